@@ -1,0 +1,7 @@
+//! The control algorithms of Weir as pure state machines: no clock, no I/O, no randomness.
+//!
+//! The same code is driven by the fluid world (tests), the lab (network namespaces) and the agent on
+//! a real host. Every machine has one shape: one way in with the time as an argument, one bounded
+//! way out, one deadline that says why it is armed.
+
+pub mod message;

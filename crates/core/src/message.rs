@@ -1,0 +1,67 @@
+//! What hosts say to each other. Values only: octets, keys and replay protection are `weir-wire`'s.
+//!
+//! Every message is about one pair, and travels between the host of the pair's destination (which
+//! offers and reports) and the host of its source (which limits). None is needed for safety: a lost,
+//! late or repeated one costs efficiency, not floors (ElasticSwitch §9).
+
+use weir_units::{PairId, Rate};
+
+/// One message between the two hosts of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// Destination host → source host: the receiver's part of the pair's floor (ElasticSwitch §4,
+    /// "remote-guarantee control packets"). Sent every partitioning period and when a pair appears.
+    Offer(Offer),
+    /// Source host → destination host: "I now hold this offer". Until it arrives, the receiver
+    /// counts an older, larger offer as spent.
+    Echo(Echo),
+    /// Destination host → source host: losses seen since the last such message (ElasticSwitch §6).
+    Congestion(Congestion),
+}
+
+/// The receiver's part of a pair's floor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Whose floor.
+    pub pair: PairId,
+    /// What the destination can spare of its hose for this pair.
+    pub floor: Rate,
+    /// The pair gets its full fair share at the receiver: the sender should take `floor` as the
+    /// pair's demand and use the rest of its own hose elsewhere.
+    pub unbounded: bool,
+    /// The receiver waits for an [`Echo`] of this value before it gives the difference to others.
+    pub confirm: bool,
+}
+
+/// The sender's confirmation of an [`Offer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Echo {
+    /// Whose floor.
+    pub pair: PairId,
+    /// The offer the sender holds now.
+    pub floor: Rate,
+}
+
+/// Congestion that the destination host saw on a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Congestion {
+    /// On which pair.
+    pub pair: PairId,
+    /// MTU-sized segments lost since the last report.
+    pub lost: u32,
+    /// Segments that arrived marked CE since the last report.
+    pub marked: u32,
+    /// Segments that arrived since the last report, so that a law can form a fraction.
+    pub received: u32,
+}
+
+impl Message {
+    /// The pair that this message is about.
+    pub const fn pair(&self) -> PairId {
+        match self {
+            Self::Offer(m) => m.pair,
+            Self::Echo(m) => m.pair,
+            Self::Congestion(m) => m.pair,
+        }
+    }
+}

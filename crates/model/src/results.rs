@@ -1,0 +1,118 @@
+//! What a run measured, as `--json` prints it (DESIGN §5): rates in bit/s, times in seconds.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What `--json` prints and `--out` keeps: one object with one entry per run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Results {
+    /// One per point of the sweep, mechanism and repeat.
+    pub runs: Vec<Run>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// The scenario's name.
+    pub scenario: String,
+    /// `lab`, `sim`.
+    pub world: String,
+    /// The mechanism's label.
+    pub mechanism: String,
+    /// The translation's name, or `none`.
+    pub translation: String,
+    /// Zero where the world has no randomness of its own.
+    pub seed: u64,
+    /// Counted from 0.
+    pub repeat: u32,
+    /// The sweep's parameters.
+    pub point: BTreeMap<String, f64>,
+    /// Whether the run may be used as a result (DESIGN §4).
+    pub valid: bool,
+    /// Why it may not.
+    pub reasons: Vec<String>,
+    /// One per traffic entry of the scenario, in its order.
+    pub flows: Vec<Flow>,
+    /// One per VM and direction that has a backlogged interval.
+    pub vms: Vec<VmResult>,
+    /// One per link and direction.
+    pub links: Vec<LinkResult>,
+    /// Named numbers; names are documented in docs/results/README.md.
+    pub summary: BTreeMap<String, f64>,
+    /// What the run cost.
+    pub perf: Perf,
+    /// Width of one sample of every series below.
+    pub sample_s: f64,
+    /// Where the measured interval starts.
+    pub warmup_s: f64,
+}
+
+/// One flow group entry: all connections from one VM to another.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Flow {
+    /// The group's name.
+    pub group: String,
+    /// VM name.
+    pub from: String,
+    /// VM name.
+    pub to: String,
+    /// `tcp`, `udp`.
+    pub kind: String,
+    /// Mean application goodput over the measured interval, bit/s.
+    pub goodput_bps: f64,
+    /// Goodput per sample, bit/s.
+    pub series_bps: Vec<f64>,
+    /// Goodput of each connection over the measured interval, bit/s.
+    pub connections_bps: Vec<f64>,
+}
+
+/// How one VM's floor did in one direction.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VmResult {
+    /// VM name.
+    pub vm: String,
+    /// `in`, `out`.
+    pub direction: String,
+    /// What the floor promises here (the oracle's F), on the wire, bit/s.
+    pub promised_bps: f64,
+    /// Application goodput over the backlogged part of the measured interval, bit/s.
+    pub goodput_bps: f64,
+    /// goodput / (promised × payload share).
+    pub ratio: f64,
+    /// The smallest of the same over 500 ms windows.
+    pub window_min: f64,
+    /// The 1st percentile of the same over 500 ms windows.
+    pub window_p1: f64,
+}
+
+/// One direction of one link.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LinkResult {
+    /// `NAME:a>b`.
+    pub link: String,
+    /// Its rate, bit/s.
+    pub rate_bps: f64,
+    /// What the oracle would carry, averaged over the measured interval, bit/s.
+    pub ideal_bps: f64,
+    /// Carried on the wire per sample, bit/s.
+    pub series_bps: Vec<f64>,
+    /// Packets dropped at its port per sample.
+    pub drops: Vec<f64>,
+}
+
+/// What the run cost.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Perf {
+    /// Links crossed by packets.
+    pub packet_hops: u64,
+    /// Events of a simulator.
+    pub events: u64,
+    /// User CPU of the whole world, seconds.
+    pub user_cpu_s: f64,
+    /// Wall time, seconds.
+    pub wall_s: f64,
+    /// Smallest share of idle time of any CPU in any 100 ms sample.
+    pub worst_idle: f64,
+    /// User and system CPU of all agents together, seconds.
+    pub agents_cpu_s: f64,
+}

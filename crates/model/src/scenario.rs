@@ -1,0 +1,160 @@
+//! A scenario: one file, played in every world.
+//!
+//! [`Scenario`] is the resolved form for one point of a sweep: all text parsed, all parameters
+//! substituted, `scale` applied, all names resolved to indices. Inside, values need no checks.
+
+use weir_units::{Bytes, Rate, Span};
+
+/// One playable point of a scenario file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The scenario's name (`metadata.name`).
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// The sweep point and parameters that made it, in the order of the file.
+    pub point: Vec<(String, f64)>,
+    /// How long traffic is played.
+    pub duration: Span,
+    /// What is cut from the start before anything is judged.
+    pub warmup: Span,
+    /// The factor that was applied to links, floors, offered rates and A.
+    pub scale: f64,
+    /// Hosts, switches, links.
+    pub topology: Topology,
+    /// VMs; index = `VmId`.
+    pub vms: Vec<Vm>,
+    /// Tenant names; index = `TenantId`.
+    pub tenants: Vec<String>,
+    /// Traffic; one entry per flow group between two VMs.
+    pub traffic: Vec<Traffic>,
+    /// Which mechanisms to play, in order.
+    pub mechanisms: Vec<Mechanism>,
+    /// Links that the scenario says are congested: names; a `none` run without a drop there is invalid.
+    pub congested: Vec<String>,
+    /// What a good run shows.
+    pub expect: Vec<Expectation>,
+}
+
+/// A mechanism with the parameters it is played with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mechanism {
+    /// As in results and on the command line: `none`, `reservation`, `elasticswitch`, or
+    /// `elasticswitch:PRESET`.
+    pub label: String,
+    /// `none`, `reservation`, `elasticswitch`.
+    pub kind: MechanismKind,
+    /// The preset's name: `paper` unless said otherwise.
+    pub preset: String,
+}
+
+/// The mechanisms this version has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MechanismKind {
+    /// Nothing between the VM and the wire.
+    None,
+    /// Static, optimal pair rates for the known traffic matrix; nothing is borrowed.
+    Reservation,
+    /// Guarantee partitioning and rate allocation.
+    ElasticSwitch,
+}
+
+/// Nodes and links. Nodes are hosts first (`0..hosts.len()`), then switches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Topology {
+    /// Host names; index = `HostId`.
+    pub hosts: Vec<String>,
+    /// Switch names; node index = `hosts.len()` + position.
+    pub switches: Vec<String>,
+    /// Full-duplex links.
+    pub links: Vec<Link>,
+}
+
+/// A full-duplex link between two nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// For people and results; a direction is named `NAME:a>b` with the node names.
+    pub name: String,
+    /// Node index.
+    pub a: usize,
+    /// Node index.
+    pub b: usize,
+    /// In each direction, layer 2 without FCS.
+    pub rate: Rate,
+    /// Drop-tail buffer of the port at each end.
+    pub buffer: Bytes,
+    /// One way.
+    pub delay: Span,
+}
+
+/// One VM on one host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vm {
+    /// Unique in the scenario.
+    pub name: String,
+    /// Index into `tenants`.
+    pub tenant: usize,
+    /// Index into `topology.hosts`.
+    pub host: usize,
+    /// Minimum rate to anyone of its tenant.
+    pub floor_out: Rate,
+    /// Minimum rate from anyone of its tenant.
+    pub floor_in: Rate,
+    /// Maximum rate out, if any.
+    pub cap_out: Option<Rate>,
+}
+
+/// Traffic from one VM to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// The flow group's name: results are given per group and per VM.
+    pub group: String,
+    /// Index into `vms`.
+    pub from: usize,
+    /// Index into `vms`.
+    pub to: usize,
+    /// When it starts.
+    pub start: Span,
+    /// When it stops.
+    pub stop: Span,
+    /// What is sent.
+    pub kind: TrafficKind,
+}
+
+/// What a source sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TrafficKind {
+    /// Long-lived TCP connections with unlimited data.
+    Tcp {
+        /// How many in parallel.
+        connections: u32,
+        /// Kernel name of the congestion control: pinned per socket.
+        congestion: String,
+    },
+    /// UDP that does not listen to anybody.
+    Udp {
+        /// Offered rate on the wire while on, layer 2 without FCS.
+        rate: Rate,
+        /// Length of a burst; `None` = always on.
+        on: Option<Span>,
+        /// Pause between bursts.
+        off: Option<Span>,
+        /// UDP payload.
+        payload: Bytes,
+    },
+}
+
+/// What a good run shows: `metric` of the runs of `mechanism` lies within the bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// Label of the mechanism; `None` = every mechanism.
+    pub mechanism: Option<String>,
+    /// Name of a field of a run's summary, or `goodput.GROUP`, `share.GROUP` (of the ideal).
+    pub metric: String,
+    /// At least this.
+    pub at_least: Option<f64>,
+    /// At most this.
+    pub at_most: Option<f64>,
+    /// What it says, for the table.
+    pub says: String,
+}

@@ -1,0 +1,15 @@
+//! Quantities that never meet by accident: rates, octets, instants, spans, and the ids of things.
+//!
+//! Problem   A bit is not an octet, a rate is not an amount, and a rounding error in the wrong
+//!           direction credits somebody with bandwidth that was never there.
+//! Approach  One integer type per quantity; conversions say which way they round.
+//! Promises  No wrap-around: arithmetic saturates or is checked. No dependency.
+//! Not here  Text ("450Mbit"): see `weir-model`.
+
+mod ids;
+mod rate;
+mod time;
+
+pub use ids::{HostId, PairId, TenantId, VmId};
+pub use rate::{Bytes, Rate};
+pub use time::{Span, Time};
