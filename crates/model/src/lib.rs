@@ -1,4 +1,6 @@
 //! What people write and read: scenarios, the agent's configuration, results.
 
+pub mod agent;
 pub mod results;
 pub mod scenario;
+pub mod text;

@@ -1,0 +1,142 @@
+//! The agent's own configuration (`agent.toml`) and the directory of VMs and hosts.
+//!
+//! An agent knows its NIC's rate, its VMs' hoses, and the directory (address → VM → host); not the
+//! traffic matrix, not the topology, not other hosts' load (DESIGN §3).
+
+use crate::text::RateText;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// `agent.toml`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Name of this agent on this machine: every pin, socket and lock carries it.
+    pub instance: String,
+    /// This host's name in the directory.
+    pub host: String,
+    /// Where control messages arrive, and the address they are sent from.
+    pub listen: SocketAddr,
+    /// File with the key that all agents share: 32 hexadecimal digits (128 bits).
+    pub key_file: PathBuf,
+    /// YAML file with all VMs and hosts.
+    pub directory: PathBuf,
+    /// Where the socket, the lock and the heartbeat live. Default `/run/weir`.
+    #[serde(default = "default_run_dir")]
+    pub run_dir: PathBuf,
+    /// Where BPF objects are pinned: a mounted bpffs. Default `/sys/fs/bpf`.
+    #[serde(default = "default_bpffs")]
+    pub bpffs: PathBuf,
+    /// The interface toward the network.
+    pub uplink: Uplink,
+    /// How rates are decided.
+    pub mechanism: MechanismConfig,
+    /// This host's VMs.
+    #[serde(default, rename = "vm")]
+    pub vms: Vec<VmConfig>,
+}
+
+fn default_run_dir() -> PathBuf {
+    "/run/weir".into()
+}
+
+fn default_bpffs() -> PathBuf {
+    "/sys/fs/bpf".into()
+}
+
+/// The interface toward the network.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Uplink {
+    /// Interface name.
+    pub interface: String,
+    /// Its line rate, on layer 2 without FCS.
+    pub rate: RateText,
+}
+
+/// One VM of this host and its hose.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmConfig {
+    /// The VM's name in the directory.
+    pub name: String,
+    /// The VM's port: the host's end of its veth, or its tap.
+    pub port: String,
+    /// Minimum rate to anyone of its tenant.
+    pub floor_out: RateText,
+    /// Minimum rate from anyone of its tenant.
+    pub floor_in: RateText,
+    /// Maximum rate out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_out: Option<RateText>,
+}
+
+/// How rates are decided.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MechanismConfig {
+    /// `elasticswitch`, `reservation`.
+    pub name: String,
+    /// Named set of constants; default `paper`.
+    #[serde(default = "default_preset")]
+    pub preset: String,
+    /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md.
+    /// Rates and spans as text (`"0.1Mbit"`, `"15ms"`), the rest as numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, toml::Value>,
+    /// `reservation` only: the rate of each pair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserve: Vec<Reserve>,
+}
+
+fn default_preset() -> String {
+    "paper".into()
+}
+
+/// One statically reserved pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reserve {
+    /// Sending VM.
+    pub from: String,
+    /// Receiving VM.
+    pub to: String,
+    /// Its rate: both floor and ceiling.
+    pub rate: RateText,
+}
+
+/// The directory: address → VM → host. No floors: those of remote VMs arrive by message.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Directory {
+    /// All hosts; position = `HostId`.
+    pub hosts: Vec<DirectoryHost>,
+    /// All VMs; position = `VmId`.
+    pub vms: Vec<DirectoryVm>,
+}
+
+/// One host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectoryHost {
+    /// Unique.
+    pub name: String,
+    /// Where its agent listens.
+    pub control: SocketAddr,
+}
+
+/// One VM.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectoryVm {
+    /// Unique.
+    pub name: String,
+    /// VMs of one tenant share a hose.
+    pub tenant: String,
+    /// Name of its host.
+    pub host: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
