@@ -5,3 +5,4 @@
 //! way out, one deadline that says why it is armed.
 
 pub mod message;
+pub mod rate;

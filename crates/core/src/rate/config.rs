@@ -1,0 +1,111 @@
+//! The constants of rate allocation. Defaults are the paper's (ElasticSwitch §7).
+
+use weir_units::{Rate, Span};
+
+/// All constants of the law. [`RateConfig::default`] is the paper's, on a 1 Gb/s link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RateConfig {
+    /// Rate allocation period. Paper: 15 ms.
+    pub period: Span,
+    /// Part of the rate that a loss takes. Paper: 0.4.
+    pub alpha: f64,
+    /// δ, gain of the concave part. Paper: 0.75.
+    pub delta: f64,
+    /// A, added per period, per unit of weight and per step of the convex part. Paper: 0.5 Mb/s on a
+    /// 1 Gb/s link; it goes with the link's rate. The paper does not say "per what"; per period of
+    /// rate allocation is the only reading consistent with its results.
+    pub a: Rate,
+    /// T_S, divides physical time. Paper: 1.5.
+    pub time_scale: f64,
+    /// The unit of physical time, on which the paper is silent.
+    pub delta_t_unit: DeltaTUnit,
+    /// Where that time starts, on which the paper is silent.
+    pub delta_t_from: DeltaTFrom,
+    /// C of Rate-Caution. Paper: 0.5. Zero turns it off.
+    pub caution: f64,
+    /// C_min of Rate-Caution. Paper: 0.3.
+    pub caution_min: f64,
+    /// Form of Hold-Increase.
+    pub hold: HoldForm,
+    /// γ of the packet-loss history. Paper: 0.75, applied as γ^w per period.
+    pub gamma: f64,
+    /// Hold time of one loss at weight 1 (linear and logarithmic forms). 60 ms fits the paper's Table 2.
+    pub hold_base: Span,
+    /// No hold is longer than this. The paper has no such cap.
+    pub hold_cap: Option<Span>,
+    /// The floor that has weight 1: w = B / reference. Paper prints w = 450 Mbps/B, which contradicts
+    /// its §5 ("the weight is B") and inverts its Table 2. One number for the whole fleet: 0.45 of the
+    /// link's rate.
+    pub reference: Rate,
+    /// Pairs with a smaller floor (or none) grow as if they had this one.
+    pub least_floor: Rate,
+    /// Grow only while at least this share of the rate is used. Paper: not asked (`None`).
+    pub growth_needs_use: Option<f64>,
+}
+
+/// The unit in which Δt counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeltaTUnit {
+    /// Rate allocation periods.
+    Period,
+    /// Seconds.
+    Second,
+}
+
+/// Where Δt starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeltaTFrom {
+    /// At the last congestion, as the paper's words say.
+    Congestion,
+    /// At the end of the hold that followed it.
+    HoldEnd,
+}
+
+/// How long a pair waits after a loss before it grows again: T ∝ 1/B (ElasticSwitch §5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HoldForm {
+    /// Not at all: what is left, without Rate-Caution too, is Seawall.
+    None,
+    /// A fixed time per congestion event: T = base / w.
+    Linear,
+    /// Exponential decay of the packet-loss history: h ← γ^w·h per period, h += losses; no growth
+    /// while h ≥ 1. The paper's prototype. T ∝ ln(h) / w, but a single loss holds one period only.
+    History,
+    /// T = base·(1 + ln losses) / w: keeps the proportion for single losses too.
+    Logarithmic,
+}
+
+impl Default for RateConfig {
+    fn default() -> Self {
+        Self {
+            period: Span::from_millis(15),
+            alpha: 0.4,
+            delta: 0.75,
+            a: Rate::from_bps(500_000),
+            time_scale: 1.5,
+            delta_t_unit: DeltaTUnit::Period,
+            delta_t_from: DeltaTFrom::Congestion,
+            caution: 0.5,
+            caution_min: 0.3,
+            hold: HoldForm::History,
+            gamma: 0.75,
+            hold_base: Span::from_millis(60),
+            hold_cap: None,
+            reference: Rate::from_mbps(450),
+            least_floor: Rate::from_bps(1_000),
+            growth_needs_use: None,
+        }
+    }
+}
+
+impl RateConfig {
+    /// The same law on links `factor` times as fast: rates scale, periods do not.
+    pub fn scaled(&self, factor: f64) -> Self {
+        Self { a: self.a.scale(factor), reference: self.reference.scale(factor), ..self.clone() }
+    }
+
+    /// Seawall's law: neither Hold-Increase nor Rate-Caution (ElasticSwitch §7.2).
+    pub fn without_hold_and_caution(&self) -> Self {
+        Self { hold: HoldForm::None, caution: 0.0, ..self.clone() }
+    }
+}

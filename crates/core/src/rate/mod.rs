@@ -1,0 +1,194 @@
+//! Decides how far a pair may exceed its floor.
+//!
+//! Problem   A floor that is not used, and capacity that nobody reserved, should flow to whoever can
+//!           use it; but a host sees neither the link nor its rivals, only its own losses.
+//! Approach  A weighted, TCP-like law per pair: cut on loss, hold in inverse proportion to the floor
+//!           (Hold-Increase), return to the rate of the last loss, then probe beyond it, the slower
+//!           the further above the floor (Rate-Caution). Applied rate = max(floor, this rate).
+//! Promises  The rate lies between the floor and the limit, whatever the order of the inputs; one cut
+//!           per period; no growth while held; hold time in inverse proportion to the floor.
+//! Not here  What the floor is: see `partition`. What counts as a loss: the data plane.
+//! Source    ElasticSwitch §5 and §7 (constants). Departs: see [`RateConfig`], field by field.
+
+mod config;
+mod hold;
+
+pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig};
+
+use hold::Hold;
+use weir_units::{Rate, Span, Time};
+
+/// What a pair does at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// No congestion was ever seen: probing from the floor.
+    Starting,
+    /// After a loss: the rate stays where the cut left it (Hold-Increase).
+    Holding,
+    /// Below the rate of the last loss: returning to it (the concave part of Seawall's law).
+    Regaining,
+    /// Above it: exploring (the convex part).
+    Probing,
+    /// The receiver is silent: what was borrowed is given back.
+    Decaying,
+}
+
+/// One pair's rate. Fed once per period.
+#[derive(Clone, Debug)]
+pub struct PairRate {
+    /// bit/s; never below the floor it was last stepped with.
+    rate: f64,
+    /// The rate at which congestion was last seen, bit/s.
+    goal: f64,
+    /// Convex steps since the last congestion.
+    steps: u32,
+    congested_at: Option<Time>,
+    held_until: Option<Time>,
+    hold: Hold,
+    phase: Phase,
+    cuts: u64,
+}
+
+/// What a pair learned during one period.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Feedback {
+    /// Segments that the receiver reported lost (or marked, where marks are the signal).
+    pub lost: u32,
+    /// How much the pair used of its rate, if the law should look at it: bit/s on the wire.
+    pub used: Option<Rate>,
+}
+
+impl PairRate {
+    /// A pair that starts at its floor.
+    pub fn new(floor: Rate) -> Self {
+        Self {
+            rate: floor.as_f64(),
+            goal: 0.0,
+            steps: 0,
+            congested_at: None,
+            held_until: None,
+            hold: Hold::default(),
+            phase: Phase::Starting,
+            cuts: 0,
+        }
+    }
+
+    /// One period of the law: R = max(B, R_W_TCP(B, F)) (ElasticSwitch §5).
+    ///
+    /// `floor` is B, `limit` the most that can make sense (the line rate).
+    pub fn step(
+        &mut self,
+        config: &RateConfig,
+        now: Time,
+        floor: Rate,
+        limit: Rate,
+        feedback: Feedback,
+    ) -> Rate {
+        // B = 0 would mean no weight and no growth: a pair without any floor still gets out of zero.
+        let floor_bps = floor.as_f64().max(config.least_floor.as_f64());
+        let weight = floor_bps / config.reference.as_f64();
+        self.rate = self.rate.max(floor_bps);
+
+        self.hold.decay(config, weight);
+        if feedback.lost > 0 {
+            self.cut(config, now, weight, feedback.lost);
+        } else if self.hold.holds(config, now) {
+            self.phase = Phase::Holding;
+            self.held_until = Some(now);
+        } else if uses_its_rate(config, self.rate, feedback.used) {
+            self.grow(config, now, weight, floor_bps);
+        }
+        self.rate = self.rate.clamp(floor_bps, limit.as_f64().max(floor_bps));
+        self.rate()
+    }
+
+    /// Multiplicative decrease by a constant independent of the weight; the loss is remembered.
+    fn cut(&mut self, config: &RateConfig, now: Time, weight: f64, lost: u32) {
+        self.goal = self.rate;
+        self.rate *= 1.0 - config.alpha;
+        self.steps = 0;
+        self.congested_at = Some(now);
+        self.held_until = Some(now);
+        self.hold.congested(config, now, weight, lost);
+        self.phase = Phase::Holding;
+        self.cuts += 1;
+    }
+
+    fn grow(&mut self, config: &RateConfig, now: Time, weight: f64, floor: f64) {
+        let caution = (1.0 - config.caution * (self.rate - floor) / floor).max(config.caution_min);
+        // Close to the goal the concave step vanishes and would never arrive.
+        let below_goal = self.rate < 0.99 * self.goal;
+        match self.delta_t(config, now) {
+            Some(dt) if dt < 1.0 && below_goal => {
+                let v = weight * config.delta * (self.goal - self.rate) * (1.0 - dt).powi(3);
+                self.rate = (self.rate + v * caution).min(self.goal);
+                self.phase = Phase::Regaining;
+            }
+            _ => {
+                self.steps = self.steps.saturating_add(1);
+                let v = f64::from(self.steps) * weight * config.a.as_f64();
+                self.rate += v * caution;
+                self.phase =
+                    if self.congested_at.is_some() { Phase::Probing } else { Phase::Starting };
+            }
+        }
+    }
+
+    /// Δt of the concave part: scaled time since the last congestion, `None` if there was none.
+    fn delta_t(&self, config: &RateConfig, now: Time) -> Option<f64> {
+        let from = match config.delta_t_from {
+            DeltaTFrom::Congestion => self.congested_at,
+            DeltaTFrom::HoldEnd => self.held_until,
+        }?;
+        let unit = match config.delta_t_unit {
+            DeltaTUnit::Period => config.period,
+            DeltaTUnit::Second => Span::from_secs(1),
+        };
+        Some(now.since(from).as_secs_f64() / unit.as_secs_f64() / config.time_scale)
+    }
+
+    /// Gives back part of what is borrowed: halves the distance to the floor.
+    pub fn decay(&mut self, floor: Rate) -> Rate {
+        let floor = floor.as_f64();
+        self.rate = if self.rate > floor { floor + (self.rate - floor) / 2.0 } else { floor };
+        self.steps = 0;
+        self.phase = Phase::Decaying;
+        self.rate()
+    }
+
+    /// The rate now.
+    pub fn rate(&self) -> Rate {
+        Rate::from_bps_f64(self.rate)
+    }
+
+    /// What the pair does at the moment.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The rate at which congestion was last seen, if ever.
+    pub fn goal(&self) -> Option<Rate> {
+        self.congested_at.map(|_| Rate::from_bps_f64(self.goal))
+    }
+
+    /// When congestion was last seen.
+    pub const fn congested_at(&self) -> Option<Time> {
+        self.congested_at
+    }
+
+    /// How often the rate was cut.
+    pub const fn cuts(&self) -> u64 {
+        self.cuts
+    }
+}
+
+/// Whether unused rate may grow further: always with the paper's law.
+fn uses_its_rate(config: &RateConfig, rate: f64, used: Option<Rate>) -> bool {
+    match (config.growth_needs_use, used) {
+        (Some(share), Some(used)) => used.as_f64() >= share * rate,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use super::*;
+
+const LINE: Rate = Rate::from_mbps(1000);
+
+fn mbps(m: u64) -> Rate {
+    Rate::from_mbps(m)
+}
+
+/// Steps a pair by `n` periods with the same feedback; returns the time after the last.
+fn run(p: &mut PairRate, c: &RateConfig, from: Time, n: u32, floor: Rate, lost: u32) -> Time {
+    let mut now = from;
+    for _ in 0..n {
+        now += c.period;
+        p.step(c, now, floor, LINE, Feedback { lost, used: None });
+    }
+    now
+}
+
+/// Periods from a loss of `lost` segments until the rate moves again.
+fn hold_periods(config: &RateConfig, floor: Rate, lost: u32) -> u32 {
+    let mut pair = PairRate::new(floor);
+    let mut now = run(&mut pair, config, Time::ZERO, 100, floor, 0);
+    now = run(&mut pair, config, now, 1, floor, lost);
+    (1..1_000_000)
+        .find(|_| {
+            now = run(&mut pair, config, now, 1, floor, 0);
+            pair.phase() != Phase::Holding
+        })
+        .expect("a hold ends")
+}
+
+#[test]
+fn a_loss_takes_alpha_of_the_rate_but_nothing_of_the_floor() {
+    let config = RateConfig::default();
+    let mut pair = PairRate::new(mbps(100));
+    pair.rate = 500e6;
+    pair.step(&config, Time::from_nanos(1), mbps(100), LINE, Feedback { lost: 3, used: None });
+    assert_eq!(pair.rate(), mbps(300));
+    for i in 2..20 {
+        let loss = Feedback { lost: 3, used: None };
+        pair.step(&config, Time::from_nanos(i), mbps(100), LINE, loss);
+    }
+    assert_eq!(pair.rate(), mbps(100));
+}
+
+#[test]
+fn a_pair_alone_reaches_the_line_rate() {
+    let config = RateConfig::default();
+    let mut pair = PairRate::new(mbps(450));
+    run(&mut pair, &config, Time::ZERO, 200, mbps(450), 0);
+    assert_eq!(pair.rate(), LINE);
+}
+
+#[test]
+fn ten_losses_at_weight_one_hold_for_eight_periods() {
+    // ln(10) / ln(1/0.75) = 8.004: the ninth decay brings the history below one.
+    assert_eq!(hold_periods(&RateConfig::default(), mbps(450), 10), 9);
+}
+
+#[test]
+fn the_hold_time_is_in_inverse_proportion_to_the_floor() {
+    for hold in [HoldForm::Linear, HoldForm::Logarithmic, HoldForm::History] {
+        let config = RateConfig { hold, ..RateConfig::default() };
+        let large = hold_periods(&config, mbps(450), 100);
+        let small = hold_periods(&config, mbps(45), 100);
+        let ratio = f64::from(small) / f64::from(large);
+        assert!((9.0..=10.5).contains(&ratio), "{hold:?}: {large} and {small} periods");
+    }
+}
+
+#[test]
+fn a_single_loss_keeps_the_proportion_only_in_the_forms_that_say_so() {
+    let periods =
+        |hold, floor| hold_periods(&RateConfig { hold, ..RateConfig::default() }, mbps(floor), 1);
+    assert_eq!(periods(HoldForm::History, 450), periods(HoldForm::History, 45));
+    assert_eq!(periods(HoldForm::Logarithmic, 450) * 10, periods(HoldForm::Logarithmic, 45));
+}
+
+#[test]
+fn a_cap_ends_a_hold_that_a_small_floor_would_stretch() {
+    let config = RateConfig { hold_cap: Some(Span::from_secs(2)), ..RateConfig::default() };
+    assert!(hold_periods(&RateConfig::default(), mbps(2), 100) > 1000);
+    assert!(hold_periods(&config, mbps(2), 100) <= 134);
+}
+
+#[test]
+fn caution_makes_a_pair_that_has_more_grow_less() {
+    let step_at = |rate: f64, caution: f64| {
+        let config = RateConfig { caution, ..RateConfig::default() };
+        let mut pair = PairRate::new(mbps(100));
+        pair.rate = rate;
+        pair.step(&config, Time::from_nanos(1), mbps(100), LINE, Feedback::default());
+        pair.rate - rate
+    };
+    let plain = step_at(200e6, 0.0);
+    assert!((step_at(200e6, 0.5) / plain - 0.5).abs() < 1e-6, "halved at twice the floor");
+    assert!((step_at(900e6, 0.5) / plain - 0.3).abs() < 1e-6, "but not below the minimum");
+}
+
+#[test]
+fn after_a_hold_the_rate_returns_towards_the_goal_and_not_beyond() {
+    let config = RateConfig {
+        hold: HoldForm::None,
+        delta_t_unit: DeltaTUnit::Second,
+        ..RateConfig::default()
+    };
+    let mut pair = PairRate::new(mbps(450));
+    pair.rate = 800e6;
+    pair.step(&config, Time::ZERO, mbps(450), LINE, Feedback { lost: 1, used: None });
+    assert_eq!(pair.goal(), Some(mbps(800)));
+    let mut now = Time::ZERO;
+    while pair.rate < 0.99 * 800e6 {
+        now = run(&mut pair, &config, now, 1, mbps(450), 0);
+        assert!(pair.rate <= 800e6);
+        assert_eq!(pair.phase(), Phase::Regaining);
+    }
+    run(&mut pair, &config, now, 1, mbps(450), 0);
+    assert_eq!(pair.phase(), Phase::Probing);
+}
+
+#[test]
+fn unused_rate_does_not_grow_when_growth_needs_use() {
+    let config = RateConfig { growth_needs_use: Some(0.8), ..RateConfig::default() };
+    let mut pair = PairRate::new(mbps(100));
+    let mut now = Time::ZERO;
+    let mut play = |pair: &mut PairRate, used| {
+        now += config.period;
+        let feedback = Feedback { lost: 0, used: Some(used) };
+        pair.step(&config, now, mbps(100), LINE, feedback)
+    };
+    assert_eq!(play(&mut pair, mbps(20)), mbps(100));
+    assert!(play(&mut pair, mbps(99)) > mbps(100));
+}
+
+#[test]
+fn what_is_borrowed_decays_and_the_floor_stays() {
+    let mut pair = PairRate::new(mbps(100));
+    pair.rate = 500e6;
+    assert_eq!(pair.decay(mbps(100)), mbps(300));
+    for _ in 0..64 {
+        pair.decay(mbps(100));
+    }
+    assert_eq!(pair.rate(), mbps(100));
+    assert_eq!(pair.phase(), Phase::Decaying);
+}
+
+proptest::proptest! {
+    #[test]
+    fn the_rate_lies_between_floor_and_limit(
+        steps in proptest::collection::vec(
+            (0u64..2_000_000_000, 0u64..1_000_000_000, 0u32..5000, 0u64..100_000_000), 1..200),
+        hold in 0..4,
+    ) {
+        let hold = [HoldForm::None, HoldForm::Linear, HoldForm::History, HoldForm::Logarithmic]
+            [hold as usize];
+        let config = RateConfig { hold, ..RateConfig::default() };
+        let mut pair = PairRate::new(mbps(10));
+        let mut now = Time::ZERO;
+        for (floor, limit, lost, dt) in steps {
+            now += Span::from_nanos(dt);
+            let floor = Rate::from_bps(floor);
+            let limit = Rate::from_bps(limit);
+            let feedback = Feedback { lost, used: None };
+            let rate = pair.step(&config, now, floor, limit, feedback);
+            proptest::prop_assert!(rate >= floor);
+            proptest::prop_assert!(rate <= limit.max(floor).max(config.least_floor));
+        }
+    }
+}
