@@ -8,6 +8,44 @@ use std::collections::BTreeMap;
 pub struct Results {
     /// One per point of the sweep, mechanism and repeat.
     pub runs: Vec<Run>,
+    /// What the scenario expected, and whether it held.
+    #[serde(default)]
+    pub verdicts: Vec<Verdict>,
+    /// The scenario's title and the command that plays it again, for the report.
+    #[serde(default)]
+    pub about: About,
+}
+
+/// What a reader of a result wants to know before its numbers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// The scenario in one line.
+    pub title: String,
+    /// The command that plays it again.
+    pub command: String,
+}
+
+/// One expectation of a scenario at one point, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The sweep's parameters.
+    pub point: BTreeMap<String, f64>,
+    /// The mechanism's label.
+    pub mechanism: String,
+    /// Name of the number in `summary`.
+    pub metric: String,
+    /// What it says, for people.
+    pub says: String,
+    /// At least this.
+    pub at_least: Option<f64>,
+    /// At most this.
+    pub at_most: Option<f64>,
+    /// The median over the valid repeats.
+    pub got: Option<f64>,
+    /// The worst over the valid repeats; for promises about floors this must lie within, too.
+    pub worst: Option<f64>,
+    /// `None` = not judged: no valid run has this number.
+    pub held: Option<bool>,
 }
 
 /// One run.
@@ -33,6 +71,9 @@ pub struct Run {
     pub reasons: Vec<String>,
     /// One per traffic entry of the scenario, in its order.
     pub flows: Vec<Flow>,
+    /// One per flow group, in the order of first appearance in the scenario.
+    #[serde(default)]
+    pub groups: Vec<Group>,
     /// One per VM and direction that has a backlogged interval.
     pub vms: Vec<VmResult>,
     /// One per link and direction.
@@ -64,6 +105,27 @@ pub struct Flow {
     pub series_bps: Vec<f64>,
     /// Goodput of each connection over the measured interval, bit/s.
     pub connections_bps: Vec<f64>,
+}
+
+/// All flows of one group together, over the part of the measured interval in which it is active.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Group {
+    /// The group's name.
+    pub group: String,
+    /// `tcp`, `udp`, `tcp+udp`.
+    pub kind: String,
+    /// Number of connections.
+    pub connections: u32,
+    /// What the floors promise its pairs (the oracle's F), as goodput, bit/s; 0 = no floor.
+    pub promised_bps: f64,
+    /// What the ideal allocation gives it, as goodput, bit/s.
+    pub ideal_bps: f64,
+    /// Application goodput, bit/s.
+    pub goodput_bps: f64,
+    /// Goodput per sample, bit/s, from the start of the run.
+    pub series_bps: Vec<f64>,
+    /// Promised goodput per sample, bit/s; 0 while it is not active.
+    pub promised_series_bps: Vec<f64>,
 }
 
 /// How one VM's floor did in one direction.
