@@ -1,0 +1,175 @@
+//! Limits pairs: a real queue per pair under its VM's share of the uplink, under the uplink.
+//!
+//! Problem   A floor must hold and spare bandwidth must be shared in proportion to floors, for
+//!           whatever a VM sends, without the agent in the packet path.
+//! Approach  A [`Shaper`] holds a desired table of levels (floor and ceiling per pair); it compares
+//!           it with the kernel and writes only differences. [`Htb`] does it with classes on an IFB
+//!           device; a backend with departure times (fq) can take its place behind the same trait.
+//! Promises  A floor is a class's rate and stands without anybody alive; what is borrowed is its
+//!           ceiling, which [`reclaim`] takes back. Floors above the parent are refused. Queues are
+//!           bounded in octets. A second pass finds nothing to do.
+//! Not here  Who steers a packet to a class: the BPF programs do, by `skb->priority` = [`ClassId`].
+
+use weir_units::{Bytes, PairId, Rate, VmId};
+
+/// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
+/// (major in the high 16 bits).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ClassId(pub u32);
+
+/// What one VM of this host gets of the uplink.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmShare {
+    /// Which VM.
+    pub vm: VmId,
+    /// Its port: the host's end of its veth, or its tap. All that arrives there is shaped.
+    pub port: String,
+    /// Its floor toward the network, on layer 2 without FCS.
+    pub floor: Rate,
+    /// Its maximum; the uplink's rate if absent.
+    pub cap: Option<Rate>,
+}
+
+/// The levels of one pair, on layer 2 without FCS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PairRate {
+    /// What the pair gets in any case.
+    pub floor: Rate,
+    /// What it may use while others leave it: never below the floor. Above the VM's cap means the cap.
+    pub ceiling: Rate,
+}
+
+/// The queues of a VM that belong to no pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VmClasses {
+    /// For traffic without a floor.
+    pub default: ClassId,
+    /// For ARP and neighbour discovery: served first, with a small ceiling.
+    pub control: ClassId,
+}
+
+/// Counters of one queue since it was created (they are not reset when a class is reused).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClassStats {
+    /// Which queue.
+    pub class: ClassId,
+    /// The pair that uses it now; `None` for default, control and pooled queues.
+    pub pair: Option<PairId>,
+    /// Octets sent.
+    pub octets: u64,
+    /// Packets sent (a super-packet counts as its segments).
+    pub packets: u64,
+    /// Packets that found the queue full (a super-packet counts once).
+    pub drops: u64,
+    /// Octets waiting.
+    pub backlog: Bytes,
+    /// Packets waiting.
+    pub queued: u32,
+}
+
+/// What an application of desired levels had to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Changes {
+    /// Objects created.
+    pub created: usize,
+    /// Objects whose parameters were changed.
+    pub changed: usize,
+    /// Objects deleted.
+    pub deleted: usize,
+}
+
+impl Changes {
+    /// Whether the kernel already was as desired.
+    pub const fn is_empty(&self) -> bool {
+        self.created == 0 && self.changed == 0 && self.deleted == 0
+    }
+}
+
+/// What a shaper needs to know of its host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShaperConfig {
+    /// The agent's instance on this machine; gives the device its name.
+    pub instance: String,
+    /// The uplink's line rate, on layer 2 without FCS.
+    pub uplink: Rate,
+    /// Floor of each VM's traffic without a floor, beside the VM's own floor.
+    pub default_rate: Rate,
+    /// Ceiling of the same.
+    pub default_ceiling: Rate,
+    /// Floor and ceiling of each VM's ARP and neighbour discovery.
+    pub control_rate: Rate,
+    /// Bound of each queue.
+    pub queue: Bytes,
+    /// Bound on all pairs together; at most [`MAX_PAIRS`].
+    pub max_pairs: usize,
+    /// By how many classes a VM's pool grows.
+    pub pool_step: usize,
+}
+
+/// The most pairs a shaper takes: creating classes is O(n) each in the kernel.
+pub const MAX_PAIRS: usize = 4096;
+
+impl ShaperConfig {
+    /// Defaults for a host: default traffic 1 Mbit/s or 1/200 of the uplink if that is less, up to
+    /// the whole uplink; control a quarter of that; 128 kB per queue; [`MAX_PAIRS`]; pools of 8.
+    pub fn new(instance: &str, uplink: Rate) -> Self {
+        let default_rate = Rate::from_mbps(1).min(uplink.split(200));
+        Self {
+            instance: instance.to_owned(),
+            uplink,
+            default_rate,
+            default_ceiling: uplink,
+            control_rate: default_rate.split(4),
+            queue: Bytes::new(128 * 1024),
+            max_pairs: MAX_PAIRS,
+            pool_step: 8,
+        }
+    }
+}
+
+/// A table of desired levels and the kernel's queues that follow it.
+///
+/// Order of calls: open the backend, then [`apply_vms`](Self::apply_vms), then
+/// [`claim`](Self::claim) what an earlier agent left, then
+/// [`add_pairs`](Self::add_pairs), [`set`](Self::set), [`remove`](Self::remove) as pairs come and go.
+/// Dropping a shaper leaves everything in the kernel in force; only [`close`](Self::close) removes it.
+pub trait Shaper {
+    /// Makes exactly these VMs exist, redirects their ports here, and mends whatever in the kernel
+    /// differs from the desired levels (pairs included). Refuses floors that sum above the uplink.
+    fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error>;
+
+    /// Where a VM's traffic goes that belongs to no pair; `None` for a VM not applied.
+    fn vm_classes(&self, vm: VmId) -> Option<VmClasses>;
+
+    /// Says which queues found at opening belong to which pairs (their BPF map outlived the agent).
+    /// Those whose queue is not there are returned: add them anew. Levels stay as found until set.
+    fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error>;
+
+    /// A queue for each pair, in the order given, at the smallest floor and ceiling until
+    /// [`set`](Self::set). A pair that has one keeps it. All or none: an error when the pool is full.
+    fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error>;
+
+    /// Sets levels; writes only differences, in one batch. Returns how many were written. Refuses
+    /// the whole batch if a ceiling is below its floor or a VM's floors would sum above its own.
+    fn set(&mut self, rates: &[(PairId, PairRate)]) -> Result<usize, Error>;
+
+    /// Returns the pairs' queues to their VM's pool, emptied. Unknown pairs are ignored.
+    fn remove(&mut self, pairs: &[PairId]) -> Result<(), Error>;
+
+    /// The levels as the kernel has them, of all pairs.
+    fn read_back(&mut self) -> Result<Vec<(PairId, PairRate)>, Error>;
+
+    /// Counters of all queues.
+    fn stats(&mut self) -> Result<Vec<ClassStats>, Error>;
+
+    /// Removes all that this instance has set in the kernel, and nothing else.
+    fn close(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// Why a shaper did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] crate::nl::Error),
+}
