@@ -3,4 +3,5 @@
 pub mod agent;
 pub mod results;
 pub mod scenario;
+pub mod status;
 pub mod text;

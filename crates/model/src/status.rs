@@ -1,0 +1,80 @@
+//! What an agent answers on its socket: one JSON object per line in, one per line out.
+
+use serde::{Deserialize, Serialize};
+
+/// What can be asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Request {
+    /// All pairs and the agent's counters.
+    Top,
+    /// One pair, and why it has its rate.
+    Explain {
+        /// Name of the source VM.
+        from: String,
+        /// Name of the destination VM.
+        to: String,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Reply {
+    /// To [`Request::Top`].
+    Top(Top),
+    /// To [`Request::Explain`].
+    Explain(Explain),
+    /// What is wrong and what to do.
+    Error {
+        /// For people.
+        message: String,
+    },
+}
+
+/// The agent at a glance. Rates in bit/s.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Top {
+    /// This host's name.
+    pub host: String,
+    /// The mechanism and its preset.
+    pub mechanism: String,
+    /// Seconds since the agent started.
+    pub up_s: f64,
+    /// All active pairs.
+    pub pairs: Vec<Pair>,
+    /// Named counters of the agent, the control channel and the data plane.
+    pub counters: Vec<(String, u64)>,
+    /// User and system CPU of the agent so far, seconds.
+    pub cpu_s: f64,
+}
+
+/// One pair as its source's or destination's host sees it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pair {
+    /// Name of the source VM.
+    pub from: String,
+    /// Name of the destination VM.
+    pub to: String,
+    /// `send`, `receive`, or `local` when both ends are here.
+    pub side: String,
+    /// The pair's floor, bit/s; the last offer on the receiving side.
+    pub floor_bps: u64,
+    /// The most the pair may send now, bit/s; zero on the receiving side.
+    pub rate_bps: u64,
+    /// Measured over the last partitioning period, bit/s.
+    pub measured_bps: u64,
+    /// What the law does, or why the floor is what it is.
+    pub phase: String,
+    /// Segments lost so far.
+    pub lost: u64,
+}
+
+/// One pair, and why it has its rate.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Explain {
+    /// The pair.
+    pub pair: Pair,
+    /// The chain of reasons, one sentence each, from the hose to the rate.
+    pub reasons: Vec<String>,
+}
