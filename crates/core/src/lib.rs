@@ -5,4 +5,5 @@
 //! way out, one deadline that says why it is armed.
 
 pub mod message;
+pub mod oracle;
 pub mod rate;
