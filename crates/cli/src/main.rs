@@ -1,2 +1,4 @@
 //! weir
+mod judge;
+mod verdict;
 fn main() {}

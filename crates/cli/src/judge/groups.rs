@@ -1,0 +1,120 @@
+//! What each flow group got: of the link, of its floors, of the ideal; and how evenly.
+
+use super::{Case, floors, links, mean, percentile};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_model::results::Group;
+use weir_model::scenario::TrafficKind;
+
+/// One result per group, and the groups' numbers into `summary`.
+pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<Group> {
+    let mut largest = (1, None);
+    let mut results = Vec::new();
+    for (name, flows) in members(case) {
+        let samples = case.active(&flows);
+        let group = result(case, &name, &flows, &samples);
+        let mut put = |metric: &str, value: Option<f64>| {
+            if let Some(value) = value {
+                summary.insert(format!("{metric}.{name}"), value);
+            }
+        };
+        let windows = floors::window_ratios(case, &flows, &samples);
+        let judged = !samples.is_empty();
+        put("goodput", judged.then_some(group.goodput_bps));
+        put("share", (group.ideal_bps > 0.0).then(|| group.goodput_bps / group.ideal_bps));
+        put("goodput_of_link", judged.then(|| of_link(case, &flows, &samples)).flatten());
+        put("goodput_of_floor", floors::ratio(case, &flows, &samples));
+        put("window_min", windows.iter().copied().min_by(f64::total_cmp));
+        put("window_p1", percentile(&windows, 0.01));
+        let rates: Vec<f64> =
+            flows.iter().flat_map(|&f| connections(case, f)).map(|octets| octets as f64).collect();
+        if rates.len() > 1 {
+            let jain = weir_core::oracle::jain(&rates);
+            put("jain", Some(jain));
+            if rates.len() > largest.0 {
+                largest = (rates.len(), Some(jain));
+            }
+        }
+        results.push(group);
+    }
+    if let Some(jain) = largest.1 {
+        summary.insert("jain".into(), jain);
+    }
+    if let Some(worst) = min_flow_ratio(case) {
+        summary.insert("min_flow_ratio".into(), worst);
+    }
+    results
+}
+
+/// Groups in the order of their first appearance, with their traffic entries.
+fn members(case: &Case<'_>) -> Vec<(String, Vec<usize>)> {
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for (index, traffic) in case.scenario.traffic.iter().enumerate() {
+        match groups.iter_mut().find(|(name, _)| *name == traffic.group) {
+            Some((_, flows)) => flows.push(index),
+            None => groups.push((traffic.group.clone(), vec![index])),
+        }
+    }
+    groups
+}
+
+fn result(case: &Case<'_>, name: &str, flows: &[usize], samples: &[usize]) -> Group {
+    let per_sample = |s: usize, value: &dyn Fn(&super::ideal::Solution, usize) -> f64| {
+        let (from, to) = case.bounds(s);
+        case.ideal.mean(from, to, |x| flows.iter().map(|&f| value(x, f) * case.share(f)).sum())
+    };
+    let promised = |s: usize| per_sample(s, &|x, f| x.promised[f]);
+    let ideal = |s: usize| per_sample(s, &|x, f| x.rate[f]);
+    let goodput = |s: usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
+    let kinds: BTreeSet<&str> = flows
+        .iter()
+        .map(|&f| match case.scenario.traffic[f].kind {
+            TrafficKind::Tcp { .. } => "tcp",
+            TrafficKind::Udp { .. } => "udp",
+        })
+        .collect();
+    Group {
+        group: name.into(),
+        kind: kinds.into_iter().collect::<Vec<_>>().join("+"),
+        connections: flows.iter().map(|&f| planned_connections(case, f)).sum(),
+        promised_bps: mean(samples.iter().map(|&s| promised(s))).round(),
+        ideal_bps: mean(samples.iter().map(|&s| ideal(s))).round(),
+        goodput_bps: mean(samples.iter().map(|&s| goodput(s))).round(),
+        series_bps: (0..case.observed.samples()).map(|s| goodput(s).round()).collect(),
+        promised_series_bps: (0..case.observed.samples()).map(|s| promised(s).round()).collect(),
+    }
+}
+
+fn planned_connections(case: &Case<'_>, flow: usize) -> u32 {
+    match case.scenario.traffic[flow].kind {
+        TrafficKind::Tcp { connections, .. } => connections,
+        TrafficKind::Udp { .. } => 1,
+    }
+}
+
+/// Octets of each connection of a traffic entry; one that never came up counts as zero.
+fn connections(case: &Case<'_>, flow: usize) -> Vec<u64> {
+    let mut octets = case.observed.flows[flow].connections.clone();
+    octets.resize(octets.len().max(planned_connections(case, flow) as usize), 0);
+    octets
+}
+
+/// On-wire rate of the group / rate of the link it is measured against.
+fn of_link(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
+    let link = links::reference(case, flows.first().copied())?;
+    let got = |s: usize| flows.iter().map(|&f| case.on_wire(f, s)).sum::<f64>();
+    Some(mean(samples.iter().map(|&s| got(s))) / links::rate(case, link))
+}
+
+/// The smallest share that any traffic entry got of what the ideal gives it.
+fn min_flow_ratio(case: &Case<'_>) -> Option<f64> {
+    let ratio = |f: usize| {
+        let (mut got, mut ideal) = (0.0, 0.0);
+        for s in case.measured.clone() {
+            let (from, to) = case.bounds(s);
+            got += case.on_wire(f, s);
+            ideal += case.ideal.mean(from, to, |x| x.rate[f]);
+        }
+        (ideal > 0.0).then_some(got / ideal)
+    };
+    (0..case.routes.len()).filter_map(ratio).min_by(f64::total_cmp)
+}

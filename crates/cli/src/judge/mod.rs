@@ -1,0 +1,199 @@
+//! Judges a run: what was promised, what the ideal is, what was got.
+//!
+//! Problem   "The floor held" must mean the same in every world, and must be able to be false.
+//! Approach  A world hands over octets per sample ([`Observed`]); demands come from the scenario, not
+//!           from observation; the oracle is solved once for each piece of time in which demands are
+//!           constant; every number is a sum over samples, weighted with time.
+//! Promises  A number that has no meaning in a run is absent, not 0 and not 1. A run that the machine
+//!           was too slow for is invalid, with its reasons.
+//! Not here  Whether a number is good enough: see [`crate::verdict`].
+
+mod demand;
+mod floors;
+mod groups;
+mod ideal;
+mod links;
+mod observed;
+mod payload;
+mod reserve;
+mod route;
+#[cfg(test)]
+mod tests;
+mod validity;
+
+pub(crate) use observed::{Observed, ObservedFlow, ObservedLink};
+pub(crate) use reserve::reservations;
+pub(crate) use validity::without_congestion;
+
+use ideal::Ideal;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use weir_model::results::{Flow, Perf, Run};
+use weir_model::scenario::{Mechanism, Scenario, TrafficKind};
+
+/// Everything the single numbers are computed from.
+struct Case<'a> {
+    scenario: &'a Scenario,
+    observed: &'a Observed,
+    ideal: Ideal,
+    /// Directed links on each traffic entry's way.
+    routes: Vec<Vec<usize>>,
+    /// Samples of the measured interval: from the end of the warmup to the end of the run.
+    measured: Range<usize>,
+    /// Width of a sample in seconds.
+    sample_s: f64,
+}
+
+impl Case<'_> {
+    /// Application goodput of traffic entry `flow` in `sample`, bit/s.
+    fn goodput(&self, flow: usize, sample: usize) -> f64 {
+        let octets = self.observed.flows[flow].octets.get(sample).copied().unwrap_or(0);
+        octets as f64 * 8.0 / self.sample_s
+    }
+
+    /// The same as a rate on the wire, without acknowledgements: goodput / payload share.
+    fn on_wire(&self, flow: usize, sample: usize) -> f64 {
+        self.goodput(flow, sample) / self.share(flow)
+    }
+
+    /// Payload share of traffic entry `flow`.
+    fn share(&self, flow: usize) -> f64 {
+        payload::share(&self.scenario.traffic[flow].kind)
+    }
+
+    /// Start and end of `sample` in seconds.
+    fn bounds(&self, sample: usize) -> (f64, f64) {
+        (sample as f64 * self.sample_s, (sample + 1) as f64 * self.sample_s)
+    }
+
+    /// Measured samples that lie wholly within the traffic entries' time.
+    fn active(&self, flows: &[usize]) -> Vec<usize> {
+        let traffic = &self.scenario.traffic;
+        let start = flows.iter().map(|&f| traffic[f].start).min().unwrap_or_default();
+        let stop = flows.iter().map(|&f| traffic[f].stop).max().unwrap_or_default();
+        let inside = |&sample: &usize| {
+            let (from, to) = self.bounds(sample);
+            from + SLACK_S >= start.as_secs_f64() && to <= stop.as_secs_f64() + SLACK_S
+        };
+        self.measured.clone().filter(inside).collect()
+    }
+}
+
+/// Boundaries that differ by less are the same: they come from sums of reals.
+const SLACK_S: f64 = 1e-6;
+
+/// Judges one run of `scenario` under `mechanism`.
+///
+/// `observed` has one flow per traffic entry and two links (a>b, b>a) per link of the scenario, in the
+/// scenario's order; octets of a flow are application octets received, those of a link are on layer 2
+/// without FCS.
+///
+/// # Errors
+/// The scenario's floors do not fit its links.
+///
+/// # Panics
+/// `observed` has another shape.
+pub(crate) fn judge(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    repeat: u32,
+    observed: &Observed,
+) -> Result<Run, String> {
+    assert_eq!(observed.flows.len(), scenario.traffic.len(), "one observed flow per traffic entry");
+    assert_eq!(observed.links.len(), 2 * scenario.topology.links.len(), "both directions of links");
+    let routes = route::routes(scenario);
+    let sample_s = observed.sample.as_secs_f64();
+    let case = Case {
+        scenario,
+        observed,
+        ideal: Ideal::new(scenario, &routes)?,
+        measured: measured(scenario, observed),
+        routes,
+        sample_s,
+    };
+    let mut summary = BTreeMap::new();
+    let vms = floors::judge(&case, &mut summary);
+    let groups = groups::judge(&case, &mut summary);
+    let links = links::judge(&case, &mut summary);
+    summary.retain(|_, value| value.is_finite());
+    let reasons = validity::reasons(&case);
+    Ok(Run {
+        scenario: scenario.name.clone(),
+        world: "lab".into(),
+        mechanism: mechanism.label.clone(),
+        translation: "none".into(),
+        seed: 0,
+        repeat,
+        point: scenario.point.iter().cloned().collect(),
+        valid: reasons.is_empty(),
+        reasons,
+        flows: (0..scenario.traffic.len()).map(|f| flow(&case, f)).collect(),
+        groups,
+        vms,
+        links,
+        summary,
+        perf: perf(&case),
+        sample_s,
+        warmup_s: scenario.warmup.as_secs_f64(),
+    })
+}
+
+/// Whole samples between the end of the warmup and the end of the run, as far as they were taken.
+fn measured(scenario: &Scenario, observed: &Observed) -> Range<usize> {
+    let sample = observed.sample.as_nanos().max(1);
+    let first = scenario.warmup.as_nanos().div_ceil(sample) as usize;
+    let planned = (scenario.duration.as_nanos() / sample) as usize;
+    let last = planned.min(observed.samples());
+    first.min(last)..last
+}
+
+fn flow(case: &Case<'_>, index: usize) -> Flow {
+    let traffic = &case.scenario.traffic[index];
+    let observed = &case.observed.flows[index];
+    let span = case.measured.len() as f64 * case.sample_s;
+    let series: Vec<f64> =
+        (0..observed.octets.len()).map(|s| case.goodput(index, s).round()).collect();
+    Flow {
+        group: traffic.group.clone(),
+        from: case.scenario.vms[traffic.from].name.clone(),
+        to: case.scenario.vms[traffic.to].name.clone(),
+        kind: match traffic.kind {
+            TrafficKind::Tcp { .. } => "tcp".into(),
+            TrafficKind::Udp { .. } => "udp".into(),
+        },
+        goodput_bps: mean(case.measured.clone().map(|s| case.goodput(index, s))).round(),
+        connections_bps: observed
+            .connections
+            .iter()
+            .map(|&octets| if span > 0.0 { (octets as f64 * 8.0 / span).round() } else { 0.0 })
+            .collect(),
+        series_bps: series,
+    }
+}
+
+fn perf(case: &Case<'_>) -> Perf {
+    let observed = case.observed;
+    Perf {
+        packet_hops: observed.links.iter().map(|l| l.packets).sum(),
+        events: 0,
+        user_cpu_s: observed.user_cpu.as_secs_f64(),
+        wall_s: observed.wall.as_secs_f64(),
+        worst_idle: observed.idle.iter().flatten().copied().fold(1.0, f64::min),
+        agents_cpu_s: observed.agents_cpu.as_secs_f64(),
+    }
+}
+
+/// The mean; zero of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = values.fold((0.0, 0u64), |(sum, n), v| (sum + v, n + 1));
+    if n == 0 { 0.0 } else { sum / n as f64 }
+}
+
+/// The smallest value of `values` such that a share `p` of them is not above it (nearest rank): of
+/// fewer than 100 values the 1st percentile is the minimum.
+fn percentile(values: &[f64], p: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (p * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank - 1).copied()
+}

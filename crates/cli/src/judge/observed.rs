@@ -1,0 +1,53 @@
+//! What any world hands to the judge.
+
+use weir_units::Span;
+
+/// One run as a world measured it. Nothing is interpreted yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// Width of one sample of every series.
+    pub(crate) sample: Span,
+    /// One per traffic entry of the scenario.
+    pub(crate) flows: Vec<ObservedFlow>,
+    /// Two per link of the scenario: a>b, b>a.
+    pub(crate) links: Vec<ObservedLink>,
+    /// Idle share (0 to 1) of each CPU, per sample of at least 100 ms.
+    pub(crate) idle: Vec<Vec<f64>>,
+    /// User and system CPU of all agents together.
+    pub(crate) agents_cpu: Span,
+    /// User CPU of the whole world.
+    pub(crate) user_cpu: Span,
+    /// How long it took.
+    pub(crate) wall: Span,
+    /// What went wrong in the world itself: each makes the run invalid.
+    pub(crate) faults: Vec<String>,
+}
+
+/// One traffic entry.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedFlow {
+    /// Application octets received per sample.
+    pub(crate) octets: Vec<u64>,
+    /// Application octets of each connection over the measured interval.
+    pub(crate) connections: Vec<u64>,
+}
+
+/// One direction of one link.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedLink {
+    /// Octets carried per sample, layer 2 without FCS.
+    pub(crate) octets: Vec<u64>,
+    /// Packets dropped at its port per sample.
+    pub(crate) drops: Vec<u64>,
+    /// Packets carried in the whole run.
+    pub(crate) packets: u64,
+}
+
+impl Observed {
+    /// Samples that every flow and link has.
+    pub(crate) fn samples(&self) -> usize {
+        let flows = self.flows.iter().map(|f| f.octets.len());
+        let links = self.links.iter().map(|l| l.octets.len());
+        flows.chain(links).min().unwrap_or(0)
+    }
+}

@@ -1,0 +1,68 @@
+//! May this run be used as a result at all?
+
+use super::Case;
+use weir_model::results::Run;
+use weir_model::scenario::{MechanismKind, Scenario};
+
+/// A CPU with less idle time than this is saturated.
+const IDLE_LEAST: f64 = 0.05;
+/// The share of samples in which a CPU may be saturated.
+const SATURATED_MOST: f64 = 0.10;
+
+/// Why the run itself may not be used. Empty = it may.
+pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
+    let mut reasons = case.observed.faults.clone();
+    let samples = case.observed.idle.len();
+    let cpus = case.observed.idle.iter().map(Vec::len).max().unwrap_or(0);
+    for cpu in 0..cpus {
+        let busy = |idle: &&Vec<f64>| idle.get(cpu).is_some_and(|&share| share < IDLE_LEAST);
+        let saturated = case.observed.idle.iter().filter(busy).count();
+        if saturated as f64 > SATURATED_MOST * samples as f64 {
+            let percent = 100.0 * saturated as f64 / samples as f64;
+            reasons.push(format!(
+                "CPU {cpu} was under 5 % idle in {percent:.0} % of the samples: the machine, not \
+                 the network, was the limit"
+            ));
+        }
+    }
+    let planned = case.scenario.duration.as_secs_f64() / case.sample_s;
+    let taken = case.observed.samples() as f64;
+    if taken + 1.0 < planned {
+        reasons.push(format!("the run ended early: {taken:.0} of {planned:.0} samples"));
+    }
+    if case.measured.is_empty() {
+        reasons.push("nothing was measured: the warmup is as long as the run".into());
+    }
+    reasons
+}
+
+/// Marks all runs of a point invalid whose `none` run shows no drop where the scenario says that the
+/// network is congested: then nothing was there to protect against. `runs` are those of one point.
+pub(crate) fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
+    let is_none = |run: &Run| {
+        let kind = |m: &&weir_model::scenario::Mechanism| m.label == run.mechanism;
+        scenario.mechanisms.iter().find(kind).is_some_and(|m| m.kind == MechanismKind::None)
+    };
+    let mut reasons = Vec::new();
+    for run in runs.iter().filter(|run| is_none(run)) {
+        for name in &scenario.congested {
+            let here = |link: &&weir_model::results::LinkResult| {
+                link.link.rsplit_once(':').is_some_and(|(of, _)| of == name)
+            };
+            let from = (run.warmup_s / run.sample_s).ceil() as usize;
+            let dropped: f64 =
+                run.links.iter().filter(here).flat_map(|l| l.drops.iter().skip(from)).sum();
+            if dropped == 0.0 {
+                reasons.push(format!(
+                    "link {name} should be congested, and without protection (repeat {}) nothing \
+                     was dropped there",
+                    run.repeat
+                ));
+            }
+        }
+    }
+    for run in runs.iter_mut().filter(|_| !reasons.is_empty()) {
+        run.valid = false;
+        run.reasons.extend(reasons.iter().cloned());
+    }
+}

@@ -1,0 +1,157 @@
+//! Did a scenario show what it says it shows?
+//!
+//! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
+//! Approach  Each expectation is judged at its point on the median of the valid repeats; one about
+//!           floors on the worst of them as well.
+//! Promises  An expectation that cannot be judged is reported as such, never as held.
+
+use std::collections::BTreeMap;
+use weir_model::results::{Run, Verdict};
+use weir_model::scenario::{Expectation, Scenario};
+
+/// Judges the expectations of `scenario` (one point) against the runs of that point.
+pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
+    let point: BTreeMap<String, f64> = scenario.point.iter().cloned().collect();
+    let mut verdicts = Vec::new();
+    for expectation in &scenario.expect {
+        let asked = |label: &str| expectation.mechanism.as_deref().is_none_or(|m| m == label);
+        for mechanism in scenario.mechanisms.iter().filter(|m| asked(&m.label)) {
+            let runs = runs.iter().filter(|r| r.valid && r.mechanism == mechanism.label);
+            let values = runs.filter_map(|r| r.summary.get(&expectation.metric).copied()).collect();
+            verdicts.push(one(&point, &mechanism.label, expectation, values));
+        }
+    }
+    verdicts
+}
+
+fn one(
+    point: &BTreeMap<String, f64>,
+    mechanism: &str,
+    expectation: &Expectation,
+    mut values: Vec<f64>,
+) -> Verdict {
+    values.sort_by(f64::total_cmp);
+    let got = median(&values);
+    let worst = match expectation.at_least {
+        Some(_) => values.first().copied(),
+        None => values.last().copied(),
+    };
+    let within = |v: f64| {
+        expectation.at_least.is_none_or(|least| v >= least)
+            && expectation.at_most.is_none_or(|most| v <= most)
+    };
+    let strict = is_about_floors(&expectation.metric) && expectation.at_least.is_some();
+    let held = got.map(|median| within(median) && (!strict || worst.is_none_or(within)));
+    Verdict {
+        point: point.clone(),
+        mechanism: mechanism.into(),
+        metric: expectation.metric.clone(),
+        says: expectation.says.clone(),
+        at_least: expectation.at_least,
+        at_most: expectation.at_most,
+        got,
+        worst,
+        held,
+    }
+}
+
+/// Numbers that say whether a floor held: for these the worst repeat counts.
+fn is_about_floors(metric: &str) -> bool {
+    ["worst_", "goodput_of_floor", "window_"].iter().any(|prefix| metric.starts_with(prefix))
+}
+
+/// The median of sorted `values`; of an even number the mean of the two in the middle.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let n = values.len();
+    match n {
+        0 => None,
+        n if n % 2 == 1 => Some(values[n / 2]),
+        n => Some((values[n / 2 - 1] + values[n / 2]) / 2.0),
+    }
+}
+
+/// What the process says to its caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// All expectations held and all runs are valid.
+    Held,
+    /// An expectation failed.
+    Failed,
+    /// Runs are invalid, so that something could not be judged.
+    Invalid,
+}
+
+impl Outcome {
+    /// Of a whole experiment.
+    pub(crate) fn of(runs: &[Run], verdicts: &[Verdict]) -> Self {
+        let unjudged = verdicts.iter().any(|v| v.held.is_none());
+        match () {
+            () if verdicts.iter().any(|v| v.held == Some(false)) => Self::Failed,
+            () if runs.iter().any(|r| !r.valid) => Self::Invalid,
+            // A number that no valid run has: the scenario asks for what does not exist.
+            () if unjudged || runs.is_empty() => Self::Failed,
+            () => Self::Held,
+        }
+    }
+
+    /// Exit status.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Held => 0,
+            Self::Failed => 1,
+            Self::Invalid => 3,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expectation(metric: &str, at_least: Option<f64>, at_most: Option<f64>) -> Expectation {
+        let says = "a promise".into();
+        Expectation { mechanism: None, metric: metric.into(), at_least, at_most, says }
+    }
+
+    fn verdict(metric: &str, at_least: Option<f64>, at_most: Option<f64>, got: &[f64]) -> Verdict {
+        one(&BTreeMap::new(), "none", &expectation(metric, at_least, at_most), got.to_vec())
+    }
+
+    #[test]
+    fn an_expectation_is_judged_on_the_median() {
+        let v = verdict("optimum_ratio", Some(0.9), None, &[0.95, 0.5, 0.92]);
+        assert_eq!((v.got, v.worst, v.held), (Some(0.92), Some(0.5), Some(true)));
+        let v = verdict("optimum_ratio", Some(0.9), None, &[0.95, 0.5, 0.6]);
+        assert_eq!(v.held, Some(false));
+    }
+
+    #[test]
+    fn one_bad_repeat_breaks_a_promise_about_floors() {
+        let v = verdict("worst_floor_ratio", Some(0.95), None, &[0.99, 0.94, 0.98]);
+        assert_eq!((v.got, v.held), (Some(0.98), Some(false)));
+    }
+
+    #[test]
+    fn an_upper_bound_is_missed_above_it() {
+        assert_eq!(verdict("goodput_of_link.X", None, Some(0.1), &[0.11]).held, Some(false));
+        assert_eq!(verdict("goodput_of_link.X", None, Some(0.1), &[0.1]).held, Some(true));
+    }
+
+    #[test]
+    fn what_no_valid_run_shows_is_not_held() {
+        let v = verdict("jain", Some(0.9), None, &[]);
+        assert_eq!(v.held, None);
+        let valid = Run { valid: true, ..Run::default() };
+        assert_eq!(Outcome::of(std::slice::from_ref(&valid), &[v]), Outcome::Failed);
+        assert_eq!(Outcome::of(&[], &[]), Outcome::Failed);
+        assert_eq!(Outcome::of(&[valid], &[]), Outcome::Held);
+    }
+
+    #[test]
+    fn an_invalid_run_is_told_apart_from_a_broken_promise() {
+        let runs = [Run { valid: false, ..Run::default() }];
+        assert_eq!(Outcome::of(&runs, &[]).code(), 3);
+        let failed = verdict("jain", Some(0.9), None, &[0.1]);
+        assert_eq!(Outcome::of(&runs, &[failed]).code(), 1);
+    }
+}
