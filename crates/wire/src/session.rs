@@ -1,0 +1,404 @@
+//! Everything one host knows to talk with others: keys, incarnations, sequences, windows, counters.
+//!
+//! Problem   See the crate: believe peers, and nobody and nothing else.
+//! Approach  One way in, [`Session::open`], that checks in the order version, length, key, tag,
+//!           header and records, receiver, sender, freshness; one way out, [`Session::seal`]. The
+//!           caller moves the octets.
+//! Promises  Every datagram ends in exactly one counter. A rejected one changes nothing else.
+//! Not here  When to send: the caller limits greetings (one per peer and 10 ms is plenty).
+
+use crate::datagram::{self, Header, Incarnation, Messages, ParseError, RecordError};
+use crate::packet::{MAX_RECORDS, Packet};
+use crate::peer::{Peer, Verdict};
+use crate::{Heard, Keyring, encode, sayable};
+use std::collections::BTreeMap;
+use thiserror::Error;
+use weir_core::message::Message;
+use weir_units::HostId;
+
+/// Most peers of one session; about 200 octets each.
+pub const MAX_PEERS: usize = 65_536;
+
+/// Why a datagram is not believed, and not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Rejected {
+    /// Shorter or longer than its count of records says, or than any datagram may be.
+    #[error("{got} octets are not the length of a datagram")]
+    Length {
+        /// Octets given.
+        got: usize,
+    },
+    /// Not our version.
+    #[error("version {got} is not spoken here")]
+    Version {
+        /// The version given.
+        got: u8,
+    },
+    /// Signed with a key that is not accepted.
+    #[error("key {id} is not accepted")]
+    Key {
+        /// The key's id, as the datagram says.
+        id: u8,
+    },
+    /// Not signed by the key it names.
+    #[error("the tag is wrong")]
+    Tag,
+    /// Addressed to another host.
+    #[error("addressed to {to}")]
+    NotForUs {
+        /// The host it is addressed to.
+        to: HostId,
+    },
+    /// From a host that is not a peer.
+    #[error("{from} is not a peer")]
+    UnknownPeer {
+        /// The host it claims to be from.
+        from: HostId,
+    },
+    /// A header field has a value that version 1 does not use.
+    #[error("unused value in the header's {field}")]
+    Header {
+        /// Its name in the table of [`crate::packet`].
+        field: &'static str,
+    },
+    /// A record makes no sense, and with it the datagram.
+    #[error("record {index}: {why}")]
+    Record {
+        /// Which one, from 0.
+        index: usize,
+        /// What is wrong with it.
+        why: RecordError,
+    },
+    /// Meant for an earlier incarnation of ours, by a sender who has learned the current one since.
+    #[error("from {from}, meant for an earlier incarnation of this host")]
+    Stale {
+        /// Its sender.
+        from: HostId,
+    },
+    /// Its sequence was seen before, or is too old to tell.
+    #[error("sequence {sequence} from {from} was seen, or is too old")]
+    Replayed {
+        /// Its sender.
+        from: HostId,
+        /// Its sequence.
+        sequence: u64,
+    },
+}
+
+impl From<ParseError> for Rejected {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Length { got } => Self::Length { got },
+            ParseError::Version { got } => Self::Version { got },
+            ParseError::Header { field } => Self::Header { field },
+            ParseError::Record { index, why } => Self::Record { index, why },
+        }
+    }
+}
+
+/// What an authentic datagram asks for.
+#[derive(Clone, Debug)]
+pub enum Opened<'a> {
+    /// Believed.
+    Believed {
+        /// Who says it.
+        from: HostId,
+        /// The sender's epoch of floors and configuration.
+        epoch: u32,
+        /// What it says; empty if it is a greeting.
+        messages: Messages<'a>,
+        /// The sender's incarnation is new to us. Unless there is something to say to it anyway,
+        /// [`Session::greet`] it at once, so that it believes us one round trip earlier.
+        greet: bool,
+    },
+    /// Not believed: the sender may be alive, but has not proved it. [`Session::greet`] it at once,
+    /// within a limit per host: a live one is believed one round trip later, a recording never.
+    Greet(HostId),
+}
+
+/// Counts of one session, since its start. Datagrams unless they say otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "`rejected_*` count the variants of `Rejected`, documented there")]
+pub struct Counters {
+    /// Sealed, greetings among them.
+    pub sent: u64,
+    /// Greetings sealed.
+    pub greeted: u64,
+    /// Messages sealed.
+    pub messages_sent: u64,
+    /// Messages that no peer would take ([`crate::sayable`]) and that were left out. Not zero means
+    /// a bug above: alarm on it.
+    pub unsayable: u64,
+    /// Believed.
+    pub accepted: u64,
+    /// Messages in them.
+    pub messages_accepted: u64,
+    /// Incarnations confirmed: one per peer, and one more for each of its restarts.
+    pub confirmed: u64,
+    /// Authentic, but its sender did not know any incarnation of ours: greeted, not believed.
+    pub unconfirmed: u64,
+    /// Authentic, but its sender knew an earlier incarnation of ours, or had not heard from us since
+    /// its successor was confirmed: greeted, not believed. Grows with restarts and with replays.
+    pub outdated: u64,
+    pub rejected_length: u64,
+    pub rejected_version: u64,
+    pub rejected_key: u64,
+    pub rejected_tag: u64,
+    pub rejected_not_for_us: u64,
+    pub rejected_unknown_peer: u64,
+    pub rejected_header: u64,
+    pub rejected_record: u64,
+    pub rejected_stale: u64,
+    pub rejected_replayed: u64,
+}
+
+impl Counters {
+    /// All counters with their names, for metrics and tables.
+    pub const fn rows(&self) -> [(&'static str, u64); 19] {
+        [
+            ("sent", self.sent),
+            ("greeted", self.greeted),
+            ("messages_sent", self.messages_sent),
+            ("unsayable", self.unsayable),
+            ("accepted", self.accepted),
+            ("messages_accepted", self.messages_accepted),
+            ("confirmed", self.confirmed),
+            ("unconfirmed", self.unconfirmed),
+            ("outdated", self.outdated),
+            ("rejected_length", self.rejected_length),
+            ("rejected_version", self.rejected_version),
+            ("rejected_key", self.rejected_key),
+            ("rejected_tag", self.rejected_tag),
+            ("rejected_not_for_us", self.rejected_not_for_us),
+            ("rejected_unknown_peer", self.rejected_unknown_peer),
+            ("rejected_header", self.rejected_header),
+            ("rejected_record", self.rejected_record),
+            ("rejected_stale", self.rejected_stale),
+            ("rejected_replayed", self.rejected_replayed),
+        ]
+    }
+
+    /// Datagrams rejected, for whatever reason.
+    pub fn rejected(&self) -> u64 {
+        let rows = self.rows();
+        rows.iter().filter(|(name, _)| name.starts_with("rejected_")).map(|(_, n)| n).sum()
+    }
+
+    fn count(&mut self, rejected: &Rejected) {
+        *match rejected {
+            Rejected::Length { .. } => &mut self.rejected_length,
+            Rejected::Version { .. } => &mut self.rejected_version,
+            Rejected::Key { .. } => &mut self.rejected_key,
+            Rejected::Tag => &mut self.rejected_tag,
+            Rejected::NotForUs { .. } => &mut self.rejected_not_for_us,
+            Rejected::UnknownPeer { .. } => &mut self.rejected_unknown_peer,
+            Rejected::Header { .. } => &mut self.rejected_header,
+            Rejected::Record { .. } => &mut self.rejected_record,
+            Rejected::Stale { .. } => &mut self.rejected_stale,
+            Rejected::Replayed { .. } => &mut self.rejected_replayed,
+        } += 1;
+    }
+}
+
+/// The host is not a peer of this session; nothing was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{0} is not a peer")]
+pub struct UnknownPeer(pub HostId);
+
+/// Why a peer was not added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PeerError {
+    /// A host does not talk to itself over the network.
+    #[error("a host is not its own peer")]
+    Ourselves,
+    /// [`MAX_PEERS`] are there already.
+    #[error("{MAX_PEERS} peers already")]
+    Full,
+}
+
+/// One host's side of all its conversations.
+///
+/// - at start: [`new`](Self::new) with a fresh random incarnation, [`add_peer`](Self::add_peer) for
+///   each host of the directory, then [`greet`](Self::greet) them, or wait for something to say;
+/// - to speak: [`seal`](Self::seal), then send each datagram to the peer's control address;
+/// - for each datagram that arrives: [`open`](Self::open), and [`greet`](Self::greet) if it says so;
+/// - on change: [`set_epoch`](Self::set_epoch), [`set_keys`](Self::set_keys),
+///   [`remove_peer`](Self::remove_peer);
+/// - to watch: [`counters`](Self::counters), [`is_confirmed`](Self::is_confirmed).
+#[derive(Clone, Debug)]
+pub struct Session {
+    own: HostId,
+    incarnation: Incarnation,
+    epoch: u32,
+    keys: Keyring,
+    peers: BTreeMap<HostId, Peer>,
+    /// First sequence of a new peer: above all that removed peers have heard, so that one that
+    /// returns neither takes us for a replay nor can be replayed.
+    first: u64,
+    counters: Counters,
+}
+
+impl Session {
+    /// A session of `own` without peers. `incarnation` is random, drawn at each start of the agent.
+    pub fn new(own: HostId, incarnation: Incarnation, keys: Keyring) -> Self {
+        Self {
+            own,
+            incarnation,
+            epoch: 0,
+            keys,
+            peers: BTreeMap::new(),
+            first: 1,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The epoch that datagrams carry from now on.
+    pub fn set_epoch(&mut self, epoch: u32) {
+        self.epoch = epoch;
+    }
+
+    /// Other keys from now on; peers stay confirmed.
+    pub fn set_keys(&mut self, keys: Keyring) {
+        self.keys = keys;
+    }
+
+    /// Talks with `host` from now on. One that is there already stays as it is.
+    pub fn add_peer(&mut self, host: HostId) -> Result<(), PeerError> {
+        if host == self.own {
+            return Err(PeerError::Ourselves);
+        }
+        if self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&host) {
+            return Err(PeerError::Full);
+        }
+        self.peers.entry(host).or_insert(Peer::new(self.first));
+        Ok(())
+    }
+
+    /// Does not talk with `host` any more; says whether it did.
+    pub fn remove_peer(&mut self, host: HostId) -> bool {
+        let removed = self.peers.remove(&host);
+        if let Some(peer) = &removed {
+            self.first = self.first.max(peer.next_sequence());
+        }
+        removed.is_some()
+    }
+
+    /// Whether what `host` says is believed, as far as it has spoken.
+    pub fn is_confirmed(&self, host: HostId) -> bool {
+        self.peers.get(&host).is_some_and(Peer::is_confirmed)
+    }
+
+    /// Counts since the start.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Appends the datagrams that tell `to` all of `messages`, in their order and in as few as
+    /// possible (56 messages each); none if there is no message.
+    ///
+    /// A peer that is not confirmed is told too: it may have confirmed us, and if not, it greets. A
+    /// message that is not [`sayable`] is left out and counted.
+    pub fn seal(
+        &mut self,
+        to: HostId,
+        messages: &[Message],
+        out: &mut Vec<Vec<u8>>,
+    ) -> Result<(), UnknownPeer> {
+        let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.echo();
+        if messages.iter().all(|message| sayable(message).is_ok()) {
+            return self.seal_sayable(to, echo, messages, out);
+        }
+        let rest: Vec<_> = messages.iter().filter(|m| sayable(m).is_ok()).copied().collect();
+        self.counters.unsayable += (messages.len() - rest.len()) as u64;
+        self.seal_sayable(to, echo, &rest, out)
+    }
+
+    fn seal_sayable(
+        &mut self,
+        to: HostId,
+        echo: Option<Heard>,
+        messages: &[Message],
+        out: &mut Vec<Vec<u8>>,
+    ) -> Result<(), UnknownPeer> {
+        for batch in messages.chunks(MAX_RECORDS) {
+            out.push(self.datagram(to, echo, batch)?);
+        }
+        self.counters.messages_sent += messages.len() as u64;
+        Ok(())
+    }
+
+    /// Appends one datagram without messages: it tells `to` our incarnation, and that we heard it.
+    pub fn greet(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
+        let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.greeting_echo();
+        out.push(self.datagram(to, echo, &[])?);
+        self.counters.greeted += 1;
+        Ok(())
+    }
+
+    fn datagram(
+        &mut self,
+        to: HostId,
+        echo: Option<Heard>,
+        messages: &[Message],
+    ) -> Result<Vec<u8>, UnknownPeer> {
+        let sequence = self.peers.get_mut(&to).ok_or(UnknownPeer(to))?.take_sequence();
+        let (key_id, key) = self.keys.signing();
+        let header = Header {
+            key_id,
+            epoch: self.epoch,
+            from: self.own,
+            to,
+            incarnation: self.incarnation,
+            sequence,
+            echo,
+        };
+        self.counters.sent += 1;
+        Ok(encode(&header, key, messages))
+    }
+
+    /// Judges a datagram from the network: the only way in.
+    pub fn open<'a>(&mut self, octets: &'a [u8]) -> Result<Opened<'a>, Rejected> {
+        let opened = self.judge(octets);
+        match &opened {
+            Ok(Opened::Believed { messages, .. }) => {
+                self.counters.accepted += 1;
+                self.counters.messages_accepted += messages.len() as u64;
+            }
+            Ok(Opened::Greet(_)) => {}
+            Err(rejected) => self.counters.count(rejected),
+        }
+        opened
+    }
+
+    fn judge<'a>(&mut self, octets: &'a [u8]) -> Result<Opened<'a>, Rejected> {
+        let packet = Packet::new(octets)?;
+        let id = packet.key_id();
+        let key = self.keys.get(id).ok_or(Rejected::Key { id: id.0 })?;
+        if !packet.is_signed_by(key) {
+            return Err(Rejected::Tag);
+        }
+        // From here on the sender holds the key.
+        let datagram::Datagram { header, messages } = datagram::of(packet)?;
+        let Header { from, to, epoch, sequence, echo, .. } = header;
+        if to != self.own {
+            return Err(Rejected::NotForUs { to });
+        }
+        let peer = self.peers.get_mut(&from).ok_or(Rejected::UnknownPeer { from })?;
+        match peer.judge(self.incarnation, &header) {
+            Verdict::Believe => Ok(Opened::Believed { from, epoch, messages, greet: false }),
+            Verdict::Confirm => {
+                self.counters.confirmed += 1;
+                Ok(Opened::Believed { from, epoch, messages, greet: true })
+            }
+            Verdict::Greet => {
+                match echo {
+                    None => self.counters.unconfirmed += 1,
+                    Some(_) => self.counters.outdated += 1,
+                }
+                Ok(Opened::Greet(from))
+            }
+            Verdict::Stale => Err(Rejected::Stale { from }),
+            Verdict::Replayed => Err(Rejected::Replayed { from, sequence }),
+        }
+    }
+}
