@@ -24,6 +24,9 @@ pub enum Message {
 pub struct Offer {
     /// Whose floor.
     pub pair: PairId,
+    /// Grows (modulo 2³²) with every division of the receiver's hose: a sender takes no offer older
+    /// than the one it holds, so that late and repeated ones do no harm.
+    pub serial: u32,
     /// What the destination can spare of its hose for this pair.
     pub floor: Rate,
     /// The pair gets its full fair share at the receiver: the sender should take `floor` as the
@@ -38,6 +41,8 @@ pub struct Offer {
 pub struct Echo {
     /// Whose floor.
     pub pair: PairId,
+    /// The serial of the offer the sender holds now: equal values are not equal offers.
+    pub serial: u32,
     /// The offer the sender holds now.
     pub floor: Rate,
 }
