@@ -1,0 +1,166 @@
+//! HTB: the root qdisc and its classes, with their parameters as values.
+
+use super::attr::Value;
+use super::message::Verb;
+use super::tc::{Fixed, ROOT, Stats, TCA_KIND, TCA_OPTIONS};
+use super::{Batch, Device, Error, Object, Socket};
+use weir_units::{Bytes, Rate, Span};
+
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+/// The kernel computes times from sizes itself if it knows the link layer; else it wants tables.
+const LINKLAYER_ETHERNET: u8 = 1;
+/// What `INIT` carries: interface version, r2q (unused: every class has its quantum).
+const VERSION: u32 = 3;
+const RATE_TO_QUANTUM: u32 = 10;
+/// One tick of the packet scheduler.
+const TICK_NS: u64 = 64;
+const TC_H_ROOT: u32 = ROOT;
+
+/// The parameters of one class, in the kernel's own units so that what is read back compares equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Class {
+    /// What it gets in any case, octets per second; not zero.
+    pub rate: u64,
+    /// What it may borrow up to, octets per second; not zero.
+    pub ceil: u64,
+    /// How far it may run ahead of `rate`, in ticks of 64 ns at that rate.
+    pub burst: u32,
+    /// How far it may run ahead of `ceil`, in ticks of 64 ns at that rate.
+    pub cburst: u32,
+    /// Octets it may send per round when it borrows with others. The kernel ignores it for inner
+    /// classes, and reads it back as zero.
+    pub quantum: u32,
+    /// Who borrows first: lower is earlier.
+    pub prio: u32,
+}
+
+/// A class as the kernel has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClassEntry {
+    /// Its handle.
+    pub id: u32,
+    /// Its parent's handle; [`ROOT`] directly under the qdisc.
+    pub parent: u32,
+    /// The handle of its queue; zero for inner classes.
+    pub leaf: u32,
+    /// Its parameters.
+    pub class: Class,
+    /// Zero for a leaf.
+    pub level: u32,
+    /// Counters.
+    pub stats: Stats,
+}
+
+/// A rate in octets per second, rounded down.
+pub const fn octets_per_second(rate: Rate) -> u64 {
+    rate.as_bps() / 8
+}
+
+/// The rate of so many octets per second.
+pub const fn rate(octets_per_second: u64) -> Rate {
+    Rate::from_bps(octets_per_second.saturating_mul(8))
+}
+
+/// A time in ticks, rounded up, at most what fits the message (274 s).
+pub const fn ticks(span: Span) -> u32 {
+    let ticks = span.as_nanos().div_ceil(TICK_NS);
+    if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
+}
+
+/// The octets that a burst of so many ticks allows at a rate in octets per second.
+pub const fn burst_octets(ticks: u32, octets_per_second: u64) -> Bytes {
+    rate(octets_per_second).bytes_in(Span::from_nanos(ticks as u64 * TICK_NS))
+}
+
+impl Class {
+    /// `tc_htb_opt`: two `tc_ratespec`, then buffer, cbuffer, quantum, level, prio.
+    fn parameters(&self) -> [u8; 44] {
+        let mut octets = [0; 44];
+        for (at, rate) in [(0, self.rate), (12, self.ceil)] {
+            octets[at + 1] = LINKLAYER_ETHERNET;
+            let low = u32::try_from(rate).unwrap_or(u32::MAX);
+            octets[at + 8..at + 12].copy_from_slice(&low.to_ne_bytes());
+        }
+        for (at, word) in [(24, self.burst), (28, self.cburst), (32, self.quantum), (40, self.prio)]
+        {
+            octets[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        octets
+    }
+}
+
+fn parse(payload: &[u8]) -> Option<ClassEntry> {
+    let (fixed, attrs) = Fixed::parse(payload)?;
+    let options = attrs.find(TCA_OPTIONS)?.nested();
+    let p = options.find(TCA_HTB_PARMS)?;
+    let wide = |kind| options.find(kind).and_then(|v: Value<'_>| v.u64_at(0));
+    Some(ClassEntry {
+        id: fixed.handle,
+        parent: fixed.parent,
+        leaf: fixed.info,
+        class: Class {
+            rate: wide(TCA_HTB_RATE64).unwrap_or(p.u32_at(8)?.into()),
+            ceil: wide(TCA_HTB_CEIL64).unwrap_or(p.u32_at(20)?.into()),
+            burst: p.u32_at(24)?,
+            cburst: p.u32_at(28)?,
+            quantum: p.u32_at(32)?,
+            prio: p.u32_at(40)?,
+        },
+        level: p.u32_at(36)?,
+        stats: Stats::parse(attrs),
+    })
+}
+
+/// All HTB classes of a device, in the kernel's order.
+pub fn classes(socket: &mut Socket, device: &Device) -> Result<Vec<ClassEntry>, Error> {
+    let fixed = Fixed { index: device.index, ..Fixed::default() };
+    let object = Object::Classes(device.clone());
+    let mut batch = Batch::new();
+    batch.push(libc::RTM_GETTCLASS, Verb::List, object, &fixed.octets(), |_| {});
+    socket.ask(&batch, parse)
+}
+
+impl Batch {
+    /// Appends: HTB as the root qdisc of `device`; what no class is named for goes to the class
+    /// with minor number `default`.
+    pub fn add_htb(&mut self, device: &Device, handle: u32, default: u16) {
+        let fixed = Fixed { index: device.index, handle, parent: TC_H_ROOT, info: 0 };
+        let object = Object::Qdisc { device: device.clone(), parent: ROOT };
+        let global = [VERSION, RATE_TO_QUANTUM, default.into(), 0, 0];
+        self.push(libc::RTM_NEWQDISC, Verb::Create, object, &fixed.octets(), |body| {
+            body.text(TCA_KIND, "htb");
+            body.nest(TCA_OPTIONS, |body| {
+                body.put(TCA_HTB_INIT, &global.map(u32::to_ne_bytes).concat());
+            });
+        });
+    }
+
+    /// Appends: creates or changes a class. `verb` must be [`Verb::Create`], [`Verb::Change`] or
+    /// [`Verb::Replace`].
+    pub fn set_class(&mut self, device: &Device, verb: Verb, parent: u32, id: u32, class: &Class) {
+        let fixed = Fixed { index: device.index, handle: id, parent, info: 0 };
+        let object = Object::Class { device: device.clone(), id };
+        self.push(libc::RTM_NEWTCLASS, verb, object, &fixed.octets(), |body| {
+            body.text(TCA_KIND, "htb");
+            body.nest(TCA_OPTIONS, |body| {
+                // Rates that do not fit 32 bits (34.4 Gbit/s) go beside, as `tc` sends them.
+                for (kind, rate) in [(TCA_HTB_RATE64, class.rate), (TCA_HTB_CEIL64, class.ceil)] {
+                    if u32::try_from(rate).is_err() {
+                        body.put(kind, &rate.to_ne_bytes());
+                    }
+                }
+                body.put(TCA_HTB_PARMS, &class.parameters());
+            });
+        });
+    }
+
+    /// Appends: removes a class, which must have no children, and its queue.
+    pub fn delete_class(&mut self, device: &Device, id: u32) {
+        let fixed = Fixed { index: device.index, handle: id, parent: 0, info: 0 };
+        let object = Object::Class { device: device.clone(), id };
+        self.push(libc::RTM_DELTCLASS, Verb::Delete, object, &fixed.octets(), |_| {});
+    }
+}

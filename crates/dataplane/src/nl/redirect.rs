@@ -1,0 +1,126 @@
+//! Sends all that enters a port through another device: a u32 filter that matches everything, with
+//! a mirred action, on the port's clsact hook.
+//!
+//! The action carries a cookie of 16 octets that the kernel keeps and shows. It says whose filter
+//! this is and whether its owner also made the clsact qdisc, so that a later process can undo
+//! exactly what an earlier, dead one did. No file can be lost or lie.
+
+use super::attr::Value;
+use super::message::Verb;
+use super::tc::{Fixed, TCA_KIND, TCA_OPTIONS};
+use super::{Batch, Device, Error, Object, Socket};
+
+/// The filter's preference: behind classifiers, which ordinarily take small numbers.
+pub const PREFERENCE: u16 = 4000;
+/// Where filters for what enters a device hang.
+pub const INGRESS: u32 = 0xffff_fff2;
+/// Where filters for what leaves a device hang.
+pub const EGRESS: u32 = 0xffff_fff3;
+
+const TCA_U32_SEL: u16 = 5;
+const TCA_U32_ACT: u16 = 7;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const TCA_ACT_COOKIE: u16 = 6;
+const TCA_MIRRED_PARMS: u16 = 2;
+const TC_ACT_STOLEN: u32 = 4;
+const TCA_EGRESS_REDIR: u32 = 1;
+const TC_U32_TERMINAL: u8 = 1;
+const ETH_P_ALL: u16 = 3;
+/// The position of the only action in its list.
+const FIRST_ACTION: u16 = 1;
+
+/// Octets of the note on an action.
+pub const COOKIE: usize = 16;
+
+/// A filter as the kernel has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FilterEntry {
+    /// Its preference.
+    pub preference: u16,
+    /// Its classifier: `u32`, `bpf`, …
+    pub kind: String,
+    /// If it redirects: the index of the device to which, and the note that its owner left.
+    pub redirect: Option<(u32, Vec<u8>)>,
+}
+
+/// `tcm_info` of a filter: preference and protocol, the latter in network order.
+const fn info(preference: u16) -> u32 {
+    (preference as u32) << 16 | ETH_P_ALL.to_be() as u32
+}
+
+/// `tc_u32_sel` with one key that compares nothing.
+fn match_all() -> [u8; 32] {
+    let mut octets = [0; 32];
+    octets[0] = TC_U32_TERMINAL;
+    octets[2] = 1;
+    octets
+}
+
+/// `tc_mirred`: index, capabilities, verdict, two counters, what to do, to which device.
+fn mirred(target: u32) -> Vec<u8> {
+    [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, target].map(u32::to_ne_bytes).concat()
+}
+
+fn parse(payload: &[u8]) -> Option<FilterEntry> {
+    let (fixed, attrs) = Fixed::parse(payload)?;
+    let action = attrs
+        .find(TCA_OPTIONS)
+        .and_then(|v| v.nested().find(TCA_U32_ACT))
+        .and_then(|v| v.nested().find(FIRST_ACTION))
+        .map(Value::nested)
+        .filter(|a| a.find(TCA_ACT_KIND).is_some_and(|kind| kind.text() == "mirred"));
+    let redirect = action.and_then(|action| {
+        let parameters = action.find(TCA_ACT_OPTIONS)?.nested().find(TCA_MIRRED_PARMS)?;
+        let cookie = action.find(TCA_ACT_COOKIE).map(|v| v.0.to_vec()).unwrap_or_default();
+        let redirects = parameters.u32_at(20)? == TCA_EGRESS_REDIR;
+        redirects.then_some((parameters.u32_at(24)?, cookie))
+    });
+    let preference = (fixed.info >> 16) as u16;
+    Some(FilterEntry { preference, kind: attrs.find(TCA_KIND)?.text(), redirect })
+}
+
+/// All filters on one hook ([`INGRESS`] or [`EGRESS`]) of a device; none without clsact.
+/// A u32 filter shows as several entries, of which one redirects.
+pub fn filters(socket: &mut Socket, device: &Device, hook: u32) -> Result<Vec<FilterEntry>, Error> {
+    let fixed = Fixed { index: device.index, parent: hook, ..Fixed::default() };
+    let object = Object::Redirect(device.clone());
+    let mut batch = Batch::new();
+    batch.push(libc::RTM_GETTFILTER, Verb::List, object, &fixed.octets(), |_| {});
+    match socket.ask(&batch, parse) {
+        Err(error) if error.is_absent() => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+impl Batch {
+    /// Appends: all that enters `port` goes to `target`'s queues, and comes back from there.
+    pub fn add_redirect(&mut self, port: &Device, target: u32, cookie: [u8; COOKIE]) {
+        let fixed = Fixed { index: port.index, handle: 0, parent: INGRESS, info: info(PREFERENCE) };
+        let object = Object::Redirect(port.clone());
+        self.push(libc::RTM_NEWTFILTER, Verb::Create, object, &fixed.octets(), |body| {
+            body.text(TCA_KIND, "u32");
+            body.nest(TCA_OPTIONS, |body| {
+                body.put(TCA_U32_SEL, &match_all());
+                body.nest(TCA_U32_ACT, |body| {
+                    body.nest(FIRST_ACTION, |body| {
+                        body.text(TCA_ACT_KIND, "mirred");
+                        body.nest(TCA_ACT_OPTIONS, |body| {
+                            body.put(TCA_MIRRED_PARMS, &mirred(target));
+                        });
+                        body.put(TCA_ACT_COOKIE, &cookie);
+                    });
+                });
+            });
+        });
+    }
+
+    /// Appends: removes what [`add_redirect`](Self::add_redirect) made.
+    pub fn delete_redirect(&mut self, port: &Device) {
+        let fixed = Fixed { index: port.index, handle: 0, parent: INGRESS, info: info(PREFERENCE) };
+        let object = Object::Redirect(port.clone());
+        self.push(libc::RTM_DELTFILTER, Verb::Delete, object, &fixed.octets(), |body| {
+            body.text(TCA_KIND, "u32");
+        });
+    }
+}
