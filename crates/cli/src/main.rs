@@ -1,4 +1,7 @@
 //! weir
+mod aggregate;
 mod judge;
+mod report;
+mod table;
 mod verdict;
 fn main() {}

@@ -1,0 +1,242 @@
+//! The one table at the end, and what was asked of it.
+
+use crate::aggregate::{Cell, cells, group_names, percent_text, point_text, rate_text, swept};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use weir_model::results::{Results, Run, Verdict};
+
+/// Everything people read in a terminal: the numbers, the expectations, the invalid runs.
+pub(crate) fn text(results: &Results) -> String {
+    let cells = cells(&results.runs);
+    let mut text = String::new();
+    if !results.about.title.is_empty() {
+        text.push_str(&format!("{}\n", results.about.title));
+    }
+    text.push_str(&format!("{}\n", numbers(&cells).table()));
+    if cells.iter().any(|c| c.repeats() > 1) {
+        text.push_str("Each number is the median of the valid repeats.\n");
+    }
+    if !results.verdicts.is_empty() {
+        text.push_str(&format!("\n{}\n", verdicts(&results.verdicts).table()));
+    }
+    for run in results.runs.iter().filter(|r| !r.valid) {
+        text.push_str(&invalid(run));
+    }
+    text
+}
+
+/// A table before anybody decided how it looks.
+pub(crate) struct Grid {
+    /// One per column.
+    pub(crate) header: Vec<String>,
+    /// As wide as the header.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// How many columns from the left hold names; the others hold numbers.
+    pub(crate) names: usize,
+}
+
+impl Grid {
+    fn new(header: &[&str], names: usize) -> Self {
+        Self { header: header.iter().map(|h| (*h).into()).collect(), rows: Vec::new(), names }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(&self.header).add_rows(&self.rows);
+        for column in table.column_iter_mut().skip(self.names) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+/// The numbers of an experiment: by group if nothing was swept, else by point.
+pub(crate) fn numbers(cells: &[Cell<'_>]) -> Grid {
+    if swept(cells).is_empty() { by_group(cells) } else { by_point(cells) }
+}
+
+/// One row per mechanism and group; the link's numbers stand in the first row of a mechanism.
+fn by_group(cells: &[Cell<'_>]) -> Grid {
+    let header = ["mechanism", "group", "promised", "got", "got/promised", "of ideal", "link use"];
+    let mut grid = Grid::new(&header, 2);
+    for cell in cells {
+        for (row, group) in cell.groups().enumerate() {
+            let first = row == 0;
+            let promised = cell.group(group, |g| g.promised_bps).filter(|&p| p > 0.0);
+            grid.rows.push(vec![
+                if first { label(cell) } else { String::new() },
+                group.to_string(),
+                promised.map_or("–".into(), rate_text),
+                or_dash(cell.group(group, |g| g.goodput_bps), rate_text),
+                or_dash(cell.number(&format!("goodput_of_floor.{group}")), ratio_text),
+                or_dash(cell.number(&format!("share.{group}")), percent_text),
+                if first {
+                    or_dash(cell.number("link_utilisation"), percent_text)
+                } else {
+                    String::new()
+                },
+            ]);
+        }
+    }
+    grid
+}
+
+/// One row per point and mechanism.
+fn by_point(cells: &[Cell<'_>]) -> Grid {
+    let groups = group_names(cells);
+    let swept = swept(cells);
+    let mut header = swept.clone();
+    header.push("mechanism".into());
+    for group in &groups {
+        header.extend([format!("{group} got"), format!("{group}/promised")]);
+    }
+    header.extend(["link use", "worst floor", "of ideal", "Jain"].map(String::from));
+    let mut grid = Grid { header, rows: Vec::new(), names: swept.len() + 1 };
+    for cell in cells {
+        let mut row: Vec<String> =
+            swept.iter().map(|p| cell.point.get(p).map_or("–".into(), f64::to_string)).collect();
+        row.push(label(cell));
+        for group in &groups {
+            row.push(or_dash(cell.group(group, |g| g.goodput_bps), rate_text));
+            row.push(or_dash(cell.number(&format!("goodput_of_floor.{group}")), ratio_text));
+        }
+        row.push(or_dash(cell.number("link_utilisation"), percent_text));
+        row.push(or_dash(cell.number("worst_floor_ratio"), ratio_text));
+        row.push(or_dash(cell.number("optimum_ratio"), percent_text));
+        row.push(or_dash(cell.number("jain"), ratio_text));
+        grid.rows.push(row);
+    }
+    grid
+}
+
+fn label(cell: &Cell<'_>) -> String {
+    format!("{}{}", cell.mechanism, if cell.valid { "" } else { " (invalid)" })
+}
+
+/// What was expected, and what became of it.
+pub(crate) fn verdicts(verdicts: &[Verdict]) -> Grid {
+    let mut grid = Grid::new(&["expected", "mechanism", "at", "asked", "got", "verdict"], 3);
+    for verdict in verdicts {
+        let worst = match (verdict.got, verdict.worst) {
+            (Some(got), Some(worst)) if (got - worst).abs() > 5e-4 => {
+                format!(" (worst {worst:.3})")
+            }
+            _ => String::new(),
+        };
+        grid.rows.push(vec![
+            verdict.says.clone(),
+            verdict.mechanism.clone(),
+            point_text(&verdict.point),
+            asked(verdict),
+            or_dash(verdict.got, |got| format!("{got:.3}{worst}")),
+            held_text(verdict).to_string(),
+        ]);
+    }
+    grid
+}
+
+/// `≥ 0.95`, `≤ 0.1`, or both.
+fn asked(verdict: &Verdict) -> String {
+    let least = verdict.at_least.map(|v| format!("≥ {}", bound(v)));
+    let most = verdict.at_most.map(|v| format!("≤ {}", bound(v)));
+    least.into_iter().chain(most).collect::<Vec<_>>().join(", ")
+}
+
+/// Up to four digits after the point, without trailing zeros.
+fn bound(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+/// One word.
+fn held_text(verdict: &Verdict) -> &'static str {
+    match verdict.held {
+        Some(true) => "held",
+        Some(false) => "FAILED",
+        None => "not judged",
+    }
+}
+
+fn invalid(run: &Run) -> String {
+    let mut at = point_text(&run.point);
+    if !at.is_empty() {
+        at = format!(" at {at}");
+    }
+    let head = format!("Not a result: {}{at}, repeat {}", run.mechanism, run.repeat);
+    format!("{head}: {}\n", run.reasons.join("; "))
+}
+
+fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    value.map_or("–".into(), text)
+}
+
+/// A ratio with two digits; three near nothing.
+fn ratio_text(ratio: f64) -> String {
+    if ratio.abs() < 0.1 && ratio != 0.0 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use weir_model::results::Group;
+
+    fn run(n: f64, mechanism: &str, got: f64) -> Run {
+        let group = Group {
+            group: "gold".into(),
+            promised_bps: 86e6,
+            goodput_bps: got,
+            ..Group::default()
+        };
+        Run {
+            mechanism: mechanism.into(),
+            valid: true,
+            point: BTreeMap::from([("senders".into(), n)]),
+            groups: vec![group],
+            summary: BTreeMap::from([
+                ("goodput_of_floor.gold".into(), got / 86e6),
+                ("link_utilisation".into(), 1.0),
+            ]),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn a_scenario_without_a_sweep_has_a_row_per_group() {
+        let runs = vec![run(100.0, "none", 1.9e6), run(100.0, "elasticswitch", 84e6)];
+        let text = text(&Results { runs, ..Results::default() });
+        assert!(text.contains("86.0 Mbit/s") && text.contains("1.90 Mbit/s"), "{text}");
+        assert!(text.contains("0.022") && text.contains("0.98"), "{text}");
+        assert!(!text.contains("senders"), "{text}");
+    }
+
+    #[test]
+    fn a_sweep_has_a_row_per_point() {
+        let runs = vec![run(1.0, "none", 95e6), run(10.0, "none", 17e6)];
+        let text = text(&Results { runs, ..Results::default() });
+        assert!(text.contains("senders") && text.contains("gold/promised"), "{text}");
+    }
+
+    #[test]
+    fn an_invalid_run_is_not_shown_as_a_result() {
+        let reasons = vec!["CPU 1 was busy".to_string()];
+        let runs = vec![Run { valid: false, reasons, ..run(1.0, "none", 95e6) }];
+        let text = text(&Results { runs, ..Results::default() });
+        assert!(text.contains("none (invalid)") && text.contains("CPU 1 was busy"), "{text}");
+    }
+
+    #[test]
+    fn a_failed_expectation_is_said_loudly() {
+        let verdict = Verdict {
+            says: "gold keeps its floor".into(),
+            at_least: Some(0.95),
+            got: Some(0.4),
+            worst: Some(0.2),
+            held: Some(false),
+            ..Verdict::default()
+        };
+        let text = verdicts(&[verdict]).table().to_string();
+        assert!(text.contains("FAILED") && text.contains("0.400 (worst 0.200)"), "{text}");
+        assert!(text.contains("≥ 0.95"), "{text}");
+    }
+}
