@@ -261,4 +261,7 @@ fn the_largest_numbers_do_not_overflow() {
     assert!(matches!(refused, Err(AllocationError::FloorsExceedLink { link: 0, .. })));
     let equal = allocate(&world(&[top], vec![flow(&[0], Some(top), top)])).expect("just fits");
     assert_eq!(equal.bottlenecks, [Bottleneck::Demand]);
+    let bit = Rate::from_bps(1);
+    let hopes = world(&[bit + bit], vec![flow(&[0], Some(bit), top), flow(&[0], Some(bit), top)]);
+    assert_eq!(rates(&hopes), [bit; 2]);
 }
