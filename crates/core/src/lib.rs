@@ -6,4 +6,5 @@
 
 pub mod message;
 pub mod oracle;
+pub mod partition;
 pub mod rate;

@@ -1,0 +1,141 @@
+//! Divides a VM's hose guarantee among the peers it talks to.
+//!
+//! Problem   A hose promises a VM a rate to anyone; a limiter and a link need a rate per pair.
+//! Approach  Both ends estimate demands from throughput and split max-min; the receiver offers its
+//!           part to the sender, and the pair gets the smaller of the two parts.
+//! Promises  The parts of one VM never exceed its hose, whatever becomes of the messages: a receiver
+//!           counts an older, larger offer as spent until the sender echoes the smaller one. For
+//!           stationary demands the parts converge to max-min within the margin. An active pair is
+//!           always estimated at something, so that it can show that it wants more.
+//! Not here  How far a pair may exceed its part: see `rate`. Who measures, and who carries messages.
+//! Source    ElasticSwitch §4. Departs: see [`PartitionConfig`], field by field, and below.
+//!
+//! # How to drive it
+//!
+//! | when | sender ([`SendHose`]) | receiver ([`ReceiveHose`]) |
+//! | --- | --- | --- |
+//! | a pair's first packet | `see`, then `floor` | `see`, then send `offer` |
+//! | a few ms after new pairs | `floor` of all | send `offer` of all whose part changed |
+//! | a message | `offer` → send the echo if one is due | `echo` → true: as after new pairs |
+//! | every period (60 ms) | `step`, then `floor` of all | `step`, then send `offer` of all |
+//!
+//! # Where the paper is silent, or this departs
+//!
+//! - The paper calls a pair bounded if it uses less than its guarantee by a margin (here 0.9) and then
+//!   estimates a little more than it used (here 1.1). With one margin a steady demand swings between
+//!   its estimate and the fair share, since 1/1.1 > 0.9. A guarantee that is itself an estimate
+//!   therefore counts as used up from 0.95 on ([`PartitionConfig::margin_steady`]).
+//! - A sender compares what it measures with the smaller of both parts, which is what was in force;
+//!   its own part alone would call every pair bounded whose receiver doubles half a period later.
+//! - What is left over when all are bounded is not given to a receiver's pairs of less than one
+//!   period: the first of three hundred would get the whole hose, and have to give it back.
+//! - Not counted at the receiver: a pair that it does not know yet, or no longer, holds up to the
+//!   small start at its sender. With [`Unconfirmed::OwnShare`], the paper's rule, up to its share.
+
+mod account;
+mod estimate;
+mod maxmin;
+mod receive;
+mod send;
+
+pub use maxmin::{Demand, hand_out, max_min};
+pub use receive::ReceiveHose;
+pub use send::SendHose;
+
+use weir_units::{Rate, Span};
+
+/// All constants of guarantee partitioning. The default holds the decided values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PartitionConfig {
+    /// A pair is bounded if it used less than this part of its guarantee. Paper: "by a significant
+    /// error margin".
+    pub margin_bounded: f64,
+    /// The same for a guarantee that is itself an estimate of the pair's demand. Above
+    /// 1/`margin_estimate`, or a steady demand never rests. Not in the paper.
+    pub margin_steady: f64,
+    /// A bounded pair's next estimate, in units of what it used. Paper: "plus an error margin".
+    pub margin_estimate: f64,
+    /// The least small start: demand estimate of a new pair. Goes with the link's rate. Paper: "a
+    /// small value".
+    pub small_start: Rate,
+    /// The small start is this part of the hose, if that is more.
+    pub small_start_divisor: u64,
+    /// No active pair is estimated below this part of the small start, so that it can show that it
+    /// wants more. Not in the paper, where a pair that paused would be left with nothing.
+    pub trickle_divisor: u64,
+    /// A pair that used its guarantee up is estimated at this many times of it. Paper:
+    /// "exponentially".
+    pub growth: f64,
+    /// A pair without octets for this long is over. Paper: silent.
+    pub idle_after: Span,
+    /// A receiver that made no offer for this long is silent. No message is believed to live longer.
+    pub silent_after: Span,
+    /// For this long a silent receiver's last offer stays in force; then the small start.
+    pub silent_hold: Span,
+    /// What a sender takes before the receiver's first word.
+    pub unconfirmed: Unconfirmed,
+    /// Most peers of one hose. Further ones are refused and counted: they have no floor.
+    pub max_peers: usize,
+}
+
+/// What a sender takes before the receiver's first word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unconfirmed {
+    /// The small start, at most the fair share.
+    SmallStart,
+    /// The source's own share (the paper's rule): 300 senders of one receiver take 300 shares.
+    OwnShare,
+}
+
+impl Default for PartitionConfig {
+    fn default() -> Self {
+        Self {
+            margin_bounded: 0.9,
+            margin_steady: 0.95,
+            margin_estimate: 1.1,
+            small_start: Rate::from_mbps(1),
+            small_start_divisor: 64,
+            trickle_divisor: 16,
+            growth: 2.0,
+            idle_after: Span::from_secs(1),
+            silent_after: Span::from_millis(600),
+            silent_hold: Span::from_secs(5),
+            unconfirmed: Unconfirmed::SmallStart,
+            max_peers: 4096,
+        }
+    }
+}
+
+impl PartitionConfig {
+    /// The demand estimate of a new pair on a hose of `hose`, before it is cut to the fair share.
+    pub fn small_start_of(&self, hose: Rate) -> Rate {
+        self.small_start.max(hose.mul_ratio(1, self.small_start_divisor)).min(hose)
+    }
+
+    /// The smallest demand estimate of an active pair on a hose of `hose`.
+    fn trickle_of(&self, hose: Rate) -> Rate {
+        self.small_start_of(hose).split(usize::try_from(self.trickle_divisor).unwrap_or(usize::MAX))
+    }
+
+    /// How long after the last offer a sender still holds it.
+    fn held_for(&self) -> Span {
+        self.silent_after + self.silent_hold
+    }
+}
+
+/// Whether a pair may exceed its floor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Borrowing {
+    /// As rate allocation decides.
+    Allowed,
+    /// The receiver is silent: nobody would report congestion, so what is borrowed decays.
+    Decaying {
+        /// Since the last offer, or since the pair began.
+        silent_for: Span,
+    },
+}
+
+/// Whether serial `a` is older than `b`, modulo 2³².
+const fn older(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}

@@ -1,0 +1,323 @@
+//! One VM's hose in, divided over the VMs that send to it.
+//!
+//! Problem   The parts are enforced elsewhere, by senders that hear of them late or never.
+//! Approach  Divide as a sender does; offer each its part; but spend on one pair only what no other
+//!           sender may still hold. What is freed goes to those that wait, in proportion to what
+//!           they miss.
+//! Promises  Σ over pairs of the largest offer a sender may hold ≤ hose, however messages are lost,
+//!           late, repeated or reordered within [`PartitionConfig::silent_after`].
+//! Not here  Pairs that are not known here (yet, or any more) hold the small start at their sender.
+//! Source    ElasticSwitch §4. Departs: echoes; the paper takes offers as arriving in time.
+
+use super::account::Account;
+use super::estimate::{Epoch, Estimate, Small};
+use super::maxmin::Split;
+use super::{Demand, PartitionConfig, older};
+use crate::message::{Echo, Offer};
+use std::collections::BTreeMap;
+use weir_units::{PairId, Rate, Time, VmId};
+
+/// The receiver's half of guarantee partitioning, for one VM.
+#[derive(Clone, Debug)]
+pub struct ReceiveHose {
+    config: PartitionConfig,
+    vm: VmId,
+    hose: Rate,
+    small: Small,
+    pairs: BTreeMap<VmId, Pair>,
+    /// The fair share of pairs without limit at the last division.
+    fair: Rate,
+    /// Grows whenever an offer may differ from the one before.
+    serial: u32,
+    /// Σ of what senders may hold.
+    spent: Rate,
+    /// Σ of what pairs should have and could not be offered yet.
+    missing: Rate,
+    /// Something changed since the last division.
+    dirty: bool,
+    refused: u64,
+    split: Split,
+    idle: Vec<VmId>,
+}
+
+#[derive(Clone, Debug)]
+struct Pair {
+    estimate: Estimate,
+    account: Account,
+    /// What the division gives; offered as far as it is not spent elsewhere.
+    share: Rate,
+    /// The share is the full fair share: the pair's demand was cut to it.
+    is_cut: bool,
+    /// The smallest offer since the last step.
+    in_force: Rate,
+    /// Idle for long: gets the small start, and is over when its sender confirms.
+    retiring: bool,
+    /// An offer was asked for at least once.
+    announced: bool,
+}
+
+impl ReceiveHose {
+    /// The hose `hose` of `vm`, without pairs.
+    pub fn new(config: PartitionConfig, vm: VmId, hose: Rate) -> Self {
+        let small = Small::of(&config, hose);
+        Self {
+            config,
+            vm,
+            hose,
+            small,
+            pairs: BTreeMap::new(),
+            fair: hose,
+            serial: 0,
+            spent: Rate::ZERO,
+            missing: Rate::ZERO,
+            dirty: false,
+            refused: 0,
+            split: Split::default(),
+            idle: Vec::new(),
+        }
+    }
+
+    /// The VM's hose in.
+    pub const fn hose(&self) -> Rate {
+        self.hose
+    }
+
+    /// The hose is another one from now on (a new epoch of policy). A smaller one holds as soon as
+    /// the senders have echoed their smaller parts.
+    pub fn set_hose(&mut self, hose: Rate) {
+        self.hose = hose;
+        self.small = Small::of(&self.config, hose);
+        self.dirty = true;
+    }
+
+    /// A packet from `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has
+    /// no floor. Harmless for a pair that is known.
+    ///
+    /// A new pair is offered something at once, out of what is free; never all of it, so that each of
+    /// many that appear together gets a part. Its fair share follows with the next division.
+    pub fn see(&mut self, now: Time, peer: VmId) -> bool {
+        if self.pairs.contains_key(&peer) {
+            return true;
+        }
+        if self.pairs.len() >= self.config.max_peers {
+            self.refused += 1;
+            return false;
+        }
+        let fair = self.hose.split(self.pairs.len() + 1);
+        let free = self.hose.saturating_sub(self.spent);
+        let first =
+            self.small.start.min(fair).min(free.mul_ratio(1, self.config.small_start_divisor));
+        self.serial = self.serial.wrapping_add(1);
+        let mut account = Account::default();
+        account.set(now, self.serial, first);
+        self.spent += first;
+        let pair = Pair {
+            estimate: Estimate::new(now, self.small),
+            account,
+            share: first,
+            is_cut: false,
+            in_force: first,
+            retiring: false,
+            announced: false,
+        };
+        self.pairs.insert(peer, pair);
+        self.dirty = true;
+        true
+    }
+
+    /// What to tell the sender `peer` now; sending it repeatedly does no harm. An unknown pair is
+    /// offered nothing.
+    ///
+    /// If pairs came or an echo freed something, the hose is divided first; but not for the very first
+    /// offer of a pair, so that many that appear together do not cost one division each.
+    pub fn offer(&mut self, now: Time, peer: VmId) -> Offer {
+        if self.dirty && self.pairs.get(&peer).is_some_and(|p| p.announced) {
+            self.divide(now);
+        }
+        let (vm, serial) = (self.vm, self.serial);
+        match self.pairs.get_mut(&peer) {
+            Some(pair) => pair.announce(PairId::new(peer, vm), serial),
+            None => Offer {
+                pair: PairId::new(peer, vm),
+                serial,
+                floor: Rate::ZERO,
+                unbounded: false,
+                confirm: false,
+            },
+        }
+    }
+
+    /// [`ReceiveHose::offer`] for all pairs, in the order of their peers.
+    pub fn offers(&mut self, now: Time) -> impl Iterator<Item = Offer> + '_ {
+        if self.dirty {
+            self.divide(now);
+        }
+        let (vm, serial) = (self.vm, self.serial);
+        self.pairs.iter_mut().map(move |(peer, pair)| pair.announce(PairId::new(*peer, vm), serial))
+    }
+
+    /// The sender holds an offer. True if that freed what others wait for: their offers have changed
+    /// and are worth sending before the period is over.
+    pub fn echo(&mut self, peer: VmId, echo: Echo) -> bool {
+        let Some(pair) = self.pairs.get_mut(&peer) else { return false };
+        let before = pair.account.spent();
+        // Of another life of this hose, or forged: no such offer was made.
+        if older(self.serial, echo.serial) || echo.floor > before {
+            return false;
+        }
+        pair.account.echoed(echo.serial);
+        let freed = before - pair.account.spent();
+        self.spent = self.spent - freed;
+        let worth = self.hose.mul_ratio(1, self.config.small_start_divisor);
+        let wanted = !freed.is_zero() && !self.missing.is_zero() && self.missing >= worth;
+        self.dirty |= wanted;
+        wanted
+    }
+
+    /// The periodic step: estimates demands from what was `measured` since the last one and divides
+    /// the hose again. Returns the pairs that are over; they are forgotten here.
+    ///
+    /// A pair without octets for [`PartitionConfig::idle_after`] is first offered the small start, and
+    /// is over when its sender has echoed that or must have let go of its older offer.
+    pub fn step(&mut self, now: Time, mut measured: impl FnMut(VmId) -> Rate) -> &[VmId] {
+        self.idle.clear();
+        let Self { config, small, fair, .. } = self;
+        for (peer, pair) in &mut self.pairs {
+            let epoch = Epoch {
+                guarantee: pair.in_force.min(pair.account.offer()),
+                is_estimate: pair.estimate.is_bounded() && !pair.is_cut,
+                share: pair.share,
+                fair: *fair,
+            };
+            pair.estimate.step(now, measured(*peer), epoch, *small, config);
+            let was_retiring = pair.retiring;
+            pair.retiring = pair.estimate.idle_for(now) >= config.idle_after;
+            let small_is_left = pair.account.spent() <= small.start && !pair.account.awaits_echo();
+            if was_retiring && pair.retiring && small_is_left {
+                self.idle.push(*peer);
+            }
+        }
+        for peer in &self.idle {
+            self.pairs.remove(peer);
+        }
+        self.divide(now);
+        for pair in self.pairs.values_mut() {
+            pair.in_force = pair.account.offer();
+        }
+        &self.idle
+    }
+
+    /// The last offer's floor. Zero for an unknown pair.
+    pub fn offered(&self, peer: VmId) -> Rate {
+        self.pairs.get(&peer).map_or(Rate::ZERO, |p| p.account.offer())
+    }
+
+    /// Σ over pairs of the largest offer that their senders may hold.
+    pub const fn spent(&self) -> Rate {
+        self.spent
+    }
+
+    /// What pairs should have, and wait for until others have echoed their smaller parts.
+    pub const fn missing(&self) -> Rate {
+        self.missing
+    }
+
+    /// The VMs that this hose is divided over.
+    pub fn peers(&self) -> impl Iterator<Item = VmId> + '_ {
+        self.pairs.keys().copied()
+    }
+
+    /// Pairs that found no room.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn divide(&mut self, now: Time) {
+        self.dirty = false;
+        self.serial = self.serial.wrapping_add(1);
+        self.share_out();
+        let before = self.spent;
+        let needed = self.lower(now);
+        let given = self.raise(now, needed);
+        self.missing = needed.saturating_sub(given);
+        assert!(self.spent <= self.hose.max(before), "promised more than the hose");
+    }
+
+    /// What each pair should have, whatever is spent now.
+    fn share_out(&mut self) {
+        let active = || self.pairs.values().filter(|p| !p.retiring);
+        self.split.demands.clear();
+        self.split.demands.extend(active().map(|p| p.estimate.demand()));
+        let level = self.split.max_min(self.hose);
+        self.fair = level.unwrap_or(self.hose);
+        if level.is_none() && active().any(|p| !p.estimate.is_new()) {
+            // New pairs get no more than the small start: see the module's departures.
+            for (demand, pair) in self.split.demands.iter_mut().zip(active()) {
+                if pair.estimate.is_new() {
+                    *demand = Demand::Bounded(Rate::ZERO);
+                }
+            }
+            self.split.hand_out(self.hose);
+        }
+        let active = self.pairs.values_mut().filter(|p| !p.retiring);
+        for (pair, share) in active.zip(&self.split.shares) {
+            pair.share = *share;
+            pair.is_cut = pair.estimate.demand().limit() > *share;
+        }
+        for pair in self.pairs.values_mut().filter(|p| p.retiring) {
+            pair.share = pair.account.offer().min(self.small.start);
+            pair.is_cut = false;
+        }
+    }
+
+    /// Lowers what is above its share, and raises what costs nothing. Counts again what is spent, and
+    /// returns what is needed beyond.
+    fn lower(&mut self, now: Time) -> Rate {
+        let held_for = self.config.held_for() + self.config.silent_after;
+        self.spent = Rate::ZERO;
+        let mut needed = Rate::ZERO;
+        for pair in self.pairs.values_mut() {
+            pair.account.expire(now, held_for);
+            pair.account.set(now, self.serial, pair.share.min(pair.account.spent()));
+            pair.in_force = pair.in_force.min(pair.account.offer());
+            self.spent += pair.account.spent();
+            needed += pair.share - pair.account.offer();
+        }
+        needed
+    }
+
+    /// Gives what is free to those that need more, in proportion. Returns what was given.
+    fn raise(&mut self, now: Time, needed: Rate) -> Rate {
+        let free = self.hose.saturating_sub(self.spent);
+        if needed.is_zero() || free.is_zero() {
+            return Rate::ZERO;
+        }
+        let mut given = Rate::ZERO;
+        for pair in self.pairs.values_mut() {
+            let need = pair.share - pair.account.offer();
+            if need.is_zero() {
+                continue;
+            }
+            let part =
+                if needed <= free { need } else { need.mul_ratio(free.as_bps(), needed.as_bps()) };
+            pair.account.set(now, self.serial, pair.account.offer() + part);
+            given += part;
+        }
+        self.spent += given;
+        given
+    }
+}
+
+impl Pair {
+    fn announce(&mut self, pair: PairId, serial: u32) -> Offer {
+        self.announced = true;
+        let floor = self.account.offer();
+        Offer {
+            pair,
+            serial,
+            floor,
+            unbounded: self.is_cut && floor == self.share,
+            confirm: self.account.awaits_echo(),
+        }
+    }
+}

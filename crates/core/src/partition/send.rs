@@ -1,0 +1,277 @@
+//! One VM's hose out, divided over the VMs it sends to.
+//!
+//! Problem   The sender's part and the receiver's both bind; what the sender keeps for a pair that the
+//!           receiver holds lower is wasted. And the receiver may say nothing.
+//! Approach  The receiver's full fair share counts as the pair's demand, so that the rest goes to
+//!           others. Silence: see [`SendHose::floor`].
+//! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older offers
+//!           change nothing.
+//! Not here  The receiver's side: see `receive`.
+//! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
+
+use super::estimate::{Epoch, Estimate, Small};
+use super::maxmin::Split;
+use super::{Borrowing, Demand, PartitionConfig, Unconfirmed, older};
+use crate::message::{Echo, Offer};
+use std::collections::BTreeMap;
+use weir_units::{Rate, Span, Time, VmId};
+
+/// The sender's half of guarantee partitioning, for one VM.
+#[derive(Clone, Debug)]
+pub struct SendHose {
+    config: PartitionConfig,
+    hose: Rate,
+    small: Small,
+    pairs: BTreeMap<VmId, Pair>,
+    /// The fair share of pairs without limit at the last division.
+    fair: Rate,
+    /// Something changed since the last division.
+    dirty: bool,
+    refused: u64,
+    split: Split,
+    idle: Vec<VmId>,
+}
+
+#[derive(Clone, Debug)]
+struct Pair {
+    estimate: Estimate,
+    share: Rate,
+    /// The smallest floor since the last step.
+    in_force: Rate,
+    seen_at: Time,
+    word: Option<Word>,
+}
+
+/// The receiver's last word.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    offer: Offer,
+    heard_at: Time,
+}
+
+/// What a pair knows of the receiver's part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Unconfirmed,
+    /// Heard of lately, or held through a silence.
+    Held(Offer),
+    /// Silent for so long that the receiver may have given the offer to others.
+    Lapsed(Offer),
+}
+
+impl Pair {
+    fn standing(&self, now: Time, held_for: Span) -> Standing {
+        match self.word {
+            None => Standing::Unconfirmed,
+            Some(w) if now.since(w.heard_at) > held_for => Standing::Lapsed(w.offer),
+            Some(w) => Standing::Held(w.offer),
+        }
+    }
+
+    fn heard_at(&self) -> Time {
+        self.word.map_or(self.seen_at, |w| w.heard_at)
+    }
+}
+
+impl SendHose {
+    /// A hose of `hose` without pairs.
+    pub fn new(config: PartitionConfig, hose: Rate) -> Self {
+        let small = Small::of(&config, hose);
+        Self {
+            config,
+            hose,
+            small,
+            pairs: BTreeMap::new(),
+            fair: hose,
+            dirty: false,
+            refused: 0,
+            split: Split::default(),
+            idle: Vec::new(),
+        }
+    }
+
+    /// The VM's hose out.
+    pub const fn hose(&self) -> Rate {
+        self.hose
+    }
+
+    /// The hose is another one from now on (a new epoch of policy).
+    pub fn set_hose(&mut self, hose: Rate) {
+        self.hose = hose;
+        self.small = Small::of(&self.config, hose);
+        self.dirty = true;
+    }
+
+    /// A packet to `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has no
+    /// floor. Harmless for a pair that is known.
+    pub fn see(&mut self, now: Time, peer: VmId) -> bool {
+        if self.pairs.contains_key(&peer) {
+            return true;
+        }
+        if self.pairs.len() >= self.config.max_peers {
+            self.refused += 1;
+            return false;
+        }
+        let in_force = self.small.start.min(self.hose.split(self.pairs.len() + 1));
+        let estimate = Estimate::new(now, self.small);
+        let pair = Pair { estimate, share: Rate::ZERO, in_force, seen_at: now, word: None };
+        self.pairs.insert(peer, pair);
+        self.dirty = true;
+        true
+    }
+
+    /// The receiver's part. Returns the echo to send if one is due: it names the offer that is held,
+    /// which is a later one if this one was late. Without the pair, nothing is held. The floor follows
+    /// at once; the division of the rest with the next step.
+    pub fn offer(&mut self, now: Time, peer: VmId, offer: Offer) -> Option<Echo> {
+        let Some(pair) = self.pairs.get_mut(&peer) else {
+            let Offer { pair, serial, .. } = offer;
+            return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO });
+        };
+        // After a silence any serial is taken: the receiver may have started anew.
+        let stale = pair.word.is_some_and(|w| {
+            older(offer.serial, w.offer.serial) && now.since(w.heard_at) <= self.config.silent_after
+        });
+        if !stale {
+            pair.word = Some(Word { offer, heard_at: now });
+            // The rest of the epoch cannot be held against more than this.
+            pair.in_force = pair.in_force.min(offer.floor);
+        }
+        let held = pair.word.map_or(offer, |w| w.offer);
+        offer.confirm.then_some(Echo { pair: held.pair, serial: held.serial, floor: held.floor })
+    }
+
+    /// The periodic step: estimates demands from what was `measured` since the last one and divides
+    /// the hose again. Returns the pairs that are over; they are forgotten here.
+    ///
+    /// A pair is over only some time after its receiver thought so, so that it can still answer.
+    pub fn step(&mut self, now: Time, mut measured: impl FnMut(VmId) -> Rate) -> &[VmId] {
+        self.divide_if_dirty(now);
+        self.idle.clear();
+        let Self { config, small, fair, .. } = self;
+        let over = config.idle_after + config.silent_after;
+        for (peer, pair) in &mut self.pairs {
+            let floor = floor_of(config, *small, pair, now);
+            let epoch = Epoch {
+                guarantee: floor.min(pair.in_force),
+                is_estimate: is_estimate(config, pair, now),
+                share: pair.share,
+                fair: *fair,
+            };
+            pair.estimate.step(now, measured(*peer), epoch, *small, config);
+            if pair.estimate.idle_for(now) >= over {
+                self.idle.push(*peer);
+            }
+        }
+        for peer in &self.idle {
+            self.pairs.remove(peer);
+        }
+        self.divide(now);
+        for pair in self.pairs.values_mut() {
+            pair.in_force = floor_of(&self.config, self.small, pair, now);
+        }
+        &self.idle
+    }
+
+    /// The pair's floor: the smaller of both parts. Zero for a pair that is not known.
+    ///
+    /// Silence: before the receiver's first word, the small start (or the own share, see
+    /// [`Unconfirmed`]). A receiver that falls silent: its last offer stays for
+    /// [`PartitionConfig::silent_hold`], then the floor falls to the small start.
+    pub fn floor(&mut self, now: Time, peer: VmId) -> Rate {
+        let Some(pair) = self.pairs.get(&peer) else { return Rate::ZERO };
+        let small_start = self.config.unconfirmed == Unconfirmed::SmallStart;
+        if self.dirty && pair.word.is_none() && pair.share.is_zero() && small_start {
+            // What the division will give a new pair at least. Saves a division for each of many
+            // pairs that appear at once.
+            return self.small.start.min(self.hose.split(self.pairs.len()));
+        }
+        self.divide_if_dirty(now);
+        self.pairs.get(&peer).map_or(Rate::ZERO, |p| floor_of(&self.config, self.small, p, now))
+    }
+
+    /// The pair's part of this hose at the last division, before the receiver's word. Zero for an
+    /// unknown pair.
+    pub fn share(&self, peer: VmId) -> Rate {
+        self.pairs.get(&peer).map_or(Rate::ZERO, |p| p.share)
+    }
+
+    /// The receiver's last word, if there was one.
+    pub fn offered(&self, peer: VmId) -> Option<Offer> {
+        self.pairs.get(&peer)?.word.map(|w| w.offer)
+    }
+
+    /// Whether the pair may exceed its floor: not while its receiver is silent.
+    pub fn borrowing(&self, now: Time, peer: VmId) -> Borrowing {
+        let Some(pair) = self.pairs.get(&peer) else { return Borrowing::Allowed };
+        let silent_for = now.since(pair.heard_at());
+        if silent_for > self.config.silent_after {
+            Borrowing::Decaying { silent_for }
+        } else {
+            Borrowing::Allowed
+        }
+    }
+
+    /// The VMs that this hose is divided over.
+    pub fn peers(&self) -> impl Iterator<Item = VmId> + '_ {
+        self.pairs.keys().copied()
+    }
+
+    /// Pairs that found no room.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn divide_if_dirty(&mut self, now: Time) {
+        if self.dirty {
+            self.divide(now);
+        }
+    }
+
+    fn divide(&mut self, now: Time) {
+        self.dirty = false;
+        let demands = self.pairs.values().map(|p| demand_of(&self.config, self.small, p, now));
+        self.split.demands.clear();
+        self.split.demands.extend(demands);
+        let level = self.split.max_min(self.hose);
+        if level.is_none() {
+            self.split.hand_out(self.hose);
+        }
+        self.fair = level.unwrap_or(self.hose);
+        for (pair, share) in self.pairs.values_mut().zip(&self.split.shares) {
+            pair.share = *share;
+        }
+    }
+}
+
+/// The smaller of both parts, under the rules of silence.
+fn floor_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Rate {
+    match (pair.standing(now, config.held_for()), config.unconfirmed) {
+        (Standing::Held(offer), _) => pair.share.min(offer.floor),
+        (Standing::Lapsed(offer), _) => pair.share.min(offer.floor).min(small.start),
+        (Standing::Unconfirmed, Unconfirmed::SmallStart) => pair.share.min(small.start),
+        (Standing::Unconfirmed, Unconfirmed::OwnShare) => pair.share,
+    }
+}
+
+/// The pair's demand for the next epoch. What the receiver cannot take is not kept for it: its full
+/// fair share there is the demand here; in a long silence, the small start.
+fn demand_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Demand {
+    let own = pair.estimate.demand();
+    let cap = match (pair.standing(now, config.held_for()), config.unconfirmed) {
+        (Standing::Held(offer), _) => offer.unbounded.then_some(offer.floor),
+        (Standing::Lapsed(_), _) | (Standing::Unconfirmed, Unconfirmed::SmallStart) => {
+            Some(small.start)
+        }
+        (Standing::Unconfirmed, Unconfirmed::OwnShare) => None,
+    };
+    cap.map_or(own, |cap| own.min(Demand::Bounded(cap)))
+}
+
+/// Whether the smaller of both parts is an estimate, not a fair share.
+fn is_estimate(config: &PartitionConfig, pair: &Pair, now: Time) -> bool {
+    match pair.standing(now, config.held_for()) {
+        Standing::Held(offer) if offer.floor < pair.share => !offer.unbounded,
+        _ => pair.estimate.is_bounded(),
+    }
+}
