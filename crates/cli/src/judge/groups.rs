@@ -3,7 +3,38 @@
 use super::{Case, floors, links, mean, percentile};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::Group;
-use weir_model::scenario::TrafficKind;
+use weir_model::scenario::{Scenario, TrafficKind};
+
+/// What a group's floors are worth over time, for those who watch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupFloor {
+    /// Start (s), end (s), promised goodput (bit/s).
+    pieces: Vec<(f64, f64, f64)>,
+}
+
+impl GroupFloor {
+    /// The promised goodput at a moment, bit/s; zero if nothing is promised.
+    pub(crate) fn at(&self, seconds: f64) -> f64 {
+        let here = self.pieces.iter().find(|(start, end, _)| (*start..*end).contains(&seconds));
+        here.map_or(0.0, |piece| piece.2)
+    }
+}
+
+/// What the floors promise these traffic entries over time. Nothing if the scenario has no solution:
+/// the judge will say so.
+pub(crate) fn group_floor(scenario: &Scenario, flows: &[usize]) -> GroupFloor {
+    let routes = super::route::routes(scenario);
+    let Ok(ideal) = super::ideal::Ideal::new(scenario, &routes) else {
+        return GroupFloor::default();
+    };
+    let share = |f: usize| super::payload::share(&scenario.traffic[f].kind);
+    let promised =
+        |x: &super::ideal::Solution| flows.iter().map(|&f| x.promised[f] * share(f)).sum();
+    let piece = |(start, end, solution): (f64, f64, &super::ideal::Solution)| {
+        (start, end, promised(solution))
+    };
+    GroupFloor { pieces: ideal.pieces().map(piece).collect() }
+}
 
 /// One result per group, and the groups' numbers into `summary`.
 pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<Group> {

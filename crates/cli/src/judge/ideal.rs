@@ -66,9 +66,9 @@ impl Ideal {
         })
     }
 
-    /// Every solution, in the order of time.
-    pub(super) fn all_solutions(&self) -> impl Iterator<Item = &Solution> {
-        self.pieces.iter().map(|(_, _, solution)| solution.as_ref())
+    /// Start, end (seconds) and solution of each piece, in the order of time.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (f64, f64, &Solution)> {
+        self.pieces.iter().map(|(start, end, solution)| (*start, *end, solution.as_ref()))
     }
 
     fn between(&self, from: f64, to: f64) -> &[(f64, f64, Rc<Solution>)] {

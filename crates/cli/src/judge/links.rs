@@ -54,7 +54,7 @@ pub(super) fn reference(case: &Case<'_>, flow: Option<usize>) -> Option<usize> {
         None => crossed(*link) > 0,
     };
     let named = |link: usize| case.scenario.congested.contains(&topology.links[link / 2].name);
-    let limits = |link: usize| case.ideal.all_solutions().any(|s| s.bottleneck[link]);
+    let limits = |link: usize| case.ideal.pieces().any(|(_, _, s)| s.bottleneck[link]);
     (0..2 * topology.links.len()).filter(on_way).max_by_key(|&link| {
         let slow = std::cmp::Reverse(topology.links[link / 2].rate);
         (named(link), limits(link), crossed(link), slow, std::cmp::Reverse(link))

@@ -18,9 +18,12 @@ mod payload;
 mod reserve;
 mod route;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod validity;
 
+pub(crate) use groups::{GroupFloor, group_floor};
 pub(crate) use observed::{Observed, ObservedFlow, ObservedLink};
 pub(crate) use reserve::reservations;
 pub(crate) use validity::without_congestion;

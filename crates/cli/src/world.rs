@@ -1,0 +1,37 @@
+//! What an experiment needs of a world that plays scenarios.
+
+use crate::judge::Observed;
+use std::sync::atomic::AtomicBool;
+use weir_model::scenario::{Mechanism, Scenario};
+
+/// What a run looks like at one moment, for people who watch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moment {
+    /// Seconds since traffic started.
+    pub(crate) at_s: f64,
+    /// Goodput of each traffic entry of the scenario, bit/s.
+    pub(crate) flows_bps: Vec<f64>,
+    /// Carried by each directed link (a>b, b>a per link), bit/s.
+    pub(crate) links_bps: Vec<f64>,
+}
+
+/// Why a run gave nothing to judge.
+#[derive(Debug)]
+pub(crate) enum Cut {
+    /// Somebody asked to stop.
+    Stopped,
+    /// The world could not play it.
+    Failed(anyhow::Error),
+}
+
+/// Plays a scenario once. Leaves nothing behind, however it ends.
+pub(crate) trait World {
+    /// `watch` is called about ten times a second of the run's own time; `stop` ends the run early.
+    fn play(
+        &mut self,
+        scenario: &Scenario,
+        mechanism: &Mechanism,
+        watch: &mut dyn FnMut(&Moment),
+        stop: &AtomicBool,
+    ) -> Result<Observed, Cut>;
+}
