@@ -1,7 +1,29 @@
 //! A scenario: one file, played in every world.
 //!
-//! [`Scenario`] is the resolved form for one point of a sweep: all text parsed, all parameters
-//! substituted, `scale` applied, all names resolved to indices. Inside, values need no checks.
+//! Problem   A figure of a paper is a topology, tenants, traffic and a claim; every world must play
+//!           the same, and a slip in the file must be found before an hour of playing.
+//! Approach  [`File`] reads YAML (docs/scenarios.md) and resolves it into one [`Scenario`] per point of
+//!           its sweep: all text parsed, all parameters substituted, `scale` applied, all names resolved
+//!           to indices.
+//! Promises  An [`Error`] names file, line and field, what is wrong and what would be right. A resolved
+//!           scenario needs no further checks: it is connected, and its floors fit its links.
+//! Not here  Playing it, and judging what was measured.
+
+mod admission;
+mod error;
+mod expr;
+mod file;
+mod formula;
+mod resolve;
+mod routes;
+mod set;
+mod spec;
+mod topology;
+mod yaml;
+
+pub use error::{Error, Place};
+pub use file::File;
+pub use routes::LinkDir;
 
 use weir_units::{Bytes, Rate, Span};
 
@@ -149,7 +171,8 @@ pub enum TrafficKind {
 pub struct Expectation {
     /// Label of the mechanism; `None` = every mechanism.
     pub mechanism: Option<String>,
-    /// Name of a field of a run's summary, or `goodput.GROUP`, `share.GROUP` (of the ideal).
+    /// Name of a field of a run's summary: `worst_floor_ratio`, `goodput.GROUP` (bit/s), …; all are
+    /// listed in docs/scenarios.md.
     pub metric: String,
     /// At least this.
     pub at_least: Option<f64>,

@@ -1,0 +1,129 @@
+//! Do the floors fit? The hose cut on every link and direction.
+//!
+//! Problem   Floors that sum above a link cannot all hold, whatever the mechanism does.
+//! Approach  For a direction of a link, a tenant needs at most min(what its VMs on the sending side may
+//!           send, what its VMs on the receiving side may receive); the sum over tenants must fit into
+//!           the link less its headroom.
+//! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
+//! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom). Oktopus (SIGCOMM'11) §4.2 for the cut.
+
+use super::error::{Error, Place};
+use super::{LinkDir, Topology, Vm};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::Rate;
+
+/// Where a VM's floor is written.
+pub(crate) struct Origin {
+    pub(crate) place: Place,
+    /// The path of its entry.
+    pub(crate) path: String,
+    /// The entry's name.
+    pub(crate) name: String,
+}
+
+/// A direction's demand in excess of what it may promise.
+struct Excess {
+    direction: LinkDir,
+    needed: Rate,
+    available: Rate,
+}
+
+/// Checks all links; `origins[origin[v]]` is where VM `v` was written. `headroom` is a part of one.
+pub(crate) fn admit(
+    topology: &Topology,
+    vms: &[Vm],
+    origins: &[Origin],
+    origin: &[usize],
+    headroom: f64,
+) -> Result<(), Error> {
+    let sides = sides(topology, vms);
+    // Each floor was rounded to a whole bit/s on its own: that is no overbooking.
+    let rounding = Rate::from_bps(vms.len() as u64);
+    let mut worst: Option<(f64, Excess)> = None;
+    for (index, (senders, receivers)) in sides.iter().enumerate() {
+        let direction = LinkDir::from_index(index);
+        let needed: Rate = tenants(vms, senders, receivers).values().map(|(o, i)| *o.min(i)).sum();
+        let available = topology.links[direction.link].rate.scale(1.0 - headroom);
+        let ratio = needed.as_f64() / available.as_f64();
+        if needed > available + rounding && worst.as_ref().is_none_or(|(most, _)| ratio > *most) {
+            worst = Some((ratio, Excess { direction, needed, available }));
+        }
+    }
+    let Some((_, excess)) = worst else { return Ok(()) };
+    let (senders, receivers) = &sides[excess.direction.index()];
+    Err(report(topology, vms, origins, origin, &excess, senders, receivers, headroom))
+}
+
+type Hosts = BTreeSet<usize>;
+
+/// For each direction of each link: the hosts whose packets cross it, and the hosts they go to.
+fn sides(topology: &Topology, vms: &[Vm]) -> Vec<(Hosts, Hosts)> {
+    let hosts: Hosts = vms.iter().map(|vm| vm.host).collect();
+    let mut sides = vec![(Hosts::new(), Hosts::new()); 2 * topology.links.len()];
+    for &to in &hosts {
+        let routes = topology.routes_to(to);
+        for &from in hosts.iter().filter(|from| **from != to) {
+            for step in topology.follow(&routes, from) {
+                sides[step.index()].0.insert(from);
+                sides[step.index()].1.insert(to);
+            }
+        }
+    }
+    sides
+}
+
+/// Per tenant: what its VMs may send from one side, and receive on the other.
+fn tenants(vms: &[Vm], senders: &Hosts, receivers: &Hosts) -> BTreeMap<usize, (Rate, Rate)> {
+    let mut sums: BTreeMap<usize, (Rate, Rate)> = BTreeMap::new();
+    for vm in vms {
+        let sum = sums.entry(vm.tenant).or_default();
+        if senders.contains(&vm.host) {
+            sum.0 += vm.floor_out;
+        }
+        if receivers.contains(&vm.host) {
+            sum.1 += vm.floor_in;
+        }
+    }
+    sums
+}
+
+/// The entry whose VMs add most to the excess, on the side of its tenant that counts.
+#[expect(clippy::too_many_arguments, reason = "all that the message tells")]
+fn report(
+    topology: &Topology,
+    vms: &[Vm],
+    origins: &[Origin],
+    origin: &[usize],
+    excess: &Excess,
+    senders: &Hosts,
+    receivers: &Hosts,
+    headroom: f64,
+) -> Error {
+    let sums = tenants(vms, senders, receivers);
+    let mut shares = vec![Rate::ZERO; origins.len()];
+    for (vm, &entry) in vms.iter().zip(origin) {
+        let (out, into) = sums[&vm.tenant];
+        if out <= into && senders.contains(&vm.host) {
+            shares[entry] += vm.floor_out;
+        } else if into < out && receivers.contains(&vm.host) {
+            shares[entry] += vm.floor_in;
+        }
+    }
+    let most = shares.iter().copied().max().unwrap_or_default();
+    let entry = shares.iter().position(|s| *s == most).unwrap_or(0);
+    let Excess { direction, needed, available } = *excess;
+    let rate = topology.links[direction.link].rate;
+    let percent = (headroom * 100.0 * 1000.0).round() / 1000.0;
+    let link = direction.name(topology);
+    let message = format!(
+        "the floors need {needed} of link {link}, which can promise {available} \
+         ({rate} less {percent}% headroom); `{}` adds most: {most}",
+        origins[entry].name
+    );
+    let enough = needed.scale(1.0 / (1.0 - headroom));
+    let help = format!(
+        "lower the floors, or give link `{}` at least {enough}",
+        topology.links[direction.link].name
+    );
+    Error::new(&origins[entry].place, origins[entry].path.clone(), message, help)
+}

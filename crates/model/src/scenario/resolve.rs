@@ -1,0 +1,487 @@
+//! From a file to one playable [`Scenario`]: parameters substituted, names found, floors admitted,
+//! `scale` applied.
+
+use super::admission::{self, Origin};
+use super::error::{Error, did_you_mean};
+use super::expr::{Dim, Scope, Value};
+use super::formula::{Formula, MOST};
+use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
+use super::topology::distinct;
+use super::{Expectation, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind, Vm};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{Bytes, Rate, Span};
+
+/// What is cut from the start when the file does not say.
+const WARMUP: Span = Span::from_secs(5);
+/// The part of a link that is not promised when the file does not say (ElasticSwitch §7).
+const HEADROOM: f64 = 0.1;
+/// Payload of a UDP packet that fills an Ethernet frame, and the most there can be.
+const PAYLOAD: u64 = 1472;
+
+/// The scenario at one point of the sweep.
+pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario, Error> {
+    let mut scope = params(spec, point)?;
+    let values = |(word, _): &(Word, Formula)| {
+        scope.get(&word.text).map(|value| (word.text.clone(), value.number))
+    };
+    let named = spec.params.iter().filter_map(values).collect();
+    let (duration, warmup) = times(spec, &mut scope)?;
+    let scale = scale(spec, &scope)?;
+    let mut topology = spec.topology.build(&scope)?;
+    let hosts = topology.hosts.clone();
+    let mut place = Placement::new(&hosts);
+    place.tenants(spec, &scope)?;
+    admission::admit(
+        &topology,
+        &place.vms,
+        &place.origins,
+        &place.origin,
+        headroom(spec, &scope)?,
+    )?;
+    let mut traffic = Vec::new();
+    for entry in &spec.traffic {
+        traffic.extend(flows(entry, &place, &scope, duration)?);
+    }
+    let congested = congested(spec, &topology)?;
+    let mechanisms = mechanisms(spec)?;
+    let expect = expectations(spec, &scope, &traffic, scale)?;
+    topology.links.iter_mut().for_each(|link| link.rate = link.rate.scale(scale));
+    for vm in &mut place.vms {
+        vm.floor_in = vm.floor_in.scale(scale);
+        vm.floor_out = vm.floor_out.scale(scale);
+        vm.cap_out = vm.cap_out.map(|cap| cap.scale(scale));
+    }
+    for flow in &mut traffic {
+        if let TrafficKind::Udp { rate, .. } = &mut flow.kind {
+            *rate = rate.scale(scale);
+        }
+    }
+    Ok(Scenario {
+        name: spec.name.clone(),
+        title: spec.title.clone(),
+        point: named,
+        duration,
+        warmup,
+        scale,
+        topology,
+        vms: place.vms,
+        tenants: spec.tenants.iter().map(|t| t.name.text.clone()).collect(),
+        traffic,
+        mechanisms,
+        congested,
+        expect,
+    })
+}
+
+/// Parameters in the order of the file; those of the point replace what is written.
+fn params(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scope, Error> {
+    let known = || spec.params.iter().map(|(word, _)| word.text.as_str());
+    for (word, _) in point {
+        if !known().any(|name| name == word.text) {
+            let message = format!("`{}` is not a parameter", word.text);
+            return Err(word.error(message, did_you_mean(&word.text, known())));
+        }
+    }
+    let mut scope = Scope::default();
+    for (word, written) in &spec.params {
+        let swept = point.iter().find(|(w, _)| w.text == word.text).map(|(_, formula)| formula);
+        let value = swept.unwrap_or(written).value(&scope)?;
+        scope.set(&word.text, value);
+    }
+    Ok(scope)
+}
+
+/// Duration and warmup, which other fields may use by name.
+fn times(spec: &Spec, scope: &mut Scope) -> Result<(Span, Span), Error> {
+    let second = |span: Span| Value { number: span.as_secs_f64(), dim: Dim::Span };
+    let duration = spec.duration.span(scope)?;
+    if duration == Span::ZERO {
+        return Err(spec.duration.error("a duration of zero", "write how long it is played: 30s"));
+    }
+    let warmup = spec.warmup.as_ref().map_or(Ok(WARMUP), |f| f.span(scope))?;
+    if warmup >= duration {
+        let blame = spec.warmup.as_ref().unwrap_or(&spec.duration);
+        let message =
+            format!("the warmup of {warmup} leaves nothing of the duration of {duration}");
+        return Err(blame.error(message, "make the duration longer or the warmup shorter"));
+    }
+    scope.set("duration", second(duration));
+    scope.set("warmup", second(warmup));
+    Ok((duration, warmup))
+}
+
+fn scale(spec: &Spec, scope: &Scope) -> Result<f64, Error> {
+    let Some(formula) = &spec.scale else { return Ok(1.0) };
+    let scale = formula.number(scope)?;
+    if scale <= 0.0 || scale > 1000.0 {
+        let message = format!("a scale of {scale}");
+        return Err(formula.error(message, "write a factor above 0: 0.2 plays 1Gbit at 200Mbit"));
+    }
+    Ok(scale)
+}
+
+fn headroom(spec: &Spec, scope: &Scope) -> Result<f64, Error> {
+    let Some(formula) = &spec.headroom else { return Ok(HEADROOM) };
+    let headroom = formula.number(scope)?;
+    if !(0.0..1.0).contains(&headroom) {
+        let message = format!("a headroom of {headroom}");
+        return Err(formula.error(message, "write a part of one: 0.1 keeps 10% of each link free"));
+    }
+    Ok(headroom)
+}
+
+/// VMs on their hosts, and the names by which traffic calls them.
+struct Placement<'a> {
+    hosts: &'a [String],
+    vms: Vec<Vm>,
+    origins: Vec<Origin>,
+    /// Per VM: index into `origins`.
+    origin: Vec<usize>,
+    /// Name of a VM or of a set → its members.
+    members: BTreeMap<String, Vec<usize>>,
+}
+
+impl<'a> Placement<'a> {
+    fn new(hosts: &'a [String]) -> Self {
+        let (vms, origins, origin) = (Vec::new(), Vec::new(), Vec::new());
+        Self { hosts, vms, origins, origin, members: BTreeMap::new() }
+    }
+
+    fn tenants(&mut self, spec: &Spec, scope: &Scope) -> Result<(), Error> {
+        if spec.tenants.is_empty() {
+            return Err(spec
+                .whole
+                .error("has no tenant", "write `tenants: [{name: a, vms: […]}]`"));
+        }
+        distinct(&spec.tenants.iter().map(|t| &t.name).collect::<Vec<_>>(), "tenant")?;
+        let entries = spec.tenants.iter().flat_map(|t| &t.vms);
+        distinct(&entries.map(|vm| &vm.name).collect::<Vec<_>>(), "VM")?;
+        for (tenant, t) in spec.tenants.iter().enumerate() {
+            for vm in &t.vms {
+                self.entry(tenant, vm, scope)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Places the VMs of one entry round robin on its hosts.
+    fn entry(&mut self, tenant: usize, spec: &VmSpec, scope: &Scope) -> Result<(), Error> {
+        let hosts = self.hosts_of(spec)?;
+        let count = spec.count.as_ref().map(|f| f.count(scope, 0)).transpose()?;
+        if self.vms.len() + count.unwrap_or(1) as usize > MOST as usize {
+            return Err(spec.name.error(format!("more than {MOST} VMs"), "lower the count"));
+        }
+        let set = self.members.entry(spec.name.text.clone()).or_default();
+        if count == Some(0) {
+            // Floors are not even evaluated: they may well divide by the count.
+            return Ok(());
+        }
+        if !set.is_empty() {
+            return Err(twice(&spec.name, &spec.name.text));
+        }
+        let rate = |f: &Option<Formula>| f.as_ref().map_or(Ok(Rate::ZERO), |f| f.rate(scope));
+        let (floor_in, floor_out) = (rate(&spec.floor_in)?, rate(&spec.floor_out)?);
+        let cap_out = spec.cap.as_ref().map(|f| f.positive_rate(scope, "a cap")).transpose()?;
+        if let (Some(cap), Some(formula)) = (cap_out, &spec.cap)
+            && cap < floor_out
+        {
+            let message = format!("the cap of {cap} is below the floor of {floor_out}");
+            return Err(formula.error(message, "raise the cap or lower the floor"));
+        }
+        let formula = spec.floor_out.as_ref().or(spec.floor_in.as_ref());
+        self.origins.push(Origin {
+            place: formula.map_or(&spec.name.place, |f| &f.place).clone(),
+            path: formula.map_or(&spec.name.path, |f| &f.path).clone(),
+            name: spec.name.text.clone(),
+        });
+        for i in 0..count.unwrap_or(1) as usize {
+            let name = match count {
+                Some(_) => format!("{}-{i}", spec.name.text),
+                None => spec.name.text.clone(),
+            };
+            let host = hosts[i % hosts.len()];
+            let index = self.vms.len();
+            if count.is_some() {
+                let own = self.members.entry(name.clone()).or_default();
+                if !own.is_empty() {
+                    return Err(twice(&spec.name, &name));
+                }
+                own.push(index);
+            }
+            self.members.entry(spec.name.text.clone()).or_default().push(index);
+            self.vms.push(Vm { name, tenant, host, floor_out, floor_in, cap_out });
+            self.origin.push(self.origins.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// Host indices of an entry; `left-1..left-10` is a range.
+    fn hosts_of(&self, spec: &VmSpec) -> Result<Vec<usize>, Error> {
+        let mut hosts = Vec::new();
+        for word in &spec.hosts {
+            match word.text.split_once("..") {
+                None => hosts.push(self.host(&word.text, word)?),
+                Some((first, last)) => {
+                    for name in range(first, last, word)? {
+                        hosts.push(self.host(&name, word)?);
+                    }
+                }
+            }
+        }
+        if hosts.is_empty() {
+            let message = format!("VM `{}` is on no host", spec.name.text);
+            let help = format!(
+                "write `host: {}`, or `hosts: [{}]` for several",
+                self.hosts[0],
+                self.hosts.iter().take(2).cloned().collect::<Vec<_>>().join(", ")
+            );
+            return Err(spec.whole.error(message, help));
+        }
+        Ok(hosts)
+    }
+
+    fn host(&self, name: &str, word: &Word) -> Result<usize, Error> {
+        self.hosts.iter().position(|host| host == name).ok_or_else(|| {
+            let help = did_you_mean(name, self.hosts.iter().map(String::as_str));
+            word.error(format!("there is no host `{name}`"), help)
+        })
+    }
+
+    fn set(&self, word: &Word) -> Result<&[usize], Error> {
+        self.members.get(&word.text).map(Vec::as_slice).ok_or_else(|| {
+            let help = did_you_mean(&word.text, self.members.keys().map(String::as_str));
+            word.error(format!("there is no VM `{}`", word.text), help)
+        })
+    }
+}
+
+fn twice(word: &Word, name: &str) -> Error {
+    word.error(format!("two VMs are called `{name}`"), "rename one of the entries")
+}
+
+/// `left-1`, `left-10` → all names between.
+fn range(first: &str, last: &str, word: &Word) -> Result<Vec<String>, Error> {
+    let split = |text: &str| {
+        let stem = text.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+        text[stem.len()..].parse::<u32>().ok().map(|number| (stem, number))
+    };
+    match (split(first), split(last)) {
+        (Some((stem, from)), Some((other, to)))
+            if stem == other && from <= to && to - from < MOST =>
+        {
+            Ok((from..=to).map(|i| format!("{stem}{i}")).collect())
+        }
+        _ => {
+            let message = format!("`{}` is not a range of hosts", word.text);
+            Err(word.error(message, "write `left-1..left-10`: one name, two numbers, upwards"))
+        }
+    }
+}
+
+/// All traffic of one entry: every member of `from` to every member of `to`.
+fn flows(
+    spec: &TrafficSpec,
+    place: &Placement<'_>,
+    scope: &Scope,
+    duration: Span,
+) -> Result<Vec<Traffic>, Error> {
+    let (from, to) = (place.set(&spec.from)?, place.set(&spec.to)?);
+    let start = spec.start.as_ref().map_or(Ok(Span::ZERO), |f| f.span(scope))?;
+    let stop = spec.stop.as_ref().map_or(Ok(duration), |f| f.span(scope))?;
+    if let Some(formula) = &spec.stop
+        && stop <= start
+    {
+        let message = format!("stops at {stop}, which is not after its start at {start}");
+        return Err(formula.error(message, "let `stop` be later than `start`"));
+    }
+    if let Some(formula) = &spec.start
+        && start >= duration
+    {
+        let message = format!("starts at {start}, when the scenario of {duration} is over");
+        return Err(formula.error(message, "start earlier, or write it as a part of `duration`"));
+    }
+    let kind = kind(&spec.kind, scope)?;
+    let mut flows = Vec::new();
+    for &a in from {
+        for &b in to.iter().filter(|b| **b != a) {
+            let (group, kind) = (spec.group.text.clone(), kind.clone());
+            flows.push(Traffic { group, from: a, to: b, start, stop: stop.min(duration), kind });
+        }
+    }
+    if flows.is_empty() && !from.is_empty() && !to.is_empty() {
+        let message = format!("traffic from VM `{}` to itself", spec.from.text);
+        return Err(spec.to.error(message, "let `to` be another VM"));
+    }
+    if flows.len() > MOST as usize {
+        let message = format!("{} pairs of VMs", flows.len());
+        return Err(spec.from.error(message, format!("at most {MOST}: use fewer VMs")));
+    }
+    Ok(flows)
+}
+
+fn kind(spec: &KindSpec, scope: &Scope) -> Result<TrafficKind, Error> {
+    match spec {
+        KindSpec::Tcp { connections, congestion } => Ok(TrafficKind::Tcp {
+            connections: connections.as_ref().map_or(Ok(1), |f| f.count(scope, 1))?,
+            congestion: congestion.as_ref().map_or_else(|| "cubic".into(), |w| w.text.clone()),
+        }),
+        KindSpec::Udp { rate, bursts, payload } => {
+            let positive = |f: &Formula| match f.span(scope)? {
+                Span::ZERO => Err(f.error("a time of zero", "leave out both `on` and `off`")),
+                span => Ok(span),
+            };
+            let (on, off) = match bursts.as_deref() {
+                Some((on, off)) => (Some(positive(on)?), Some(positive(off)?)),
+                None => (None, None),
+            };
+            let octets = match payload {
+                None => PAYLOAD,
+                Some(f) => match f.size(scope)?.get() {
+                    octets @ 1..=PAYLOAD => octets,
+                    octets => {
+                        let help = "write 1B to 1472B: one packet of an Ethernet frame";
+                        return Err(f.error(format!("a payload of {octets} octets"), help));
+                    }
+                },
+            };
+            let rate = rate.positive_rate(scope, "a UDP sender")?;
+            Ok(TrafficKind::Udp { rate, on, off, payload: Bytes::new(octets) })
+        }
+    }
+}
+
+fn congested(spec: &Spec, topology: &super::Topology) -> Result<Vec<String>, Error> {
+    let known = || topology.links.iter().map(|link| link.name.as_str());
+    for word in &spec.congested {
+        if !known().any(|name| name == word.text) {
+            let message = format!("there is no link `{}`", word.text);
+            return Err(word.error(message, did_you_mean(&word.text, known())));
+        }
+    }
+    Ok(spec.congested.iter().map(|word| word.text.clone()).collect())
+}
+
+fn mechanisms(spec: &Spec) -> Result<Vec<Mechanism>, Error> {
+    if spec.mechanisms.is_empty() {
+        let help = "write `mechanisms: [none, reservation, elasticswitch]`";
+        return Err(spec.whole.error("has no mechanism", help));
+    }
+    distinct(&spec.mechanisms.iter().collect::<Vec<_>>(), "mechanism")?;
+    spec.mechanisms.iter().map(mechanism).collect()
+}
+
+fn mechanism(word: &Word) -> Result<Mechanism, Error> {
+    Mechanism::parse(&word.text).map_err(|(message, help)| word.error(message, help))
+}
+
+impl Mechanism {
+    /// Parses a label: `none`, `reservation`, `elasticswitch` or `elasticswitch:PRESET`. The error is
+    /// what is wrong and what would be right. Which presets there are, the mechanism knows.
+    pub fn parse(label: &str) -> Result<Self, (String, String)> {
+        const KNOWN: [&str; 3] = ["none", "reservation", "elasticswitch"];
+        let (name, preset) = match label.split_once(':') {
+            Some((name, preset)) => (name, Some(preset)),
+            None => (label, None),
+        };
+        let kind = match name {
+            "none" => MechanismKind::None,
+            "reservation" => MechanismKind::Reservation,
+            "elasticswitch" => MechanismKind::ElasticSwitch,
+            _ => return Err((format!("unknown mechanism `{name}`"), did_you_mean(name, KNOWN))),
+        };
+        if preset.is_some() && kind != MechanismKind::ElasticSwitch {
+            return Err((format!("`{name}` has no presets"), format!("write `{name}`")));
+        }
+        if preset.is_some_and(str::is_empty) {
+            return Err(("the preset has no name".into(), format!("write `{name}`")));
+        }
+        Ok(Self { label: label.into(), kind, preset: preset.unwrap_or("paper").into() })
+    }
+}
+
+/// Metrics of a whole run.
+const RUN_METRICS: [&str; 8] = [
+    "worst_floor_ratio",
+    "worst_window_ratio",
+    "worst_window_p1",
+    "optimum_ratio",
+    "min_flow_ratio",
+    "jain",
+    "link_utilisation",
+    "total_of_link",
+];
+/// Metrics of a group: `METRIC.GROUP`.
+const GROUP_METRICS: [&str; 7] =
+    ["goodput", "share", "goodput_of_link", "goodput_of_floor", "window_min", "window_p1", "jain"];
+
+/// The expectations that hold at this point. One about a group that sends nothing here is left out.
+fn expectations(
+    spec: &Spec,
+    scope: &Scope,
+    traffic: &[Traffic],
+    scale: f64,
+) -> Result<Vec<Expectation>, Error> {
+    let groups: BTreeSet<&str> = spec.traffic.iter().map(|t| t.group.text.as_str()).collect();
+    let sends: BTreeSet<&str> = traffic.iter().map(|t| t.group.as_str()).collect();
+    let mut expect = Vec::new();
+    for entry in &spec.expect {
+        let group = metric_group(&entry.metric, &groups)?;
+        for word in &entry.mechanisms {
+            mechanism(word)?;
+        }
+        let holds = entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))?;
+        if holds && group.is_none_or(|group| sends.contains(group)) {
+            expect.extend(bounds(entry, scope, scale)?);
+        }
+    }
+    Ok(expect)
+}
+
+/// The group of a metric, if it has one; an error if metric or group are not known.
+fn metric_group<'a>(metric: &'a Word, groups: &BTreeSet<&str>) -> Result<Option<&'a str>, Error> {
+    match metric.text.split_once('.') {
+        None if RUN_METRICS.contains(&metric.text.as_str()) => Ok(None),
+        Some((name, group)) if GROUP_METRICS.contains(&name) => {
+            if !groups.contains(group) {
+                let message = format!("there is no group `{group}` in `traffic`");
+                return Err(metric.error(message, did_you_mean(group, groups.iter().copied())));
+            }
+            Ok(Some(group))
+        }
+        _ => {
+            let of_group = GROUP_METRICS.map(|name| format!("{name}.GROUP"));
+            let known = RUN_METRICS.into_iter().chain(of_group.iter().map(String::as_str));
+            let message = format!("unknown metric `{}`", metric.text);
+            Err(metric.error(message, did_you_mean(&metric.text, known)))
+        }
+    }
+}
+
+/// One expectation per mechanism it names.
+fn bounds(entry: &ExpectSpec, scope: &Scope, scale: f64) -> Result<Vec<Expectation>, Error> {
+    let is_rate = entry.metric.text.starts_with("goodput.");
+    let bound = |formula: &Option<Formula>| match formula {
+        None => Ok(None),
+        Some(f) if is_rate => f.rate(scope).map(|rate| Some(rate.as_f64() * scale)),
+        Some(f) => f.number(scope).map(Some),
+    };
+    let (at_least, at_most) = (bound(&entry.at_least)?, bound(&entry.at_most)?);
+    if let (Some(least), Some(most), Some(formula)) = (at_least, at_most, &entry.at_most)
+        && most < least
+    {
+        let message = format!("at most {most} and at least {least}");
+        return Err(formula.error(message, "let `at_most` be the larger one"));
+    }
+    let says = entry.says.clone().unwrap_or_else(|| entry.metric.text.clone());
+    let one = |mechanism: Option<String>| Expectation {
+        mechanism,
+        metric: entry.metric.text.clone(),
+        at_least,
+        at_most,
+        says: says.clone(),
+    };
+    if entry.mechanisms.is_empty() {
+        return Ok(vec![one(None)]);
+    }
+    Ok(entry.mechanisms.iter().map(|word| one(Some(word.text.clone()))).collect())
+}
