@@ -1,5 +1,38 @@
-//! Speaks to the kernel: programs, maps, queues. The only crate with `unsafe`.
+//! Speaks to the kernel: programs that classify, count and number; queues that limit.
+//!
+//! Problem   Floors per VM pair must be enforced on stock Linux, for whatever a VM sends, also while
+//!           the agent is restarted or dead.
+//! Approach  BPF programs (`bpf/`) on the VMs' ports and the uplink decide the class of a packet,
+//!           count it, number it and look for gaps; an HTB tree on an IFB device delays it. The
+//!           agent sees [`Dataplane`] only: counters and events out, levels in.
+//! Promises  Nothing half set up; nothing left behind by [`Dataplane::close`] or [`clean`]; floors
+//!           stand and traffic flows without the agent. The only crate with `unsafe`.
+//! Not here  What the levels should be: see `weir-core`.
+//!
+//! ```text
+//! VM -> port -> classify -> redirect -> IFB with the shaper -> bridge -> stamp -> uplink
+//! VM <- port <- meter <- bridge <- uplink
+//! ```
 #![allow(unsafe_code)]
 
+pub mod attach;
+mod config;
+// mod dataplane;
+mod error;
+// pub mod guardian;
+pub mod instance;
+pub mod intf;
+mod lease;
 pub mod nl;
+mod pairs;
+pub mod programs;
 pub mod shaper;
+pub mod table;
+
+pub use attach::Mode;
+pub use config::{
+    Config, Counters, Direction, Endpoint, Event, PairRate, Port, PortCounters, RxCounters,
+    TxCounters,
+};
+// pub use dataplane::{Dataplane, clean};
+pub use error::Error;

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the datapath in the kernel and the agent share. Mirrored by
+ * crates/dataplane/src/intf.rs; sizes are asserted on both sides.
+ *
+ * Every map has one writer, named at its struct. The only exceptions are
+ * deletions: the agent may delete an entry of a map that the kernel fills.
+ * Integers are in host order, addresses in network order.
+ */
+#ifndef WEIR_INTF_H
+#define WEIR_INTF_H
+
+/* Endpoint flags. */
+#define WEIR_LOCAL 1u /* the VM is on this host */
+
+/* Event directions. */
+#define WEIR_TX 0u /* a VM of this host began to send */
+#define WEIR_RX 1u /* a VM of this host began to receive */
+
+/* All traffic from one VM to another. Key of `tx`, `rx` and `classes`. */
+struct weir_pair {
+	__u32 src;
+	__u32 dst;
+};
+_Static_assert(sizeof(struct weir_pair) == 8, "intf.rs expects 8");
+
+/* An address: IPv6, or IPv4 as ::ffff:a.b.c.d. Key of `endpoints`. */
+struct weir_address {
+	__u32 words[4];
+};
+_Static_assert(sizeof(struct weir_address) == 16, "intf.rs expects 16");
+
+/* Whose address it is. Written by the agent only. */
+struct weir_endpoint {
+	__u32 vm;
+	__u32 tenant;
+	__u32 flags; /* WEIR_LOCAL */
+};
+_Static_assert(sizeof(struct weir_endpoint) == 12, "intf.rs expects 12");
+
+/* A VM's port, by ifindex. Written by the agent only. */
+struct weir_port {
+	__u32 vm;
+	__u32 tenant;
+	__u32 slot;	     /* index of its counters in `ports` */
+	__u32 default_class; /* skb->priority of what has no class of its own */
+	__u32 control_class; /* skb->priority of ARP and neighbour discovery */
+};
+_Static_assert(sizeof(struct weir_port) == 20, "intf.rs expects 20");
+
+/*
+ * What a port saw. Written by the kernel side on every CPU by atomic
+ * addition; the agent only reads it. Octets are those of layer 2 without FCS
+ * as they are on the wire, with the headers of every segment of a
+ * super-packet. Dropped packets are in their own counter only.
+ */
+struct weir_port_counters {
+	__u64 tx_octets;    /* from the VM, passed on */
+	__u64 tx_segments;  /* the same in segments */
+	__u64 rx_octets;    /* to the VM, all of it */
+	__u64 rx_segments;  /* the same in segments */
+	__u64 spoofed;	    /* dropped: the source is not the VM's; packets */
+	__u64 malformed;    /* dropped: truncated or not what it says; packets */
+	__u64 unclassified; /* to the default class, no pair; packets */
+	__u64 control;	    /* to the control class; packets */
+	__u64 foreign;	    /* to the VM, but of no pair; packets */
+	__u64 tx_full;	    /* no room for a new sending pair; packets */
+	__u64 rx_full;	    /* no room for a new receiving pair; packets */
+	__u64 events_lost;  /* the ring was full; the pair is told again */
+};
+_Static_assert(sizeof(struct weir_port_counters) == 96, "intf.rs expects 96");
+
+/*
+ * A pair whose source is here. Created and written by the kernel side, by
+ * atomic addition; the agent reads and deletes. The class is not here but in
+ * `classes`, which the agent alone writes: an update from user space replaces
+ * a whole value, and would take back what was counted meanwhile.
+ */
+struct weir_tx {
+	__u64 octets;	/* on the wire, before the shaper */
+	__u64 segments; /* the same in segments */
+	__u64 told_ns;	/* when the agent was last told; moved by compare-and-swap */
+	__u32 sequence; /* segments stamped, after the shaper; by `stamp` */
+	__u32 spare;
+};
+_Static_assert(sizeof(struct weir_tx) == 32, "intf.rs expects 32");
+
+/*
+ * A pair whose destination is here. Created and written by the kernel side
+ * under `lock`, for several CPUs may deliver to one VM, and the check of the
+ * sequence is a read and a write that belong together. The agent reads and
+ * deletes.
+ */
+struct weir_rx {
+	__u64 octets;	 /* on the wire */
+	__u64 segments;	 /* the same in segments */
+	__u64 lost;	 /* segments missing in the sequence */
+	__u64 ce;	 /* segments with the congestion mark */
+	__u64 reordered; /* packets that came late or twice */
+	__u64 resyncs;	 /* jumps too far to be a loss: the sender began anew */
+	__u32 expected;	 /* the next identification, 16 bits */
+	__u32 synced;	 /* whether `expected` is known */
+	struct bpf_spin_lock lock;
+	__u32 spare;
+};
+_Static_assert(sizeof(struct weir_rx) == 64, "intf.rs expects 64");
+
+/* Told to the agent through the ring `events`. Written by the kernel side. */
+struct weir_event {
+	struct weir_pair pair;
+	__u32 direction;   /* WEIR_TX or WEIR_RX */
+	__u32 same_tenant; /* 0: the two VMs share no hose */
+};
+_Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The maps. All are bounded and preallocated: nothing a VM sends makes the
+ * kernel allocate. Sizes marked "agent" are set before loading.
+ */
+#ifndef WEIR_MAPS_H
+#define WEIR_MAPS_H
+
+/* ifindex -> port. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_port);
+} ports SEC(".maps");
+
+/* slot -> counters. An array, so that the agent can map it. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_port_counters);
+} port_counters SEC(".maps");
+
+/* address -> VM: the directory. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_address);
+	__type(value, struct weir_endpoint);
+} endpoints SEC(".maps");
+
+/* Pairs that send from here. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_pair);
+	__type(value, struct weir_tx);
+} tx SEC(".maps");
+
+/* Pairs that receive here. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_pair);
+	__type(value, struct weir_rx);
+} rx SEC(".maps");
+
+/* pair -> skb->priority. Written by the agent only. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_pair);
+	__type(value, __u32);
+} classes SEC(".maps");
+
+/* weir_event, kernel to agent: 4096 of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 128 * 1024);
+} events SEC(".maps");
+
+/* Tells the agent of a pair. Never fails: what finds no room is counted. */
+static __always_inline void tell(struct weir_pair *pair, __u32 direction, __u32 same_tenant,
+				 struct weir_port_counters *counters)
+{
+	struct weir_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__sync_fetch_and_add(&counters->events_lost, 1);
+		return;
+	}
+	event->pair = *pair;
+	event->direction = direction;
+	event->same_tenant = same_tenant;
+	bpf_ringbuf_submit(event, 0);
+}
+
+#endif

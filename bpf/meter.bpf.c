@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * meter: on a port's egress, that is, on what a VM is sent.
+ *
+ * Counts per pair what arrived, what carries the congestion mark, and what the
+ * network lost: the gap between the identification that comes and the one
+ * that should (see stamp). Drops nothing.
+ *
+ *   gap 0                        as it should be
+ *   0 < gap < FAR                lost += gap
+ *   -NEAR <= gap < 0             late or twice: ignored, counted
+ *   everything else              the sender began anew: resync, counted
+ *
+ * No gaps are looked for within one host (nothing is stamped there), in
+ * fragments and in IPv6. A loss shows when the next packet comes: the last
+ * ones of a burst are seen when the pair speaks again.
+ */
+
+#define FAR 0x4000
+#define NEAR 0x100
+
+/* Caller holds the lock. */
+static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u32 segments)
+{
+	__u16 gap = id - (__u16)state->expected;
+
+	if (state->synced && gap >= (__u16)-NEAR) {
+		state->reordered++;
+		return;
+	}
+	if (state->synced) {
+		if (gap < FAR)
+			state->lost += gap;
+		else
+			state->resyncs++;
+	}
+	state->expected = (__u16)(id + segments);
+	state->synced = 1;
+}
+
+static __always_inline struct weir_rx *receiving_pair(struct weir_pair *pair, __u32 same_tenant,
+						      struct weir_port_counters *counters)
+{
+	struct weir_rx *state = bpf_map_lookup_elem(&rx, pair);
+	struct weir_rx fresh = {};
+	long error;
+
+	if (state)
+		return state;
+	error = bpf_map_update_elem(&rx, pair, &fresh, BPF_NOEXIST);
+	state = bpf_map_lookup_elem(&rx, pair);
+	if (!state)
+		__sync_fetch_and_add(&counters->rx_full, 1);
+	else if (!error)
+		tell(pair, WEIR_RX, same_tenant, counters);
+	return state;
+}
+
+/* The pair's state, or none if the packet is of no pair. */
+static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_port *port,
+						struct weir_port_counters *counters, int *local)
+{
+	struct weir_endpoint *from, *to;
+	struct weir_pair pair;
+
+	/* A bridge that does not know an address yet gives the packet to all. */
+	to = bpf_map_lookup_elem(&endpoints, &p->dst);
+	from = bpf_map_lookup_elem(&endpoints, &p->src);
+	if (!to || to->vm != port->vm || !from) {
+		__sync_fetch_and_add(&counters->foreign, 1);
+		return 0;
+	}
+	*local = from->flags & WEIR_LOCAL;
+	pair.src = from->vm;
+	pair.dst = to->vm;
+	return receiving_pair(&pair, from->tenant == port->tenant, counters);
+}
+
+SEC("tc")
+int weir_meter(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+	struct weir_port_counters *counters;
+	struct packet p = {};
+	struct weir_rx *state;
+	struct weir_port *port;
+	enum kind kind;
+	int local = 0;
+
+	unclass(skb);
+	port = bpf_map_lookup_elem(&ports, &ifindex);
+	if (!port)
+		return TC_ACT_UNSPEC;
+	counters = bpf_map_lookup_elem(&port_counters, &port->slot);
+	if (!counters)
+		return TC_ACT_UNSPEC;
+
+	kind = parse(skb, &p);
+	__sync_fetch_and_add(&counters->rx_octets, p.octets);
+	__sync_fetch_and_add(&counters->rx_segments, p.segments);
+	if (kind != KIND_IP4 && kind != KIND_IP6) {
+		__sync_fetch_and_add(&counters->foreign, 1);
+		return TC_ACT_UNSPEC;
+	}
+	state = receiver(&p, port, counters, &local);
+	if (!state)
+		return TC_ACT_UNSPEC;
+
+	bpf_spin_lock(&state->lock);
+	state->octets += p.octets;
+	state->segments += p.segments;
+	if (p.ecn == ECN_MASK)
+		state->ce += p.segments;
+	if (kind == KIND_IP4 && !p.fragment && !local)
+		check_sequence(state, bpf_ntohs(p.id), p.segments);
+	bpf_spin_unlock(&state->lock);
+	return TC_ACT_UNSPEC;
+}

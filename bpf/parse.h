@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * From octets to what the programs ask: whose packet is it, how many segments
+ * will it be, and how long are they on the wire.
+ *
+ * Everything is read with bpf_skb_load_bytes, which checks bounds and finds
+ * octets outside the linear part too. A VLAN tag is looked through, not
+ * obeyed: a tag is no way around the check of the source.
+ */
+#ifndef WEIR_PARSE_H
+#define WEIR_PARSE_H
+
+#define ETH_ALEN 6
+#define VLAN_HLEN 4
+#define IP_MORE_OR_OFFSET 0x3fff
+#define ECN_MASK 3
+#define ND_SOLICITATION 135
+#define ND_ADVERTISEMENT 136
+
+enum kind {
+	KIND_BAD,   /* truncated, or not what it says */
+	KIND_OTHER, /* neither IP nor ARP */
+	KIND_ARP,   /* `src` is the sender's protocol address */
+	KIND_IP4,
+	KIND_IP6,
+	KIND_ND, /* IPv6 neighbour solicitation or advertisement */
+};
+
+struct packet {
+	struct weir_address src;
+	struct weir_address dst;
+	struct weir_address target; /* of a neighbour advertisement */
+	__u64 octets;		    /* on the wire, layer 2 without FCS, all segments */
+	__u32 segments;		    /* at least 1 */
+	__u32 l3;		    /* offset of the network header */
+	__u32 l4;		    /* offset of the transport header */
+	__be16 id;		    /* IPv4 identification */
+	__u8 protocol;		    /* transport protocol */
+	__u8 ecn;		    /* ECN field */
+	__u8 fragment;		    /* a fragment: no transport header, no sequence */
+	__u8 advertises;	    /* `target` is set */
+};
+
+static __always_inline void mapped(struct weir_address *a, __be32 v4)
+{
+	a->words[0] = 0;
+	a->words[1] = 0;
+	a->words[2] = bpf_htonl(0xffff);
+	a->words[3] = v4;
+}
+
+static __always_inline int is_mapped(const struct weir_address *a)
+{
+	return !a->words[0] && !a->words[1] && a->words[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline int is_zero(const struct weir_address *a)
+{
+	return !(a->words[0] | a->words[1] | a->words[2] | a->words[3]);
+}
+
+/* fe80::/10 */
+static __always_inline int is_link_local(const struct weir_address *a)
+{
+	return (a->words[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
+
+/* ff02::/16: does not leave the link. */
+static __always_inline int is_link_multicast(const struct weir_address *a)
+{
+	return (a->words[0] & bpf_htonl(0xffff0000)) == bpf_htonl(0xff020000);
+}
+
+/*
+ * Segments and octets. A super-packet from a guest's driver says only how
+ * large its segments are, not how many; then they are counted here. What a
+ * guest tunnels is measured by its outer header alone.
+ */
+static __always_inline void measure(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 tag = skb->vlan_present ? VLAN_HLEN : 0;
+	__u32 headers = p->l4;
+	__u32 segments = skb->gso_segs;
+	__u8 offset;
+
+	if (!skb->gso_size)
+		return;
+	if (p->protocol == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, p->l4 + 12, &offset, 1))
+			return;
+		headers += (offset >> 4) * 4;
+	} else {
+		headers += sizeof(struct udphdr);
+	}
+	if (headers >= skb->len)
+		return;
+	if (!segments)
+		segments = (skb->len - headers + skb->gso_size - 1) / skb->gso_size;
+	if (segments > 1) {
+		p->segments = segments;
+		p->octets += (__u64)(segments - 1) * (headers + tag);
+	}
+}
+
+static __always_inline enum kind parse_arp(struct __sk_buff *skb, struct packet *p)
+{
+	struct {
+		__be16 hardware, protocol;
+		__u8 hardware_len, protocol_len;
+		__be16 operation;
+		__u8 sender[ETH_ALEN];
+		__u8 address[4];
+		__u8 rest[10];
+	} __attribute__((packed)) arp;
+	__be32 sender;
+
+	if (bpf_skb_load_bytes(skb, p->l3, &arp, sizeof(arp)))
+		return KIND_BAD;
+	if (arp.protocol != bpf_htons(ETH_P_IP) || arp.protocol_len != 4 ||
+	    arp.hardware_len != ETH_ALEN)
+		return KIND_BAD;
+	__builtin_memcpy(&sender, arp.address, sizeof(sender));
+	mapped(&p->src, sender);
+	return KIND_ARP;
+}
+
+static __always_inline enum kind parse_ip4(struct __sk_buff *skb, struct packet *p)
+{
+	struct iphdr ip;
+	__u32 header, total;
+
+	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+		return KIND_BAD;
+	header = ip.ihl * 4;
+	total = bpf_ntohs(ip.tot_len);
+	if (ip.version != 4 || header < sizeof(ip) || p->l3 + header > skb->len)
+		return KIND_BAD;
+	/* Zero is how a super-packet beyond 64 kB says its length. */
+	if (!(total == 0 && skb->gso_size) && (total < header || p->l3 + total > skb->len))
+		return KIND_BAD;
+	mapped(&p->src, ip.saddr);
+	mapped(&p->dst, ip.daddr);
+	p->id = ip.id;
+	p->ecn = ip.tos & ECN_MASK;
+	p->fragment = !!(ip.frag_off & bpf_htons(IP_MORE_OR_OFFSET));
+	p->protocol = ip.protocol;
+	p->l4 = p->l3 + header;
+	return KIND_IP4;
+}
+
+static __always_inline enum kind parse_ip6(struct __sk_buff *skb, struct packet *p)
+{
+	struct ipv6hdr ip;
+	__u8 type;
+
+	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+		return KIND_BAD;
+	if (ip.version != 6 || p->l3 + sizeof(ip) + bpf_ntohs(ip.payload_len) > skb->len)
+		return KIND_BAD;
+	__builtin_memcpy(&p->src, &ip.saddr, sizeof(p->src));
+	__builtin_memcpy(&p->dst, &ip.daddr, sizeof(p->dst));
+	/* An IPv4 address in an IPv6 header would pass for the IPv4 endpoint. */
+	if (is_mapped(&p->src) || is_mapped(&p->dst))
+		return KIND_BAD;
+	p->ecn = (ip.flow_lbl[0] >> 4) & ECN_MASK;
+	p->protocol = ip.nexthdr;
+	p->l4 = p->l3 + sizeof(ip);
+	/* A hop limit below 255 came through a router: no neighbour heeds it. */
+	if (ip.nexthdr != IPPROTO_ICMPV6 || ip.hop_limit != 255)
+		return KIND_IP6;
+	if (bpf_skb_load_bytes(skb, p->l4, &type, 1))
+		return KIND_BAD;
+	if (type == ND_SOLICITATION)
+		return KIND_ND;
+	if (type != ND_ADVERTISEMENT)
+		return KIND_IP6;
+	if (bpf_skb_load_bytes(skb, p->l4 + 8, &p->target, sizeof(p->target)))
+		return KIND_BAD;
+	p->advertises = 1;
+	return KIND_ND;
+}
+
+static __always_inline enum kind parse(struct __sk_buff *skb, struct packet *p)
+{
+	enum kind kind = KIND_OTHER;
+	__be16 type;
+
+	p->octets = skb->len + (skb->vlan_present ? VLAN_HLEN : 0);
+	p->segments = 1;
+	p->l3 = ETH_HLEN;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN - 2, &type, sizeof(type)))
+		return KIND_BAD;
+	/* The outer tag is usually in skb->vlan_tci; two may be in the octets. */
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+			break;
+		if (bpf_skb_load_bytes(skb, p->l3 + 2, &type, sizeof(type)))
+			return KIND_BAD;
+		p->l3 += VLAN_HLEN;
+	}
+	p->l4 = p->l3;
+	if (type == bpf_htons(ETH_P_IP))
+		kind = parse_ip4(skb, p);
+	else if (type == bpf_htons(ETH_P_IPV6))
+		kind = parse_ip6(skb, p);
+	else if (type == bpf_htons(ETH_P_ARP))
+		kind = parse_arp(skb, p);
+	measure(skb, p);
+	return kind;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * stamp: on the uplink's egress, after the shaper.
+ *
+ * Writes the pair's sequence, counted in segments, into the IPv4
+ * identification field, where the receiving host finds what the network lost.
+ * After the shaper, so that what we drop ourselves does not look like that.
+ * A super-packet takes as many numbers as it has segments: whoever cuts it
+ * counts on from its first.
+ *
+ * Left alone: fragments, whose identification holds them together; IPv6, which
+ * has no such field; and whatever is not of a pair that sends from here.
+ *
+ * Also takes the class out of skb->priority again. The uplink's own qdisc
+ * would read it as a band: pfifo_fast looks at its low four bits.
+ */
+
+#define WEIR_MAJOR 1u /* handle of the shaper's qdisc */
+
+static __always_inline void unclass(struct __sk_buff *skb)
+{
+	if (skb->priority >> 16 == WEIR_MAJOR)
+		skb->priority = 0;
+}
+
+SEC("tc")
+int weir_stamp(struct __sk_buff *skb)
+{
+	struct weir_endpoint *from, *to;
+	struct packet p = {};
+	struct weir_pair pair;
+	struct weir_tx *state;
+	__be16 id;
+
+	unclass(skb);
+	if (parse(skb, &p) != KIND_IP4 || p.fragment)
+		return TC_ACT_UNSPEC;
+	from = bpf_map_lookup_elem(&endpoints, &p.src);
+	if (!from || !(from->flags & WEIR_LOCAL))
+		return TC_ACT_UNSPEC;
+	to = bpf_map_lookup_elem(&endpoints, &p.dst);
+	if (!to)
+		return TC_ACT_UNSPEC;
+	pair.src = from->vm;
+	pair.dst = to->vm;
+	state = bpf_map_lookup_elem(&tx, &pair);
+	if (!state)
+		return TC_ACT_UNSPEC;
+
+	id = bpf_htons((__u16)__sync_fetch_and_add(&state->sequence, p.segments));
+	if (id == p.id)
+		return TC_ACT_UNSPEC;
+	bpf_l3_csum_replace(skb, p.l3 + offsetof(struct iphdr, check), p.id, id, sizeof(id));
+	bpf_skb_store_bytes(skb, p.l3 + offsetof(struct iphdr, id), &id, sizeof(id), 0);
+	return TC_ACT_UNSPEC;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Weir's datapath: three programs, one object, one file per concern.
+ *
+ *   VM -> port -> [classify] -> redirect -> IFB with the shaper -> bridge
+ *                                                         |
+ *   VM <- port <- [meter] <- bridge <- uplink      uplink <- [stamp]
+ *
+ * The programs decide which class a packet belongs to, count, number and
+ * look for gaps. They never delay a packet and never limit one: a queue does
+ * that, in the shaper, because a program that drops is no limiter for TCP.
+ *
+ * They pass with TC_ACT_UNSPEC (the same number as TCX_NEXT), so that the
+ * programs of others behind them run too; they drop only what is forged or
+ * malformed. They run wherever clsact does: no helper or map here is younger
+ * than Linux 5.16.
+ *
+ * The files are compiled as one, because they share maps.
+ */
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "intf.h"
+#include "maps.h"
+#include "parse.h"
+
+#include "classify.bpf.c"
+#include "stamp.bpf.c"
+#include "meter.bpf.c"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

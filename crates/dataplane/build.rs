@@ -1,0 +1,21 @@
+//! Compiles `bpf/` into one object, which the crate carries inside it.
+
+use libbpf_cargo::SkeletonBuilder;
+use std::env;
+use std::path::PathBuf;
+
+fn main() {
+    let bpf =
+        PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it")).join("weir.bpf.o");
+    // The UAPI headers' <asm/types.h> lives in a directory per architecture on Debian.
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
+    let multiarch = format!("-I/usr/include/{arch}-linux-gnu");
+    SkeletonBuilder::new()
+        .source(bpf.join("weir.bpf.c"))
+        .obj(&out)
+        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &multiarch])
+        .build()
+        .unwrap_or_else(|e| panic!("bpf/ did not compile (clang 14 or newer is needed): {e:#}"));
+    println!("cargo::rerun-if-changed={}", bpf.display());
+}

@@ -1,0 +1,264 @@
+//! Puts programs on interfaces, and takes them off.
+//!
+//! Problem   TCX is the better hook (others' programs run too, links survive in bpffs), but Linux
+//!           before 6.6 has only clsact, and there every trace must be undone by hand.
+//! Approach  [`Mode::Tcx`]: a link, pinned by program and ifindex. [`Mode::Clsact`]: a filter of
+//!           fixed priority and handle. Both are replaced in place when an agent takes over.
+//! Promises  Another instance's programs are never replaced: an error names them.
+//! Not here  The redirect to the shaper, which is a filter behind ours: see `shaper`.
+
+use crate::error::{Context, Error, checked};
+use crate::nl;
+use crate::programs::Program;
+use libbpf_rs::query::ProgInfoIter;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+/// Priority of our filters under clsact: before the redirect to the shaper.
+const PRIORITY: u32 = 1;
+/// Handle of our filters under clsact.
+const HANDLE: u32 = 0x3e1;
+
+/// How programs are attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Pinned TCX links: Linux 6.6 and newer.
+    Tcx,
+    /// Filters of a clsact qdisc: every Linux that loads the programs.
+    Clsact,
+}
+
+/// An interface of this thread's network namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+}
+
+impl Interface {
+    /// Finds an interface by name.
+    pub fn find(name: &str) -> Result<Self, Error> {
+        let missing = || Error::NoInterface(name.to_owned());
+        let text = CString::new(name).map_err(|_| missing())?;
+        // SAFETY: a terminated string that outlives the call.
+        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
+        if index == 0 { Err(missing()) } else { Ok(Self { name: name.to_owned(), index }) }
+    }
+
+    fn device(&self) -> nl::Device {
+        nl::Device { name: self.name.as_str().into(), index: self.index }
+    }
+
+    /// Whether the name still means this very interface.
+    pub fn is_there(&self) -> bool {
+        Self::find(&self.name).is_ok_and(|now| now.index == self.index)
+    }
+}
+
+/// A program's place on an interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// Where.
+    pub interface: Interface,
+    /// What.
+    pub program: Program,
+}
+
+impl Hook {
+    /// Where a TCX link is pinned. By index: bpffs takes no dots, and interfaces are renamed.
+    pub fn pin(&self, links: &Path) -> PathBuf {
+        links.join(format!("{}-{}", self.program.name(), self.interface.index))
+    }
+
+    fn tcx(&self) -> libbpf_sys::bpf_attach_type {
+        match self.program {
+            Program::Classify => libbpf_sys::BPF_TCX_INGRESS,
+            Program::Stamp | Program::Meter => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+
+    fn clsact(&self) -> libbpf_sys::bpf_tc_hook {
+        libbpf_sys::bpf_tc_hook {
+            sz: size_of::<libbpf_sys::bpf_tc_hook>() as _,
+            ifindex: self.interface.index as i32,
+            attach_point: match self.program {
+                Program::Classify => libbpf_sys::BPF_TC_INGRESS,
+                Program::Stamp | Program::Meter => libbpf_sys::BPF_TC_EGRESS,
+            },
+            ..Default::default()
+        }
+    }
+
+    fn filter(&self) -> libbpf_sys::bpf_tc_opts {
+        libbpf_sys::bpf_tc_opts {
+            sz: size_of::<libbpf_sys::bpf_tc_opts>() as _,
+            handle: HANDLE,
+            priority: PRIORITY,
+            ..Default::default()
+        }
+    }
+
+    fn action(&self, verb: &str) -> String {
+        format!("{verb} {} on {}", self.program.name(), self.interface.name)
+    }
+}
+
+/// Whether this kernel has TCX: asks what hangs on the interface's ingress.
+pub fn has_tcx(interface: &Interface) -> bool {
+    tcx_programs(interface.index, libbpf_sys::BPF_TCX_INGRESS).is_ok()
+}
+
+/// Refuses a hook that carries a Weir program already, by TCX or by clsact. Call it for hooks that
+/// are not ours by pin or journal.
+pub fn refuse_owned(hook: &Hook) -> Result<(), Error> {
+    // A kernel without TCX has no such programs; then the query fails, and that is the answer.
+    let mut ids = tcx_programs(hook.interface.index, hook.tcx()).unwrap_or_default();
+    let (place, mut filter) = (hook.clsact(), hook.filter());
+    // SAFETY: both structs carry their sizes and outlive the call.
+    if unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) } == 0 {
+        ids.push(filter.prog_id);
+    }
+    let owner = ProgInfoIter::default()
+        .filter(|p| ids.contains(&p.id))
+        .find(|p| p.name.to_string_lossy().starts_with("weir_"));
+    owner.map_or(Ok(()), |p| {
+        Err(Error::Owned {
+            interface: hook.interface.name.clone(),
+            program: p.name.to_string_lossy().into_owned(),
+        })
+    })
+}
+
+/// Ids of the programs on a TCX hook.
+fn tcx_programs(ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> io::Result<Vec<u32>> {
+    let mut ids = [0u32; 64];
+    let mut opts = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    opts.__bindgen_anon_1.count = ids.len() as u32;
+    // SAFETY: the struct carries its size; the array has `count` elements; both outlive the call.
+    checked(unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, kind, &raw mut opts) })?;
+    // SAFETY: both variants of the union are the same u32.
+    let count = unsafe { opts.__bindgen_anon_1.count } as usize;
+    Ok(ids[..count.min(ids.len())].to_vec())
+}
+
+/// Attaches by TCX, or replaces the program of the link pinned by an earlier agent.
+pub fn attach_tcx(hook: &Hook, program: BorrowedFd<'_>, links: &Path) -> Result<(), Error> {
+    let pin = hook.pin(links);
+    let text = path_text(&pin)?;
+    if pin.exists() {
+        if replace_tcx(&text, program).is_ok() {
+            return Ok(());
+        }
+        // Its interface is gone, and another has got its index.
+        std::fs::remove_file(&pin).during(|| format!("removing {}", pin.display()))?;
+    }
+    // SAFETY: descriptors are alive; no options.
+    let link = checked(unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            hook.interface.index as i32,
+            hook.tcx(),
+            ptr::null(),
+        )
+    })
+    .during(|| hook.action("attaching"))?;
+    // SAFETY: a fresh descriptor that nobody else owns. If pinning fails, its drop detaches.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    // SAFETY: a live descriptor and a terminated string.
+    checked(unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), text.as_ptr()) })
+        .map(drop)
+        .during(|| format!("pinning {}", pin.display()))
+}
+
+fn replace_tcx(pin: &CString, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a terminated string that outlives the call.
+    let link = checked(unsafe { libbpf_sys::bpf_obj_get(pin.as_ptr()) })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    // SAFETY: both descriptors are alive; no options.
+    checked(unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null())
+    })
+    .map(drop)
+}
+
+/// Whether the interface has a clsact (or ingress) qdisc.
+pub fn has_clsact(interface: &Interface) -> Result<bool, Error> {
+    let device = interface.device();
+    let found = nl::tc::qdiscs(&mut nl::Socket::open()?, Some(&device))?;
+    Ok(found.iter().any(|q| q.parent == nl::tc::CLSACT))
+}
+
+/// Makes a clsact qdisc.
+pub fn add_clsact(interface: &Interface) -> Result<(), Error> {
+    let mut batch = nl::Batch::new();
+    batch.add_clsact(&interface.device());
+    Ok(nl::Socket::open()?.send(&batch)?)
+}
+
+/// Removes the clsact qdisc, unless somebody else's filters hang there by now. Fine if there is
+/// none.
+pub fn remove_clsact(interface: &Interface) -> Result<(), Error> {
+    let (device, mut socket) = (interface.device(), nl::Socket::open()?);
+    for hook in [nl::redirect::INGRESS, nl::redirect::EGRESS] {
+        if !nl::redirect::filters(&mut socket, &device, hook)?.is_empty() {
+            return Ok(());
+        }
+    }
+    let mut batch = nl::Batch::new();
+    batch.delete_qdisc(&device, nl::tc::CLSACT);
+    match socket.send(&batch) {
+        Err(error) if !error.is_absent() && error.errno() != Some(libc::EINVAL) => {
+            Err(error.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Attaches under clsact, which must be there. `replace` takes over an earlier agent's filter.
+pub fn attach_clsact(hook: &Hook, program: BorrowedFd<'_>, replace: bool) -> Result<(), Error> {
+    let (place, mut filter) = (hook.clsact(), hook.filter());
+    filter.prog_fd = program.as_raw_fd();
+    filter.flags = if replace { libbpf_sys::BPF_TC_F_REPLACE } else { 0 };
+    // SAFETY: both structs carry their sizes and outlive the call; the descriptor is alive.
+    checked(unsafe { libbpf_sys::bpf_tc_attach(&raw const place, &raw mut filter) })
+        .map(drop)
+        .during(|| hook.action("attaching"))
+}
+
+/// Removes our filter. Fine if there is none.
+pub fn detach_clsact(hook: &Hook) -> Result<(), Error> {
+    let (place, filter) = (hook.clsact(), hook.filter());
+    // SAFETY: both structs carry their sizes and outlive the call.
+    gone(checked(unsafe { libbpf_sys::bpf_tc_detach(&raw const place, &raw const filter) }))
+        .during(|| hook.action("detaching"))
+}
+
+/// What is to be removed may be gone already: the qdisc (EINVAL), the filter (ENOENT).
+fn gone(result: io::Result<i32>) -> io::Result<()> {
+    match result {
+        Err(e) if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) => {
+            Err(e)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn path_text(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::Config(format!("{} is no path", path.display())))
+}
+
+/// Silences libbpf, whose words go to stderr by default: what matters comes back as errors.
+pub(crate) fn quiet() {
+    libbpf_rs::set_print(None);
+}

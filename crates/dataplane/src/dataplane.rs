@@ -1,0 +1,519 @@
+//! The agent's one handle on its host: opens, reads, sets, forgets, closes.
+//!
+//! Problem   Programs, maps, queues, redirects, pins and files must be there together or not at all,
+//!           and an agent that returns must take over without a gap.
+//! Approach  Levels: what is desired is compared with what the kernel has, at opening as at every
+//!           [`Dataplane::set`]. State that an earlier agent of this name left is adopted if its
+//!           layout fits, else removed first.
+//! Promises  A failed [`Dataplane::open`] leaves the host as [`clean`] would. [`Dataplane::close`]
+//!           restores it. Dropping without closing leaves everything in force, as a crash would.
+//! Not here  When to do what: the agent decides. What happens when it is silent: see `guardian`.
+
+use crate::attach::{self, Hook, Interface, Mode};
+use crate::config::{
+    Config, Counters, Direction, Event, PairRate, PortCounters, RxCounters, TxCounters,
+};
+use crate::error::{Context, Error};
+use crate::instance::{Deed, Instance, Journal};
+use crate::intf;
+use crate::lease::Lease;
+use crate::pairs::Pairs;
+use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
+use crate::shaper::{ClassId, Htb, PairRate as Levels, Shaper, ShaperConfig, VmShare};
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use weir_units::{Bytes, PairId, VmId};
+
+/// One agent's datapath.
+///
+/// Order of calls: [`open`](Self::open); then any of [`read`](Self::read),
+/// [`drain_events`](Self::drain_events), [`set`](Self::set), [`forget`](Self::forget) and, at least
+/// every half second, [`renew_lease`](Self::renew_lease); at the end [`close`](Self::close).
+/// All of it in the network namespace it was opened in.
+pub struct Dataplane {
+    programs: Programs,
+    shaper: Box<dyn Shaper + Send>,
+    shares: Vec<VmShare>,
+    pairs: Pairs,
+    /// Classes bound in the kernel's map.
+    bound: BTreeMap<PairId, ClassId>,
+    /// VMs of this host, in the configuration's order, and the slots of their counters.
+    slots: Vec<(VmId, u32)>,
+    local: BTreeSet<VmId>,
+    ring: RingBuffer<'static>,
+    heard: Arc<Mutex<Vec<Event>>>,
+    lease: Lease,
+    reclaims: u64,
+    mode: Mode,
+    max_pairs: usize,
+    instance: Instance,
+    journal: Journal,
+    /// Held until the end.
+    _lock: File,
+}
+
+impl Dataplane {
+    /// Makes the host do what `config` says: loads or adopts the programs and their state, builds
+    /// or adopts the shaper, attaches. Needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
+    ///
+    /// # Errors
+    ///
+    /// A configuration that cannot be meant; an instance or interface in use by another agent; a
+    /// missing interface; whatever the kernel refuses. The host is then as [`clean`] leaves it.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        attach::quiet();
+        config.check()?;
+        let instance = Instance::new(&config.instance, &config.bpffs, &config.run_dir)?;
+        let hooks = hooks(&config)?;
+        let lock = instance.lock()?;
+        let stale = instance.has_traces();
+        if stale && !Journal::open(&instance)?.is_here() {
+            // Its interfaces are in another namespace, or gone with it; only files are left.
+            undo(&instance)?;
+        }
+        match Self::build(&config, &instance, &hooks, &lock) {
+            // What an earlier agent left does not fit. Better a gap than no start.
+            Err(_) if stale => {
+                undo(&instance)?;
+                Self::build(&config, &instance, &hooks, &lock)
+            }
+            other => other,
+        }
+        .inspect_err(|_| {
+            // The first error says more than one of the clean-up would.
+            let _ = undo(&instance);
+        })
+    }
+
+    fn build(
+        config: &Config,
+        instance: &Instance,
+        hooks: &[Hook],
+        lock: &File,
+    ) -> Result<Self, Error> {
+        instance.make_pin_dirs()?;
+        let mut journal = Journal::open(instance)?;
+        let tcx = attach::has_tcx(&hooks[0].interface);
+        let mode = config.attach.unwrap_or(if tcx { Mode::Tcx } else { Mode::Clsact });
+        for hook in hooks {
+            if !hook.pin(&instance.links()).exists() && !journal.has(&Deed::Filter(hook.clone())) {
+                attach::refuse_owned(hook)?;
+            }
+        }
+
+        let endpoints = (config.endpoints.len() as u32 * 2).next_power_of_two().max(1024);
+        let sizes = Sizes { pairs: config.max_pairs, endpoints };
+        let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
+        let mut shaper = Htb::open(shaper_config(config))?;
+        let shares = shares(config);
+        shaper.apply_vms(&shares)?;
+        let bound = claim(&mut programs, &mut shaper)?;
+        fill_endpoints(&programs, config)?;
+        let slots = fill_ports(&mut programs, config, hooks, &shaper)?;
+        detach_others(instance, &journal, hooks, mode)?;
+        for hook in hooks {
+            attach_one(hook, mode, &programs, instance, &mut journal)?;
+        }
+
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ring = ring(&programs, &heard)?;
+        let lease = Lease::open(&instance.lease(), true)?;
+        lease.set_closed(false);
+        Ok(Self {
+            reclaims: lease.reclaims(),
+            local: config.ports.iter().map(|p| p.vm).collect(),
+            _lock: lock.try_clone().during(|| "duplicating the lock".to_owned())?,
+            max_pairs: config.max_pairs as usize,
+            instance: instance.clone(),
+            pairs: Pairs::default(),
+            shaper: Box::new(shaper),
+            programs,
+            shares,
+            bound,
+            slots,
+            ring,
+            heard,
+            lease,
+            mode,
+            journal,
+        })
+    }
+
+    /// How the programs are attached.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether state of an earlier agent of this name was taken over: counters go on from there,
+    /// and pairs keep their classes and levels.
+    pub const fn adopted(&self) -> bool {
+        self.programs.adopted
+    }
+
+    /// Reads all counters: two calls into the kernel, however many pairs. `out` is overwritten, its
+    /// memory reused. Forgotten pairs are left out until they speak again.
+    pub fn read(&mut self, out: &mut Counters) -> Result<(), Error> {
+        out.tx.clear();
+        out.rx.clear();
+        out.ports.clear();
+        let entries = self.programs.tx.read()?;
+        let used = entries.len();
+        for (pair, tx) in entries {
+            let now = TxCounters { octets: Bytes::new(tx.octets), segments: tx.segments };
+            if let Some(shown) = self.pairs.show(pair.into(), now) {
+                out.tx.push((pair.into(), shown));
+            }
+        }
+        for pair in self.pairs.evict(used, self.max_pairs) {
+            self.programs.tx.delete(pair.into())?;
+        }
+        out.rx.extend(self.programs.rx.read()?.map(|(pair, rx)| (pair.into(), rx.into())));
+        let counters = &self.programs.port_counters;
+        out.ports.extend(
+            self.slots
+                .iter()
+                .map(|(vm, slot)| (*vm, PortCounters::from(counters.get(*slot as usize)))),
+        );
+        Ok(())
+    }
+
+    /// Becomes readable when there are events. For poll, not for reading.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring's epoll descriptor lives as long as `self.ring`, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+
+    /// Gives all events so far to `f`. An event is a wake-up: missing one costs a period, no more.
+    pub fn drain_events(&mut self, f: impl FnMut(Event)) {
+        // It fails only if a callback does, and ours does not.
+        let _ = self.ring.consume();
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.drain(..).for_each(f);
+    }
+
+    /// Sets levels of pairs that send from here. A pair without a class gets one, with its levels
+    /// set before its packets are steered to it. Writes only what differs, in one batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotLocal`]; a ceiling below its floor, floors above the VM's, no class left. Then
+    /// nothing has changed.
+    pub fn set(&mut self, rates: &[PairRate]) -> Result<(), Error> {
+        if let Some(rate) = rates.iter().find(|r| !self.local.contains(&r.pair.src)) {
+            return Err(Error::NotLocal(rate.pair));
+        }
+        self.mend_after_reclaim()?;
+        let unbound: BTreeSet<PairId> =
+            rates.iter().map(|r| r.pair).filter(|p| !self.bound.contains_key(p)).collect();
+        let unbound: Vec<PairId> = unbound.into_iter().collect();
+        let classes = self.shaper.add_pairs(&unbound)?;
+        let levels: Vec<_> =
+            rates.iter().map(|r| (r.pair, Levels { floor: r.floor, ceiling: r.ceiling })).collect();
+        if let Err(error) = self.shaper.set(&levels) {
+            self.shaper.remove(&unbound)?;
+            return Err(error.into());
+        }
+        for (pair, class) in unbound.into_iter().zip(classes) {
+            self.programs.classes.put(pair.into(), class.0)?;
+            self.bound.insert(pair, class);
+            self.pairs.revive(pair);
+        }
+        Ok(())
+    }
+
+    /// Forgets pairs: their classes go back to the pool, and they appear anew, counting from zero,
+    /// when they speak again. Unknown pairs are ignored.
+    pub fn forget(&mut self, pairs: &[PairId]) -> Result<(), Error> {
+        let mut unbound = Vec::new();
+        for pair in pairs {
+            // First the steering, then the queue: no packet goes to a class that is not its own.
+            if self.bound.remove(pair).is_some() {
+                self.programs.classes.delete((*pair).into())?;
+                unbound.push(*pair);
+            }
+            if let Some(tx) = self.programs.tx.get((*pair).into())? {
+                let now = TxCounters { octets: Bytes::new(tx.octets), segments: tx.segments };
+                self.pairs.forget(*pair, now);
+            }
+            self.programs.rx.delete((*pair).into())?;
+        }
+        Ok(self.shaper.remove(&unbound)?)
+    }
+
+    /// Says that the agent lives, so that what pairs borrow is left to them. Any value that differs
+    /// from the last will do: the time.
+    pub fn renew_lease(&mut self, now_ns: u64) {
+        self.lease.beat(now_ns);
+    }
+
+    /// The queues' own counters and lengths.
+    pub fn queues(&mut self) -> Result<Vec<crate::shaper::ClassStats>, Error> {
+        Ok(self.shaper.stats()?)
+    }
+
+    /// The levels as the kernel has them.
+    pub fn levels(&mut self) -> Result<Vec<PairRate>, Error> {
+        let levels = self.shaper.read_back()?.into_iter();
+        Ok(levels.map(|(pair, l)| PairRate { pair, floor: l.floor, ceiling: l.ceiling }).collect())
+    }
+
+    /// Ends: the host becomes what it was. Everything is tried; the first error is returned.
+    pub fn close(self) -> Result<(), Error> {
+        self.lease.set_closed(true);
+        let Self { shaper, instance, journal, _lock, .. } = self;
+        let programs = journal.undo();
+        let queues = shaper.close().map_err(Error::from);
+        programs.and(queues).and(instance.remove_files())
+    }
+
+    /// The guardian lowered ceilings while we were silent: writes them again.
+    fn mend_after_reclaim(&mut self) -> Result<(), Error> {
+        let reclaims = self.lease.reclaims();
+        if reclaims != self.reclaims {
+            self.shaper.apply_vms(&self.shares)?;
+            self.reclaims = reclaims;
+        }
+        Ok(())
+    }
+}
+
+/// Removes everything that a dead agent of this name left; says whether there was something.
+///
+/// # Errors
+///
+/// [`Error::Locked`] while the agent lives; whatever the kernel refuses.
+pub fn clean(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<bool, Error> {
+    attach::quiet();
+    let instance = Instance::new(instance, bpffs, run_dir)?;
+    let _lock = instance.lock()?;
+    let found = instance.has_traces();
+    undo(&instance)?;
+    Ok(found)
+}
+
+/// Undoes all of an instance, in an order in which traffic flows throughout: programs, redirects,
+/// queues, files.
+fn undo(instance: &Instance) -> Result<(), Error> {
+    if let Ok(lease) = Lease::open(&instance.lease(), false) {
+        lease.set_closed(true);
+    }
+    let programs = Journal::open(instance).and_then(Journal::undo);
+    let queues = crate::shaper::clean(&instance.name).map_err(Error::from);
+    programs.and(queues).and(instance.remove_files())
+}
+
+fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
+    let uplink = Interface::find(&config.uplink)?;
+    let mut hooks = vec![Hook { interface: uplink, program: Program::Stamp }];
+    for port in &config.ports {
+        let interface = Interface::find(&port.interface)?;
+        hooks.push(Hook { interface: interface.clone(), program: Program::Classify });
+        hooks.push(Hook { interface, program: Program::Meter });
+    }
+    Ok(hooks)
+}
+
+fn shaper_config(config: &Config) -> ShaperConfig {
+    ShaperConfig {
+        default_rate: config.default_rate,
+        max_pairs: config.max_pairs as usize,
+        ..ShaperConfig::new(&config.instance, config.uplink_rate)
+    }
+}
+
+fn shares(config: &Config) -> Vec<VmShare> {
+    let share = |p: &crate::config::Port| VmShare {
+        vm: p.vm,
+        port: p.interface.clone(),
+        floor: p.floor_out,
+        cap: p.cap_out,
+    };
+    config.ports.iter().map(share).collect()
+}
+
+/// Tells the shaper which pairs the adopted map binds; drops bindings to queues that are gone.
+fn claim(programs: &mut Programs, shaper: &mut Htb) -> Result<BTreeMap<PairId, ClassId>, Error> {
+    let mut bound: BTreeMap<PairId, ClassId> =
+        programs.classes.read()?.map(|(p, c)| (p.into(), ClassId(c))).collect();
+    let claimed: Vec<_> = bound.iter().map(|(p, c)| (*p, *c)).collect();
+    for pair in shaper.claim(&claimed)? {
+        programs.classes.delete(pair.into())?;
+        bound.remove(&pair);
+    }
+    Ok(bound)
+}
+
+fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(), Error> {
+    for endpoint in &config.endpoints {
+        let local = config.ports.iter().any(|p| p.vm == endpoint.vm);
+        let value = intf::Endpoint {
+            vm: endpoint.vm.0,
+            tenant: endpoint.tenant.0,
+            flags: if local { intf::LOCAL } else { 0 },
+        };
+        programs.endpoints.put(endpoint.address.into(), value)?;
+    }
+    Ok(())
+}
+
+/// Makes the map of ports exactly the configuration's. A port that stays keeps its counters.
+fn fill_ports(
+    programs: &mut Programs,
+    config: &Config,
+    hooks: &[Hook],
+    shaper: &Htb,
+) -> Result<Vec<(VmId, u32)>, Error> {
+    let mut old: BTreeMap<u32, intf::Port> = programs.ports.read()?.collect();
+    let mut kept = BTreeMap::new();
+    for port in &config.ports {
+        let index = index_of(hooks, &port.interface);
+        if let Some(value) = old.get(&index).filter(|v| v.vm == port.vm.0) {
+            kept.insert(index, value.slot);
+        }
+    }
+    let mut used: BTreeSet<u32> = kept.values().copied().collect();
+    let mut slots = Vec::new();
+    for port in &config.ports {
+        let index = index_of(hooks, &port.interface);
+        let slot = kept.get(&index).copied().unwrap_or_else(|| {
+            let free = (0..MAX_PORTS).find(|s| !used.contains(s));
+            let free = free.expect("not more ports than slots: the configuration was checked");
+            programs.port_counters.clear(free as usize);
+            free
+        });
+        used.insert(slot);
+        let classes = shaper.vm_classes(port.vm).ok_or(Error::NoPort(port.vm))?;
+        let value = intf::Port {
+            vm: port.vm.0,
+            tenant: port.tenant.0,
+            slot,
+            default_class: classes.default.0,
+            control_class: classes.control.0,
+        };
+        programs.ports.put(index, value)?;
+        old.remove(&index);
+        slots.push((port.vm, slot));
+    }
+    for index in old.into_keys() {
+        programs.ports.delete(index)?;
+    }
+    Ok(slots)
+}
+
+fn index_of(hooks: &[Hook], interface: &str) -> u32 {
+    let hook = hooks.iter().find(|h| h.interface.name == interface);
+    hook.expect("every port has hooks").interface.index
+}
+
+/// Takes off programs that an earlier agent attached where this one does not, or differently.
+fn detach_others(
+    instance: &Instance,
+    journal: &Journal,
+    hooks: &[Hook],
+    mode: Mode,
+) -> Result<(), Error> {
+    for deed in &journal.deeds {
+        match deed {
+            Deed::Filter(h)
+                if h.interface.is_there() && (mode == Mode::Tcx || !hooks.contains(h)) =>
+            {
+                attach::detach_clsact(h)?;
+            }
+            _ => {}
+        }
+    }
+    let links = instance.links();
+    let wanted: Vec<_> = match mode {
+        Mode::Tcx => hooks.iter().map(|h| h.pin(&links)).collect(),
+        Mode::Clsact => Vec::new(),
+    };
+    let action = || format!("listing {}", links.display());
+    for entry in fs::read_dir(&links).during(action)? {
+        let path = entry.during(action)?.path();
+        if !wanted.contains(&path) {
+            fs::remove_file(&path).during(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn attach_one(
+    hook: &Hook,
+    mode: Mode,
+    programs: &Programs,
+    instance: &Instance,
+    journal: &mut Journal,
+) -> Result<(), Error> {
+    let program = programs.fd(hook.program);
+    if mode == Mode::Tcx {
+        return attach::attach_tcx(hook, program, &instance.links());
+    }
+    let (clsact, filter) = (Deed::Clsact(hook.interface.clone()), Deed::Filter(hook.clone()));
+    if !attach::has_clsact(&hook.interface)? {
+        journal.record(clsact)?;
+        attach::add_clsact(&hook.interface)?;
+    }
+    let ours = journal.has(&filter);
+    if !ours {
+        journal.record(filter)?;
+    }
+    attach::attach_clsact(hook, program, ours)
+}
+
+fn ring(programs: &Programs, heard: &Arc<Mutex<Vec<Event>>>) -> Result<RingBuffer<'static>, Error> {
+    let map = programs.events()?;
+    let heard = Arc::clone(heard);
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&map, move |octets| {
+            if let Some(event) = intf::Event::parse(octets) {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).push(event.into());
+            }
+            0
+        })
+        .map_err(Error::Load)?;
+    builder.build().map_err(Error::Load)
+}
+
+impl From<intf::Event> for Event {
+    fn from(e: intf::Event) -> Self {
+        let direction = if e.direction == intf::TX { Direction::Tx } else { Direction::Rx };
+        Self { pair: e.pair.into(), direction, same_tenant: e.same_tenant != 0 }
+    }
+}
+
+impl From<intf::Rx> for RxCounters {
+    fn from(rx: intf::Rx) -> Self {
+        Self {
+            octets: Bytes::new(rx.octets),
+            segments: rx.segments,
+            lost: rx.lost,
+            ce: rx.ce,
+            reordered: rx.reordered,
+            resyncs: rx.resyncs,
+        }
+    }
+}
+
+impl From<intf::PortCounters> for PortCounters {
+    fn from(c: intf::PortCounters) -> Self {
+        Self {
+            tx_octets: Bytes::new(c.tx_octets),
+            tx_segments: c.tx_segments,
+            rx_octets: Bytes::new(c.rx_octets),
+            rx_segments: c.rx_segments,
+            spoofed: c.spoofed,
+            malformed: c.malformed,
+            unclassified: c.unclassified,
+            control: c.control,
+            foreign: c.foreign,
+            tx_full: c.tx_full,
+            rx_full: c.rx_full,
+            events_lost: c.events_lost,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Why the datapath did not do as asked.
+
+use std::io;
+use std::path::PathBuf;
+use weir_units::{PairId, VmId};
+
+/// Why the datapath did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration cannot be meant.
+    #[error("datapath configuration: {0}")]
+    Config(String),
+    /// Another agent of this name lives.
+    #[error(
+        "instance {instance:?} is in use by process {holder} (lock {lock}); stop it, or choose another instance name"
+    )]
+    Locked {
+        /// The instance.
+        instance: String,
+        /// Who holds the lock, as it wrote itself.
+        holder: String,
+        /// The lock file.
+        lock: PathBuf,
+    },
+    /// Another instance's programs are on the interface.
+    #[error(
+        "{interface} already carries a weir program ({program}) of another instance; stop that instance or clean it"
+    )]
+    Owned {
+        /// The interface.
+        interface: String,
+        /// The program's name.
+        program: String,
+    },
+    /// No such interface in this network namespace.
+    #[error("no interface {0:?} in this network namespace")]
+    NoInterface(String),
+    /// The path is on no bpffs.
+    #[error("{0} is not on a mounted bpffs; mount one: mount -t bpf bpf {0}")]
+    NotBpffs(PathBuf),
+    /// The kernel refused something.
+    #[error("{action}: {source}")]
+    System {
+        /// What was asked, and of which object.
+        action: String,
+        /// The kernel's words.
+        source: io::Error,
+    },
+    /// The programs did not load.
+    #[error("loading the BPF programs (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed): {0}")]
+    Load(#[source] libbpf_rs::Error),
+    /// A rate was set for a pair that does not send from this host.
+    #[error("{0} does not send from this host")]
+    NotLocal(PairId),
+    /// A VM that has no port here was named.
+    #[error("{0} has no port on this host")]
+    NoPort(VmId),
+    /// The shaper refused.
+    #[error(transparent)]
+    Shaper(#[from] crate::shaper::Error),
+    /// Netlink refused.
+    #[error(transparent)]
+    Netlink(#[from] crate::nl::Error),
+}
+
+/// Names what was attempted when the kernel refuses.
+pub(crate) trait Context<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::System { action: action(), source })
+    }
+}
+
+/// The result of a libbpf call: its own convention is `-errno`.
+pub(crate) fn checked(ret: i32) -> io::Result<i32> {
+    if ret < 0 { Err(io::Error::from_raw_os_error(-ret)) } else { Ok(ret) }
+}

@@ -1,0 +1,72 @@
+//! Takes back what pairs borrow when the agent no longer renews its lease.
+//!
+//! Problem   A floor is a class's rate and stands without anybody alive. But what a pair may use
+//!           beyond it was granted by an agent that watched for congestion; if that agent is dead
+//!           or stuck, nobody does.
+//! Approach  A small process of its own watches the heartbeat. When it has not changed for
+//!           [`LEASE`], every pair's ceiling becomes its floor. It goes on watching: an agent that
+//!           comes back finds the count of reclaims changed and writes its ceilings again.
+//! Promises  At most [`LEASE`] + two [`PERIOD`]s from the last beat. Ends when the agent closes.
+//! Not here  Floors, programs, redirects: they stay. Removing them: see `clean`.
+//! Source    Departs from nothing: ElasticSwitch does not say what happens when a host agent dies.
+
+use crate::error::Error;
+use crate::instance::{Instance, lock_file};
+use crate::lease::Lease;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long what is borrowed may be used without a beat.
+pub const LEASE: Duration = Duration::from_secs(1);
+/// How often the guardian looks.
+pub const PERIOD: Duration = Duration::from_millis(100);
+
+/// Why a guardian ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The agent closed cleanly.
+    Closed,
+    /// It was told to stop.
+    Stopped,
+    /// Another guardian watches this instance already.
+    Watched,
+}
+
+/// Watches an instance until its agent closes cleanly or `stop` is set. The agent must be open: its
+/// heartbeat must be there. Runs in the agent's network namespace.
+///
+/// # Errors
+///
+/// No heartbeat; the kernel refuses to lower ceilings.
+#[expect(clippy::disallowed_methods, reason = "a driver: it measures how long nothing happened")]
+pub fn run(
+    instance: &str,
+    bpffs: &Path,
+    run_dir: &Path,
+    stop: &AtomicBool,
+) -> Result<Ended, Error> {
+    let instance = Instance::new(instance, bpffs, run_dir)?;
+    let lease = Lease::open(&instance.lease(), false)?;
+    let Ok(_lock) = lock_file(&instance.guardian_lock())? else {
+        return Ok(Ended::Watched);
+    };
+    let mut last = (lease.last_beat(), Instant::now());
+    let mut reclaimed = false;
+    while !stop.load(Ordering::Relaxed) {
+        if lease.is_closed() {
+            return Ok(Ended::Closed);
+        }
+        let (beat, now) = (lease.last_beat(), Instant::now());
+        if beat != last.0 {
+            last = (beat, now);
+            reclaimed = false;
+        } else if !reclaimed && now.duration_since(last.1) >= LEASE {
+            crate::shaper::reclaim(&instance.name)?;
+            lease.count_reclaim();
+            reclaimed = true;
+        }
+        std::thread::sleep(PERIOD);
+    }
+    Ok(Ended::Stopped)
+}

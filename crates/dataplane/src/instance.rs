@@ -1,0 +1,274 @@
+//! One agent's traces on the machine: where its files are, who holds them, and how they are undone.
+//!
+//! Problem   A failed start, a clean end and a dead agent all leave a host that must become what it
+//!           was; and two agents of one name must not meet.
+//! Approach  Everything carries the instance's name. A lock is held while an agent lives. What
+//!           cannot be found again by name is written to a journal before it is done; undoing reads
+//!           the journal backwards, whoever wrote it.
+//! Promises  Undoing touches nothing that the journal or the name does not claim. It goes on after
+//!           an error and returns the first.
+//! Not here  What the shaper made: it finds its own by the instance's name.
+
+use crate::attach::{self, Hook, Interface};
+use crate::error::{Context, Error};
+use crate::programs::Program;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Layout of the pinned maps. Raise it with every change of `intf.h`: what another layout left is
+/// removed, not adopted.
+const LAYOUT: u32 = 1;
+
+const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+
+/// Where one instance's things are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Instance {
+    /// Its name.
+    pub name: String,
+    pins: PathBuf,
+    run: PathBuf,
+}
+
+impl Instance {
+    /// Checks the name and the bpffs; touches nothing.
+    pub fn new(name: &str, bpffs: &Path, run_dir: &Path) -> Result<Self, Error> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if name.is_empty() || name.len() > 32 || !name.chars().all(allowed) {
+            return Err(Error::Config(format!(
+                "instance name {name:?}: letters, digits and hyphens, 1 to 32 of them"
+            )));
+        }
+        if !is_bpffs(bpffs) {
+            return Err(Error::NotBpffs(bpffs.to_owned()));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            pins: bpffs.join("weir").join(name),
+            run: run_dir.join(name),
+        })
+    }
+
+    /// Where maps are pinned.
+    pub fn maps(&self) -> PathBuf {
+        self.pins.join(format!("maps-{LAYOUT}"))
+    }
+
+    /// Where TCX links are pinned.
+    pub fn links(&self) -> PathBuf {
+        self.pins.join("links")
+    }
+
+    /// The heartbeat.
+    pub fn lease(&self) -> PathBuf {
+        self.run.join("lease")
+    }
+
+    /// The guardian's lock.
+    pub fn guardian_lock(&self) -> PathBuf {
+        self.run.join("guardian.lock")
+    }
+
+    /// Makes the directories and takes the lock: an error if another agent holds it.
+    pub fn lock(&self) -> Result<File, Error> {
+        fs::create_dir_all(&self.run).during(|| format!("making {}", self.run.display()))?;
+        let path = self.run.join("lock");
+        lock_file(&path)?.map_err(|holder| Error::Locked {
+            instance: self.name.clone(),
+            holder,
+            lock: path,
+        })
+    }
+
+    /// Makes the directories for pins.
+    pub fn make_pin_dirs(&self) -> Result<(), Error> {
+        for dir in [self.maps(), self.links()] {
+            fs::create_dir_all(&dir).during(|| format!("making {}", dir.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether an earlier agent of this name left something.
+    pub fn has_traces(&self) -> bool {
+        self.pins.exists() || self.journal().exists() || self.lease().exists()
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.run.join("journal")
+    }
+
+    /// Removes pins (which detaches TCX links) and files. The lock stays: somebody may wait for it.
+    pub fn remove_files(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for dir in [self.links(), self.maps(), self.pins.clone()] {
+            result = result.and(remove_tree(&dir));
+        }
+        for file in [self.journal(), self.lease(), self.guardian_lock()] {
+            result = result.and(remove(&file));
+        }
+        result
+    }
+}
+
+/// Takes a lock file; `Err` in the `Ok` names who holds it.
+pub(crate) fn lock_file(path: &Path) -> Result<Result<File, String>, Error> {
+    let action = || format!("locking {}", path.display());
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .during(action)?;
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0).and_then(|()| file.rewind()).during(action)?;
+            write!(file, "{}", std::process::id()).during(action)?;
+            Ok(Ok(file))
+        }
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder).during(action)?;
+            Ok(Err(holder))
+        }
+        Err(TryLockError::Error(e)) => Err(e).during(action),
+    }
+}
+
+/// What was done to the host and cannot be found again by the instance's name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// A clsact qdisc was made.
+    Clsact(Interface),
+    /// A program was attached under clsact.
+    Filter(Hook),
+}
+
+/// The list of deeds, on disk before they are done.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    /// In the order they were done.
+    pub deeds: Vec<Deed>,
+    /// The network namespace that they were done in, by inode.
+    netns: u64,
+}
+
+impl Journal {
+    /// Opens the journal of an instance, with what is in it.
+    pub fn open(instance: &Instance) -> Result<Self, Error> {
+        let path = instance.journal();
+        let action = || format!("reading {}", path.display());
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).open(&path).during(action)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).during(action)?;
+        let mut lines = text.lines();
+        let here = netns()?;
+        let netns = match lines.next() {
+            Some(line) => line.strip_prefix("netns ").and_then(|n| n.parse().ok()),
+            None => {
+                writeln!(file, "netns {here}").during(action)?;
+                Some(here)
+            }
+        };
+        // A line cut short by a crash was written before its deed: there is nothing to undo.
+        let deeds = lines.filter_map(parse_deed).collect();
+        Ok(Self { file, netns: netns.unwrap_or(0), deeds, path })
+    }
+
+    /// Whether the deeds are of this thread's network namespace.
+    pub fn is_here(&self) -> bool {
+        netns().is_ok_and(|here| here == self.netns)
+    }
+
+    /// Whether this was done (by this agent or an earlier one).
+    pub fn has(&self, deed: &Deed) -> bool {
+        self.deeds.contains(deed)
+    }
+
+    /// Records a deed that is about to be done.
+    pub fn record(&mut self, deed: Deed) -> Result<(), Error> {
+        let line = match &deed {
+            Deed::Clsact(i) => format!("clsact {} {}", i.index, i.name),
+            Deed::Filter(h) => {
+                let i = &h.interface;
+                format!("filter {} {} {}", h.program.name(), i.index, i.name)
+            }
+        };
+        writeln!(self.file, "{line}").during(|| format!("writing {}", self.path.display()))?;
+        self.deeds.push(deed);
+        Ok(())
+    }
+
+    /// Undoes all deeds, last first. Interfaces that are gone took theirs with them; those of
+    /// another network namespace cannot be reached from here.
+    pub fn undo(self) -> Result<(), Error> {
+        let mut result = Ok(());
+        if !self.is_here() {
+            return result;
+        }
+        for deed in self.deeds.iter().rev() {
+            result = result.and(match deed {
+                Deed::Clsact(i) if i.is_there() => attach::remove_clsact(i),
+                Deed::Filter(h) if h.interface.is_there() => attach::detach_clsact(h),
+                _ => Ok(()),
+            });
+        }
+        result
+    }
+}
+
+fn parse_deed(line: &str) -> Option<Deed> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let interface = |index: &str, name: &str| {
+        Some(Interface { index: index.parse().ok()?, name: name.to_owned() })
+    };
+    match words[..] {
+        ["clsact", index, name] => Some(Deed::Clsact(interface(index, name)?)),
+        ["filter", program, index, name] => {
+            let program = Program::ALL.into_iter().find(|p| p.name() == program)?;
+            Some(Deed::Filter(Hook { interface: interface(index, name)?, program }))
+        }
+        _ => None,
+    }
+}
+
+/// This thread's network namespace.
+fn netns() -> Result<u64, Error> {
+    let path = "/proc/thread-self/ns/net";
+    Ok(fs::metadata(path).during(|| format!("reading {path}"))?.st_ino())
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    let Ok(text) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else {
+        return false;
+    };
+    // SAFETY: zero is a valid value of a struct of integers.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated string, and a struct of the kernel's size that outlives the call.
+    let ret = unsafe { libc::statfs(text.as_ptr(), &raw mut stat) };
+    ret == 0 && stat.f_type as u32 == BPF_FS_MAGIC
+}
+
+fn remove(file: &Path) -> Result<(), Error> {
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).during(|| format!("removing {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a directory of pins and all in it.
+fn remove_tree(dir: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).during(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,191 @@
+//! `bpf/intf.h` in Rust: what the datapath and the agent share. The meaning of each field, and who
+//! writes it, is said there; sizes are asserted on both sides.
+
+use std::net::IpAddr;
+
+/// Endpoint flag: the VM is on this host.
+pub const LOCAL: u32 = 1;
+/// Event direction: a VM of this host began to send.
+pub const TX: u32 = 0;
+/// Event direction: a VM of this host began to receive.
+pub const RX: u32 = 1;
+
+/// A type that is nothing but octets: valid for every bit pattern, and without padding.
+///
+/// # Safety
+///
+/// The type must be `repr(C)` or a primitive, hold integers only, and have no padding.
+pub unsafe trait Plain: Copy + Default {}
+
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+
+macro_rules! shared {
+    ($(#[$doc:meta])* $name:ident, $size:literal, { $($(#[$fdoc:meta])* $field:ident: $t:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $t),* }
+        const _: () = assert!(size_of::<$name>() == $size, "intf.h says otherwise");
+        // The fields' sizes sum to the whole: no padding.
+        const _: () = assert!(0 $(+ size_of::<$t>())* == $size, "padding is not octets");
+        // SAFETY: repr(C), integers only, no padding (asserted above).
+        unsafe impl Plain for $name {}
+    };
+}
+
+shared!(
+    /// All traffic from one VM to another.
+    Pair, 8, {
+        /// The sending VM.
+        src: u32,
+        /// The receiving VM.
+        dst: u32,
+    }
+);
+shared!(
+    /// An address in network order: IPv6, or IPv4 as `::ffff:a.b.c.d`.
+    Address, 16, {
+        /// As on the wire.
+        octets: [u8; 16],
+    }
+);
+shared!(
+    /// Whose address it is.
+    Endpoint, 12, {
+        /// The VM.
+        vm: u32,
+        /// Its tenant.
+        tenant: u32,
+        /// [`LOCAL`] or 0.
+        flags: u32,
+    }
+);
+shared!(
+    /// A VM's port.
+    Port, 20, {
+        /// The VM.
+        vm: u32,
+        /// Its tenant.
+        tenant: u32,
+        /// Index of its counters.
+        slot: u32,
+        /// `skb->priority` of what has no class of its own.
+        default_class: u32,
+        /// `skb->priority` of ARP and neighbour discovery.
+        control_class: u32,
+    }
+);
+shared!(
+    /// What a port saw.
+    PortCounters, 96, {
+        /// Octets from the VM, passed on.
+        tx_octets: u64,
+        /// The same in segments.
+        tx_segments: u64,
+        /// Octets to the VM, all of it.
+        rx_octets: u64,
+        /// The same in segments.
+        rx_segments: u64,
+        /// Packets dropped because the source is not the VM's.
+        spoofed: u64,
+        /// Packets dropped because they are truncated or not what they say.
+        malformed: u64,
+        /// Packets to the default class that belong to no pair.
+        unclassified: u64,
+        /// Packets to the control class.
+        control: u64,
+        /// Packets to the VM that belong to no pair.
+        foreign: u64,
+        /// Packets that found no room for a new sending pair.
+        tx_full: u64,
+        /// Packets that found no room for a new receiving pair.
+        rx_full: u64,
+        /// Events that found the ring full.
+        events_lost: u64,
+    }
+);
+shared!(
+    /// A pair whose source is here.
+    Tx, 32, {
+        /// Octets on the wire, before the shaper.
+        octets: u64,
+        /// The same in segments.
+        segments: u64,
+        /// When the agent was last told, on the kernel's monotonic clock.
+        told_ns: u64,
+        /// Segments stamped.
+        sequence: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// A pair whose destination is here.
+    Rx, 64, {
+        /// Octets on the wire.
+        octets: u64,
+        /// The same in segments.
+        segments: u64,
+        /// Segments missing in the sequence.
+        lost: u64,
+        /// Segments with the congestion mark.
+        ce: u64,
+        /// Packets that came late or twice.
+        reordered: u64,
+        /// Jumps too far to be a loss.
+        resyncs: u64,
+        /// The next identification.
+        expected: u32,
+        /// Whether `expected` is known.
+        synced: u32,
+        /// The kernel's; reads as zero.
+        lock: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// Told through the ring.
+    Event, 16, {
+        /// Which pair.
+        pair: Pair,
+        /// [`TX`] or [`RX`].
+        direction: u32,
+        /// 0: the two VMs share no hose.
+        same_tenant: u32,
+    }
+);
+
+impl Event {
+    /// Reads one event of the ring; `None` if it has another length.
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        if octets.len() != size_of::<Self>() {
+            return None;
+        }
+        // SAFETY: as long as an `Event` (checked), which is valid for every bit pattern.
+        Some(unsafe { octets.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(address: IpAddr) -> Self {
+        let octets = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        Self { octets }
+    }
+}
+
+impl From<weir_units::PairId> for Pair {
+    fn from(pair: weir_units::PairId) -> Self {
+        Self { src: pair.src.0, dst: pair.dst.0 }
+    }
+}
+
+impl From<Pair> for weir_units::PairId {
+    fn from(pair: Pair) -> Self {
+        Self::new(weir_units::VmId(pair.src), weir_units::VmId(pair.dst))
+    }
+}

@@ -1,0 +1,100 @@
+//! The heartbeat: a page shared by the agent, which renews it, and the guardian, which watches.
+
+use crate::error::{Context, Error};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: usize = 4096;
+
+/// Written by the agent: any value that changes with every beat. Zero before the first.
+const BEAT: usize = 0;
+/// Written by the agent: not zero once it has closed cleanly.
+const CLOSED: usize = 1;
+/// Written by the guardian: how often it took back what was borrowed.
+const RECLAIMED: usize = 2;
+
+/// The page, mapped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    words: *const AtomicU64,
+}
+
+// SAFETY: the page is shared between processes anyway and touched by atomic operations only.
+unsafe impl Send for Lease {}
+
+impl Lease {
+    /// Maps the page; the agent creates it, the guardian only finds it.
+    pub(crate) fn open(path: &Path, create: bool) -> Result<Self, Error> {
+        let action = || format!("mapping {}", path.display());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(create)
+            .truncate(false)
+            .open(path)
+            .during(action)?;
+        file.set_len(PAGE as u64).during(action)?;
+        // SAFETY: a fresh shared mapping of a file that is PAGE long; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).during(action);
+        }
+        Ok(Self { words: base.cast() })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: `index` is one of the three constants above: inside the page, aligned, and
+        // every access is atomic.
+        unsafe { &*self.words.add(index) }
+    }
+
+    /// Renews it.
+    pub(crate) fn beat(&self, value: u64) {
+        self.word(BEAT).store(value, Ordering::Release);
+    }
+
+    /// The last beat.
+    pub(crate) fn last_beat(&self) -> u64 {
+        self.word(BEAT).load(Ordering::Acquire)
+    }
+
+    /// Says whether the agent has ended by itself.
+    pub(crate) fn set_closed(&self, closed: bool) {
+        self.word(CLOSED).store(closed.into(), Ordering::Release);
+    }
+
+    /// Whether the agent has ended by itself.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.word(CLOSED).load(Ordering::Acquire) != 0
+    }
+
+    /// Notes that everything borrowed was taken back.
+    pub(crate) fn count_reclaim(&self) {
+        self.word(RECLAIMED).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that happened.
+    pub(crate) fn reclaims(&self) -> u64 {
+        self.word(RECLAIMED).load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `open`, unmapped once.
+        unsafe { libc::munmap(self.words.cast_mut().cast(), PAGE) };
+    }
+}

@@ -1,0 +1,108 @@
+//! Which pairs have a class, and which are forgotten though the kernel still counts them.
+//!
+//! Problem   A pair that pauses must give back its class. Were its kernel entry deleted too, its
+//!           sequence would begin at zero again, and the receiver could take the jump for a loss.
+//! Approach  A forgotten sending pair keeps its entry, and is hidden from readings until it speaks
+//!           again; then it appears as new, counting from zero. Only when entries become scarce are
+//!           those forgotten longest deleted: by then the receiver has forgotten them too.
+//! Promises  At most three quarters of the table stay occupied by forgotten pairs.
+//! Not here  The kernel's table itself, and the queues.
+
+use crate::config::TxCounters;
+use std::collections::BTreeMap;
+use weir_units::PairId;
+
+/// What user space knows of sending pairs.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    /// Forgotten: when, and the counters at that moment.
+    idle: BTreeMap<PairId, (u64, TxCounters)>,
+    /// Where the counters of pairs that came back begin.
+    base: BTreeMap<PairId, TxCounters>,
+    /// Orders forgetting.
+    serial: u64,
+}
+
+impl Pairs {
+    /// Hides a pair that has counted `now` so far.
+    pub(crate) fn forget(&mut self, pair: PairId, now: TxCounters) {
+        self.serial += 1;
+        self.base.remove(&pair);
+        self.idle.insert(pair, (self.serial, now));
+    }
+
+    /// The pair is in use, whether or not it has counted since.
+    pub(crate) fn revive(&mut self, pair: PairId) {
+        if let Some((_, then)) = self.idle.remove(&pair) {
+            self.base.insert(pair, then);
+        }
+    }
+
+    /// What to show of a pair that has counted `now`; `None` while it is forgotten.
+    pub(crate) fn show(&mut self, pair: PairId, now: TxCounters) -> Option<TxCounters> {
+        if let Some((_, then)) = self.idle.get(&pair) {
+            if *then == now {
+                return None;
+            }
+            self.revive(pair);
+        }
+        let base = self.base.get(&pair).copied().unwrap_or_default();
+        Some(TxCounters {
+            octets: now.octets.saturating_sub(base.octets),
+            segments: now.segments.saturating_sub(base.segments),
+        })
+    }
+
+    /// Pairs to delete from a table with `used` of `room` entries: the longest forgotten first.
+    pub(crate) fn evict(&mut self, used: usize, room: usize) -> Vec<PairId> {
+        let excess = used.saturating_sub(room - room / 4);
+        if excess == 0 {
+            return Vec::new();
+        }
+        let mut oldest: Vec<_> = self.idle.iter().map(|(p, (at, _))| (*at, *p)).collect();
+        oldest.sort_unstable();
+        let victims: Vec<_> = oldest.into_iter().take(excess).map(|(_, p)| p).collect();
+        for pair in &victims {
+            self.idle.remove(pair);
+        }
+        victims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_units::{Bytes, VmId};
+
+    fn pair(dst: u32) -> PairId {
+        PairId::new(VmId(1), VmId(dst))
+    }
+
+    fn counted(segments: u64) -> TxCounters {
+        TxCounters { octets: Bytes::new(segments * 100), segments }
+    }
+
+    #[test]
+    fn a_forgotten_pair_is_hidden_until_it_speaks_and_then_counts_from_zero() {
+        let mut pairs = Pairs::default();
+        assert_eq!(pairs.show(pair(2), counted(5)), Some(counted(5)));
+        pairs.forget(pair(2), counted(5));
+        assert_eq!(pairs.show(pair(2), counted(5)), None);
+        assert_eq!(pairs.show(pair(2), counted(7)), Some(counted(2)));
+        assert_eq!(pairs.show(pair(2), counted(9)), Some(counted(4)));
+        pairs.forget(pair(2), counted(9));
+        pairs.revive(pair(2));
+        assert_eq!(pairs.show(pair(2), counted(9)), Some(counted(0)));
+    }
+
+    #[test]
+    fn the_longest_forgotten_pairs_make_room() {
+        let mut pairs = Pairs::default();
+        for dst in [4, 3, 2] {
+            pairs.forget(pair(dst), counted(1));
+        }
+        assert_eq!(pairs.evict(6, 8), []);
+        assert_eq!(pairs.evict(8, 8), [pair(4), pair(3)]);
+        assert_eq!(pairs.evict(8, 8), [pair(2)], "what is in use stays");
+    }
+}

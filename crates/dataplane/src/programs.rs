@@ -1,0 +1,246 @@
+//! Loads the BPF object and gives its programs and maps names.
+//!
+//! Problem   Three programs share maps whose contents must outlive the agent.
+//! Approach  One object, carried in this crate. Maps that hold state are pinned and found again by
+//!           the next agent; those that hold only configuration are made anew with each load and
+//!           filled before the new programs take the old ones' place.
+//! Promises  Maps are bounded and allocated at load. Pins of another layout are not adopted.
+//! Not here  Where the programs run: see `attach`. What the values mean: see `intf`.
+
+use crate::error::{Context, Error};
+use crate::intf;
+use crate::table::{CounterArray, Table};
+use libbpf_rs::{MapCore, MapHandle, ObjectBuilder, OpenObject, ProgramInput};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The object, aligned as the ELF reader wants it.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/weir.bpf.o")));
+
+/// Ports that one host can have.
+pub const MAX_PORTS: u32 = 1024;
+
+/// `struct __sk_buff` of the UAPI: its length, and where the fields are that a run sets or reads.
+const CONTEXT: usize = 192;
+const PRIORITY: usize = 32;
+const IFINDEX: usize = 40;
+const GSO_SEGS: usize = 164;
+const GSO_SIZE: usize = 176;
+
+/// Maps that hold state: pinned, and adopted by the next agent.
+const STATE: [&str; 5] = ["ports", "port_counters", "tx", "rx", "classes"];
+
+/// One of the three programs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Program {
+    /// On a port's ingress: what a VM sends.
+    Classify,
+    /// On the uplink's egress, after the shaper.
+    Stamp,
+    /// On a port's egress: what a VM is sent.
+    Meter,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Classify, Self::Stamp, Self::Meter];
+
+    /// Its name in the kernel.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classify => "weir_classify",
+            Self::Stamp => "weir_stamp",
+            Self::Meter => "weir_meter",
+        }
+    }
+}
+
+/// How large the maps are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Pairs that send from here, and as many that receive here.
+    pub pairs: u32,
+    /// Addresses in the directory.
+    pub endpoints: u32,
+}
+
+/// What a packet becomes in [`Programs::run`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ran {
+    /// The verdict: −1 passes, 2 drops.
+    pub verdict: i32,
+    /// `skb->priority` afterwards.
+    pub priority: u32,
+    /// The octets afterwards.
+    pub octets: Vec<u8>,
+    /// Mean time per run, in nanoseconds.
+    pub nanos: u32,
+}
+
+/// A packet for [`Programs::run`].
+#[derive(Clone, Debug, Default)]
+pub struct Frame<'a> {
+    /// From the Ethernet header on.
+    pub octets: &'a [u8],
+    /// The interface it is on; 1 (loopback) if 0.
+    pub ifindex: u32,
+    /// Its priority before.
+    pub priority: u32,
+    /// Segments of a super-packet; 0 if the driver did not say.
+    pub gso_segs: u32,
+    /// Payload of each segment; 0 if it is not a super-packet.
+    pub gso_size: u32,
+    /// How often to run; 0 is once. Every run counts.
+    pub repeat: u32,
+}
+
+/// The loaded programs and their maps.
+#[derive(Debug)]
+pub struct Programs {
+    object: libbpf_rs::Object,
+    /// Whether state was found under the pins and adopted.
+    pub adopted: bool,
+    /// ifindex → port.
+    pub ports: Table<u32, intf::Port>,
+    /// Slot → counters.
+    pub port_counters: CounterArray<intf::PortCounters>,
+    /// The directory.
+    pub endpoints: Table<intf::Address, intf::Endpoint>,
+    /// Pairs that send from here.
+    pub tx: Table<intf::Pair, intf::Tx>,
+    /// Pairs that receive here.
+    pub rx: Table<intf::Pair, intf::Rx>,
+    /// Pair → `skb->priority`.
+    pub classes: Table<intf::Pair, u32>,
+}
+
+impl Programs {
+    /// Loads the object. With `pins`, state found there is adopted, and state not found there is
+    /// pinned there. The kernel refuses pins of other sizes: clean them and load again.
+    pub fn load(sizes: Sizes, pins: Option<&Path>) -> Result<Self, Error> {
+        let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(Error::Load)?;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            let entries = match name.as_str() {
+                "ports" | "port_counters" => MAX_PORTS,
+                "tx" | "rx" | "classes" => sizes.pairs,
+                "endpoints" => sizes.endpoints,
+                _ => continue,
+            };
+            map.set_max_entries(entries).map_err(Error::Load)?;
+        }
+        let adopted = pins.map(|p| adopt(&mut open, p)).transpose()?.unwrap_or(false);
+        let mut object = open.load().map_err(Error::Load)?;
+        if let Some(pins) = pins {
+            pin(&mut object, pins)?;
+        }
+        let slots = fd(&object, "port_counters")?;
+        Ok(Self {
+            adopted,
+            ports: Table::new("ports", fd(&object, "ports")?, MAX_PORTS),
+            port_counters: CounterArray::map(&slots, MAX_PORTS)
+                .during(|| "mapping BPF map port_counters".to_owned())?,
+            endpoints: Table::new("endpoints", fd(&object, "endpoints")?, sizes.endpoints),
+            tx: Table::new("tx", fd(&object, "tx")?, sizes.pairs),
+            rx: Table::new("rx", fd(&object, "rx")?, sizes.pairs),
+            classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
+            object,
+        })
+    }
+
+    /// A program's descriptor, to attach it by.
+    pub fn fd(&self, program: Program) -> BorrowedFd<'_> {
+        let found = self.object.progs().find(|p| p.name() == program.name());
+        let found = found.expect("the object has all programs");
+        // SAFETY: the descriptor belongs to `self.object`, which the result borrows.
+        unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&found.as_fd())) }
+    }
+
+    /// The ring of events, for a reader.
+    pub(crate) fn events(&self) -> Result<MapHandle, Error> {
+        let map = self.object.maps().find(|m| m.name() == "events");
+        let map = map.expect("the object has the ring");
+        MapHandle::try_from(&map).map_err(Error::Load)
+    }
+
+    /// Runs a program on a frame without any interface, for tests and measurements.
+    pub fn run(&self, program: Program, frame: &Frame<'_>) -> Result<Ran, Error> {
+        let found = self.object.progs_mut().find(|p| p.name() == program.name());
+        let found = found.expect("the object has all programs");
+        let mut before = [0u8; CONTEXT];
+        let fields = [
+            (PRIORITY, frame.priority),
+            (IFINDEX, frame.ifindex),
+            (GSO_SEGS, frame.gso_segs),
+            (GSO_SIZE, frame.gso_size),
+        ];
+        for (at, value) in fields {
+            before[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let mut after = [0u8; CONTEXT];
+        let mut out = vec![0; frame.octets.len() + 64];
+        let input = ProgramInput {
+            context_in: Some(&mut before),
+            context_out: Some(&mut after),
+            data_in: Some(frame.octets),
+            data_out: Some(&mut out),
+            repeat: frame.repeat,
+            ..Default::default()
+        };
+        let output = found.test_run(input).map_err(|e| Error::System {
+            action: format!("running {} on a frame", program.name()),
+            source: io::Error::other(e),
+        })?;
+        let (verdict, nanos) = (output.return_value as i32, output.duration.as_nanos() as u32);
+        let length = output.data.map_or(0, |d| d.len());
+        out.truncate(length);
+        let priority = after[PRIORITY..PRIORITY + 4].try_into().expect("four octets");
+        Ok(Ran { verdict, priority: u32::from_ne_bytes(priority), octets: out, nanos })
+    }
+}
+
+/// Lets the object use the pinned maps, if all of them are there.
+fn adopt(open: &mut OpenObject, pins: &Path) -> Result<bool, Error> {
+    if !STATE.iter().all(|name| pins.join(name).exists()) {
+        return Ok(false);
+    }
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if STATE.contains(&name.as_str()) {
+            let pinned = MapHandle::from_pinned_path(pins.join(&name)).map_err(Error::Load)?;
+            if pinned.max_entries() != map.max_entries()
+                || pinned.key_size() != map.key_size()
+                || pinned.value_size() != map.value_size()
+            {
+                let why = format!("pinned BPF map {name} has another layout");
+                return Err(Error::Config(why));
+            }
+            map.reuse_fd(pinned.as_fd()).map_err(Error::Load)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Pins the maps that hold state and are not pinned yet.
+fn pin(object: &mut libbpf_rs::Object, pins: &Path) -> Result<(), Error> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let path = pins.join(&name);
+        if STATE.contains(&name.as_str()) && !path.exists() {
+            map.pin(&path).map_err(|e| Error::System {
+                action: format!("pinning {}", path.display()),
+                source: io::Error::other(e),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// An own descriptor of a map.
+fn fd(object: &libbpf_rs::Object, name: &'static str) -> Result<OwnedFd, Error> {
+    let map = object.maps().find(|m| m.name() == name).expect("the object has all maps");
+    map.as_fd().try_clone_to_owned().during(|| format!("duplicating the fd of BPF map {name}"))
+}

@@ -1,0 +1,181 @@
+//! BPF maps as typed tables: batch reads into a reused buffer, and arrays read without a call.
+
+use crate::error::{Context, Error, checked};
+use crate::intf::Plain;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A BPF hash map from `K` to `V`.
+#[derive(Debug)]
+pub struct Table<K, V> {
+    name: &'static str,
+    fd: OwnedFd,
+    keys: Vec<K>,
+    values: Vec<V>,
+}
+
+impl<K: Plain, V: Plain> Table<K, V> {
+    /// Takes the map behind `fd`, of at most `capacity` entries. The caller has compared the sizes
+    /// of its keys and values with those of `K` and `V`.
+    pub(crate) fn new(name: &'static str, fd: OwnedFd, capacity: u32) -> Self {
+        let capacity = capacity as usize;
+        Self { name, fd, keys: vec![K::default(); capacity], values: vec![V::default(); capacity] }
+    }
+
+    /// Sets or replaces an entry.
+    pub fn put(&self, key: K, value: V) -> Result<(), Error> {
+        // SAFETY: key and value are plain and of the map's sizes, and outlive the call.
+        let ret = unsafe {
+            libbpf_sys::bpf_map_update_elem(
+                self.fd.as_raw_fd(),
+                (&raw const key).cast(),
+                (&raw const value).cast(),
+                0,
+            )
+        };
+        checked(ret).map(drop).during(|| format!("writing to BPF map {}", self.name))
+    }
+
+    /// The entry, if there is one.
+    pub fn get(&self, key: K) -> Result<Option<V>, Error> {
+        let mut value = V::default();
+        // SAFETY: as in `put`; the kernel writes one value of the map's size.
+        let ret = unsafe {
+            libbpf_sys::bpf_map_lookup_elem(
+                self.fd.as_raw_fd(),
+                (&raw const key).cast(),
+                (&raw mut value).cast(),
+            )
+        };
+        match checked(ret) {
+            Ok(_) => Ok(Some(value)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).during(|| format!("reading BPF map {}", self.name)),
+        }
+    }
+
+    /// Deletes an entry; says whether there was one.
+    pub fn delete(&self, key: K) -> Result<bool, Error> {
+        // SAFETY: as in `put`.
+        let ret = unsafe {
+            libbpf_sys::bpf_map_delete_elem(self.fd.as_raw_fd(), (&raw const key).cast())
+        };
+        match checked(ret) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e).during(|| format!("deleting from BPF map {}", self.name)),
+        }
+    }
+
+    /// All entries, in the map's own order, usually in one call. Entries that appear meanwhile may
+    /// be missing: they are there the next time.
+    pub fn read(&mut self) -> Result<impl ExactSizeIterator<Item = (K, V)> + '_, Error> {
+        let mut filled = 0;
+        let mut cursor = 0u32;
+        let mut first = true;
+        while filled < self.keys.len() {
+            let mut count = (self.keys.len() - filled) as u32;
+            let start = if first { ptr::null_mut() } else { (&raw mut cursor).cast() };
+            // SAFETY: both buffers have room for `count` more elements of the map's sizes; the
+            // kernel writes at most that many and says how many. The cursor is a u32 for hashes.
+            let ret = unsafe {
+                libbpf_sys::bpf_map_lookup_batch(
+                    self.fd.as_raw_fd(),
+                    start,
+                    (&raw mut cursor).cast(),
+                    self.keys.as_mut_ptr().add(filled).cast(),
+                    self.values.as_mut_ptr().add(filled).cast(),
+                    &raw mut count,
+                    ptr::null(),
+                )
+            };
+            first = false;
+            match checked(ret) {
+                Ok(_) => filled += count as usize,
+                // The end of the table: `count` entries came with it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    filled += count as usize;
+                    break;
+                }
+                Err(e) => return Err(e).during(|| format!("reading BPF map {}", self.name)),
+            }
+        }
+        Ok(self.keys[..filled].iter().copied().zip(self.values[..filled].iter().copied()))
+    }
+}
+
+/// A BPF array of structs of 64-bit counters, mapped into this process.
+#[derive(Debug)]
+pub struct CounterArray<V> {
+    base: *mut AtomicU64,
+    octets: usize,
+    entries: usize,
+    of: PhantomData<V>,
+}
+
+// SAFETY: the memory is shared with the kernel anyway and touched by atomic operations only.
+unsafe impl<V: Send> Send for CounterArray<V> {}
+
+impl<V: Plain> CounterArray<V> {
+    /// 64-bit words per entry; also proves that the entry is made of them.
+    const WORDS: usize = {
+        assert!(size_of::<V>().is_multiple_of(8), "entries are 64-bit counters");
+        size_of::<V>() / 8
+    };
+
+    /// Maps the array behind `fd`, which has `entries` entries of `V`'s size.
+    pub(crate) fn map(fd: &OwnedFd, entries: u32) -> io::Result<Self> {
+        let entries = entries as usize;
+        let octets = (entries * size_of::<V>()).next_multiple_of(4096);
+        // SAFETY: a fresh shared mapping of the map's own memory; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                octets,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), octets, entries, of: PhantomData })
+    }
+
+    fn words(&self, index: usize) -> &[AtomicU64] {
+        assert!(index < self.entries, "no such entry");
+        // SAFETY: within the mapping (index checked), aligned to 8 (page plus multiples of 8), and
+        // every access by us and by the kernel is atomic.
+        unsafe { std::slice::from_raw_parts(self.base.add(index * Self::WORDS), Self::WORDS) }
+    }
+
+    /// A copy of an entry. Each counter is whole; together they may be an instant apart.
+    pub fn get(&self, index: usize) -> V {
+        let mut value = V::default();
+        let to = (&raw mut value).cast::<u64>();
+        for (i, word) in self.words(index).iter().enumerate() {
+            // SAFETY: `V` is plain and WORDS words long; unaligned, as a V may be less aligned.
+            unsafe { to.add(i).write_unaligned(word.load(Ordering::Relaxed)) };
+        }
+        value
+    }
+
+    /// Sets an entry to zero. Only before a port uses it.
+    pub(crate) fn clear(&self, index: usize) {
+        for word in self.words(index) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<V> Drop for CounterArray<V> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`, unmapped once.
+        unsafe { libc::munmap(self.base.cast(), self.octets) };
+    }
+}
