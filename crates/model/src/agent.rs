@@ -140,3 +140,9 @@ pub struct DirectoryVm {
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
+
+/// Reads a directory file. The error names line and column.
+pub fn load_directory(path: &std::path::Path) -> Result<Directory, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
+    serde_saphyr::from_str(&text).map_err(|e| e.to_string())
+}

@@ -1,0 +1,106 @@
+//! What a host's agent is told, and nothing more (DESIGN: no traffic matrix, no topology).
+
+use crate::partition::PartitionConfig;
+use crate::rate::RateConfig;
+use std::collections::BTreeMap;
+use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
+
+/// Everything a host's agent knows when it starts.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Which host this is.
+    pub host: HostId,
+    /// The uplink's line rate: no pair's rate is ever above it.
+    pub line: Rate,
+    /// How rates are decided.
+    pub mechanism: Mechanism,
+    /// This host's VMs.
+    pub vms: BTreeMap<VmId, Hose>,
+    /// All VMs of the fleet.
+    pub directory: BTreeMap<VmId, Location>,
+}
+
+/// The hose of one VM: its minimum rates to and from anyone of its tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hose {
+    /// Minimum rate out.
+    pub floor_out: Rate,
+    /// Minimum rate in.
+    pub floor_in: Rate,
+}
+
+/// Where a VM is and whose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Location {
+    /// VMs of one tenant share a hose.
+    pub tenant: TenantId,
+    /// The host whose agent is asked about it.
+    pub host: HostId,
+}
+
+/// How rates are decided.
+#[derive(Clone, Debug)]
+pub enum Mechanism {
+    /// Guarantee partitioning and rate allocation.
+    ElasticSwitch(Box<ElasticSwitch>),
+    /// Static rates for a known traffic matrix; nothing is borrowed. The papers' idealized baseline.
+    Reservation {
+        /// The rate of each pair that was foreseen.
+        rates: BTreeMap<PairId, Rate>,
+        /// The rate of every other pair.
+        other: Rate,
+    },
+}
+
+/// Constants of ElasticSwitch. The default is the paper's, for links of 1 Gb/s.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ElasticSwitch {
+    /// Constants of rate allocation.
+    pub rate: RateConfig,
+    /// Constants of guarantee partitioning.
+    pub partition: PartitionConfig,
+    /// Guarantee partitioning period. Paper: 60 ms.
+    pub partition_period: Span,
+    /// How often a receiver looks for losses. The paper counts in the kernel and reports at once.
+    pub sample_period: Span,
+    /// At most one congestion message per destination in this time. Paper: 0.5 ms.
+    pub feedback_gap: Span,
+    /// New pairs are offered their part at once, and all others of that VM their changed parts after
+    /// this time: many pairs that start together share one new division.
+    pub new_pair_delay: Span,
+    /// The small hose, in each direction of each VM, that all its traffic to other tenants shares.
+    pub default_floor: Rate,
+}
+
+impl Default for ElasticSwitch {
+    fn default() -> Self {
+        Self {
+            rate: RateConfig::default(),
+            partition: PartitionConfig::default(),
+            partition_period: Span::from_millis(60),
+            sample_period: Span::from_millis(5),
+            feedback_gap: Span::from_micros(500),
+            new_pair_delay: Span::from_millis(5),
+            default_floor: Rate::from_mbps(1),
+        }
+    }
+}
+
+impl ElasticSwitch {
+    /// The named sets of constants.
+    pub const PRESETS: &[&str] = &["paper", "tuned"];
+
+    /// A named set of constants, for links of 1 Gb/s; see docs/algorithms/elasticswitch.md.
+    pub fn preset(name: &str) -> Option<Self> {
+        match name {
+            "paper" => Some(Self::default()),
+            "tuned" => Some(Self::tuned()),
+            _ => None,
+        }
+    }
+
+    /// What works best on a real kernel, found on other scenarios than the paper's figures.
+    fn tuned() -> Self {
+        Self::default()
+    }
+}

@@ -1,0 +1,173 @@
+//! What goes into and comes out of a [`HostAgent`](super::HostAgent).
+
+use crate::message::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{HostId, PairId, Rate};
+
+/// The only things that ever happen to a host's agent.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The first packet of a pair passed this host.
+    Seen(PairId, Direction),
+    /// All counters of the data plane, read in one batch. Also shows pairs that were never `Seen`,
+    /// for instance after a restart.
+    Sample(&'a Sample),
+    /// An authenticated message from a peer's agent.
+    Message(HostId, Message),
+    /// The deadline has passed.
+    Tick,
+}
+
+/// Which end of a pair this host is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Direction {
+    /// The source VM lives here: this host limits.
+    Send,
+    /// The destination VM lives here: this host offers and reports.
+    Receive,
+}
+
+/// Counters of all pairs, cumulative since the data plane first saw the pair.
+#[derive(Clone, Default, Debug)]
+pub struct Sample {
+    /// Pairs whose source is here.
+    pub send: Vec<(PairId, SendCount)>,
+    /// Pairs whose destination is here.
+    pub receive: Vec<(PairId, ReceiveCount)>,
+}
+
+/// What left a VM toward another, before shaping.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SendCount {
+    /// Octets on layer 2 without FCS.
+    pub octets: u64,
+}
+
+/// What arrived.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ReceiveCount {
+    /// Octets on layer 2 without FCS.
+    pub octets: u64,
+    /// Segments of at most one MTU.
+    pub segments: u64,
+    /// Segments missing in the sequence.
+    pub lost: u64,
+    /// Segments marked CE.
+    pub marked: u64,
+}
+
+/// The rates of one pair: a level, not an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Setting {
+    /// What the pair gets whatever the others do; stands without anyone alive.
+    pub floor: Rate,
+    /// The most it may send, floor included; what is above the floor is a lease.
+    pub ceiling: Rate,
+}
+
+/// Rates that the data plane should have: a table with a dirty set, so that nothing is lost when a
+/// write fails or comes late.
+#[derive(Default, Debug)]
+pub struct Desired {
+    table: BTreeMap<PairId, Setting>,
+    dirty: BTreeSet<PairId>,
+    forgotten: Vec<(PairId, Direction)>,
+}
+
+impl Desired {
+    pub(super) fn set(&mut self, pair: PairId, setting: Setting) {
+        assert!(setting.ceiling >= setting.floor, "a ceiling below its floor");
+        if self.table.insert(pair, setting) != Some(setting) {
+            self.dirty.insert(pair);
+        }
+    }
+
+    pub(super) fn forget(&mut self, pair: PairId, direction: Direction) {
+        if direction == Direction::Send {
+            self.table.remove(&pair);
+            self.dirty.remove(&pair);
+        }
+        self.forgotten.push((pair, direction));
+    }
+
+    /// The setting of a pair, if it has one.
+    pub fn get(&self, pair: PairId) -> Option<Setting> {
+        self.table.get(&pair).copied()
+    }
+
+    /// All settings, in the order of pairs.
+    pub fn iter(&self) -> impl Iterator<Item = (PairId, Setting)> + '_ {
+        self.table.iter().map(|(p, s)| (*p, *s))
+    }
+
+    /// Takes what changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<(PairId, Setting)> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().filter_map(|p| self.table.get(&p).map(|s| (p, *s))).collect()
+    }
+
+    /// Marks pairs as changed again: their write failed.
+    pub fn retry(&mut self, pairs: impl IntoIterator<Item = PairId>) {
+        self.dirty.extend(pairs);
+    }
+
+    /// Takes the pairs that are over since the last call.
+    pub fn take_forgotten(&mut self) -> Vec<(PairId, Direction)> {
+        std::mem::take(&mut self.forgotten)
+    }
+}
+
+/// Messages to send: bounded, because a peer's silence must not become our memory.
+#[derive(Debug)]
+pub struct Outbox {
+    messages: Vec<(HostId, Message)>,
+    bound: usize,
+    /// Messages that found no room. Not zero means the bound is wrong: alarm on it.
+    pub dropped: u64,
+}
+
+impl Outbox {
+    /// Room for `bound` messages between two calls of [`Outbox::take`].
+    pub const fn new(bound: usize) -> Self {
+        Self { messages: Vec::new(), bound, dropped: 0 }
+    }
+
+    pub(super) fn push(&mut self, to: HostId, message: Message) {
+        if self.messages.len() < self.bound {
+            self.messages.push((to, message));
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Takes all messages, sorted by peer so that they can be batched; the order per peer is kept.
+    pub fn take(&mut self) -> Vec<(HostId, Message)> {
+        let mut messages = std::mem::take(&mut self.messages);
+        messages.sort_by_key(|(to, _)| *to);
+        messages
+    }
+
+    /// Whether there is anything to send.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::new(1 << 16)
+    }
+}
+
+/// Why the agent wants to be woken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Why {
+    /// Receivers look for losses.
+    Sample,
+    /// The rate allocation period is over.
+    Rate,
+    /// The guarantee partitioning period is over.
+    Partition,
+    /// New pairs appeared: their hoses are divided again, and the new parts are offered.
+    NewPairs,
+}

@@ -1,0 +1,492 @@
+//! One host's agent: the composition of guarantee partitioning and rate allocation.
+//!
+//! Problem   Floors are per VM, limiters per pair, and the two ends of a pair live on two hosts.
+//! Approach  The host of a pair's source limits it; the host of its destination offers a part of the
+//!           receiver's hose and reports losses. Each decides alone; messages only improve.
+//! Promises  Rates are levels in a table, never lost; messages go through a bounded outbox; the
+//!           floors of one hose never exceed it; no input in any order panics.
+//! Not here  Clocks, sockets, counters: a driver brings them (`weir-agent`, `weir-fluid`).
+//! Source    ElasticSwitch §3, §4, §5, §6.
+//!
+//! # How to drive it
+//!
+//! | when | call |
+//! | --- | --- |
+//! | a pair's first packet passes | `handle(now, Input::Seen(…))` |
+//! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
+//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))`, then `handle(now, Input::Tick)` |
+//! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
+
+mod config;
+mod io;
+mod pairs;
+mod view;
+
+pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
+pub use io::{Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Why};
+pub use view::{PairView, ReceiveView, SendView};
+
+use crate::message::{Congestion, Echo, Message, Offer};
+use crate::partition::{Borrowing, ReceiveHose, SendHose};
+use pairs::{ReceivePair, SendPair};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+
+/// How often pairs are looked at when nothing but their age matters.
+const HOUSEKEEPING: Span = Span::from_millis(500);
+
+/// One host's agent.
+#[derive(Debug)]
+pub struct HostAgent {
+    config: HostConfig,
+    vms: BTreeMap<VmId, Vm>,
+    send: BTreeMap<PairId, SendPair>,
+    receive: BTreeMap<PairId, ReceivePair>,
+    desired: Desired,
+    /// Pairs whose floor may have changed since it was last written down.
+    stale: BTreeSet<PairId>,
+    sample_at: Time,
+    rate_at: Time,
+    partition_at: Time,
+    rate_stepped_at: Time,
+    partitioned_at: Time,
+    new_pairs_at: Option<Time>,
+    counters: Counters,
+}
+
+/// What a host's agent counts about itself.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Offers, echoes and reports that were believed.
+    pub messages: u64,
+    /// Messages about a pair whose other end is not on the host they came from, or not here.
+    pub misdirected: u64,
+    /// Messages about a pair that is not active here (any more).
+    pub strayed: u64,
+    /// Pairs that found no place in a hose: they have the least rate only.
+    pub refused_pairs: u64,
+    /// Pairs whose VM or address the directory does not know.
+    pub unknown_pairs: u64,
+}
+
+/// One VM of this host: the hose its tenant bought, and the small one for everybody else.
+#[derive(Debug)]
+struct Vm {
+    tenant: HosePair,
+    default: HosePair,
+}
+
+#[derive(Debug)]
+struct HosePair {
+    send: SendHose,
+    receive: ReceiveHose,
+}
+
+impl Vm {
+    fn hose(&mut self, is_default: bool) -> &mut HosePair {
+        if is_default { &mut self.default } else { &mut self.tenant }
+    }
+}
+
+impl HostAgent {
+    /// An agent that starts at `now`, with no pair.
+    pub fn new(config: HostConfig, now: Time) -> Self {
+        let mut vms = BTreeMap::new();
+        if let Mechanism::ElasticSwitch(es) = &config.mechanism {
+            let pair = |vm, out, in_| HosePair {
+                send: SendHose::new(es.partition.clone(), out),
+                receive: ReceiveHose::new(es.partition.clone(), vm, in_),
+            };
+            for (vm, hose) in &config.vms {
+                let tenant = pair(*vm, hose.floor_out, hose.floor_in);
+                let default = pair(*vm, es.default_floor, es.default_floor);
+                vms.insert(*vm, Vm { tenant, default });
+            }
+        }
+        Self {
+            config,
+            vms,
+            send: BTreeMap::new(),
+            receive: BTreeMap::new(),
+            desired: Desired::default(),
+            stale: BTreeSet::new(),
+            sample_at: now,
+            rate_at: now,
+            partition_at: now,
+            rate_stepped_at: now,
+            partitioned_at: now,
+            new_pairs_at: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The only way in. Pure: same state, `now` and `input` give the same actions.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Outbox) {
+        match input {
+            Input::Seen(pair, Direction::Send) => self.seen_sending(now, pair, out),
+            Input::Seen(pair, Direction::Receive) => self.seen_receiving(now, pair, out),
+            Input::Sample(sample) => self.sample(now, sample, out),
+            Input::Message(from, message) => self.message(now, from, message, out),
+            Input::Tick => self.tick(now, out),
+        }
+    }
+
+    /// When to call again with [`Input::Tick`], and why; `None` while there is no pair.
+    pub fn next_deadline(&self) -> Option<(Time, Why)> {
+        if self.send.is_empty() && self.receive.is_empty() {
+            return None;
+        }
+        let mut next = (self.sample_at, Why::Sample);
+        if matches!(self.config.mechanism, Mechanism::ElasticSwitch(_)) {
+            next = next.min((self.rate_at, Why::Rate)).min((self.partition_at, Why::Partition));
+        }
+        match self.new_pairs_at {
+            Some(at) => Some(next.min((at, Why::NewPairs))),
+            None => Some(next),
+        }
+    }
+
+    /// The rates that the data plane should have, after all that was handled up to `now`.
+    ///
+    /// Many offers that arrive together cost one division of the hose, here, not one each.
+    pub fn desired(&mut self, now: Time) -> &mut Desired {
+        for pair in std::mem::take(&mut self.stale) {
+            self.apply(now, pair);
+        }
+        &mut self.desired
+    }
+
+    /// What the agent counted about itself.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn elastic(&self) -> Option<&ElasticSwitch> {
+        match &self.config.mechanism {
+            Mechanism::ElasticSwitch(es) => Some(es),
+            Mechanism::Reservation { .. } => None,
+        }
+    }
+
+    /// Whether the pair's VMs share no hose; `None` if one of them is unknown.
+    fn is_default(&self, pair: PairId) -> Option<bool> {
+        let src = self.config.directory.get(&pair.src)?;
+        let dst = self.config.directory.get(&pair.dst)?;
+        Some(src.tenant != dst.tenant)
+    }
+
+    // -- pairs come ---------------------------------------------------------------------------
+
+    fn seen_sending(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        if self.send.contains_key(&pair) {
+            return;
+        }
+        if let Mechanism::Reservation { rates, other } = &self.config.mechanism {
+            let rate = rates.get(&pair).copied().unwrap_or(*other);
+            self.send.insert(pair, SendPair::new(now, false, rate));
+            self.desired.set(pair, Setting { floor: rate, ceiling: rate });
+            return;
+        }
+        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
+        else {
+            self.counters.unknown_pairs += 1;
+            return;
+        };
+        let hose = &mut vm.hose(is_default).send;
+        if !hose.see(now, pair.dst) {
+            self.counters.refused_pairs += 1;
+            return;
+        }
+        let floor = hose.floor(now, pair.dst);
+        self.send.insert(pair, SendPair::new(now, is_default, floor));
+        self.new_pairs(now);
+        self.apply(now, pair);
+        // A local destination is offered at once, as a remote one is by its own host.
+        if self.config.vms.contains_key(&pair.dst) {
+            self.seen_receiving(now, pair, out);
+        }
+    }
+
+    fn seen_receiving(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        if self.receive.contains_key(&pair) || self.elastic().is_none() {
+            return;
+        }
+        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.dst))
+        else {
+            self.counters.unknown_pairs += 1;
+            return;
+        };
+        if !vm.hose(is_default).receive.see(now, pair.src) {
+            self.counters.refused_pairs += 1;
+            return;
+        }
+        self.receive.insert(pair, ReceivePair::new(now, is_default));
+        self.new_pairs(now);
+        self.offer(now, pair, out);
+    }
+
+    /// Many pairs that start together share one new division of their hoses.
+    fn new_pairs(&mut self, now: Time) {
+        if self.send.len() + self.receive.len() == 1 {
+            // The first pair after a silence: the clocks of the periods start with it.
+            self.start_clocks(now);
+        }
+        if let (None, Some(es)) = (self.new_pairs_at, self.elastic()) {
+            self.new_pairs_at = Some(now + es.new_pair_delay);
+        }
+    }
+
+    fn start_clocks(&mut self, now: Time) {
+        let Some(es) = self.elastic() else { return };
+        let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
+        self.sample_at = now + sample;
+        self.rate_at = now + rate;
+        self.partition_at = now + partition;
+        self.rate_stepped_at = now;
+        self.partitioned_at = now;
+    }
+
+    // -- counters -----------------------------------------------------------------------------
+
+    fn sample(&mut self, now: Time, sample: &Sample, out: &mut Outbox) {
+        for (pair, count) in &sample.send {
+            if !self.send.contains_key(pair) {
+                self.seen_sending(now, *pair, out);
+            }
+            if let Some(p) = self.send.get_mut(pair) {
+                p.count(now, *count);
+            }
+        }
+        let gap = self.elastic().map_or(Span::MAX, |es| es.feedback_gap);
+        for (pair, count) in &sample.receive {
+            if !self.receive.contains_key(pair) {
+                self.seen_receiving(now, *pair, out);
+            }
+            let Some(p) = self.receive.get_mut(pair) else { continue };
+            p.count(now, *count);
+            if let Some(report) = p.report(now, gap) {
+                let congestion = Congestion { pair: *pair, ..report };
+                self.post(now, pair.src, Message::Congestion(congestion), out);
+            }
+        }
+    }
+
+    // -- messages -----------------------------------------------------------------------------
+
+    /// Sends to the host of `vm`; what is for this host is handled without a detour.
+    fn post(&mut self, now: Time, vm: VmId, message: Message, out: &mut Outbox) {
+        let Some(location) = self.config.directory.get(&vm) else { return };
+        if location.host == self.config.host {
+            self.message(now, location.host, message, out);
+        } else {
+            out.push(location.host, message);
+        }
+    }
+
+    fn message(&mut self, now: Time, from: HostId, message: Message, out: &mut Outbox) {
+        let pair = message.pair();
+        let (here, there) = match message {
+            Message::Offer(_) | Message::Congestion(_) => (pair.src, pair.dst),
+            Message::Echo(_) => (pair.dst, pair.src),
+        };
+        let is_theirs = self.config.directory.get(&there).is_some_and(|l| l.host == from);
+        if !is_theirs || !self.config.vms.contains_key(&here) {
+            self.counters.misdirected += 1;
+            return;
+        }
+        let known = match message {
+            Message::Offer(offer) => self.offered(now, offer, out),
+            Message::Echo(echo) => self.echoed(now, echo),
+            Message::Congestion(congestion) => self.congested(congestion),
+        };
+        match known {
+            Some(()) => self.counters.messages += 1,
+            None => self.counters.strayed += 1,
+        }
+    }
+
+    fn offered(&mut self, now: Time, offer: Offer, out: &mut Outbox) -> Option<()> {
+        let pair = offer.pair;
+        let is_default = self.send.get(&pair)?.is_default;
+        let hose = &mut self.vms.get_mut(&pair.src)?.hose(is_default).send;
+        let echo = hose.offer(now, pair.dst, offer);
+        self.stale.insert(pair);
+        if let Some(echo) = echo {
+            self.post(now, pair.dst, Message::Echo(echo), out);
+        }
+        Some(())
+    }
+
+    fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
+        let is_default = self.receive.get(&echo.pair)?.is_default;
+        let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(is_default).receive;
+        if hose.echo(echo.pair.src, echo) {
+            // Something was freed that others wait for.
+            self.new_pairs(now);
+        }
+        Some(())
+    }
+
+    fn congested(&mut self, congestion: Congestion) -> Option<()> {
+        self.send.get_mut(&congestion.pair)?.congested(congestion);
+        Some(())
+    }
+
+    /// Tells the source's host the receiver's part of a pair's floor.
+    fn offer(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        let Some(p) = self.receive.get_mut(&pair) else { return };
+        let Some(vm) = self.vms.get_mut(&pair.dst) else { return };
+        let offer = vm.hose(p.is_default).receive.offer(now, pair.src);
+        p.offered = Some(offer);
+        self.post(now, pair.src, Message::Offer(offer), out);
+    }
+
+    // -- periods ------------------------------------------------------------------------------
+
+    fn tick(&mut self, now: Time, out: &mut Outbox) {
+        let Some(es) = self.elastic() else {
+            if self.sample_at <= now {
+                self.sample_at = now + HOUSEKEEPING;
+                self.forget_idle_reservations(now);
+            }
+            return;
+        };
+        let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
+        if self.partition_at <= now {
+            self.partition_at = next_period(self.partition_at, partition, now);
+            self.partition(now, out);
+        } else if self.new_pairs_at.is_some_and(|at| at <= now) {
+            self.offer_changed(now, out);
+        }
+        if self.rate_at <= now {
+            self.rate_at = next_period(self.rate_at, rate, now);
+            self.allocate(now);
+        }
+        if self.sample_at <= now {
+            self.sample_at = next_period(self.sample_at, sample, now);
+        }
+    }
+
+    /// Guarantee partitioning: estimates demands, divides every hose again, tells the senders.
+    fn partition(&mut self, now: Time, out: &mut Outbox) {
+        let span = now.since(self.partitioned_at);
+        self.partitioned_at = now;
+        self.new_pairs_at = None;
+        let mut gone = Vec::new();
+        for (id, vm) in &mut self.vms {
+            for is_default in [false, true] {
+                let hose = vm.hose(is_default);
+                let send = &mut self.send;
+                let idle = hose.send.step(now, |peer| {
+                    let pair = send.get_mut(&PairId::new(*id, peer));
+                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
+                });
+                gone.extend(idle.iter().map(|p| (PairId::new(*id, *p), Direction::Send)));
+                let receive = &mut self.receive;
+                let idle = hose.receive.step(now, |peer| {
+                    let pair = receive.get_mut(&PairId::new(peer, *id));
+                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
+                });
+                gone.extend(idle.iter().map(|p| (PairId::new(*p, *id), Direction::Receive)));
+            }
+        }
+        for (pair, direction) in gone {
+            self.forget(pair, direction);
+        }
+        let pairs: Vec<PairId> = self.receive.keys().copied().collect();
+        for pair in pairs {
+            self.offer(now, pair, out);
+        }
+        self.apply_all(now);
+    }
+
+    /// After new pairs: the division changed, and those whose part changed learn it before the
+    /// period is over.
+    fn offer_changed(&mut self, now: Time, out: &mut Outbox) {
+        self.new_pairs_at = None;
+        let changed: Vec<PairId> = self
+            .receive
+            .iter()
+            .filter(|(pair, p)| {
+                let vm = self.vms.get_mut(&pair.dst);
+                let offer = vm.map(|vm| vm.hose(p.is_default).receive.offer(now, pair.src));
+                offer.map(|o| (o.floor, o.unbounded)) != p.offered.map(|o| (o.floor, o.unbounded))
+            })
+            .map(|(pair, _)| *pair)
+            .collect();
+        for pair in changed {
+            self.offer(now, pair, out);
+        }
+        self.apply_all(now);
+    }
+
+    /// Rate allocation: one step of the law for every pair.
+    fn allocate(&mut self, now: Time) {
+        let span = now.since(self.rate_stepped_at);
+        self.rate_stepped_at = now;
+        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
+        for (pair, p) in &mut self.send {
+            let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
+            let hose = &mut vm.hose(p.is_default).send;
+            let floor = hose.floor(now, pair.dst);
+            let feedback = p.take_feedback(span);
+            match hose.borrowing(now, pair.dst) {
+                Borrowing::Allowed => {
+                    p.rate.step(&es.rate, now, floor, self.config.line, feedback);
+                }
+                Borrowing::Decaying { .. } => {
+                    p.rate.decay(floor);
+                }
+            }
+            let ceiling = p.rate.rate().max(floor);
+            self.desired.set(*pair, Setting { floor, ceiling });
+        }
+    }
+
+    // -- rates --------------------------------------------------------------------------------
+
+    /// Writes what is known of a pair into the desired table: applied rate = max(floor, proposal).
+    fn apply(&mut self, now: Time, pair: PairId) {
+        let Some(p) = self.send.get_mut(&pair) else { return };
+        let Some(vm) = self.vms.get_mut(&pair.src) else { return };
+        let floor = vm.hose(p.is_default).send.floor(now, pair.dst);
+        let ceiling = p.rate.rate().max(floor);
+        self.desired.set(pair, Setting { floor, ceiling });
+    }
+
+    fn apply_all(&mut self, now: Time) {
+        let pairs: Vec<PairId> = self.send.keys().copied().collect();
+        for pair in pairs {
+            self.apply(now, pair);
+        }
+    }
+
+    fn forget(&mut self, pair: PairId, direction: Direction) {
+        match direction {
+            Direction::Send => drop(self.send.remove(&pair)),
+            Direction::Receive => drop(self.receive.remove(&pair)),
+        }
+        self.desired.forget(pair, direction);
+    }
+
+    fn forget_idle_reservations(&mut self, now: Time) {
+        let idle: Vec<PairId> = self
+            .send
+            .iter()
+            .filter(|(_, p)| now.since(p.active_at) > Span::from_secs(10))
+            .map(|(pair, _)| *pair)
+            .collect();
+        for pair in idle {
+            self.forget(pair, Direction::Send);
+        }
+    }
+}
+
+/// The next multiple of the period that is still ahead: a late driver skips, it does not catch up.
+fn next_period(due: Time, period: Span, now: Time) -> Time {
+    let missed = now.since(due).div_span(period);
+    due + period * (missed + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What a host remembers of one active pair, at either end.
+
+use super::io::{ReceiveCount, SendCount};
+use crate::message::{Congestion, Offer};
+use crate::rate::{Feedback, PairRate};
+use weir_units::{Bytes, PairId, Rate, Span, Time};
+
+/// A cumulative counter that may start again from zero when the data plane forgot the pair.
+#[derive(Clone, Copy, Default, Debug)]
+struct Meter {
+    last: Option<u64>,
+    total: u64,
+}
+
+impl Meter {
+    /// What was added since the last reading. The first reading is the origin: what passed before
+    /// it belongs to no period of ours.
+    fn read(&mut self, count: u64) -> u64 {
+        let added = match self.last {
+            None => 0,
+            Some(last) if count >= last => count - last,
+            Some(_) => count,
+        };
+        self.last = Some(count);
+        self.total += added;
+        added
+    }
+}
+
+/// A pair whose source VM is here.
+#[derive(Debug)]
+pub(super) struct SendPair {
+    /// The VMs share no hose: the pair lives on the small default one.
+    pub(super) is_default: bool,
+    pub(super) rate: PairRate,
+    pub(super) active_at: Time,
+    /// Losses and marks reported since the last step of the law.
+    lost: u32,
+    pub(super) lost_total: u64,
+    meter: Meter,
+    octets_at_partition: u64,
+    octets_at_rate: u64,
+    /// As measured over the last partitioning period.
+    pub(super) measured: Rate,
+}
+
+impl SendPair {
+    pub(super) fn new(now: Time, is_default: bool, floor: Rate) -> Self {
+        Self {
+            is_default,
+            rate: PairRate::new(floor),
+            active_at: now,
+            lost: 0,
+            lost_total: 0,
+            meter: Meter::default(),
+            octets_at_partition: 0,
+            octets_at_rate: 0,
+            measured: Rate::ZERO,
+        }
+    }
+
+    pub(super) fn count(&mut self, now: Time, count: SendCount) {
+        if self.meter.read(count.octets) > 0 {
+            self.active_at = now;
+        }
+    }
+
+    pub(super) fn congested(&mut self, congestion: Congestion) {
+        let signals = congestion.lost.saturating_add(congestion.marked);
+        self.lost = self.lost.saturating_add(signals);
+        self.lost_total += u64::from(signals);
+    }
+
+    pub(super) fn rate_since_partition(&mut self, span: Span) -> Rate {
+        let octets = self.meter.total - self.octets_at_partition;
+        self.octets_at_partition = self.meter.total;
+        self.measured = Rate::of(Bytes::new(octets), span);
+        self.measured
+    }
+
+    pub(super) fn take_feedback(&mut self, span: Span) -> Feedback {
+        let octets = self.meter.total - self.octets_at_rate;
+        self.octets_at_rate = self.meter.total;
+        let used = Some(Rate::of(Bytes::new(octets), span));
+        Feedback { lost: std::mem::take(&mut self.lost), used }
+    }
+}
+
+/// A pair whose destination VM is here.
+#[derive(Debug)]
+pub(super) struct ReceivePair {
+    pub(super) is_default: bool,
+    /// The last offer that left.
+    pub(super) offered: Option<Offer>,
+    octets: Meter,
+    segments: Meter,
+    lost: Meter,
+    marked: Meter,
+    /// Not yet reported.
+    pending: Congestion,
+    reported_at: Option<Time>,
+    octets_at_partition: u64,
+    pub(super) measured: Rate,
+    pub(super) lost_total: u64,
+}
+
+impl ReceivePair {
+    pub(super) fn new(_now: Time, is_default: bool) -> Self {
+        let nothing = PairId::default();
+        Self {
+            is_default,
+            offered: None,
+            octets: Meter::default(),
+            segments: Meter::default(),
+            lost: Meter::default(),
+            marked: Meter::default(),
+            pending: Congestion { pair: nothing, lost: 0, marked: 0, received: 0 },
+            reported_at: None,
+            octets_at_partition: 0,
+            measured: Rate::ZERO,
+            lost_total: 0,
+        }
+    }
+
+    pub(super) fn count(&mut self, _now: Time, count: ReceiveCount) {
+        let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        self.octets.read(count.octets);
+        let lost = self.lost.read(count.lost);
+        self.lost_total += lost;
+        self.pending.lost = self.pending.lost.saturating_add(clamp(lost));
+        self.pending.marked =
+            self.pending.marked.saturating_add(clamp(self.marked.read(count.marked)));
+        self.pending.received =
+            self.pending.received.saturating_add(clamp(self.segments.read(count.segments)));
+    }
+
+    /// The report that is due, if there was congestion and the last report is long enough ago.
+    pub(super) fn report(&mut self, now: Time, gap: Span) -> Option<Congestion> {
+        let nothing = self.pending.lost == 0 && self.pending.marked == 0;
+        if nothing || self.reported_at.is_some_and(|at| now.since(at) < gap) {
+            return None;
+        }
+        self.reported_at = Some(now);
+        let report = self.pending;
+        self.pending = Congestion { lost: 0, marked: 0, received: 0, ..report };
+        Some(report)
+    }
+
+    pub(super) fn rate_since_partition(&mut self, span: Span) -> Rate {
+        let octets = self.octets.total - self.octets_at_partition;
+        self.octets_at_partition = self.octets.total;
+        self.measured = Rate::of(Bytes::new(octets), span);
+        self.measured
+    }
+}

@@ -1,0 +1,229 @@
+use super::*;
+use crate::message::Offer;
+use std::collections::BTreeMap;
+use weir_units::TenantId;
+
+const A: VmId = VmId(0);
+const B: VmId = VmId(1);
+const STRANGER: VmId = VmId(2);
+const PAIR: PairId = PairId::new(A, B);
+
+fn mbps(m: u64) -> Rate {
+    Rate::from_mbps(m)
+}
+
+fn ms(ms: u64) -> Time {
+    Time::ZERO + Span::from_millis(ms)
+}
+
+/// Host 0 has VM A, host 1 has VM B of the same tenant, host 2 a stranger.
+fn agent(host: u32) -> HostAgent {
+    let tenant = |t| TenantId(t);
+    let directory = BTreeMap::from([
+        (A, Location { tenant: tenant(0), host: HostId(0) }),
+        (B, Location { tenant: tenant(0), host: HostId(1) }),
+        (STRANGER, Location { tenant: tenant(1), host: HostId(2) }),
+    ]);
+    let hose = Hose { floor_out: mbps(400), floor_in: mbps(300) };
+    let config = HostConfig {
+        host: HostId(host),
+        line: mbps(1000),
+        mechanism: Mechanism::ElasticSwitch(Box::default()),
+        vms: BTreeMap::from([(VmId(host), hose)]),
+        directory,
+    };
+    HostAgent::new(config, Time::ZERO)
+}
+
+fn sample(octets: u64, lost: u64) -> Sample {
+    let count = ReceiveCount { octets, segments: octets / 1514, lost, marked: 0 };
+    Sample { send: Vec::new(), receive: vec![(PAIR, count)] }
+}
+
+#[test]
+fn a_new_pair_starts_small_and_takes_what_the_receiver_offers() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let start = agent.desired(ms(0)).get(PAIR).expect("a setting at once");
+    assert_eq!(start.floor, mbps(400).split(64));
+
+    let offer = Offer { pair: PAIR, serial: 1, floor: mbps(2), unbounded: true, confirm: true };
+    agent.handle(ms(1), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+    assert_eq!(agent.desired(ms(1)).get(PAIR).map(|s| s.floor), Some(mbps(2)));
+    let echo = Echo { pair: PAIR, serial: 1, floor: mbps(2) };
+    assert_eq!(out.take(), vec![(HostId(1), Message::Echo(echo))]);
+}
+
+#[test]
+fn a_receiver_offers_at_the_first_packet_and_again_every_period() {
+    let mut agent = agent(1);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Receive), &mut out);
+    let offers = |messages: Vec<(HostId, Message)>| {
+        messages.iter().filter(|(to, m)| *to == HostId(0) && matches!(m, Message::Offer(_))).count()
+    };
+    assert_eq!(offers(out.take()), 1);
+    let mut sent = 0;
+    for i in 1..=200 {
+        agent.handle(ms(i * 5), Input::Sample(&sample(i * 100_000, 0)), &mut out);
+        agent.handle(ms(i * 5), Input::Tick, &mut out);
+        sent += offers(out.take());
+    }
+    // One second: 16.7 per second and pair (ElasticSwitch §7.3), and a few as the estimate doubles.
+    assert!((16..=26).contains(&sent), "{sent} offers in a second");
+}
+
+#[test]
+fn losses_are_reported_at_once_and_once() {
+    let mut agent = agent(1);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Receive), &mut out);
+    agent.handle(ms(5), Input::Sample(&sample(15_140, 0)), &mut out);
+    out.take();
+    agent.handle(ms(10), Input::Sample(&sample(30_280, 4)), &mut out);
+    let report = Congestion { pair: PAIR, lost: 4, marked: 0, received: 20 };
+    let reported = Message::Congestion(Congestion { received: 10, ..report });
+    assert_eq!(out.take(), vec![(HostId(0), reported)]);
+    agent.handle(ms(15), Input::Sample(&sample(45_420, 4)), &mut out);
+    assert_eq!(out.take(), vec![]);
+}
+
+#[test]
+fn reports_keep_their_distance_and_lose_nothing() {
+    let mut agent = agent(1);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Receive), &mut out);
+    let mut reported = 0;
+    let mut messages = 0;
+    for i in 0..100u64 {
+        let now = Time::from_nanos(1_000_000 + i * 100_000);
+        agent.handle(now, Input::Sample(&sample(i * 1514, i)), &mut out);
+        for (_, message) in out.take() {
+            if let Message::Congestion(c) = message {
+                reported += c.lost;
+                messages += 1;
+            }
+        }
+    }
+    assert!(messages <= 20, "at most one per 0.5 ms in 10 ms");
+    assert!(reported >= 95, "{reported} of 99 losses reported");
+}
+
+#[test]
+fn a_loss_cuts_what_is_borrowed_and_never_the_floor() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let mut octets = 0;
+    let mut serial = 0;
+    let mut play = |agent: &mut HostAgent, from: u64, lost: u32| {
+        for i in 1..=60 {
+            let now = ms(from + i * 5);
+            let ceiling = agent.desired(now).get(PAIR).expect("active").ceiling;
+            octets += ceiling.bytes_in(Span::from_millis(5)).get();
+            let send = vec![(PAIR, SendCount { octets })];
+            serial += 1;
+            let offer =
+                Offer { pair: PAIR, serial, floor: mbps(300), unbounded: true, confirm: false };
+            agent.handle(now, Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+            if lost > 0 {
+                let c = Congestion { pair: PAIR, lost, marked: 0, received: 100 };
+                agent.handle(now, Input::Message(HostId(1), Message::Congestion(c)), &mut out);
+            }
+            agent.handle(now, Input::Sample(&Sample { send, receive: vec![] }), &mut out);
+            agent.handle(now, Input::Tick, &mut out);
+            let setting = agent.desired(now).get(PAIR).expect("active");
+            assert!(setting.ceiling >= setting.floor);
+        }
+        agent.desired(ms(from + 300)).get(PAIR).expect("active")
+    };
+    for i in 0..8 {
+        play(&mut agent, i * 300, 0);
+    }
+    let grown = play(&mut agent, 2400, 0);
+    assert!(grown.ceiling > mbps(500), "{grown:?}");
+    let cut = play(&mut agent, 2700, 5);
+    assert_eq!(cut.ceiling, cut.floor);
+    assert_eq!(cut.floor, mbps(300));
+}
+
+#[test]
+fn messages_from_the_wrong_host_or_about_nothing_are_counted_and_ignored() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    let offer = Offer { pair: PAIR, serial: 1, floor: mbps(9), unbounded: true, confirm: false };
+    agent.handle(ms(0), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+    assert_eq!(agent.counters().strayed, 1, "no such pair yet");
+    agent.handle(ms(1), Input::Seen(PAIR, Direction::Send), &mut out);
+    let before = agent.desired(ms(1)).get(PAIR);
+    agent.handle(ms(2), Input::Message(HostId(2), Message::Offer(offer)), &mut out);
+    let echo = Message::Echo(Echo { pair: PAIR, serial: 1, floor: mbps(9) });
+    agent.handle(ms(2), Input::Message(HostId(1), echo), &mut out);
+    assert_eq!(agent.counters().misdirected, 2);
+    assert_eq!(agent.desired(ms(2)).get(PAIR), before);
+}
+
+#[test]
+fn traffic_to_another_tenant_lives_on_the_small_default_hose() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    let pair = PairId::new(A, STRANGER);
+    agent.handle(ms(0), Input::Seen(pair, Direction::Send), &mut out);
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    assert!(agent.desired(ms(0)).get(pair).expect("active").floor <= mbps(1));
+    assert!(agent.pair(ms(0), pair).expect("active").is_default);
+    // It takes nothing of the tenant's hose.
+    assert_eq!(agent.desired(ms(0)).get(PAIR).expect("active").floor, mbps(400).split(64));
+}
+
+#[test]
+fn an_idle_pair_is_forgotten_and_its_class_given_back() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let mut forgotten = Vec::new();
+    for i in 1..2000 {
+        let now = ms(i * 5);
+        agent.handle(now, Input::Tick, &mut out);
+        forgotten.extend(agent.desired(now).take_forgotten());
+    }
+    assert_eq!(forgotten, vec![(PAIR, Direction::Send)]);
+    assert_eq!(agent.next_deadline(), None);
+    assert!(agent.desired(ms(10_000)).get(PAIR).is_none());
+}
+
+#[test]
+fn a_reservation_is_static_and_borrows_nothing() {
+    let directory = BTreeMap::from([
+        (A, Location { tenant: TenantId(0), host: HostId(0) }),
+        (B, Location { tenant: TenantId(0), host: HostId(1) }),
+    ]);
+    let rates = BTreeMap::from([(PAIR, mbps(450))]);
+    let config = HostConfig {
+        host: HostId(0),
+        line: mbps(1000),
+        mechanism: Mechanism::Reservation { rates, other: mbps(1) },
+        vms: BTreeMap::from([(A, Hose { floor_out: mbps(450), floor_in: mbps(450) })]),
+        directory,
+    };
+    let mut agent = HostAgent::new(config, Time::ZERO);
+    let mut out = Outbox::default();
+    let other = PairId::new(A, STRANGER);
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    agent.handle(ms(0), Input::Seen(other, Direction::Send), &mut out);
+    for i in 0..100 {
+        agent.handle(ms(i * 5), Input::Tick, &mut out);
+    }
+    let reserved = Setting { floor: mbps(450), ceiling: mbps(450) };
+    assert_eq!(agent.desired(ms(500)).get(PAIR), Some(reserved));
+    assert_eq!(agent.desired(ms(500)).get(other).map(|s| s.ceiling), Some(mbps(1)));
+    assert!(out.is_empty());
+}
+
+#[test]
+fn a_late_driver_skips_periods_and_does_not_catch_up() {
+    let period = Span::from_millis(15);
+    assert_eq!(next_period(ms(15), period, ms(15)), ms(30));
+    assert_eq!(next_period(ms(15), period, ms(100)), ms(105));
+}
