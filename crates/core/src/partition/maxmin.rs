@@ -131,7 +131,8 @@ impl Split {
         for (share, demand) in self.shares.iter().zip(&self.demands) {
             given += u128::from(share.as_bps());
             let met = share == &demand.limit();
-            let fair = level.is_some_and(|l| share.as_bps() == l || share.as_bps() == l + 1);
+            let fair =
+                level.is_some_and(|l| share.as_bps() == l || share.as_bps() == l.saturating_add(1));
             assert!(met || fair, "neither met nor at the fair share");
         }
         assert!(given <= u128::from(pool.as_bps()), "more than the hose");

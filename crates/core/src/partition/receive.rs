@@ -131,7 +131,8 @@ impl ReceiveHose {
     /// If pairs came or an echo freed something, the hose is divided first; but not for the very first
     /// offer of a pair, so that many that appear together do not cost one division each.
     pub fn offer(&mut self, now: Time, peer: VmId) -> Offer {
-        if self.dirty && self.pairs.get(&peer).is_some_and(|p| p.announced) {
+        let known = |p: &Pair| p.announced || !p.estimate.is_new();
+        if self.dirty && self.pairs.get(&peer).is_some_and(known) {
             self.divide(now);
         }
         let (vm, serial) = (self.vm, self.serial);

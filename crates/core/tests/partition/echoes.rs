@@ -1,0 +1,175 @@
+//! A receiver spends a part only once.
+
+use crate::examples::offer;
+use weir_core::message::{Echo, Offer};
+use weir_core::partition::{PartitionConfig, ReceiveHose, SendHose};
+use weir_units::{Rate, Span, Time, VmId};
+
+const HOSE: Rate = Rate::from_mbps(90);
+const A: VmId = VmId(1);
+const B: VmId = VmId(2);
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Span::from_millis(ms)
+}
+
+fn echo(offer: Offer) -> Echo {
+    Echo { pair: offer.pair, serial: offer.serial, floor: offer.floor }
+}
+
+fn greedy(_: VmId) -> Rate {
+    Rate::from_mbps(1000)
+}
+
+/// `A` alone, with the whole hose.
+fn alone() -> ReceiveHose {
+    let mut hose = ReceiveHose::new(PartitionConfig::default(), VmId(0), HOSE);
+    hose.see(Time::ZERO, A);
+    for n in 1..=10 {
+        hose.step(at(60 * n), greedy);
+    }
+    assert_eq!(hose.offer(at(600), A).floor, HOSE);
+    hose
+}
+
+/// The same a moment later, when `B` has grown to its fair share.
+fn pressed() -> ReceiveHose {
+    let mut hose = alone();
+    hose.see(at(600), B);
+    for n in 11..20 {
+        hose.step(at(60 * n), greedy);
+    }
+    hose
+}
+
+#[test]
+fn a_new_pair_gets_nothing_that_another_may_still_hold() {
+    let mut hose = alone();
+    hose.see(at(600), B);
+    assert_eq!(hose.offer(at(600), B).floor, Rate::ZERO);
+    assert_eq!(hose.spent(), HOSE);
+}
+
+#[test]
+fn what_an_echo_frees_goes_to_those_that_wait() {
+    let mut hose = pressed();
+    let smaller = hose.offer(at(1200), A);
+    assert_eq!(smaller.floor, Rate::from_mbps(45));
+    assert!(smaller.confirm);
+    assert_eq!(hose.offered(B), Rate::ZERO);
+    assert!(hose.echo(A, echo(smaller)), "worth telling the others");
+    assert_eq!(hose.offer(at(1201), B).floor, Rate::from_mbps(45));
+    assert!(!hose.offer(at(1201), A).confirm);
+    assert_eq!(hose.missing(), Rate::ZERO);
+}
+
+#[test]
+fn an_echo_of_an_older_offer_of_the_same_value_confirms_nothing() {
+    // 45 was offered and echoed once, then 90, then 45 again: the first echo, repeated, comes late.
+    let mut hose = pressed();
+    let first = hose.offer(at(1200), A);
+    let late = echo(first);
+    hose.echo(A, late);
+    for n in 20..60 {
+        hose.step(at(60 * n), |p| if p == A { Rate::from_mbps(1000) } else { Rate::ZERO });
+        let b = hose.offer(at(60 * n), B);
+        hose.echo(B, echo(b));
+    }
+    assert_eq!(hose.offer(at(3600), A).floor, HOSE);
+    hose.see(at(3600), B);
+    for n in 61..70 {
+        hose.step(at(60 * n), greedy);
+    }
+    assert_eq!(hose.offer(at(4200), A).floor, first.floor);
+    assert!(!hose.echo(A, late));
+    assert_eq!(hose.offer(at(4200), B).floor, Rate::ZERO);
+}
+
+#[test]
+fn forged_and_foreign_echoes_are_harmless() {
+    let mut hose = pressed();
+    let smaller = hose.offer(at(1200), A);
+    let future = Echo { serial: smaller.serial.wrapping_add(5), ..echo(smaller) };
+    assert!(!hose.echo(A, future));
+    assert!(!hose.echo(VmId(77), echo(smaller)));
+    assert_eq!(hose.offer(at(1200), B).floor, Rate::ZERO);
+}
+
+#[test]
+fn without_an_echo_the_part_is_free_only_when_the_sender_must_have_let_go() {
+    let mut hose = pressed();
+    let lowered = 660;
+    let mut freed = None;
+    for n in 20..200u64 {
+        hose.step(at(60 * n), greedy);
+        if freed.is_none() && hose.offered(B) > Rate::ZERO {
+            freed = Some(60 * n - lowered);
+        }
+    }
+    // The sender's 0.6 s + 5 s, and 0.6 s for a message on its way.
+    assert!(freed.is_some_and(|ms| (6200..6300).contains(&ms)), "{freed:?}");
+}
+
+#[test]
+fn an_idle_pair_is_over_when_its_sender_has_confirmed_the_small_start() {
+    let mut hose = alone();
+    let quiet = |_| Rate::ZERO;
+    for n in 11..26 {
+        assert!(hose.step(at(60 * n), quiet).is_empty());
+    }
+    let last = loop_until_small(&mut hose);
+    assert!(last.confirm);
+    assert!(hose.step(at(1800), quiet).is_empty(), "not confirmed");
+    hose.echo(A, echo(last));
+    assert_eq!(hose.step(at(1860), quiet), [A]);
+    assert_eq!(hose.spent(), Rate::ZERO);
+}
+
+fn loop_until_small(hose: &mut ReceiveHose) -> Offer {
+    for n in 26..30 {
+        hose.step(at(60 * n), |_| Rate::ZERO);
+    }
+    let last = hose.offer(at(1740), A);
+    assert_eq!(last.floor, PartitionConfig::default().small_start_of(HOSE));
+    last
+}
+
+#[test]
+fn a_smaller_hose_is_never_promised_more_than_is_left() {
+    let mut hose = alone();
+    hose.set_hose(Rate::from_mbps(30));
+    let smaller = hose.offer(at(660), A);
+    assert_eq!((smaller.floor, smaller.confirm), (Rate::from_mbps(30), true));
+    assert_eq!(hose.spent(), HOSE);
+    hose.echo(A, echo(smaller));
+    assert_eq!(hose.spent(), Rate::from_mbps(30));
+}
+
+#[test]
+fn a_sender_echoes_what_it_holds_not_what_it_was_told_late() {
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    hose.see(Time::ZERO, A);
+    let newer = Offer { confirm: true, ..offer(1, 8, Rate::from_mbps(10)) };
+    let older = Offer { confirm: true, ..offer(1, 7, Rate::from_mbps(30)) };
+    assert_eq!(hose.offer(at(1), A, newer), Some(echo(newer)));
+    assert_eq!(hose.offer(at(2), A, older), Some(echo(newer)));
+    assert_eq!(hose.offered(A), Some(newer));
+    assert_eq!(hose.offer(at(3), A, offer(1, 9, HOSE)), None, "no echo was asked for");
+}
+
+#[test]
+fn a_sender_without_the_pair_says_that_it_holds_nothing() {
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    let asked = Offer { confirm: true, ..offer(1, 8, Rate::from_mbps(10)) };
+    assert_eq!(hose.offer(at(1), A, asked), Some(Echo { floor: Rate::ZERO, ..echo(asked) }));
+}
+
+#[test]
+fn serials_wrap_without_harm() {
+    let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
+    hose.see(Time::ZERO, A);
+    hose.offer(at(1), A, offer(1, u32::MAX, Rate::from_mbps(30)));
+    hose.offer(at(2), A, offer(1, 0, Rate::from_mbps(1)));
+    hose.offer(at(3), A, offer(1, u32::MAX, Rate::from_mbps(30)));
+    assert_eq!(hose.offered(A).map(|o| o.floor), Some(Rate::from_mbps(1)));
+}

@@ -1,0 +1,236 @@
+//! The paper's worked examples and the shapes of transients.
+
+use crate::world::{Flow, Network, PERIOD, World, reference};
+use weir_core::partition::{PartitionConfig, ReceiveHose, SendHose};
+use weir_units::{Rate, Span, Time, VmId};
+
+const MBPS: u64 = 1_000_000;
+const B: Rate = Rate::from_mbps(90);
+
+fn about(rate: Rate, mbps: f64) {
+    let ratio = rate.as_f64() / (mbps * 1e6);
+    assert!((0.97..=1.03).contains(&ratio), "{rate} is not about {mbps} Mbit");
+}
+
+fn period(n: u64) -> Time {
+    Time::ZERO + Span::from_millis(60) * n
+}
+
+#[test]
+fn a_hose_of_100_with_demands_20_and_two_unbounded_becomes_20_40_40() {
+    let [y, z, t] = [1, 2, 3].map(VmId);
+    let mut hose = ReceiveHose::new(PartitionConfig::default(), VmId(0), Rate::from_mbps(100));
+    for peer in [y, z, t] {
+        assert!(hose.see(Time::ZERO, peer));
+    }
+    for n in 1..12 {
+        let offered = [y, z, t].map(|p| hose.offered(p));
+        hose.step(period(n), |peer| match peer {
+            VmId(1) => Rate::from_mbps(20),
+            _ => offered[peer.0 as usize - 1],
+        });
+        let offers: Vec<_> = hose.offers(period(n)).collect();
+        for offer in offers {
+            let (pair, serial, floor) = (offer.pair, offer.serial, offer.floor);
+            hose.echo(pair.src, weir_core::message::Echo { pair, serial, floor });
+        }
+    }
+    // The bounded one keeps its margin of 1.1.
+    about(hose.offered(y), 22.0);
+    about(hose.offered(z), 39.0);
+    about(hose.offered(t), 39.0);
+}
+
+#[test]
+fn fig_4_what_y_cannot_take_goes_to_z() {
+    // X → Y, X → Z, and two others → Y.
+    let [x, y, z, v, w] = [0, 1, 2, 3, 4];
+    let flows = [(x, y), (x, z), (v, y), (w, y)].map(|(a, b)| Flow::backlogged(a, b));
+    let mut world = World::new(&PartitionConfig::default(), &[(B, B); 5], &flows, 1);
+    world.run_rounds(10);
+    about(world.floor(x, y), 30.0);
+    about(world.floor(x, z), 60.0);
+    about(world.share(x, z), 60.0);
+}
+
+#[test]
+fn a_change_cascades_along_a_chain() {
+    // ElasticSwitch §4: X3 → X2 is held at X2, X3 → X4 at X3, X5 → X4 at X4; then X1 → X2 begins.
+    let [x1, x2, x3, x4, x5, x6, x7] = [0, 1, 2, 3, 4, 5, 6];
+    let mut flows = vec![
+        Flow::backlogged(x3, x2),
+        Flow::backlogged(x3, x4),
+        Flow::backlogged(x5, x4),
+        Flow::backlogged(x6, x2),
+        Flow::backlogged(x7, x2),
+    ];
+    let mut hoses = [(B, B); 7];
+    hoses[x4].1 = Rate::from_mbps(180);
+    hoses[x5].0 = Rate::from_mbps(180);
+    let before = reference(&hoses, &flows);
+    let start = 30 * PERIOD;
+    flows.push(Flow::backlogged(x1, x2).from(start));
+    let after = reference(&hoses, &flows);
+    assert!(after[2] < before[2], "the chain reaches X5");
+    let mut world = World::new(&PartitionConfig::default(), &hoses, &flows, 7);
+    world.run(start);
+    about(world.floor(x3, x4), before[1] / 1e6);
+    // X4 keeps a margin for X3, which it sees as bounded: X5 has that less.
+    about(world.floor(x5, x4), before[2] / 1e6 - 0.1 * before[1] / 1e6);
+    world.run_rounds(12);
+    about(world.floor(x3, x2), after[0] / 1e6);
+    about(world.floor(x3, x4), after[1] / 1e6);
+    about(world.floor(x5, x4), after[2] / 1e6 - 0.1 * after[1] / 1e6);
+}
+
+#[test]
+fn a_new_pair_doubles_from_the_small_start_to_the_fair_share() {
+    let mut hose = SendHose::new(
+        PartitionConfig {
+            unconfirmed: weir_core::partition::Unconfirmed::OwnShare,
+            ..PartitionConfig::default()
+        },
+        Rate::from_mbps(128),
+    );
+    let [old, new] = [1, 2].map(VmId);
+    let greedy = |_| Rate::from_mbps(1000);
+    hose.see(Time::ZERO, old);
+    hose.step(period(1), greedy);
+    hose.see(period(1), new);
+    let mut seen = Vec::new();
+    for n in 2..9 {
+        seen.push(hose.floor(period(n - 1), new).as_bps() / MBPS);
+        hose.step(period(n), greedy);
+    }
+    assert_eq!(seen, [2, 4, 8, 16, 32, 64, 64]);
+}
+
+#[test]
+fn a_new_pair_never_starts_above_the_fair_share() {
+    let mut hose = SendHose::new(PartitionConfig::default(), Rate::from_mbps(3));
+    for peer in 0..30 {
+        hose.see(Time::ZERO, VmId(peer));
+    }
+    for peer in 0..30 {
+        assert_eq!(hose.floor(Time::ZERO, VmId(peer)), Rate::from_bps(100_000));
+    }
+}
+
+#[test]
+fn when_all_are_bounded_the_whole_hose_is_allocated_in_proportion() {
+    let mut hose = SendHose::new(PartitionConfig::default(), B);
+    let measured = |p: VmId| Rate::from_mbps(if p == VmId(1) { 5 } else { 10 });
+    for n in 0..20 {
+        hose.see(period(n), VmId(1));
+        hose.see(period(n), VmId(2));
+        for peer in [1, 2] {
+            hose.offer(period(n), VmId(peer), offer(peer, n as u32, B));
+        }
+        hose.step(period(n + 1), measured);
+    }
+    about(hose.share(VmId(1)), 30.0);
+    about(hose.share(VmId(2)), 60.0);
+    assert_eq!(hose.share(VmId(1)) + hose.share(VmId(2)), B);
+}
+
+#[test]
+fn a_steady_demand_rests_and_leaves_the_rest_to_others() {
+    let flows = [Flow::backlogged(0, 2).at_most(20 * MBPS), Flow::backlogged(1, 2)];
+    let mut world = World::new(&PartitionConfig::default(), &[(B, B); 3], &flows, 3);
+    world.run_rounds(12);
+    for _ in 0..20 {
+        world.run_rounds(1);
+        about(world.offered(0, 2), 22.0);
+        about(world.floor(1, 2), 68.0);
+    }
+}
+
+#[test]
+fn a_pair_that_paused_gets_its_part_back() {
+    let second = 1000;
+    let flows = [
+        Flow::backlogged(0, 2),
+        Flow { stop: second, ..Flow::backlogged(1, 2) },
+        Flow::backlogged(1, 2).from(second + 500),
+    ];
+    let mut world = World::new(&PartitionConfig::default(), &[(B, B); 3], &flows, 3);
+    world.run(second);
+    about(world.floor(0, 2), 45.0);
+    world.run(500);
+    assert!(world.floor(0, 2) > Rate::from_mbps(88), "lent while it paused");
+    world.run_rounds(9);
+    about(world.floor(0, 2), 45.0);
+    about(world.floor(1, 2), 45.0);
+}
+
+#[test]
+fn a_pair_that_ended_is_forgotten_at_both_ends() {
+    let flows = [Flow::backlogged(0, 2), Flow { stop: 1000, ..Flow::backlogged(1, 2) }];
+    let mut world = World::new(&PartitionConfig::default(), &[(B, B); 3], &flows, 3);
+    world.run(1900);
+    assert!(world.receivers_know(1, 2));
+    world.run(400);
+    assert!(!world.receivers_know(1, 2));
+    world.run(600);
+    assert_eq!(world.floor(1, 2), Rate::ZERO);
+    about(world.floor(0, 2), 90.0);
+}
+
+#[test]
+fn three_hundred_senders_within_a_few_ms_meet_at_their_fair_shares() {
+    let n = 300;
+    let mut hoses = vec![(B, B); n + 1];
+    hoses[0] = (B, B);
+    let flows: Vec<Flow> =
+        (1..=n).map(|src| Flow::backlogged(src, 0).from(10 + src as u64 % 7)).collect();
+    let mut world = World::new(&PartitionConfig::default(), &hoses, &flows, 11);
+    world.network = Network { delay: (1, 2), ..Network::GOOD };
+    world.run(30);
+    for src in 1..=n {
+        assert!(world.offered(src, 0) > Rate::ZERO, "sender {src} starves");
+    }
+    world.run_rounds(3);
+    let fair = B.as_f64() / n as f64;
+    for src in 1..=n {
+        let ratio = world.floor(src, 0).as_f64() / fair;
+        assert!((0.95..=1.001).contains(&ratio), "sender {src} has {ratio} of its share");
+    }
+    assert!(world.messages < 300 * 3 * 6, "{} messages", world.messages);
+}
+
+#[test]
+fn three_hundred_senders_soon_share_with_one_that_had_the_whole_hose() {
+    let n = 300;
+    let hoses = vec![(B, B); n + 2];
+    let mut flows: Vec<Flow> =
+        (1..=n).map(|src| Flow::backlogged(src, 0).from(1000 + src as u64 % 7)).collect();
+    flows.push(Flow::backlogged(n + 1, 0));
+    let mut world = World::new(&PartitionConfig::default(), &hoses, &flows, 5);
+    world.run(1000);
+    about(world.floor(n + 1, 0), 90.0);
+    world.run_rounds(3);
+    let fair = B.as_f64() / (n + 1) as f64;
+    for src in 1..=n + 1 {
+        let ratio = world.floor(src, 0).as_f64() / fair;
+        assert!((0.95..=1.001).contains(&ratio), "sender {src} has {ratio} of its share");
+    }
+}
+
+#[test]
+fn a_hose_full_of_peers_refuses_and_counts() {
+    let config = PartitionConfig { max_peers: 2, ..PartitionConfig::default() };
+    let mut send = SendHose::new(config.clone(), B);
+    let mut receive = ReceiveHose::new(config, VmId(0), B);
+    for peer in 1..=4 {
+        assert_eq!(send.see(Time::ZERO, VmId(peer)), peer <= 2);
+        assert_eq!(receive.see(Time::ZERO, VmId(peer)), peer <= 2);
+    }
+    assert_eq!((send.refused(), receive.refused()), (2, 2));
+    assert_eq!(send.floor(Time::ZERO, VmId(3)), Rate::ZERO);
+    assert_eq!(receive.offer(Time::ZERO, VmId(3)).floor, Rate::ZERO);
+}
+
+pub(crate) fn offer(peer: u32, serial: u32, floor: Rate) -> weir_core::message::Offer {
+    let pair = weir_units::PairId::new(VmId(0), VmId(peer));
+    weir_core::message::Offer { pair, serial, floor, unbounded: false, confirm: false }
+}

@@ -1,0 +1,7 @@
+//! Guarantee partitioning, seen from outside (ElasticSwitch §4).
+
+mod echoes;
+mod examples;
+mod properties;
+mod silence;
+mod world;

@@ -1,0 +1,281 @@
+//! Properties on generated inputs.
+
+use crate::world::{Flow, Network, World, reference};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use weir_core::message::{Echo, Offer};
+use weir_core::partition::{
+    Demand, PartitionConfig, ReceiveHose, SendHose, Unconfirmed, hand_out, max_min,
+};
+use weir_units::{PairId, Rate, Span, Time, VmId};
+
+// -- the static split -----------------------------------------------------------------------------
+
+fn demand() -> impl Strategy<Value = Demand> {
+    prop_oneof![
+        Just(Demand::Unbounded),
+        (0u64..200).prop_map(|n| Demand::Bounded(Rate::from_bps(n))),
+        any::<u64>().prop_map(|n| Demand::Bounded(Rate::from_bps(n))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_split_is_max_min_and_hands_out_everything(
+        pool in prop_oneof![0u64..2000, any::<u64>()],
+        demands in prop::collection::vec(demand(), 1..40),
+    ) {
+        let pool = Rate::from_bps(pool);
+        let mut shares = max_min(pool, &demands);
+        let total = |s: &[Rate]| s.iter().map(|r| u128::from(r.as_bps())).sum::<u128>();
+        prop_assert!(total(&shares) <= u128::from(pool.as_bps()));
+        let unmet = || shares.iter().zip(&demands).filter(|(s, d)| **s < d.limit());
+        let least = unmet().map(|(s, _)| s.as_bps()).min();
+        if let Some(least) = least {
+            prop_assert_eq!(total(&shares), u128::from(pool.as_bps()));
+            prop_assert!(shares.iter().all(|s| s.as_bps() <= least.saturating_add(1)));
+        }
+        let before = shares.clone();
+        hand_out(pool, &demands, &mut shares);
+        prop_assert_eq!(total(&shares), u128::from(pool.as_bps()));
+        prop_assert!(shares.iter().zip(&before).all(|(after, before)| after >= before));
+    }
+}
+
+// -- worlds ---------------------------------------------------------------------------------------
+
+const MBPS: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+struct Case {
+    hoses: Vec<(Rate, Rate)>,
+    flows: Vec<Flow>,
+    seed: u64,
+}
+
+fn hose() -> impl Strategy<Value = Rate> {
+    prop_oneof![Just(100u64), 10u64..400].prop_map(Rate::from_mbps)
+}
+
+/// Up to `most` VMs and flows among them, one per pair.
+fn case(most: usize, flow: fn() -> BoxedStrategy<Flow>) -> impl Strategy<Value = Case> {
+    (2..=most).prop_flat_map(move |n| {
+        let hoses = prop::collection::vec((hose(), hose()), n);
+        let ends = (0..n, 0..n).prop_filter("no loops", |(a, b)| a != b);
+        let flows = prop::collection::vec((ends, flow()), 1..=2 * n);
+        (hoses, flows, any::<u64>()).prop_map(|(hoses, flows, seed)| {
+            let mut seen = BTreeSet::new();
+            let flows = flows
+                .into_iter()
+                .filter(|(ends, _)| seen.insert(*ends))
+                .map(|((src, dst), flow)| Flow { src, dst, ..flow })
+                .collect();
+            Case { hoses, flows, seed }
+        })
+    })
+}
+
+fn stationary() -> BoxedStrategy<Flow> {
+    let limited = (MBPS / 2..150 * MBPS).prop_map(|d| Flow::backlogged(0, 0).at_most(d));
+    prop_oneof![2 => Just(Flow::backlogged(0, 0)), 1 => limited].boxed()
+}
+
+fn changing() -> BoxedStrategy<Flow> {
+    let demand = prop_oneof![Just(u64::MAX), 0..150 * MBPS];
+    (demand, 0u64..2000, 1u64..3000)
+        .prop_map(|(demand, start, length)| Flow {
+            demand,
+            start,
+            stop: start + length,
+            ..Flow::backlogged(0, 0)
+        })
+        .boxed()
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    (0u64..20, 0u64..380, 0u8..200, 0u8..100).prop_map(|(least, more, lost, repeated)| Network {
+        delay: (least, least + more),
+        lost,
+        repeated,
+    })
+}
+
+/// Margins so small that what is left is the algorithm.
+fn exact() -> PartitionConfig {
+    PartitionConfig {
+        margin_estimate: 1.004,
+        margin_steady: 0.998,
+        margin_bounded: 0.99,
+        ..PartitionConfig::default()
+    }
+}
+
+/// The largest shortfall of a floor against both ends' max-min, as part of the smaller hose.
+fn shortfall(config: &PartitionConfig, case: &Case, lend: f64) -> Result<f64, TestCaseError> {
+    let mut world = World::new(config, &case.hoses, &case.flows, case.seed);
+    world.lend = lend;
+    // From the small start to the hose, and then a few rounds for each VM a change may pass.
+    world.run_rounds(8 + 4 * case.hoses.len() as u64);
+    let ideal = reference(&case.hoses, &case.flows);
+    let mut worst = 0.0f64;
+    for (flow, ideal) in case.flows.iter().zip(ideal) {
+        let floor = world.floor(flow.src, flow.dst).as_f64();
+        let hose = case.hoses[flow.src].0.min(case.hoses[flow.dst].1).as_f64();
+        worst = worst.max((ideal - floor) / hose);
+    }
+    Ok(worst)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// `World::run` checks every hose at every tick.
+    #[test]
+    fn no_hose_is_exceeded_whatever_the_network_does(
+        case in case(7, changing),
+        network in network(),
+        lend in prop_oneof![Just(1.0), 1.0..4.0f64],
+    ) {
+        let mut world = World::new(&PartitionConfig::default(), &case.hoses, &case.flows, case.seed);
+        world.network = network;
+        world.lend = lend;
+        world.run(4500);
+    }
+
+    #[test]
+    fn stationary_demands_converge_to_the_max_min_of_both_ends(case in case(9, stationary)) {
+        let worst = shortfall(&exact(), &case, 1.0)?;
+        prop_assert!(worst <= 0.03, "short of its max-min by {worst} of the hose");
+    }
+
+    #[test]
+    fn with_the_default_margins_they_converge_within_the_margin(
+        case in case(9, stationary),
+        lend in prop_oneof![Just(1.0), 1.0..2.0f64],
+    ) {
+        let worst = shortfall(&PartitionConfig::default(), &case, lend)?;
+        prop_assert!(worst <= 0.25, "short of its max-min by {worst} of the hose");
+    }
+
+    #[test]
+    fn no_pair_starves_on_a_bad_network(
+        case in case(8, stationary),
+        lost in 0u8..100,
+        delay in 1u64..60,
+    ) {
+        let mut world = World::new(&PartitionConfig::default(), &case.hoses, &case.flows, case.seed);
+        world.network = Network { delay: (1, delay), lost, repeated: 30 };
+        world.run(4000);
+        for flow in &case.flows {
+            let users = |end: fn(&Flow) -> usize, vm| case.flows.iter().filter(|f| end(f) == vm).count();
+            let out = case.hoses[flow.src].0.split(users(|f| f.src, flow.src));
+            let into = case.hoses[flow.dst].1.split(users(|f| f.dst, flow.dst));
+            let fair = out.min(into).min(Rate::from_bps(flow.demand)).as_f64();
+            let floor = world.floor(flow.src, flow.dst).as_f64();
+            prop_assert!(floor >= 0.5 * fair, "{flow:?}: {floor} of {fair}");
+        }
+    }
+}
+
+// -- any order of inputs --------------------------------------------------------------------------
+
+#[derive(Clone, Debug)]
+enum Input {
+    See(u32),
+    Offer { peer: u32, serial: u32, floor: u64, unbounded: bool, confirm: bool },
+    Echo { peer: u32, serial: u32, floor: u64 },
+    Step(u64),
+    SetHose(u64),
+    Ask(u32),
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0u64..1000, 0..200 * MBPS, any::<u64>(), Just(u64::MAX)]
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let serial = || prop_oneof![0u32..40, any::<u32>()];
+    let (yes, peer) = (any::<bool>, || 0u32..6);
+    let offer = (peer(), serial(), number(), yes(), yes());
+    prop_oneof![
+        peer().prop_map(Input::See),
+        offer.prop_map(|(peer, serial, floor, unbounded, confirm)| Input::Offer {
+            peer,
+            serial,
+            floor,
+            unbounded,
+            confirm
+        }),
+        (peer(), serial(), number()).prop_map(|(peer, serial, floor)| Input::Echo {
+            peer,
+            serial,
+            floor
+        }),
+        number().prop_map(Input::Step),
+        number().prop_map(Input::SetHose),
+        peer().prop_map(Input::Ask),
+    ]
+}
+
+/// Time jumps, also backwards.
+fn instant() -> impl Strategy<Value = Time> {
+    prop_oneof![
+        9 => (0u64..20_000).prop_map(|ms| Time::ZERO + Span::from_millis(ms)),
+        1 => any::<u64>().prop_map(Time::from_nanos),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_inputs_panics_or_exceeds_a_hose(
+        hose in number(),
+        own_share in any::<bool>(),
+        inputs in prop::collection::vec((instant(), input()), 0..120),
+    ) {
+        let unconfirmed = if own_share { Unconfirmed::OwnShare } else { Unconfirmed::SmallStart };
+        let config = PartitionConfig { unconfirmed, max_peers: 5, ..PartitionConfig::default() };
+        let hose = Rate::from_bps(hose);
+        let mut send = SendHose::new(config.clone(), hose);
+        let mut receive = ReceiveHose::new(config, VmId(99), hose);
+        for (now, input) in inputs {
+            let shrunk = matches!(input, Input::SetHose(_));
+            let spent = receive.spent();
+            match input {
+                Input::See(peer) => {
+                    send.see(now, VmId(peer));
+                    receive.see(now, VmId(peer));
+                }
+                Input::Offer { peer, serial, floor, unbounded, confirm } => {
+                    let (pair, floor) = (PairId::new(VmId(99), VmId(peer)), Rate::from_bps(floor));
+                    let offer = Offer { pair, serial, floor, unbounded, confirm };
+                    let echo = send.offer(now, VmId(peer), offer);
+                    prop_assert_eq!(echo.is_some(), confirm);
+                }
+                Input::Echo { peer, serial, floor } => {
+                    let (pair, floor) = (PairId::new(VmId(peer), VmId(99)), Rate::from_bps(floor));
+                    receive.echo(VmId(peer), Echo { pair, serial, floor });
+                }
+                Input::Step(rate) => {
+                    send.step(now, |p| Rate::from_bps(rate >> p.0));
+                    receive.step(now, |p| Rate::from_bps(rate >> p.0));
+                }
+                Input::SetHose(hose) => {
+                    send.set_hose(Rate::from_bps(hose));
+                    receive.set_hose(Rate::from_bps(hose));
+                }
+                Input::Ask(peer) => {
+                    send.floor(now, VmId(peer));
+                    send.borrowing(now, VmId(peer));
+                    receive.offer(now, VmId(peer));
+                }
+            }
+            let peers: Vec<VmId> = send.peers().collect();
+            let out: u128 =
+                peers.iter().map(|p| u128::from(send.floor(now, *p).as_bps())).sum();
+            prop_assert!(out <= u128::from(send.hose().as_bps()));
+            if !shrunk {
+                prop_assert!(receive.spent() <= receive.hose().max(spent));
+            }
+        }
+    }
+}
