@@ -10,6 +10,18 @@
 //!           bounded in octets. A second pass finds nothing to do.
 //! Not here  Who steers a packet to a class: the BPF programs do, by `skb->priority` = [`ClassId`].
 
+mod htb;
+mod layout;
+mod levels;
+mod owner;
+mod ports;
+mod tree;
+
+pub use htb::Htb;
+pub use layout::device_name;
+pub use levels::{FRAME, MIN_RATE};
+pub use owner::{reclaim, remove};
+
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
@@ -85,6 +97,17 @@ impl Changes {
     }
 }
 
+/// What happens when VMs of one host are promised more than its uplink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overbooking {
+    /// Their shares are scaled to fit. Right where admission uses the hose cut: the other side of
+    /// the hose may be the narrower, and the pairs' floors still fit.
+    #[default]
+    Scale,
+    /// Refused.
+    Refuse,
+}
+
 /// What a shaper needs to know of its host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShaperConfig {
@@ -92,12 +115,14 @@ pub struct ShaperConfig {
     pub instance: String,
     /// The uplink's line rate, on layer 2 without FCS.
     pub uplink: Rate,
-    /// Floor of each VM's traffic without a floor, beside the VM's own floor.
+    /// Kept free of floors for all traffic of this host that has none; VMs get equal parts.
     pub default_rate: Rate,
-    /// Ceiling of the same.
+    /// How far one VM's traffic without a floor may go when there is room.
     pub default_ceiling: Rate,
-    /// Floor and ceiling of each VM's ARP and neighbour discovery.
+    /// Kept free for ARP and neighbour discovery of all VMs; equal parts, and no more.
     pub control_rate: Rate,
+    /// What to do when VM floors sum above the uplink.
+    pub overbooking: Overbooking,
     /// Bound of each queue.
     pub queue: Bytes,
     /// Bound on all pairs together; at most [`MAX_PAIRS`].
@@ -110,20 +135,38 @@ pub struct ShaperConfig {
 pub const MAX_PAIRS: usize = 4096;
 
 impl ShaperConfig {
-    /// Defaults for a host: default traffic 1 Mbit/s or 1/200 of the uplink if that is less, up to
-    /// the whole uplink; control a quarter of that; 128 kB per queue; [`MAX_PAIRS`]; pools of 8.
+    /// Defaults for a host: 2 % of the uplink for traffic without a floor (up to all of it when
+    /// there is room), 0.5 % for control, 128 kB per queue, [`MAX_PAIRS`], pools that grow by 8.
     pub fn new(instance: &str, uplink: Rate) -> Self {
-        let default_rate = Rate::from_mbps(1).min(uplink.split(200));
         Self {
             instance: instance.to_owned(),
             uplink,
-            default_rate,
+            default_rate: uplink.mul_ratio(2, 100),
             default_ceiling: uplink,
-            control_rate: default_rate.split(4),
+            control_rate: uplink.mul_ratio(5, 1000),
+            overbooking: Overbooking::default(),
             queue: Bytes::new(128 * 1024),
             max_pairs: MAX_PAIRS,
             pool_step: 8,
         }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let others = self.default_rate + self.control_rate;
+        let wrong = if self.uplink < MIN_RATE * 10 {
+            "the uplink's rate is below 640 kbit/s"
+        } else if others >= self.uplink {
+            "default and control traffic leave nothing of the uplink"
+        } else if self.queue.get() < 2 * FRAME || self.queue.get() > u64::from(u32::MAX) {
+            "a queue needs at least 3028 octets, and less than 4 GiB"
+        } else if self.max_pairs == 0 || self.max_pairs > MAX_PAIRS {
+            "the bound on pairs must be between 1 and 4096"
+        } else if self.pool_step == 0 {
+            "a pool cannot grow by nothing"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Config(wrong))
     }
 }
 
@@ -159,6 +202,15 @@ pub trait Shaper {
     /// The levels as the kernel has them, of all pairs.
     fn read_back(&mut self) -> Result<Vec<(PairId, PairRate)>, Error>;
 
+    /// Forgets what the kernel was believed to hold, and reads it again: call it whenever somebody
+    /// else may have written (the guardian, after a pause longer than the lease), before the next
+    /// [`set`](Self::set), which else finds "no difference".
+    fn refresh(&mut self) -> Result<(), Error>;
+
+    /// By how much the pairs' floors exceed what the uplink can hold; they are scaled down by the
+    /// kernel's levels then. Zero on a host whose admission and partitioning work.
+    fn shortfall(&self) -> Rate;
+
     /// Counters of all queues.
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error>;
 
@@ -172,4 +224,77 @@ pub enum Error {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] crate::nl::Error),
+    /// The configuration contradicts itself.
+    #[error("shaper: {0}")]
+    Config(&'static str),
+    /// Floors sum above what holds them.
+    #[error("floors under {parent} sum to {floors}, above its {limit}: lower some of them")]
+    Floors {
+        /// The VM or the uplink.
+        parent: String,
+        /// What they sum to.
+        floors: Rate,
+        /// What there is.
+        limit: Rate,
+    },
+    /// A maximum below its minimum.
+    #[error("{of}: ceiling {ceiling} is below floor {floor}")]
+    Ceiling {
+        /// The VM or the pair.
+        of: String,
+        /// Its minimum.
+        floor: Rate,
+        /// Its maximum.
+        ceiling: Rate,
+    },
+    /// A VM's port is not on this host.
+    #[error("{vm}: there is no port `{port}`")]
+    NoPort {
+        /// Whose.
+        vm: VmId,
+        /// Its name.
+        port: String,
+    },
+    /// Two VMs of one name or port.
+    #[error("{what} is given twice")]
+    Twice {
+        /// The VM or port.
+        what: String,
+    },
+    /// A VM that was not applied.
+    #[error("{0} is not a VM of this host")]
+    UnknownVm(VmId),
+    /// A pair without a queue.
+    #[error("pair {0} has no queue: add it first")]
+    UnknownPair(PairId),
+    /// No room.
+    #[error("no queue left for {wanted} more {of}: {used} of {limit} are in use")]
+    Full {
+        /// Pairs or VMs.
+        of: &'static str,
+        /// How many were asked for.
+        wanted: usize,
+        /// How many there are.
+        used: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// Something of this name is there, and not ours.
+    #[error("{what} is there already and belongs to somebody else: {advice}")]
+    Foreign {
+        /// The object.
+        what: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The kernel took a value and holds another.
+    #[error("{object} was set but reads back differently: wanted {wanted}, found {found}")]
+    ReadBack {
+        /// The object.
+        object: String,
+        /// What was written.
+        wanted: String,
+        /// What is there.
+        found: String,
+    },
 }

@@ -1,0 +1,562 @@
+//! The shaper made of HTB classes on an IFB device.
+//!
+//! Problem   Queues must stand before the uplink's sequence stamp (our own drops are not the
+//!           network's), and HTB classes are slow to make but quick to change.
+//! Approach  One IFB device per instance, to which the VMs' ports are redirected. Its tree:
+//!
+//! ```text
+//! 1:   htb, what is unclassified → 1:2
+//! 1:1  uplink                          rate = ceil = the uplink's
+//!   1:2     unclassified               rate = a part of what is kept for default traffic
+//!   1:1sss  VM in slot s               rate = floor (scaled if overbooked) + the next two, ceil = cap
+//!     1:2sss  its traffic without a floor
+//!     1:3sss  its ARP and neighbour discovery   (first to borrow; bounded by its own ceiling)
+//!     1:4000…  one per pair            rate = floor, ceil = lease
+//! ```
+//!
+//!           A class cannot change its parent, so each VM has a pool of pair classes, which grows in
+//!           steps; freed ones are emptied, set to the smallest rate and used again.
+//! Promises  Queues are bounded in octets. Dropping the value leaves all in force; a successor
+//!           adopts it without a gap.
+//! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`.
+
+use super::layout::{self, Note, Use, class_id};
+use super::levels::{Levels, MIN_RATE};
+use super::tree::{Node, Nodes, Tree};
+use super::{
+    Changes, ClassId, ClassStats, Error, Overbooking, PairRate, Shaper, ShaperConfig, VmClasses,
+    VmShare, owner, ports,
+};
+use crate::nl::htb::{self, Class};
+use crate::nl::link::{self, Link};
+use crate::nl::{Batch, Device, Socket, Verb};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{Bytes, PairId, Rate, VmId};
+
+/// Packets that may wait inside the IFB device behind the shaper; more would be a second, unbounded
+/// queue.
+const IFB_QUEUE: u32 = 32;
+
+/// The shaper made of HTB classes on an IFB device. See [`Shaper`] for the order of calls.
+pub struct Htb {
+    config: ShaperConfig,
+    socket: Socket,
+    device: Device,
+    adopted: bool,
+    levels: Levels,
+    vms: BTreeMap<VmId, Vm>,
+    pairs: BTreeMap<PairId, Pair>,
+    /// Who uses which pair class; the others are pool.
+    owners: BTreeMap<u16, PairId>,
+    /// Pair classes of a predecessor that have not been claimed or given up yet.
+    claimable: BTreeSet<u16>,
+    /// What the pairs' floors sum to.
+    floors: Rate,
+    /// What the kernel has, unless `stale`.
+    tree: Tree,
+    stale: bool,
+}
+
+#[derive(Clone)]
+struct Vm {
+    share: VmShare,
+    slot: u16,
+}
+
+#[derive(Clone, Copy)]
+struct Pair {
+    minor: u16,
+    rate: PairRate,
+}
+
+impl Htb {
+    /// Takes the instance's device, or makes one. A device found keeps its classes and goes on
+    /// shaping. The network namespace is that of the calling thread, for good.
+    pub fn open(config: ShaperConfig) -> Result<Self, Error> {
+        config.check()?;
+        let mut socket = Socket::open()?;
+        let (device, adopted) = match owner::find(&mut socket, &config.instance)? {
+            Some(Link { device, up: true, .. }) => (device, true),
+            // Its maker died before it was ready: nothing can be in force on a device that is down.
+            Some(link) => {
+                link::delete(&mut socket, &link.device.name)?;
+                (Self::make(&mut socket, &config)?, false)
+            }
+            None => (Self::make(&mut socket, &config)?, false),
+        };
+        let tree = Tree::read(&mut socket, &device)?;
+        let pair = |minor: &u16| layout::usage(*minor) == Use::Pair;
+        Ok(Self {
+            levels: Levels::new(&config, &[]),
+            claimable: tree.nodes.keys().copied().filter(pair).collect(),
+            config,
+            socket,
+            device,
+            adopted,
+            vms: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            floors: Rate::ZERO,
+            tree,
+            stale: false,
+        })
+    }
+
+    fn make(socket: &mut Socket, config: &ShaperConfig) -> Result<Device, Error> {
+        let name = layout::device_name(&config.instance);
+        Ok(link::create_ifb(socket, &name, &owner::alias(&config.instance), IFB_QUEUE)?)
+    }
+
+    /// The device that shapes.
+    pub const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether an earlier agent of this instance had left its device.
+    pub const fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Messages written to the kernel so far; questions do not count.
+    pub const fn written(&self) -> u64 {
+        self.socket.written()
+    }
+
+    /// Where packets go that no program has classified.
+    pub const fn unclassified(&self) -> ClassId {
+        class_id(layout::UNCLASSIFIED)
+    }
+
+    fn check(&self, vms: &[VmShare]) -> Result<(), Error> {
+        let (mut ids, mut port_names) = (BTreeSet::new(), BTreeSet::new());
+        for vm in vms {
+            if !ids.insert(vm.vm) {
+                return Err(Error::Twice { what: vm.vm.to_string() });
+            }
+            if !port_names.insert(&vm.port) {
+                return Err(Error::Twice { what: format!("port `{}`", vm.port) });
+            }
+            let ceiling = vm.cap.unwrap_or(Rate::MAX).min(self.config.uplink);
+            if ceiling < vm.floor {
+                let of = format!("{} on port `{}`", vm.vm, vm.port);
+                return Err(Error::Ceiling { of, floor: vm.floor, ceiling });
+            }
+        }
+        let limit = Levels::new(&self.config, vms).budget();
+        let floors: Rate = vms.iter().map(|vm| vm.floor).sum();
+        if self.config.overbooking == Overbooking::Refuse && floors > limit {
+            return Err(Error::Floors { parent: "the uplink".to_owned(), floors, limit });
+        }
+        Ok(())
+    }
+
+    /// Gives each VM the slot it has, else the one that its port remembers, else a fresh one.
+    fn slots(
+        &self,
+        vms: &[(VmShare, Device)],
+        hooks: &BTreeMap<u32, (Device, ports::Hook)>,
+    ) -> Result<BTreeMap<VmId, Vm>, Error> {
+        let hash = layout::hash(&self.config.instance);
+        let mut taken = BTreeSet::new();
+        let mut found = BTreeMap::new();
+        for (share, port) in vms {
+            let remembered = || {
+                let note = hooks.get(&port.index)?.1.note()?;
+                let free = !self.vms.values().any(|vm| vm.slot == note.slot);
+                (note.instance == hash && note.slot < layout::SLOTS && free).then_some(note.slot)
+            };
+            let slot = self.vms.get(&share.vm).map(|vm| vm.slot).or_else(remembered);
+            if let Some(slot) = slot.filter(|slot| taken.insert(*slot)) {
+                found.insert(share.vm, Vm { share: share.clone(), slot });
+            }
+        }
+        // A fresh slot has no classes yet: another VM's queues may still hold its packets.
+        let used = |slot: &u16| self.tree.nodes.contains_key(&layout::share(*slot));
+        let mut fresh = (0..layout::SLOTS).filter(|slot| !taken.contains(slot) && !used(slot));
+        for (share, _) in vms {
+            if !found.contains_key(&share.vm) {
+                let limit = usize::from(layout::SLOTS);
+                let full = Error::Full { of: "VMs", wanted: 1, used: found.len(), limit };
+                let slot = fresh.next().ok_or(full)?;
+                found.insert(share.vm, Vm { share: share.clone(), slot });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The tree as it ought to be.
+    fn wanted(&self) -> Nodes {
+        let levels = &self.levels;
+        let mut nodes = Nodes::new();
+        let mut put = |minor, parent, class| nodes.insert(minor, Node { parent, class });
+        put(layout::UPLINK, 0, levels.uplink());
+        put(layout::UNCLASSIFIED, layout::UPLINK, levels.unclassified());
+        let mut shares = BTreeMap::new();
+        for vm in self.vms.values() {
+            let share = layout::share(vm.slot);
+            put(share, layout::UPLINK, levels.vm(&vm.share));
+            put(layout::default(vm.slot), share, levels.vm_default(&vm.share));
+            put(layout::control(vm.slot), share, levels.vm_control());
+            shares.insert(share, vm.share.vm);
+        }
+        // The pool: whatever pair classes of our VMs the kernel has.
+        for (minor, node) in &self.tree.nodes {
+            if layout::usage(*minor) == Use::Pair && shares.contains_key(&node.parent) {
+                let unclaimed = self.claimable.contains(minor);
+                let class = if unclaimed { node.class } else { levels.pooled() };
+                put(*minor, node.parent, class);
+            }
+        }
+        for (id, pair) in &self.pairs {
+            let vm = &self.vms[&id.src];
+            let class = levels.pair(&vm.share, pair.rate, self.floors);
+            put(pair.minor, layout::share(vm.slot), class);
+        }
+        nodes
+    }
+
+    /// Makes what is believed about the kernel true again after a failure.
+    fn fresh(&mut self) -> Result<(), Error> {
+        if self.stale { self.refresh() } else { Ok(()) }
+    }
+
+    /// Sends; after a failure the kernel has to be read again, for part of the batch may be done.
+    fn send(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.socket.send(batch).map_err(|error| {
+            self.stale = true;
+            error.into()
+        })
+    }
+
+    fn vm_of(&self, pair: PairId) -> Result<&Vm, Error> {
+        self.vms.get(&pair.src).ok_or(Error::UnknownVm(pair.src))
+    }
+
+    /// What the floors of one VM's pairs sum to.
+    fn floors_of(&self, vm: VmId) -> Rate {
+        let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
+        self.pairs.range(all).map(|(_, pair)| pair.rate.floor).sum()
+    }
+
+    /// Writes the classes of these pairs that differ; how many.
+    fn write(&mut self, pairs: impl Iterator<Item = PairId>) -> Result<usize, Error> {
+        let mut batch = Batch::new();
+        let mut written: Vec<(u16, Node)> = Vec::new();
+        for id in pairs {
+            let (pair, vm) = (self.pairs[&id], &self.vms[&id.src]);
+            let class = self.levels.pair(&vm.share, pair.rate, self.floors);
+            let node = Node { parent: layout::share(vm.slot), class };
+            if self.tree.nodes.get(&pair.minor) != Some(&node) {
+                self.change(&mut batch, pair.minor, node.parent, &class);
+                written.push((pair.minor, node));
+            }
+        }
+        self.send(&batch)?;
+        self.tree.nodes.extend(written);
+        Ok(batch.len())
+    }
+
+    fn change(&self, batch: &mut Batch, minor: u16, parent: u16, class: &Class) {
+        let (parent, id) = (layout::handle(parent), layout::handle(minor));
+        batch.set_class(&self.device, Verb::Change, parent, id, class);
+    }
+
+    /// Sets classes to the smallest rate and empties their queues, for the pool.
+    fn retire(&mut self, minors: &[u16]) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        let class = self.levels.pooled();
+        for minor in minors {
+            let Some(node) = self.tree.nodes.get(minor).copied() else { continue };
+            let id = layout::handle(*minor);
+            self.change(&mut batch, *minor, node.parent, &class);
+            // What still waits would be sent under the next pair's name, after minutes.
+            batch.delete_qdisc(&self.device, id);
+            batch.set_bfifo(&self.device, id, layout::queue_handle(*minor), self.config.queue);
+        }
+        self.send(&batch)?;
+        for minor in minors {
+            if let Some(node) = self.tree.nodes.get_mut(minor) {
+                node.class = class;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what no pair of ours has claimed to the pool.
+    fn give_up_unclaimed(&mut self) -> Result<(), Error> {
+        let left: Vec<u16> = std::mem::take(&mut self.claimable).into_iter().collect();
+        if left.is_empty() { Ok(()) } else { self.retire(&left) }
+    }
+
+    /// The unused pair classes by VM share.
+    fn pool(&self) -> BTreeMap<u16, Vec<u16>> {
+        let mut pool: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+        for (minor, node) in self.tree.nodes.range(layout::pairs()) {
+            if !self.owners.contains_key(minor) {
+                pool.entry(node.parent).or_default().push(*minor);
+            }
+        }
+        pool
+    }
+
+    /// Makes each VM's pool hold what it needs (by share), within the bound on all classes; takes
+    /// unused classes from other VMs if it must.
+    fn grow(&mut self, needs: &BTreeMap<u16, usize>) -> Result<BTreeMap<u16, Vec<u16>>, Error> {
+        let mut pool = self.pool();
+        let missing = |pool: &BTreeMap<u16, Vec<u16>>, share: &u16, need: usize| {
+            need.saturating_sub(pool.get(share).map_or(0, Vec::len))
+        };
+        let shortage: usize = needs.iter().map(|(share, n)| missing(&pool, share, *n)).sum();
+        if shortage == 0 {
+            return Ok(pool);
+        }
+        let classes = self.tree.nodes.range(layout::pairs()).count();
+        let room = self.config.max_pairs.saturating_sub(classes);
+        let stepped = |n: usize| n.next_multiple_of(self.config.pool_step);
+        let grown: usize = needs.iter().map(|(s, n)| stepped(missing(&pool, s, *n))).sum();
+        let mut batch = Batch::new();
+        let mut gone = Vec::new();
+        let spare = pool.iter().flat_map(|(share, minors)| {
+            let kept = needs.get(share).copied().unwrap_or(0);
+            minors.iter().skip(kept).copied()
+        });
+        gone.extend(spare.take(shortage.saturating_sub(room)));
+        for minor in &gone {
+            batch.delete_class(&self.device, layout::handle(*minor));
+        }
+        let mut free = layout::pairs().filter(|m| !self.tree.nodes.contains_key(m));
+        let class = self.levels.pooled();
+        let mut made = Vec::new();
+        for (share, need) in needs {
+            let exact = missing(&pool, share, *need);
+            let count = if grown <= room { stepped(exact) } else { exact };
+            for minor in free.by_ref().take(count) {
+                let (parent, id) = (layout::handle(*share), layout::handle(minor));
+                batch.set_class(&self.device, Verb::Create, parent, id, &class);
+                batch.set_bfifo(&self.device, id, layout::queue_handle(minor), self.config.queue);
+                made.push((minor, Node { parent: *share, class }));
+            }
+        }
+        self.send(&batch)?;
+        self.tree.nodes.retain(|minor, _| !gone.contains(minor));
+        for (minor, node) in made {
+            self.tree.nodes.insert(minor, node);
+            self.tree.queues.insert(minor, self.config.queue.get() as u32);
+        }
+        pool = self.pool();
+        Ok(pool)
+    }
+}
+
+impl Shaper for Htb {
+    fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error> {
+        self.check(vms)?;
+        self.refresh()?;
+        let links = link::list(&mut self.socket)?;
+        let port = |vm: &VmShare| {
+            let found = links.iter().find(|l| *l.device.name == *vm.port);
+            let missing = || Error::NoPort { vm: vm.vm, port: vm.port.clone() };
+            found.map(|l| (vm.clone(), l.device.clone())).ok_or_else(missing)
+        };
+        let vms: Vec<(VmShare, Device)> = vms.iter().map(port).collect::<Result<_, _>>()?;
+        let hooks = ports::scan(&mut self.socket)?;
+        let instance = layout::hash(&self.config.instance);
+
+        let placed = self.slots(&vms, &hooks)?;
+        let shares: Vec<VmShare> = vms.iter().map(|(share, _)| share.clone()).collect();
+        self.levels = Levels::new(&self.config, &shares);
+        self.vms = placed;
+        self.pairs.retain(|id, _| self.vms.contains_key(&id.src));
+        self.owners.retain(|_, id| self.vms.contains_key(&id.src));
+        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+
+        // Ports that are no longer ours go first: their classes are about to go.
+        let mut changes = Changes::default();
+        for (port, hook) in hooks.values() {
+            let kept = vms.iter().any(|(_, device)| device.index == port.index);
+            if let Some(note) = hook.note().filter(|note| note.instance == instance && !kept) {
+                ports::undo(&mut self.socket, port, note)?;
+                changes.deleted += 1;
+            }
+        }
+
+        let wanted = self.wanted();
+        let mut batch = Batch::new();
+        let tree = self.tree.plan(&wanted, self.config.queue, &self.device, &mut batch);
+        self.send(&batch)?;
+        if !tree.is_empty() {
+            self.refresh()?;
+            self.tree.verify(&wanted, &self.device)?;
+        }
+        self.claimable.retain(|minor| self.tree.nodes.contains_key(minor));
+
+        let mut batch = Batch::new();
+        for (share, port) in &vms {
+            let note = Note { instance, slot: self.vms[&share.vm].slot, made_clsact: false };
+            let found = hooks.get(&port.index).map(|(_, hook)| *hook);
+            let clsact = self.tree.clsact.contains(&port.index);
+            let before = batch.len();
+            ports::plan(port, &self.device, note, found, clsact, &mut batch)?;
+            changes.created += usize::from(batch.len() > before);
+        }
+        self.send(&batch)?;
+        changes.created += tree.created;
+        changes.changed += tree.changed;
+        changes.deleted += tree.deleted;
+        Ok(changes)
+    }
+
+    fn vm_classes(&self, vm: VmId) -> Option<VmClasses> {
+        let slot = self.vms.get(&vm)?.slot;
+        let (default, control) = (layout::default(slot), layout::control(slot));
+        Some(VmClasses { default: class_id(default), control: class_id(control) })
+    }
+
+    fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error> {
+        self.fresh()?;
+        let mut refused = Vec::new();
+        for (id, class) in pairs {
+            let minor = layout::minor(class.0);
+            let share = self.vms.get(&id.src).map(|vm| layout::share(vm.slot));
+            let node = self.tree.nodes.get(&minor);
+            let node =
+                node.filter(|node| Some(node.parent) == share && layout::handle(minor) == class.0);
+            let (Some(node), true) = (node, self.claimable.remove(&minor)) else {
+                refused.push(*id);
+                continue;
+            };
+            let floor = htb::rate(node.class.rate);
+            // The smallest rate stands for zero, and counts as that in sums.
+            let floor = if floor == MIN_RATE { Rate::ZERO } else { floor };
+            let rate = PairRate { floor, ceiling: htb::rate(node.class.ceil) };
+            if let Some(former) = self.pairs.insert(*id, Pair { minor, rate }) {
+                self.owners.remove(&former.minor);
+            }
+            self.owners.insert(minor, *id);
+        }
+        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        self.give_up_unclaimed()?;
+        Ok(refused)
+    }
+
+    fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error> {
+        self.fresh()?;
+        self.give_up_unclaimed()?;
+        let fresh: BTreeSet<PairId> =
+            pairs.iter().copied().filter(|id| !self.pairs.contains_key(id)).collect();
+        let (used, limit) = (self.pairs.len(), self.config.max_pairs);
+        if used + fresh.len() > limit {
+            return Err(Error::Full { of: "pairs", wanted: fresh.len(), used, limit });
+        }
+        let mut needs: BTreeMap<u16, usize> = BTreeMap::new();
+        for id in &fresh {
+            *needs.entry(layout::share(self.vm_of(*id)?.slot)).or_default() += 1;
+        }
+        let mut pool = self.grow(&needs)?;
+        for id in &fresh {
+            let share = layout::share(self.vms[&id.src].slot);
+            let minor = pool.get_mut(&share).and_then(Vec::pop).expect("the pool was grown");
+            self.pairs.insert(*id, Pair { minor, rate: PairRate::default() });
+            self.owners.insert(minor, *id);
+        }
+        Ok(pairs.iter().map(|id| class_id(self.pairs[id].minor)).collect())
+    }
+
+    fn set(&mut self, rates: &[(PairId, PairRate)]) -> Result<usize, Error> {
+        self.fresh()?;
+        let mut wanted: BTreeMap<PairId, PairRate> = BTreeMap::new();
+        for (id, rate) in rates {
+            if !self.pairs.contains_key(id) {
+                return Err(Error::UnknownPair(*id));
+            }
+            let PairRate { floor, ceiling } = *rate;
+            if ceiling < floor {
+                return Err(Error::Ceiling { of: format!("pair {id}"), floor, ceiling });
+            }
+            wanted.insert(*id, *rate);
+        }
+        let sources: BTreeSet<VmId> = wanted.keys().map(|id| id.src).collect();
+        let before: Vec<(VmId, Rate)> =
+            sources.into_iter().map(|vm| (vm, self.floors_of(vm))).collect();
+        let mut former = Vec::with_capacity(wanted.len());
+        for (id, rate) in &wanted {
+            let pair = self.pairs.get_mut(id).expect("checked above");
+            former.push((*id, std::mem::replace(&mut pair.rate, *rate)));
+        }
+        for (vm, before) in before {
+            let (after, limit) = (self.floors_of(vm), self.vms[&vm].share.floor);
+            // After a VM's floor was lowered its pairs may be above it: lowering them is allowed.
+            if after > limit && after > before {
+                for (id, rate) in former {
+                    self.pairs.get_mut(&id).expect("checked above").rate = rate;
+                }
+                return Err(Error::Floors { parent: vm.to_string(), floors: after, limit });
+            }
+        }
+        let shortfall = self.shortfall();
+        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        if shortfall == self.shortfall() {
+            self.write(wanted.into_keys())
+        } else {
+            // Everybody's part of an overbooked uplink has changed.
+            let all: Vec<PairId> = self.pairs.keys().copied().collect();
+            self.write(all.into_iter())
+        }
+    }
+
+    fn remove(&mut self, pairs: &[PairId]) -> Result<(), Error> {
+        self.fresh()?;
+        let gone: Vec<Pair> = pairs.iter().filter_map(|id| self.pairs.remove(id)).collect();
+        let minors: Vec<u16> = gone.iter().map(|pair| pair.minor).collect();
+        for minor in &minors {
+            self.owners.remove(minor);
+        }
+        let shortfall = self.shortfall();
+        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        self.retire(&minors)?;
+        if shortfall != self.shortfall() {
+            let all: Vec<PairId> = self.pairs.keys().copied().collect();
+            self.write(all.into_iter())?;
+        }
+        Ok(())
+    }
+
+    fn read_back(&mut self) -> Result<Vec<(PairId, PairRate)>, Error> {
+        let entries = htb::classes(&mut self.socket, &self.device)?;
+        let level = |entry: &htb::ClassEntry| {
+            let id = self.owners.get(&layout::minor(entry.id))?;
+            let (floor, ceiling) = (htb::rate(entry.class.rate), htb::rate(entry.class.ceil));
+            Some((*id, PairRate { floor, ceiling }))
+        };
+        Ok(entries.iter().filter_map(level).collect())
+    }
+
+    fn refresh(&mut self) -> Result<(), Error> {
+        self.tree = Tree::read(&mut self.socket, &self.device)?;
+        self.stale = false;
+        Ok(())
+    }
+
+    fn shortfall(&self) -> Rate {
+        self.floors.saturating_sub(self.levels.budget())
+    }
+
+    fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {
+        let entries = htb::classes(&mut self.socket, &self.device)?;
+        let leaves = entries.iter().filter(|e| layout::is_leaf(layout::minor(e.id)));
+        let counters = |entry: &htb::ClassEntry| ClassStats {
+            class: ClassId(entry.id),
+            pair: self.owners.get(&layout::minor(entry.id)).copied(),
+            octets: entry.stats.octets,
+            packets: entry.stats.packets,
+            drops: entry.stats.drops,
+            backlog: Bytes::new(entry.stats.backlog.into()),
+            queued: entry.stats.queued,
+        };
+        Ok(leaves.map(counters).collect())
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), Error> {
+        owner::remove_with(&mut self.socket, &self.config.instance).map(|_| ())
+    }
+}

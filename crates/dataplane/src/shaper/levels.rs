@@ -1,0 +1,226 @@
+//! From floors and ceilings to the parameters of classes. Pure.
+//!
+//! **Burst.** A bucket must hold what accrues while the kernel is late to serve it, or the rate is
+//! missed; a timer is usually 50 µs late and at times, on a busy machine, 1 ms. More only makes
+//! bursts that fill somebody's buffer downstream. So: 1 ms at the rate, at least two packets (the
+//! bucket of a slow class refills while its last packet is paid for), at most 256 kB. A fixed
+//! 16 kB would let 0.3 Mbit/s burst for half a second.
+//!
+//! **Quantum.** Classes that borrow together take turns; in each, a class sends `quantum` octets.
+//! A VM's turn under the uplink is the sum of its leaves' turns. So one scale for the host,
+//! 60 000 octets for the largest VM floor, and at least one packet: below that the kernel sends a
+//! packet all the same. Floors under 1/40 of the largest therefore weigh alike.
+//!
+//! **Overbooking.** VMs of one host may be promised more than its uplink where the other side of
+//! their hose is the narrower (admission uses the hose cut). Then inner classes are scaled to fit:
+//! HTB checks nothing, and children would drive the uplink beyond its rate.
+
+use super::{PairRate, ShaperConfig, VmShare};
+use crate::nl::htb::{Class, octets_per_second, ticks};
+use weir_units::{Bytes, Rate, Span};
+
+/// The smallest rate of a class; HTB knows no zero, and at much less one packet is a debt of
+/// seconds that outlives a raise of the rate (the kernel keeps debts as time). Not counted in sums.
+pub const MIN_RATE: Rate = Rate::from_bps(64_000);
+/// A full Ethernet frame without FCS.
+pub const FRAME: u64 = 1514;
+
+const BURST_SPAN: Span = Span::from_millis(1);
+const MIN_BURST: u64 = 2 * FRAME;
+const MAX_BURST: u64 = 256 * 1024;
+const MAX_QUANTUM: u64 = 60_000;
+/// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
+const PRIO_CONTROL: u32 = 0;
+const PRIO_DATA: u32 = 1;
+
+/// What the parameters of all classes depend on, beside their own floors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Levels {
+    uplink: Rate,
+    default_ceiling: Rate,
+    /// Parts of the host's rate for traffic without a floor and for control, per VM.
+    default_part: Rate,
+    control_part: Rate,
+    /// What is left of the uplink for floors.
+    budget: Rate,
+    vm_floors: Rate,
+    largest: Rate,
+}
+
+/// The octets that a class of this rate may run ahead.
+pub(super) fn burst(rate: Rate) -> Bytes {
+    Bytes::new(rate.bytes_in(BURST_SPAN).get().clamp(MIN_BURST, MAX_BURST))
+}
+
+fn burst_ticks(rate: Rate) -> u32 {
+    ticks(rate.time_for(burst(rate)))
+}
+
+impl Levels {
+    pub(super) fn new(config: &ShaperConfig, vms: &[VmShare]) -> Self {
+        let others = config.default_rate + config.control_rate;
+        Self {
+            uplink: config.uplink,
+            default_ceiling: config.default_ceiling.min(config.uplink),
+            // One part is the host's own, for what no program has classified.
+            default_part: config.default_rate.split(vms.len() + 1).max(MIN_RATE),
+            control_part: config.control_rate.split(vms.len()).max(MIN_RATE),
+            budget: config.uplink.saturating_sub(others),
+            vm_floors: vms.iter().map(|vm| vm.floor).sum(),
+            largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(config.uplink),
+        }
+    }
+
+    /// What the floors of this host may sum to.
+    pub(super) const fn budget(&self) -> Rate {
+        self.budget
+    }
+
+    /// A floor's part when floors that sum to `sum` compete for the uplink.
+    fn fitted(&self, floor: Rate, sum: Rate) -> Rate {
+        if sum <= self.budget {
+            return floor;
+        }
+        floor.mul_ratio(self.budget.as_bps(), sum.as_bps())
+    }
+
+    fn class(&self, rate: Rate, ceil: Rate, weight: Rate, prio: u32) -> Class {
+        let rate = rate.max(MIN_RATE);
+        let ceil = ceil.max(rate);
+        let scale = self.largest.as_bps().max(1);
+        let quantum = u128::from(weight.as_bps()) * u128::from(MAX_QUANTUM) / u128::from(scale);
+        let quantum = quantum.clamp(FRAME.into(), MAX_QUANTUM.into()) as u32;
+        Class {
+            rate: octets_per_second(rate),
+            ceil: octets_per_second(ceil),
+            burst: burst_ticks(rate),
+            cburst: burst_ticks(ceil),
+            quantum,
+            prio,
+        }
+    }
+
+    /// The uplink itself.
+    pub(super) fn uplink(&self) -> Class {
+        self.class(self.uplink, self.uplink, self.largest, PRIO_DATA)
+    }
+
+    /// What no program has classified.
+    pub(super) fn unclassified(&self) -> Class {
+        self.class(self.default_part, self.default_ceiling, self.default_part, PRIO_DATA)
+    }
+
+    fn cap(&self, vm: &VmShare) -> Rate {
+        vm.cap.unwrap_or(Rate::MAX).min(self.uplink)
+    }
+
+    /// A VM's traffic without a floor gets what the VM's cap leaves.
+    fn default_rate(&self, vm: &VmShare) -> Rate {
+        let left = self.cap(vm).saturating_sub(vm.floor).saturating_sub(self.control_part);
+        self.default_part.min(left)
+    }
+
+    /// A VM's share of the uplink.
+    pub(super) fn vm(&self, vm: &VmShare) -> Class {
+        let floor = self.fitted(vm.floor, self.vm_floors);
+        let rate = floor + self.default_rate(vm) + self.control_part;
+        self.class(rate.min(self.cap(vm)), self.cap(vm), vm.floor, PRIO_DATA)
+    }
+
+    /// A VM's traffic without a floor.
+    pub(super) fn vm_default(&self, vm: &VmShare) -> Class {
+        let rate = self.default_rate(vm);
+        self.class(rate, self.default_ceiling.min(self.cap(vm)), rate, PRIO_DATA)
+    }
+
+    /// A VM's ARP and neighbour discovery.
+    pub(super) fn vm_control(&self) -> Class {
+        self.class(self.control_part, self.control_part, MIN_RATE, PRIO_CONTROL)
+    }
+
+    /// A pair of `vm`, when the floors of all pairs sum to `sum`.
+    pub(super) fn pair(&self, vm: &VmShare, pair: PairRate, sum: Rate) -> Class {
+        let floor = self.fitted(pair.floor, sum);
+        self.class(floor, pair.ceiling.min(self.cap(vm)), pair.floor, PRIO_DATA)
+    }
+
+    /// A queue in the pool.
+    pub(super) fn pooled(&self) -> Class {
+        self.class(MIN_RATE, MIN_RATE, MIN_RATE, PRIO_DATA)
+    }
+}
+
+/// Takes back what a class has borrowed.
+pub(super) fn reclaimed(class: Class) -> Class {
+    Class { ceil: class.rate, cburst: class.burst, ..class }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nl::htb::burst_octets;
+    use weir_units::VmId;
+
+    fn vm(id: u32, floor: u64) -> VmShare {
+        let floor = Rate::from_mbps(floor);
+        VmShare { vm: VmId(id), port: format!("p{id}"), floor, cap: None }
+    }
+
+    fn levels(vms: &[VmShare]) -> Levels {
+        Levels::new(&ShaperConfig::new("t", Rate::from_mbps(200)), vms)
+    }
+
+    fn both(mbps: u64) -> PairRate {
+        PairRate { floor: Rate::from_mbps(mbps), ceiling: Rate::from_mbps(mbps) }
+    }
+
+    #[test]
+    fn a_burst_is_a_millisecond_but_never_less_than_two_packets_nor_more_than_256_kb() {
+        for (kbps, octets) in [(64, 3028), (300, 3028), (24_224, 3028), (100_000, 12_500)] {
+            assert_eq!(burst(Rate::from_bps(kbps * 1000)).get(), octets, "{kbps} kbit/s");
+        }
+        assert_eq!(burst(Rate::from_mbps(40_000)).get(), 256 * 1024);
+        let slow = levels(&[vm(1, 90)]).pooled();
+        assert_eq!(burst_octets(slow.burst, slow.rate), Bytes::new(3028));
+    }
+
+    #[test]
+    fn quanta_are_proportional_to_floors_and_never_less_than_a_packet() {
+        let vms = [vm(1, 80), vm(2, 20)];
+        let levels = levels(&vms);
+        let quantum = |mbps| levels.pair(&vms[0], both(mbps), Rate::ZERO).quantum;
+        assert_eq!([quantum(80), quantum(40), quantum(20)], [60_000, 30_000, 15_000]);
+        assert_eq!([quantum(1), quantum(0)], [1514, 1514]);
+    }
+
+    #[test]
+    fn a_ceiling_is_at_least_the_rate_and_at_most_the_cap() {
+        let capped = VmShare { cap: Some(Rate::from_mbps(100)), ..vm(1, 90) };
+        let levels = levels(std::slice::from_ref(&capped));
+        let rate = PairRate { floor: Rate::from_mbps(5), ceiling: Rate::MAX };
+        let class = levels.pair(&capped, rate, Rate::from_mbps(5));
+        assert_eq!((class.rate, class.ceil), (625_000, 12_500_000));
+        let class = levels.pair(&capped, PairRate::default(), Rate::ZERO);
+        assert_eq!((class.rate, class.ceil), (8_000, 8_000));
+    }
+
+    #[test]
+    fn promises_beyond_the_uplink_are_scaled_to_fit_it() {
+        let vms: Vec<_> = (0..10).map(|i| vm(i, 90)).collect();
+        let levels = levels(&vms);
+        let inner: u64 = vms.iter().map(|v| levels.vm(v).rate).sum();
+        assert!(inner <= 25_000_000, "{inner} octets/s of inner classes on 200 Mbit/s");
+        let sum = Rate::from_mbps(900);
+        let pairs: u64 = vms.iter().map(|v| levels.pair(v, both(90), sum).rate).sum();
+        assert!(pairs <= octets_per_second(levels.budget()));
+        assert!(pairs > octets_per_second(levels.budget()) - 10);
+    }
+
+    #[test]
+    fn a_cap_leaves_default_traffic_what_the_floor_does_not_take() {
+        let tight = VmShare { cap: Some(Rate::from_mbps(90)), ..vm(1, 90) };
+        let levels = levels(std::slice::from_ref(&tight));
+        assert_eq!(levels.vm(&tight).rate, levels.vm(&tight).ceil);
+        assert_eq!(levels.vm_default(&tight).rate, octets_per_second(MIN_RATE));
+    }
+}

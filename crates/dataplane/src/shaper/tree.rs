@@ -1,0 +1,187 @@
+//! The tree of classes: what is there, what ought to be there, and the messages between the two.
+
+use super::layout;
+use super::{Changes, Error};
+use crate::nl::htb::{self, Class, ClassEntry};
+use crate::nl::{Batch, Device, Handle, Socket, Verb, tc};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::Bytes;
+
+/// One class by its minor number: its parent's number (zero: the root) and its parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Node {
+    pub(super) parent: u16,
+    pub(super) class: Class,
+}
+
+/// Classes by minor number. Numbers grow from parents to children.
+pub(super) type Nodes = BTreeMap<u16, Node>;
+
+/// What the kernel has.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Tree {
+    pub(super) nodes: Nodes,
+    /// The bound of each leaf's queue in octets, where it is a bfifo.
+    pub(super) queues: BTreeMap<u16, u32>,
+    /// Whether HTB is the root qdisc, with our handle.
+    pub(super) rooted: bool,
+    /// Indices of devices with clsact.
+    pub(super) clsact: BTreeSet<u32>,
+}
+
+fn node(entry: &ClassEntry) -> (u16, Node) {
+    let parent = layout::minor(entry.parent);
+    (layout::minor(entry.id), Node { parent, class: entry.class })
+}
+
+impl Tree {
+    pub(super) fn read(socket: &mut Socket, device: &Device) -> Result<Self, Error> {
+        let mut tree = Self::default();
+        for qdisc in tc::qdiscs(socket, None)? {
+            if qdisc.kind == "clsact" {
+                tree.clsact.insert(qdisc.index);
+            }
+            if qdisc.index != device.index {
+                continue;
+            }
+            tree.rooted |= qdisc.kind == "htb" && qdisc.handle == layout::QDISC;
+            if let (Some(limit), "bfifo") = (qdisc.limit, qdisc.kind.as_str()) {
+                tree.queues.insert(layout::minor(qdisc.parent), limit);
+            }
+        }
+        if tree.rooted {
+            tree.nodes = htb::classes(socket, device)?.iter().map(node).collect();
+        }
+        Ok(tree)
+    }
+
+    /// Appends what turns this tree into `wanted` with queues of `queue` octets.
+    pub(super) fn plan(
+        &self,
+        wanted: &Nodes,
+        queue: Bytes,
+        device: &Device,
+        batch: &mut Batch,
+    ) -> Changes {
+        let mut changes = Changes::default();
+        if !self.rooted {
+            batch.add_htb(device, layout::QDISC, layout::UNCLASSIFIED);
+            changes.created += 1;
+        }
+        // A class cannot be moved: one with another parent is made anew.
+        let kept = |minor: &u16, node: &Node| {
+            wanted.get(minor).is_some_and(|want| want.parent == node.parent)
+        };
+        let gone: BTreeSet<u16> =
+            self.nodes.iter().filter(|(m, n)| !kept(m, n)).map(|(m, _)| *m).collect();
+        for minor in gone.iter().rev() {
+            batch.delete_class(device, layout::handle(*minor));
+            changes.deleted += 1;
+        }
+        for (minor, want) in wanted {
+            let found = self.nodes.get(minor).filter(|_| !gone.contains(minor));
+            let verb = match found {
+                None => Verb::Create,
+                Some(found) if same(*minor, &found.class, &want.class) => {
+                    changes.changed += usize::from(self.queue(*minor, queue, device, batch));
+                    continue;
+                }
+                Some(_) => Verb::Change,
+            };
+            let (parent, id) = (layout::handle(want.parent), layout::handle(*minor));
+            batch.set_class(device, verb, parent, id, &want.class);
+            if verb == Verb::Create {
+                changes.created += 1;
+                Self::default().queue(*minor, queue, device, batch);
+            } else {
+                changes.changed += 1;
+                self.queue(*minor, queue, device, batch);
+            }
+        }
+        changes
+    }
+
+    /// Appends the queue of a leaf unless it is there; whether it did.
+    fn queue(&self, minor: u16, queue: Bytes, device: &Device, batch: &mut Batch) -> bool {
+        let there = self.queues.get(&minor).copied().map(u64::from);
+        let needed = layout::is_leaf(minor) && there != Some(queue.get());
+        if needed {
+            batch.set_bfifo(device, layout::handle(minor), layout::queue_handle(minor), queue);
+        }
+        needed
+    }
+
+    /// Refuses a tree that is not as wanted, for what it names.
+    pub(super) fn verify(&self, wanted: &Nodes, device: &Device) -> Result<(), Error> {
+        for (minor, want) in wanted {
+            let found = self.nodes.get(minor);
+            if found.is_some_and(|f| f.parent == want.parent && same(*minor, &f.class, &want.class))
+            {
+                continue;
+            }
+            return Err(Error::ReadBack {
+                object: format!("class {} of {device}", Handle(layout::handle(*minor))),
+                wanted: format!("{want:?}"),
+                found: found.map_or_else(|| "nothing".to_owned(), |f| format!("{f:?}")),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kernel's parameters are the wanted ones. It ignores an inner class's quantum and
+/// priority once the class has children.
+pub(super) fn same(minor: u16, found: &Class, wanted: &Class) -> bool {
+    if layout::is_leaf(minor) {
+        return found == wanted;
+    }
+    Class { quantum: 0, prio: 0, ..*found } == Class { quantum: 0, prio: 0, ..*wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(list: &[(u16, u16, u64)]) -> Nodes {
+        let class = |rate| Class { rate, ceil: rate, ..Class::default() };
+        list.iter().map(|&(m, parent, rate)| (m, Node { parent, class: class(rate) })).collect()
+    }
+
+    fn plan(tree: &Tree, wanted: &Nodes) -> (Changes, usize) {
+        let device = Device { name: "weir-t".into(), index: 1 };
+        let mut batch = Batch::new();
+        let changes = tree.plan(wanted, Bytes::new(4096), &device, &mut batch);
+        (changes, batch.len())
+    }
+
+    #[test]
+    fn an_empty_device_gets_everything_and_a_second_pass_finds_nothing_to_do() {
+        let wanted = nodes(&[(1, 0, 100), (2, 1, 10), (0x1000, 1, 50), (0x4000, 0x1000, 5)]);
+        let (changes, messages) = plan(&Tree::default(), &wanted);
+        assert_eq!((changes.created, messages), (5, 7));
+        let queues = [(2, 4096), (0x4000, 4096)].into();
+        let tree = Tree { nodes: wanted.clone(), queues, rooted: true, ..Tree::default() };
+        assert_eq!(plan(&tree, &wanted), (Changes::default(), 0));
+    }
+
+    #[test]
+    fn only_what_differs_is_written_and_children_go_before_parents() {
+        let there =
+            nodes(&[(1, 0, 100), (0x1000, 1, 50), (0x4000, 0x1000, 5), (0x4001, 0x1000, 5)]);
+        let queues = [(0x4000, 4096), (0x4001, 4096)].into();
+        let tree = Tree { nodes: there, queues, rooted: true, ..Tree::default() };
+        let (changes, _) = plan(&tree, &nodes(&[(1, 0, 90)]));
+        assert_eq!(changes, Changes { created: 0, changed: 1, deleted: 3 });
+        let wanted = nodes(&[(1, 0, 100), (0x1000, 1, 50), (0x4000, 0x1000, 6), (0x4001, 1, 5)]);
+        let (changes, messages) = plan(&tree, &wanted);
+        assert_eq!((changes, messages), (Changes { created: 1, changed: 1, deleted: 1 }, 4));
+    }
+
+    #[test]
+    fn a_queue_of_another_size_is_mended() {
+        let wanted = nodes(&[(2, 1, 10)]);
+        let queues = [(2, 9999)].into();
+        let tree = Tree { nodes: wanted.clone(), queues, rooted: true, ..Tree::default() };
+        assert_eq!(plan(&tree, &wanted).0, Changes { changed: 1, ..Changes::default() });
+    }
+}
