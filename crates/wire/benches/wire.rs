@@ -38,7 +38,8 @@ fn offers(c: &mut Criterion) {
         .map(|n| {
             let pair = PairId::new(VmId(n), VmId(1_000 + n));
             let floor = Rate::from_mbps(90);
-            Message::Offer(Offer { pair, floor, unbounded: n % 2 == 0, confirm: n % 3 == 0 })
+            let (unbounded, confirm) = (n % 2 == 0, n % 3 == 0);
+            Message::Offer(Offer { pair, serial: n, floor, unbounded, confirm })
         })
         .collect();
     let mut out = Vec::new();

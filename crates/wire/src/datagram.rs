@@ -248,14 +248,16 @@ fn write(record: &mut [u8; RECORD], message: &Message) {
     packet::put_u32(record, at::SRC, pair.src.0);
     packet::put_u32(record, at::DST, pair.dst.0);
     match *message {
-        Message::Offer(Offer { floor, unbounded, confirm, .. }) => {
+        Message::Offer(Offer { serial, floor, unbounded, confirm, .. }) => {
             record[at::KIND] = OFFER;
             record[at::RECORD_FLAGS] =
                 if unbounded { UNBOUNDED } else { 0 } | if confirm { CONFIRM } else { 0 };
+            packet::put_u32(record, at::SERIAL, serial);
             packet::put_u64(record, at::FLOOR, floor.as_bps());
         }
-        Message::Echo(Echo { floor, .. }) => {
+        Message::Echo(Echo { serial, floor, .. }) => {
             record[at::KIND] = ECHO;
+            packet::put_u32(record, at::SERIAL, serial);
             packet::put_u64(record, at::FLOOR, floor.as_bps());
         }
         Message::Congestion(Congestion { lost, marked, received, .. }) => {
@@ -269,26 +271,27 @@ fn write(record: &mut [u8; RECORD], message: &Message) {
 
 fn read(record: &[u8; RECORD]) -> Result<Message, RecordError> {
     let flags = record[at::RECORD_FLAGS];
-    let lost = packet::u32_at(record, at::LOST);
     let pair =
         PairId::new(VmId(packet::u32_at(record, at::SRC)), VmId(packet::u32_at(record, at::DST)));
+    let serial = packet::u32_at(record, at::SERIAL);
     let floor = Rate::from_bps(packet::u64_at(record, at::FLOOR));
-    let (message, used) = match record[at::KIND] {
+    let (message, used_flags) = match record[at::KIND] {
         OFFER => {
             let unbounded = flags & UNBOUNDED != 0;
             let confirm = flags & CONFIRM != 0;
-            let used = flags & !(UNBOUNDED | CONFIRM) == 0 && lost == 0;
-            (Message::Offer(Offer { pair, floor, unbounded, confirm }), used)
+            let offer = Offer { pair, serial, floor, unbounded, confirm };
+            (Message::Offer(offer), UNBOUNDED | CONFIRM)
         }
-        ECHO => (Message::Echo(Echo { pair, floor }), flags == 0 && lost == 0),
+        ECHO => (Message::Echo(Echo { pair, serial, floor }), 0),
         CONGESTION => {
+            let lost = packet::u32_at(record, at::LOST);
             let marked = packet::u32_at(record, at::MARKED);
             let received = packet::u32_at(record, at::RECEIVED);
-            (Message::Congestion(Congestion { pair, lost, marked, received }), flags == 0)
+            (Message::Congestion(Congestion { pair, lost, marked, received }), 0)
         }
         got => return Err(RecordError::UnknownKind { got }),
     };
-    if !used || record[at::RESERVED..at::LOST] != [0, 0] {
+    if flags & !used_flags != 0 || record[at::RESERVED..at::SERIAL] != [0, 0] {
         return Err(RecordError::ReservedBits);
     }
     sayable(&message).map(|()| message)

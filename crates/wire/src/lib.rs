@@ -56,13 +56,13 @@
 //! | --- | --- | --- | --- |
 //! | ElasticSwitch §7.3: one packet of 64 octets (with FCS) per offer, no tag | 64 | 8.5 | ≈850 kb/s |
 //! | 100 pairs with 100 different hosts: one record per datagram | 122 | 16.3 | 1627 kb/s |
-//! | 3 pairs per peer host | 57 | 7.6 | 753 kb/s (99 pairs) |
+//! | 3 pairs per peer host | 57 | 7.6 | 748 kb/s (99 pairs) |
 //! | 100 pairs with one host: 2 datagrams per period | 26 | 3.5 | 346 kb/s |
 //! | full datagrams of 56 records | 25.75 | 3.4 | |
 //!
 //! So a tag, incarnations and echoes double the paper's cost for a pair that is alone between its
 //! hosts; from three pairs per peer on, batching pays for them. At worst it is 0.02 % of a 10 Gb/s
-//! link. Greetings are 98 octets, two per restart and peer. `tests/layout.rs` holds this table.
+//! link. Greetings are 98 octets, at most three per restart and peer. `tests/layout.rs` holds this table.
 
 mod datagram;
 mod key;

@@ -31,7 +31,7 @@
 //! | 0 | kind 1 | kind 2 | kind 3 |
 //! | 1 | bit 0 unbounded, bit 1 confirm | | |
 //! | 2..4 | | | |
-//! | 4..8 | | | lost segments |
+//! | 4..8 | serial | the same | lost segments |
 //! | 8..12 | the pair's source VM | the same | the same |
 //! | 12..16 | the pair's destination VM | the same | the same |
 //! | 16..20 | floor, bit/s, | the same | marked segments |
@@ -72,6 +72,7 @@ pub(crate) mod at {
     pub(crate) const KIND: usize = 0;
     pub(crate) const RECORD_FLAGS: usize = 1;
     pub(crate) const RESERVED: usize = 2;
+    pub(crate) const SERIAL: usize = 4;
     pub(crate) const LOST: usize = 4;
     pub(crate) const SRC: usize = 8;
     pub(crate) const DST: usize = 12;

@@ -1,0 +1,186 @@
+//! Octets from anywhere: they never panic, and are never believed without the key.
+
+mod common;
+
+use common::*;
+use proptest::prelude::*;
+use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_units::{HostId, PairId, Rate, VmId};
+use weir_wire::{Header, Heard, Incarnation, KeyId, MAX_RATE, MAX_RECORDS, encode, parse};
+
+fn pairs() -> impl Strategy<Value = PairId> {
+    any::<(u32, u32)>()
+        .prop_filter("a VM does not talk to itself", |(src, dst)| src != dst)
+        .prop_map(|(src, dst)| PairId::new(VmId(src), VmId(dst)))
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let floor = || (0..=MAX_RATE.as_bps()).prop_map(Rate::from_bps);
+    prop_oneof![
+        (pairs(), any::<(u32, bool, bool)>(), floor()).prop_map(
+            |(pair, (serial, unbounded, confirm), floor)| {
+                Message::Offer(Offer { pair, serial, floor, unbounded, confirm })
+            }
+        ),
+        (pairs(), any::<u32>(), floor()).prop_map(|(pair, serial, floor)| Message::Echo(Echo {
+            pair,
+            serial,
+            floor
+        })),
+        (pairs(), any::<(u32, u32, u32)>()).prop_map(|(pair, (lost, marked, received))| {
+            Message::Congestion(Congestion { pair, lost, marked, received })
+        }),
+    ]
+}
+
+fn headers() -> impl Strategy<Value = Header> {
+    let incarnations = || (1..=u64::MAX).prop_map(|n| Incarnation::new(n).unwrap());
+    let heard = (incarnations(), 1..=u64::MAX)
+        .prop_map(|(incarnation, sequence)| Heard { incarnation, sequence });
+    let numbers = any::<(u8, u32, u32, u32)>();
+    (numbers, incarnations(), 1..=u64::MAX, prop::option::of(heard)).prop_map(
+        |((key_id, epoch, from, to), incarnation, sequence, echo)| Header {
+            key_id: KeyId(key_id),
+            epoch,
+            from: HostId(from),
+            to: HostId(to),
+            incarnation,
+            sequence,
+            echo,
+        },
+    )
+}
+
+/// One thing that goes wrong with octets on their way.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip { bit: prop::sample::Index },
+    Set { at: prop::sample::Index, to: Vec<u8> },
+    Cut { to: prop::sample::Index },
+    Append { octets: Vec<u8> },
+    Repeat { from: prop::sample::Index },
+}
+
+impl Damage {
+    fn to(&self, octets: &[u8]) -> Vec<u8> {
+        let mut octets = octets.to_vec();
+        let length = octets.len();
+        match self {
+            Self::Flip { bit } => {
+                let bit = bit.index(length * 8);
+                octets[bit / 8] ^= 1 << (bit % 8);
+            }
+            Self::Set { at, to } => {
+                let rest = &mut octets[at.index(length)..];
+                let count = rest.len().min(to.len());
+                rest[..count].copy_from_slice(&to[..count]);
+            }
+            Self::Cut { to } => octets.truncate(to.index(length)),
+            Self::Append { octets: more } => octets.extend(more),
+            Self::Repeat { from } => octets.extend_from_within(from.index(length)..),
+        }
+        octets
+    }
+}
+
+fn damages() -> impl Strategy<Value = Damage> {
+    let some = || prop::collection::vec(any::<u8>(), 1..40);
+    prop_oneof![
+        4 => any::<prop::sample::Index>().prop_map(|bit| Damage::Flip { bit }),
+        2 => (any::<prop::sample::Index>(), some()).prop_map(|(at, to)| Damage::Set { at, to }),
+        1 => any::<prop::sample::Index>().prop_map(|to| Damage::Cut { to }),
+        1 => some().prop_map(|octets| Damage::Append { octets }),
+        1 => any::<prop::sample::Index>().prop_map(|from| Damage::Repeat { from }),
+    ]
+}
+
+/// Octets that pass for a datagram until somebody looks closer.
+fn plausible() -> impl Strategy<Value = Vec<u8>> {
+    (0..4_usize, prop::collection::vec(any::<u8>(), 56 + 3 * 24)).prop_map(|(count, mut octets)| {
+        octets.truncate(56 + count * 24);
+        octets[..4].copy_from_slice(&[1, 0, 0, count as u8]);
+        octets
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn what_is_encoded_is_parsed(
+        header in headers(),
+        messages in prop::collection::vec(messages(), 0..=MAX_RECORDS),
+    ) {
+        let octets = encode(&header, &key(), &messages);
+        let datagram = parse(&octets).unwrap();
+        prop_assert_eq!(datagram.header, header);
+        prop_assert_eq!(datagram.messages.collect::<Vec<_>>(), messages);
+    }
+
+    #[test]
+    fn what_can_be_parsed_has_one_form(
+        header in headers(),
+        messages in prop::collection::vec(messages(), 0..4),
+        damage in damages(),
+    ) {
+        let mut octets = damage.to(&encode(&header, &key(), &messages));
+        if octets.len() >= 56 {
+            resign(&mut octets);
+        }
+        if let Ok(datagram) = parse(&octets) {
+            let messages: Vec<_> = datagram.messages.collect();
+            prop_assert_eq!(encode(&datagram.header, &key(), &messages), octets);
+        }
+    }
+
+    #[test]
+    fn arbitrary_octets_are_never_believed(
+        octets in prop_oneof![prop::collection::vec(any::<u8>(), 0..1500), plausible()],
+    ) {
+        let (_, mut b) = confirmed();
+        let _ = parse(&octets);
+        prop_assert!(b.open(&octets).is_err());
+    }
+
+    #[test]
+    fn a_damaged_datagram_is_never_believed(
+        names in prop::collection::vec(any::<u32>(), 0..57),
+        damages in prop::collection::vec(damages(), 1..4),
+    ) {
+        let (mut a, mut b) = confirmed();
+        let names = names.into_iter().filter(|name| *name != u32::MAX);
+        let offers: Vec<_> = names.map(offer).collect();
+        let whole =
+            if offers.is_empty() { greeting(&mut a, B) } else { sealed(&mut a, B, &offers) };
+        let damaged = damages.iter().fold(whole.clone(), |octets, damage| damage.to(&octets));
+        prop_assume!(damaged != whole);
+        prop_assert!(b.open(&damaged).is_err());
+        prop_assert_eq!(believed(&mut b, &whole), offers, "the whole one is, afterwards");
+    }
+
+    #[test]
+    fn damage_by_a_holder_of_the_key_never_panics(
+        names in prop::collection::vec(0..9_u32, 1..4),
+        damage in damages(),
+    ) {
+        let (mut a, mut b) = confirmed();
+        let offers: Vec<_> = names.into_iter().map(offer).collect();
+        let mut octets = damage.to(&sealed(&mut a, B, &offers));
+        if octets.len() >= 56 {
+            resign(&mut octets);
+        }
+        let _ = b.open(&octets).map(drop);
+    }
+}
+
+#[test]
+fn no_single_bit_of_a_datagram_may_change() {
+    let (mut a, mut b) = confirmed();
+    let octets = sealed(&mut a, B, &[offer(1), offer(2)]);
+    for bit in 0..octets.len() * 8 {
+        let mut damaged = octets.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(b.open(&damaged).is_err(), "bit {bit}");
+    }
+    assert_eq!(believed(&mut b, &octets).len(), 2);
+}
