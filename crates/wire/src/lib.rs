@@ -62,7 +62,8 @@
 //!
 //! So a tag, incarnations and echoes double the paper's cost for a pair that is alone between its
 //! hosts; from three pairs per peer on, batching pays for them. At worst it is 0.02 % of a 10 Gb/s
-//! link. Greetings are 98 octets, at most three per restart and peer. `tests/layout.rs` holds this table.
+//! link. Greetings are 98 octets, at most three per restart and peer. `tests/layout.rs` holds all
+//! this.
 
 mod datagram;
 mod key;
