@@ -184,7 +184,8 @@ impl SendHose {
         if self.dirty && pair.word.is_none() && pair.share.is_zero() && small_start {
             // What the division will give a new pair at least. Saves a division for each of many
             // pairs that appear at once.
-            return self.small.start.min(self.hose.split(self.pairs.len()));
+            let fair = self.hose.split(self.pairs.len());
+            return pair.estimate.demand().limit().min(self.small.start).min(fair);
         }
         self.divide_if_dirty(now);
         self.pairs.get(&peer).map_or(Rate::ZERO, |p| floor_of(&self.config, self.small, p, now))
