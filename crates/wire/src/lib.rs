@@ -9,19 +9,19 @@
 //! Promises  1. Octets never panic, and never become messages without a valid tag.
 //!           2. A message is delivered at most once, whatever is repeated, reordered or restarted.
 //!           3. Nothing is believed from an incarnation that a later one of its host has replaced.
-//!           4. After a restart of either side, or of both, one round trip restores both directions.
+//!           4. After a restart of either side, or both, one round trip restores both directions.
 //!           5. A rejected datagram changes nothing but a counter.
 //! Not here  Sockets, clocks, DSCP, random numbers (the caller gives the incarnation), secrecy
-//!           (floors are not secret), and protection against a host that holds the key: it can speak
-//!           for any other. What a message means: see `weir_core::message`.
-//! Source    ElasticSwitch §6 (control packets), §7.3 (their cost), §9 (loss and priority); it has no
-//!           authentication. The window is that of IPsec (RFC 4303 §3.4.3).
+//!           (floors are not secret), and protection against a host that holds the key: it can
+//!           speak for any other. What a message means: see `weir_core::message`.
+//! Source    ElasticSwitch §6 (control packets), §7.3 (their cost), §9 (loss and priority); it has
+//!           no authentication. The window is that of IPsec (RFC 4303 §3.4.3).
 //!
 //! # How two hosts come to believe each other
 //!
 //! Every agent start draws a random *incarnation*. A datagram names its sender's incarnation and
-//! sequence, and *echoes* the receiver's: the incarnation the sender knows, and the highest sequence
-//! it heard from it. A receiver believes a datagram only if
+//! sequence, and *echoes* the receiver's: the incarnation the sender knows, and the highest
+//! sequence it heard from it. A receiver believes a datagram only if
 //!
 //! - it echoes the receiver's current incarnation: it was made during this life, for this life;
 //! - the echoed sequence is not below the *fence*, the sequence the receiver had reached when it
@@ -54,7 +54,7 @@
 //!
 //! | | octets per record | kb/s per pair | 100 pairs |
 //! | --- | --- | --- | --- |
-//! | ElasticSwitch §7.3: one packet of 64 octets (with FCS) per offer, no tag | 64 | 8.5 | ≈850 kb/s |
+//! | ElasticSwitch §7.3: 64 octets (with FCS) per offer, no tag | 64 | 8.5 | ≈850 kb/s |
 //! | 100 pairs with 100 different hosts: one record per datagram | 122 | 16.3 | 1627 kb/s |
 //! | 3 pairs per peer host | 57 | 7.6 | 748 kb/s (99 pairs) |
 //! | 100 pairs with one host: 2 datagrams per period | 26 | 3.5 | 346 kb/s |

@@ -137,8 +137,8 @@ pub struct Counters {
     pub confirmed: u64,
     /// Authentic, but its sender did not know any incarnation of ours: greeted, not believed.
     pub unconfirmed: u64,
-    /// Authentic, but its sender knew an earlier incarnation of ours, or had not heard from us since
-    /// its successor was confirmed: greeted, not believed. Grows with restarts and with replays.
+    /// Authentic, but its sender knew an earlier incarnation of ours, or had not heard from us
+    /// since its successor was confirmed: greeted, not believed. Grows with restarts and replays.
     pub outdated: u64,
     pub rejected_length: u64,
     pub rejected_version: u64,
@@ -221,7 +221,7 @@ pub enum PeerError {
 /// - at start: [`new`](Self::new) with a fresh random incarnation, [`add_peer`](Self::add_peer) for
 ///   each host of the directory, then [`greet`](Self::greet) them, or wait for something to say;
 /// - to speak: [`seal`](Self::seal), then send each datagram to the peer's control address;
-/// - for each datagram that arrives: [`open`](Self::open), and [`greet`](Self::greet) if it says so;
+/// - for each datagram that arrives: [`open`](Self::open), and [`greet`](Self::greet) if asked to;
 /// - on change: [`set_epoch`](Self::set_epoch), [`set_keys`](Self::set_keys),
 ///   [`remove_peer`](Self::remove_peer);
 /// - to watch: [`counters`](Self::counters), [`is_confirmed`](Self::is_confirmed).

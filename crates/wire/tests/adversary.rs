@@ -26,7 +26,7 @@ enum Event {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let host = 0..2_usize;
-    // Mostly what is recent, so that handshakes succeed; sometimes anything, so that they are tried.
+    // Mostly what is recent, so that handshakes succeed; sometimes anything, to try them.
     let back = prop_oneof![6 => 0..4_usize, 2 => 0..80_usize, 1 => any::<usize>()];
     let event = prop_oneof![
         8 => (host.clone(), 0..3_u8).prop_map(|(host, messages)| Event::Say { host, messages }),

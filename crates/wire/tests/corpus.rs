@@ -1,8 +1,8 @@
 //! Replays `corpus/`: one file per datagram, named by the verdict it must get.
 //!
 //! Files hold hexadecimal digits; white space and `#` comments are ignored. Each is opened by host2
-//! in its life 0, which has confirmed host1 in its life 0 and believed its sequences 2 and 9, and has
-//! sent sequence 2 since. To add what a fuzzer or a log has found, write its octets to
+//! in its life 0, which has confirmed host1 in its life 0 and believed its sequences 2 and 9, and
+//! has sent sequence 2 since. To add what a fuzzer or a log has found, write its octets to
 //! `<verdict>--<what>.hex`.
 
 mod common;
