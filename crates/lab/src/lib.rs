@@ -1,1 +1,140 @@
-//! (placeholder, being written)
+//! A datacenter on one machine: network namespaces, the real kernel, the real agent binary.
+//!
+//! Problem   A mechanism that only ever met a simulator has not met TCP, timers or the kernel.
+//! Approach  One namespace per host, switch and VM, joined by veths and bridges; HTB with a bounded
+//!           FIFO gives every port its link's rate; one real `weir agent` per host; one thread with
+//!           epoll plays all traffic. Goodput is read from the receivers' sockets, octets and drops
+//!           from the ports.
+//! Promises  Whatever happens (success, error, stop, panic), namespaces and processes are gone when
+//!           [`play`] returns; if the lab itself was killed, the next run removes what it left.
+//! Not here  What a scenario means (`weir-model`), and whether a run is valid or good (`weir`).
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the lab is a driver: it reads clocks, waits and samples in real time"
+)]
+
+mod agents;
+mod check;
+mod error;
+mod machine;
+mod netlink;
+mod netns;
+mod plan;
+mod play;
+mod ports;
+mod sweep;
+mod traffic;
+mod world;
+
+pub use error::Error;
+pub use play::play;
+pub use sweep::sweep_stale;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use weir_units::{Rate, Span};
+
+/// How to play, beside what the scenario says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `weir` binary, started as `weir agent --config FILE` on every host.
+    pub agent: PathBuf,
+    /// For `reservation` only: the rate of each pair, as (sending VM, receiving VM, rate).
+    pub reserve: Vec<(usize, usize, Rate)>,
+    /// Where configurations and logs of the agents are kept; a temporary directory that is removed
+    /// afterwards if `None`.
+    pub run_dir: Option<PathBuf>,
+    /// Width of a sample.
+    pub sample: Span,
+    /// Constants for the agents; they take precedence over what follows from the scenario's scale.
+    pub mechanism_set: BTreeMap<String, toml::Value>,
+}
+
+impl Options {
+    /// Samples of 100 ms, no reservations, nothing kept.
+    pub fn new(agent: impl Into<PathBuf>) -> Self {
+        Self {
+            agent: agent.into(),
+            reserve: Vec::new(),
+            run_dir: None,
+            sample: Span::from_millis(100),
+            mechanism_set: BTreeMap::new(),
+        }
+    }
+}
+
+/// What the lab is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Making namespaces, devices and ports.
+    Building {
+        /// Nodes that are ready.
+        done: usize,
+        /// All nodes: hosts, switches and VMs.
+        total: usize,
+    },
+    /// Waiting until every agent's socket answers.
+    StartingAgents,
+    /// Traffic is played.
+    Running,
+    /// Removing everything.
+    TearingDown,
+}
+
+/// What a live view shows: the last sample. Slices are empty unless the phase is `Running`.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// What the lab is doing.
+    pub phase: Phase,
+    /// Time since traffic started.
+    pub at: Span,
+    /// Goodput in bit/s, one per traffic entry of the scenario.
+    pub flows_bps: &'a [f64],
+    /// Carried on layer 2 in bit/s: `2 × link` is a→b, `2 × link + 1` is b→a.
+    pub links_bps: &'a [f64],
+    /// Packets dropped during this sample, indexed like `links_bps`.
+    pub drops: &'a [u64],
+    /// The smallest idle share of any CPU during this sample.
+    pub idle: f64,
+}
+
+/// What a run measured, raw: how to judge it is not decided here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// Width of a sample.
+    pub sample: Span,
+    /// One per traffic entry of the scenario, in its order.
+    pub flows: Vec<FlowRecord>,
+    /// Two per link: a→b, then b→a.
+    pub links: Vec<LinkRecord>,
+    /// Per sample: the smallest idle share of any CPU, 0 to 1, in steps of the kernel's 10 ms tick.
+    pub idle: Vec<f64>,
+    /// User and system CPU time of all agents together, from the first to the last sample.
+    pub agents_cpu: Span,
+    /// User CPU time of the lab and the agents, from the first to the last sample.
+    pub user_cpu: Span,
+    /// From the start of [`play`] to the end of teardown.
+    pub wall: Span,
+    /// What a reader of the results should know: stale state that was removed, an offered load that
+    /// was not reached, packets lost inside this machine, connections that failed.
+    pub notes: Vec<String>,
+}
+
+/// One traffic entry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlowRecord {
+    /// Application octets that arrived at the receiver's sockets, per sample.
+    pub octets: Vec<u64>,
+    /// Per connection (one for UDP), cumulative octets at two moments: `[at warmup, at the end]`.
+    pub connections: Vec<Vec<u64>>,
+}
+
+/// One direction of one link.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkRecord {
+    /// Octets carried per sample, layer 2 without FCS.
+    pub octets: Vec<u64>,
+    /// Packets dropped at this direction's port per sample.
+    pub drops: Vec<u64>,
+}

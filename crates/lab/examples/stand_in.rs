@@ -1,0 +1,42 @@
+//! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
+//! socket, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
+//! `deaf` makes it ignore requests to end.
+
+#![expect(clippy::disallowed_methods, reason = "it has nothing to do but wait")]
+
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+use weir_model::agent::{AgentConfig, Directory};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    assert_eq!(arguments[1..3], ["agent", "--config"], "called as the lab calls an agent");
+    let text = std::fs::read_to_string(&arguments[3]).expect("a configuration");
+    let config: AgentConfig = toml::from_str(&text).expect("a valid configuration");
+    let text = std::fs::read_to_string(&config.directory).expect("a directory");
+    let directory: Directory = serde_json::from_str(&text).expect("a valid directory");
+    assert!(directory.hosts.iter().any(|h| h.name == config.host), "knows its host");
+    let key = std::fs::read_to_string(&config.key_file).expect("a key");
+    assert_eq!(key.len(), 32, "128 bits");
+    std::net::UdpSocket::bind(config.listen).expect("the control address is this namespace's");
+    for vm in &config.vms {
+        let index = std::fs::read_to_string("/proc/net/dev").expect("interfaces");
+        assert!(index.contains(&format!("{}:", vm.port)), "{} is here", vm.port);
+    }
+    if config.mechanism.preset == "refuse" {
+        eprintln!("cannot attach: no such feature");
+        std::process::exit(3);
+    }
+    if config.mechanism.preset == "deaf" {
+        use nix::sys::signal::{SigSet, Signal};
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTERM);
+        set.thread_block().expect("blocking a signal");
+    }
+    let run = config.run_dir.join(&config.instance);
+    std::fs::create_dir_all(&run).expect("a run directory");
+    let _socket = UnixListener::bind(run.join("agent.sock")).expect("a socket");
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}

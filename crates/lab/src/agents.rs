@@ -1,0 +1,327 @@
+//! One real `weir agent` per host.
+//!
+//! Problem   An agent is a daemon of a host; here a machine has twenty, and they must not outlive
+//!           the lab.
+//! Approach  Each gets its own configuration, instance name and log, and joins its host's network
+//!           namespace only (`nsenter --net`), so that the bpffs stays visible. `setpriv
+//!           --pdeathsig` lets it die with the thread that called [`crate::play`].
+//! Promises  An agent that does not come up is an error with the end of its log. All agents have
+//!           ended when [`Agents`] is dropped, gently if possible.
+//! Not here  What an agent does.
+
+use crate::plan::{self, Plan};
+use crate::sweep;
+use crate::world::World;
+use crate::{Error, Options, machine};
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir_model::agent::{
+    AgentConfig, Directory, DirectoryHost, DirectoryVm, MechanismConfig, Reserve, Uplink, VmConfig,
+};
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::text::RateText;
+use weir_units::{Rate, Span};
+
+/// Port of the agents' control messages, in each host's own namespace.
+const CONTROL_PORT: u16 = 7001;
+/// How long an agent may take to open its socket.
+const READY: Duration = Duration::from_secs(10);
+/// How long an agent may take to end when asked.
+const END: Duration = Duration::from_secs(3);
+
+/// The agents of a run.
+pub(crate) struct Agents {
+    run: String,
+    agents: Vec<Agent>,
+    /// What had to be done to end them.
+    pub(crate) notes: Vec<String>,
+}
+
+struct Agent {
+    host: String,
+    child: Child,
+    log: PathBuf,
+    socket: PathBuf,
+}
+
+impl Agents {
+    /// No agents at all.
+    pub(crate) fn none(run: &str) -> Self {
+        Self { run: run.into(), agents: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Starts one agent per host and waits until all answer. `wait` is called now and then.
+    pub(crate) fn start(
+        scenario: &Scenario,
+        mechanism: &Mechanism,
+        options: &Options,
+        plan: &Plan,
+        world: &World,
+        place: (&str, &Path),
+        stop: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let (run, directory) = place;
+        mount_bpffs()?;
+        let mut agents = Self::none(run);
+        write_shared_files(scenario, directory)?;
+        for (host, name) in scenario.topology.hosts.iter().enumerate() {
+            let config = configuration(scenario, mechanism, options, plan, host, place);
+            let file = directory.join(format!("h{host}.toml"));
+            let text = toml::to_string(&config).expect("a configuration is plain data");
+            write(&file, &text)?;
+            let log = directory.join(format!("h{host}.log"));
+            let child = spawn(&options.agent, &file, world.host(host).path(), &log)?;
+            let socket = config.run_dir.join(&config.instance).join("agent.sock");
+            agents.agents.push(Agent { host: name.clone(), child, log, socket });
+        }
+        let until = Instant::now() + READY;
+        for agent in &mut agents.agents {
+            agent.wait_until_ready(until, stop)?;
+        }
+        Ok(agents)
+    }
+
+    /// Fails if an agent has ended by itself.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        self.agents.iter_mut().try_for_each(Agent::check)
+    }
+
+    /// User and system CPU time of all agents together so far.
+    pub(crate) fn cpu(&self) -> (Span, Span) {
+        self.agents
+            .iter()
+            .map(|agent| machine::cpu_of(agent.child.id()))
+            .fold((Span::ZERO, Span::ZERO), |(user, system), (u, s)| (user + u, system + s))
+    }
+
+    /// Ends all agents: asks, waits, insists. Then removes what they pinned, which by design goes
+    /// on without them.
+    pub(crate) fn stop(&mut self) {
+        for agent in &self.agents {
+            agent.signal(Signal::SIGTERM);
+        }
+        let until = Instant::now() + END;
+        for mut agent in self.agents.drain(..) {
+            while Instant::now() < until && matches!(agent.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if matches!(agent.child.try_wait(), Ok(None)) {
+                self.notes.push(format!(
+                    "the agent of {} did not end within {} s and was killed",
+                    agent.host,
+                    END.as_secs()
+                ));
+                agent.signal(Signal::SIGKILL);
+            }
+            let _ = agent.child.wait();
+        }
+        sweep::remove_pins(&self.run);
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        if !self.agents.is_empty() {
+            self.stop();
+        }
+    }
+}
+
+impl Agent {
+    fn signal(&self, signal: Signal) {
+        // The child has not been waited for, so its id is still its own.
+        let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
+    }
+
+    fn wait_until_ready(&mut self, until: Instant, stop: &AtomicBool) -> Result<(), Error> {
+        while UnixStream::connect(&self.socket).is_err() {
+            self.check()?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            if Instant::now() >= until {
+                return Err(self.error(format!("did not answer within {} s", READY.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(self.error(format!("ended ({status})"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn error(&self, what: String) -> Error {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+        let tail = if tail.is_empty() { "(the log is empty)".into() } else { tail };
+        Error::Agent { host: self.host.clone(), what, log: self.log.clone(), tail }
+    }
+}
+
+fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Child, Error> {
+    let doing = || format!("start {}", agent.display());
+    let out = File::create(log).map_err(Error::io(doing()))?;
+    let err = out.try_clone().map_err(Error::io(doing()))?;
+    // Absolute, because `nsenter` and `setpriv` would look a bare name up in PATH.
+    let agent = agent.canonicalize().map_err(Error::io(doing()))?;
+    let mut net = std::ffi::OsString::from("--net=");
+    net.push(namespace);
+    Command::new("nsenter")
+        .arg(net)
+        .args(["--", "setpriv", "--pdeathsig", "TERM", "--"])
+        .arg(agent)
+        .args(["agent", "--config"])
+        .arg(config)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .map_err(Error::io(doing()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
+}
+
+/// The directory of VMs and hosts, and the key: the same for all agents.
+fn write_shared_files(scenario: &Scenario, directory: &Path) -> Result<(), Error> {
+    let entries = directory_of(scenario);
+    // JSON is YAML.
+    let text = serde_json::to_string_pretty(&entries).expect("a directory is plain data");
+    write(&directory.join("directory.yaml"), &text)?;
+    let key = directory.join("key");
+    let doing = || format!("make a key in {}", key.display());
+    let mut random = [0u8; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random))
+        .map_err(Error::io(doing()))?;
+    let digits: String = random.iter().map(|octet| format!("{octet:02x}")).collect();
+    write(&key, &digits)?;
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).map_err(Error::io(doing()))
+}
+
+fn directory_of(scenario: &Scenario) -> Directory {
+    let host = |(host, name): (usize, &String)| DirectoryHost {
+        name: name.clone(),
+        control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
+    };
+    let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| DirectoryVm {
+        name: v.name.clone(),
+        tenant: scenario.tenants[v.tenant].clone(),
+        host: scenario.topology.hosts[v.host].clone(),
+        addresses: vec![IpAddr::V4(plan::vm_address(scenario, vm))],
+    };
+    Directory {
+        hosts: scenario.topology.hosts.iter().enumerate().map(host).collect(),
+        vms: scenario.vms.iter().enumerate().map(vm).collect(),
+    }
+}
+
+fn configuration(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    options: &Options,
+    plan: &Plan,
+    host: usize,
+    (run, directory): (&str, &Path),
+) -> AgentConfig {
+    let topology = &scenario.topology;
+    let name = |vm: usize| scenario.vms[vm].name.clone();
+    let reserve = |&(from, to, rate): &(usize, usize, Rate)| Reserve {
+        from: name(from),
+        to: name(to),
+        rate: RateText(rate),
+    };
+    let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| VmConfig {
+        name: v.name.clone(),
+        port: plan::vm_port(vm),
+        floor_out: RateText(v.floor_out),
+        floor_in: RateText(v.floor_in),
+        cap_out: v.cap_out.map(RateText),
+    };
+    AgentConfig {
+        instance: sweep::instance(run, host),
+        host: topology.hosts[host].clone(),
+        listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
+        key_file: directory.join("key"),
+        directory: directory.join("directory.yaml"),
+        run_dir: directory.to_path_buf(),
+        bpffs: sweep::BPFFS.into(),
+        uplink: Uplink {
+            interface: "up0".into(),
+            rate: RateText(topology.links[plan.uplink[host]].rate),
+        },
+        mechanism: MechanismConfig {
+            name: match mechanism.kind {
+                MechanismKind::None => "none",
+                MechanismKind::Reservation => "reservation",
+                MechanismKind::ElasticSwitch => "elasticswitch",
+            }
+            .into(),
+            preset: mechanism.preset.clone(),
+            set: constants(scenario, mechanism.kind, &options.mechanism_set),
+            reserve: options
+                .reserve
+                .iter()
+                .filter(|(from, ..)| scenario.vms[*from].host == host)
+                .map(reserve)
+                .collect(),
+        },
+        vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
+    }
+}
+
+/// ElasticSwitch's constants that are rates grow and shrink with the links (ElasticSwitch §7 gives
+/// them for links of 1 Gb/s); what the caller set takes precedence.
+fn constants(
+    scenario: &Scenario,
+    kind: MechanismKind,
+    set: &BTreeMap<String, toml::Value>,
+) -> BTreeMap<String, toml::Value> {
+    let mut all = BTreeMap::new();
+    if kind == MechanismKind::ElasticSwitch {
+        for (name, at_a_gigabit) in
+            [("reference_rate", 450e6), ("a", 0.5e6), ("small_start", 1e6), ("default_floor", 1e6)]
+        {
+            let rate = Rate::from_bps_f64(at_a_gigabit * scenario.scale);
+            all.insert(name.into(), toml::Value::String(format!("{}bit", rate.as_bps())));
+        }
+    }
+    all.extend(set.clone());
+    all
+}
+
+/// Agents pin their programs and maps in a bpffs; systemd mounts one, a bare machine may not.
+fn mount_bpffs() -> Result<(), Error> {
+    if statfs(sweep::BPFFS).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
+        return Ok(());
+    }
+    let none: Option<&str> = None;
+    mount(Some("bpf"), sweep::BPFFS, Some("bpf"), MsFlags::empty(), none).map_err(|errno| {
+        match errno {
+            Errno::ENODEV | Errno::ENOENT => Error::Missing {
+                what: format!("the BPF file system at {} ({errno})", sweep::BPFFS),
+                remedy: "use a kernel with CONFIG_BPF_SYSCALL, with sysfs mounted".into(),
+            },
+            _ => Error::Kernel { doing: format!("mount a bpffs at {}", sweep::BPFFS), errno },
+        }
+    })
+}

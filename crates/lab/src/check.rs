@@ -1,0 +1,97 @@
+//! What must be there before anything is made.
+
+use crate::{Error, Options};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{AccessFlags, Uid, access};
+use std::fs;
+use std::path::Path;
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario, TrafficKind};
+
+/// Fails with the remedy if this machine cannot play `scenario`.
+pub(crate) fn machine(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    options: &Options,
+) -> Result<(), Error> {
+    if !Uid::effective().is_root() {
+        return Err(Error::NotRoot);
+    }
+    if mechanism.kind != MechanismKind::None {
+        let path = &options.agent;
+        if !path.is_file() {
+            return Err(Error::NoAgent { path: path.clone(), why: "no such file".into() });
+        }
+        access(path, AccessFlags::X_OK)
+            .map_err(|errno| Error::NoAgent { path: path.clone(), why: errno.desc().into() })?;
+        program("nsenter")?;
+        program("setpriv")?;
+    }
+    congestion_controls(scenario)?;
+    files(scenario)
+}
+
+fn program(name: &str) -> Result<(), Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: format!("the program `{name}`"),
+        remedy: "install the package util-linux".into(),
+    })
+}
+
+/// Root may use any congestion control that the kernel has, also one that is not allowed to users.
+fn congestion_controls(scenario: &Scenario) -> Result<(), Error> {
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .map_err(Error::io("read the congestion controls of this kernel"))?;
+    for traffic in &scenario.traffic {
+        let TrafficKind::Tcp { congestion, .. } = &traffic.kind else { continue };
+        let module = || loadable(congestion);
+        if !available.split_whitespace().any(|name| name == congestion) && !module() {
+            return Err(Error::Missing {
+                what: format!("the TCP congestion control `{congestion}`"),
+                remedy: format!(
+                    "this kernel has {}: use one of them, or load tcp_{congestion}",
+                    available.trim().replace(' ', ", ")
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a module of that name is installed: the kernel loads it when root asks for it.
+fn loadable(congestion: &str) -> bool {
+    let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else { return false };
+    let directory = Path::new("/lib/modules").join(release.trim()).join("kernel/net/ipv4");
+    fs::read_dir(directory).is_ok_and(|entries| {
+        let prefix = format!("tcp_{congestion}.ko");
+        entries.flatten().any(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+    })
+}
+
+/// A descriptor for each namespace and its routing socket, and three for each connection.
+fn files(scenario: &Scenario) -> Result<(), Error> {
+    let nodes =
+        scenario.topology.hosts.len() + scenario.topology.switches.len() + scenario.vms.len();
+    let sockets: usize = scenario
+        .traffic
+        .iter()
+        .map(|traffic| match traffic.kind {
+            TrafficKind::Tcp { connections, .. } => 2 * connections as usize + 1,
+            TrafficKind::Udp { .. } => 2,
+        })
+        .sum();
+    let needed = (2 * nodes + sockets + 200) as u64;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(Error::kernel("read the limit of open files"))?;
+    if soft >= needed {
+        return Ok(());
+    }
+    // Root may raise the hard limit too, unless a container forbids it.
+    setrlimit(Resource::RLIMIT_NOFILE, needed, needed.max(hard)).map_err(|_| Error::Missing {
+        what: format!("room for {needed} open files (the limit is {hard})"),
+        remedy: "raise it with `ulimit -n`".into(),
+    })
+}

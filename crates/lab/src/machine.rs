@@ -1,0 +1,96 @@
+//! What the machine itself did meanwhile: idle time, CPU time of processes, packets lost inside.
+//!
+//! Problem   An emulation on a saturated CPU measures the CPU.
+//! Approach  The kernel's own accounts in `/proc`, read at each sample.
+//! Promises  Reading is all it does.
+//! Not here  Whether a run is valid: `weir` judges.
+//! Source    proc_stat(5), proc_pid_stat(5).
+
+use std::fs;
+use std::path::Path;
+use weir_units::Span;
+
+/// The kernel counts CPU time in `USER_HZ`, which is 100 on every Linux architecture we build for.
+const TICK: Span = Span::from_millis(10);
+
+/// Idle time of every CPU.
+#[derive(Default)]
+pub(crate) struct Idle {
+    /// Per CPU: (idle, all) ticks so far.
+    last: Vec<(u64, u64)>,
+}
+
+impl Idle {
+    /// The smallest idle share of any CPU since the last call; 1 at the first call.
+    pub(crate) fn read(&mut self) -> f64 {
+        let now = parse(&fs::read_to_string("/proc/stat").unwrap_or_default());
+        let smallest = smallest_share(&self.last, &now);
+        self.last = now;
+        smallest
+    }
+}
+
+/// (idle, all) ticks of each `cpuN` line: user nice system idle iowait irq softirq steal …; guest
+/// time is within user time.
+fn parse(text: &str) -> Vec<(u64, u64)> {
+    let cpu = |line: &str| {
+        let (name, rest) = line.split_once(' ')?;
+        name.strip_prefix("cpu")?.parse::<u32>().ok()?;
+        let ticks: Vec<u64> = rest.split_whitespace().take(8).flat_map(str::parse).collect();
+        Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().sum()))
+    };
+    text.lines().filter_map(cpu).collect()
+}
+
+fn smallest_share(last: &[(u64, u64)], now: &[(u64, u64)]) -> f64 {
+    let share = |(then, now): (&(u64, u64), &(u64, u64))| {
+        let all = now.1.saturating_sub(then.1);
+        // A CPU whose account did not move at all within a sample was idle: nothing woke it.
+        if all == 0 { 1.0 } else { now.0.saturating_sub(then.0) as f64 / all as f64 }
+    };
+    last.iter().zip(now).map(share).fold(1.0, f64::min)
+}
+
+/// CPU time of a process so far: (user, system). Nothing if it is gone.
+pub(crate) fn cpu_of(pid: u32) -> (Span, Span) {
+    let path = Path::new("/proc").join(pid.to_string()).join("stat");
+    cpu_in(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
+}
+
+/// Fields 14 and 15; the name in field 2 may hold anything, so count from its closing bracket.
+fn cpu_in(stat: &str) -> Option<(Span, Span)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || Some(TICK * fields.next()?.parse().ok()?);
+    Some((next()?, next()?))
+}
+
+/// Packets that this machine itself lost between two devices, all CPUs together: the second column
+/// of `/proc/net/softnet_stat`. They are in no port's counter.
+pub(crate) fn lost_inside() -> u64 {
+    let text = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
+    let column = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    text.lines().filter_map(column).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_cpu_counts() {
+        let then =
+            parse("cpu  9 9 9 9\ncpu0 10 0 0 90 0 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0\nintr 1");
+        let now = parse("cpu  9 9 9 9\ncpu0 19 0 0 91 0 0 0 0 0 0\ncpu1 0 0 5 104 1 0 0 0\nintr 1");
+        assert_eq!(then, [(90, 100), (100, 100)]);
+        assert!((smallest_share(&then, &now) - 0.1).abs() < 1e-9);
+        assert!((smallest_share(&then, &then) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn cpu_time_is_found_behind_a_strange_name() {
+        let stat = "7 (a) (b) S 1 7 7 0 -1 0 0 0 0 0 12 34 0 0 20";
+        assert_eq!(cpu_in(stat), Some((Span::from_millis(120), Span::from_millis(340))));
+        assert_eq!(cpu_in(""), None);
+    }
+}

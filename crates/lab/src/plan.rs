@@ -1,0 +1,269 @@
+//! Names, addresses and paths of a world: decided before anything is made.
+//!
+//! Problem   Thousands of devices need names, indices, addresses and forwarding entries that agree.
+//! Approach  All of them follow from positions in the scenario; nothing is looked up afterwards.
+//! Promises  Deterministic. A topology that bridges cannot carry (a loop, a host with two uplinks,
+//!           delay) is refused here, before anything exists.
+//! Not here  Making it: see `world`.
+
+use crate::Error;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use weir_model::scenario::{Scenario, TrafficKind};
+use weir_units::Span;
+
+/// Interface index of the bridge in every host and switch.
+pub(crate) const BRIDGE: u32 = 2;
+/// Interface index of a host's uplink, and of a VM's `eth0`.
+pub(crate) const UPLINK: u32 = 3;
+/// Interface index of the port of VM 0 on its host, and of link 0 on a switch.
+const FIRST_PORT: u32 = 16;
+/// Largest UDP payload that is not fragmented.
+const MAX_PAYLOAD: u64 = 1472;
+/// What addresses and interface names have room for.
+const MAX_VMS: usize = 60_000;
+const MAX_TENANTS: usize = 250;
+
+/// Where traffic of a scenario goes in its world.
+pub(crate) struct Plan {
+    /// `toward[switch][host]`: the link on which a switch forwards to a host.
+    pub(crate) toward: Vec<Vec<usize>>,
+    /// `uplink[host]`: the host's only link.
+    pub(crate) uplink: Vec<usize>,
+    /// VMs that exchange packets with a VM: `peers[vm]`.
+    pub(crate) peers: Vec<BTreeSet<usize>>,
+    /// The same for the hosts of these VMs.
+    pub(crate) host_peers: Vec<BTreeSet<usize>>,
+}
+
+impl Plan {
+    /// Plans a world for `scenario`, or says what cannot be done.
+    pub(crate) fn new(scenario: &Scenario) -> Result<Self, Error> {
+        refuse_what_is_not_supported(scenario)?;
+        let hosts = scenario.topology.hosts.len();
+        let uplink = uplinks(scenario)?;
+        let toward = (0..scenario.topology.switches.len())
+            .map(|switch| routes(scenario, hosts + switch))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut peers = vec![BTreeSet::new(); scenario.vms.len()];
+        let mut host_peers = vec![BTreeSet::new(); hosts];
+        for traffic in &scenario.traffic {
+            peers[traffic.from].insert(traffic.to);
+            peers[traffic.to].insert(traffic.from);
+            let (a, b) = (scenario.vms[traffic.from].host, scenario.vms[traffic.to].host);
+            if a != b {
+                host_peers[a].insert(b);
+                host_peers[b].insert(a);
+            }
+        }
+        Ok(Self { toward, uplink, peers, host_peers })
+    }
+}
+
+/// A VM's address: unique whatever the tenant, because all VMs share one layer 2.
+pub(crate) fn vm_address(scenario: &Scenario, vm: usize) -> Ipv4Addr {
+    let tenant = scenario.vms[vm].tenant as u8 + 1;
+    Ipv4Addr::new(10, tenant, (vm / 250) as u8, (vm % 250) as u8 + 1)
+}
+
+/// The address of a host's agent.
+pub(crate) fn host_address(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 255, (host / 250) as u8, (host % 250) as u8 + 1)
+}
+
+/// Locally administered, and says what it belongs to: 1 = VM.
+pub(crate) fn vm_mac(vm: usize) -> [u8; 6] {
+    [0x02, 0x57, 0, 1, (vm >> 8) as u8, vm as u8]
+}
+
+/// Locally administered, and says what it belongs to: 2 = host.
+pub(crate) fn host_mac(host: usize) -> [u8; 6] {
+    [0x02, 0x57, 0, 2, (host >> 8) as u8, host as u8]
+}
+
+/// Interface name of a VM's port on its host.
+pub(crate) fn vm_port(vm: usize) -> String {
+    format!("p{vm}")
+}
+
+/// Interface index of a VM's port on its host.
+pub(crate) fn vm_port_index(vm: usize) -> u32 {
+    FIRST_PORT + vm as u32
+}
+
+/// Name and index of the interface at `node`'s end of a link.
+pub(crate) fn link_port(scenario: &Scenario, node: usize, link: usize) -> (String, u32) {
+    if node < scenario.topology.hosts.len() {
+        ("up0".into(), UPLINK)
+    } else {
+        (format!("l{link}"), FIRST_PORT + link as u32)
+    }
+}
+
+fn unsupported(what: impl Into<String>, instead: impl Into<String>) -> Error {
+    Error::Unsupported { what: what.into(), instead: instead.into() }
+}
+
+fn refuse_what_is_not_supported(scenario: &Scenario) -> Result<(), Error> {
+    if let Some(link) = scenario.topology.links.iter().find(|link| link.delay > Span::ZERO) {
+        return Err(unsupported(
+            format!("link {} has a delay of {}", link.name, link.delay),
+            "this kernel's queues have no delay: leave `delay` out, or play it in the simulator",
+        ));
+    }
+    if let Some(link) = scenario.topology.links.iter().find(|link| link.rate.is_zero()) {
+        return Err(unsupported(
+            format!("link {} has a rate of zero", link.name),
+            "give it a rate, such as 200Mbit",
+        ));
+    }
+    if scenario.vms.len() > MAX_VMS || scenario.tenants.len() > MAX_TENANTS {
+        return Err(unsupported(
+            format!("{} VMs of {} tenants", scenario.vms.len(), scenario.tenants.len()),
+            format!("at most {MAX_VMS} VMs of {MAX_TENANTS} tenants have room on one machine"),
+        ));
+    }
+    for traffic in &scenario.traffic {
+        if let TrafficKind::Udp { payload, .. } = &traffic.kind
+            && !(1..=MAX_PAYLOAD).contains(&payload.get())
+        {
+            return Err(unsupported(
+                format!("a UDP payload of {payload} in traffic {}", traffic.group),
+                format!("use 1 to {MAX_PAYLOAD} B: larger ones would be fragmented"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn uplinks(scenario: &Scenario) -> Result<Vec<usize>, Error> {
+    let topology = &scenario.topology;
+    let one = |host: usize| {
+        let mut links = (0..topology.links.len())
+            .filter(|&l| topology.links[l].a == host || topology.links[l].b == host);
+        match (links.next(), links.next()) {
+            (Some(link), None) => Ok(link),
+            (first, _) => Err(unsupported(
+                format!(
+                    "host {} has {} links",
+                    topology.hosts[host],
+                    if first.is_some() { "several" } else { "no" }
+                ),
+                "give each host exactly one link",
+            )),
+        }
+    };
+    (0..topology.hosts.len()).map(one).collect()
+}
+
+/// For one switch: the link toward each host. Walks the tree outward from the switch.
+fn routes(scenario: &Scenario, switch: usize) -> Result<Vec<usize>, Error> {
+    let topology = &scenario.topology;
+    let mut first = vec![None; topology.hosts.len()];
+    let mut seen = BTreeSet::from([switch]);
+    // (node, link it was reached by, first link of the way)
+    let mut open: Vec<(usize, Option<usize>, Option<usize>)> = vec![(switch, None, None)];
+    while let Some((node, by, way)) = open.pop() {
+        if node < topology.hosts.len() {
+            first[node] = way;
+            continue;
+        }
+        for (l, link) in topology.links.iter().enumerate() {
+            let next = match node {
+                n if n == link.a => link.b,
+                n if n == link.b => link.a,
+                _ => continue,
+            };
+            if by == Some(l) {
+                continue;
+            }
+            if !seen.insert(next) {
+                return Err(unsupported(
+                    format!("link {} closes a loop", link.name),
+                    "use a topology with one way between any two nodes",
+                ));
+            }
+            open.push((next, Some(l), way.or(Some(l))));
+        }
+    }
+    let missing = |host: usize| {
+        unsupported(
+            format!("host {} cannot be reached", topology.hosts[host]),
+            "connect all hosts by links",
+        )
+    };
+    first.iter().enumerate().map(|(host, way)| way.ok_or_else(|| missing(host))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::scenario::{Link, Topology};
+    use weir_units::{Bytes, Rate};
+
+    fn scenario(hosts: usize, switches: usize, links: &[(usize, usize)]) -> Scenario {
+        let link = |(i, &(a, b)): (usize, &(usize, usize))| Link {
+            name: format!("l{i}"),
+            a,
+            b,
+            rate: Rate::from_mbps(100),
+            buffer: Bytes::new(128_000),
+            delay: Span::ZERO,
+        };
+        Scenario {
+            name: "t".into(),
+            title: String::new(),
+            point: vec![],
+            duration: Span::from_secs(1),
+            warmup: Span::ZERO,
+            scale: 1.0,
+            topology: Topology {
+                hosts: (0..hosts).map(|h| format!("h{h}")).collect(),
+                switches: (0..switches).map(|s| format!("s{s}")).collect(),
+                links: links.iter().enumerate().map(link).collect(),
+            },
+            vms: vec![],
+            tenants: vec![],
+            traffic: vec![],
+            mechanisms: vec![],
+            congested: vec![],
+            expect: vec![],
+        }
+    }
+
+    #[test]
+    fn a_switch_forwards_to_each_host_by_the_first_link_of_the_way() {
+        // h0, h1 - s0 - s1 - h2
+        let plan = Plan::new(&scenario(3, 2, &[(0, 3), (1, 3), (3, 4), (4, 2)])).expect("a tree");
+        assert_eq!(plan.toward, [[0, 1, 2], [2, 2, 3]]);
+        assert_eq!(plan.uplink, [0, 1, 3]);
+    }
+
+    #[test]
+    fn what_bridges_cannot_carry_is_refused_by_name() {
+        let text = |s: &Scenario| Plan::new(s).err().expect("refused").to_string();
+        assert!(text(&scenario(1, 2, &[(0, 1), (1, 2), (2, 1)])).contains("closes a loop"));
+        assert!(text(&scenario(1, 2, &[(0, 1), (0, 2)])).contains("h0 has several links"));
+        assert!(text(&scenario(2, 1, &[(0, 2)])).contains("h1 has no links"));
+        assert!(text(&scenario(2, 2, &[(0, 2), (1, 3)])).contains("h1 cannot be reached"));
+        let mut delayed = scenario(2, 1, &[(0, 2), (1, 2)]);
+        delayed.topology.links[1].delay = Span::from_micros(50);
+        assert!(text(&delayed).contains("link l1 has a delay of 50us"));
+    }
+
+    #[test]
+    fn no_two_vms_share_an_address() {
+        let mut s = scenario(0, 0, &[]);
+        let vm = |i: usize| weir_model::scenario::Vm {
+            name: format!("v{i}"),
+            tenant: i % 3,
+            host: 0,
+            floor_out: Rate::ZERO,
+            floor_in: Rate::ZERO,
+            cap_out: None,
+        };
+        s.vms = (0..1000).map(vm).collect();
+        let addresses: BTreeSet<_> = (0..1000).map(|vm| vm_address(&s, vm)).collect();
+        assert_eq!(addresses.len(), 1000);
+    }
+}

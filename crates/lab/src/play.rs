@@ -1,0 +1,293 @@
+//! One run from the first namespace to the last.
+
+use crate::agents::Agents;
+use crate::plan::Plan;
+use crate::ports::Counters;
+use crate::traffic::{Tally, Traffic};
+use crate::world::World;
+use crate::{Error, FlowRecord, Frame, LinkRecord, Options, Phase, Record, check, machine, sweep};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_units::Span;
+
+/// How long nothing is asked of a waiting thread at most: how fast it notices `stop`.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Plays `scenario` with `mechanism` and measures.
+///
+/// `watch` is called while the world is built, and once per sample; it should return soon. `stop`
+/// ends the run early with [`Error::Stopped`]. Call it as root. The agents die with the calling
+/// thread, should it end before they do.
+///
+/// # Errors
+///
+/// Anything in [`Error`]; whatever had been set up is undone.
+pub fn play(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    options: &Options,
+    watch: &mut dyn FnMut(&Frame),
+    stop: &AtomicBool,
+) -> Result<Record, Error> {
+    let begun = Instant::now();
+    check::machine(scenario, mechanism, options)?;
+    let plan = Plan::new(scenario)?;
+    let mut notes = sweep::sweep_stale();
+    let run = sweep::new_run();
+    let place = Place::new(options.run_dir.as_deref(), &run)?;
+
+    // From here on the order of declaration matters: dropped are first the sockets, then the
+    // agents, then the world.
+    let mut world = build(scenario, &plan, &run, watch, stop)?;
+    let mut agents = if mechanism.kind == MechanismKind::None {
+        Agents::none(&run)
+    } else {
+        watch(&frame(Phase::StartingAgents));
+        Agents::start(scenario, mechanism, options, &plan, &world, (&run, &place.path), stop)?
+    };
+    let sockets = Traffic::open(scenario, &world)?;
+    let lost_before = machine::lost_inside();
+    let origin = Instant::now();
+    let traffic = Traffic::play(scenario, sockets, origin)?;
+
+    let mut sampler = Sampler::new(scenario, options.sample, &traffic.tally);
+    let cpu_before = cpu(&agents);
+    sampler.start(&mut world)?;
+    while !sampler.is_done() {
+        sampler.wait(origin, stop)?;
+        sampler.sample(&mut world, origin)?;
+        watch(&sampler.frame());
+        agents.check()?;
+        assert!(traffic.is_alive(), "the traffic thread ends only when told to");
+    }
+    let cpu_after = cpu(&agents);
+    let mut record = sampler.record();
+    record.agents_cpu = cpu_after.agents - cpu_before.agents;
+    record.user_cpu = cpu_after.user - cpu_before.user;
+    notes.extend(traffic.tally.notes());
+    let lost = machine::lost_inside().saturating_sub(lost_before);
+    if lost > 0 {
+        notes.push(format!("this machine lost {lost} packets between devices, at no port"));
+    }
+
+    watch(&frame(Phase::TearingDown));
+    drop(traffic);
+    agents.stop();
+    notes.append(&mut agents.notes);
+    drop(world);
+    record.notes = notes;
+    record.wall = Span::from(begun.elapsed());
+    Ok(record)
+}
+
+fn frame(phase: Phase) -> Frame<'static> {
+    Frame { phase, at: Span::ZERO, flows_bps: &[], links_bps: &[], drops: &[], idle: 1.0 }
+}
+
+/// Where the files of a run are; removed on drop unless the caller named it.
+struct Place {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Place {
+    fn new(named: Option<&Path>, run: &str) -> Result<Self, Error> {
+        let path = named.map_or_else(|| sweep::directory(run), Path::to_path_buf);
+        let doing = format!("make {}", path.display());
+        fs::create_dir_all(&path).map_err(Error::io(doing))?;
+        // Agents run with another working directory in mind: name files absolutely.
+        let path = path.canonicalize().unwrap_or(path);
+        Ok(Self { path, keep: named.is_some() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Builds the world on a thread of its own, because the builder changes its namespace.
+fn build(
+    scenario: &Scenario,
+    plan: &Plan,
+    run: &str,
+    watch: &mut dyn FnMut(&Frame),
+    stop: &AtomicBool,
+) -> Result<World, Error> {
+    let topology = &scenario.topology;
+    let total = topology.hosts.len() + topology.switches.len() + scenario.vms.len();
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let builder = scope.spawn(|| World::build(scenario, plan, run, &done, stop));
+        while !builder.is_finished() {
+            watch(&frame(Phase::Building { done: done.load(Ordering::Relaxed), total }));
+            std::thread::sleep(NAP);
+        }
+        builder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// CPU time so far.
+struct Cpu {
+    agents: Span,
+    user: Span,
+}
+
+fn cpu(agents: &Agents) -> Cpu {
+    let own = getrusage(UsageWho::RUSAGE_SELF)
+        .map_or(Span::ZERO, |usage| Span::from_micros(usage.user_time().num_microseconds() as u64));
+    let (user, system) = agents.cpu();
+    Cpu { agents: user + system, user: own + user }
+}
+
+/// Reads everything at the same moments.
+struct Sampler<'a> {
+    tally: &'a Tally,
+    sample: Span,
+    samples: usize,
+    warmup: usize,
+    /// Samples that exist.
+    taken: usize,
+    counters: Counters,
+    idle: machine::Idle,
+    /// Octets by traffic entry at the last sample.
+    last: Vec<u64>,
+    at_warmup: Vec<Vec<u64>>,
+    record: Record,
+    flows_bps: Vec<f64>,
+    links_bps: Vec<f64>,
+    drops: Vec<u64>,
+}
+
+impl<'a> Sampler<'a> {
+    fn new(scenario: &Scenario, sample: Span, tally: &'a Tally) -> Self {
+        let sample = sample.max(Span::from_millis(1));
+        let count = |span: Span| (span + Span::from_nanos(sample.as_nanos() / 2)).div_span(sample);
+        let directions = 2 * scenario.topology.links.len();
+        let flows = scenario.traffic.len();
+        Self {
+            tally,
+            sample,
+            samples: count(scenario.duration).max(1) as usize,
+            warmup: count(scenario.warmup) as usize,
+            taken: 0,
+            counters: Counters::new(directions),
+            idle: machine::Idle::default(),
+            last: vec![0; flows],
+            at_warmup: tally.received(),
+            record: Record {
+                sample,
+                flows: vec![FlowRecord::default(); flows],
+                links: vec![LinkRecord::default(); directions],
+                ..Record::default()
+            },
+            flows_bps: vec![0.0; flows],
+            links_bps: vec![0.0; directions],
+            drops: vec![0; directions],
+        }
+    }
+
+    /// Marks where counting begins.
+    fn start(&mut self, world: &mut World) -> Result<(), Error> {
+        self.idle.read();
+        world.read(&mut self.counters).map(drop)
+    }
+
+    fn is_done(&self) -> bool {
+        self.taken >= self.samples
+    }
+
+    /// Waits for the end of the current sample.
+    fn wait(&self, origin: Instant, stop: &AtomicBool) -> Result<(), Error> {
+        let until = origin + Duration::from(self.sample * (self.taken as u64 + 1));
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    /// Takes a sample. If whole samples were slept through, they share what passed meanwhile.
+    fn sample(&mut self, world: &mut World, origin: Instant) -> Result<(), Error> {
+        let received = self.tally.received();
+        let passed = world.read(&mut self.counters)?;
+        let idle = self.idle.read();
+        let ended = Span::from(origin.elapsed()).div_span(self.sample) as usize;
+        let n = ended.clamp(self.taken + 1, self.samples) - self.taken;
+        let seconds = self.sample.as_secs_f64() * n as f64;
+        for (i, flow) in self.record.flows.iter_mut().enumerate() {
+            let total = received[i].iter().sum();
+            let octets = total - self.last[i];
+            self.last[i] = total;
+            self.flows_bps[i] = octets as f64 * 8.0 / seconds;
+            share_out(&mut flow.octets, octets, n);
+        }
+        for (i, link) in self.record.links.iter_mut().enumerate() {
+            let (octets, drops) = passed[i];
+            self.links_bps[i] = octets as f64 * 8.0 / seconds;
+            self.drops[i] = drops;
+            share_out(&mut link.octets, octets, n);
+            share_out(&mut link.drops, drops, n);
+        }
+        self.record.idle.extend(std::iter::repeat_n(idle, n));
+        if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
+            self.at_warmup = received;
+        }
+        self.taken += n;
+        Ok(())
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        Frame {
+            phase: Phase::Running,
+            at: self.sample * self.taken as u64,
+            flows_bps: &self.flows_bps,
+            links_bps: &self.links_bps,
+            drops: &self.drops,
+            idle: self.record.idle.last().copied().unwrap_or(1.0),
+        }
+    }
+
+    fn record(self) -> Record {
+        let mut record = self.record;
+        let at_end = self.tally.received();
+        for (flow, (then, now)) in record.flows.iter_mut().zip(self.at_warmup.iter().zip(&at_end)) {
+            flow.connections = then.iter().zip(now).map(|(&then, &now)| vec![then, now]).collect();
+        }
+        record
+    }
+}
+
+/// Appends `n` parts of `total`; the last one gets what does not divide.
+fn share_out(series: &mut Vec<u64>, total: u64, n: usize) {
+    let part = total / n as u64;
+    series.extend(std::iter::repeat_n(part, n - 1));
+    series.push(total - part * (n as u64 - 1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_were_slept_through_lose_no_octet() {
+        let mut series = vec![7];
+        share_out(&mut series, 11, 3);
+        assert_eq!(series, [7, 3, 3, 5]);
+        share_out(&mut series, 4, 1);
+        assert_eq!(series.last(), Some(&4));
+    }
+}

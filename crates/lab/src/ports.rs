@@ -1,0 +1,206 @@
+//! Ports: a rate and a bounded queue at every end of a link, and the counters that say what passed.
+//!
+//! Problem   A veth has no rate and no queue; a VM's socket must not see the network's queues.
+//! Approach  HTB with one class at the link's rate and a FIFO of the port's buffer in octets; a
+//!           filter on each VM's `eth0` that cuts the tie between a packet and its socket.
+//! Promises  What passes and what is dropped at a port is counted by the kernel, exactly.
+//! Not here  Shaping by a mechanism: that is the agent's.
+
+use crate::Error;
+use crate::netlink::{
+    Batch, NEW, Netlink, RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, Request, TC_ROOT, tc_header,
+};
+use weir_model::scenario::Link;
+use weir_units::{Bytes, Rate, Span};
+
+/// Not 1: agents write `1:x` in a packet's priority for their own shaper, and HTB obeys a priority
+/// that names a class of its own.
+const HANDLE: u32 = 0x0fab_0000;
+const CLASS: u32 = HANDLE | 0x10;
+const LEAF: u32 = 0x0fac_0000;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+
+/// Asks for a queue with the link's rate and buffer on `interface`.
+pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link) {
+    let name = &link.name;
+    // struct tc_htb_glob: version, rate2quantum, default class, debug, packets that passed it by
+    let glob: Vec<u8> = [3u32, 10, 0x10, 0, 0].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    batch.push(
+        Request::new(
+            format!("shape a port of link {name}"),
+            RTM_NEWQDISC,
+            NEW,
+            &tc_header(interface, HANDLE, TC_ROOT, 0),
+        )
+        .needs("HTB (CONFIG_NET_SCH_HTB, module sch_htb)")
+        .attr_text(TCA_KIND, "htb")
+        .nest(TCA_OPTIONS, |r| r.attr(2, &glob)),
+    );
+    batch.push(
+        Request::new(
+            format!("give a port of link {name} its rate"),
+            RTM_NEWTCLASS,
+            NEW,
+            &tc_header(interface, CLASS, HANDLE, 0),
+        )
+        .attr_text(TCA_KIND, "htb")
+        .nest(TCA_OPTIONS, |r| class(r, link.rate)),
+    );
+    batch.push(
+        Request::new(
+            format!("give a port of link {name} its buffer"),
+            RTM_NEWQDISC,
+            NEW,
+            &tc_header(interface, LEAF, CLASS, 0),
+        )
+        .needs("bfifo (CONFIG_NET_SCH_FIFO)")
+        .attr_text(TCA_KIND, "bfifo")
+        .attr(TCA_OPTIONS, &(link.buffer.get().min(u64::from(u32::MAX)) as u32).to_ne_bytes()),
+    );
+}
+
+/// What a port may send back to back after it was idle, or after its timer came late. Timers here
+/// are late by up to half a millisecond once in a thousand times; less than that loses capacity,
+/// more blurs the queue behind it.
+fn burst(rate: Rate) -> Bytes {
+    const TWO_PACKETS: Bytes = Bytes::new(2 * 1514);
+    rate.bytes_in(Span::from_micros(500)).max(TWO_PACKETS)
+}
+
+/// `struct tc_htb_opt` with rate = ceiling, and the 64-bit rates beside it.
+fn class(request: Request, rate: Rate) -> Request {
+    let octets_per_s = (rate.as_bps() / 8).max(1);
+    // struct tc_ratespec: the second octet says Ethernet, for which no rate table is needed.
+    let mut spec = [0u8; 12];
+    spec[1] = 1;
+    let short = u32::try_from(octets_per_s).unwrap_or(u32::MAX);
+    spec[8..12].copy_from_slice(&short.to_ne_bytes());
+    // The kernel counts bursts in ticks of 64 ns of sending time.
+    let ticks = (rate.time_for(burst(rate)).as_nanos() / 64).min(u64::from(u32::MAX)) as u32;
+    let quantum = 1514u32;
+    let mut parameters = [spec, spec].concat();
+    for value in [ticks, ticks, quantum, 0, 0] {
+        parameters.extend_from_slice(&value.to_ne_bytes());
+    }
+    let request = request.attr(1, &parameters);
+    if short == u32::MAX {
+        let long = octets_per_s.to_ne_bytes();
+        return request.attr(6, &long).attr(7, &long);
+    }
+    request
+}
+
+/// Asks for a filter on a VM's `eth0` that sends a clone of each packet instead of the packet.
+///
+/// A packet carries a reference to its socket until somebody receives it, across namespaces too.
+/// Without this, TCP small queues would see the queues of switches and hold back (a flow would
+/// never lose a packet there), and UDP's send buffer would make a blaster wait for the network.
+/// A real VM's packet leaves its socket when the host takes it; so here: a redirect clones, and a
+/// clone belongs to no socket. The clone passes the filter a second time: it is known by the
+/// interface it "came in" by.
+pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str) {
+    const CLSACT: u32 = 0xffff_fff1;
+    const EGRESS: u32 = 0xffff_fff3;
+    const TC_U32_TERMINAL: u8 = 1;
+    const ALL_PROTOCOLS: u32 = 0x0300; // ETH_P_ALL in network order
+    batch.push(
+        Request::new(
+            "hook into a VM's eth0",
+            RTM_NEWQDISC,
+            NEW,
+            &tc_header(interface, 0xffff_0000, CLSACT, 0),
+        )
+        .needs("clsact (CONFIG_NET_SCH_INGRESS, module sch_ingress)")
+        .attr_text(TCA_KIND, "clsact"),
+    );
+    // struct tc_u32_sel with one key that matches every packet.
+    let mut everything = [0u8; 32];
+    everything[0] = TC_U32_TERMINAL;
+    everything[2] = 1;
+    let filter = |what: &str, priority: u32| {
+        let header = tc_header(interface, 0, EGRESS, priority << 16 | ALL_PROTOCOLS);
+        Request::new(what, RTM_NEWTFILTER, NEW, &header)
+            .needs("u32 filters (CONFIG_NET_CLS_U32, module cls_u32)")
+            .attr_text(TCA_KIND, "u32")
+    };
+    batch.push(
+        filter("let a VM's clones pass", 1).nest(TCA_OPTIONS, |r| {
+            r.attr_u32(1, 0x0001_0001).attr(5, &everything).attr_text(8, name)
+        }),
+    );
+    // struct tc_mirred: index, capabilities, action (stolen), references, bindings; redirect to
+    // egress; interface.
+    let mirred: Vec<u8> =
+        [0u32, 0, 4, 0, 0, 1, interface].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    let redirect = filter("detach a VM's packets from their sockets", 2)
+        .needs("mirred (CONFIG_NET_ACT_MIRRED, module act_mirred)");
+    batch.push(redirect.nest(TCA_OPTIONS, |r| {
+        r.attr(5, &everything)
+            .nest(7, |r| r.nest(1, |r| r.attr_text(1, "mirred").nest(2, |r| r.attr(2, &mirred))))
+    }));
+}
+
+/// Reads the counters of all ports of all links.
+pub(crate) struct Counters {
+    /// Last values by direction: octets, packets dropped.
+    last: Vec<(u64, u64)>,
+}
+
+/// The ports of one node: (interface, direction it sends in).
+pub(crate) type PortList = Vec<(u32, usize)>;
+
+impl Counters {
+    /// For `directions` link directions (two per link).
+    pub(crate) fn new(directions: usize) -> Self {
+        Self { last: vec![(0, 0); directions] }
+    }
+
+    /// What passed and what was dropped since the last call, by direction.
+    pub(crate) fn read<'a>(
+        &mut self,
+        nodes: impl Iterator<Item = (&'a mut Netlink, &'a PortList)>,
+    ) -> Result<Vec<(u64, u64)>, Error> {
+        let mut deltas = vec![(0, 0); self.last.len()];
+        for (netlink, ports) in nodes {
+            let interfaces: Vec<u32> = ports.iter().map(|&(interface, _)| interface).collect();
+            for (&(_, direction), now) in ports.iter().zip(netlink.queues(&interfaces)?) {
+                let last = &mut self.last[direction];
+                deltas[direction] = (grown(now.0, last.0), grown32(now.1, last.1));
+                *last = now;
+            }
+        }
+        Ok(deltas)
+    }
+}
+
+/// A counter that went back was started anew: somebody replaced the queue.
+fn grown(now: u64, last: u64) -> u64 {
+    now.checked_sub(last).unwrap_or(now)
+}
+
+/// The kernel counts drops in 32 bits: a small step back is a wrap-around, a large one a new queue.
+fn grown32(now: u64, last: u64) -> u64 {
+    let wrapped = u64::from((now as u32).wrapping_sub(last as u32));
+    if wrapped < 1 << 31 { wrapped } else { now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_queue_counts_from_zero_and_a_full_counter_wraps() {
+        assert_eq!(grown(150, 100), 50);
+        assert_eq!(grown(10, 100), 10);
+        assert_eq!(grown32(5, u64::from(u32::MAX) - 4), 10);
+        assert_eq!(grown32(7, 1000), 7);
+    }
+
+    #[test]
+    fn a_burst_holds_two_packets_and_half_a_millisecond() {
+        assert_eq!(burst(Rate::from_mbps(1)), Bytes::new(3028));
+        assert_eq!(burst(Rate::from_mbps(200)), Bytes::new(12_500));
+    }
+}

@@ -1,0 +1,146 @@
+//! All traffic of a scenario, played by one thread.
+//!
+//! Problem   Three hundred senders in three hundred namespaces, on a machine that also has to carry
+//!           their packets.
+//! Approach  A socket stays in the namespace in which it was opened: one thread opens all of them,
+//!           entering namespace after namespace, and then serves them with epoll. TCP is written
+//!           whenever there is room; UDP is paced on a tick.
+//! Promises  What is counted is what the receiver's application got. A UDP packet that its socket
+//!           refuses is lost, as on a real NIC, not retried. Nothing here waits for one socket.
+//! Not here  Octets on links: see `ports`.
+
+mod engine;
+mod sockets;
+mod udp;
+
+use crate::Error;
+use crate::world::World;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use weir_model::scenario::{Scenario, TrafficKind};
+
+/// Messages about failed connections beyond this many are only counted.
+const KEPT: usize = 5;
+
+/// What the playing thread tells the sampling thread.
+pub(crate) struct Tally {
+    /// Application octets received so far, by traffic entry and connection.
+    received: Vec<Vec<AtomicU64>>,
+    /// UDP packets that were due.
+    due: AtomicU64,
+    /// UDP packets that the sender's socket refused.
+    refused: AtomicU64,
+    /// UDP packets that were not sent because the thread came too late.
+    late: AtomicU64,
+    trouble: Mutex<Vec<String>>,
+    troubles: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Tally {
+    fn new(scenario: &Scenario) -> Self {
+        let connections = |kind: &TrafficKind| match kind {
+            TrafficKind::Tcp { connections, .. } => *connections as usize,
+            TrafficKind::Udp { .. } => 1,
+        };
+        let zeros = |n| (0..n).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            received: scenario.traffic.iter().map(|t| zeros(connections(&t.kind))).collect(),
+            due: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            trouble: Mutex::new(Vec::new()),
+            troubles: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    fn add(&self, entry: usize, connection: usize, octets: usize) {
+        self.received[entry][connection].fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    fn complain(&self, what: impl FnOnce() -> String) {
+        self.troubles.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.trouble.lock().expect("nobody panics while holding it");
+        if kept.len() < KEPT {
+            kept.push(what());
+        }
+    }
+
+    /// Cumulative application octets by traffic entry and connection.
+    pub(crate) fn received(&self) -> Vec<Vec<u64>> {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        self.received.iter().map(|entry| entry.iter().map(read).collect()).collect()
+    }
+
+    /// What a reader of the results should know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = self.trouble.lock().expect("nobody panics while holding it").clone();
+        let more = self.troubles.load(Ordering::Relaxed).saturating_sub(notes.len() as u64);
+        if more > 0 {
+            notes.push(format!("{more} more connections failed"));
+        }
+        let due = self.due.load(Ordering::Relaxed);
+        let mut lost = |n: &AtomicU64, why: &str| {
+            let n = n.load(Ordering::Relaxed);
+            if n * 100 > due {
+                let share = n as f64 / due as f64 * 100.0;
+                notes.push(format!("{share:.1} % of the offered UDP packets were not sent: {why}"));
+            }
+        };
+        lost(&self.refused, "their sockets refused them");
+        lost(&self.late, "this machine was too busy to send them in time");
+        notes
+    }
+}
+
+/// Traffic that is being played; dropping it closes all sockets.
+pub(crate) struct Traffic {
+    thread: Option<JoinHandle<()>>,
+    /// What has happened so far.
+    pub(crate) tally: Arc<Tally>,
+}
+
+impl Traffic {
+    /// Opens all sockets of `scenario` in its VMs.
+    pub(crate) fn open(scenario: &Scenario, world: &World) -> Result<sockets::Sockets, Error> {
+        // A thread of its own, because it wanders from namespace to namespace.
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| sockets::Sockets::open(scenario, world))
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Starts playing; `origin` is time zero of the scenario.
+    pub(crate) fn play(
+        scenario: &Scenario,
+        sockets: sockets::Sockets,
+        origin: Instant,
+    ) -> Result<Self, Error> {
+        let tally = Arc::new(Tally::new(scenario));
+        let mut engine = engine::Engine::new(scenario, sockets, Arc::clone(&tally), origin)?;
+        let thread = std::thread::Builder::new()
+            .name("traffic".into())
+            .spawn(move || engine.run())
+            .map_err(Error::io("start the traffic thread"))?;
+        Ok(Self { thread: Some(thread), tally })
+    }
+
+    /// Whether the thread is still there: it ends only when told to, or by a bug.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.tally.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

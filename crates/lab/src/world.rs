@@ -1,0 +1,290 @@
+//! The datacenter: namespaces for hosts, switches and VMs, joined by veths and bridges.
+//!
+//! Problem   Hundreds of namespaces and devices, ready within seconds, gone without a trace.
+//! Approach  One thread walks through the nodes: it makes a namespace, stays in it for what must be
+//!           made there, and sends all settings in batches over the routing socket. Forwarding and
+//!           neighbour entries are written in, so nothing has to be flooded or asked for.
+//! Promises  Dropping a world removes it, also a half-built one.
+//! Not here  Which names and addresses: see `plan`. Rates and queues: see `ports`.
+
+use crate::netlink::{Batch, NEW, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, Request, link_header};
+use crate::netns::{self, Namespace};
+use crate::plan::{self, BRIDGE, Plan, UPLINK};
+use crate::ports::{self, Counters, PortList};
+use crate::{Error, sweep};
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use weir_model::scenario::Scenario;
+
+/// A datacenter that exists.
+pub(crate) struct World {
+    /// Hosts first, then switches: indexed like the scenario's nodes.
+    nodes: Vec<Namespace>,
+    vms: Vec<Namespace>,
+    /// Per node.
+    ports: Vec<PortList>,
+}
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
+const MTU: u32 = 1500;
+
+impl World {
+    /// Builds the world of `scenario`. **The calling thread ends up in some namespace of it**: call
+    /// this from a thread made for it. `done` counts nodes; `stop` ends the work early.
+    pub(crate) fn build(
+        scenario: &Scenario,
+        plan: &Plan,
+        run: &str,
+        done: &AtomicUsize,
+        stop: &AtomicBool,
+    ) -> Result<Self, Error> {
+        netns::prepare()?;
+        let mut world = Self { nodes: Vec::new(), vms: Vec::new(), ports: Vec::new() };
+        let hosts = scenario.topology.hosts.len();
+        for (node, name) in
+            scenario.topology.hosts.iter().chain(&scenario.topology.switches).enumerate()
+        {
+            go_on(stop)?;
+            let (kind, index) = if node < hosts { ('h', node) } else { ('s', node - hosts) };
+            let mut namespace = Namespace::create(&sweep::name(run, kind, index, name))?;
+            let mut batch = Batch::default();
+            batch.push(bridge((node < hosts).then_some(node)));
+            if node < hosts {
+                // An agent may talk to itself: two of its VMs may be a pair.
+                batch.push(Request::new("set lo up", RTM_NEWLINK, 0, &link_header(1, true)));
+                batch.push(address(BRIDGE, plan::host_address(node)));
+            }
+            namespace.netlink.send(batch)?;
+            world.nodes.push(namespace);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        for link in 0..scenario.topology.links.len() {
+            go_on(stop)?;
+            world.connect(scenario, link)?;
+        }
+        for vm in 0..scenario.vms.len() {
+            go_on(stop)?;
+            world.add_vm(scenario, plan, vm, &sweep::name(run, 'v', vm, &scenario.vms[vm].name))?;
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        world.write_in_where_everybody_is(scenario, plan)?;
+        world.ports = ports_of(scenario);
+        Ok(world)
+    }
+
+    /// A veth between two nodes, shaped at both ends.
+    fn connect(&mut self, scenario: &Scenario, index: usize) -> Result<(), Error> {
+        let link = &scenario.topology.links[index];
+        let (a_name, a_port) = plan::link_port(scenario, link.a, index);
+        let (b_name, b_port) = plan::link_port(scenario, link.b, index);
+        let far = self.nodes[link.b].file().as_raw_fd();
+        let mut batch = Batch::default();
+        batch.push(
+            veth(format!("make link {}", link.name), a_port, &a_name, |r| {
+                r.raw(&link_header(b_port, false))
+                    .attr_text(IFLA_IFNAME, &b_name)
+                    .attr_u32(IFLA_MTU, MTU)
+                    .attr_u32(IFLA_NET_NS_FD, far as u32)
+            })
+            .attr_u32(IFLA_MASTER, BRIDGE),
+        );
+        batch.push(bridge_port(a_port, true));
+        ports::shape(&mut batch, a_port, link);
+        self.nodes[link.a].netlink.send(batch)?;
+
+        let mut batch = Batch::default();
+        let what = format!("join link {} to its bridge", link.name);
+        batch.push(
+            Request::new(what, RTM_NEWLINK, 0, &link_header(b_port, true))
+                .attr_u32(IFLA_MASTER, BRIDGE),
+        );
+        batch.push(bridge_port(b_port, true));
+        ports::shape(&mut batch, b_port, link);
+        self.nodes[link.b].netlink.send(batch)
+    }
+
+    /// A VM: a namespace with `eth0`, and its port on its host.
+    fn add_vm(
+        &mut self,
+        scenario: &Scenario,
+        plan: &Plan,
+        vm: usize,
+        name: &str,
+    ) -> Result<(), Error> {
+        let mut namespace = Namespace::create(name)?;
+        let inside = namespace.file().as_raw_fd();
+        let port = plan::vm_port_index(vm);
+        let mac = plan::vm_mac(vm);
+        let mut batch = Batch::default();
+        batch.push(
+            veth(format!("make the port of VM {name}"), port, &plan::vm_port(vm), |r| {
+                r.raw(&link_header(UPLINK, false))
+                    .attr_text(IFLA_IFNAME, "eth0")
+                    .attr_u32(IFLA_MTU, MTU)
+                    .attr(IFLA_ADDRESS, &mac)
+                    // Packets of at most one segment: a queue of octets then holds what a real
+                    // port would hold, and drops what it would drop.
+                    .attr_u32(IFLA_GSO_MAX_SEGS, 1)
+                    .attr_u32(IFLA_NET_NS_FD, inside as u32)
+            })
+            .attr_u32(IFLA_MASTER, BRIDGE),
+        );
+        batch.push(bridge_port(port, false));
+        batch.push(forward(port, mac));
+        self.nodes[scenario.vms[vm].host].netlink.send(batch)?;
+
+        let mut batch = Batch::default();
+        batch.push(Request::new("set eth0 up", RTM_NEWLINK, 0, &link_header(UPLINK, true)));
+        batch.push(address(UPLINK, plan::vm_address(scenario, vm)));
+        for &peer in &plan.peers[vm] {
+            batch.push(neighbour(UPLINK, plan::vm_address(scenario, peer), plan::vm_mac(peer)));
+        }
+        ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
+        namespace.netlink.send(batch)?;
+        self.vms.push(namespace);
+        Ok(())
+    }
+
+    /// Forwarding entries on switches, and neighbours of hosts. A host's bridge needs none: what
+    /// is not one of its VMs is flooded to its uplink alone.
+    fn write_in_where_everybody_is(
+        &mut self,
+        scenario: &Scenario,
+        plan: &Plan,
+    ) -> Result<(), Error> {
+        let hosts = scenario.topology.hosts.len();
+        for (switch, toward) in plan.toward.iter().enumerate() {
+            let port = |host: usize| plan::link_port(scenario, hosts + switch, toward[host]).1;
+            let mut batch = Batch::default();
+            for host in 0..hosts {
+                batch.push(forward(port(host), plan::host_mac(host)));
+            }
+            for (vm, placed) in scenario.vms.iter().enumerate() {
+                batch.push(forward(port(placed.host), plan::vm_mac(vm)));
+            }
+            self.nodes[hosts + switch].netlink.send(batch)?;
+        }
+        for (host, peers) in plan.host_peers.iter().enumerate() {
+            let mut batch = Batch::default();
+            for &peer in peers {
+                batch.push(neighbour(BRIDGE, plan::host_address(peer), plan::host_mac(peer)));
+            }
+            self.nodes[host].netlink.send(batch)?;
+        }
+        Ok(())
+    }
+
+    /// A host's namespace.
+    pub(crate) fn host(&self, host: usize) -> &Namespace {
+        &self.nodes[host]
+    }
+
+    /// A VM's namespace.
+    pub(crate) fn vm(&self, vm: usize) -> &Namespace {
+        &self.vms[vm]
+    }
+
+    /// What passed and was dropped since the last call, by link direction.
+    pub(crate) fn read(&mut self, counters: &mut Counters) -> Result<Vec<(u64, u64)>, Error> {
+        let netlinks = self.nodes.iter_mut().map(|node| &mut node.netlink);
+        counters.read(netlinks.zip(&self.ports))
+    }
+}
+
+fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+    if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+}
+
+/// The ports of each node, and the direction each of them sends in.
+fn ports_of(scenario: &Scenario) -> Vec<PortList> {
+    let topology = &scenario.topology;
+    let mut ports = vec![PortList::new(); topology.hosts.len() + topology.switches.len()];
+    for (l, link) in topology.links.iter().enumerate() {
+        ports[link.a].push((plan::link_port(scenario, link.a, l).1, 2 * l));
+        ports[link.b].push((plan::link_port(scenario, link.b, l).1, 2 * l + 1));
+    }
+    ports
+}
+
+/// A bridge without spanning tree or multicast snooping; a host's bridge is also its interface.
+fn bridge(host: Option<usize>) -> Request {
+    let mut request = Request::new("make a bridge", RTM_NEWLINK, NEW, &link_header(BRIDGE, true))
+        .needs("bridges (CONFIG_BRIDGE, module bridge)")
+        .attr_text(IFLA_IFNAME, "br0");
+    if let Some(host) = host {
+        request = request.attr(IFLA_ADDRESS, &plan::host_mac(host));
+    }
+    request.nest(IFLA_LINKINFO, |r| {
+        r.attr_text(1, "bridge").nest(2, |r| {
+            let (stp_state, multicast_snooping) = (5, 23);
+            r.attr_u32(stp_state, 0).attr(multicast_snooping, &[0])
+        })
+    })
+}
+
+/// A veth whose far end is described by `peer`. The far end cannot be set up in the same breath:
+/// the kernel ties the two together last.
+fn veth(what: String, index: u32, name: &str, peer: impl FnOnce(Request) -> Request) -> Request {
+    Request::new(what, RTM_NEWLINK, NEW, &link_header(index, true))
+        .needs("veth (CONFIG_VETH, module veth)")
+        .attr_text(IFLA_IFNAME, name)
+        .attr_u32(IFLA_MTU, MTU)
+        .nest(IFLA_LINKINFO, |r| r.attr_text(1, "veth").nest(2, |r| r.nest(1, peer)))
+}
+
+/// A bridge's port learns nothing; unknown destinations are sent to it only if it is `outward`.
+fn bridge_port(index: u32, outward: bool) -> Request {
+    let (learning, unicast_flood) = (8, 9);
+    Request::new("configure a bridge's port", RTM_NEWLINK, 0, &link_header(index, true)).nest(
+        IFLA_LINKINFO,
+        |r| {
+            r.attr_text(4, "bridge")
+                .nest(5, |r| r.attr(learning, &[0]).attr(unicast_flood, &[u8::from(outward)]))
+        },
+    )
+}
+
+/// A fixed forwarding entry of the bridge to which port `index` belongs.
+fn forward(index: u32, mac: [u8; 6]) -> Request {
+    const PF_BRIDGE: u8 = 7;
+    const NUD_NOARP: u16 = 0x40;
+    const NTF_MASTER: u8 = 0x04;
+    let header = neighbour_header(PF_BRIDGE, index, NUD_NOARP, NTF_MASTER);
+    Request::new("write a forwarding entry", RTM_NEWNEIGH, NEW, &header).attr(2, &mac)
+}
+
+/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue.
+fn neighbour(index: u32, address: Ipv4Addr, mac: [u8; 6]) -> Request {
+    const AF_INET: u8 = 2;
+    const NUD_PERMANENT: u16 = 0x80;
+    let header = neighbour_header(AF_INET, index, NUD_PERMANENT, 0);
+    Request::new("write a neighbour", RTM_NEWNEIGH, NEW, &header)
+        .attr(1, &address.octets())
+        .attr(2, &mac)
+}
+
+/// `struct ndmsg`.
+fn neighbour_header(family: u8, index: u32, state: u16, flags: u8) -> [u8; 12] {
+    let mut header = [0; 12];
+    header[0] = family;
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..10].copy_from_slice(&state.to_ne_bytes());
+    header[10] = flags;
+    header
+}
+
+/// An address in the one network of all VMs and hosts, 10.0.0.0/8.
+fn address(index: u32, address: Ipv4Addr) -> Request {
+    let mut header = [2, 8, 0, 0, 0, 0, 0, 0]; // struct ifaddrmsg: AF_INET, prefix length
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    Request::new("give an address", RTM_NEWADDR, NEW, &header)
+        .attr(2, &address.octets())
+        .attr(1, &address.octets())
+}

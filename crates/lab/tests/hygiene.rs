@@ -1,0 +1,155 @@
+//! Whatever happens, nothing is left behind. As root.
+
+mod common;
+
+use common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_lab::{Error, Options, Phase, play, sweep_stale};
+use weir_model::scenario::{MechanismKind, Scenario};
+use weir_units::{Rate, Span};
+
+const ES: MechanismKind = MechanismKind::ElasticSwitch;
+
+fn short() -> Scenario {
+    let mut scenario = dumbbell(1, 1, 100);
+    scenario.duration = Span::from_millis(600);
+    scenario.warmup = Span::from_millis(200);
+    flow(&mut scenario, 0, 1, tcp(2));
+    scenario
+}
+
+#[test]
+fn a_world_of_two_hosts_is_there_while_it_plays_and_gone_afterwards() {
+    let _alone = alone();
+    let mut options = Options::new(stand_in());
+    options.mechanism_set.insert("a".into(), toml::Value::String("7Mbit".into()));
+    let mut seen = Vec::new();
+    let mut phases = Vec::new();
+    let record = play(
+        &short(),
+        &mechanism(ES, "paper"),
+        &options,
+        &mut |frame| {
+            if frame.phase == Phase::Running {
+                seen = traces();
+            }
+            phases.push(std::mem::discriminant(&frame.phase));
+        },
+        &AtomicBool::new(false),
+    )
+    .expect("plays");
+    // Two hosts, two switches, two VMs, a directory and two agents.
+    assert_eq!(seen.len(), 9, "{seen:?}");
+    assert_eq!(traces(), Vec::<String>::new());
+    phases.dedup();
+    assert_eq!(phases.len(), 4, "building, starting agents, running, tearing down");
+    assert_eq!(record.flows[0].octets.len(), 6);
+    assert_eq!(record.flows[0].connections.len(), 2);
+    assert!(record.flows[0].connections.iter().all(|c| c[1] > c[0]), "both connections move");
+    assert_eq!(record.links.len(), 6);
+    assert_eq!(record.idle.len(), 6);
+    assert_eq!(record.notes, Vec::<String>::new());
+}
+
+#[test]
+fn an_agent_is_told_its_vms_its_peers_and_its_constants() {
+    let _alone = alone();
+    let directory = std::env::temp_dir().join(format!("weir-lab-test-{}", std::process::id()));
+    let mut options = Options::new(stand_in());
+    options.run_dir = Some(directory.clone());
+    options.reserve = vec![(0, 1, Rate::from_mbps(45))];
+    options.mechanism_set.insert("a".into(), toml::Value::String("7Mbit".into()));
+    play(&short(), &mechanism(ES, "paper"), &options, &mut |_| {}, &AtomicBool::new(false))
+        .expect("plays");
+    let text = std::fs::read_to_string(directory.join("h0.toml")).expect("is kept");
+    for line in [
+        "interface = \"up0\"",
+        "rate = \"100000000bit\"",
+        "reference_rate = \"45000000bit\"",
+        "a = \"7Mbit\"",
+        "port = \"p0\"",
+        "rate = \"45000000bit\"",
+        "listen = \"10.255.0.1:7001\"",
+    ] {
+        assert!(text.contains(line), "{line} in:\n{text}");
+    }
+    let text = std::fs::read_to_string(directory.join("h1.toml")).expect("is kept");
+    assert!(!text.contains("reserve"), "a sender enforces; vm1 sends nothing");
+    std::fs::remove_dir_all(directory).expect("was made");
+}
+
+#[test]
+fn stopping_at_any_time_leaves_nothing() {
+    let _alone = alone();
+    for at in 0..14 {
+        let stop = AtomicBool::new(false);
+        let mut frames = 0;
+        let mut watch = |_: &weir_lab::Frame| {
+            if frames == at {
+                stop.store(true, Ordering::Relaxed);
+            }
+            frames += 1;
+        };
+        let mut scenario = short();
+        scenario.duration = Span::from_secs(30);
+        let options = Options::new(stand_in());
+        let result = play(&scenario, &mechanism(ES, "paper"), &options, &mut watch, &stop);
+        assert!(matches!(result, Err(Error::Stopped)), "stopped at frame {at}");
+        assert_eq!(traces(), Vec::<String>::new(), "stopped at frame {at}");
+    }
+}
+
+#[test]
+fn a_panic_of_the_watcher_leaves_nothing() {
+    let _alone = alone();
+    let options = Options::new(stand_in());
+    let mut watch = |frame: &weir_lab::Frame| assert_ne!(frame.phase, Phase::Running, "on purpose");
+    let never = AtomicBool::new(false);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        play(&short(), &mechanism(ES, "paper"), &options, &mut watch, &never)
+    }));
+    assert!(result.is_err(), "the panic is passed on");
+    assert_eq!(traces(), Vec::<String>::new());
+}
+
+#[test]
+fn an_agent_that_is_missing_fails_or_will_not_end_is_dealt_with() {
+    let _alone = alone();
+    let never = AtomicBool::new(false);
+    let go = |agent: &str, preset: &str| {
+        play(&short(), &mechanism(ES, preset), &Options::new(agent), &mut |_| {}, &never)
+    };
+    let missing = go("/nowhere/weir", "paper").expect_err("there is none").to_string();
+    assert!(missing.contains("/nowhere/weir") && missing.contains("cargo build"), "{missing}");
+    let text = stand_in().into_os_string().into_string().expect("a plain path");
+    let refused = go(&text, "refuse").expect_err("it refuses").to_string();
+    assert!(refused.contains("host0") && refused.contains("no such feature"), "{refused}");
+    let record = go(&text, "deaf").expect("plays");
+    assert!(record.notes.iter().any(|note| note.contains("was killed")), "{:?}", record.notes);
+    assert_eq!(traces(), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_dead_lab_left_is_removed_and_said() {
+    let _alone = alone();
+    let mut child = std::process::Command::new("true").spawn().expect("`true` exists");
+    let pid = child.id();
+    child.wait().expect("it ends");
+    let name = format!("weir-{pid}-0-h0-left");
+    let made = std::process::Command::new("ip").args(["netns", "add", &name]).status();
+    assert!(made.is_ok_and(|status| status.success()), "this test needs `ip`");
+    let said = sweep_stale();
+    assert!(said.iter().any(|what| what.contains("1 namespaces")), "{said:?}");
+    assert!(!std::path::Path::new("/run/netns").join(name).exists());
+}
+
+#[test]
+fn a_delay_is_refused_before_anything_is_made() {
+    let _alone = alone();
+    let mut scenario = short();
+    scenario.topology.links[0].delay = Span::from_micros(100);
+    let never = AtomicBool::new(false);
+    let result = play(&scenario, &none(), &Options::new("weir"), &mut |_| {}, &never);
+    assert!(matches!(result, Err(Error::Unsupported { .. })), "{result:?}");
+}
