@@ -12,13 +12,14 @@ use super::{LinkDir, Topology, Vm};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::Rate;
 
-/// Where a VM's floor is written.
+/// Where an entry's floors are written.
 pub(crate) struct Origin {
-    pub(crate) place: Place,
-    /// The path of its entry.
-    pub(crate) path: String,
     /// The entry's name.
     pub(crate) name: String,
+    /// Place and path of the floor out.
+    pub(crate) out: (Place, String),
+    /// Place and path of the floor in.
+    pub(crate) into: (Place, String),
 }
 
 /// A direction's demand in excess of what it may promise.
@@ -100,17 +101,19 @@ fn report(
     headroom: f64,
 ) -> Error {
     let sums = tenants(vms, senders, receivers);
+    let sender_side = |vm: &Vm| sums[&vm.tenant].0 <= sums[&vm.tenant].1;
     let mut shares = vec![Rate::ZERO; origins.len()];
     for (vm, &entry) in vms.iter().zip(origin) {
-        let (out, into) = sums[&vm.tenant];
-        if out <= into && senders.contains(&vm.host) {
+        if sender_side(vm) && senders.contains(&vm.host) {
             shares[entry] += vm.floor_out;
-        } else if into < out && receivers.contains(&vm.host) {
+        } else if !sender_side(vm) && receivers.contains(&vm.host) {
             shares[entry] += vm.floor_in;
         }
     }
     let most = shares.iter().copied().max().unwrap_or_default();
     let entry = shares.iter().position(|s| *s == most).unwrap_or(0);
+    let outward = origin.iter().position(|o| *o == entry).is_none_or(|vm| sender_side(&vms[vm]));
+    let (place, path) = if outward { &origins[entry].out } else { &origins[entry].into };
     let Excess { direction, needed, available } = *excess;
     let rate = topology.links[direction.link].rate;
     let percent = (headroom * 100.0 * 1000.0).round() / 1000.0;
@@ -120,10 +123,17 @@ fn report(
          ({rate} less {percent}% headroom); `{}` adds most: {most}",
         origins[entry].name
     );
-    let enough = needed.scale(1.0 / (1.0 - headroom));
     let help = format!(
-        "lower the floors, or give link `{}` at least {enough}",
-        topology.links[direction.link].name
+        "lower the floors, or give link `{}` at least {}",
+        topology.links[direction.link].name,
+        enough(needed, headroom)
     );
-    Error::new(&origins[entry].place, origins[entry].path.clone(), message, help)
+    Error::new(place, path.clone(), message, help)
+}
+
+/// A link that can promise `needed`, rounded up to a number that is easy to type.
+fn enough(needed: Rate, headroom: f64) -> Rate {
+    let exact = needed.scale(1.0 / (1.0 - headroom)).as_bps();
+    let step = 10_u64.pow(exact.max(1).ilog10().saturating_sub(3));
+    Rate::from_bps(exact.div_ceil(step).saturating_mul(step))
 }

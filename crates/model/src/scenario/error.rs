@@ -96,10 +96,14 @@ impl std::error::Error for Error {}
 /// "did you mean `x`?" if something known is near, and the list of what is known.
 pub(crate) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
+    // `left-3` is no slip for `left-0`, nor is `z` for `a`.
+    let stem = |text: &'_ str| text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let same_stem = |k: &str| stem(word) < word.len() && k.get(..stem(k)) == word.get(..stem(word));
     let near = known
         .iter()
+        .filter(|k| !same_stem(k))
         .map(|k| (strsim::damerau_levenshtein(word, k), *k))
-        .filter(|(distance, k)| *distance <= (k.chars().count() / 3).max(1))
+        .filter(|(distance, k)| *distance <= (k.len() / 3).max(1) && *distance < k.len())
         .min();
     let list = listed(&known);
     match near {
@@ -130,6 +134,8 @@ mod tests {
             "did you mean `duration`? Known here: duration, warmup"
         );
         assert_eq!(did_you_mean("colour", ["duration"]), "known here: duration");
+        assert_eq!(did_you_mean("left-9", ["left-0"]), "known here: left-0");
+        assert_eq!(did_you_mean("z", ["x", "y"]), "known here: x, y");
     }
 
     #[test]

@@ -188,12 +188,12 @@ impl<'a> Placement<'a> {
             let message = format!("the cap of {cap} is below the floor of {floor_out}");
             return Err(formula.error(message, "raise the cap or lower the floor"));
         }
-        let formula = spec.floor_out.as_ref().or(spec.floor_in.as_ref());
-        self.origins.push(Origin {
-            place: formula.map_or(&spec.name.place, |f| &f.place).clone(),
-            path: formula.map_or(&spec.name.path, |f| &f.path).clone(),
-            name: spec.name.text.clone(),
-        });
+        let at = |f: &Option<Formula>| match f {
+            Some(f) => (f.place.clone(), f.path.clone()),
+            None => (spec.name.place.clone(), spec.name.path.clone()),
+        };
+        let (out, into) = (at(&spec.floor_out), at(&spec.floor_in));
+        self.origins.push(Origin { name: spec.name.text.clone(), out, into });
         for i in 0..count.unwrap_or(1) as usize {
             let name = match count {
                 Some(_) => format!("{}-{i}", spec.name.text),

@@ -1,0 +1,314 @@
+//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be right.
+
+use weir_model::scenario::{Error, File, Scenario};
+
+/// A good file; line numbers are those of the comments.
+const GOOD: &str = "\
+apiVersion: weir/v1alpha1
+kind: Scenario
+metadata: {name: good}
+spec:
+  params: {senders: 2, share: 450Mbit}                              # 5
+  duration: 30s
+  topology:
+    dumbbell: {left: 3, right: 2, edge: 1Gbit, core: 1Gbit}         # 8
+  tenants:
+    - name: x                                                       # 10
+      vms:
+        - {name: x-src, host: left-0, floor: share}
+        - {name: x-dst, host: right-0, floor: share}                # 13
+    - name: y
+      vms:
+        - name: y-src                                               # 16
+          hosts: [left-1..left-2]
+          count: senders
+          floor: share / max(senders, 1)                            # 19
+        - {name: y-dst, host: right-1, floor: share}
+  traffic:
+    - {group: x, from: x-src, to: x-dst, tcp: {connections: 1}}     # 22
+    - {group: y, from: y-src, to: y-dst, udp: {rate: 500Mbit}, start: 5s, stop: 25s}
+  congested: [core]
+  mechanisms: [none, elasticswitch]                                 # 25
+  expect:
+    - {metric: goodput.x, at_least: 400Mbit, when: senders > 0}     # 27
+";
+
+fn play(text: &str, overrides: &[(&str, &str)]) -> Result<Vec<Scenario>, Error> {
+    let overrides: Vec<(String, String)> =
+        overrides.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    File::parse("bad.yaml", text, &overrides)?.points()
+}
+
+/// The error after `from` was replaced by `to` in the good file.
+fn changed(from: &str, to: &str) -> Error {
+    assert!(GOOD.contains(from), "`{from}` is in the good file");
+    play(&GOOD.replacen(from, to, 1), &[]).expect_err("the change is a mistake")
+}
+
+#[track_caller]
+fn check(error: &Error, line: u32, field: &str, message: &str, help: &str) {
+    assert_eq!(error.file, "bad.yaml");
+    assert_eq!((error.line(), error.field.as_str()), (line, field), "{error}");
+    assert!(error.message.contains(message), "{error}");
+    assert!(error.help.contains(help), "{error}");
+    assert!(error.to_string().starts_with(&format!("bad.yaml:{line}:{}: ", error.column())));
+}
+
+#[track_caller]
+fn check_set(error: &Error, set: &str, field: &str, message: &str, help: &str) {
+    assert_eq!((error.line(), error.field.as_str()), (0, field), "{error}");
+    assert!(error.to_string().starts_with(&format!("bad.yaml: --set {set}: ")), "{error}");
+    assert!(error.message.contains(message), "{error}");
+    assert!(error.help.contains(help), "{error}");
+}
+
+#[test]
+fn the_good_file_is_good() {
+    let points = play(GOOD, &[]).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(points.len(), 1);
+    assert_eq!((points[0].vms.len(), points[0].traffic.len()), (5, 3));
+    assert_eq!(points[0].expect[0].at_least, Some(400e6));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = File::load(std::path::Path::new("no/such.yaml"), &[]).unwrap_err();
+    assert!(error.to_string().starts_with("no/such.yaml: cannot be read: No such file"), "{error}");
+}
+
+#[test]
+fn text_that_is_not_yaml_has_a_line() {
+    let error = changed("  duration: 30s", "  duration: [30s");
+    assert!(error.message.starts_with("not valid YAML"), "{error}");
+    assert!(error.line() >= 6 && error.column() > 0, "{error}");
+    check(&changed("  duration: 30s", "  params: {}"), 6, "params", "written twice", "keep one");
+}
+
+#[test]
+fn another_kind_of_object_is_refused() {
+    let error = changed("kind: Scenario", "kind: Tenant");
+    check(&error, 2, "kind", "`Tenant` is not `Scenario`", "write `kind: Scenario`");
+    let error = changed("apiVersion: weir/v1alpha1\n", "");
+    check(&error, 1, "apiVersion", "`apiVersion` is missing", "write `apiVersion: weir/v1alpha1`");
+    check(&changed("  duration: 30s\n", ""), 5, "spec.duration", "is missing", "duration: 30s");
+}
+
+#[test]
+fn an_unknown_key_is_met_with_what_was_meant() {
+    let error = changed("duration: 30s", "durration: 30s");
+    check(&error, 6, "spec.durration", "unknown key `durration`", "did you mean `duration`?");
+    let error = changed("{name: x-dst, host", "{name: x-dst, hots");
+    check(&error, 13, "spec.tenants.x.vms.x-dst.hots", "unknown key", "did you mean `host`?");
+    let error = changed("connections: 1", "conections: 1");
+    check(&error, 22, "spec.traffic.x.tcp.conections", "unknown", "did you mean `connections`?");
+    assert_eq!(error.column(), 48, "the key's own column");
+}
+
+#[test]
+fn a_wrong_unit_is_refused() {
+    let core = "spec.topology.dumbbell.core";
+    check(&changed("core: 1Gbit", "core: 128kB"), 8, core, "is a size, not a rate", "450Mbit");
+    check(&changed("core: 1Gbit", "core: 1000"), 8, core, "`1000` has no unit", "450Mbit");
+    check(&changed("core: 1Gbit", "core: 1Gbps"), 8, core, "octets to tc and bits to people", "");
+    let error = changed("duration: 30s", "duration: 30");
+    check(&error, 6, "spec.duration", "`30` has no unit: a time is wanted", "30s");
+    let error = changed("count: senders", "count: share");
+    check(&error, 18, "spec.tenants.y.vms.y-src.count", "is a rate, not a plain number", "");
+    let error = changed("at_least: 400Mbit", "at_least: 0.4");
+    check(&error, 27, "spec.expect.0.at_least", "`0.4` has no unit", "450Mbit");
+}
+
+#[test]
+fn a_fault_in_an_expression_has_its_column() {
+    let error = changed("share / max(senders, 1)", "share / max(sender, 1)");
+    let field = "spec.tenants.y.vms.y-src.floor";
+    check(&error, 19, field, "`sender` is not a parameter", "did you mean `senders`?");
+    assert_eq!(error.column(), 30);
+    let error = changed("share / max(senders, 1)", "\"share / (senders - 2)\"");
+    check(&error, 19, field, "division by zero", "max(senders, 1)");
+    assert_eq!(error.column(), 36, "one further for the quote");
+    let error = changed("share / max(senders, 1)", "share + 3ms");
+    check(&error, 19, field, "a rate + a time", "of the same kind");
+}
+
+#[test]
+fn a_count_is_a_whole_number() {
+    let field = "spec.tenants.y.vms.y-src.count";
+    check(&changed("count: senders", "count: senders / 4"), 18, field, "is 0.5", "ceil()");
+    check(&changed("count: senders", "count: -1"), 18, field, "is -1", "from 0 to 10000");
+    let error = changed("connections: 1", "connections: 0");
+    check(&error, 22, "spec.traffic.x.tcp.connections", "is 0", "from 1");
+}
+
+#[test]
+fn a_vm_needs_a_host_that_exists() {
+    let error = changed("{name: x-dst, host: right-0,", "{name: x-dst,");
+    let entry = "spec.tenants.x.vms.x-dst";
+    check(&error, 13, entry, "VM `x-dst` is on no host", "write `host: left-0`");
+    let error = changed("host: right-0", "host: rihgt-0");
+    check(&error, 13, &format!("{entry}.host"), "no host `rihgt-0`", "did you mean `right-0`?");
+    let error = changed("[left-1..left-2]", "[left-1..left-3]");
+    check(&error, 17, "spec.tenants.y.vms.y-src.hosts.0", "no host `left-3`", "known here: left-0");
+    let error = changed("[left-1..left-2]", "[left-2..left-1]");
+    check(&error, 17, "spec.tenants.y.vms.y-src.hosts.0", "not a range", "left-1..left-10");
+}
+
+#[test]
+fn a_name_is_given_once() {
+    let error = changed("{name: x-dst,", "{name: x-src,");
+    check(&error, 13, "spec.tenants.x.vms.1.name", "two VMs are called `x-src`", "line 12");
+    let error = changed("- name: y\n", "- name: x\n");
+    check(&error, 14, "spec.tenants.1.name", "two tenants are called `x`", "line 10");
+    let error = changed("{name: y-dst,", "{name: y-src-1,");
+    check(&error, 20, "spec.tenants.y.vms.y-src-1.name", "two VMs are called `y-src-1`", "rename");
+    let error = changed("[none, elasticswitch]", "[none, none]");
+    check(&error, 25, "spec.mechanisms.1", "two mechanisms are called `none`", "rename");
+    let error = changed("{name: x-dst,", "{name: x dst,");
+    check(&error, 13, "spec.tenants.x.vms.x dst.name", "`x dst` is not a name", "letters, digits");
+}
+
+/// The good file's first VMs on a topology of one's own.
+fn links(topology: &str) -> Error {
+    let text = GOOD.replace("dumbbell: {left: 3, right: 2, edge: 1Gbit, core: 1Gbit}", topology);
+    play(&text, &[]).expect_err("the topology is wrong")
+}
+
+#[test]
+fn a_topology_is_connected() {
+    let error = links(
+        "links: {hosts: [a, b], switches: [s, t], links: [{a: a, b: s, rate: 1G}, {a: b, b: t, rate: 1G}]}",
+    );
+    let field = "spec.topology.links.hosts.1";
+    check(&error, 8, field, "no way from `b` to host `a`", "add a link that joins the two parts");
+    let error = links("links: {hosts: [a, b], switches: [s], links: [{a: a, b: s, rate: 1G}]}");
+    check(&error, 8, field, "not connected: host `b` has no link", "exactly one link");
+    let error = links("links: {hosts: [a], switches: [s], links: [{a: a, b: z, rate: 1G}]}");
+    check(&error, 8, "spec.topology.links.links.0.b", "no host or switch `z`", "known here: a, s");
+    let error = links("links: {hosts: [a], switches: [s], links: [{a: s, b: s, rate: 1G}]}");
+    check(&error, 8, "spec.topology.links.links.0.b", "from `s` to itself", "joins two nodes");
+    let error = links(
+        "links: {hosts: [a], switches: [s], links: [{a: a, b: s, rate: 1G}, {a: a, b: s, rate: 1G}]}",
+    );
+    check(&error, 8, "spec.topology.links.links.1.a", "two links are called `a-s`", "`name`");
+    let error = links("ring: {hosts: 3}");
+    check(&error, 8, "spec.topology.ring", "unknown key `ring`", "dumbbell, single-switch");
+}
+
+#[test]
+fn a_rate_of_zero_is_refused() {
+    let error = changed("core: 1Gbit", "core: 0Gbit");
+    check(&error, 8, "spec.topology.dumbbell.core", "a link has a rate of zero", "above zero");
+    let error = changed("rate: 500Mbit", "rate: 0");
+    check(&error, 23, "spec.traffic.y.udp.rate", "a UDP sender has a rate of zero", "above zero");
+    let error = changed("rate: 500Mbit", "rate: 100Mbit - share");
+    check(&error, 23, "spec.traffic.y.udp.rate", "out of range: -350000000", "not negative");
+}
+
+#[test]
+fn times_are_in_order() {
+    let error = changed("stop: 25s", "stop: 4s");
+    check(&error, 23, "spec.traffic.y.stop", "stops at 4s, which is not after its start at 5s", "");
+    let error = changed("duration: 30s", "duration: 5s");
+    check(&error, 6, "spec.duration", "the warmup of 5s leaves nothing", "longer");
+    let error = changed("start: 5s, stop: 25s", "start: 40s");
+    check(&error, 23, "spec.traffic.y.start", "starts at 40s", "part of `duration`");
+    let error = changed("duration: 30s", "duration: 30s\n  warmup: 60s");
+    check(&error, 7, "spec.warmup", "the warmup of 60s", "shorter");
+}
+
+#[test]
+fn traffic_runs_between_two_vms_that_exist() {
+    let error = changed("to: x-dst", "to: x-src");
+    check(&error, 22, "spec.traffic.x.to", "traffic from VM `x-src` to itself", "another VM");
+    let error = changed("to: x-dst", "to: x-dest");
+    check(&error, 22, "spec.traffic.x.to", "there is no VM `x-dest`", "did you mean `x-dst`?");
+    let error = changed("tcp: {connections: 1}", "tpc: 1");
+    check(&error, 22, "spec.traffic.x.tpc", "unknown key `tpc`", "did you mean `tcp`?");
+    let error = changed(", tcp: {connections: 1}", "");
+    check(&error, 22, "spec.traffic.x", "has none of `tcp`, `udp`", "write one of");
+    let error = changed("rate: 500Mbit", "rate: 500Mbit, on: 5ms");
+    check(&error, 23, "spec.traffic.y.udp.off", "`off` is missing", "off: 10ms");
+}
+
+#[test]
+fn mechanisms_metrics_and_groups_are_known() {
+    let error = changed("elasticswitch]", "elasticswich]");
+    let help = "did you mean `elasticswitch`?";
+    check(&error, 25, "spec.mechanisms.1", "unknown mechanism `elasticswich`", help);
+    let error = changed("[none, elasticswitch]", "[\"none:fast\"]");
+    check(&error, 25, "spec.mechanisms.0", "`none` has no presets", "write `none`");
+    let error = changed("metric: goodput.x", "metric: goodputt.x");
+    check(&error, 27, "spec.expect.0.metric", "unknown metric `goodputt.x`", "worst_floor_ratio");
+    let error = changed("metric: goodput.x", "metric: goodput.z");
+    check(&error, 27, "spec.expect.0.metric", "no group `z`", "known here: x, y");
+    let error = changed("when: senders > 0", "when: senders");
+    check(&error, 27, "spec.expect.0.when", "not a condition", "senders >= 1");
+    let error = changed("congested: [core]", "congested: [cor]");
+    check(&error, 24, "spec.congested.0", "there is no link `cor`", "did you mean `core`?");
+}
+
+#[test]
+fn floors_that_do_not_fit_name_the_link_and_the_largest_entry() {
+    let error = changed("share: 450Mbit", "share: 500Mbit");
+    let needed = "the floors need 1Gbit of link core:left>right, which can promise 900Mbit \
+                  (1Gbit less 10% headroom); `x-src` adds most: 500Mbit";
+    let help = "give link `core` at least 1.112Gbit";
+    check(&error, 12, "spec.tenants.x.vms.x-src.floor", needed, help);
+    let text = GOOD.replace("share: 450Mbit", "share: 500Mbit");
+    assert!(play(&text, &[("topology.core", "1.112Gbit")]).is_ok(), "the help helps");
+    assert!(play(&text, &[("headroom", "0")]).is_ok(), "headroom limits admission");
+    let scaled = play(&text, &[("scale", "0.2")]).unwrap_err();
+    assert_eq!(scaled, error, "people read the numbers they wrote");
+}
+
+#[test]
+fn a_floor_that_nobody_can_use_costs_nothing() {
+    for vm in ["right-0", "right-1"] {
+        let text = GOOD.replace(&format!("{vm}, floor: share"), &format!("{vm}, floor: 2 * share"));
+        assert!(play(&text, &[]).is_ok(), "the senders' side of the cut is the smaller one");
+    }
+}
+
+#[test]
+fn each_direction_has_its_own_cut() {
+    let text = GOOD
+        .replace("floor: share / max(senders, 1)", "floor_out: 450Mbit\n          floor_in: 10Mbit")
+        .replace("right-1, floor: share", "right-1, floor_out: 100Mbit, floor_in: 800Mbit");
+    let error = play(&text, &[]).unwrap_err();
+    // x needs 450 Mbit/s and y the 800 Mbit/s that y-dst may receive; line 21, one was added.
+    let message = "1.25Gbit of link core:left>right";
+    check(&error, 21, "spec.tenants.y.vms.y-dst.floor_in", message, "at least 1.389Gbit");
+}
+
+#[test]
+fn a_mistake_at_one_point_of_a_sweep_names_the_point() {
+    let text = GOOD
+        .replace("  duration: 30s", "  sweep: {senders: [0, 1, 3]}\n  duration: 30s")
+        .replace("share / max(senders, 1)", "300Mbit")
+        .replace("right-1, floor: share", "right-1, floor: 200Mbit * senders");
+    let error = play(&text, &[]).unwrap_err();
+    assert!(error.message.ends_with("(at senders = 3)"), "{error}");
+    assert!(play(&text, &[("senders", "1")]).is_ok(), "an override pins the sweep");
+    let text = GOOD.replace("  duration: 30s", "  sweep: {sender: [0, 1]}\n  duration: 30s");
+    let error = play(&text, &[]).unwrap_err();
+    check(&error, 6, "spec.sweep.sender", "not a parameter", "did you mean `senders`?");
+}
+
+#[test]
+fn an_override_is_checked_like_the_file() {
+    let error = play(GOOD, &[("sender", "3")]).unwrap_err();
+    check_set(&error, "sender=3", "sender", "no `sender` to set", "did you mean `senders`?");
+    let error = play(GOOD, &[("topology.core", "2Gbps")]).unwrap_err();
+    let field = "spec.topology.dumbbell.core";
+    check_set(&error, "topology.core=2Gbps", field, "octets to tc", "");
+    let error = play(GOOD, &[("topology.colour", "red")]).unwrap_err();
+    let field = "spec.topology.dumbbell.colour";
+    check_set(&error, "topology.colour=red", field, "unknown key", "known here: left, right");
+    let error = play(GOOD, &[("tenants.z.vms.x-src.floor", "1Mbit")]).unwrap_err();
+    let set = "tenants.z.vms.x-src.floor=1Mbit";
+    check_set(&error, set, "tenants.z.vms.x-src.floor", "to set", "tenants.x.vms.x-src.floor");
+    let error = play(GOOD, &[("mechanisms", "[none")]).unwrap_err();
+    check_set(&error, "mechanisms=[none", "", "not valid YAML", "");
+    let error = play(GOOD, &[("params.colour", "3")]).unwrap_err();
+    check_set(&error, "params.colour=3", "params.colour", "no `params.colour`", "senders, share");
+}
