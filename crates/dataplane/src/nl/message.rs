@@ -149,7 +149,7 @@ mod tests {
             body.put(3, &[9]);
         });
         let expected: Vec<u8> = [
-            &44u32.to_ne_bytes()[..],
+            &40u32.to_ne_bytes()[..],
             &16u16.to_ne_bytes(),
             &5u16.to_ne_bytes(),
             &[0; 8],

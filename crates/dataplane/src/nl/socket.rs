@@ -321,7 +321,8 @@ mod tests {
         octets.extend_from_slice(&[0; 16]);
         octets.extend_from_slice(&[36, 0, 1, 0]);
         octets.extend_from_slice(words);
-        octets[0..4].copy_from_slice(&(octets.len() as u32).to_ne_bytes());
+        let length = octets.len() as u32;
+        octets[0..4].copy_from_slice(&length.to_ne_bytes());
         let message = messages(&octets).next().unwrap();
         let device = super::super::Device { name: "weir-x".into(), index: 3 };
         let object = Object::Class { device, id: 0x1_4000 };

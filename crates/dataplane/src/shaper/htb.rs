@@ -22,7 +22,7 @@
 
 use super::layout::{self, Note, Use, class_id};
 use super::levels::{Levels, MIN_RATE};
-use super::tree::{Node, Nodes, Tree};
+use super::tree::{self, Node, Nodes, Tree};
 use super::{
     Changes, ClassId, ClassStats, Error, Overbooking, PairRate, Shaper, ShaperConfig, VmClasses,
     VmShare, owner, ports,
@@ -326,7 +326,7 @@ impl Htb {
         }
         let mut free = layout::pairs().filter(|m| !self.tree.nodes.contains_key(m));
         let class = self.levels.pooled();
-        let mut made = Vec::new();
+        let mut made = Nodes::new();
         for (share, need) in needs {
             let exact = missing(&pool, share, *need);
             let count = if grown <= room { stepped(exact) } else { exact };
@@ -334,15 +334,17 @@ impl Htb {
                 let (parent, id) = (layout::handle(*share), layout::handle(minor));
                 batch.set_class(&self.device, Verb::Create, parent, id, &class);
                 batch.set_bfifo(&self.device, id, layout::queue_handle(minor), self.config.queue);
-                made.push((minor, Node { parent: *share, class }));
+                made.insert(minor, Node { parent: *share, class });
             }
         }
         self.send(&batch)?;
-        self.tree.nodes.retain(|minor, _| !gone.contains(minor));
-        for (minor, node) in made {
-            self.tree.nodes.insert(minor, node);
-            self.tree.queues.insert(minor, self.config.queue.get() as u32);
-        }
+        // A class is made rarely, so it is read back at once: the kernel takes an unknown parent for
+        // the root, and says nothing.
+        self.stale = true;
+        let nodes = tree::classes(&mut self.socket, &self.device)?;
+        self.tree.nodes = nodes;
+        self.tree.verify(&made, &self.device)?;
+        self.stale = false;
         pool = self.pool();
         Ok(pool)
     }

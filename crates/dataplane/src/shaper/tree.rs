@@ -34,6 +34,11 @@ fn node(entry: &ClassEntry) -> (u16, Node) {
     (layout::minor(entry.id), Node { parent, class: entry.class })
 }
 
+/// The classes that the kernel has.
+pub(super) fn classes(socket: &mut Socket, device: &Device) -> Result<Nodes, Error> {
+    Ok(htb::classes(socket, device)?.iter().map(node).collect())
+}
+
 impl Tree {
     pub(super) fn read(socket: &mut Socket, device: &Device) -> Result<Self, Error> {
         let mut tree = Self::default();
@@ -50,7 +55,7 @@ impl Tree {
             }
         }
         if tree.rooted {
-            tree.nodes = htb::classes(socket, device)?.iter().map(node).collect();
+            tree.nodes = classes(socket, device)?;
         }
         Ok(tree)
     }
