@@ -91,6 +91,12 @@ impl Screen for Live {
 
     fn show(&mut self, moment: &Moment) {
         let Some(run) = &mut self.run else { return };
+        if !moment.doing.is_empty() {
+            if let Some(bar) = run.bars.first() {
+                bar.set_message(format!("{}  {}", run.layout.title, moment.doing));
+            }
+            return;
+        }
         run.recent.push_back(moment.clone());
         if run.recent.len() > RECENT {
             run.recent.pop_front();
@@ -139,6 +145,7 @@ fn mean(moments: &VecDeque<Moment>) -> Moment {
         moments.iter().filter_map(|m| values(m).get(i)).sum::<f64>() / n
     };
     Moment {
+        doing: String::new(),
         at_s: last.at_s,
         flows_bps: (0..last.flows_bps.len()).map(|i| over(|m| &m.flows_bps, i)).collect(),
         links_bps: (0..last.links_bps.len()).map(|i| over(|m| &m.links_bps, i)).collect(),
@@ -304,7 +311,7 @@ mod tests {
     fn moment() -> Moment {
         let flows_bps = vec![100e6, 40e6, 41e6];
         let links_bps = vec![0.0, 0.0, 190e6, 1e6, 0.0, 0.0];
-        Moment { at_s: 3.04, flows_bps, links_bps }
+        Moment { doing: String::new(), at_s: 3.04, flows_bps, links_bps }
     }
 
     #[test]

@@ -1,10 +1,68 @@
-//! weir
+//! The `weir` command: plays scenarios, judges them, shows what was found, and is the host daemon.
+//!
+//! Problem   One binary has to be the experimenter's tool and the operator's daemon, and its exit
+//!           status has to be worth something in a script.
+//! Approach  Worlds play ([`world`]), the judge judges ([`judge`]), verdicts compare with what was
+//!           expected ([`verdict`]); tables and pages only show. Daemons live in their own crates.
+//! Promises  Results go to stdout, everything else to stderr; 0 means that everything held.
+//! Not here  Any algorithm: see `weir-core`. Any namespace: see `weir-lab`.
+
 mod aggregate;
+mod args;
+mod ask;
+mod commands;
+mod demo;
 mod experiment;
 mod judge;
+mod lab;
 mod live;
 mod report;
 mod table;
 mod verdict;
 mod world;
-fn main() {}
+
+use anyhow::Result;
+use args::{Cli, Command};
+use clap::Parser as _;
+use std::process::ExitCode;
+
+/// Bad usage, bad input, or a machine that lacks something.
+const BAD_INPUT: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<u8> {
+    match command {
+        Command::Demo { out } => demo::demo(out),
+        Command::Lab(args) => commands::lab(args),
+        Command::Report { dir } => {
+            println!("{}", report::write(dir)?.display());
+            Ok(0)
+        }
+        Command::Agent { config } => {
+            log_to_stderr();
+            weir_agent::run(config).map(|()| 0)
+        }
+        Command::Top(socket) => ask::top(socket),
+        Command::Explain { a, b, socket } => ask::explain(socket, a, b),
+        Command::Clean => Ok(commands::clean()),
+        Command::Guardian { .. } => anyhow::bail!("not yet wired"),
+    }
+}
+
+/// Daemons log to stderr, where systemd and the lab find it. `WEIR_LOG` chooses what, as in
+/// `WEIR_LOG=weir_agent=debug`.
+fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

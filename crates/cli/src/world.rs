@@ -7,6 +7,8 @@ use weir_model::scenario::{Mechanism, Scenario};
 /// What a run looks like at one moment, for people who watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moment {
+    /// What the world does while no traffic is played; empty while it is.
+    pub(crate) doing: String,
     /// Seconds since traffic started.
     pub(crate) at_s: f64,
     /// Goodput of each traffic entry of the scenario, bit/s.

@@ -69,6 +69,9 @@ pub struct Run {
     pub valid: bool,
     /// Why it may not.
     pub reasons: Vec<String>,
+    /// What the world had to say about it; does not make it invalid.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// One per traffic entry of the scenario, in its order.
     pub flows: Vec<Flow>,
     /// One per flow group, in the order of first appearance in the scenario.

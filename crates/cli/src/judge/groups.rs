@@ -23,7 +23,7 @@ impl GroupFloor {
 /// What the floors promise these traffic entries over time. Nothing if the scenario has no solution:
 /// the judge will say so.
 pub(crate) fn group_floor(scenario: &Scenario, flows: &[usize]) -> GroupFloor {
-    let routes = super::route::routes(scenario);
+    let routes = super::routes(scenario);
     let Ok(ideal) = super::ideal::Ideal::new(scenario, &routes) else {
         return GroupFloor::default();
     };
@@ -56,8 +56,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("goodput_of_floor", floors::ratio(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));
         put("window_p1", percentile(&windows, 0.01));
-        let rates: Vec<f64> =
-            flows.iter().flat_map(|&f| connections(case, f)).map(|octets| octets as f64).collect();
+        let rates: Vec<f64> = flows.iter().flat_map(|&f| connection_rates(case, f)).collect();
         if rates.len() > 1 {
             let jain = weir_core::oracle::jain(&rates);
             put("jain", Some(jain));
@@ -122,11 +121,16 @@ fn planned_connections(case: &Case<'_>, flow: usize) -> u32 {
     }
 }
 
-/// Octets of each connection of a traffic entry; one that never came up counts as zero.
-fn connections(case: &Case<'_>, flow: usize) -> Vec<u64> {
+/// Rate of each connection of a traffic entry while the entry is active, octets per sample; one that
+/// never came up counts as zero. None if the entry is not active in the measured interval.
+fn connection_rates(case: &Case<'_>, flow: usize) -> Vec<f64> {
+    let active = case.active(&[flow]).len();
+    if active == 0 {
+        return Vec::new();
+    }
     let mut octets = case.observed.flows[flow].connections.clone();
     octets.resize(octets.len().max(planned_connections(case, flow) as usize), 0);
-    octets
+    octets.into_iter().map(|octets| octets as f64 / active as f64).collect()
 }
 
 /// On-wire rate of the group / rate of the link it is measured against.

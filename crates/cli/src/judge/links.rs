@@ -1,8 +1,9 @@
 //! How much of what the ideal allocation carries was carried.
 
-use super::{Case, mean, route};
+use super::{Case, mean};
 use std::collections::BTreeMap;
 use weir_model::results::LinkResult;
+use weir_model::scenario::LinkDir;
 
 /// One result per directed link, and into `summary`: `optimum_ratio`, `link_utilisation`,
 /// `total_of_link`.
@@ -78,7 +79,7 @@ fn result(case: &Case<'_>, link: usize) -> LinkResult {
         case.ideal.mean(from, to, |solution| solution.carried[link])
     };
     LinkResult {
-        link: route::name(&case.scenario.topology, link),
+        link: LinkDir::from_index(link).name(&case.scenario.topology),
         rate_bps: rate(case, link),
         ideal_bps: mean(case.measured.clone().map(ideal)).round(),
         series_bps: (0..observed.octets.len()).map(|s| carried(case, link, s).round()).collect(),

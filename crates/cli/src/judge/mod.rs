@@ -16,7 +16,6 @@ mod links;
 mod observed;
 mod payload;
 mod reserve;
-mod route;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -32,7 +31,7 @@ use ideal::Ideal;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_model::results::{Flow, Perf, Run};
-use weir_model::scenario::{Mechanism, Scenario, TrafficKind};
+use weir_model::scenario::{LinkDir, Mechanism, Scenario, Traffic, TrafficKind};
 
 /// Everything the single numbers are computed from.
 struct Case<'a> {
@@ -104,7 +103,7 @@ pub(crate) fn judge(
 ) -> Result<Run, String> {
     assert_eq!(observed.flows.len(), scenario.traffic.len(), "one observed flow per traffic entry");
     assert_eq!(observed.links.len(), 2 * scenario.topology.links.len(), "both directions of links");
-    let routes = route::routes(scenario);
+    let routes = routes(scenario);
     let sample_s = observed.sample.as_secs_f64();
     let case = Case {
         scenario,
@@ -130,6 +129,7 @@ pub(crate) fn judge(
         point: scenario.point.iter().cloned().collect(),
         valid: reasons.is_empty(),
         reasons,
+        notes: observed.notes.clone(),
         flows: (0..scenario.traffic.len()).map(|f| flow(&case, f)).collect(),
         groups,
         vms,
@@ -139,6 +139,13 @@ pub(crate) fn judge(
         sample_s,
         warmup_s: scenario.warmup.as_secs_f64(),
     })
+}
+
+/// Directed links of each traffic entry, in order; none between two VMs of one host.
+fn routes(scenario: &Scenario) -> Vec<Vec<usize>> {
+    let host = |vm: usize| scenario.vms[vm].host;
+    let path = |t: &Traffic| scenario.path(host(t.from), host(t.to));
+    scenario.traffic.iter().map(|t| path(t).into_iter().map(LinkDir::index).collect()).collect()
 }
 
 /// Whole samples between the end of the warmup and the end of the run, as far as they were taken.
@@ -177,11 +184,11 @@ fn flow(case: &Case<'_>, index: usize) -> Flow {
 fn perf(case: &Case<'_>) -> Perf {
     let observed = case.observed;
     Perf {
-        packet_hops: observed.links.iter().map(|l| l.packets).sum(),
+        packet_hops: 0,
         events: 0,
         user_cpu_s: observed.user_cpu.as_secs_f64(),
         wall_s: observed.wall.as_secs_f64(),
-        worst_idle: observed.idle.iter().flatten().copied().fold(1.0, f64::min),
+        worst_idle: observed.idle.iter().copied().fold(1.0, f64::min),
         agents_cpu_s: observed.agents_cpu.as_secs_f64(),
     }
 }

@@ -11,16 +11,16 @@ pub(crate) struct Observed {
     pub(crate) flows: Vec<ObservedFlow>,
     /// Two per link of the scenario: a>b, b>a.
     pub(crate) links: Vec<ObservedLink>,
-    /// Idle share (0 to 1) of each CPU, per sample of at least 100 ms.
-    pub(crate) idle: Vec<Vec<f64>>,
+    /// The smallest idle share (0 to 1) of any CPU, per sample.
+    pub(crate) idle: Vec<f64>,
     /// User and system CPU of all agents together.
     pub(crate) agents_cpu: Span,
     /// User CPU of the whole world.
     pub(crate) user_cpu: Span,
     /// How long it took.
     pub(crate) wall: Span,
-    /// What went wrong in the world itself: each makes the run invalid.
-    pub(crate) faults: Vec<String>,
+    /// What a reader should know; does not make the run invalid.
+    pub(crate) notes: Vec<String>,
 }
 
 /// One traffic entry.
@@ -39,8 +39,6 @@ pub(crate) struct ObservedLink {
     pub(crate) octets: Vec<u64>,
     /// Packets dropped at its port per sample.
     pub(crate) drops: Vec<u64>,
-    /// Packets carried in the whole run.
-    pub(crate) packets: u64,
 }
 
 impl Observed {

@@ -83,13 +83,12 @@ pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
     let links = (0..2 * scenario.topology.links.len()).map(|directed| ObservedLink {
         octets: vec![if directed % 2 == 0 { octets(total) } else { 0 }; samples],
         drops: vec![u64::from(directed == 2); samples],
-        packets: 0,
     });
     Observed {
         sample: Span::from_millis(100),
         flows: scenario.traffic.iter().zip(wire_mbps).map(flow).collect(),
         links: links.collect(),
-        idle: vec![vec![0.5, 0.4]; samples],
+        idle: vec![0.4; samples],
         ..Observed::default()
     }
 }

@@ -106,6 +106,7 @@ fn experiment(results: &Results) -> Markup {
                 section { h2 { "Expected" } (table(&verdicts(&results.verdicts))) }
             }
             (invalid(&results.runs))
+            (notes(&results.runs))
             (cost(&cells))
             @if !results.about.command.is_empty() {
                 section { h2 { "Play it again" } pre { (results.about.command) } }
@@ -260,6 +261,17 @@ fn invalid(runs: &[Run]) -> Markup {
                     }
                 } }
             }
+        }
+    }
+}
+
+fn notes(runs: &[Run]) -> Markup {
+    let mut notes: Vec<&String> = runs.iter().flat_map(|r| &r.notes).collect();
+    notes.sort();
+    notes.dedup();
+    html! {
+        @if !notes.is_empty() {
+            section { h2 { "Notes" } ul { @for note in notes { li { (note) } } } }
         }
     }
 }

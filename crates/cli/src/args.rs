@@ -1,0 +1,122 @@
+//! What people type.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// A minimum bandwidth for every VM of every tenant, work-conserving, on stock Linux.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, propagate_version = true)]
+#[command(
+    after_help = "Exit status: 0 all expectations held and all runs are valid; 1 an expectation \
+failed; 2 bad usage or bad input; 3 runs are invalid; 130 interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// A small datacenter on this machine: a starved tenant without protection, then with it (root)
+    Demo {
+        /// Where the results and the page are written
+        #[arg(long, value_name = "DIR", default_value = "out/demo")]
+        out: PathBuf,
+    },
+    /// Play a scenario on real Linux, in network namespaces of this machine (root)
+    Lab(Lab),
+    /// Write one HTML page from the results in a folder
+    Report {
+        /// Folder with one or more results.json, also in folders below it
+        dir: PathBuf,
+    },
+    /// The host daemon: enforces the floors of this host's VMs (root)
+    Agent {
+        /// agent.toml
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// What a running agent does: pairs, floors, rates
+    Top(Socket),
+    /// Why has A→B the rate it has now?
+    Explain {
+        /// Name of the sending VM
+        a: String,
+        /// Name of the receiving VM
+        b: String,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Remove what a lab left behind that was killed (root)
+    Clean,
+    /// Take back borrowed bandwidth when the agent stops renewing its lease
+    #[command(hide = true)]
+    Guardian {
+        /// Name of the agent's instance
+        instance: String,
+        /// Where the agent's heartbeat lives
+        #[arg(long, default_value = "/run/weir")]
+        run_dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lab {
+    /// The scenario file
+    pub(crate) file: PathBuf,
+    /// Play this instead of the file's mechanisms: none, reservation, elasticswitch,
+    /// elasticswitch:PRESET; may be repeated
+    #[arg(long = "mechanism", value_name = "M")]
+    pub(crate) mechanisms: Vec<String>,
+    /// Override a parameter or a field of the file; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) set: Vec<(String, String)>,
+    /// How often to play each point and mechanism [default: what the file says, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeat: Option<u32>,
+    /// Write results.json, table.txt and report.html into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the results as one JSON object on stdout, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Socket {
+    /// Name of the agent's instance [default: the only one that runs]
+    #[arg(long)]
+    pub(crate) instance: Option<String>,
+    /// Where the agents' sockets are
+    #[arg(long, default_value = "/run/weir")]
+    pub(crate) run_dir: PathBuf,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().into(), value.trim().into()))
+        }
+        _ => Err("write KEY=VALUE, for instance --set duration=10s".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_commands_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_assignment_needs_a_key_and_a_value() {
+        assert_eq!(assignment("a = b=c"), Ok(("a".into(), "b=c".into())));
+        assert!(assignment("=3").is_err() && assignment("duration").is_err());
+    }
+}

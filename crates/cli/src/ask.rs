@@ -1,0 +1,140 @@
+//! `weir top` and `weir explain`: questions to a running agent.
+
+use crate::aggregate::rate_text;
+use crate::args::Socket;
+use anyhow::{Result, bail};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::path::PathBuf;
+use weir_agent::client;
+use weir_model::status::{Explain, Reply, Request, Top};
+
+/// `weir top`.
+///
+/// # Errors
+/// No agent answers.
+pub(crate) fn top(socket: &Socket) -> Result<u8> {
+    answer(socket, &Request::Top)
+}
+
+/// `weir explain A B`.
+///
+/// # Errors
+/// No agent answers, or it does not know the pair.
+pub(crate) fn explain(socket: &Socket, from: &str, to: &str) -> Result<u8> {
+    answer(socket, &Request::Explain { from: from.into(), to: to.into() })
+}
+
+fn answer(socket: &Socket, request: &Request) -> Result<u8> {
+    let reply = client::ask(&path(socket)?, request)?;
+    if socket.json {
+        println!("{}", serde_json::to_string(&reply)?);
+        return Ok(if matches!(reply, Reply::Error { .. }) { 2 } else { 0 });
+    }
+    match reply {
+        Reply::Top(top) => print!("{}", top_text(&top)),
+        Reply::Explain(explain) => print!("{}", explain_text(&explain)),
+        Reply::Error { message } => bail!("{message}"),
+    }
+    Ok(0)
+}
+
+fn path(socket: &Socket) -> Result<PathBuf> {
+    if let Some(instance) = &socket.instance {
+        return Ok(client::socket_path(&socket.run_dir, instance));
+    }
+    let instances = client::instances(&socket.run_dir);
+    match instances.as_slice() {
+        [one] => Ok(client::socket_path(&socket.run_dir, one)),
+        [] => bail!(
+            "no agent runs here (nothing in {}): start one with `weir agent --config FILE`",
+            socket.run_dir.display()
+        ),
+        several => {
+            bail!("several agents run here: choose one with --instance: {}", several.join(", "))
+        }
+    }
+}
+
+fn top_text(top: &Top) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "phase"]);
+    for pair in &top.pairs {
+        let rate = |bps: u64| if bps == 0 { "–".into() } else { rate_text(bps as f64) };
+        table.add_row([
+            pair.from.clone(),
+            pair.to.clone(),
+            pair.side.clone(),
+            rate(pair.floor_bps),
+            rate(pair.rate_bps),
+            rate_text(pair.measured_bps as f64),
+            pair.lost.to_string(),
+            pair.phase.clone(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = format!(
+        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{table}\n",
+        top.host,
+        top.mechanism,
+        top.up_s,
+        top.cpu_s,
+        top.pairs.len()
+    );
+    let told: Vec<String> =
+        top.counters.iter().filter(|c| c.1 > 0).map(|(name, n)| format!("{name} {n}")).collect();
+    if !told.is_empty() {
+        text.push_str(&format!("{}\n", told.join(", ")));
+    }
+    text
+}
+
+fn explain_text(explain: &Explain) -> String {
+    let pair = &explain.pair;
+    let mut text = format!(
+        "{} → {}: floor {}, rate {}, measured {}\n",
+        pair.from,
+        pair.to,
+        rate_text(pair.floor_bps as f64),
+        rate_text(pair.rate_bps as f64),
+        rate_text(pair.measured_bps as f64)
+    );
+    for (index, reason) in explain.reasons.iter().enumerate() {
+        text.push_str(&format!("{:>3}. {reason}\n", index + 1));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::status::Pair;
+
+    fn socket(instance: Option<&str>) -> Socket {
+        let run_dir = "/nonexistent".into();
+        Socket { instance: instance.map(String::from), run_dir, json: false }
+    }
+
+    #[test]
+    fn a_missing_agent_is_an_error_that_says_what_to_do() {
+        for socket in [socket(None), socket(Some("a"))] {
+            let error = format!("{:#}", top(&socket).expect_err("nobody is there"));
+            assert!(error.contains("weir agent --config"), "{error}");
+        }
+    }
+
+    #[test]
+    fn counters_that_are_zero_are_not_shown() {
+        let pair =
+            Pair { from: "a".into(), to: "b".into(), floor_bps: 90_000_000, ..Pair::default() };
+        let counters = vec![("forged".into(), 0), ("sent".into(), 7)];
+        let text = top_text(&Top { pairs: vec![pair.clone()], counters, ..Top::default() });
+        assert!(text.contains("90.0 Mbit/s") && text.contains("sent 7"), "{text}");
+        assert!(!text.contains("forged"), "{text}");
+        let text = explain_text(&Explain { pair, reasons: vec!["the hose is split".into()] });
+        assert!(text.contains("a → b") && text.contains("1. the hose is split"), "{text}");
+    }
+}

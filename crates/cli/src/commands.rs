@@ -1,0 +1,188 @@
+//! Commands that play, report or ask; each ends in an exit status.
+
+use crate::args;
+use crate::experiment;
+use crate::lab::Lab;
+use crate::live::{Live, Screen};
+use crate::report;
+use crate::table;
+use crate::verdict::Outcome;
+use crate::world::Cut;
+use anyhow::{Context as _, Result, anyhow};
+use std::fs;
+use std::io::{Write as _, stdout};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use weir_model::results::{About, Results};
+use weir_model::scenario::{File, Mechanism, Scenario};
+
+/// What the shell sees after Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A flag that Ctrl-C and a friendly kill set. A second one ends the process at once.
+///
+/// # Errors
+/// The kernel refuses the handlers.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let again = i32::from(INTERRUPTED);
+        signal_hook::flag::register_conditional_shutdown(signal, again, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// `weir lab`.
+///
+/// # Errors
+/// Bad input, or a machine that cannot play it.
+pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
+    let file = File::load(&args.file, &args.set)?;
+    let mut points = file.points()?;
+    override_mechanisms(&mut points, &args.mechanisms)?;
+    let repeats = match args.repeat {
+        Some(repeats) => repeats,
+        None => file.repeat()?,
+    };
+    let about = About { title: file.title().into(), command: command_line(args) };
+    let mut screen = Live::new();
+    match play(&points, repeats, about, &mut screen)? {
+        None => Ok(INTERRUPTED),
+        Some(results) => finish(&results, args.out.as_deref(), args.json),
+    }
+}
+
+/// Plays in the lab; `None` if somebody asked to stop.
+///
+/// # Errors
+/// The lab cannot play it.
+pub(crate) fn play(
+    points: &[Scenario],
+    repeats: u32,
+    about: About,
+    screen: &mut dyn Screen,
+) -> Result<Option<Results>> {
+    let stop = stop_flag()?;
+    match experiment::play(&mut Lab::new()?, points, repeats, about, screen, &stop) {
+        Ok(results) => Ok(Some(results)),
+        Err(Cut::Stopped) => {
+            eprintln!("stopped; everything that was set up is removed");
+            Ok(None)
+        }
+        Err(Cut::Failed(error)) => Err(error),
+    }
+}
+
+/// Writes and prints what was found, and says how it ended.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn finish(results: &Results, out: Option<&Path>, json: bool) -> Result<u8> {
+    let text = table::text(results);
+    if let Some(dir) = out {
+        let page = keep(results, &text, dir)?;
+        eprintln!("page: {}", page.display());
+    }
+    if json {
+        serde_json::to_writer(stdout().lock(), results)?;
+        writeln!(stdout())?;
+    } else {
+        print!("{text}");
+    }
+    Ok(Outcome::of(&results.runs, &results.verdicts).code())
+}
+
+/// Writes results.json, table.txt and report.html. Returns the path of the page.
+fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let write = |name: &str, content: &[u8]| {
+        let path = dir.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write(report::RESULTS, &serde_json::to_vec(results)?)?;
+    write("table.txt", text.as_bytes())?;
+    let page = report::write(dir)?;
+    Ok(fs::canonicalize(&page).unwrap_or(page))
+}
+
+/// `--mechanism` replaces the file's list at every point.
+fn override_mechanisms(points: &mut [Scenario], labels: &[String]) -> Result<()> {
+    if labels.is_empty() {
+        return Ok(());
+    }
+    let parse = |label: &String| {
+        Mechanism::parse(label).map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
+    };
+    let mechanisms = labels.iter().map(parse).collect::<Result<Vec<_>>>()?;
+    for point in points {
+        point.mechanisms.clone_from(&mechanisms);
+    }
+    Ok(())
+}
+
+/// What to type to play this again.
+fn command_line(args: &args::Lab) -> String {
+    let mut words = vec!["weir lab".into(), quoted(&args.file.display().to_string())];
+    words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
+    words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
+    words.extend(args.repeat.map(|n| format!("--repeat {n}")));
+    words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
+    words.join(" ")
+}
+
+/// For a shell: as it is if harmless, else in single quotes.
+fn quoted(word: &str) -> String {
+    let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(harmless) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// `weir clean`.
+pub(crate) fn clean() -> u8 {
+    let removed = weir_lab::sweep_stale();
+    for sentence in &removed {
+        println!("{sentence}");
+    }
+    if removed.is_empty() {
+        println!("nothing was left behind");
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_can_be_pasted_into_a_shell() {
+        let args = args::Lab {
+            file: "my scenario.yaml".into(),
+            mechanisms: vec!["none".into()],
+            set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
+            repeat: Some(3),
+            out: None,
+            json: true,
+        };
+        assert_eq!(
+            command_line(&args),
+            "weir lab 'my scenario.yaml' --mechanism none --set duration=10s \
+             --set 'floor=0.4 * core' --repeat 3"
+        );
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn an_unknown_mechanism_is_named() {
+        let mut points = [crate::judge::testing::dumbbell(1)];
+        let error = override_mechanisms(&mut points, &["elastic".into()]).expect_err("unknown");
+        assert!(error.to_string().contains("unknown mechanism `elastic`"), "{error}");
+        override_mechanisms(&mut points, &["none".into()]).expect("known");
+        assert_eq!(points[0].mechanisms.len(), 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! `weir demo`: the embedded scenario in three acts, for somebody who has read nothing.
+
+use crate::commands;
+use crate::live::{Live, Screen};
+use crate::world::Moment;
+use anyhow::Result;
+use std::path::Path;
+use weir_model::results::{About, Run};
+use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+
+const SCENARIO: &str = include_str!("../../../scenarios/demo.yaml");
+
+const PROLOGUE: &str = "\
+This plays a small datacenter on this machine, out of network namespaces: two racks, joined by one
+link of 200 Mbit/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
+TCP connection. “bulk” has a hundred VMs: first with TCP, then with UDP that never slows down.";
+
+/// Plays the demo; 0 only if the floors held under ElasticSwitch and all runs are valid.
+///
+/// # Errors
+/// The machine cannot play it.
+pub(crate) fn demo(out: &Path) -> Result<u8> {
+    let file = File::parse("scenarios/demo.yaml", SCENARIO, &[])?;
+    let points = file.points()?;
+    println!("{PROLOGUE}");
+    let about = About { title: file.title().into(), command: "make demo".into() };
+    let mut stage = Stage { live: Live::new() };
+    match commands::play(&points, 1, about, &mut stage)? {
+        None => Ok(commands::INTERRUPTED),
+        Some(results) => {
+            println!();
+            commands::finish(&results, Some(out), false)
+        }
+    }
+}
+
+/// The live view, with a few words before each act.
+struct Stage {
+    live: Live,
+}
+
+impl Screen for Stage {
+    fn begin(&mut self, scenario: &Scenario, mechanism: &Mechanism, repeat: u32) {
+        println!("\n{}", act(mechanism.kind));
+        self.live.begin(scenario, mechanism, repeat);
+    }
+
+    fn show(&mut self, moment: &Moment) {
+        self.live.show(moment);
+    }
+
+    fn end(&mut self) {
+        self.live.end();
+    }
+
+    fn judged(&mut self, run: &Run) {
+        self.live.judged(run);
+    }
+}
+
+fn act(mechanism: MechanismKind) -> &'static str {
+    match mechanism {
+        MechanismKind::None => {
+            "Act 1: no protection. TCP shares a link by connections, so gold gets about one part in
+a hundred; when bulk turns to UDP, gold gets nothing. The bar's mark is what gold was promised."
+        }
+        MechanismKind::Reservation => {
+            "Act 2: fixed reservations. Each pair of VMs is limited to what its floor promises. Gold
+gets its floor, but the tenth of the link that nobody was promised stays empty."
+        }
+        MechanismKind::ElasticSwitch => {
+            "Act 3: Weir with ElasticSwitch. Agents on the hosts split each floor over the pairs that
+are active and let them borrow what is left. Gold keeps its floor, and the link is put to use."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_scenario_is_sound_and_has_three_acts() {
+        let file = File::parse("demo", SCENARIO, &[]).expect("a sound file");
+        let points = file.points().expect("floors that fit");
+        assert_eq!(points.len(), 1);
+        let kinds: Vec<MechanismKind> = points[0].mechanisms.iter().map(|m| m.kind).collect();
+        let acts = [MechanismKind::None, MechanismKind::Reservation, MechanismKind::ElasticSwitch];
+        assert_eq!(kinds, acts);
+        assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
+        assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
+    }
+}

@@ -1,0 +1,108 @@
+//! The lab as a world: from what `weir-lab` records to what the judge reads.
+
+use crate::judge::{self, Observed, ObservedFlow, ObservedLink};
+use crate::world::{Cut, Moment, World};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use weir_lab::{Error, Frame, Options, Phase, Record};
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+
+/// Real Linux on this machine.
+pub(crate) struct Lab {
+    /// This very binary: the lab starts it as `weir agent`.
+    agent: PathBuf,
+}
+
+impl Lab {
+    /// # Errors
+    /// The path of the running binary cannot be found.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        Ok(Self { agent: std::env::current_exe()? })
+    }
+
+    fn options(&self, scenario: &Scenario, mechanism: &Mechanism) -> Options {
+        let mut options = Options::new(&self.agent);
+        if mechanism.kind == MechanismKind::Reservation {
+            let index = |vm: weir_units::VmId| vm.0 as usize;
+            options.reserve = judge::reservations(scenario)
+                .into_iter()
+                .map(|(pair, rate)| (index(pair.src), index(pair.dst), rate))
+                .collect();
+        }
+        options
+    }
+}
+
+impl World for Lab {
+    fn play(
+        &mut self,
+        scenario: &Scenario,
+        mechanism: &Mechanism,
+        watch: &mut dyn FnMut(&Moment),
+        stop: &AtomicBool,
+    ) -> Result<Observed, Cut> {
+        let options = self.options(scenario, mechanism);
+        let mut show = |frame: &Frame<'_>| watch(&moment(frame));
+        match weir_lab::play(scenario, mechanism, &options, &mut show, stop) {
+            Ok(record) => Ok(observed(record)),
+            Err(Error::Stopped) => Err(Cut::Stopped),
+            Err(error) => Err(Cut::Failed(error.into())),
+        }
+    }
+}
+
+fn moment(frame: &Frame<'_>) -> Moment {
+    Moment {
+        doing: match frame.phase {
+            Phase::Building { done, total } => format!("making {done} of {total} namespaces"),
+            Phase::StartingAgents => "starting agents".into(),
+            Phase::Running => String::new(),
+            Phase::TearingDown => "removing everything".into(),
+        },
+        at_s: frame.at.as_secs_f64(),
+        flows_bps: frame.flows_bps.to_vec(),
+        links_bps: frame.links_bps.to_vec(),
+    }
+}
+
+fn observed(record: Record) -> Observed {
+    let connection = |totals: &Vec<u64>| match totals.as_slice() {
+        [first, .., last] => last.saturating_sub(*first),
+        _ => 0,
+    };
+    Observed {
+        sample: record.sample,
+        flows: record
+            .flows
+            .into_iter()
+            .map(|flow| ObservedFlow {
+                connections: flow.connections.iter().map(connection).collect(),
+                octets: flow.octets,
+            })
+            .collect(),
+        links: record
+            .links
+            .into_iter()
+            .map(|link| ObservedLink { octets: link.octets, drops: link.drops })
+            .collect(),
+        idle: record.idle,
+        agents_cpu: record.agents_cpu,
+        user_cpu: record.user_cpu,
+        wall: record.wall,
+        notes: record.notes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_lab::FlowRecord;
+
+    #[test]
+    fn a_connection_is_judged_on_what_it_got_after_the_warmup() {
+        let connections = vec![vec![100, 350], vec![7, 7]];
+        let flows = vec![FlowRecord { octets: vec![450], connections }];
+        let seen = observed(Record { flows, ..Record::default() });
+        assert_eq!(seen.flows[0].connections, [250, 0]);
+    }
+}
