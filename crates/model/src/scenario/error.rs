@@ -1,4 +1,8 @@
 //! What is wrong with a scenario file, where, and what would be right.
+//!
+//! Problem   "invalid value" sends people to the source code.
+//! Approach  One struct with the facts; whoever shows it decides on colours and source lines.
+//! Promises  A slip of the pen is recognised: unknown names come with the nearest known one.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! A scenario file: read once, resolved for every point of its sweep.
+//!
+//! Approach  YAML tree, `--set` changes it, keys are read into a `Spec`, which is resolved per point.
+//! Promises  Every error carries the file's name; those of a sweep carry the point.
 
 use super::error::{Error, Place};
 use super::expr::Scope;

@@ -1,5 +1,11 @@
-//! From a file to one playable [`Scenario`]: parameters substituted, names found, floors admitted,
-//! `scale` applied.
+//! From a file to one playable [`Scenario`].
+//!
+//! Problem   Worlds want indices and whole numbers; files have names, sets and expressions.
+//! Approach  In the order in which things depend on each other: parameters, times, topology, VMs and
+//!           their floors, traffic, expectations. `scale` is applied last, so that errors speak in the
+//!           numbers that people wrote.
+//! Promises  What comes out needs no further checks.
+//! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
 use super::admission::{self, Origin};
 use super::error::{Error, did_you_mean};

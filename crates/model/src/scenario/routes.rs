@@ -1,4 +1,8 @@
 //! Which way packets go: shortest paths, hosts never in the middle.
+//!
+//! Problem   Admission, the oracle and the lab's static routes must agree on every path.
+//! Approach  Breadth first from the destination; among equals the link that comes first in the file.
+//! Promises  A node's next hop depends on the destination alone, and paths have no loops.
 
 use super::{Scenario, Topology};
 use std::collections::VecDeque;

@@ -4,14 +4,15 @@
 //! Approach  KEY is a parameter, a key of `spec`, or a dotted path to any value; entries of lists are
 //!           called by name. The new value takes part in all checks, and its errors name the `--set`.
 //! Promises  A key that leads nowhere is an error that lists what exists.
-//!           Setting a parameter that is swept pins the sweep to it.
+//!           Setting a parameter that is swept pins the sweep to it; setting it to a list sweeps over
+//!           the list.
 
 use super::error::{Error, Place, did_you_mean};
 use super::yaml::{self, Key, Kind, Node};
 
-/// Keys of `spec` that hold one value and may be set although the file does not have them.
-const SINGLE: [&str; 7] =
-    ["duration", "warmup", "scale", "headroom", "repeat", "mechanisms", "congested"];
+/// Keys of `spec` that may be set although the file does not have them.
+const SINGLE: [&str; 8] =
+    ["duration", "warmup", "scale", "headroom", "repeat", "mechanisms", "congested", "sweep"];
 
 /// Applies one override to the tree of a whole file.
 pub(crate) fn apply(file: &mut Node, key: &str, value: &str) -> Result<(), Error> {
@@ -26,6 +27,9 @@ pub(crate) fn apply(file: &mut Node, key: &str, value: &str) -> Result<(), Error
     let key = key.strip_prefix("spec.").unwrap_or(key);
     let param = key.strip_prefix("params.").unwrap_or(key);
     if let Some(old) = child(spec, "params").and_then(|params| child(params, param)) {
+        if matches!(new.kind, Kind::List(_)) {
+            return sweep_over(spec, param, new);
+        }
         *old = new.clone();
         if let Some(sweep) = child(spec, "sweep") {
             pin(sweep, param, &new);
@@ -121,6 +125,22 @@ fn insert(node: &mut Node, name: &str, new: Node) {
         Some((_, old)) => *old = new,
         None => entries.push((Key { place: new.place.clone(), text: name.into() }, new)),
     }
+}
+
+/// Sweeps a parameter over a list of values.
+fn sweep_over(spec: &mut Node, param: &str, values: Node) -> Result<(), Error> {
+    if spec.get("sweep").is_none() {
+        let empty = Node { kind: Kind::Map(Vec::new()), ..values.clone() };
+        insert(spec, "sweep", empty);
+    }
+    let sweep = child(spec, "sweep").expect("it is there now");
+    if !matches!(sweep.kind, Kind::Map(_)) {
+        let message = "the file's sweep is a list of points, which has no list per parameter";
+        let help = format!("set one value, or all points: --set 'sweep=[{{{param}: 1}}]'");
+        return Err(Error::new(&values.place, "spec.sweep", message, help));
+    }
+    insert(sweep, param, values);
+    Ok(())
 }
 
 /// Takes the parameter out of a sweep: what is set is set at every point.

@@ -1,4 +1,8 @@
 //! From a topology's kind and numbers to its hosts, switches and links.
+//!
+//! Problem   Nobody wants to write thirteen links for a dumbbell.
+//! Approach  Four kinds; names follow from the kind, so that tenants and `--set` can use them.
+//! Promises  Every host has one link and reaches every other; no rate is zero.
 
 use super::error::{Error, did_you_mean};
 use super::expr::Scope;

@@ -1,0 +1,176 @@
+//! What the format can say, beyond what the shipped scenarios use.
+
+use proptest::prelude::*;
+use weir_model::scenario::{File, Scenario, TrafficKind};
+use weir_units::{Bytes, Rate, Span};
+
+const DOCS: &str = include_str!("../../../docs/scenarios.md");
+
+/// The example of docs/scenarios.md.
+fn example() -> &'static str {
+    let start = DOCS.find("```yaml\n").expect("an example") + "```yaml\n".len();
+    let length = DOCS[start..].find("```").expect("its end");
+    &DOCS[start..start + length]
+}
+
+fn points(text: &str, overrides: &[(&str, &str)]) -> Vec<Scenario> {
+    let overrides: Vec<(String, String)> =
+        overrides.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let file = File::parse("a.yaml", text, &overrides).unwrap_or_else(|e| panic!("{e}"));
+    file.points().unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn senders(points: &[Scenario]) -> Vec<f64> {
+    points.iter().map(|p| p.point[0].1).collect()
+}
+
+/// The example on another topology, without its tenants' traffic.
+fn on(topology: &str, host: &str) -> Vec<Scenario> {
+    let text = format!(
+        "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 9s, \
+         topology: {topology}, tenants: [{{name: a, vms: [{{name: v, host: {host}}}]}}], \
+         mechanisms: none}}}}"
+    );
+    points(&text, &[])
+}
+
+#[test]
+fn the_documented_example_plays_as_documented() {
+    let points = points(example(), &[]);
+    assert_eq!(senders(&points), [1.0, 10.0, 100.0]);
+    let ten = &points[1];
+    assert_eq!(ten.vms.len(), 13);
+    assert_eq!((ten.vms[2].name.as_str(), ten.vms[11].name.as_str()), ("y-src-0", "y-src-9"));
+    let hosts: Vec<usize> = ten.vms[2..6].iter().map(|vm| vm.host).collect();
+    assert_eq!(hosts, [1, 2, 1, 2], "dealt in turn");
+    let dst = &ten.vms[12];
+    assert_eq!((dst.floor_in, dst.floor_out), (Rate::from_mbps(90), Rate::from_mbps(20)));
+    let blast = &ten.traffic[1];
+    assert_eq!((blast.start, blast.stop), (Span::from_secs(15), Span::from_secs(30)));
+    let (rate, payload) = (Rate::from_mbps(40), Bytes::new(1472));
+    let (on, off) = (Some(Span::from_millis(5)), Some(Span::from_millis(15)));
+    assert_eq!(blast.kind, TrafficKind::Udp { rate, on, off, payload });
+    assert_eq!((points[0].expect.len(), ten.expect.len()), (1, 2));
+}
+
+#[test]
+fn every_metric_and_key_that_is_known_is_documented() {
+    let wrong = example().replace("goodput_of_floor.x", "nonsense");
+    let error = File::parse("a.yaml", &wrong, &[]).and_then(|f| f.points()).unwrap_err();
+    let metrics = error.help.rsplit(": ").next().expect("a list");
+    let wrong = example().replace("  duration:", "  nonsense: 1\n  duration:");
+    let error = File::parse("a.yaml", &wrong, &[]).unwrap_err();
+    let keys = error.help.rsplit(": ").next().expect("a list");
+    for name in metrics.split(", ").chain(keys.split(", ")) {
+        assert!(DOCS.contains(&format!("`{name}`")), "docs/scenarios.md does not mention {name}");
+    }
+}
+
+#[test]
+fn a_sweep_over_two_parameters_is_multiplied_out() {
+    let text = example().replace(
+        "sweep: {senders: [1, 10, 100]} ",
+        "sweep: {senders: [1, 2], share: [100Mbit, 200Mbit]} ",
+    );
+    let pairs: Vec<(f64, f64)> =
+        points(&text, &[]).iter().map(|p| (p.point[0].1, p.point[1].1)).collect();
+    assert_eq!(pairs, [(1.0, 1e8), (1.0, 2e8), (2.0, 1e8), (2.0, 2e8)]);
+    assert_eq!(points(&text, &[("share", "50Mbit")]).len(), 2, "one of the two is pinned");
+}
+
+#[test]
+fn a_sweep_can_be_a_list_of_points() {
+    let text = example()
+        .replace("{senders: [1, 10, 100]} ", "[{senders: 4}, {senders: 6, share: 1Mbit}] ");
+    assert_eq!(senders(&points(&text, &[])), [4.0, 6.0]);
+    assert_eq!(senders(&points(&text, &[("senders", "3")])), [3.0, 3.0], "share still differs");
+}
+
+#[test]
+fn an_override_can_sweep() {
+    assert_eq!(senders(&points(example(), &[("senders", "[5, 7]")])), [5.0, 7.0]);
+    let shares = points(example(), &[("share", "[5Mbit, 7Mbit]"), ("senders", "3")]);
+    assert_eq!(shares.len(), 2);
+}
+
+#[test]
+fn an_override_reaches_any_value_by_name() {
+    let set = [
+        ("topology.core", "2Gbit"),
+        ("spec.topology.dumbbell.delay", "1ms"),
+        ("tenants.x.vms.x-src.cap", "500Mbit"),
+        ("traffic.x.tcp.connections", "senders + 1"),
+        ("mechanisms", "[\"elasticswitch:quick\"]"),
+        ("scale", "1"),
+        ("senders", "10"),
+    ];
+    let point = &points(example(), &set)[0];
+    assert_eq!(point.topology.links[0].rate, Rate::from_mbps(2000));
+    assert!(point.topology.links.iter().all(|l| l.delay == Span::from_millis(1)));
+    assert_eq!(point.vms[0].cap_out, Some(Rate::from_mbps(500)));
+    assert!(matches!(point.traffic[0].kind, TrafficKind::Tcp { connections: 11, .. }));
+    assert_eq!(point.mechanisms[0].preset, "quick");
+    assert_eq!(point.mechanisms[0].label, "elasticswitch:quick");
+}
+
+#[test]
+fn two_tiers_oversubscribe_their_uplinks() {
+    let topology = "{two-tier: {racks: 2, hosts_per_rack: 8, link: 1Gbit, oversubscription: 4}}";
+    let t = &on(topology, "host-1-7")[0].topology;
+    assert_eq!((t.hosts.len(), t.switches.len(), t.links.len()), (16, 3, 18));
+    let up = t.links.iter().find(|l| l.name == "rack-1").expect("an uplink");
+    assert_eq!(up.rate, Rate::from_mbps(2000));
+    let t = &on(topology, "host-0-0")[0];
+    let names: Vec<String> = t.path(0, 15).into_iter().map(|l| l.name(&t.topology)).collect();
+    assert_eq!(
+        names,
+        [
+            "host-0-0:host-0-0>rack-0",
+            "rack-0:rack-0>root",
+            "rack-1:root>rack-1",
+            "host-1-7:rack-1>host-1-7"
+        ]
+    );
+}
+
+#[test]
+fn a_topology_can_be_written_link_by_link() {
+    let scenario = on(
+        "{links: {hosts: [a, b], switches: [s], buffer: 64kB, \
+          links: [{a: a, b: s, rate: 1G}, {name: slow, a: s, b: b, rate: 10M, buffer: 9kB, delay: 5ms}]}}",
+        "a",
+    );
+    let links = &scenario[0].topology.links;
+    assert_eq!((links[0].name.as_str(), links[0].buffer), ("a-s", Bytes::new(64_000)));
+    assert_eq!((links[1].buffer, links[1].delay), (Bytes::new(9_000), Span::from_millis(5)));
+    assert_eq!(scenario[0].path(0, 1).len(), 2);
+}
+
+#[test]
+fn sets_send_to_everybody_but_themselves() {
+    let text = "{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {name: t}, spec: {duration: 9s, \
+        topology: {single-switch: {hosts: 4, link: 1G}}, repeat: 3, mechanisms: [none], \
+        tenants: [{name: a, vms: [{name: v, hosts: host-0..host-3, count: 4}]}], \
+        traffic: [{group: shuffle, from: v, to: v, tcp: }, {group: one, from: v-0, to: v-2, tcp: {}}]}}";
+    let scenario = &points(text, &[])[0];
+    assert_eq!(scenario.traffic.len(), 13);
+    assert!(scenario.traffic.iter().all(|t| t.from != t.to));
+    assert_eq!(File::parse("a.yaml", text, &[]).and_then(|f| f.repeat()), Ok(3));
+}
+
+proptest! {
+    #[test]
+    fn a_file_with_a_piece_changed_is_read_or_refused_but_never_a_panic(
+        at in 0_usize..2000,
+        length in 0_usize..40,
+        with in "[-a-z0-9{}\\[\\]:,.*/() \n\"'&!|>]{0,12}",
+    ) {
+        let text = example();
+        let (from, to) = (at.min(text.len()), (at + length).min(text.len()));
+        let changed = format!("{}{with}{}", &text[..from], &text[to..]);
+        if let Err(error) = File::parse("a.yaml", &changed, &[]).and_then(|file| file.points()) {
+            prop_assert!(!error.message.is_empty());
+            prop_assert_eq!(error.file, "a.yaml");
+        }
+    }
+}
