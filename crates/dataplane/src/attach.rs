@@ -159,7 +159,7 @@ pub fn attach_tcx(hook: &Hook, program: BorrowedFd<'_>, links: &Path) -> Result<
             return Ok(());
         }
         // Its interface is gone, and another has got its index.
-        std::fs::remove_file(&pin).during(|| format!("removing {}", pin.display()))?;
+        detach_tcx(&pin)?;
     }
     // SAFETY: descriptors are alive; no options.
     let link = checked(unsafe {
@@ -189,6 +189,21 @@ fn replace_tcx(pin: &CString, program: BorrowedFd<'_>) -> io::Result<()> {
         libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null())
     })
     .map(drop)
+}
+
+/// Detaches what is pinned there and removes the pin. Removing it alone would detach too, but some
+/// time later.
+pub fn detach_tcx(pin: &Path) -> Result<(), Error> {
+    let text = path_text(pin)?;
+    // SAFETY: a terminated string that outlives the call.
+    if let Ok(link) = checked(unsafe { libbpf_sys::bpf_obj_get(text.as_ptr()) }) {
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let link = unsafe { OwnedFd::from_raw_fd(link) };
+        // A link whose interface is gone cannot be detached, and need not.
+        // SAFETY: a live descriptor.
+        unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
+    }
+    std::fs::remove_file(pin).during(|| format!("removing {}", pin.display()))
 }
 
 /// Whether the interface has a clsact (or ingress) qdisc.

@@ -13,16 +13,15 @@ use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
     Config, Counters, Direction, Event, PairRate, PortCounters, RxCounters, TxCounters,
 };
-use crate::error::{Context, Error};
-use crate::instance::{Deed, Instance, Journal};
+use crate::error::Error;
+use crate::instance::{Deed, Instance, Journal, Lock, list};
 use crate::intf;
 use crate::lease::Lease;
 use crate::pairs::Pairs;
 use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
-use crate::shaper::{ClassId, Htb, PairRate as Levels, Shaper, ShaperConfig, VmShare};
+use crate::shaper::{self, ClassId, Htb, PairRate as Levels, Shaper, ShaperConfig, VmShare};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +36,6 @@ use weir_units::{Bytes, PairId, VmId};
 pub struct Dataplane {
     programs: Programs,
     shaper: Box<dyn Shaper + Send>,
-    shares: Vec<VmShare>,
     pairs: Pairs,
     /// Classes bound in the kernel's map.
     bound: BTreeMap<PairId, ClassId>,
@@ -53,7 +51,7 @@ pub struct Dataplane {
     instance: Instance,
     journal: Journal,
     /// Held until the end.
-    _lock: File,
+    _lock: Arc<Lock>,
 }
 
 impl Dataplane {
@@ -69,7 +67,7 @@ impl Dataplane {
         config.check()?;
         let instance = Instance::new(&config.instance, &config.bpffs, &config.run_dir)?;
         let hooks = hooks(&config)?;
-        let lock = instance.lock()?;
+        let lock = Arc::new(instance.lock()?);
         let stale = instance.has_traces();
         if stale && !Journal::open(&instance)?.is_here() {
             // Its interfaces are in another namespace, or gone with it; only files are left.
@@ -93,7 +91,7 @@ impl Dataplane {
         config: &Config,
         instance: &Instance,
         hooks: &[Hook],
-        lock: &File,
+        lock: &Arc<Lock>,
     ) -> Result<Self, Error> {
         instance.make_pin_dirs()?;
         let mut journal = Journal::open(instance)?;
@@ -109,8 +107,7 @@ impl Dataplane {
         let sizes = Sizes { pairs: config.max_pairs, endpoints };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         let mut shaper = Htb::open(shaper_config(config))?;
-        let shares = shares(config);
-        shaper.apply_vms(&shares)?;
+        shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut shaper)?;
         fill_endpoints(&programs, config)?;
         let slots = fill_ports(&mut programs, config, hooks, &shaper)?;
@@ -126,13 +123,12 @@ impl Dataplane {
         Ok(Self {
             reclaims: lease.reclaims(),
             local: config.ports.iter().map(|p| p.vm).collect(),
-            _lock: lock.try_clone().during(|| "duplicating the lock".to_owned())?,
+            _lock: Arc::clone(lock),
             max_pairs: config.max_pairs as usize,
             instance: instance.clone(),
             pairs: Pairs::default(),
             shaper: Box::new(shaper),
             programs,
-            shares,
             bound,
             slots,
             ring,
@@ -251,7 +247,7 @@ impl Dataplane {
     }
 
     /// The queues' own counters and lengths.
-    pub fn queues(&mut self) -> Result<Vec<crate::shaper::ClassStats>, Error> {
+    pub fn queues(&mut self) -> Result<Vec<shaper::ClassStats>, Error> {
         Ok(self.shaper.stats()?)
     }
 
@@ -267,14 +263,15 @@ impl Dataplane {
         let Self { shaper, instance, journal, _lock, .. } = self;
         let programs = journal.undo();
         let queues = shaper.close().map_err(Error::from);
-        programs.and(queues).and(instance.remove_files())
+        let files = instance.remove_files();
+        programs.and(queues).and(files)
     }
 
     /// The guardian lowered ceilings while we were silent: writes them again.
     fn mend_after_reclaim(&mut self) -> Result<(), Error> {
         let reclaims = self.lease.reclaims();
         if reclaims != self.reclaims {
-            self.shaper.apply_vms(&self.shares)?;
+            self.shaper.refresh()?;
             self.reclaims = reclaims;
         }
         Ok(())
@@ -290,20 +287,21 @@ pub fn clean(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<bool, Error
     attach::quiet();
     let instance = Instance::new(instance, bpffs, run_dir)?;
     let _lock = instance.lock()?;
-    let found = instance.has_traces();
-    undo(&instance)?;
-    Ok(found)
+    let files = instance.has_traces();
+    let queues = undo(&instance)?;
+    Ok(files || queues)
 }
 
 /// Undoes all of an instance, in an order in which traffic flows throughout: programs, redirects,
-/// queues, files.
-fn undo(instance: &Instance) -> Result<(), Error> {
+/// queues, files. Says whether there were queues.
+fn undo(instance: &Instance) -> Result<bool, Error> {
     if let Ok(lease) = Lease::open(&instance.lease(), false) {
         lease.set_closed(true);
     }
     let programs = Journal::open(instance).and_then(Journal::undo);
-    let queues = crate::shaper::clean(&instance.name).map_err(Error::from);
-    programs.and(queues).and(instance.remove_files())
+    let queues = shaper::remove(&instance.name).map_err(Error::from);
+    let files = instance.remove_files();
+    programs.and(queues).and_then(|found| files.map(|()| found))
 }
 
 fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
@@ -431,12 +429,8 @@ fn detach_others(
         Mode::Tcx => hooks.iter().map(|h| h.pin(&links)).collect(),
         Mode::Clsact => Vec::new(),
     };
-    let action = || format!("listing {}", links.display());
-    for entry in fs::read_dir(&links).during(action)? {
-        let path = entry.during(action)?.path();
-        if !wanted.contains(&path) {
-            fs::remove_file(&path).during(|| format!("removing {}", path.display()))?;
-        }
+    for pin in list(&links)?.into_iter().filter(|p| !wanted.contains(p)) {
+        attach::detach_tcx(&pin)?;
     }
     Ok(())
 }

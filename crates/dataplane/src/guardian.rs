@@ -13,6 +13,7 @@
 use crate::error::Error;
 use crate::instance::{Instance, lock_file};
 use crate::lease::Lease;
+use crate::shaper;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -62,7 +63,7 @@ pub fn run(
             last = (beat, now);
             reclaimed = false;
         } else if !reclaimed && now.duration_since(last.1) >= LEASE {
-            crate::shaper::reclaim(&instance.name)?;
+            shaper::reclaim(&shaper::device_name(&instance.name))?;
             lease.count_reclaim();
             reclaimed = true;
         }

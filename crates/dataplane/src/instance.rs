@@ -72,7 +72,7 @@ impl Instance {
     }
 
     /// Makes the directories and takes the lock: an error if another agent holds it.
-    pub fn lock(&self) -> Result<File, Error> {
+    pub(crate) fn lock(&self) -> Result<Lock, Error> {
         fs::create_dir_all(&self.run).during(|| format!("making {}", self.run.display()))?;
         let path = self.run.join("lock");
         lock_file(&path)?.map_err(|holder| Error::Locked {
@@ -102,6 +102,9 @@ impl Instance {
     /// Removes pins (which detaches TCX links) and files. The lock stays: somebody may wait for it.
     pub fn remove_files(&self) -> Result<(), Error> {
         let mut result = Ok(());
+        for pin in list(&self.links())? {
+            result = result.and(attach::detach_tcx(&pin));
+        }
         for dir in [self.links(), self.maps(), self.pins.clone()] {
             result = result.and(remove_tree(&dir));
         }
@@ -112,8 +115,19 @@ impl Instance {
     }
 }
 
+/// A lock held until dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would leave it held while a child that is being forked has a copy.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Takes a lock file; `Err` in the `Ok` names who holds it.
-pub(crate) fn lock_file(path: &Path) -> Result<Result<File, String>, Error> {
+pub(crate) fn lock_file(path: &Path) -> Result<Result<Lock, String>, Error> {
     let action = || format!("locking {}", path.display());
     let mut file = OpenOptions::new()
         .read(true)
@@ -126,7 +140,7 @@ pub(crate) fn lock_file(path: &Path) -> Result<Result<File, String>, Error> {
         Ok(()) => {
             file.set_len(0).and_then(|()| file.rewind()).during(action)?;
             write!(file, "{}", std::process::id()).during(action)?;
-            Ok(Ok(file))
+            Ok(Ok(Lock(file)))
         }
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
@@ -252,6 +266,16 @@ fn is_bpffs(path: &Path) -> bool {
     // SAFETY: a terminated string, and a struct of the kernel's size that outlives the call.
     let ret = unsafe { libc::statfs(text.as_ptr(), &raw mut stat) };
     ret == 0 && stat.f_type as u32 == BPF_FS_MAGIC
+}
+
+/// The files in a directory; none if it is not there.
+pub(crate) fn list(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let action = || format!("listing {}", dir.display());
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.during(action)?,
+    };
+    entries.map(|entry| Ok(entry.during(action)?.path())).collect()
 }
 
 fn remove(file: &Path) -> Result<(), Error> {

@@ -17,9 +17,9 @@
 
 pub mod attach;
 mod config;
-// mod dataplane;
+mod dataplane;
 mod error;
-// pub mod guardian;
+pub mod guardian;
 pub mod instance;
 pub mod intf;
 mod lease;
@@ -34,5 +34,5 @@ pub use config::{
     Config, Counters, Direction, Endpoint, Event, PairRate, Port, PortCounters, RxCounters,
     TxCounters,
 };
-// pub use dataplane::{Dataplane, clean};
+pub use dataplane::{Dataplane, clean};
 pub use error::Error;

@@ -1,0 +1,412 @@
+//! The whole datapath on two hosts made of network namespaces. Needs root, and fails without.
+#![allow(unsafe_code, clippy::disallowed_methods)]
+
+#[path = "common/net.rs"]
+mod net;
+
+use net::{PAIR, UPLINK, VM2, World};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir_dataplane::{
+    Config, Counters, Dataplane, Direction, Error, Event, Mode, PairRate, RxCounters, TxCounters,
+    clean, guardian,
+};
+use weir_units::{PairId, Rate, VmId};
+
+const MODES: [Mode; 2] = [Mode::Tcx, Mode::Clsact];
+/// Octets of a full segment's payload, and of its frame without FCS.
+const PAYLOAD: u64 = 1448;
+const FRAME: u64 = 1514;
+
+fn open(world: &World, n: u32, mode: Mode) -> Dataplane {
+    open_config(world, n, world.config(n, mode)).unwrap()
+}
+
+fn open_config(world: &World, n: u32, config: Config) -> Result<Dataplane, Error> {
+    world.inside(&format!("host{n}"), || Dataplane::open(config))
+}
+
+fn close(world: &World, n: u32, host: Dataplane) {
+    world.inside(&format!("host{n}"), || host.close()).unwrap();
+}
+
+fn level(floor: u64, ceiling: u64) -> PairRate {
+    PairRate { pair: PAIR, floor: Rate::from_mbps(floor), ceiling: Rate::from_mbps(ceiling) }
+}
+
+fn events(host: &mut Dataplane) -> Vec<Event> {
+    let mut events = Vec::new();
+    host.drain_events(|e| events.push(e));
+    events
+}
+
+fn counters(host: &mut Dataplane) -> Counters {
+    let mut counters = Counters::default();
+    host.read(&mut counters).unwrap();
+    counters
+}
+
+fn tx(host: &mut Dataplane) -> TxCounters {
+    counters(host).tx.iter().find(|(p, _)| *p == PAIR).map(|(_, c)| *c).unwrap_or_default()
+}
+
+fn rx(host: &mut Dataplane) -> RxCounters {
+    counters(host).rx.iter().find(|(p, _)| *p == PAIR).map(|(_, c)| *c).unwrap_or_default()
+}
+
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// Sends `n` datagrams of a full frame each from VM 1 to VM 2, at about `mbps`.
+fn send_paced(from: &UdpSocket, n: u64, mbps: u64) {
+    let start = Instant::now();
+    for i in 0..n {
+        from.send_to(&[0; 1472], (VM2, 9000)).unwrap();
+        let due = Duration::from_nanos(i * FRAME * 8 * 1000 / mbps);
+        if let Some(early) = due.checked_sub(start.elapsed()) {
+            std::thread::sleep(early);
+        }
+    }
+}
+
+/// Sends for `warm` and then measures for `span`: goodput at the receiver, in bit/s.
+fn goodput((mut sender, mut receiver): (TcpStream, TcpStream), warm: f64, span: f64) -> f64 {
+    let stop = AtomicBool::new(false);
+    sender.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Ends by the flag, or when the other end is gone.
+            while !stop.load(Ordering::Relaxed) {
+                if sender.write(&[0; 65_536]).is_err() {
+                    break;
+                }
+            }
+        });
+        let (start, mut buffer) = (Instant::now(), vec![0; 65_536]);
+        let (mut from, mut octets) = (None, 0u64);
+        let rate = loop {
+            let n = receiver.read(&mut buffer).expect("octets within five seconds");
+            let t = start.elapsed().as_secs_f64();
+            if t < warm {
+                continue;
+            }
+            // What came with the first reading was on its way before.
+            let Some(from) = from else {
+                from = Some(t);
+                continue;
+            };
+            octets += n as u64;
+            if t - from >= span {
+                break octets as f64 * 8.0 / (t - from);
+            }
+        };
+        stop.store(true, Ordering::Relaxed);
+        drop(receiver);
+        rate
+    })
+}
+
+#[test]
+fn a_pair_gets_its_ceiling_and_every_packet_is_classified_once() {
+    for mode in MODES {
+        let world = World::new();
+        world.without_super_packets();
+        let mut host = open(&world, 1, mode);
+        assert_eq!(host.mode(), mode);
+        host.set(&[level(10, 50)]).unwrap();
+        let expected = 50e6 * PAYLOAD as f64 / FRAME as f64;
+        let ratio = goodput(world.tcp(), 1.0, 3.0) / expected;
+        assert!((0.97..=1.03).contains(&ratio), "{mode:?}: {ratio:.3} of the ceiling");
+
+        pause(200);
+        let sent: u64 = world
+            .inside("vm1", || std::fs::read_to_string("/proc/thread-self/net/dev"))
+            .unwrap()
+            .lines()
+            .find_map(|l| l.trim().strip_prefix("eth0:")?.split_whitespace().nth(9)?.parse().ok())
+            .unwrap();
+        let (vm, port) = counters(&mut host).ports[0];
+        assert_eq!(vm, VmId(1));
+        // Before opening the VM sent a few: router solicitations, duplicate address detection.
+        assert!(
+            port.tx_segments <= sent && sent - port.tx_segments < 20,
+            "{mode:?} {port:?} {sent}"
+        );
+        let queue = host.queues().unwrap().into_iter().find(|q| q.pair == Some(PAIR)).unwrap();
+        let pair = tx(&mut host);
+        // What the pair sent went through its queue and no other.
+        assert_eq!(queue.packets + queue.drops + u64::from(queue.queued), pair.segments);
+        close(&world, 1, host);
+    }
+}
+
+#[test]
+fn what_the_network_lost_is_what_was_sent_less_what_came() {
+    let world = World::new();
+    world.bottleneck("30mbit", "30k");
+    let (mut host1, mut host2) = (open(&world, 1, Mode::Tcx), open(&world, 2, Mode::Tcx));
+    host1.set(&[level(10, 100)]).unwrap();
+
+    // Datagrams: half of them find no room.
+    let (socket, _sink) = (world.udp(1), world.udp(2));
+    send_paced(&socket, 3000, 60);
+    pause(300);
+    // A loss shows when the next one comes.
+    send_paced(&socket, 1, 60);
+    pause(300);
+    let (sent, came) = (tx(&mut host1), rx(&mut host2));
+    assert_eq!(sent.segments, 3001);
+    assert!(came.lost > 500, "{came:?}");
+    assert_eq!(came.lost, sent.segments - came.segments);
+    assert_eq!((came.reordered, came.resyncs, came.ce), (0, 0, 0));
+
+    // Super-packets: the switch drops them whole, and all their segments are missed.
+    goodput(world.tcp(), 0.1, 2.0);
+    pause(500);
+    send_paced(&socket, 1, 60);
+    pause(300);
+    let queue = host1.queues().unwrap().into_iter().find(|q| q.pair == Some(PAIR)).unwrap();
+    assert_eq!(queue.drops, 0, "our own queue would not look like the network's");
+    let (sent, came) = (tx(&mut host1), rx(&mut host2));
+    assert!(sent.segments > 5000, "{sent:?}");
+    assert_eq!(came.lost, sent.segments - came.segments);
+    close(&world, 1, host1);
+    close(&world, 2, host2);
+}
+
+#[test]
+fn both_ends_hear_of_a_pair_at_its_first_packet() {
+    let world = World::new();
+    let (mut host1, mut host2) = (open(&world, 1, Mode::Tcx), open(&world, 2, Mode::Tcx));
+    let (socket, _sink) = (world.udp(1), world.udp(2));
+    send_paced(&socket, 1, 60);
+    pause(100);
+    let event = |direction| Event { pair: PAIR, direction, same_tenant: true };
+    assert_eq!(events(&mut host1), [event(Direction::Tx)]);
+    assert_eq!(events(&mut host2), [event(Direction::Rx)]);
+
+    // Bound: silence. Forgotten: told again, and counting from zero.
+    host1.set(&[level(1, 10)]).unwrap();
+    send_paced(&socket, 1, 60);
+    pause(100);
+    assert_eq!(events(&mut host1), []);
+    assert_eq!(tx(&mut host1).segments, 2);
+    host1.forget(&[PAIR]).unwrap();
+    host2.forget(&[PAIR]).unwrap();
+    assert!(counters(&mut host1).tx.is_empty() && counters(&mut host2).rx.is_empty());
+    assert_eq!(host1.levels().unwrap(), []);
+    send_paced(&socket, 1, 60);
+    pause(100);
+    assert_eq!(events(&mut host1), [event(Direction::Tx)]);
+    assert_eq!(events(&mut host2), [event(Direction::Rx)]);
+    assert_eq!(tx(&mut host1).segments, 1);
+    let came = rx(&mut host2);
+    assert_eq!((came.segments, came.lost, came.resyncs), (1, 0, 0));
+    close(&world, 1, host1);
+    close(&world, 2, host2);
+}
+
+#[test]
+fn forged_packets_are_dropped_and_counted() {
+    for mode in MODES {
+        let world = World::new();
+        world.ip("vm1", "addr add 10.0.0.77/24 dev eth0");
+        let mut host = open(&world, 1, mode);
+        let sink = world.udp(2);
+        sink.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let forged: SocketAddr = (Ipv4Addr::new(10, 0, 0, 77), 9000).into();
+        // Teaches VM 1 who VM 2 is, so that no ARP is in the way.
+        let honest = world.inside("vm1", || UdpSocket::bind("10.0.0.1:9000")).unwrap();
+        honest.send_to(b"honest", (VM2, 9000)).unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(sink.recv(&mut buffer).unwrap(), 6);
+        let before = counters(&mut host).ports[0].1.spoofed;
+        let forger = world.inside("vm1", || UdpSocket::bind(forged)).unwrap();
+        for _ in 0..5 {
+            forger.send_to(b"forged", (VM2, 9000)).unwrap();
+        }
+        assert!(sink.recv(&mut buffer).is_err(), "{mode:?}: a forged packet came through");
+        assert_eq!(counters(&mut host).ports[0].1.spoofed, before + 5, "{mode:?}");
+        close(&world, 1, host);
+    }
+}
+
+#[test]
+fn closing_restores_the_host() {
+    for mode in MODES {
+        let world = World::new();
+        let before = world.snapshot("host1");
+        let mut host = open(&world, 1, mode);
+        assert_ne!(world.snapshot("host1"), before);
+        host.set(&[level(10, 50)]).unwrap();
+        close(&world, 1, host);
+        world.assert_restored("host1", &before);
+        assert!(!world.bpffs().join("weir/host1").exists());
+        // Nothing is attached either: another instance would be refused.
+        let other = Config { instance: "other".into(), ..world.config(1, mode) };
+        let other = open_config(&world, 1, other).unwrap();
+        close(&world, 1, other);
+        world.assert_restored("host1", &before);
+    }
+}
+
+#[test]
+fn a_clsact_qdisc_and_filters_of_others_survive() {
+    for mode in MODES {
+        let world = World::new();
+        world.tc("host1", "qdisc add dev uplink clsact");
+        world.tc("host1", "qdisc add dev port clsact");
+        let filter = "egress prio 7 protocol all u32 match u32 0 0 classid 9:9";
+        world.tc("host1", &format!("filter add dev uplink {filter}"));
+        let before = world.snapshot("host1");
+        let host = open(&world, 1, mode);
+        close(&world, 1, host);
+        world.assert_restored("host1", &before);
+    }
+}
+
+#[test]
+fn a_failed_start_leaves_nothing() {
+    for mode in MODES {
+        let world = World::new();
+        let before = world.snapshot("host1");
+        let good = world.config(1, mode);
+
+        let mut missing = good.clone();
+        missing.ports[0].interface = "nowhere".into();
+        let error = open_config(&world, 1, missing).err().unwrap();
+        assert_eq!(error.to_string(), r#"no interface "nowhere" in this network namespace"#);
+
+        // Refused by the shaper, when programs are loaded and the device is there.
+        let mut greedy = good.clone();
+        greedy.ports[0].floor_out = UPLINK * 2;
+        let error = open_config(&world, 1, greedy).err().unwrap();
+        assert!(matches!(error, Error::Shaper(_)), "{error}");
+
+        let path = Config { bpffs: world.dir.clone(), ..good };
+        let error = open_config(&world, 1, path).err().unwrap();
+        assert!(matches!(error, Error::NotBpffs(_)), "{error}");
+
+        world.assert_restored("host1", &before);
+        assert!(!world.bpffs().join("weir/host1").exists());
+    }
+}
+
+#[test]
+fn a_second_agent_is_refused_by_name_and_by_interface() {
+    for mode in MODES {
+        let world = World::new();
+        let host = open(&world, 1, mode);
+        let running = world.snapshot("host1");
+        let error = open_config(&world, 1, world.config(1, mode)).err().unwrap();
+        assert!(matches!(&error, Error::Locked { instance, .. } if instance == "host1"), "{error}");
+        for attempt in MODES {
+            let other = Config { instance: "other".into(), ..world.config(1, attempt) };
+            let error = open_config(&world, 1, other).err().unwrap();
+            assert!(
+                matches!(&error, Error::Owned { interface, .. } if interface == "uplink"),
+                "{error}"
+            );
+        }
+        world.assert_restored("host1", &running);
+        close(&world, 1, host);
+    }
+}
+
+#[test]
+fn a_returning_agent_takes_over_counters_classes_and_levels() {
+    for mode in MODES {
+        let world = World::new();
+        let (mut host, mut host2) = (open(&world, 1, mode), open(&world, 2, mode));
+        assert!(!host.adopted());
+        host.set(&[level(10, 50)]).unwrap();
+        let (socket, _sink) = (world.udp(1), world.udp(2));
+        send_paced(&socket, 10, 60);
+        pause(100);
+        // As if it had crashed.
+        drop(host);
+        send_paced(&socket, 10, 60);
+        pause(100);
+        let mut host = open(&world, 1, mode);
+        assert!(host.adopted());
+        assert_eq!(host.levels().unwrap(), [level(10, 50)]);
+        send_paced(&socket, 10, 60);
+        pause(100);
+        assert_eq!(tx(&mut host).segments, 30, "{mode:?}");
+        let came = rx(&mut host2);
+        assert_eq!((came.segments, came.lost, came.resyncs), (30, 0, 0), "{mode:?}");
+        let queue = host.queues().unwrap().into_iter().find(|q| q.pair == Some(PAIR)).unwrap();
+        assert_eq!(queue.packets, 30, "{mode:?}: the pair was shaped all the time");
+        close(&world, 1, host);
+        close(&world, 2, host2);
+    }
+}
+
+#[test]
+fn what_a_dead_agent_left_is_cleaned_also_from_another_mode_and_size() {
+    for mode in MODES {
+        let world = World::new();
+        let before = world.snapshot("host1");
+        let mut host = open(&world, 1, mode);
+        host.set(&[level(10, 50)]).unwrap();
+        let clean = || world.inside("host1", || clean("host1", &world.bpffs(), &world.run_dir()));
+        assert!(matches!(clean(), Err(Error::Locked { .. })));
+        drop(host);
+        assert!(clean().unwrap());
+        assert!(!clean().unwrap());
+        world.assert_restored("host1", &before);
+
+        // Another mode takes over; another size cannot, and starts afresh.
+        drop(open(&world, 1, mode));
+        let other = if mode == Mode::Tcx { Mode::Clsact } else { Mode::Tcx };
+        let host = open(&world, 1, other);
+        assert!(host.adopted());
+        drop(host);
+        let larger = Config { max_pairs: 128, ..world.config(1, other) };
+        let host = open_config(&world, 1, larger).unwrap();
+        assert!(!host.adopted());
+        close(&world, 1, host);
+        world.assert_restored("host1", &before);
+    }
+}
+
+#[test]
+fn the_guardian_takes_back_what_was_borrowed_and_the_agent_borrows_again() {
+    let world = World::new();
+    let mut host = open(&world, 1, Mode::Tcx);
+    host.set(&[level(10, 50)]).unwrap();
+    let (stop, paths) = (AtomicBool::new(false), (world.bpffs(), world.run_dir()));
+    std::thread::scope(|scope| {
+        let guard =
+            || world.inside("host1", || guardian::run("host1", &paths.0, &paths.1, &stop)).unwrap();
+        let first = scope.spawn(guard);
+        for beat in 1..30 {
+            host.renew_lease(beat);
+            pause(50);
+        }
+        assert_eq!(host.levels().unwrap(), [level(10, 50)], "the lease was renewed");
+        assert_eq!(guard(), guardian::Ended::Watched, "one guardian is enough");
+        pause(1500);
+        assert_eq!(host.levels().unwrap(), [level(10, 10)], "the lease has ended");
+        host.renew_lease(30);
+        host.set(&[level(10, 50)]).unwrap();
+        assert_eq!(host.levels().unwrap(), [level(10, 50)]);
+        close(&world, 1, host);
+        assert_eq!(first.join().unwrap(), guardian::Ended::Closed);
+    });
+}
+
+#[test]
+fn levels_of_pairs_that_do_not_send_from_here_are_refused() {
+    let world = World::new();
+    let mut host = open(&world, 1, Mode::Tcx);
+    let elsewhere = PairId::new(VmId(2), VmId(1));
+    let error = host.set(&[PairRate { pair: elsewhere, ..level(1, 1) }]).unwrap_err();
+    assert!(matches!(error, Error::NotLocal(pair) if pair == elsewhere));
+    assert_eq!(host.levels().unwrap(), []);
+    close(&world, 1, host);
+}
