@@ -1,7 +1,7 @@
 //! Repeats of one point and mechanism, seen as one.
 
 use crate::verdict::median;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::{Group, Run};
 
 /// All repeats of one mechanism at one point. Numbers are medians over the valid ones, or over all
@@ -82,23 +82,35 @@ pub(crate) fn group_names(cells: &[Cell<'_>]) -> Vec<String> {
     names
 }
 
-/// `senders = 10, scale = 0.2`; empty if nothing was swept.
-pub(crate) fn point_text(point: &BTreeMap<String, f64>) -> String {
-    let part = |(name, value): (&String, &f64)| format!("{name} = {value}");
-    point.iter().map(part).collect::<Vec<_>>().join(", ")
+/// `senders = 10`; empty if nothing was swept.
+pub(crate) fn point_text(point: &BTreeMap<String, f64>, swept: &[String]) -> String {
+    match swept {
+        [] => String::new(),
+        names => format!("{} = {}", names.join(", "), point_values(point, names)),
+    }
+}
+
+/// The values of the swept parameters: `10`, or `10, 0.2`.
+pub(crate) fn point_values(point: &BTreeMap<String, f64>, swept: &[String]) -> String {
+    let values: Vec<String> =
+        swept.iter().filter_map(|name| point.get(name)).map(f64::to_string).collect();
+    values.join(", ")
 }
 
 /// The parameters in which the points differ; the others are the same everywhere.
 pub(crate) fn swept(cells: &[Cell<'_>]) -> Vec<String> {
-    let mut names: Vec<&String> = cells.iter().flat_map(|c| c.point.keys()).collect();
-    names.sort();
-    names.dedup();
-    let differs = |name: &&&String| {
-        let mut values = cells.iter().map(|c| c.point.get(**name));
+    differing(&cells.iter().map(|c| c.point).collect::<Vec<_>>())
+}
+
+/// The names whose values are not the same at all points.
+pub(crate) fn differing(points: &[&BTreeMap<String, f64>]) -> Vec<String> {
+    let names: BTreeSet<&String> = points.iter().flat_map(|point| point.keys()).collect();
+    let differs = |name: &&String| {
+        let mut values = points.iter().map(|point| point.get(*name));
         let first = values.next();
-        values.any(|v| Some(v) != first)
+        values.any(|value| Some(value) != first)
     };
-    names.iter().filter(differs).map(|n| (*n).clone()).collect()
+    names.into_iter().filter(differs).cloned().collect()
 }
 
 /// A rate for people: three digits that matter.

@@ -3,7 +3,7 @@
 use crate::aggregate::rate_text;
 use crate::args::Socket;
 use anyhow::{Result, bail};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{Explain, Reply, Request, Top};
@@ -58,6 +58,8 @@ fn path(socket: &Socket) -> Result<PathBuf> {
 fn top_text(top: &Top) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.remove_style(TableComponent::HorizontalLines);
+    table.remove_style(TableComponent::MiddleIntersections);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "phase"]);
     for pair in &top.pairs {

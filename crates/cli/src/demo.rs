@@ -40,9 +40,9 @@ struct Stage {
 }
 
 impl Screen for Stage {
-    fn begin(&mut self, scenario: &Scenario, mechanism: &Mechanism, repeat: u32) {
+    fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism) {
         println!("\n{}", act(mechanism.kind));
-        self.live.begin(scenario, mechanism, repeat);
+        self.live.begin(title, scenario, mechanism);
     }
 
     fn show(&mut self, moment: &Moment) {
@@ -53,8 +53,8 @@ impl Screen for Stage {
         self.live.end();
     }
 
-    fn judged(&mut self, run: &Run) {
-        self.live.judged(run);
+    fn judged(&mut self, title: &str, run: &Run) {
+        self.live.judged(title, run);
     }
 }
 

@@ -1,10 +1,12 @@
 //! All runs of a scenario file: every point, every mechanism, every repeat; judged.
 
+use crate::aggregate::{differing, point_text};
 use crate::judge;
 use crate::live::Screen;
 use crate::verdict;
 use crate::world::{Cut, World};
 use anyhow::anyhow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::results::{About, Results, Run};
 use weir_model::scenario::{Mechanism, Scenario};
@@ -22,17 +24,23 @@ pub(crate) fn play(
     stop: &AtomicBool,
 ) -> Result<Results, Cut> {
     let mut results = Results { about, ..Results::default() };
+    let all: Vec<BTreeMap<_, _>> =
+        points.iter().map(|s| s.point.iter().cloned().collect()).collect();
+    let swept = differing(&all.iter().collect::<Vec<_>>());
     for scenario in points {
         let mut here: Vec<Run> = Vec::new();
         for repeat in 0..repeats.max(1) {
             let first = here.len();
             for mechanism in &scenario.mechanisms {
-                here.push(once(world, scenario, mechanism, repeat, screen, stop)?);
+                let title = title(scenario, mechanism, repeat, &swept);
+                screen.begin(&title, scenario, mechanism);
+                let run = once(world, scenario, mechanism, repeat, screen, stop);
+                screen.end();
+                let run = run?;
+                screen.judged(&title, &run);
+                here.push(run);
             }
             judge::without_congestion(scenario, &mut here[first..]);
-            for run in &here[first..] {
-                screen.judged(run);
-            }
         }
         results.verdicts.extend(verdict::judge(scenario, &here));
         results.runs.extend(here);
@@ -51,13 +59,17 @@ fn once(
     if stop.load(Ordering::Relaxed) {
         return Err(Cut::Stopped);
     }
-    screen.begin(scenario, mechanism, repeat);
-    let observed = world.play(scenario, mechanism, &mut |moment| screen.show(moment), stop);
-    screen.end();
-    match judge::judge(scenario, mechanism, repeat, &observed?) {
-        Ok(run) => Ok(run),
-        Err(error) => Err(Cut::Failed(anyhow!(error))),
-    }
+    let observed = world.play(scenario, mechanism, &mut |moment| screen.show(moment), stop)?;
+    judge::judge(scenario, mechanism, repeat, &observed)
+        .map_err(|error| Cut::Failed(anyhow!(error)))
+}
+
+/// `elasticswitch [senders = 10], repeat 2`.
+fn title(scenario: &Scenario, mechanism: &Mechanism, repeat: u32, swept: &[String]) -> String {
+    let at = point_text(&scenario.point.iter().cloned().collect(), swept);
+    let at = if at.is_empty() { at } else { format!(" [{at}]") };
+    let again = if repeat > 0 { format!(", repeat {}", repeat + 1) } else { String::new() };
+    format!("{}{at}{again}", mechanism.label)
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use weir_model::scenario::{Mechanism, Scenario};
 /// Something that shows a run while it is played.
 pub(crate) trait Screen {
     /// A run starts.
-    fn begin(&mut self, scenario: &Scenario, mechanism: &Mechanism, repeat: u32);
+    fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism);
     /// It goes on.
     fn show(&mut self, moment: &Moment);
     /// It is over, and the terminal free again.
     fn end(&mut self);
     /// What became of it.
-    fn judged(&mut self, run: &Run);
+    fn judged(&mut self, title: &str, run: &Run);
 }
 
 /// Shows nothing.
@@ -27,10 +27,10 @@ pub(crate) struct Silent;
 
 #[cfg(test)]
 impl Screen for Silent {
-    fn begin(&mut self, _: &Scenario, _: &Mechanism, _: u32) {}
+    fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
     fn show(&mut self, _: &Moment) {}
     fn end(&mut self) {}
-    fn judged(&mut self, _: &Run) {}
+    fn judged(&mut self, _: &str, _: &Run) {}
 }
 
 /// Shows runs on stderr.
@@ -73,8 +73,8 @@ impl Live {
 }
 
 impl Screen for Live {
-    fn begin(&mut self, scenario: &Scenario, mechanism: &Mechanism, repeat: u32) {
-        let layout = Layout::new(scenario, mechanism, repeat);
+    fn begin(&mut self, title: &str, scenario: &Scenario, _: &Mechanism) {
+        let layout = Layout::new(title, scenario);
         let mut bars = Vec::new();
         if let Some(terminal) = &self.terminal {
             let style = ProgressStyle::with_template("{msg}").expect("a constant template");
@@ -122,7 +122,7 @@ impl Screen for Live {
         }
     }
 
-    fn judged(&mut self, run: &Run) {
+    fn judged(&mut self, title: &str, run: &Run) {
         let got = |g: &weir_model::results::Group| {
             let ratio = run.summary.get(&format!("goodput_of_floor.{}", g.group));
             let of =
@@ -130,10 +130,8 @@ impl Screen for Live {
             format!("{} {}{of}", g.group, rate_text(g.goodput_bps))
         };
         let groups: Vec<String> = run.groups.iter().map(got).collect();
-        let at = crate::aggregate::point_text(&run.point);
-        let at = if at.is_empty() { at } else { format!(" [{at}]") };
         let valid = if run.valid { "" } else { " – not a valid run" };
-        self.say(&format!("{}{at}: {}{valid}", run.mechanism, groups.join(", ")));
+        self.say(&format!("{title}: {}{valid}", groups.join(", ")));
     }
 }
 
@@ -173,7 +171,7 @@ struct GroupLine {
 }
 
 impl Layout {
-    fn new(scenario: &Scenario, mechanism: &Mechanism, repeat: u32) -> Self {
+    fn new(title: &str, scenario: &Scenario) -> Self {
         let mut groups: Vec<GroupLine> = Vec::new();
         for (index, traffic) in scenario.traffic.iter().enumerate() {
             match groups.iter_mut().find(|g| g.name == traffic.group) {
@@ -200,13 +198,10 @@ impl Layout {
             .map(|(index, link)| (link.name.clone(), index, link.rate.as_f64()))
             .collect();
         let full = links.iter().map(|l| l.2).reduce(f64::max).unwrap_or(1.0);
-        let point = crate::aggregate::point_text(&scenario.point.iter().cloned().collect());
-        let again = if repeat > 0 { format!(", repeat {}", repeat + 1) } else { String::new() };
-        let at = if point.is_empty() { point } else { format!(" [{point}]") };
         let names = groups.iter().map(|g| g.name.chars().count());
         let links_names = links.iter().map(|l| l.0.chars().count());
         Self {
-            title: format!("{}{at}{again}", mechanism.label),
+            title: title.into(),
             duration_s: scenario.duration.as_secs_f64(),
             warmup_s: scenario.warmup.as_secs_f64(),
             name_width: names.chain(links_names).max().unwrap_or(4).max(4),
@@ -304,8 +299,7 @@ mod tests {
     use crate::judge::testing::dumbbell;
 
     fn layout() -> Layout {
-        let scenario = dumbbell(2);
-        Layout::new(&scenario, &scenario.mechanisms[1], 0)
+        Layout::new("elasticswitch", &dumbbell(2))
     }
 
     fn moment() -> Moment {

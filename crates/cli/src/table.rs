@@ -1,7 +1,9 @@
 //! The one table at the end, and what was asked of it.
 
-use crate::aggregate::{Cell, cells, group_names, percent_text, point_text, rate_text, swept};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use crate::aggregate::{
+    Cell, cells, group_names, percent_text, point_text, point_values, rate_text, swept,
+};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use weir_model::results::{Results, Run, Verdict};
 
 /// Everything people read in a terminal: the numbers, the expectations, the invalid runs.
@@ -16,10 +18,10 @@ pub(crate) fn text(results: &Results) -> String {
         text.push_str("Each number is the median of the valid repeats.\n");
     }
     if !results.verdicts.is_empty() {
-        text.push_str(&format!("\n{}\n", verdicts(&results.verdicts).table()));
+        text.push_str(&format!("\n{}\n", verdicts(&results.verdicts, &swept(&cells)).table()));
     }
     for run in results.runs.iter().filter(|r| !r.valid) {
-        text.push_str(&invalid(run));
+        text.push_str(&invalid(run, &swept(&cells)));
     }
     text
 }
@@ -42,6 +44,8 @@ impl Grid {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.remove_style(TableComponent::HorizontalLines);
+        table.remove_style(TableComponent::MiddleIntersections);
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(&self.header).add_rows(&self.rows);
         for column in table.column_iter_mut().skip(self.names) {
@@ -93,9 +97,13 @@ fn by_point(cells: &[Cell<'_>]) -> Grid {
     }
     header.extend(["link use", "worst floor", "of ideal", "Jain"].map(String::from));
     let mut grid = Grid { header, rows: Vec::new(), names: swept.len() + 1 };
+    let mut before = None;
     for cell in cells {
+        // A point is named once; the mechanisms below it are the same point.
+        let again = before.replace(cell.point) == Some(cell.point);
+        let value = |p: &String| cell.point.get(p).map_or("–".into(), f64::to_string);
         let mut row: Vec<String> =
-            swept.iter().map(|p| cell.point.get(p).map_or("–".into(), f64::to_string)).collect();
+            swept.iter().map(|p| if again { String::new() } else { value(p) }).collect();
         row.push(label(cell));
         for group in &groups {
             row.push(or_dash(cell.group(group, |g| g.goodput_bps), rate_text));
@@ -114,24 +122,36 @@ fn label(cell: &Cell<'_>) -> String {
     format!("{}{}", cell.mechanism, if cell.valid { "" } else { " (invalid)" })
 }
 
-/// What was expected, and what became of it.
-pub(crate) fn verdicts(verdicts: &[Verdict]) -> Grid {
-    let mut grid = Grid::new(&["expected", "mechanism", "at", "asked", "got", "verdict"], 3);
-    for verdict in verdicts {
+/// What was expected, and what became of it: one row per expectation and point, the points of an
+/// expectation together. `swept` are the parameters that tell points apart.
+pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
+    let point = swept.join(", ");
+    let mut header = vec!["expected", "mechanism"];
+    header.extend((!swept.is_empty()).then_some(point.as_str()));
+    let names = header.len();
+    header.extend(["asked", "got", "verdict"]);
+    let mut grid = Grid::new(&header, names);
+    let like = |v: &Verdict| {
+        let same = |w: &Verdict| (&w.says, &w.mechanism) == (&v.says, &v.mechanism);
+        verdicts.iter().position(same)
+    };
+    let mut ordered: Vec<&Verdict> = verdicts.iter().collect();
+    ordered.sort_by_key(|v| like(v));
+    for verdict in ordered {
         let worst = match (verdict.got, verdict.worst) {
             (Some(got), Some(worst)) if (got - worst).abs() > 5e-4 => {
                 format!(" (worst {worst:.3})")
             }
             _ => String::new(),
         };
-        grid.rows.push(vec![
-            verdict.says.clone(),
-            verdict.mechanism.clone(),
-            point_text(&verdict.point),
+        let mut row = vec![verdict.says.clone(), verdict.mechanism.clone()];
+        row.extend((!swept.is_empty()).then(|| point_values(&verdict.point, swept)));
+        row.extend([
             asked(verdict),
             or_dash(verdict.got, |got| format!("{got:.3}{worst}")),
             held_text(verdict).to_string(),
         ]);
+        grid.rows.push(row);
     }
     grid
 }
@@ -157,8 +177,8 @@ fn held_text(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn invalid(run: &Run) -> String {
-    let mut at = point_text(&run.point);
+fn invalid(run: &Run, swept: &[String]) -> String {
+    let mut at = point_text(&run.point, swept);
     if !at.is_empty() {
         at = format!(" at {at}");
     }
@@ -235,7 +255,7 @@ mod tests {
             held: Some(false),
             ..Verdict::default()
         };
-        let text = verdicts(&[verdict]).table().to_string();
+        let text = verdicts(&[verdict], &[]).table().to_string();
         assert!(text.contains("FAILED") && text.contains("0.400 (worst 0.200)"), "{text}");
         assert!(text.contains("≥ 0.95"), "{text}");
     }

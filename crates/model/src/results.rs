@@ -77,6 +77,9 @@ pub struct Run {
     /// One per flow group, in the order of first appearance in the scenario.
     #[serde(default)]
     pub groups: Vec<Group>,
+    /// What changes during the run, in the order of time.
+    #[serde(default)]
+    pub events: Vec<Event>,
     /// One per VM and direction that has a backlogged interval.
     pub vms: Vec<VmResult>,
     /// One per link and direction.
@@ -108,6 +111,15 @@ pub struct Flow {
     pub series_bps: Vec<f64>,
     /// Goodput of each connection over the measured interval, bit/s.
     pub connections_bps: Vec<f64>,
+}
+
+/// Something that the scenario changes while it is played.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Seconds since traffic started.
+    pub at_s: f64,
+    /// In a few words.
+    pub says: String,
 }
 
 /// All flows of one group together, over the part of the measured interval in which it is active.

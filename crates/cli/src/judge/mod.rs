@@ -9,6 +9,7 @@
 //! Not here  Whether a number is good enough: see [`crate::verdict`].
 
 mod demand;
+mod events;
 mod floors;
 mod groups;
 mod ideal;
@@ -132,6 +133,7 @@ pub(crate) fn judge(
         notes: observed.notes.clone(),
         flows: (0..scenario.traffic.len()).map(|f| flow(&case, f)).collect(),
         groups,
+        events: events::of(scenario),
         vms,
         links,
         summary,

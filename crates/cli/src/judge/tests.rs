@@ -131,6 +131,17 @@ fn a_floor_counts_only_while_the_vm_is_backlogged() {
 }
 
 #[test]
+fn changes_are_told_in_the_order_of_time() {
+    let mut scenario = dumbbell(2);
+    scenario.traffic[1].stop = Span::from_secs(5);
+    scenario.traffic[2] = Traffic { start: Span::from_secs(5), ..udp("Y", 4, 2, 50) };
+    scenario.traffic[0].start = Span::from_secs(2);
+    let run = run(&scenario, &steady(&scenario, &[100.0, 50.0, 50.0]));
+    let told: Vec<(f64, &str)> = run.events.iter().map(|e| (e.at_s, e.says.as_str())).collect();
+    assert_eq!(told, [(2.0, "X starts TCP"), (5.0, "Y turns from TCP to UDP")]);
+}
+
+#[test]
 fn bursts_are_solved_piece_by_piece() {
     let mut scenario = dumbbell(1);
     let (on, off) = (Some(Span::from_millis(500)), Some(Span::from_millis(500)));

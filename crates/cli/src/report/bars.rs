@@ -2,8 +2,8 @@
 //! others on top of it, as in ElasticSwitch Figs. 5 and 6.
 
 use super::axis::{Axis, Frame, px};
-use super::page::{Marks, point_label};
-use crate::aggregate::{Cell, rate_text};
+use super::page::Marks;
+use crate::aggregate::{Cell, point_values, rate_text};
 use maud::{Markup, html};
 
 const FRAME: Frame =
@@ -25,7 +25,7 @@ pub(super) fn chart(cells: &[Cell<'_>], swept: &[String], marks: &Marks) -> Mark
             @for (index, point) in points.iter().enumerate() {
                 @let left = index as f64 * slot;
                 text class="tick middle" x=(px(FRAME.x(left + slot / 2.0))) y=(px(FRAME.y(0.0) + 17.0)) {
-                    (point_label(point, swept))
+                    (point_values(point, swept))
                 }
                 @for cell in cells.iter().filter(|c| c.point == *point) {
                     @let at = left + slot * 0.1 + marks.index(cell.mechanism) as f64 * bar;

@@ -1,8 +1,8 @@
 //! One number over a sweep, one line per mechanism.
 
 use super::axis::{Axis, Frame, px};
-use super::page::{Marks, point_label, points};
-use crate::aggregate::Cell;
+use super::page::{Marks, points};
+use crate::aggregate::{Cell, point_values};
 use maud::{Markup, html};
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub(super) fn chart(
             }
             @for (index, point) in points.iter().enumerate() {
                 text class="tick middle" x=(px(x(index))) y=(px(FRAME.y(0.0) + 17.0)) {
-                    (point_label(point, swept))
+                    (point_values(point, swept))
                 }
             }
             text class="axis middle" x=(px(FRAME.x(0.5))) y=(px(FRAME.height - 5.0)) { (swept.join(", ")) }

@@ -1,7 +1,7 @@
 //! The page around the charts.
 
 use super::{bars, lines, series};
-use crate::aggregate::{Cell, cells, percent_text, point_text, rate_text, swept};
+use crate::aggregate::{Cell, cells, percent_text, point_text, point_values, rate_text, swept};
 use crate::table::{Grid, numbers, verdicts};
 use crate::verdict::Outcome;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -50,13 +50,6 @@ pub(super) fn points<'a>(cells: &[Cell<'a>]) -> Vec<&'a BTreeMap<String, f64>> {
     points
 }
 
-/// The values of the swept parameters: `10`, or `10, 0.2`.
-pub(super) fn point_label(point: &BTreeMap<String, f64>, swept: &[String]) -> String {
-    let values: Vec<String> =
-        swept.iter().filter_map(|name| point.get(name)).map(f64::to_string).collect();
-    values.join(", ")
-}
-
 /// The whole page.
 pub(super) fn html(experiments: &[Results]) -> String {
     let title = match experiments {
@@ -103,9 +96,9 @@ fn experiment(results: &Results) -> Markup {
             section { h2 { "What was promised, what was got" } (table(&numbers(&cells))) }
             @if swept.is_empty() { (panels(&cells)) } @else { (sweep(&cells, &swept)) }
             @if !results.verdicts.is_empty() {
-                section { h2 { "Expected" } (table(&verdicts(&results.verdicts))) }
+                section { h2 { "Expected" } (table(&verdicts(&results.verdicts, &swept))) }
             }
-            (invalid(&results.runs))
+            (invalid(&results.runs, &swept))
             (notes(&results.runs))
             (cost(&cells))
             @if !results.about.command.is_empty() {
@@ -224,7 +217,7 @@ fn sweep(cells: &[Cell<'_>], swept: &[String]) -> Markup {
                 @let runs: Vec<&Run> = here.iter().map(|c| c.shown()).collect();
                 @let most = series::most(&runs);
                 details {
-                    summary { (swept.join(", ")) " = " (point_label(point, swept)) }
+                    summary { (swept.join(", ")) " = " (point_values(point, swept)) }
                     @for cell in here {
                         figure {
                             figcaption { b { (cell.mechanism) } " " (headline(cell)) }
@@ -247,7 +240,7 @@ fn legend(marks: &Marks) -> Markup {
     }
 }
 
-fn invalid(runs: &[Run]) -> Markup {
+fn invalid(runs: &[Run], swept: &[String]) -> Markup {
     let invalid: Vec<&Run> = runs.iter().filter(|r| !r.valid).collect();
     html! {
         @if !invalid.is_empty() {
@@ -256,7 +249,7 @@ fn invalid(runs: &[Run]) -> Markup {
                 p class="note" { "These runs were played and are shown, but prove nothing:" }
                 ul { @for run in invalid {
                     li {
-                        b { (run.mechanism) } " " (point_text(&run.point)) ", repeat " (run.repeat)
+                        b { (run.mechanism) } " " (point_text(&run.point, swept)) ", repeat " (run.repeat)
                         ": " (run.reasons.join("; ")) "."
                     }
                 } }

@@ -10,6 +10,8 @@ const FRAME: Frame =
     Frame { width: 920.0, height: 250.0, left: 46.0, right: 150.0, top: 34.0, bottom: 38.0 };
 /// The bold line is the mean over this long; the thin one is every sample.
 const SMOOTH_S: f64 = 0.5;
+/// Floors that differ by less share a line: TCP and UDP make different goodput of one floor.
+const ALIKE: f64 = 0.03;
 /// Labels at the right edge are at least so far apart.
 const LABEL_GAP: f64 = 15.0;
 
@@ -47,6 +49,7 @@ pub(super) fn panel(run: &Run, most_bps: f64) -> Markup {
     html! {
         svg viewBox={"0 0 " (FRAME.width) " " (FRAME.height)} role="img" aria-label=(label) {
             (warmup(run, &place))
+            (events(run, &place))
             (place.y.draw_left(&FRAME, "goodput, Mbit/s"))
             (time_axis(&place))
             (ceiling(run, &place))
@@ -61,6 +64,11 @@ pub(super) fn panel(run: &Run, most_bps: f64) -> Markup {
             }
             (floors(run, &place))
             (labels(run, &place))
+            @if run.warmup_s > 0.0 {
+                text class="faint" x=(px(FRAME.x(0.0) + 5.0)) y=(px(FRAME.y(1.0) + 14.0)) {
+                    "warm-up, not judged"
+                }
+            }
         }
     }
 }
@@ -88,7 +96,16 @@ fn warmup(run: &Run, place: &Place) -> Markup {
         @if run.warmup_s > 0.0 {
             rect class="warmup" x=(px(from)) y=(px(top)) width=(px(to - from))
                 height=(px(FRAME.y(0.0) - top)) {}
-            text class="faint" x=(px(from + 5.0)) y=(px(top + 13.0)) { "warm-up, not judged" }
+        }
+    }
+}
+
+fn events(run: &Run, place: &Place) -> Markup {
+    html! {
+        @for event in &run.events {
+            @let x = px(place.x_of(event.at_s));
+            line class="event" x1=(x) x2=(x) y1=(px(FRAME.y(0.0))) y2=(px(FRAME.y(1.0) - 4.0)) {}
+            text class="hint middle" x=(x) y=(px(FRAME.y(1.0) - 9.0)) { (event.says) }
         }
     }
 }
@@ -147,7 +164,7 @@ fn floor_sets(groups: &[Group]) -> Vec<(Vec<usize>, &[f64])> {
 }
 
 fn near(a: &[f64], b: &[f64]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 0.01 * a.max(*b))
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= ALIKE * a.max(*b))
 }
 
 fn floors(run: &Run, place: &Place) -> Markup {
@@ -185,10 +202,10 @@ fn labels(run: &Run, place: &Place) -> Markup {
     for (groups, promised) in floor_sets(&run.groups) {
         let last = promised.iter().rev().find(|&&v| v > 0.0).copied().unwrap_or(0.0);
         let names: Vec<&str> = groups.iter().map(|&g| run.groups[g].group.as_str()).collect();
-        labels.push((place.y_of(last), format!("floor of {}", names.join(", ")), "note".into()));
+        labels.push((place.y_of(last), format!("floor of {}", names.join(", ")), "hint".into()));
     }
     if let Some(rate) = capacity(run) {
-        labels.push((place.y_of(rate), format!("link {}", rate_text(rate)), "note".into()));
+        labels.push((place.y_of(rate), format!("link {}", rate_text(rate)), "hint".into()));
     }
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     for index in 1..labels.len() {
