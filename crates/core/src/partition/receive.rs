@@ -201,10 +201,7 @@ impl ReceiveHose {
         for peer in &self.idle {
             self.pairs.remove(peer);
         }
-        self.divide(now);
-        for pair in self.pairs.values_mut() {
-            pair.in_force = pair.account.offer();
-        }
+        self.divide_for(now, true);
         &self.idle
     }
 
@@ -233,25 +230,35 @@ impl ReceiveHose {
         self.refused
     }
 
+    /// Divides in the middle of a period.
     fn divide(&mut self, now: Time) {
+        self.divide_for(now, false);
+    }
+
+    /// `opens`: a new epoch begins, and its measurement is held against the offers of now.
+    fn divide_for(&mut self, now: Time, opens: bool) {
         self.dirty = false;
         self.serial = self.serial.wrapping_add(1);
-        self.share_out();
+        self.split();
         let before = self.spent;
-        let needed = self.lower(now);
-        let given = self.raise(now, needed);
+        let needed = self.lower(now, opens);
+        let given = self.raise(now, opens, needed);
         self.missing = needed.saturating_sub(given);
         assert!(self.spent <= self.hose.max(before), "promised more than the hose");
     }
 
-    /// What each pair should have, whatever is spent now.
-    fn share_out(&mut self) {
+    /// What each active pair should have, in order, whatever is spent now.
+    fn split(&mut self) {
         let active = || self.pairs.values().filter(|p| !p.retiring);
+        let mut any_old = false;
         self.split.demands.clear();
-        self.split.demands.extend(active().map(|p| p.estimate.demand()));
+        self.split.demands.extend(active().map(|pair| {
+            any_old |= !pair.estimate.is_new();
+            pair.estimate.demand()
+        }));
         let level = self.split.max_min(self.hose);
         self.fair = level.unwrap_or(self.hose);
-        if level.is_none() && active().any(|p| !p.estimate.is_new()) {
+        if level.is_none() && any_old {
             // New pairs get no more than the small start: see the module's departures.
             for (demand, pair) in self.split.demands.iter_mut().zip(active()) {
                 if pair.estimate.is_new() {
@@ -260,35 +267,29 @@ impl ReceiveHose {
             }
             self.split.hand_out(self.hose);
         }
-        let active = self.pairs.values_mut().filter(|p| !p.retiring);
-        for (pair, share) in active.zip(&self.split.shares) {
-            pair.share = *share;
-            pair.is_cut = pair.estimate.demand().limit() > *share;
-        }
-        for pair in self.pairs.values_mut().filter(|p| p.retiring) {
-            pair.share = pair.account.offer().min(self.small.start);
-            pair.is_cut = false;
-        }
     }
 
-    /// Lowers what is above its share, and raises what costs nothing. Counts again what is spent, and
-    /// returns what is needed beyond.
-    fn lower(&mut self, now: Time) -> Rate {
+    /// Takes the new shares over, lowers what is above them, and raises what costs nothing. Counts
+    /// again what is spent, and returns what is needed beyond.
+    fn lower(&mut self, now: Time, opens: bool) -> Rate {
         let held_for = self.config.held_for() + self.config.silent_after;
-        self.spent = Rate::ZERO;
-        let mut needed = Rate::ZERO;
+        let mut shares = self.split.shares.iter();
+        let (mut spent, mut needed) = (Rate::ZERO, Rate::ZERO);
         for pair in self.pairs.values_mut() {
+            let share = if pair.retiring { None } else { shares.next() };
+            pair.share = share.copied().unwrap_or(pair.account.offer().min(self.small.start));
+            pair.is_cut = share.is_some() && pair.estimate.demand().limit() > pair.share;
             pair.account.expire(now, held_for);
-            pair.account.set(now, self.serial, pair.share.min(pair.account.spent()));
-            pair.in_force = pair.in_force.min(pair.account.offer());
-            self.spent += pair.account.spent();
+            pair.offer(now, self.serial, pair.share.min(pair.account.spent()), opens);
+            spent += pair.account.spent();
             needed += pair.share - pair.account.offer();
         }
+        self.spent = spent;
         needed
     }
 
     /// Gives what is free to those that need more, in proportion. Returns what was given.
-    fn raise(&mut self, now: Time, needed: Rate) -> Rate {
+    fn raise(&mut self, now: Time, opens: bool, needed: Rate) -> Rate {
         let free = self.hose.saturating_sub(self.spent);
         if needed.is_zero() || free.is_zero() {
             return Rate::ZERO;
@@ -301,7 +302,7 @@ impl ReceiveHose {
             }
             let part =
                 if needed <= free { need } else { need.mul_ratio(free.as_bps(), needed.as_bps()) };
-            pair.account.set(now, self.serial, pair.account.offer() + part);
+            pair.offer(now, self.serial, pair.account.offer() + part, opens);
             given += part;
         }
         self.spent += given;
@@ -310,6 +311,11 @@ impl ReceiveHose {
 }
 
 impl Pair {
+    fn offer(&mut self, now: Time, serial: u32, offer: Rate, opens: bool) {
+        self.account.set(now, serial, offer);
+        self.in_force = if opens { offer } else { self.in_force.min(offer) };
+    }
+
     fn announce(&mut self, pair: PairId, serial: u32) -> Offer {
         self.announced = true;
         let floor = self.account.offer();

@@ -166,10 +166,7 @@ impl SendHose {
         for peer in &self.idle {
             self.pairs.remove(peer);
         }
-        self.divide(now);
-        for pair in self.pairs.values_mut() {
-            pair.in_force = floor_of(&self.config, self.small, pair, now);
-        }
+        self.divide_for(now, true);
         &self.idle
     }
 
@@ -225,11 +222,12 @@ impl SendHose {
 
     fn divide_if_dirty(&mut self, now: Time) {
         if self.dirty {
-            self.divide(now);
+            self.divide_for(now, false);
         }
     }
 
-    fn divide(&mut self, now: Time) {
+    /// `opens`: a new epoch begins, and its measurement is held against the floors of now.
+    fn divide_for(&mut self, now: Time, opens: bool) {
         self.dirty = false;
         let demands = self.pairs.values().map(|p| demand_of(&self.config, self.small, p, now));
         self.split.demands.clear();
@@ -241,6 +239,9 @@ impl SendHose {
         self.fair = level.unwrap_or(self.hose);
         for (pair, share) in self.pairs.values_mut().zip(&self.split.shares) {
             pair.share = *share;
+            if opens {
+                pair.in_force = floor_of(&self.config, self.small, pair, now);
+            }
         }
     }
 }

@@ -217,6 +217,26 @@ fn three_hundred_senders_soon_share_with_one_that_had_the_whole_hose() {
 }
 
 #[test]
+fn a_quiet_pair_keeps_a_trickle_until_it_is_over() {
+    let mut hose = ReceiveHose::new(PartitionConfig::default(), VmId(0), B);
+    let [busy, quiet] = [1, 2].map(VmId);
+    hose.see(Time::ZERO, busy);
+    hose.see(Time::ZERO, quiet);
+    let measured = |p: VmId| if p == busy { Rate::from_mbps(1000) } else { Rate::ZERO };
+    for n in 1..16 {
+        hose.step(period(n), measured);
+        for peer in [busy, quiet] {
+            let offer = hose.offer(period(n), peer);
+            let (pair, serial, floor) = (offer.pair, offer.serial, offer.floor);
+            hose.echo(peer, weir_core::message::Echo { pair, serial, floor });
+        }
+    }
+    let trickle = PartitionConfig::default().small_start_of(B).split(16);
+    assert_eq!(hose.offered(quiet), trickle);
+    assert_eq!(hose.offered(busy), B.saturating_sub(trickle));
+}
+
+#[test]
 fn a_hose_full_of_peers_refuses_and_counts() {
     let config = PartitionConfig { max_peers: 2, ..PartitionConfig::default() };
     let mut send = SendHose::new(config.clone(), B);

@@ -92,11 +92,24 @@ fn changing() -> BoxedStrategy<Flow> {
         .boxed()
 }
 
+fn lasting() -> BoxedStrategy<Flow> {
+    let demand = prop_oneof![2 => Just(u64::MAX), 1 => 0..150 * MBPS];
+    (demand, 0u64..9000, 500u64..11_000)
+        .prop_map(|(demand, start, length)| Flow {
+            demand,
+            start,
+            stop: start + length,
+            ..Flow::backlogged(0, 0)
+        })
+        .boxed()
+}
+
 fn network() -> impl Strategy<Value = Network> {
     (0u64..20, 0u64..380, 0u8..200, 0u8..100).prop_map(|(least, more, lost, repeated)| Network {
         delay: (least, least + more),
         lost,
         repeated,
+        ..Network::GOOD
     })
 }
 
@@ -141,6 +154,20 @@ proptest! {
         world.run(4500);
     }
 
+    /// Hosts whose messages get lost for long, in one direction or both.
+    #[test]
+    fn no_hose_is_exceeded_while_hosts_are_mute_for_seconds(
+        case in case(6, lasting),
+        network in network(),
+        mute in any::<u64>(),
+        from in 0u64..2000,
+        length in 500u64..8000,
+    ) {
+        let mut world = World::new(&PartitionConfig::default(), &case.hoses, &case.flows, case.seed);
+        world.network = Network { mute: (mute, from, from + length), ..network };
+        world.run(11_000);
+    }
+
     #[test]
     fn stationary_demands_converge_to_the_max_min_of_both_ends(case in case(9, stationary)) {
         let worst = shortfall(&exact(), &case)?;
@@ -160,7 +187,7 @@ proptest! {
         delay in 1u64..60,
     ) {
         let mut world = World::new(&PartitionConfig::default(), &case.hoses, &case.flows, case.seed);
-        world.network = Network { delay: (1, delay), lost, repeated: 30 };
+        world.network = Network { delay: (1, delay), lost, repeated: 30, ..Network::GOOD };
         world.run(4000);
         for flow in &case.flows {
             let users = |end: fn(&Flow) -> usize, vm| case.flows.iter().filter(|f| end(f) == vm).count();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use weir_core::message::{Echo, Offer};
-use weir_core::partition::{PartitionConfig, ReceiveHose, SendHose};
+use weir_core::partition::{Borrowing, PartitionConfig, ReceiveHose, SendHose};
 use weir_units::{Rate, Span, Time, VmId};
 
 pub(crate) const TICK: Span = Span::from_millis(1);
@@ -25,10 +25,12 @@ pub(crate) struct Network {
     pub(crate) lost: u8,
     /// In 256.
     pub(crate) repeated: u8,
+    /// VMs (a bit each) whose hosts are not heard, and between which ticks.
+    pub(crate) mute: (u64, u64, u64),
 }
 
 impl Network {
-    pub(crate) const GOOD: Self = Self { delay: (1, 1), lost: 0, repeated: 0 };
+    pub(crate) const GOOD: Self = Self { delay: (1, 1), lost: 0, repeated: 0, mute: (0, 0, 0) };
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +85,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) messages: u64,
     vms: Vec<Vm>,
+    /// The small start of each VM's hose out.
+    small: Vec<Rate>,
     flows: Vec<Flow>,
     counts: BTreeMap<(usize, usize), Count>,
     flying: BTreeMap<(u64, u64), Message>,
@@ -104,6 +108,7 @@ impl World {
             network: Network::GOOD,
             messages: 0,
             vms: Vec::new(),
+            small: hoses.iter().map(|h| config.small_start_of(h.0)).collect(),
             flows: flows.to_vec(),
             counts: BTreeMap::new(),
             flying: BTreeMap::new(),
@@ -134,6 +139,14 @@ impl World {
 
     fn post(&mut self, message: Message) {
         self.messages += 1;
+        let speaker = match message {
+            Message::Offer(offer) => offer.pair.dst.0,
+            Message::Echo(echo) => echo.pair.src.0,
+        };
+        let (vms, from, to) = self.network.mute;
+        if vms >> (speaker % 64) & 1 == 1 && (from..to).contains(&self.tick) {
+            return;
+        }
         let mut copies = u64::from((self.random() % 256) as u8 >= self.network.lost);
         copies += u64::from(((self.random() % 256) as u8) < self.network.repeated);
         for _ in 0..copies {
@@ -274,7 +287,8 @@ impl World {
     }
 
     /// The safety property. What a receiver cannot count: pairs that it does not know, or whose sender
-    /// has not heard of it since it met them; each of these holds at most the small start.
+    /// has not heard of it since it met them, or for so long that it fell back; each of these holds at
+    /// most the small start.
     fn check(&mut self) {
         let now = self.now();
         let mut into: Vec<u128> = vec![0; self.vms.len()];
@@ -287,6 +301,12 @@ impl World {
                 out += floor;
                 let met = self.counts.get(&(i, peer.0 as usize)).and_then(|c| c.met);
                 let heard = send.offered(peer).map(|o| o.serial);
+                if matches!(send.borrowing(now, peer), Borrowing::Decaying { silent_for }
+                    if silent_for > Span::from_millis(5600))
+                {
+                    assert!(floor <= u128::from(self.small[i].as_bps()), "vm{i}: lapsed");
+                    continue;
+                }
                 if let (Some(met), Some(heard)) = (met, heard)
                     && heard.wrapping_sub(met) as i32 >= 0
                 {
