@@ -50,6 +50,28 @@ impl Interface {
         if index == 0 { Err(missing()) } else { Ok(Self { name: name.to_owned(), index }) }
     }
 
+    /// Refuses what has no Ethernet header: our programs would read nonsense, and enforce nothing.
+    pub fn check_ethernet(&self) -> Result<(), Error> {
+        let action = || format!("asking for the type of {}", self.name);
+        let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).during(action)?;
+        // SAFETY: zero is a valid value of a struct of integers and a union of such.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes().take(15)) {
+            *to = from as libc::c_char;
+        }
+        // SAFETY: a live socket, and a request of the kernel's size that outlives the call.
+        let ret = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
+        if ret < 0 {
+            return Err(io::Error::last_os_error()).during(action);
+        }
+        // SAFETY: the request has filled this variant.
+        let kind = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+        if kind == libc::ARPHRD_ETHER {
+            return Ok(());
+        }
+        Err(Error::NotEthernet { interface: self.name.clone(), kind })
+    }
+
     fn device(&self) -> nl::Device {
         nl::Device { name: self.name.as_str().into(), index: self.index }
     }

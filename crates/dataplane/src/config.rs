@@ -192,3 +192,72 @@ impl Config {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn config() -> Config {
+        let port = |n: u32| Port {
+            vm: VmId(n),
+            tenant: TenantId(1),
+            interface: format!("port{n}"),
+            floor_out: Rate::from_mbps(1),
+            cap_out: None,
+        };
+        let endpoint = |n: u32| Endpoint {
+            address: Ipv4Addr::new(10, 0, 0, n as u8).into(),
+            vm: VmId(n),
+            tenant: TenantId(1),
+        };
+        Config {
+            instance: "test".into(),
+            bpffs: "/sys/fs/bpf".into(),
+            run_dir: "/run/weir".into(),
+            uplink: "uplink".into(),
+            uplink_rate: Rate::from_mbps(100),
+            ports: vec![port(1), port(2)],
+            endpoints: vec![endpoint(1), endpoint(2), endpoint(3)],
+            default_rate: Rate::from_mbps(1),
+            max_pairs: 16,
+            attach: None,
+        }
+    }
+
+    #[track_caller]
+    fn refused(change: impl FnOnce(&mut Config)) -> String {
+        let mut changed = config();
+        change(&mut changed);
+        changed.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_by_name() {
+        config().check().unwrap();
+        let message = |rest: &str| format!("datapath configuration: {rest}");
+        let cases = [
+            (refused(|c| c.max_pairs = 0), "max_pairs is 0; 1 to 4096 work"),
+            (refused(|c| c.max_pairs = 5000), "max_pairs is 5000; 1 to 4096 work"),
+            (refused(|c| c.ports[1].vm = VmId(1)), "vm1 has two ports"),
+            (refused(|c| c.ports[1].interface = "port1".into()), "interface port1 is named twice"),
+            (refused(|c| c.uplink = "port2".into()), "interface port2 is named twice"),
+            (refused(|c| c.ports[1].vm = VmId(9)), "vm9 has a port but no address"),
+            (
+                refused(|c| c.endpoints[2].address = c.endpoints[0].address),
+                "address 10.0.0.1 is in the directory twice",
+            ),
+            (
+                refused(|c| c.endpoints[2].address = "::ffff:10.0.0.9".parse().unwrap()),
+                "::ffff:10.0.0.9 is no address of a VM",
+            ),
+            (
+                refused(|c| c.endpoints[2].address = "239.1.1.1".parse().unwrap()),
+                "239.1.1.1 is no address of a VM",
+            ),
+        ];
+        for (got, want) in cases {
+            assert_eq!(got, message(want));
+        }
+    }
+}

@@ -106,6 +106,8 @@ impl Dataplane {
         let endpoints = (config.endpoints.len() as u32 * 2).next_power_of_two().max(1024);
         let sizes = Sizes { pairs: config.max_pairs, endpoints };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
+        same_ids(&programs, config)?;
+        sweep(&mut programs, config)?;
         let mut shaper = Htb::open(shaper_config(config))?;
         shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut shaper)?;
@@ -115,6 +117,7 @@ impl Dataplane {
         for hook in hooks {
             attach_one(hook, mode, &programs, instance, &mut journal)?;
         }
+        programs.pin_directory(&instance.maps())?;
 
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ring = ring(&programs, &heard)?;
@@ -312,6 +315,7 @@ fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
         hooks.push(Hook { interface: interface.clone(), program: Program::Classify });
         hooks.push(Hook { interface, program: Program::Meter });
     }
+    hooks.iter().try_for_each(|h| h.interface.check_ethernet())?;
     Ok(hooks)
 }
 
@@ -331,6 +335,33 @@ fn shares(config: &Config) -> Vec<VmShare> {
         cap: p.cap_out,
     };
     config.ports.iter().map(share).collect()
+}
+
+/// Refuses to adopt state in which ids mean other VMs than now: a directory that was renumbered.
+fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error> {
+    let before: BTreeMap<_, _> = programs.before.iter().copied().collect();
+    for endpoint in &config.endpoints {
+        let old = before.get(&endpoint.address.into());
+        if old.is_some_and(|old| old.vm != endpoint.vm.0) {
+            let why = format!("{} is of another VM than before", endpoint.address);
+            return Err(Error::Config(why));
+        }
+    }
+    Ok(())
+}
+
+/// Removes adopted pairs of VMs that are not here any more.
+fn sweep(programs: &mut Programs, config: &Config) -> Result<(), Error> {
+    let local = |vm: u32| config.ports.iter().any(|p| p.vm.0 == vm);
+    let tx: Vec<_> = programs.tx.read()?.map(|(p, _)| p).filter(|p| !local(p.src)).collect();
+    let rx: Vec<_> = programs.rx.read()?.map(|(p, _)| p).filter(|p| !local(p.dst)).collect();
+    for pair in tx {
+        programs.tx.delete(pair)?;
+    }
+    for pair in rx {
+        programs.rx.delete(pair)?;
+    }
+    Ok(())
 }
 
 /// Tells the shaper which pairs the adopted map binds; drops bindings to queues that are gone.

@@ -35,6 +35,14 @@ pub enum Error {
     /// No such interface in this network namespace.
     #[error("no interface {0:?} in this network namespace")]
     NoInterface(String),
+    /// The interface carries no Ethernet frames: nothing could be enforced on it.
+    #[error("{interface} is no Ethernet device (its type is {kind}): ports and uplinks must be")]
+    NotEthernet {
+        /// The interface.
+        interface: String,
+        /// Its ARPHRD type.
+        kind: u16,
+    },
     /// The path is on no bpffs.
     #[error("{0} is not on a mounted bpffs; mount one: mount -t bpf bpf {0}")]
     NotBpffs(PathBuf),

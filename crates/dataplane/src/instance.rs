@@ -171,6 +171,17 @@ pub struct Journal {
     netns: u64,
 }
 
+/// One line of the journal.
+fn deed_line(deed: &Deed) -> String {
+    match deed {
+        Deed::Clsact(i) => format!("clsact {} {}", i.index, i.name),
+        Deed::Filter(h) => {
+            let i = &h.interface;
+            format!("filter {} {} {}", h.program.name(), i.index, i.name)
+        }
+    }
+}
+
 impl Journal {
     /// Opens the journal of an instance, with what is in it.
     pub fn open(instance: &Instance) -> Result<Self, Error> {
@@ -206,13 +217,7 @@ impl Journal {
 
     /// Records a deed that is about to be done.
     pub fn record(&mut self, deed: Deed) -> Result<(), Error> {
-        let line = match &deed {
-            Deed::Clsact(i) => format!("clsact {} {}", i.index, i.name),
-            Deed::Filter(h) => {
-                let i = &h.interface;
-                format!("filter {} {} {}", h.program.name(), i.index, i.name)
-            }
-        };
+        let line = deed_line(&deed);
         writeln!(self.file, "{line}").during(|| format!("writing {}", self.path.display()))?;
         self.deeds.push(deed);
         Ok(())
@@ -294,5 +299,39 @@ fn remove_tree(dir: &Path) -> Result<(), Error> {
             Err(e).during(|| format!("removing {}", dir.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_journal_says_is_what_was_done() {
+        let interface = Interface { name: "tap7.100".into(), index: 12 };
+        let mut deeds = vec![Deed::Clsact(interface.clone())];
+        deeds.extend(
+            Program::ALL
+                .map(|program| Deed::Filter(Hook { interface: interface.clone(), program })),
+        );
+        for deed in deeds {
+            assert_eq!(parse_deed(&deed_line(&deed)), Some(deed));
+        }
+    }
+
+    #[test]
+    fn a_line_cut_short_is_no_deed() {
+        for line in ["", "clsact", "clsact 12", "clsact x eth0", "filter weir_st 12 eth0", "filter"]
+        {
+            assert_eq!(parse_deed(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_could_leave_its_directory_is_refused() {
+        for name in ["", "..", "a/b", "a b", "ä", &"x".repeat(33)] {
+            let error = Instance::new(name, Path::new("/"), Path::new("/")).unwrap_err();
+            assert!(matches!(error, Error::Config(_)), "{name:?}: {error}");
+        }
     }
 }

@@ -10,7 +10,7 @@
 use crate::error::{Context, Error};
 use crate::intf;
 use crate::table::{CounterArray, Table};
-use libbpf_rs::{MapCore, MapHandle, ObjectBuilder, OpenObject, ProgramInput};
+use libbpf_rs::{MapCore, MapHandle, MapMut, ObjectBuilder, OpenObject, ProgramInput};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -29,6 +29,9 @@ const PRIORITY: usize = 32;
 const IFINDEX: usize = 40;
 const GSO_SEGS: usize = 164;
 const GSO_SIZE: usize = 176;
+
+/// The directory: pinned too, but only to be compared.
+const DIRECTORY: &str = "endpoints";
 
 /// Maps that hold state: pinned, and adopted by the next agent.
 const STATE: [&str; 5] = ["ports", "port_counters", "tx", "rx", "classes"];
@@ -103,6 +106,8 @@ pub struct Programs {
     object: libbpf_rs::Object,
     /// Whether state was found under the pins and adopted.
     pub adopted: bool,
+    /// The directory that the adopted state was made with: ids mean nothing without it.
+    pub before: Vec<(intf::Address, intf::Endpoint)>,
     /// ifindex → port.
     pub ports: Table<u32, intf::Port>,
     /// Slot → counters.
@@ -133,6 +138,7 @@ impl Programs {
             map.set_max_entries(entries).map_err(Error::Load)?;
         }
         let adopted = pins.map(|p| adopt(&mut open, p)).transpose()?.unwrap_or(false);
+        let before = pins.filter(|_| adopted).map_or(Ok(Vec::new()), directory)?;
         let mut object = open.load().map_err(Error::Load)?;
         if let Some(pins) = pins {
             pin(&mut object, pins)?;
@@ -140,6 +146,7 @@ impl Programs {
         let slots = fd(&object, "port_counters")?;
         Ok(Self {
             adopted,
+            before,
             ports: Table::new("ports", fd(&object, "ports")?, MAX_PORTS),
             port_counters: CounterArray::map(&slots, MAX_PORTS)
                 .during(|| "mapping BPF map port_counters".to_owned())?,
@@ -149,6 +156,17 @@ impl Programs {
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
             object,
         })
+    }
+
+    /// Puts the directory under the pins, in the place of an earlier one. Call it when it is filled
+    /// and in force.
+    pub(crate) fn pin_directory(&mut self, pins: &Path) -> Result<(), Error> {
+        let path = pins.join(DIRECTORY);
+        if path.exists() {
+            std::fs::remove_file(&path).during(|| format!("removing {}", path.display()))?;
+        }
+        let map = self.object.maps_mut().find(|m| m.name() == DIRECTORY);
+        pin_to(&mut map.expect("the object has the directory"), &path)
     }
 
     /// A program's descriptor, to attach it by.
@@ -230,13 +248,30 @@ fn pin(object: &mut libbpf_rs::Object, pins: &Path) -> Result<(), Error> {
         let name = map.name().to_string_lossy().into_owned();
         let path = pins.join(&name);
         if STATE.contains(&name.as_str()) && !path.exists() {
-            map.pin(&path).map_err(|e| Error::System {
-                action: format!("pinning {}", path.display()),
-                source: io::Error::other(e),
-            })?;
+            pin_to(&mut map, &path)?;
         }
     }
     Ok(())
+}
+
+fn pin_to(map: &mut MapMut<'_>, path: &Path) -> Result<(), Error> {
+    map.pin(path).map_err(|e| Error::System {
+        action: format!("pinning {}", path.display()),
+        source: io::Error::other(e),
+    })
+}
+
+/// The directory under the pins; empty if an agent died before it had pinned one.
+fn directory(pins: &Path) -> Result<Vec<(intf::Address, intf::Endpoint)>, Error> {
+    let path = pins.join(DIRECTORY);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let map = MapHandle::from_pinned_path(&path).map_err(Error::Load)?;
+    let fd = map.as_fd().try_clone_to_owned().during(|| format!("opening {}", path.display()))?;
+    let mut table: Table<intf::Address, intf::Endpoint> =
+        Table::new(DIRECTORY, fd, map.max_entries());
+    Ok(table.read()?.collect())
 }
 
 /// An own descriptor of a map.

@@ -281,6 +281,10 @@ fn a_failed_start_leaves_nothing() {
         let error = open_config(&world, 1, missing).err().unwrap();
         assert_eq!(error.to_string(), r#"no interface "nowhere" in this network namespace"#);
 
+        let loopback = Config { uplink: "lo".into(), ..good.clone() };
+        let error = open_config(&world, 1, loopback).err().unwrap();
+        assert!(matches!(error, Error::NotEthernet { .. }), "{error}");
+
         // Refused by the shaper, when programs are loaded and the device is there.
         let mut greedy = good.clone();
         greedy.ports[0].floor_out = UPLINK * 2;
@@ -344,6 +348,39 @@ fn a_returning_agent_takes_over_counters_classes_and_levels() {
         close(&world, 1, host);
         close(&world, 2, host2);
     }
+}
+
+#[test]
+fn a_renumbered_directory_is_not_taken_over() {
+    let world = World::new();
+    let mut host = open(&world, 1, Mode::Tcx);
+    host.set(&[level(10, 50)]).unwrap();
+    let (socket, _sink) = (world.udp(1), world.udp(2));
+    send_paced(&socket, 10, 60);
+    pause(100);
+    drop(host);
+
+    // One more VM at the end: nothing is renumbered.
+    let mut more = world.config(1, Mode::Tcx);
+    let newcomer = weir_dataplane::Endpoint {
+        address: Ipv4Addr::new(10, 0, 0, 3).into(),
+        vm: VmId(3),
+        ..more.endpoints[1]
+    };
+    more.endpoints.push(newcomer);
+    let mut host = open_config(&world, 1, more.clone()).unwrap();
+    assert!(host.adopted());
+    assert_eq!(tx(&mut host).segments, 10);
+    drop(host);
+
+    // VM 2 is now somebody else: its counters and its class are not to be inherited.
+    more.endpoints[1].vm = VmId(3);
+    more.endpoints[2].vm = VmId(2);
+    let mut host = open_config(&world, 1, more).unwrap();
+    assert!(!host.adopted());
+    assert_eq!(tx(&mut host).segments, 0);
+    assert_eq!(host.levels().unwrap(), []);
+    close(&world, 1, host);
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! What each BPF program costs per packet, by test run: `cargo run --release --example bpf_cost`.
+//! As root. Prints the median and the extremes of several runs, in nanoseconds.
+
+use weir_dataplane::intf;
+use weir_dataplane::programs::{Frame, Program, Programs, Sizes};
+
+const RUNS: usize = 11;
+const REPEAT: u32 = 200_000;
+const LOOPBACK: u32 = 1;
+const VMS: u8 = 200;
+
+/// A UDP packet of 1514 octets from 10.0.0.`src` to 10.0.0.`dst`.
+fn frame(src: u8, dst: u8) -> Vec<u8> {
+    let mut octets = vec![0; 1514];
+    octets[12..14].copy_from_slice(&[8, 0]);
+    octets[14] = 0x45;
+    octets[16..18].copy_from_slice(&1500u16.to_be_bytes());
+    octets[20..24].copy_from_slice(&[0x40, 0, 64, 17]);
+    octets[26..34].copy_from_slice(&[10, 0, 0, src, 10, 0, 0, dst]);
+    octets
+}
+
+/// A host with VM 1 on the loopback, and tables as full as on a busy host.
+fn host() -> Result<Programs, Box<dyn std::error::Error>> {
+    let programs = Programs::load(Sizes { pairs: 1024, endpoints: 1024 }, None)?;
+    let port = intf::Port { vm: 1, tenant: 1, slot: 0, default_class: 0x1_0001, control_class: 0 };
+    programs.ports.put(LOOPBACK, port)?;
+    for n in 1..=VMS {
+        let address = std::net::IpAddr::from([10, 0, 0, n]);
+        let flags = if n == 1 { intf::LOCAL } else { 0 };
+        let endpoint = intf::Endpoint { vm: n.into(), tenant: 1, flags };
+        programs.endpoints.put(address.into(), endpoint)?;
+        let pair = intf::Pair { src: 1, dst: n.into() };
+        programs.tx.put(pair, intf::Tx::default())?;
+        programs.classes.put(pair, 0x1_0010)?;
+        programs.rx.put(intf::Pair { src: n.into(), dst: 1 }, intf::Rx::default())?;
+    }
+    Ok(programs)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let programs = host()?;
+    println!("{:<16} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
+    for program in Program::ALL {
+        let octets = match program {
+            Program::Classify | Program::Stamp => frame(1, 2),
+            Program::Meter => frame(2, 1),
+        };
+        let mut nanos = Vec::new();
+        for _ in 0..RUNS {
+            let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
+            nanos.push(programs.run(program, &frame)?.nanos);
+        }
+        nanos.sort_unstable();
+        let (median, min, max) = (nanos[RUNS / 2], nanos[0], nanos[RUNS - 1]);
+        println!("{:<16} {median:>8} {min:>8} {max:>8}", program.name());
+    }
+    Ok(())
+}
