@@ -29,6 +29,9 @@
 //!   its own part alone would call every pair bounded whose receiver doubles half a period later.
 //! - What is left over when all are bounded is not given to a receiver's pairs of less than one
 //!   period: the first of three hundred would get the whole hose, and have to give it back.
+//! - A receiver sees what arrives, borrowed or not: a pair that borrows looks as if its demand were
+//!   that large, and is given a part that its sender's hose may not cover. As in the paper; safe, and
+//!   what it wastes is borrowed by others.
 //! - Not counted at the receiver: a pair that it does not know yet, or no longer, holds up to the
 //!   small start at its sender. With [`Unconfirmed::OwnShare`], the paper's rule, up to its share.
 

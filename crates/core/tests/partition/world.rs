@@ -241,7 +241,7 @@ impl World {
         let idle = self.vms[i].receive.step(now, |peer| {
             counts.get_mut(&(peer.0 as usize, i)).map_or(Rate::ZERO, |c| rate(&mut c.received))
         });
-        for peer in idle.to_vec() {
+        for peer in idle.iter().copied() {
             if let Some(count) = self.counts.get_mut(&(peer.0 as usize, i)) {
                 count.met = None;
             }
