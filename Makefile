@@ -1,0 +1,60 @@
+# make demo    see it work (root)
+# make test    everything that must hold (root)
+#
+# Each target installs what it lacks on Debian; see scripts/setup.
+
+CARGO := scripts/cargo
+WEIR  := target/release/weir
+
+.PHONY: all demo build test check bench fmt lint deny figures clean setup setup-test
+
+all: build
+
+setup:
+	@scripts/setup build
+
+setup-test:
+	@scripts/setup test
+
+build: setup
+	$(CARGO) build --release --locked
+
+# A starved tenant without protection, then with it.
+demo: build
+	@$(WEIR) demo --out out/demo
+
+# Format, lint, dependencies, all tests, short experiments in the lab. Less than half an hour.
+test: setup-test
+	@scripts/test
+
+# What needs neither root nor the lab.
+check: setup-test
+	@scripts/test --no-lab
+
+bench: setup
+	$(CARGO) bench --workspace --locked
+
+fmt: setup-test
+	$(CARGO) fmt --all
+
+lint: setup-test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Licences, sources and the arrows between crates.
+deny: setup-test
+	@scripts/check-deps
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; fi
+
+# The paper's figures as it plays them, three times each: more than an hour. Results in out/.
+figures: build
+	status=0; \
+	for figure in fig05 fig06; do \
+		$(WEIR) lab scenarios/elasticswitch/$$figure.yaml --repeat 3 --out out/$$figure || status=$$?; \
+	done; \
+	$(WEIR) report out; exit $$status
+
+clean:
+	@if [ -x $(WEIR) ] && [ "$$(id -u)" = 0 ]; then $(WEIR) clean; fi
+	rm -rf out
+	$(CARGO) clean
