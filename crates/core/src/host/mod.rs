@@ -297,7 +297,7 @@ impl HostAgent {
         let known = match message {
             Message::Offer(offer) => self.offered(now, offer, out),
             Message::Echo(echo) => self.echoed(now, echo),
-            Message::Congestion(congestion) => self.congested(congestion),
+            Message::Congestion(congestion) => self.congested(now, congestion),
         };
         match known {
             Some(()) => self.counters.messages += 1,
@@ -305,16 +305,17 @@ impl HostAgent {
         }
     }
 
+    /// Also for a pair that is over here: the answer "holds nothing" lets the receiver give its part
+    /// to others at once.
     fn offered(&mut self, now: Time, offer: Offer, out: &mut Outbox) -> Option<()> {
         let pair = offer.pair;
-        let is_default = self.send.get(&pair)?.is_default;
+        let is_default = self.is_default(pair)?;
         let hose = &mut self.vms.get_mut(&pair.src)?.hose(is_default).send;
         let echo = hose.offer(now, pair.dst, offer);
-        self.stale.insert(pair);
         if let Some(echo) = echo {
             self.post(now, pair.dst, Message::Echo(echo), out);
         }
-        Some(())
+        self.send.contains_key(&pair).then(|| _ = self.stale.insert(pair))
     }
 
     fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
@@ -327,8 +328,9 @@ impl HostAgent {
         Some(())
     }
 
-    fn congested(&mut self, congestion: Congestion) -> Option<()> {
-        self.send.get_mut(&congestion.pair)?.congested(congestion);
+    fn congested(&mut self, now: Time, congestion: Congestion) -> Option<()> {
+        let settle = self.elastic()?.rate.settle;
+        self.send.get_mut(&congestion.pair)?.congested(now, settle, congestion);
         Some(())
     }
 

@@ -36,6 +36,8 @@ pub(super) struct SendPair {
     pub(super) active_at: Time,
     /// Losses and marks reported since the last step of the law.
     lost: u32,
+    /// Of them, reported too soon after the last cut to be its consequence.
+    late: u32,
     pub(super) lost_total: u64,
     meter: Meter,
     octets_at_partition: u64,
@@ -51,6 +53,7 @@ impl SendPair {
             rate: PairRate::new(floor),
             active_at: now,
             lost: 0,
+            late: 0,
             lost_total: 0,
             meter: Meter::default(),
             octets_at_partition: 0,
@@ -65,9 +68,12 @@ impl SendPair {
         }
     }
 
-    pub(super) fn congested(&mut self, congestion: Congestion) {
+    pub(super) fn congested(&mut self, now: Time, settle: Span, congestion: Congestion) {
         let signals = congestion.lost.saturating_add(congestion.marked);
         self.lost = self.lost.saturating_add(signals);
+        if self.rate.congested_at().is_some_and(|at| now.since(at) < settle) {
+            self.late = self.late.saturating_add(signals);
+        }
         self.lost_total += u64::from(signals);
     }
 
@@ -82,7 +88,8 @@ impl SendPair {
         let octets = self.meter.total - self.octets_at_rate;
         self.octets_at_rate = self.meter.total;
         let used = Some(Rate::of(Bytes::new(octets), span));
-        Feedback { lost: std::mem::take(&mut self.lost), used }
+        let (lost, late) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.late));
+        Feedback { lost, late, used }
     }
 }
 

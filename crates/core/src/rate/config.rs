@@ -7,6 +7,11 @@ use weir_units::{Rate, Span};
 pub struct RateConfig {
     /// Rate allocation period. Paper: 15 ms.
     pub period: Span,
+    /// A report that comes within this time after a cut speaks of packets from before it: it adds to
+    /// the history and cuts no second time. The paper's reports leave the receiver's kernel within
+    /// 0.5 ms; ours wait for the next sample (5 ms) and for a full buffer to drain (5 ms for 128 kB at
+    /// 200 Mb/s). With zero, one congestion cuts twice: Table 2 is missed by 24 %, not 7 %.
+    pub settle: Span,
     /// Part of the rate that a loss takes. Paper: 0.4.
     pub alpha: f64,
     /// δ, gain of the concave part. Paper: 0.75.
@@ -79,6 +84,7 @@ impl Default for RateConfig {
     fn default() -> Self {
         Self {
             period: Span::from_millis(15),
+            settle: Span::from_millis(10),
             alpha: 0.4,
             delta: 0.75,
             a: Rate::from_bps(500_000),

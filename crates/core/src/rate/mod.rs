@@ -54,6 +54,8 @@ pub struct PairRate {
 pub struct Feedback {
     /// Segments that the receiver reported lost (or marked, where marks are the signal).
     pub lost: u32,
+    /// Of them, reported so soon after the last cut that they were lost before it.
+    pub late: u32,
     /// How much the pair used of its rate, if the law should look at it: bit/s on the wire.
     pub used: Option<Rate>,
 }
@@ -90,8 +92,10 @@ impl PairRate {
         self.rate = self.rate.max(floor_bps);
 
         self.hold.decay(config, weight);
-        if feedback.lost > 0 {
+        if feedback.lost > feedback.late {
             self.cut(config, now, weight, feedback.lost);
+        } else if feedback.late > 0 {
+            self.hold.congested(config, now, weight, feedback.late);
         } else if self.hold.holds(config, now) {
             self.phase = Phase::Holding;
             self.held_until = Some(now);

@@ -11,7 +11,7 @@ fn run(p: &mut PairRate, c: &RateConfig, from: Time, n: u32, floor: Rate, lost: 
     let mut now = from;
     for _ in 0..n {
         now += c.period;
-        p.step(c, now, floor, LINE, Feedback { lost, used: None });
+        p.step(c, now, floor, LINE, Feedback { lost, late: 0, used: None });
     }
     now
 }
@@ -34,10 +34,10 @@ fn a_loss_takes_alpha_of_the_rate_but_nothing_of_the_floor() {
     let config = RateConfig::default();
     let mut pair = PairRate::new(mbps(100));
     pair.rate = 500e6;
-    pair.step(&config, Time::from_nanos(1), mbps(100), LINE, Feedback { lost: 3, used: None });
+    pair.step(&config, Time::from_nanos(1), mbps(100), LINE, Feedback { lost: 3, late: 0, used: None });
     assert_eq!(pair.rate(), mbps(300));
     for i in 2..20 {
-        let loss = Feedback { lost: 3, used: None };
+        let loss = Feedback { lost: 3, late: 0, used: None };
         pair.step(&config, Time::from_nanos(i), mbps(100), LINE, loss);
     }
     assert_eq!(pair.rate(), mbps(100));
@@ -106,7 +106,7 @@ fn after_a_hold_the_rate_returns_towards_the_goal_and_not_beyond() {
     };
     let mut pair = PairRate::new(mbps(450));
     pair.rate = 800e6;
-    pair.step(&config, Time::ZERO, mbps(450), LINE, Feedback { lost: 1, used: None });
+    pair.step(&config, Time::ZERO, mbps(450), LINE, Feedback { lost: 1, late: 0, used: None });
     assert_eq!(pair.goal(), Some(mbps(800)));
     let mut now = Time::ZERO;
     while pair.rate < 0.99 * 800e6 {
@@ -125,7 +125,7 @@ fn unused_rate_does_not_grow_when_growth_needs_use() {
     let mut now = Time::ZERO;
     let mut play = |pair: &mut PairRate, used| {
         now += config.period;
-        let feedback = Feedback { lost: 0, used: Some(used) };
+        let feedback = Feedback { lost: 0, late: 0, used: Some(used) };
         pair.step(&config, now, mbps(100), LINE, feedback)
     };
     assert_eq!(play(&mut pair, mbps(20)), mbps(100));
@@ -160,7 +160,7 @@ proptest::proptest! {
             now += Span::from_nanos(dt);
             let floor = Rate::from_bps(floor);
             let limit = Rate::from_bps(limit);
-            let feedback = Feedback { lost, used: None };
+            let feedback = Feedback { lost, late: 0, used: None };
             let rate = pair.step(&config, now, floor, limit, feedback);
             proptest::prop_assert!(rate >= floor);
             proptest::prop_assert!(rate <= limit.max(floor).max(config.least_floor));

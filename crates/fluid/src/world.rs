@@ -1,0 +1,376 @@
+//! The world itself: hosts, one shared link per path, a control channel.
+
+use std::collections::BTreeMap;
+use weir_core::host::{
+    Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
+    ReceiveCount, Sample, SendCount,
+};
+use weir_core::message::Message;
+use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+
+const STEP: Span = Span::from_millis(1);
+/// Octets of a segment on layer 2 without FCS.
+const SEGMENT: f64 = 1514.0;
+
+/// Who loses when a buffer overflows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// In proportion to what each pair sends.
+    Proportional,
+    /// Equal parts for all that send, as the paper saw (ElasticSwitch §7.1, below Table 2).
+    Equal,
+}
+
+/// One pair and what its source would send.
+#[derive(Clone, Debug)]
+pub struct PairSpec {
+    /// Hose of the source, out. The source talks to this one destination only, unless `source` says
+    /// which earlier pair it shares its VM with.
+    pub floor_out: Rate,
+    /// Hose of the destination, in.
+    pub floor_in: Rate,
+    /// `None` = a source VM of its own; `Some(i)` = the source of pair `i`.
+    pub source: Option<usize>,
+    /// `None` = a destination VM of its own; `Some(i)` = the destination of pair `i`.
+    pub destination: Option<usize>,
+    /// What the source would send; `None` = without bound.
+    pub demand: Option<Rate>,
+    /// When it starts.
+    pub start: Span,
+}
+
+impl PairSpec {
+    /// A pair of its own with the same floor at both ends and unbounded demand.
+    pub fn alone(floor: Rate) -> Self {
+        Self {
+            floor_out: floor,
+            floor_in: floor,
+            source: None,
+            destination: None,
+            demand: None,
+            start: Span::ZERO,
+        }
+    }
+}
+
+/// A shared link without packets, with one agent per VM's host.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The link that all pairs cross.
+    pub capacity: Rate,
+    /// Its buffer in octets.
+    pub buffer: u64,
+    /// Who loses.
+    pub loss: Loss,
+    /// The law and its constants.
+    pub mechanism: ElasticSwitch,
+    /// All pairs.
+    pub pairs: Vec<PairSpec>,
+    /// How long a control message takes.
+    pub control_delay: Span,
+    /// Share of control messages that never arrive.
+    pub control_loss: f64,
+    /// Phases of the agents and losses of messages.
+    pub seed: u64,
+}
+
+/// What a world came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Mean delivered rate of each pair after the warm-up, bit/s.
+    pub rates: Vec<f64>,
+    /// Of each pair, the smallest delivered rate over 500 ms windows after the warm-up, bit/s.
+    pub window_min: Vec<f64>,
+    /// Carried by the link after the warm-up, bit/s.
+    pub carried: f64,
+    /// Delivered rate of each pair in each 100 ms, bit/s.
+    pub series: Vec<Vec<f64>>,
+    /// The largest sum of pair floors of one destination VM over its hose, at any time.
+    pub worst_floor_sum: f64,
+    /// Control messages sent.
+    pub messages: u64,
+    /// Rate cuts of each pair.
+    pub cuts: Vec<u64>,
+}
+
+impl World {
+    /// One link, the paper's buffer (128 kB), losses in proportion, messages after 100 µs.
+    pub fn new(capacity: Rate, mechanism: ElasticSwitch, pairs: Vec<PairSpec>) -> Self {
+        Self {
+            capacity,
+            buffer: 128_000,
+            loss: Loss::Proportional,
+            mechanism,
+            pairs,
+            control_delay: Span::from_micros(100),
+            control_loss: 0.0,
+            seed: 1,
+        }
+    }
+
+    /// Plays the world; rates are means from `warmup` to `duration`.
+    pub fn play(&self, duration: Span, warmup: Span) -> Outcome {
+        Running::new(self).play(duration, warmup)
+    }
+}
+
+/// A pair while the world runs.
+struct Flow {
+    id: PairId,
+    hosts: (usize, usize),
+    demand: f64,
+    start: Time,
+    started: bool,
+    sent: f64,
+    delivered: f64,
+    lost: f64,
+}
+
+struct Running<'a> {
+    world: &'a World,
+    flows: Vec<Flow>,
+    agents: Vec<HostAgent>,
+    phases: Vec<Span>,
+    hoses: BTreeMap<VmId, Rate>,
+    /// Octets in the link's buffer.
+    queue: f64,
+    carried: f64,
+    wire: BTreeMap<(Time, u64), (HostId, HostId, Message)>,
+    sequence: u64,
+    random: u64,
+    worst_floor_sum: f64,
+}
+
+impl<'a> Running<'a> {
+    fn new(world: &'a World) -> Self {
+        let mut directory = BTreeMap::new();
+        let mut hoses: BTreeMap<VmId, Hose> = BTreeMap::new();
+        let mut flows: Vec<Flow> = Vec::new();
+        for spec in &world.pairs {
+            let mut vm = |shared: Option<VmId>, hose: Hose| {
+                shared.unwrap_or_else(|| {
+                    let vm = VmId(u32::try_from(hoses.len()).expect("few VMs"));
+                    hoses.insert(vm, hose);
+                    directory.insert(vm, Location { tenant: TenantId(0), host: HostId(vm.0) });
+                    vm
+                })
+            };
+            let out = Hose { floor_out: spec.floor_out, floor_in: spec.floor_out };
+            let in_ = Hose { floor_out: spec.floor_in, floor_in: spec.floor_in };
+            let src = vm(spec.source.map(|i| flows[i].id.src), out);
+            let dst = vm(spec.destination.map(|i| flows[i].id.dst), in_);
+            flows.push(Flow {
+                id: PairId::new(src, dst),
+                hosts: (src.0 as usize, dst.0 as usize),
+                demand: spec.demand.map_or(f64::INFINITY, Rate::as_f64),
+                start: Time::ZERO + spec.start,
+                started: false,
+                sent: 0.0,
+                delivered: 0.0,
+                lost: 0.0,
+            });
+        }
+        let mut random = world.seed.max(1);
+        let agents = hoses.iter().map(|(vm, hose)| {
+            let config = HostConfig {
+                host: HostId(vm.0),
+                line: world.capacity,
+                mechanism: Mechanism::ElasticSwitch(Box::new(world.mechanism.clone())),
+                vms: BTreeMap::from([(*vm, *hose)]),
+                directory: directory.clone(),
+            };
+            HostAgent::new(config, Time::ZERO)
+        });
+        let agents: Vec<HostAgent> = agents.collect();
+        let phases = agents.iter().map(|_| Span::from_micros(next(&mut random) % 15_000)).collect();
+        let hoses = hoses.iter().map(|(vm, h)| (*vm, h.floor_in)).collect();
+        Self {
+            world,
+            flows,
+            agents,
+            phases,
+            hoses,
+            queue: 0.0,
+            carried: 0.0,
+            wire: BTreeMap::new(),
+            sequence: 0,
+            random,
+            worst_floor_sum: 0.0,
+        }
+    }
+
+    fn play(mut self, duration: Span, warmup: Span) -> Outcome {
+        let steps = duration.div_span(STEP);
+        let mut series: Vec<Vec<f64>> = vec![Vec::new(); self.flows.len()];
+        let mut before: Vec<f64> = vec![0.0; self.flows.len()];
+        let mut at_warmup = (Time::ZERO, before.clone(), 0.0);
+        for i in 1..=steps {
+            let now = Time::ZERO + STEP * i;
+            self.start_flows(now);
+            self.carry(now);
+            self.deliver(now);
+            self.run_agents(now);
+            if i % 100 == 0 {
+                self.check_floors(now);
+                for (k, flow) in self.flows.iter().enumerate() {
+                    series[k].push((flow.delivered - before[k]) * 8.0 / 0.1);
+                    before[k] = flow.delivered;
+                }
+            }
+            if now.since(Time::ZERO) <= warmup {
+                let delivered = self.flows.iter().map(|f| f.delivered).collect();
+                at_warmup = (now, delivered, self.carried);
+            }
+        }
+        let end = Time::ZERO + STEP * steps;
+        let span = end.since(at_warmup.0).as_secs_f64();
+        let rates = self.flows.iter().zip(&at_warmup.1);
+        let rates = rates.map(|(f, was)| (f.delivered - was) * 8.0 / span).collect();
+        let cut = warmup.div_span(Span::from_millis(100)) as usize;
+        let window_min = series.iter().map(|s| {
+            let windows = s[cut.min(s.len())..].chunks_exact(5);
+            windows.map(|w| w.iter().sum::<f64>() / 5.0).fold(f64::INFINITY, f64::min)
+        });
+        Outcome {
+            rates,
+            window_min: window_min.collect(),
+            carried: (self.carried - at_warmup.2) * 8.0 / span,
+            worst_floor_sum: self.worst_floor_sum,
+            messages: self.sequence,
+            cuts: self.cuts(end),
+            series,
+        }
+    }
+
+    fn cuts(&mut self, now: Time) -> Vec<u64> {
+        let agents = &mut self.agents;
+        let cuts = self.flows.iter().map(|f| {
+            let view = agents[f.hosts.0].pair(now, f.id);
+            view.and_then(|v| v.send).map_or(0, |s| s.cuts)
+        });
+        cuts.collect()
+    }
+
+    fn start_flows(&mut self, now: Time) {
+        for i in 0..self.flows.len() {
+            if !self.flows[i].started && self.flows[i].start < now {
+                self.flows[i].started = true;
+                let (id, (src, dst)) = (self.flows[i].id, self.flows[i].hosts);
+                self.handle(now, src, Input::Seen(id, Direction::Send));
+                self.handle(now, dst, Input::Seen(id, Direction::Receive));
+            }
+        }
+    }
+
+    /// One step of the link: what all pairs send, less what its rate and its buffer cannot take.
+    fn carry(&mut self, now: Time) {
+        let dt = STEP.as_secs_f64();
+        let capacity = self.world.capacity.as_f64() * dt / 8.0;
+        let buffer = self.world.buffer as f64;
+        let mut arrivals = vec![0.0; self.flows.len()];
+        for (arrival, flow) in arrivals.iter_mut().zip(&mut self.flows) {
+            if !flow.started {
+                continue;
+            }
+            let setting = self.agents[flow.hosts.0].desired(now).get(flow.id);
+            let ceiling = setting.map_or(0.0, |s| s.ceiling.as_f64());
+            let offered = flow.demand.min(self.world.capacity.as_f64());
+            *arrival = ceiling.min(offered) * dt / 8.0;
+            // What the VM offered is what its host counts, bounded by the limiter's back-pressure.
+            flow.sent += *arrival;
+        }
+        let total: f64 = arrivals.iter().sum();
+        let served = (self.queue + total).min(capacity);
+        let excess = (self.queue + total - served - buffer).max(0.0);
+        self.queue = (self.queue + total - served - excess).max(0.0);
+        self.carried += served;
+        let senders = arrivals.iter().filter(|a| **a > 0.0).count().max(1) as f64;
+        for (arrival, flow) in arrivals.iter().zip(&mut self.flows) {
+            let part = match self.world.loss {
+                Loss::Proportional if total > 0.0 => excess * arrival / total,
+                Loss::Equal if *arrival > 0.0 => excess / senders,
+                _ => 0.0,
+            };
+            let lost = part.min(*arrival);
+            flow.lost += lost;
+            flow.delivered += arrival - lost;
+        }
+    }
+
+    fn deliver(&mut self, now: Time) {
+        while let Some(entry) = self.wire.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let (from, to, message) = entry.remove();
+            self.handle(now, to.0 as usize, Input::Message(from, message));
+        }
+    }
+
+    fn run_agents(&mut self, now: Time) {
+        for i in 0..self.agents.len() {
+            let local = now + self.phases[i];
+            let due = self.agents[i].next_deadline().is_some_and(|(at, _)| at <= local);
+            if due {
+                let sample = self.counters(i);
+                self.handle(now, i, Input::Sample(&sample));
+                self.handle(now, i, Input::Tick);
+            }
+        }
+    }
+
+    /// What the data plane of host `i` would have counted.
+    fn counters(&self, i: usize) -> Sample {
+        let mut sample = Sample::default();
+        for flow in self.flows.iter().filter(|f| f.started) {
+            if flow.hosts.0 == i {
+                sample.send.push((flow.id, SendCount { octets: flow.sent as u64 }));
+            }
+            if flow.hosts.1 == i {
+                let count = ReceiveCount {
+                    octets: flow.delivered as u64,
+                    segments: (flow.delivered / SEGMENT) as u64,
+                    lost: (flow.lost / SEGMENT) as u64,
+                    marked: 0,
+                };
+                sample.receive.push((flow.id, count));
+            }
+        }
+        sample
+    }
+
+    /// Every host has a clock of its own: the same pace, another origin.
+    fn handle(&mut self, now: Time, host: usize, input: Input<'_>) {
+        let mut out = Outbox::default();
+        self.agents[host].handle(now + self.phases[host], input, &mut out);
+        for (to, message) in out.take() {
+            self.sequence += 1;
+            if (next(&mut self.random) % 1_000_000) as f64 >= self.world.control_loss * 1e6 {
+                let at = now + self.world.control_delay;
+                let from = HostId(u32::try_from(host).expect("few hosts"));
+                self.wire.insert((at, self.sequence), (from, to, message));
+            }
+        }
+    }
+
+    /// The promise that no control message is needed for: pair floors never exceed a hose.
+    fn check_floors(&mut self, now: Time) {
+        let mut sums: BTreeMap<VmId, Rate> = BTreeMap::new();
+        for flow in &self.flows {
+            let setting = self.agents[flow.hosts.0].desired(now).get(flow.id);
+            *sums.entry(flow.id.dst).or_default() += setting.map_or(Rate::ZERO, |s| s.floor);
+        }
+        for (vm, sum) in sums {
+            let hose = self.hoses[&vm].as_f64().max(1.0);
+            self.worst_floor_sum = self.worst_floor_sum.max(sum.as_f64() / hose);
+        }
+    }
+}
+
+/// xorshift64*: seeded by the world, so that a run can be played again.
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_F491_4F6C_DD1D)
+}
