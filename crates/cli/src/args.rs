@@ -53,7 +53,11 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Guardian {
         /// Name of the agent's instance
+        #[arg(long)]
         instance: String,
+        /// Where BPF objects are pinned
+        #[arg(long, default_value = "/sys/fs/bpf")]
+        bpffs: PathBuf,
         /// Where the agent's heartbeat lives
         #[arg(long, default_value = "/run/weir")]
         run_dir: PathBuf,

@@ -55,7 +55,12 @@ fn run(command: &Command) -> Result<u8> {
         Command::Top(socket) => ask::top(socket),
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
         Command::Clean => Ok(commands::clean()),
-        Command::Guardian { .. } => anyhow::bail!("not yet wired"),
+        Command::Guardian { instance, bpffs, run_dir } => {
+            log_to_stderr();
+            let stop = commands::stop_flag()?;
+            weir_dataplane::guardian::run(instance, bpffs, run_dir, &stop)?;
+            Ok(0)
+        }
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn panel(run: &Run, most_bps: f64) -> Markup {
             (floors(run, &place))
             (labels(run, &place))
             @if run.warmup_s > 0.0 {
-                text class="faint" x=(px(FRAME.x(0.0) + 5.0)) y=(px(FRAME.y(1.0) + 14.0)) {
+                text class="faint" x=(px(FRAME.x(0.0) + 5.0)) y=(px(FRAME.y(0.22))) {
                     "warm-up, not judged"
                 }
             }
