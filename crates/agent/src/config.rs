@@ -1,0 +1,230 @@
+//! From `agent.toml` and the directory to what the machines need; errors name file and field.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::path::Path;
+use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
+use weir_core::partition::Unconfirmed;
+use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm};
+use weir_model::agent::{AgentConfig, Directory, MechanismConfig};
+use weir_model::text;
+use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
+
+/// The agent's configuration with all names resolved.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) file: AgentConfig,
+    pub(crate) directory: Directory,
+    pub(crate) names: Names,
+    pub(crate) tenants: BTreeMap<VmId, TenantId>,
+    pub(crate) host: HostConfig,
+    pub(crate) key: String,
+}
+
+/// Names of VMs, both ways.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    by_id: Vec<String>,
+    by_name: BTreeMap<String, VmId>,
+}
+
+impl Names {
+    fn new(directory: &Directory) -> Result<Self> {
+        let mut names = Self::default();
+        for (i, vm) in directory.vms.iter().enumerate() {
+            let id = VmId(u32::try_from(i)?);
+            let twice = names.by_name.insert(vm.name.clone(), id).is_some();
+            ensure!(!twice, "vms[{i}].name: `{}` is there twice; names are unique", vm.name);
+            names.by_id.push(vm.name.clone());
+        }
+        Ok(names)
+    }
+
+    pub(crate) fn id(&self, name: &str) -> Option<VmId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn name(&self, id: VmId) -> String {
+        self.by_id.get(id.0 as usize).cloned().unwrap_or_else(|| id.to_string())
+    }
+}
+
+impl Setup {
+    /// Reads all files that `path` names.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
+        let file: AgentConfig =
+            toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        let directory = weir_model::agent::load_directory(&file.directory)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("{}", file.directory.display()))?;
+        let key = std::fs::read_to_string(&file.key_file)
+            .with_context(|| format!("{}: the key cannot be read", file.key_file.display()))?;
+        Self::resolve(file, directory, key.trim().to_owned())
+            .with_context(|| format!("{}", path.display()))
+    }
+
+    fn resolve(file: AgentConfig, directory: Directory, key: String) -> Result<Self> {
+        let names = Names::new(&directory).context("directory")?;
+        let host_ids: BTreeMap<&str, HostId> =
+            (0..).map(HostId).zip(&directory.hosts).map(|(i, h)| (h.name.as_str(), i)).collect();
+        let host = *host_ids.get(file.host.as_str()).with_context(|| {
+            format!("host: `{}` is not in {}", file.host, file.directory.display())
+        })?;
+
+        let mut tenant_ids: BTreeMap<&str, TenantId> = BTreeMap::new();
+        let mut locations = BTreeMap::new();
+        let mut tenants = BTreeMap::new();
+        for (vm, id) in directory.vms.iter().zip((0..).map(VmId)) {
+            let next = TenantId(u32::try_from(tenant_ids.len())?);
+            let tenant = *tenant_ids.entry(&vm.tenant).or_insert(next);
+            let at = *host_ids.get(vm.host.as_str()).with_context(|| {
+                format!("directory: vm `{}` is on host `{}`, which is not listed", vm.name, vm.host)
+            })?;
+            locations.insert(id, Location { tenant, host: at });
+            tenants.insert(id, tenant);
+        }
+
+        let mut vms = BTreeMap::new();
+        for vm in &file.vms {
+            let id = names.id(&vm.name).with_context(|| {
+                format!("vm `{}` is not in {}", vm.name, file.directory.display())
+            })?;
+            ensure!(
+                locations[&id].host == host,
+                "vm `{}` is on another host according to the directory",
+                vm.name
+            );
+            let hose = Hose { floor_out: vm.floor_out.0, floor_in: vm.floor_in.0 };
+            ensure!(vms.insert(id, hose).is_none(), "vm `{}` is listed twice", vm.name);
+        }
+        let line = file.uplink.rate.0;
+        ensure!(!line.is_zero(), "uplink.rate: a rate of zero; write the NIC's, such as 10Gbit");
+        let mechanism = mechanism(&file.mechanism, &names, line).context("mechanism")?;
+        let host = HostConfig { host, line, mechanism, vms, directory: locations };
+        Ok(Self { file, directory, names, tenants, host, key })
+    }
+
+    /// What the default class of a VM gets: traffic without a floor.
+    pub(crate) fn default_rate(&self) -> Rate {
+        match &self.host.mechanism {
+            Mechanism::ElasticSwitch(es) => es.default_floor,
+            Mechanism::Reservation { other, .. } => *other,
+        }
+    }
+}
+
+fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mechanism> {
+    match config.name.as_str() {
+        "elasticswitch" => {
+            let mut es = ElasticSwitch::preset(&config.preset).with_context(|| {
+                format!(
+                    "preset: there is no `{}`; there are {}",
+                    config.preset,
+                    ElasticSwitch::PRESETS.join(", ")
+                )
+            })?;
+            for (key, value) in &config.set {
+                set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
+            }
+            Ok(Mechanism::ElasticSwitch(Box::new(es)))
+        }
+        "reservation" => {
+            let mut rates = BTreeMap::new();
+            for r in &config.reserve {
+                let id = |name: &str| {
+                    names.id(name).with_context(|| format!("reserve: there is no vm `{name}`"))
+                };
+                rates.insert(PairId::new(id(&r.from)?, id(&r.to)?), r.rate.0);
+            }
+            let other = match config.set.get("default_floor") {
+                Some(value) => rate(value).context("set.default_floor")?,
+                None => Rate::from_mbps(1).min(line.split(100)),
+            };
+            Ok(Mechanism::Reservation { rates, other })
+        }
+        other => bail!("name: there is no `{other}`; there are elasticswitch, reservation"),
+    }
+}
+
+/// Sets one constant by its name in docs/algorithms/elasticswitch.md.
+fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
+    let (r, p) = (&mut es.rate, &mut es.partition);
+    match key {
+        "rate_period" => r.period = span(value)?,
+        "alpha" => r.alpha = real(value)?,
+        "delta" => r.delta = real(value)?,
+        "a" => r.a = rate(value)?,
+        "time_scale" => r.time_scale = real(value)?,
+        "delta_t_unit" => {
+            r.delta_t_unit =
+                one_of(value, &[("period", DeltaTUnit::Period), ("second", DeltaTUnit::Second)])?;
+        }
+        "delta_t_from" => {
+            r.delta_t_from = one_of(
+                value,
+                &[("congestion", DeltaTFrom::Congestion), ("hold-end", DeltaTFrom::HoldEnd)],
+            )?;
+        }
+        "caution" => r.caution = real(value)?,
+        "caution_min" => r.caution_min = real(value)?,
+        "hold" => {
+            r.hold = one_of(
+                value,
+                &[
+                    ("none", HoldForm::None),
+                    ("linear", HoldForm::Linear),
+                    ("history", HoldForm::History),
+                    ("logarithmic", HoldForm::Logarithmic),
+                ],
+            )?;
+        }
+        "gamma" => r.gamma = real(value)?,
+        "hold_base" => r.hold_base = span(value)?,
+        "hold_cap" => r.hold_cap = Some(span(value)?),
+        "reference_rate" => r.reference = rate(value)?,
+        "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
+        "partition_period" => es.partition_period = span(value)?,
+        "sample_period" => es.sample_period = span(value)?,
+        "small_start" => p.small_start = rate(value)?,
+        "default_floor" => es.default_floor = rate(value)?,
+        "unconfirmed" => {
+            p.unconfirmed = one_of(
+                value,
+                &[("small-start", Unconfirmed::SmallStart), ("own-share", Unconfirmed::OwnShare)],
+            )?;
+        }
+        _ => bail!("there is no such constant; see docs/algorithms/elasticswitch.md"),
+    }
+    Ok(())
+}
+
+fn text_of(value: &toml::Value) -> Result<&str> {
+    value.as_str().context("should be text in quotes, with a unit")
+}
+
+fn rate(value: &toml::Value) -> Result<Rate> {
+    text::rate(text_of(value)?).map_err(anyhow::Error::msg)
+}
+
+fn span(value: &toml::Value) -> Result<Span> {
+    let span = text::span(text_of(value)?).map_err(anyhow::Error::msg)?;
+    ensure!(span > Span::ZERO, "a span of zero");
+    Ok(span)
+}
+
+fn real(value: &toml::Value) -> Result<f64> {
+    let real = value.as_float().or_else(|| value.as_integer().map(|i| i as f64));
+    let real = real.context("should be a number")?;
+    ensure!(real.is_finite() && real >= 0.0, "should be a number from 0 up");
+    Ok(real)
+}
+
+fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
+    let text = text_of(value)?;
+    choices.iter().find(|(name, _)| *name == text).map(|(_, t)| *t).with_context(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        format!("`{text}` is none of {}", names.join(", "))
+    })
+}

@@ -1,0 +1,462 @@
+//! The loop: waits for the first of five things, and passes each to the machine.
+
+use crate::config::Setup;
+use crate::server::{Question, Server};
+use crate::{client, explain};
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::host::{Direction, HostAgent, Input, Outbox, ReceiveCount, Sample, SendCount};
+use weir_dataplane::{Counters, Dataplane, Endpoint, PairRate, Port, PortCounters};
+use weir_model::status::{Reply, Request, Top};
+use weir_units::{HostId, PairId, Span, Time};
+use weir_wire::{Incarnation, Key, KeyId, Keyring, Opened, Session};
+
+/// DSCP CS6 in the former TOS octet: control messages before data, where the network looks at it.
+const CONTROL_TOS: u32 = 48 << 2;
+/// More datagrams than this wait for the next turn of the loop: rates come first.
+const DATAGRAMS_PER_TURN: usize = 256;
+/// Pairs that the data plane and the machine hold at most.
+const MAX_PAIRS: u32 = 4096;
+/// The lease on borrowed bandwidth is renewed at least this often; the guardian takes it back after
+/// one second without renewal.
+const HEARTBEAT_NS: u64 = 250_000_000;
+/// A peer is greeted at most once in this time.
+const GREETING_GAP: Span = Span::from_millis(10);
+
+/// Runs the agent until SIGTERM or SIGINT, then restores the host.
+pub fn run(config: &Path) -> Result<()> {
+    let setup = Setup::load(config)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut driver = Driver::start(setup)?;
+    let result = driver.turn_until(&stop);
+    driver.close().and(result)
+}
+
+struct Driver {
+    setup: Setup,
+    agent: HostAgent,
+    outbox: Outbox,
+    dataplane: Dataplane,
+    session: Session,
+    socket: UdpSocket,
+    peers: BTreeMap<HostId, SocketAddr>,
+    greeted: BTreeMap<HostId, Time>,
+    server: Server,
+    guardian: Child,
+    started: Time,
+    renewed: Time,
+    counters: Counters,
+    sample: Sample,
+    unsent: u64,
+    failed_writes: u64,
+}
+
+impl Driver {
+    fn start(setup: Setup) -> Result<Self> {
+        let now = now();
+        let file = &setup.file;
+        let run_dir = file.run_dir.join(&file.instance);
+        std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
+        let key = Key::from_hex(&setup.key)
+            .with_context(|| format!("{}: not a key", file.key_file.display()))?;
+        let socket = UdpSocket::bind(file.listen)
+            .with_context(|| format!("listen: {} cannot be bound", file.listen))?;
+        socket.set_nonblocking(true)?;
+        // Not fatal: without the mark, control messages are as good as data.
+        if let Err(e) = rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS as u8) {
+            tracing::warn!("control messages go unmarked: {e}");
+        }
+        let peers: BTreeMap<HostId, SocketAddr> =
+            (0..).map(HostId).zip(setup.directory.hosts.iter().map(|h| h.control)).collect();
+        let mut incarnation = [0; 8];
+        getrandom::fill(&mut incarnation)
+            .map_err(|e| anyhow::anyhow!("no random incarnation: {e}"))?;
+        let incarnation = Incarnation::new(u64::from_ne_bytes(incarnation).max(1))
+            .context("an incarnation is not zero")?;
+        let others: Vec<HostId> = peers.keys().copied().filter(|h| *h != setup.host.host).collect();
+        let mut session = Session::new(setup.host.host, incarnation, Keyring::new(KeyId(0), key));
+        for host in others {
+            session.add_peer(host)?;
+        }
+
+        let dataplane = Dataplane::open(dataplane_config(&setup)?)?;
+        let server = Server::listen(&client::socket_path(&file.run_dir, &file.instance))?;
+        let guardian = spawn_guardian(&setup)?;
+        let agent = HostAgent::new(setup.host.clone(), now);
+        tracing::info!(
+            "host {} guards {} VMs on {} at {}",
+            file.host,
+            file.vms.len(),
+            file.uplink.interface,
+            file.uplink.rate.0
+        );
+        let mut driver = Self {
+            agent,
+            outbox: Outbox::default(),
+            dataplane,
+            session,
+            socket,
+            peers,
+            greeted: BTreeMap::new(),
+            server,
+            guardian,
+            started: now,
+            renewed: now,
+            counters: Counters::default(),
+            sample: Sample::default(),
+            unsent: 0,
+            failed_writes: 0,
+            setup,
+        };
+        driver.renew(now);
+        // What an earlier agent of this instance left is adopted: its pairs show up in the counters.
+        driver.read_counters(now)?;
+        driver.carry_out(now);
+        Ok(driver)
+    }
+
+    fn turn_until(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let (events, messages, questions) = self.wait()?;
+            let now = now();
+            if events {
+                self.take_events(now);
+            }
+            if messages {
+                self.take_messages(now);
+            }
+            if self.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
+                self.read_counters(now)?;
+                self.agent.handle(now, Input::Tick, &mut self.outbox);
+            }
+            self.carry_out(now);
+            if questions {
+                self.answer(now);
+            }
+            if now.since(self.renewed).as_nanos() >= HEARTBEAT_NS {
+                self.renew(now);
+            }
+        }
+        tracing::info!("asked to stop");
+        Ok(())
+    }
+
+    /// Sleeps until something happens; says what.
+    fn wait(&self) -> Result<(bool, bool, bool)> {
+        let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
+        let until = self.agent.next_deadline().map_or(heartbeat, |(at, _)| at.min(heartbeat));
+        let nanos = until.since(now()).as_nanos();
+        let timeout = Timespec {
+            tv_sec: (nanos / 1_000_000_000) as i64,
+            tv_nsec: (nanos % 1_000_000_000) as i64,
+        };
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.dataplane.event_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.server.bell(), PollFlags::IN),
+        ];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e).context("poll"),
+        }
+        let ready = |i: usize| !fds[i].revents().is_empty();
+        Ok((ready(0), ready(1), ready(2)))
+    }
+
+    fn take_events(&mut self, now: Time) {
+        let (agent, outbox) = (&mut self.agent, &mut self.outbox);
+        self.dataplane.drain_events(|event| {
+            let direction = match event.direction {
+                weir_dataplane::Direction::Tx => Direction::Send,
+                weir_dataplane::Direction::Rx => Direction::Receive,
+            };
+            agent.handle(now, Input::Seen(event.pair, direction), outbox);
+        });
+    }
+
+    fn take_messages(&mut self, now: Time) {
+        let mut octets = [0; 2048];
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
+            match self.session.open(&octets[..len]) {
+                Ok(Opened::Believed { from, messages, greet, .. }) => {
+                    for message in messages {
+                        self.agent.handle(now, Input::Message(from, message), &mut self.outbox);
+                    }
+                    if greet {
+                        self.greet(now, from);
+                    }
+                }
+                Ok(Opened::Greet(from)) => self.greet(now, from),
+                Err(rejected) => tracing::debug!("dropped a control message: {rejected}"),
+            }
+        }
+    }
+
+    fn read_counters(&mut self, now: Time) -> Result<()> {
+        self.dataplane.read(&mut self.counters)?;
+        self.sample.send.clear();
+        self.sample.receive.clear();
+        for (pair, c) in &self.counters.tx {
+            self.sample.send.push((*pair, SendCount { octets: c.octets.get() }));
+        }
+        for (pair, c) in &self.counters.rx {
+            let count = ReceiveCount {
+                octets: c.octets.get(),
+                segments: c.segments,
+                lost: c.lost,
+                marked: c.ce,
+            };
+            self.sample.receive.push((*pair, count));
+        }
+        self.agent.handle(now, Input::Sample(&self.sample), &mut self.outbox);
+        Ok(())
+    }
+
+    /// Writes the rates that changed and sends the messages that are due.
+    fn carry_out(&mut self, now: Time) {
+        let desired = self.agent.desired(now);
+        let changed = desired.take_changed();
+        let forgotten = desired.take_forgotten();
+        if !changed.is_empty() {
+            let rates: Vec<PairRate> = changed
+                .iter()
+                .map(|(pair, s)| PairRate { pair: *pair, floor: s.floor, ceiling: s.ceiling })
+                .collect();
+            if let Err(e) = self.dataplane.set(&rates) {
+                // Levels: what failed is written again with the next change of the pair.
+                self.failed_writes += 1;
+                tracing::error!("rates were not written: {e}");
+                self.agent.desired(now).retry(changed.iter().map(|(pair, _)| *pair));
+            }
+        }
+        // A pair with both ends here is over when it neither sends nor receives.
+        let desired = self.agent.desired(now);
+        let over: Vec<PairId> = forgotten
+            .iter()
+            .filter(|(pair, _)| desired.get(*pair).is_none())
+            .map(|(pair, _)| *pair)
+            .collect();
+        if !over.is_empty()
+            && let Err(e) = self.dataplane.forget(&over)
+        {
+            tracing::error!("idle pairs were not removed: {e}");
+        }
+        let messages = self.outbox.take();
+        let mut datagrams = Vec::new();
+        for batch in messages.chunk_by(|a, b| a.0 == b.0) {
+            let peer = batch[0].0;
+            let messages: Vec<_> = batch.iter().map(|(_, m)| *m).collect();
+            match self.session.seal(peer, &messages, &mut datagrams) {
+                Ok(()) => self.send(peer, &mut datagrams),
+                Err(e) => tracing::error!("a message to nobody: {e}"),
+            }
+        }
+    }
+
+    /// Answers a peer that must prove it is alive; a flood of old recordings is not answered in kind.
+    fn greet(&mut self, now: Time, peer: HostId) {
+        let last = self.greeted.insert(peer, now);
+        if last.is_some_and(|at| now.since(at) < GREETING_GAP) {
+            return;
+        }
+        let mut datagrams = Vec::new();
+        if self.session.greet(peer, &mut datagrams).is_ok() {
+            self.send(peer, &mut datagrams);
+        }
+    }
+
+    fn send(&mut self, peer: HostId, datagrams: &mut Vec<Vec<u8>>) {
+        let Some(address) = self.peers.get(&peer) else { return };
+        for datagram in datagrams.drain(..) {
+            if self.socket.send_to(&datagram, address).is_err() {
+                self.unsent += 1;
+            }
+        }
+    }
+
+    fn renew(&mut self, now: Time) {
+        self.dataplane.renew_lease(now.as_nanos());
+        self.renewed = now;
+        if let Ok(Some(status)) = self.guardian.try_wait() {
+            tracing::error!("the guardian ended ({status}); starting another");
+            match spawn_guardian(&self.setup) {
+                Ok(guardian) => self.guardian = guardian,
+                Err(e) => tracing::error!("no guardian: {e:#}"),
+            }
+        }
+    }
+
+    // -- questions ----------------------------------------------------------------------------
+
+    fn answer(&mut self, now: Time) {
+        let questions: Vec<Question> = self.server.questions().collect();
+        for question in questions {
+            let reply = match &question.request {
+                Request::Top => Reply::Top(self.top(now)),
+                Request::Explain { from, to } => self.explain(now, from, to),
+            };
+            question.answer(reply);
+        }
+    }
+
+    fn explain(&mut self, now: Time, from: &str, to: &str) -> Reply {
+        let names = &self.setup.names;
+        let (Some(src), Some(dst)) = (names.id(from), names.id(to)) else {
+            let unknown = if names.id(from).is_none() { from } else { to };
+            return Reply::Error { message: format!("no VM `{unknown}` in the directory") };
+        };
+        match self.agent.pair(now, PairId::new(src, dst)) {
+            Some(view) => Reply::Explain(explain::explain(&view, names, now)),
+            None => Reply::Error {
+                message: format!(
+                    "{from} → {to} is not active on host {}: nothing was sent for a while, or \
+                     neither VM is here",
+                    self.setup.file.host
+                ),
+            },
+        }
+    }
+
+    fn top(&mut self, now: Time) -> Top {
+        let names = &self.setup.names;
+        let pairs = self.agent.pairs(now).iter().map(|v| explain::row(v, names)).collect();
+        let mechanism = &self.setup.file.mechanism;
+        Top {
+            host: self.setup.file.host.clone(),
+            mechanism: format!("{} ({})", mechanism.name, mechanism.preset),
+            up_s: now.since(self.started).as_secs_f64(),
+            pairs,
+            counters: self.all_counters(),
+            cpu_s: cpu_seconds(),
+        }
+    }
+
+    fn all_counters(&self) -> Vec<(String, u64)> {
+        let a = self.agent.counters();
+        let mut all = vec![
+            ("agent.messages".to_owned(), a.messages),
+            ("agent.misdirected".to_owned(), a.misdirected),
+            ("agent.strayed".to_owned(), a.strayed),
+            ("agent.refused_pairs".to_owned(), a.refused_pairs),
+            ("agent.unknown_pairs".to_owned(), a.unknown_pairs),
+            ("agent.outbox_dropped".to_owned(), self.outbox.dropped),
+            ("agent.unsent_datagrams".to_owned(), self.unsent),
+            ("agent.failed_writes".to_owned(), self.failed_writes),
+        ];
+        for (name, value) in self.session.counters().rows() {
+            all.push((format!("wire.{name}"), value));
+        }
+        for (vm, port) in &self.counters.ports {
+            for (name, value) in port_rows(port) {
+                all.push((format!("port.{}.{name}", self.setup.names.name(*vm)), value));
+            }
+        }
+        all
+    }
+
+    fn close(mut self) -> Result<()> {
+        // The guardian sees the lease end cleanly and leaves by itself; if not, it is ended.
+        let result = self.dataplane.close();
+        for _ in 0..20 {
+            if matches!(self.guardian.try_wait(), Ok(Some(_))) {
+                return result.map_err(Into::into);
+            }
+            rest();
+        }
+        drop(self.guardian.kill());
+        drop(self.guardian.wait());
+        result.map_err(Into::into)
+    }
+}
+
+/// What a port saw that should not have been there, or found no room.
+fn port_rows(c: &PortCounters) -> [(&'static str, u64); 9] {
+    [
+        ("tx_octets", c.tx_octets.get()),
+        ("rx_octets", c.rx_octets.get()),
+        ("spoofed", c.spoofed),
+        ("malformed", c.malformed),
+        ("unclassified", c.unclassified),
+        ("foreign", c.foreign),
+        ("tx_full", c.tx_full),
+        ("rx_full", c.rx_full),
+        ("events_lost", c.events_lost),
+    ]
+}
+
+fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
+    let file = &setup.file;
+    let mut endpoints = Vec::new();
+    for vm in &setup.directory.vms {
+        let id = setup.names.id(&vm.name).context("a VM of the directory has an id")?;
+        let tenant = setup.tenants[&id];
+        endpoints.extend(vm.addresses.iter().map(|a| Endpoint { address: *a, vm: id, tenant }));
+    }
+    let ports = file
+        .vms
+        .iter()
+        .filter_map(|vm| Some((vm, setup.names.id(&vm.name)?)))
+        .map(|(vm, id)| Port {
+            vm: id,
+            tenant: setup.tenants[&id],
+            interface: vm.port.clone(),
+            floor_out: vm.floor_out.0,
+            cap_out: vm.cap_out.map(|c| c.0),
+        })
+        .collect();
+    Ok(weir_dataplane::Config {
+        instance: file.instance.clone(),
+        bpffs: file.bpffs.clone(),
+        run_dir: file.run_dir.clone(),
+        uplink: file.uplink.interface.clone(),
+        uplink_rate: file.uplink.rate.0,
+        ports,
+        endpoints,
+        default_rate: setup.default_rate(),
+        max_pairs: MAX_PAIRS,
+        attach: None,
+    })
+}
+
+/// The guardian is a process of its own, so that it outlives the agent.
+fn spawn_guardian(setup: &Setup) -> Result<Child> {
+    let file = &setup.file;
+    let program = std::env::current_exe().context("the agent's own program")?;
+    Command::new(program)
+        .arg("guardian")
+        .args(["--instance", &file.instance])
+        .arg("--bpffs")
+        .arg(&file.bpffs)
+        .arg("--run-dir")
+        .arg(&file.run_dir)
+        .stdin(Stdio::null())
+        .spawn()
+        .context("the guardian could not be started")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the driver's only wait outside `poll`")]
+fn rest() {
+    std::thread::sleep(std::time::Duration::from_millis(50));
+}
+
+/// The driver's clock: monotonic, nanoseconds since boot; the guardian reads the same.
+fn now() -> Time {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Time::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+fn cpu_seconds() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
