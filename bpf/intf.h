@@ -94,9 +94,9 @@ _Static_assert(sizeof(struct weir_tx) == 32, "intf.rs expects 32");
 struct weir_rx {
 	__u64 octets;	 /* on the wire */
 	__u64 segments;	 /* the same in segments */
-	__u64 lost;	 /* segments missing in the sequence */
+	__u64 lost;	 /* segments missing in the sequence when the next came */
 	__u64 ce;	 /* segments with the congestion mark */
-	__u64 reordered; /* packets that came late or twice */
+	__u64 reordered; /* segments that came after all, late (or twice) */
 	__u64 resyncs;	 /* jumps too far to be a loss: the sender began anew */
 	__u32 expected;	 /* the next identification, 16 bits */
 	__u32 synced;	 /* whether `expected` is known */

@@ -8,8 +8,12 @@
  *
  *   gap 0                        as it should be
  *   0 < gap < FAR                lost += gap
- *   -NEAR <= gap < 0             late or twice: ignored, counted
+ *   -NEAR <= gap < 0             late (or twice): reordered += segments
  *   everything else              the sender began anew: resync, counted
+ *
+ * A packet that was overtaken counts as lost when the other comes, and as
+ * reordered when it comes itself: lost - reordered is what is really missing.
+ * Pairs are overtaken easily, for they are many flows on many paths.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
  * fragments and in IPv6. A loss shows when the next packet comes: the last
@@ -17,7 +21,7 @@
  */
 
 #define FAR 0x4000
-#define NEAR 0x100
+#define NEAR 0x400
 
 /* Caller holds the lock. */
 static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u32 segments)
@@ -25,7 +29,7 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 	__u16 gap = id - (__u16)state->expected;
 
 	if (state->synced && gap >= (__u16)-NEAR) {
-		state->reordered++;
+		state->reordered += segments;
 		return;
 	}
 	if (state->synced) {

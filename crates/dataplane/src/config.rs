@@ -107,14 +107,23 @@ pub struct RxCounters {
     pub octets: Bytes,
     /// The same in segments.
     pub segments: u64,
-    /// Segments that the network lost, as the sequence shows (IPv4, other hosts).
+    /// Segments missing in the sequence when the next one came (IPv4, from other hosts). Those
+    /// that were only overtaken are among them: see [`missing`](Self::missing).
     pub lost: u64,
     /// Segments with the congestion mark.
     pub ce: u64,
-    /// Packets that came late or twice.
+    /// Segments that came after all, late (or twice).
     pub reordered: u64,
     /// Jumps of the sequence that are no loss: the sending host began anew.
     pub resyncs: u64,
+}
+
+impl RxCounters {
+    /// Segments that the network lost: missing in the sequence, and not come since. May fall by a
+    /// few when one that was overtaken comes.
+    pub const fn missing(&self) -> u64 {
+        self.lost.saturating_sub(self.reordered)
+    }
 }
 
 /// What a port saw, cumulative.

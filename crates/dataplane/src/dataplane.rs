@@ -97,6 +97,9 @@ impl Dataplane {
         let mut journal = Journal::open(instance)?;
         let tcx = attach::has_tcx(&hooks[0].interface);
         let mode = config.attach.unwrap_or(if tcx { Mode::Tcx } else { Mode::Clsact });
+        if mode == Mode::Tcx && !tcx {
+            return Err(Error::NoTcx);
+        }
         for hook in hooks {
             if !hook.pin(&instance.links()).exists() && !journal.has(&Deed::Filter(hook.clone())) {
                 attach::refuse_owned(hook)?;

@@ -43,6 +43,9 @@ pub enum Error {
         /// Its ARPHRD type.
         kind: u16,
     },
+    /// TCX was asked for on a kernel that has none.
+    #[error("this kernel has no TCX (Linux 6.6 and newer have); attach by clsact instead")]
+    NoTcx,
     /// The path is on no bpffs.
     #[error("{0} is not on a mounted bpffs; mount one: mount -t bpf bpf {0}")]
     NotBpffs(PathBuf),

@@ -127,11 +127,11 @@ shared!(
         octets: u64,
         /// The same in segments.
         segments: u64,
-        /// Segments missing in the sequence.
+        /// Segments missing in the sequence when the next came.
         lost: u64,
         /// Segments with the congestion mark.
         ce: u64,
-        /// Packets that came late or twice.
+        /// Segments that came after all, late (or twice).
         reordered: u64,
         /// Jumps too far to be a loss.
         resyncs: u64,
