@@ -174,33 +174,49 @@ impl Netlink {
     /// Asks for the root queue of each interface: octets sent and packets dropped since it was
     /// made, in the order of `interfaces`. An interface without a queue of its own counts nothing.
     pub(crate) fn queues(&mut self, interfaces: &[u32]) -> Result<Vec<(u64, u64)>, Error> {
-        let mut found = vec![(0, 0); interfaces.len()];
-        for (chunk, some) in interfaces.chunks(AT_ONCE).enumerate() {
-            let requests: Vec<Vec<u8>> = some
-                .iter()
-                .map(|&interface| {
-                    let header = tc_header(interface, 0, TC_ROOT, 0);
-                    let mut batch = Batch::default();
-                    batch.push(Request::new("read a queue", RTM_GETQDISC, ECHO, &header));
-                    batch.messages.remove(0).octets
-                })
-                .collect();
-            let octets = number(requests.iter().map(Vec::as_slice));
-            send(self.fd.as_raw_fd(), &octets, MsgFlags::empty())
-                .map_err(Error::kernel("read queues"))?;
+        let question = |interface| {
+            let header = tc_header(interface, 0, TC_ROOT, 0);
+            Request::new("read a queue", RTM_GETQDISC, ECHO, &header)
+        };
+        self.ask(interfaces, question, (RTM_NEWQDISC, 20), queue_counters)
+    }
+
+    /// Asks whether each interface carries packets: it is up, and if it is a bridge's port, the
+    /// bridge forwards to it.
+    pub(crate) fn up(&mut self, interfaces: &[u32]) -> Result<Vec<bool>, Error> {
+        let question = |interface| {
+            Request::new("ask for a device", RTM_GETLINK, 0, &link_header(interface, false))
+        };
+        self.ask(interfaces, question, (RTM_NEWLINK, 16), is_up)
+    }
+
+    /// Puts one question per interface; answers are of a kind, with a header of so many octets, of
+    /// which the second four are the interface. No answer is `T`'s default.
+    fn ask<T: Clone + Default>(
+        &mut self,
+        interfaces: &[u32],
+        question: impl Fn(u32) -> Request,
+        (kind, header): (u16, usize),
+        read: impl Fn(&[u8]) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let mut found = vec![T::default(); interfaces.len()];
+        for (some, found) in interfaces.chunks(AT_ONCE).zip(found.chunks_mut(AT_ONCE)) {
+            let mut batch = Batch::default();
+            some.iter().for_each(|&interface| batch.push(question(interface)));
+            let octets = number(batch.messages.iter().map(|m| m.octets.as_slice()));
+            let doing = &batch.messages[0].what;
+            send(self.fd.as_raw_fd(), &octets, MsgFlags::empty()).map_err(Error::kernel(doing))?;
             let mut answered = 0;
             while answered < some.len() {
-                let length = self.receive("read queues")?;
-                for (kind, _, body) in messages(&self.answer[..length]) {
-                    match kind {
-                        NLMSG_ERROR => answered += 1,
-                        RTM_NEWQDISC if body.len() >= 20 => {
-                            let interface = int(&body[4..8]);
-                            if let Some(i) = some.iter().position(|&n| n == interface) {
-                                found[chunk * AT_ONCE + i] = queue_counters(&body[20..]);
-                            }
+                let length = self.receive(doing)?;
+                for (k, _, body) in messages(&self.answer[..length]) {
+                    if k == NLMSG_ERROR {
+                        answered += 1;
+                    } else if k == kind && body.len() >= header {
+                        let interface = int(&body[4..8]);
+                        if let Some(i) = some.iter().position(|&n| n == interface) {
+                            found[i] = read(&body[header..]);
                         }
-                        _ => {}
                     }
                 }
             }
@@ -273,11 +289,24 @@ fn queue_counters(octets: &[u8]) -> (u64, u64) {
     counters
 }
 
+/// Whether a device with these attributes carries packets.
+fn is_up(octets: &[u8]) -> bool {
+    const IFLA_OPERSTATE: u16 = 16;
+    const IF_OPER_UP: u8 = 6;
+    const BR_STATE_FORWARDING: u8 = 3;
+    let find = |octets, wanted| attributes(octets).find(|(k, _)| *k == wanted).map(|(_, v)| v);
+    // Link info → data of a bridge's port → its state.
+    let state = find(octets, 18).and_then(|info| find(info, 5)).and_then(|port| find(port, 1));
+    find(octets, IFLA_OPERSTATE) == Some(&[IF_OPER_UP])
+        && state.is_none_or(|state| state == [BR_STATE_FORWARDING])
+}
+
 fn int(octets: &[u8]) -> u32 {
     u32::from_ne_bytes(octets[..4].try_into().expect("callers give four octets"))
 }
 
 pub(crate) const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 pub(crate) const RTM_NEWADDR: u16 = 20;
 pub(crate) const RTM_NEWNEIGH: u16 = 28;
 pub(crate) const RTM_NEWQDISC: u16 = 36;

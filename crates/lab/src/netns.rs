@@ -52,6 +52,9 @@ impl Namespace {
         set("net/bridge/bridge-nf-call-iptables", "0");
         set("net/bridge/bridge-nf-call-ip6tables", "0");
         set("net/bridge/bridge-nf-call-arptables", "0");
+        // What a sender keeps ready beyond its window: enough for a few milliseconds of a busy
+        // CPU, little enough that three hundred of them can fill it when they start.
+        set("net/ipv4/tcp_notsent_lowat", "131072");
         Ok(Self { path, file, netlink })
     }
 

@@ -12,9 +12,11 @@ use crate::netns::{self, Namespace};
 use crate::plan::{self, BRIDGE, Plan, UPLINK};
 use crate::ports::{self, Counters, PortList};
 use crate::{Error, sweep};
+use nix::errno::Errno;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use weir_model::scenario::Scenario;
 
 /// A datacenter that exists.
@@ -34,6 +36,8 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const MTU: u32 = 1500;
+/// How long the kernel may take to notice that all devices are connected.
+const UP: Duration = Duration::from_secs(10);
 
 impl World {
     /// Builds the world of `scenario`. **The calling thread ends up in some namespace of it**: call
@@ -76,7 +80,37 @@ impl World {
         }
         world.write_in_where_everybody_is(scenario, plan)?;
         world.ports = ports_of(scenario);
+        world.wait_until_up(scenario, stop)?;
         Ok(world)
+    }
+
+    /// Waits until every device carries packets. The kernel notices a carrier some time after the
+    /// far end was set up; what is sent before is lost, and a lost SYN costs a second.
+    fn wait_until_up(&mut self, scenario: &Scenario, stop: &AtomicBool) -> Result<(), Error> {
+        let mut devices: Vec<Vec<u32>> = self
+            .ports
+            .iter()
+            .map(|ports| ports.iter().map(|&(index, _)| index).collect())
+            .collect();
+        devices.iter_mut().for_each(|devices| devices.push(BRIDGE));
+        for (vm, placed) in scenario.vms.iter().enumerate() {
+            devices[placed.host].push(plan::vm_port_index(vm));
+        }
+        devices.extend(std::iter::repeat_n(vec![UPLINK], self.vms.len()));
+        let until = Instant::now() + UP;
+        for (namespace, devices) in self.nodes.iter_mut().chain(&mut self.vms).zip(devices) {
+            while namespace.netlink.up(&devices)?.contains(&false) {
+                go_on(stop)?;
+                if Instant::now() >= until {
+                    return Err(Error::Kernel {
+                        doing: format!("get all devices of {} up", namespace.path().display()),
+                        errno: Errno::ETIMEDOUT,
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        Ok(())
     }
 
     /// A veth between two nodes, shaped at both ends.

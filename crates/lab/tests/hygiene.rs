@@ -1,5 +1,7 @@
 //! Whatever happens, nothing is left behind. As root.
 
+#![expect(clippy::disallowed_methods, reason = "waits for processes")]
+
 mod common;
 
 use common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces};
@@ -130,18 +132,54 @@ fn an_agent_that_is_missing_fails_or_will_not_end_is_dealt_with() {
     assert_eq!(traces(), Vec::<String>::new());
 }
 
+/// Names of namespaces and command lines that belong to a run of process `pid`.
+fn traces_of(pid: u32) -> (usize, usize) {
+    let prefix = format!("weir-{pid}-");
+    let named = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&prefix);
+    let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let runs = |entry: std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&prefix)
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    (namespaces.map(named).filter(|&b| b).count(), processes.map(runs).filter(|&b| b).count())
+}
+
+/// Looks again and again, for at most ten seconds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("{what}: not within ten seconds");
+}
+
 #[test]
-fn what_a_dead_lab_left_is_removed_and_said() {
+fn the_agents_of_a_killed_lab_end_and_the_next_one_removes_the_rest_and_says_so() {
     let _alone = alone();
-    let mut child = std::process::Command::new("true").spawn().expect("`true` exists");
-    let pid = child.id();
-    child.wait().expect("it ends");
-    let name = format!("weir-{pid}-0-h0-left");
-    let made = std::process::Command::new("ip").args(["netns", "add", &name]).status();
-    assert!(made.is_ok_and(|status| status.success()), "this test needs `ip`");
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/fig05.yaml");
+    let mut lab = std::process::Command::new(stand_in().with_file_name("play"))
+        .args([scenario, "--set", "senders=1", "--agent"])
+        .arg(stand_in())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the example is built");
+    let pid = lab.id();
+    // 13 hosts, 2 switches, 4 VMs.
+    until("it plays", || traces_of(pid) == (19, 13));
+    lab.kill().expect("it lives");
+    lab.wait().expect("it ends");
+    until("its agents end", || traces_of(pid).1 == 0);
+    // Unless another lab on this machine was faster.
+    let (left, _) = traces_of(pid);
     let said = sweep_stale();
-    assert!(said.iter().any(|what| what.contains("1 namespaces")), "{said:?}");
-    assert!(!std::path::Path::new("/run/netns").join(name).exists());
+    if left > 0 {
+        let what = format!("removed {left} namespaces");
+        assert!(said.iter().any(|line| line.contains(&what)), "{what} in {said:?}");
+    }
+    assert_eq!(traces_of(pid), (0, 0));
 }
 
 #[test]

@@ -23,8 +23,10 @@ use weir_units::Span;
 
 /// UDP packets handed to the kernel in one call.
 const BATCH: usize = 64;
-/// One `send` offers at most this, one `recv` takes at most this.
-const CHUNK: usize = 1 << 20;
+/// One `recv` takes at most this.
+const TAKEN: usize = 1 << 20;
+/// One `send` offers at most this: three hundred senders that start together take turns.
+const OFFERED: usize = 32 * 1024;
 /// A tick sends about this many UDP packets: a burst of more would leave the queue half empty until
 /// the next one, and whoever sends in between would find room that a steady stream leaves nobody.
 const PER_TICK: f64 = 6.0;
@@ -155,8 +157,8 @@ impl Engine {
 
     /// Plays until told to stop.
     pub(crate) fn run(&mut self) {
-        let mut buffer = vec![0; CHUNK];
-        let zeros = vec![0; CHUNK];
+        let mut buffer = vec![0; TAKEN];
+        let zeros = vec![0; OFFERED];
         let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
         let mut events = vec![EpollEvent::empty(); 512];
         while !self.tally.stop.load(Ordering::Relaxed) {
@@ -284,12 +286,8 @@ impl Engine {
                 }
             }
             Socket::Receiver { entry, connection, fd } => {
-                // Octets are counted, not copied.
-                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-                match recv(fd.as_raw_fd(), buffer, flags) {
-                    Ok(0) => *socket = Socket::Closed,
-                    Ok(octets) => self.tally.add(*entry, *connection, octets),
-                    Err(Errno::EAGAIN | Errno::EINTR) => {}
+                match drain(fd, buffer, |octets| self.tally.add(*entry, *connection, octets)) {
+                    Ok(()) => {}
                     // The sender's way to stop.
                     Err(_) => *socket = Socket::Closed,
                 }
@@ -343,6 +341,21 @@ impl Engine {
             self.tally.late.fetch_add(due.late, Ordering::Relaxed);
         }
     }
+}
+
+/// Counts what has arrived, without copying it; an error is the end of a connection. Takes several
+/// packets or stretches of a stream at a time, but not all: others wait too.
+fn drain(fd: &OwnedFd, buffer: &mut [u8], mut count: impl FnMut(usize)) -> Result<(), Errno> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+    for _ in 0..BATCH {
+        match recv(fd.as_raw_fd(), buffer, flags) {
+            Ok(0) => return Err(Errno::ECONNRESET),
+            Ok(octets) => count(octets),
+            Err(Errno::EAGAIN | Errno::EINTR) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Sends `count` packets; gives how many the socket took.
