@@ -51,7 +51,7 @@ struct Playing {
 
 /// Moments that are averaged: half a second.
 const RECENT: usize = 5;
-const BAR: usize = 40;
+const BAR: usize = 32;
 
 impl Live {
     /// A live view on stderr. Colours unless `NO_COLOR` is set.
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_bar_shows_what_is_got_and_where_the_floor_is() {
-        assert_eq!(bar(0.5, 0.0), format!("{}{}", "█".repeat(20), "░".repeat(20)));
-        assert_eq!(bar(0.1, 0.45).chars().nth(17), Some('┃'));
+        assert_eq!(bar(0.5, 0.0), format!("{}{}", "█".repeat(16), "░".repeat(16)));
+        assert_eq!(bar(0.1, 0.45).chars().nth(13), Some('┃'));
         assert_eq!(bar(7.0, 0.0).chars().count(), BAR);
     }
 

@@ -8,15 +8,16 @@ use weir_model::scenario::{Scenario, TrafficKind};
 /// What a group's floors are worth over time, for those who watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupFloor {
-    /// Start (s), end (s), promised goodput (bit/s).
-    pieces: Vec<(f64, f64, f64)>,
+    /// Start (s) and promised goodput (bit/s), in the order of time.
+    pieces: Vec<(f64, f64)>,
 }
 
 impl GroupFloor {
     /// The promised goodput at a moment, bit/s; zero if nothing is promised.
     pub(crate) fn at(&self, seconds: f64) -> f64 {
-        let here = self.pieces.iter().find(|(start, end, _)| (*start..*end).contains(&seconds));
-        here.map_or(0.0, |piece| piece.2)
+        // The end of the run belongs to its last piece.
+        let here = self.pieces.iter().rev().find(|(start, _)| *start <= seconds);
+        here.map_or(0.0, |piece| piece.1)
     }
 }
 
@@ -30,9 +31,8 @@ pub(crate) fn group_floor(scenario: &Scenario, flows: &[usize]) -> GroupFloor {
     let share = |f: usize| super::payload::share(&scenario.traffic[f].kind);
     let promised =
         |x: &super::ideal::Solution| flows.iter().map(|&f| x.promised[f] * share(f)).sum();
-    let piece = |(start, end, solution): (f64, f64, &super::ideal::Solution)| {
-        (start, end, promised(solution))
-    };
+    let piece =
+        |(start, _, solution): (f64, f64, &super::ideal::Solution)| (start, promised(solution));
     GroupFloor { pieces: ideal.pieces().map(piece).collect() }
 }
 

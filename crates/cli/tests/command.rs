@@ -1,0 +1,103 @@
+//! The command as a script sees it: exit status, stdout, stderr. Nothing here needs root.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn weir(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn scenario(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("scenarios").join(name).display().to_string()
+}
+
+/// A folder that is removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn bad_usage_is_status_2() {
+    for args in [&[][..], &["frobnicate"], &["lab"], &["lab", "x.yaml", "--set", "novalue"]] {
+        assert_eq!(weir(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn help_names_every_command_and_the_exit_statuses() {
+    let output = weir(&["--help"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for word in ["demo", "lab", "report", "agent", "top", "explain", "clean", "3 runs are invalid"]
+    {
+        assert!(text.contains(word), "{word} is missing in {text}");
+    }
+    assert!(!text.contains("guardian"), "the guardian is nobody's command: {text}");
+}
+
+#[test]
+fn a_mistake_in_a_scenario_is_one_error_with_file_line_and_field() {
+    let folder = Folder::new("mistake");
+    let file = folder.0.join("bad.yaml");
+    let text = std::fs::read_to_string(scenario("demo.yaml")).expect("the demo is there");
+    std::fs::write(&file, text.replace("duration: 18s", "durration: 18s")).expect("a file");
+    let output = weir(&["lab", &file.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = stderr(&output);
+    assert!(error.contains("bad.yaml:") && error.contains("durration"), "{error}");
+    assert!(output.stdout.is_empty(), "stdout belongs to results");
+}
+
+#[test]
+fn an_override_or_mechanism_that_does_not_exist_is_refused_before_anything_is_played() {
+    let file = scenario("elasticswitch/fig05.yaml");
+    let output = weir(&["lab", &file, "--set", "sendrs=3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("sendrs"), "{}", stderr(&output));
+    let output = weir(&["lab", &file, "--mechanism", "elastic"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("unknown mechanism"), "{}", stderr(&output));
+}
+
+#[test]
+fn floors_that_do_not_fit_are_refused_by_the_name_of_the_link() {
+    let output = weir(&["lab", &scenario("demo.yaml"), "--set", "floor=600Mbit"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("core"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_missing_agent_or_configuration_is_named() {
+    let folder = Folder::new("agents");
+    let run_dir = folder.0.display().to_string();
+    let output = weir(&["top", "--run-dir", &run_dir]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no agent runs here"), "{}", stderr(&output));
+    let output = weir(&["agent", "--config", "/nonexistent/agent.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/nonexistent/agent.toml"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_report_needs_results() {
+    let folder = Folder::new("report");
+    let output = weir(&["report", &folder.0.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("results.json"), "{}", stderr(&output));
+}
