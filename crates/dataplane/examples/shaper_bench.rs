@@ -19,17 +19,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     Command::new("ip").args(["link", "add", "port", "type", "ifb"]).status()?;
 
-    println!("classes  create us each  add again us each");
+    println!("classes  create us each  free us each  add again us each");
     for n in [100, 300, 1000, 2000] {
         let mut shaper = open(n)?;
         let pairs: Vec<PairId> = pairs(n);
         let start = Instant::now();
         shaper.add_pairs(&pairs)?;
         let create = micros(start, n);
+        let start = Instant::now();
         shaper.remove(&pairs)?;
+        let free = micros(start, n);
         let start = Instant::now();
         shaper.add_pairs(&pairs)?;
-        println!("{n:7}  {create:14.2}  {:17.2}", micros(start, n));
+        println!("{n:7}  {create:14.2}  {free:12.2}  {:17.2}", micros(start, n));
         Box::new(shaper).close()?;
     }
 
@@ -74,7 +76,8 @@ fn pairs(n: u32) -> Vec<PairId> {
 
 fn rates(pairs: &[PairId], round: u64) -> Vec<(PairId, PairRate)> {
     let floor = Rate::from_mbps(1);
-    let level = |i: u64| PairRate { floor, ceiling: Rate::from_bps(2_000_000 + 1000 * (i + round)) };
+    let level =
+        |i: u64| PairRate { floor, ceiling: Rate::from_bps(2_000_000 + 1000 * (i + round)) };
     pairs.iter().zip(0..).map(|(pair, i)| (*pair, level(i))).collect()
 }
 

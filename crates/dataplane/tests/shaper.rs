@@ -77,7 +77,8 @@ fn what_somebody_else_changed_is_mended() {
     shaper.apply_vms(&vms()).unwrap();
     let id = shaper.add_pairs(&[pair(VM_A, 10)]).unwrap()[0];
     shaper.set(&[(pair(VM_A, 10), mbit(60, 200))]).unwrap();
-    let before = classes(&shaper).into_iter().map(|e| (e.id, e.parent, e.class)).collect::<Vec<_>>();
+    let before =
+        classes(&shaper).into_iter().map(|e| (e.id, e.parent, e.class)).collect::<Vec<_>>();
 
     let device = shaper.device().name.to_string();
     let class = format!("1:{:x}", id.0 & 0xffff);
@@ -86,7 +87,8 @@ fn what_somebody_else_changed_is_mended() {
     sh("tc filter del dev pa ingress");
     let changes = shaper.apply_vms(&vms()).unwrap();
     assert_eq!((changes.created, changes.changed, changes.deleted), (2, 1, 0));
-    let mut after = classes(&shaper).into_iter().map(|e| (e.id, e.parent, e.class)).collect::<Vec<_>>();
+    let mut after =
+        classes(&shaper).into_iter().map(|e| (e.id, e.parent, e.class)).collect::<Vec<_>>();
     after.sort_by_key(|e| before.iter().position(|b| b.0 == e.0));
     assert_eq!(after, before);
     assert!(shaper.apply_vms(&vms()).unwrap().is_empty());
@@ -95,10 +97,7 @@ fn what_somebody_else_changed_is_mended() {
 #[test]
 fn freed_classes_are_used_again_and_the_pool_is_bounded() {
     two_ports();
-    let config = ShaperConfig {
-        max_pairs: 20,
-        ..ShaperConfig::new("pool", Rate::from_mbps(200))
-    };
+    let config = ShaperConfig { max_pairs: 20, ..ShaperConfig::new("pool", Rate::from_mbps(200)) };
     let mut shaper = Htb::open(config).unwrap();
     shaper.apply_vms(&vms()).unwrap();
     let of = |vm, n: std::ops::Range<u32>| n.map(|i| pair(vm, i)).collect::<Vec<_>>();
@@ -116,10 +115,7 @@ fn freed_classes_are_used_again_and_the_pool_is_bounded() {
     shaper.add_pairs(&of(VM_A, 5..11)).unwrap();
     assert_eq!(pooled(&shaper), 8, "all eight in use, none made");
     let error = shaper.add_pairs(&of(VM_B, 0..13)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "no queue left for 13 more pairs: 8 of 20 are in use"
-    );
+    assert_eq!(error.to_string(), "no queue left for 13 more pairs: 8 of 20 are in use");
     shaper.add_pairs(&of(VM_B, 0..12)).unwrap();
     assert_eq!(pooled(&shaper), 20);
     // What one VM has given back another may take.
@@ -162,7 +158,10 @@ fn floors_above_their_parent_and_other_nonsense_are_refused_by_name() {
         set(mbit(50, 60), mbit(30, 20)),
         "pair vm1→vm11: ceiling 20Mbit is below floor 30Mbit"
     );
-    assert_eq!(refused(shaper.add_pairs(&[pair(VmId(9), 1)]).map(|_| ())), "vm9 is not a VM of this host");
+    assert_eq!(
+        refused(shaper.add_pairs(&[pair(VmId(9), 1)]).map(|_| ())),
+        "vm9 is not a VM of this host"
+    );
     // Nothing of a refused batch was taken over.
     assert_eq!(shaper.set(&[(pairs[0], mbit(40, 60)), (pairs[1], mbit(50, 60))]).unwrap(), 2);
 }
@@ -205,7 +204,10 @@ fn a_guardian_takes_back_what_was_borrowed_and_leaves_floors() {
     assert_eq!(reclaim(&device).unwrap(), 0);
     let mut found = shaper.read_back().unwrap();
     found.sort_by_key(|(id, _)| *id);
-    assert_eq!(found, [(pairs[0], mbit(60, 60)), (pairs[1], mbit(30, 30)), (pairs[2], mbit(50, 50))]);
+    assert_eq!(
+        found,
+        [(pairs[0], mbit(60, 60)), (pairs[1], mbit(30, 30)), (pairs[2], mbit(50, 50))]
+    );
     assert_eq!(others(&shaper), before, "shares and default queues stand");
 
     // An agent that only slept must look again before it finds "no difference".

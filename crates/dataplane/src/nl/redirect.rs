@@ -22,6 +22,7 @@ const TCA_U32_ACT: u16 = 7;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
 const TCA_ACT_COOKIE: u16 = 6;
+const NLA_F_NESTED: u16 = 0x8000;
 const TCA_MIRRED_PARMS: u16 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
@@ -101,16 +102,16 @@ impl Batch {
         self.push(libc::RTM_NEWTFILTER, Verb::Create, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "u32");
             body.nest(TCA_OPTIONS, |body| {
-                body.put(TCA_U32_SEL, &match_all());
                 body.nest(TCA_U32_ACT, |body| {
                     body.nest(FIRST_ACTION, |body| {
                         body.text(TCA_ACT_KIND, "mirred");
-                        body.nest(TCA_ACT_OPTIONS, |body| {
+                        body.nest(TCA_ACT_OPTIONS | NLA_F_NESTED, |body| {
                             body.put(TCA_MIRRED_PARMS, &mirred(target));
                         });
                         body.put(TCA_ACT_COOKIE, &cookie);
                     });
                 });
+                body.put(TCA_U32_SEL, &match_all());
             });
         });
     }
@@ -122,5 +123,36 @@ impl Batch {
         self.push(libc::RTM_DELTFILTER, Verb::Delete, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "u32");
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_is_written_as_tc_writes_it_and_read_back() {
+        // tc filter add dev pb ingress prio 4000 protocol all u32 match u32 0 0
+        //   action mirred egress redirect dev lo cookie 0011…ff (iproute2 6.1)
+        let cookie: [u8; COOKIE] = std::array::from_fn(|i| i as u8 * 0x11);
+        let expected: Vec<u8> = [
+            &[8, 0, 1, 0, b'u', b'3', b'2', 0, 116, 0, 2, 0, 76, 0, 7, 0, 72, 0, 1, 0][..],
+            &[11, 0, 1, 0],
+            b"mirred\0\0",
+            &[0x24, 0, 2, 0x80, 0x20, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 20, 0, 6, 0],
+            &cookie,
+            &[0x24, 0, 5, 0, 1, 0, 1, 0],
+            &[0; 28],
+        ]
+        .concat();
+        let mut batch = Batch::new();
+        batch.add_redirect(&Device { name: "pb".into(), index: 2 }, 1, cookie);
+        let octets = batch.octets();
+        assert_eq!(octets[16 + 20..], expected);
+        assert_eq!(octets[32..36], 262_144_768u32.to_ne_bytes());
+        let entry = parse(&octets[16..]).unwrap();
+        assert_eq!(entry.redirect, Some((1, cookie.to_vec())));
+        assert_eq!((entry.preference, entry.kind.as_str()), (PREFERENCE, "u32"));
     }
 }

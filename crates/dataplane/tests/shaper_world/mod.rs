@@ -107,7 +107,7 @@ pub fn open(instance: &str, uplink: u64) -> Htb {
     Htb::open(ShaperConfig::new(instance, Rate::from_mbps(uplink))).unwrap()
 }
 
-/// This thread is the host: VMs A and B behind `pa` and `pb`, a receiver behind `up`; routed.
+/// This thread is the host: VMs A and B behind `pa` and `pb`, a receiver behind `uplink`; routed.
 pub struct World {
     pub a: Namespace,
     pub b: Namespace,
@@ -118,9 +118,12 @@ impl World {
     pub fn new() -> Self {
         unshare();
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        let world =
-            Self { a: Namespace::new(), b: Namespace::new(), receiver: Namespace::new() };
-        let ends = [("pa", "10.1.1", &world.a), ("pb", "10.1.2", &world.b), ("up", "10.2.0", &world.receiver)];
+        let world = Self { a: Namespace::new(), b: Namespace::new(), receiver: Namespace::new() };
+        let ends = [
+            ("pa", "10.1.1", &world.a),
+            ("pb", "10.1.2", &world.b),
+            ("uplink", "10.2.0", &world.receiver),
+        ];
         for (port, net, there) in ends {
             sh(&format!("ip link add {port} type veth peer name eth0 netns {}", there.id));
             sh(&format!("ip addr add {net}.1/24 dev {port}"));
@@ -171,6 +174,23 @@ fn cpus() -> Vec<(u64, u64)> {
     stat.lines().filter(|l| l.starts_with("cpu") && !l.starts_with("cpu ")).map(cpu).collect()
 }
 
+/// The least idle share of any CPU since `before`.
+fn idle_since(before: &[(u64, u64)]) -> f64 {
+    let share = |((i, t), (i2, t2)): (&(u64, u64), (u64, u64))| (i2 - i) as f64 / (t2 - t) as f64;
+    before.iter().zip(cpus()).map(share).fold(1.0, f64::min)
+}
+
+/// Returns when all CPUs have time to spare, or at `limit`.
+pub fn wait_for_idle(limit: Instant) {
+    while Instant::now() < limit {
+        let before = cpus();
+        std::thread::sleep(Duration::from_millis(200));
+        if idle_since(&before) > 0.5 {
+            return;
+        }
+    }
+}
+
 /// Plays flows from namespaces to ports of the receiver, all together, and measures at the
 /// receiver from `warmup` to `warmup + span`.
 pub fn play(
@@ -192,19 +212,22 @@ pub fn play(
     let read = || counters.iter().map(|c| c.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let (start, first, cpu) = (Instant::now(), read(), cpus());
     std::thread::sleep(span);
-    let (took, last, cpu_after) = (start.elapsed().as_secs_f64(), read(), cpus());
+    let (took, last, idle) = (start.elapsed().as_secs_f64(), read(), idle_since(&cpu));
     stop.store(true, Ordering::Relaxed);
     running.into_iter().for_each(|thread| thread.join().unwrap());
     let goodput = first.iter().zip(&last).map(|(a, b)| (b - a) as f64 * 8.0 / took).collect();
-    let share = |((i, t), (i2, t2)): (&(u64, u64), &(u64, u64))| (i2 - i) as f64 / (t2 - t) as f64;
-    let idle = cpu.iter().zip(&cpu_after).map(share).fold(1.0, f64::min);
     Measured { goodput, idle }
 }
 
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Threads inherit the namespace of the one that starts them.
-fn receive(port: u16, kind: Kind, counter: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+fn receive(
+    port: u16,
+    kind: Kind,
+    counter: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+) -> JoinHandle<()> {
     let address = format!("{RECEIVER}:{port}");
     let count = move |read: &mut dyn FnMut(&mut [u8]) -> std::io::Result<usize>| {
         let mut buffer = vec![0; 1 << 16];
