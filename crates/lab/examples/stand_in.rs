@@ -1,6 +1,6 @@
 //! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
 //! socket, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
-//! `deaf` makes it ignore requests to end.
+//! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind.
 
 #![expect(clippy::disallowed_methods, reason = "it has nothing to do but wait")]
 
@@ -32,6 +32,10 @@ fn main() {
         let mut set = SigSet::empty();
         set.add(Signal::SIGTERM);
         set.thread_block().expect("blocking a signal");
+    }
+    if config.mechanism.preset == "parent" {
+        #[expect(clippy::zombie_processes, reason = "to be left behind is its purpose")]
+        std::process::Command::new("sleep").arg("600").spawn().expect("a child");
     }
     let run = config.run_dir.join(&config.instance);
     std::fs::create_dir_all(&run).expect("a run directory");

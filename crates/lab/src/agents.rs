@@ -10,7 +10,7 @@
 //! Not here  What an agent does.
 
 use crate::plan::{self, Plan};
-use crate::sweep;
+use crate::sweep::{self, Identity};
 use crate::world::World;
 use crate::{Error, Options, machine};
 use nix::errno::Errno;
@@ -18,7 +18,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::Pid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -40,11 +40,15 @@ const CONTROL_PORT: u16 = 7001;
 const READY: Duration = Duration::from_secs(10);
 /// How long an agent may take to end when asked.
 const END: Duration = Duration::from_secs(3);
+/// How long what an ended agent left may take to notice.
+const LEAVE: Duration = Duration::from_millis(500);
 
 /// The agents of a run.
 pub(crate) struct Agents {
     run: String,
     agents: Vec<Agent>,
+    /// The hosts' namespaces: whatever runs there was started by an agent.
+    hosts: BTreeSet<Identity>,
     /// What had to be done to end them.
     pub(crate) notes: Vec<String>,
 }
@@ -59,7 +63,7 @@ struct Agent {
 impl Agents {
     /// No agents at all.
     pub(crate) fn none(run: &str) -> Self {
-        Self { run: run.into(), agents: Vec::new(), notes: Vec::new() }
+        Self { run: run.into(), agents: Vec::new(), hosts: BTreeSet::new(), notes: Vec::new() }
     }
 
     /// Starts one agent per host and waits until all answer. `wait` is called now and then.
@@ -82,7 +86,9 @@ impl Agents {
             let text = toml::to_string(&config).expect("a configuration is plain data");
             write(&file, &text)?;
             let log = directory.join(format!("h{host}.log"));
-            let child = spawn(&options.agent, &file, world.host(host).path(), &log)?;
+            let namespace = world.host(host).path();
+            agents.hosts.extend(sweep::identity(namespace));
+            let child = spawn(&options.agent, &file, namespace, &log)?;
             let socket = config.run_dir.join(&config.instance).join("agent.sock");
             agents.agents.push(Agent { host: name.clone(), child, log, socket });
         }
@@ -106,8 +112,8 @@ impl Agents {
             .fold((Span::ZERO, Span::ZERO), |(user, system), (u, s)| (user + u, system + s))
     }
 
-    /// Ends all agents: asks, waits, insists. Then removes what they pinned, which by design goes
-    /// on without them.
+    /// Ends all agents: asks, waits, insists. Then ends what they left running and removes what they
+    /// pinned: an agent's guardian and its programs by design go on without it.
     pub(crate) fn stop(&mut self) {
         for agent in &self.agents {
             agent.signal(Signal::SIGTERM);
@@ -126,6 +132,14 @@ impl Agents {
                 agent.signal(Signal::SIGKILL);
             }
             let _ = agent.child.wait();
+        }
+        let until = Instant::now() + LEAVE;
+        while Instant::now() < until && !sweep::processes_in(&self.hosts).is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let left = sweep::kill_all_in(&self.hosts);
+        if left > 0 {
+            self.notes.push(format!("agents left {left} processes running; they were killed"));
         }
         sweep::remove_pins(&self.run);
     }

@@ -119,13 +119,16 @@ fn is_stale(name: &str, prefix: &str) -> bool {
 }
 
 /// What tells a namespace from all others: device and inode.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+pub(crate) type Identity = (u64, u64);
+
+/// The identity of the namespace that `path` names.
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// Ends every process whose network namespace is one of these.
-fn kill_all_in(namespaces: &BTreeSet<(u64, u64)>) -> usize {
-    let Ok(processes) = fs::read_dir("/proc") else { return 0 };
+/// Every process whose network namespace is one of these.
+pub(crate) fn processes_in(namespaces: &BTreeSet<Identity>) -> Vec<u32> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let in_there =
         |path: &Path| identity(&path.join("ns/net")).is_some_and(|id| namespaces.contains(&id));
     processes
@@ -133,8 +136,14 @@ fn kill_all_in(namespaces: &BTreeSet<(u64, u64)>) -> usize {
         .map(|e| e.path())
         .filter_map(|path| Some((file_name(&path).parse().ok()?, path)))
         .filter(|(_, path)| in_there(path))
-        .filter(|(pid, _)| kill(Pid::from_raw(*pid), Signal::SIGKILL).is_ok())
-        .count()
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+/// Ends every process whose network namespace is one of these, at once; says how many.
+pub(crate) fn kill_all_in(namespaces: &BTreeSet<Identity>) -> usize {
+    let end = |pid: u32| kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok();
+    processes_in(namespaces).into_iter().filter(|&pid| end(pid)).count()
 }
 
 #[cfg(test)]

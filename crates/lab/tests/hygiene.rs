@@ -129,6 +129,12 @@ fn an_agent_that_is_missing_fails_or_will_not_end_is_dealt_with() {
     assert!(refused.contains("host0") && refused.contains("no such feature"), "{refused}");
     let record = go(&text, "deaf").expect("plays");
     assert!(record.notes.iter().any(|note| note.contains("was killed")), "{:?}", record.notes);
+    let record = go(&text, "parent").expect("plays");
+    assert!(
+        record.notes.iter().any(|note| note.contains("left 2 processes")),
+        "{:?}",
+        record.notes
+    );
     assert_eq!(traces(), Vec::<String>::new());
 }
 

@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;
 
-/// UDP packets handed to the kernel in one call.
-const BATCH: usize = 64;
+/// UDP packets of one source handed to the kernel in one call, before it is another one's turn.
+const IN_TURN: usize = 8;
+/// Reads from one socket before it is another one's turn.
+const READS: usize = 64;
 /// One `recv` takes at most this.
 const TAKEN: usize = 1 << 20;
 /// One `send` offers at most this: three hundred senders that start together take turns.
@@ -159,7 +161,7 @@ impl Engine {
     pub(crate) fn run(&mut self) {
         let mut buffer = vec![0; TAKEN];
         let zeros = vec![0; OFFERED];
-        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
+        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(IN_TURN, None);
         let mut events = vec![EpollEvent::empty(); 512];
         while !self.tally.stop.load(Ordering::Relaxed) {
             let ready = match self.epoll.wait(&mut events, EpollTimeout::from(10u8)) {
@@ -319,26 +321,35 @@ impl Engine {
         }
     }
 
-    /// Sends what is due of every source, each tick beginning with another one.
+    /// Sends what is due of every source, a few packets at a time in turn, each tick beginning with
+    /// another one: several senders' packets mix, also after the thread came late.
     fn send_udp(&mut self, now: Span, zeros: &[u8], headers: &mut MultiHeaders<SockaddrIn>) {
         if self.sources.is_empty() {
             return;
         }
         let count = self.sources.len();
         self.turn = (self.turn + 1) % count;
-        for i in 0..count {
-            let source = &mut self.sources[(self.turn + i) % count];
+        let mut waiting = Vec::new();
+        for i in (0..count).map(|i| (self.turn + i) % count) {
+            let source = &mut self.sources[i];
             if now < source.start {
                 continue;
             }
             let due = source.pacer.due(now - source.start);
-            if due.now + due.late == 0 {
-                continue;
+            if due.now + due.late > 0 {
+                self.tally.due.fetch_add(due.now + due.late, Ordering::Relaxed);
+                self.tally.late.fetch_add(due.late, Ordering::Relaxed);
+                waiting.push((i, due.now as usize));
             }
-            let sent = send_packets(source, due.now as usize, zeros, headers);
-            self.tally.due.fetch_add(due.now + due.late, Ordering::Relaxed);
-            self.tally.refused.fetch_add(due.now - sent as u64, Ordering::Relaxed);
-            self.tally.late.fetch_add(due.late, Ordering::Relaxed);
+        }
+        while !waiting.is_empty() {
+            for (i, left) in &mut waiting {
+                let some = (*left).min(IN_TURN);
+                let sent = send_packets(&self.sources[*i], some, zeros, headers);
+                self.tally.refused.fetch_add((some - sent) as u64, Ordering::Relaxed);
+                *left -= some;
+            }
+            waiting.retain(|&(_, left)| left > 0);
         }
     }
 }
@@ -347,7 +358,7 @@ impl Engine {
 /// packets or stretches of a stream at a time, but not all: others wait too.
 fn drain(fd: &OwnedFd, buffer: &mut [u8], mut count: impl FnMut(usize)) -> Result<(), Errno> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-    for _ in 0..BATCH {
+    for _ in 0..READS {
         match recv(fd.as_raw_fd(), buffer, flags) {
             Ok(0) => return Err(Errno::ECONNRESET),
             Ok(octets) => count(octets),
@@ -358,7 +369,7 @@ fn drain(fd: &OwnedFd, buffer: &mut [u8], mut count: impl FnMut(usize)) -> Resul
     Ok(())
 }
 
-/// Sends `count` packets; gives how many the socket took.
+/// Sends up to `IN_TURN` packets; gives how many the socket took.
 fn send_packets(
     source: &Source,
     count: usize,
@@ -366,26 +377,9 @@ fn send_packets(
     headers: &mut MultiHeaders<SockaddrIn>,
 ) -> usize {
     let packet = [IoSlice::new(&zeros[..source.payload])];
-    let packets = [&packet; BATCH];
-    let mut sent = 0;
-    while sent < count {
-        let some = (count - sent).min(BATCH);
-        let addresses = [None; BATCH];
-        let result = sendmmsg(
-            source.fd.as_raw_fd(),
-            headers,
-            packets[..some].iter().copied(),
-            &addresses[..some],
-            [],
-            MsgFlags::MSG_DONTWAIT,
-        );
-        match result {
-            Ok(taken) => match taken.count() {
-                0 => break,
-                n => sent += n,
-            },
-            Err(_) => break,
-        }
-    }
-    sent
+    let addresses = [None; IN_TURN];
+    let fd = source.fd.as_raw_fd();
+    let packets = std::iter::repeat_n(&packet, count);
+    sendmmsg(fd, headers, packets, &addresses[..count], [], MsgFlags::MSG_DONTWAIT)
+        .map_or(0, Iterator::count)
 }
