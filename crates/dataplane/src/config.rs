@@ -107,8 +107,9 @@ pub struct RxCounters {
     pub octets: Bytes,
     /// The same in segments.
     pub segments: u64,
-    /// Segments missing in the sequence when the next one came (IPv4, from other hosts). Those
-    /// that were only overtaken are among them: see [`missing`](Self::missing).
+    /// Segments that the network lost: missing in the sequence, and not come since (IPv4, from
+    /// other hosts). One that was only overtaken may be among them for a moment; then the next
+    /// lost one adds nothing. Never falls.
     pub lost: u64,
     /// Segments with the congestion mark.
     pub ce: u64,
@@ -116,14 +117,6 @@ pub struct RxCounters {
     pub reordered: u64,
     /// Jumps of the sequence that are no loss: the sending host began anew.
     pub resyncs: u64,
-}
-
-impl RxCounters {
-    /// Segments that the network lost: missing in the sequence, and not come since. May fall by a
-    /// few when one that was overtaken comes.
-    pub const fn missing(&self) -> u64 {
-        self.lost.saturating_sub(self.reordered)
-    }
 }
 
 /// What a port saw, cumulative.

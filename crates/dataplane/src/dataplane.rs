@@ -173,7 +173,10 @@ impl Dataplane {
         for pair in self.pairs.evict(used, self.max_pairs) {
             self.programs.tx.delete(pair.into())?;
         }
-        out.rx.extend(self.programs.rx.read()?.map(|(pair, rx)| (pair.into(), rx.into())));
+        for (pair, rx) in self.programs.rx.read()? {
+            let lost = self.pairs.show_lost(pair.into(), rx.lost, rx.reordered);
+            out.rx.push((pair.into(), RxCounters { lost, ..rx.into() }));
+        }
         let counters = &self.programs.port_counters;
         out.ports.extend(
             self.slots
@@ -242,6 +245,7 @@ impl Dataplane {
                 self.pairs.forget(*pair, now);
             }
             self.programs.rx.delete((*pair).into())?;
+            self.pairs.forget_lost(*pair);
         }
         Ok(self.shaper.remove(&unbound)?)
     }

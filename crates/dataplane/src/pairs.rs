@@ -1,4 +1,4 @@
-//! Which pairs have a class, and which are forgotten though the kernel still counts them.
+//! What to show of pairs that the kernel counts: some are forgotten, some have lost and found.
 //!
 //! Problem   A pair that pauses must give back its class. Were its kernel entry deleted too, its
 //!           sequence would begin at zero again, and the receiver could take the jump for a loss.
@@ -19,6 +19,8 @@ pub(crate) struct Pairs {
     idle: BTreeMap<PairId, (u64, TxCounters)>,
     /// Where the counters of pairs that came back begin.
     base: BTreeMap<PairId, TxCounters>,
+    /// What was shown as lost, of receiving pairs that lost anything.
+    lost: BTreeMap<PairId, u64>,
     /// Orders forgetting.
     serial: u64,
 }
@@ -51,6 +53,22 @@ impl Pairs {
             octets: now.octets.saturating_sub(base.octets),
             segments: now.segments.saturating_sub(base.segments),
         })
+    }
+
+    /// The loss to show of a receiving pair. The kernel's difference falls when a segment that was
+    /// overtaken comes; what was shown does not.
+    pub(crate) fn show_lost(&mut self, pair: PairId, gaps: u64, came_late: u64) -> u64 {
+        if gaps == 0 {
+            return 0;
+        }
+        let shown = self.lost.entry(pair).or_default();
+        *shown = (*shown).max(gaps.saturating_sub(came_late));
+        *shown
+    }
+
+    /// A receiving pair is counted anew.
+    pub(crate) fn forget_lost(&mut self, pair: PairId) {
+        self.lost.remove(&pair);
     }
 
     /// Pairs to delete from a table with `used` of `room` entries: the longest forgotten first.
@@ -93,6 +111,18 @@ mod tests {
         pairs.forget(pair(2), counted(9));
         pairs.revive(pair(2));
         assert_eq!(pairs.show(pair(2), counted(9)), Some(counted(0)));
+    }
+
+    #[test]
+    fn what_was_overtaken_is_lost_for_a_moment_but_not_in_sum() {
+        let mut pairs = Pairs::default();
+        assert_eq!(pairs.show_lost(pair(2), 0, 0), 0);
+        assert_eq!(pairs.show_lost(pair(2), 1, 0), 1, "or is it lost?");
+        assert_eq!(pairs.show_lost(pair(2), 1, 1), 1, "it came; what is said is said");
+        assert_eq!(pairs.show_lost(pair(2), 2, 1), 1, "the next is said already");
+        assert_eq!(pairs.show_lost(pair(2), 5, 1), 4);
+        pairs.forget_lost(pair(2));
+        assert_eq!(pairs.show_lost(pair(2), 2, 1), 1);
     }
 
     #[test]
