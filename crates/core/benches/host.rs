@@ -1,0 +1,124 @@
+//! What one turn of a host's agent costs: counters in, guarantee partitioning, rate allocation.
+//!
+//! Time per iteration covers all pairs; criterion's throughput line gives pairs per second.
+
+#![allow(missing_docs)]
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::collections::BTreeMap;
+use weir_core::host::{
+    Direction, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox, ReceiveCount,
+    Sample, SendCount,
+};
+use weir_core::message::{Message, Offer};
+use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+
+/// Pairs of one VM.
+const PEERS: u32 = 100;
+
+/// A host with `pairs` sending and as many receiving pairs, all confirmed and busy.
+fn busy(pairs: u32) -> (HostAgent, Vec<PairId>) {
+    let vms = pairs / PEERS;
+    let mut directory = BTreeMap::new();
+    let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
+    for vm in 0..vms {
+        directory.insert(VmId(vm), at(0));
+    }
+    for peer in 0..PEERS {
+        directory.insert(VmId(vms + peer), at(1 + peer));
+    }
+    let hose = Hose { floor_out: Rate::from_mbps(100), floor_in: Rate::from_mbps(100) };
+    let config = HostConfig {
+        host: HostId(0),
+        line: Rate::from_mbps(100_000),
+        mechanism: Mechanism::ElasticSwitch(Box::default()),
+        vms: (0..vms).map(|vm| (VmId(vm), hose)).collect(),
+        directory,
+    };
+    let mut agent = HostAgent::new(config, Time::ZERO);
+    let mut out = Outbox::new(1 << 20);
+    let ids: Vec<PairId> =
+        (0..pairs).map(|i| PairId::new(VmId(i / PEERS), VmId(vms + i % PEERS))).collect();
+    for id in &ids {
+        agent.handle(Time::ZERO, Input::Seen(*id, Direction::Send), &mut out);
+        agent.handle(Time::ZERO, Input::Seen(id.reversed(), Direction::Receive), &mut out);
+    }
+    (agent, ids)
+}
+
+struct World {
+    agent: HostAgent,
+    ids: Vec<PairId>,
+    out: Outbox,
+    now: Time,
+    octets: u64,
+    sample: Sample,
+}
+
+impl World {
+    fn new(pairs: u32) -> Self {
+        let (agent, ids) = busy(pairs);
+        let sample = Sample::default();
+        let out = Outbox::new(1 << 20);
+        let mut world = Self { agent, ids, out, now: Time::ZERO, octets: 0, sample };
+        for _ in 0..20 {
+            world.offers();
+            world.turn(Span::from_millis(60));
+        }
+        world
+    }
+
+    fn offers(&mut self) {
+        for id in &self.ids {
+            let offer = Offer {
+                pair: *id,
+                serial: (self.octets & 0xffff_ffff) as u32,
+                floor: Rate::from_mbps(1),
+                unbounded: true,
+                confirm: false,
+            };
+            let from = HostId(1 + id.dst.0 - self.ids.len() as u32 / PEERS);
+            let message = Message::Offer(offer);
+            self.agent.handle(self.now, Input::Message(from, message), &mut self.out);
+        }
+    }
+
+    /// One turn of the driver's loop.
+    fn turn(&mut self, step: Span) {
+        self.now += step;
+        self.octets += 10_000;
+        self.sample.send.clear();
+        self.sample.receive.clear();
+        for id in &self.ids {
+            self.sample.send.push((*id, SendCount { octets: self.octets }));
+            let count = ReceiveCount { octets: self.octets, segments: 0, lost: 0, marked: 0 };
+            self.sample.receive.push((id.reversed(), count));
+        }
+        self.agent.handle(self.now, Input::Sample(&self.sample), &mut self.out);
+        self.agent.handle(self.now, Input::Tick, &mut self.out);
+        self.agent.desired(self.now).take_changed();
+        self.out.take();
+    }
+}
+
+fn host(c: &mut Criterion) {
+    for (name, step) in [("rate allocation", 15), ("partitioning and allocation", 60)] {
+        let mut group = c.benchmark_group(name);
+        group.sample_size(10);
+        for pairs in [100, 1_000, 10_000, 100_000] {
+            group.throughput(Throughput::Elements(u64::from(pairs)));
+            let mut world = World::new(pairs);
+            group.bench_function(BenchmarkId::from_parameter(pairs), |b| {
+                b.iter_batched(
+                    || (),
+                    |()| world.turn(Span::from_millis(step)),
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, host);
+criterion_main!(benches);
