@@ -125,7 +125,11 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
                     ElasticSwitch::PRESETS.join(", ")
                 )
             })?;
-            for (key, value) in &config.set {
+            // First: the other keys are given as they are meant.
+            if let Some(factor) = config.set.get("scale") {
+                es = es.scaled(real(factor).context("set.scale")?);
+            }
+            for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
                 set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
             }
             Ok(Mechanism::ElasticSwitch(Box::new(es)))
@@ -138,9 +142,13 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
                 };
                 rates.insert(PairId::new(id(&r.from)?, id(&r.to)?), r.rate.0);
             }
+            let factor = match config.set.get("scale") {
+                Some(factor) => real(factor).context("set.scale")?,
+                None => 1.0,
+            };
             let other = match config.set.get("default_floor") {
                 Some(value) => rate(value).context("set.default_floor")?,
-                None => Rate::from_mbps(1).min(line.split(100)),
+                None => Rate::from_mbps(1).scale(factor).min(line.split(100)),
             };
             Ok(Mechanism::Reservation { rates, other })
         }

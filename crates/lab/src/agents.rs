@@ -291,7 +291,7 @@ fn configuration(
             }
             .into(),
             preset: mechanism.preset.clone(),
-            set: constants(scenario, mechanism.kind, &options.mechanism_set),
+            set: constants(scenario, &options.mechanism_set),
             reserve: options
                 .reserve
                 .iter()
@@ -303,22 +303,13 @@ fn configuration(
     }
 }
 
-/// ElasticSwitch's constants that are rates grow and shrink with the links (ElasticSwitch §7 gives
+/// The mechanisms' constants that are rates grow and shrink with the links (ElasticSwitch §7 gives
 /// them for links of 1 Gb/s); what the caller set takes precedence.
 fn constants(
     scenario: &Scenario,
-    kind: MechanismKind,
     set: &BTreeMap<String, toml::Value>,
 ) -> BTreeMap<String, toml::Value> {
-    let mut all = BTreeMap::new();
-    if kind == MechanismKind::ElasticSwitch {
-        for (name, at_a_gigabit) in
-            [("reference_rate", 450e6), ("a", 0.5e6), ("small_start", 1e6), ("default_floor", 1e6)]
-        {
-            let rate = Rate::from_bps_f64(at_a_gigabit * scenario.scale);
-            all.insert(name.into(), toml::Value::String(format!("{}bit", rate.as_bps())));
-        }
-    }
+    let mut all = BTreeMap::from([("scale".into(), toml::Value::Float(scenario.scale))]);
     all.extend(set.clone());
     all
 }

@@ -68,7 +68,7 @@ fn an_agent_is_told_its_vms_its_peers_and_its_constants() {
     for line in [
         "interface = \"up0\"",
         "rate = \"100000000bit\"",
-        "reference_rate = \"45000000bit\"",
+        "scale = 0.1",
         "a = \"7Mbit\"",
         "port = \"p0\"",
         "rate = \"45000000bit\"",

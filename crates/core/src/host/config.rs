@@ -99,6 +99,18 @@ impl ElasticSwitch {
         }
     }
 
+    /// The same on links `factor` times as fast: rates scale, periods do not.
+    pub fn scaled(&self, factor: f64) -> Self {
+        let mut partition = self.partition.clone();
+        partition.small_start = partition.small_start.scale(factor);
+        Self {
+            rate: self.rate.scaled(factor),
+            partition,
+            default_floor: self.default_floor.scale(factor),
+            ..self.clone()
+        }
+    }
+
     /// What works best on a real kernel, found on other scenarios than the paper's figures.
     fn tuned() -> Self {
         Self::default()
