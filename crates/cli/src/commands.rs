@@ -92,7 +92,11 @@ pub(crate) fn finish(results: &Results, out: Option<&Path>, json: bool) -> Resul
     } else {
         print!("{text}");
     }
-    Ok(Outcome::of(&results.runs, &results.verdicts).code())
+    let outcome = Outcome::of(&results.runs, &results.verdicts);
+    if outcome == Outcome::Invalid {
+        eprintln!("No verdict: stop what else runs on this machine, and play it again.");
+    }
+    Ok(outcome.code())
 }
 
 /// Writes results.json, table.txt and report.html. Returns the path of the page.

@@ -4,6 +4,7 @@ use crate::aggregate::{
     Cell, cells, group_names, percent_text, point_text, point_values, rate_text, swept,
 };
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
+use std::collections::BTreeSet;
 use weir_model::results::{Results, Run, Verdict};
 
 /// Everything people read in a terminal: the numbers, the expectations, the invalid runs.
@@ -23,6 +24,7 @@ pub(crate) fn text(results: &Results) -> String {
     for run in results.runs.iter().filter(|r| !r.valid) {
         text.push_str(&invalid(run, &swept(&cells)));
     }
+    text.push_str(&notes(&results.runs));
     text
 }
 
@@ -182,8 +184,15 @@ fn invalid(run: &Run, swept: &[String]) -> String {
     if !at.is_empty() {
         at = format!(" at {at}");
     }
-    let head = format!("Not a result: {}{at}, repeat {}", run.mechanism, run.repeat);
-    format!("{head}: {}\n", run.reasons.join("; "))
+    let repeat =
+        if run.repeat > 0 { format!(", repeat {}", run.repeat + 1) } else { String::new() };
+    format!("Not a result: {}{at}{repeat}: {}\n", run.mechanism, run.reasons.join("; "))
+}
+
+/// What the worlds had to say, each once.
+fn notes(runs: &[Run]) -> String {
+    let notes: BTreeSet<&String> = runs.iter().flat_map(|r| &r.notes).collect();
+    notes.into_iter().map(|note| format!("Note: {note}\n")).collect()
 }
 
 fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {

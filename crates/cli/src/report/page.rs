@@ -249,13 +249,21 @@ fn invalid(runs: &[Run], swept: &[String]) -> Markup {
                 p class="note" { "These runs were played and are shown, but prove nothing:" }
                 ul { @for run in invalid {
                     li {
-                        b { (run.mechanism) } " " (point_text(&run.point, swept)) ", repeat " (run.repeat)
-                        ": " (run.reasons.join("; ")) "."
+                        b { (run.mechanism) } (at(run, swept)) ": " (run.reasons.join("; ")) "."
                     }
                 } }
             }
         }
     }
+}
+
+/// Which point and repeat of several.
+fn at(run: &Run, swept: &[String]) -> String {
+    let point = point_text(&run.point, swept);
+    let point = if point.is_empty() { point } else { format!(" at {point}") };
+    let repeat =
+        if run.repeat > 0 { format!(", repeat {}", run.repeat + 1) } else { String::new() };
+    format!("{point}{repeat}")
 }
 
 fn notes(runs: &[Run]) -> Markup {
