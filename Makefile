@@ -6,7 +6,7 @@
 CARGO := scripts/cargo
 WEIR  := target/release/weir
 
-.PHONY: all demo build test check bench fmt lint deny figures clean setup setup-test
+.PHONY: all demo build test check test-stock-kernel bench fmt lint deny figures clean setup setup-test
 
 all: build
 
@@ -30,6 +30,10 @@ test: setup-test
 # What needs neither root nor the lab.
 check: setup-test
 	@scripts/test --no-lab
+
+# The datapath and a small lab on Debian 12's own kernel, in an emulator.
+test-stock-kernel: build
+	@scripts/test-stock-kernel
 
 bench: setup
 	$(CARGO) bench --workspace --locked
