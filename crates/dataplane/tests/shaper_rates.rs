@@ -18,7 +18,7 @@ const SPAN: Duration = Duration::from_millis(2000);
 /// Valid measurements until one is good: a hiccup of the machine is no property of the shaper.
 const TRIES: usize = 3;
 /// How long to wait, in all, for a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One measurement at a time, or they measure each other.
 fn alone() -> MutexGuard<'static, ()> {
