@@ -8,7 +8,7 @@ use crate::report;
 use crate::table;
 use crate::verdict::Outcome;
 use crate::world::Cut;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::fs;
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
@@ -148,7 +148,14 @@ fn quoted(word: &str) -> String {
 }
 
 /// `weir clean`.
-pub(crate) fn clean() -> u8 {
+///
+/// # Errors
+/// Not root: what others left behind could not be seen, let alone removed.
+pub(crate) fn clean() -> Result<u8> {
+    use std::os::unix::fs::MetadataExt as _;
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        bail!("only root can see and remove what a lab left behind: run it with sudo");
+    }
     let removed = weir_lab::sweep_stale();
     for sentence in &removed {
         println!("{sentence}");
@@ -156,7 +163,7 @@ pub(crate) fn clean() -> u8 {
     if removed.is_empty() {
         println!("nothing was left behind");
     }
-    0
+    Ok(0)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn run(command: &Command) -> Result<u8> {
         }
         Command::Top(socket) => ask::top(socket),
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
-        Command::Clean => Ok(commands::clean()),
+        Command::Clean => commands::clean(),
         Command::Guardian { instance, bpffs, run_dir } => {
             log_to_stderr();
             let stop = commands::stop_flag()?;
