@@ -35,11 +35,6 @@ check: setup-test
 test-stock-kernel: build
 	@scripts/test-stock-kernel
 
-# The datapath's tests and a small lab on Debian 12's own kernel, emulated by QEMU: two minutes.
-.PHONY: test-stock-kernel
-test-stock-kernel: setup
-	@scripts/test-stock-kernel
-
 bench: setup
 	$(CARGO) bench --workspace --locked
 
