@@ -75,6 +75,10 @@ pub(crate) struct Lab {
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
+    /// Set one constant of the mechanism on all hosts (docs/algorithms/elasticswitch.md), beside what
+    /// its preset says: --constant alpha=0.5 --constant rate_period=30ms; may be repeated
+    #[arg(long = "constant", value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) constants: Vec<(String, String)>,
     /// How often to play each point and mechanism [default: what the file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,

@@ -49,7 +49,7 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     };
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    match play(&points, repeats, about, &mut screen)? {
+    match play(&points, repeats, about, &args.constants, &mut screen)? {
         None => Ok(INTERRUPTED),
         Some(results) => finish(&results, args.out.as_deref(), args.json),
     }
@@ -63,10 +63,12 @@ pub(crate) fn play(
     points: &[Scenario],
     repeats: u32,
     about: About,
+    constants: &[(String, String)],
     screen: &mut dyn Screen,
 ) -> Result<Option<Results>> {
     let stop = stop_flag()?;
-    match experiment::play(&mut Lab::new()?, points, repeats, about, screen, &stop) {
+    let mut lab = Lab::new(constants)?;
+    match experiment::play(&mut lab, points, repeats, about, screen, &stop) {
         Ok(results) => Ok(Some(results)),
         Err(Cut::Stopped) => {
             eprintln!("stopped; everything that was set up is removed");
@@ -132,6 +134,8 @@ fn command_line(args: &args::Lab) -> String {
     let mut words = vec!["weir lab".into(), quoted(&args.file.display().to_string())];
     words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
+    let constants = args.constants.iter();
+    words.extend(constants.map(|(k, v)| format!("--constant {}", quoted(&format!("{k}={v}")))));
     words.extend(args.repeat.map(|n| format!("--repeat {n}")));
     words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
     words.join(" ")
@@ -176,6 +180,7 @@ mod tests {
             file: "my scenario.yaml".into(),
             mechanisms: vec!["none".into()],
             set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
+            constants: vec![("alpha".into(), "0.5".into())],
             repeat: Some(3),
             out: None,
             json: true,
@@ -183,7 +188,7 @@ mod tests {
         assert_eq!(
             command_line(&args),
             "weir lab 'my scenario.yaml' --mechanism none --set duration=10s \
-             --set 'floor=0.4 * core' --repeat 3"
+             --set 'floor=0.4 * core' --constant alpha=0.5 --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }

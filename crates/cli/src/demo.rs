@@ -25,7 +25,7 @@ pub(crate) fn demo(out: &Path) -> Result<u8> {
     println!("{PROLOGUE}");
     let about = About { title: file.title().into(), command: "make demo".into() };
     let mut stage = Stage { live: Live::new() };
-    match commands::play(&points, 1, about, &mut stage)? {
+    match commands::play(&points, 1, about, &[], &mut stage)? {
         None => Ok(commands::INTERRUPTED),
         Some(results) => {
             println!();
