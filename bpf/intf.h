@@ -99,7 +99,7 @@ struct weir_rx {
 	__u64 reordered; /* segments that came after all, late (or twice) */
 	__u64 resyncs;	 /* jumps too far to be a loss: the sender began anew */
 	__u32 expected;	 /* the next identification, 16 bits */
-	__u32 synced;	 /* whether `expected` is known */
+	__u32 synced;	 /* 0: `expected` is unknown; else 1 + its way since then, at most NEAR */
 	struct bpf_spin_lock lock;
 	__u32 spare;
 };

@@ -13,7 +13,9 @@
  *
  * A packet that was overtaken counts as lost when the other comes, and as
  * reordered when it comes itself: lost - reordered is what is really missing.
- * Pairs are overtaken easily, for they are many flows on many paths.
+ * Pairs are overtaken easily, for they are many flows on many paths. What was
+ * overtaken by the very first packet to come (the first ones wait for ARP) was
+ * never missed, and is not counted as reordered: `synced` tells it.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
  * fragments and in IPv6. A loss shows when the next packet comes: the last
@@ -27,19 +29,24 @@
 static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u32 segments)
 {
 	__u16 gap = id - (__u16)state->expected;
+	__u16 late = -gap;
 
-	if (state->synced && gap >= (__u16)-NEAR) {
-		state->reordered += segments;
+	if (state->synced && late && late <= NEAR) {
+		if (late < state->synced)
+			state->reordered += segments;
 		return;
 	}
-	if (state->synced) {
-		if (gap < FAR)
-			state->lost += gap;
-		else
+	if (!state->synced || gap >= FAR) {
+		if (state->synced)
 			state->resyncs++;
+		state->synced = 1;
+		gap = 0;
 	}
+	state->lost += gap;
+	state->synced += gap + segments;
+	if (state->synced > NEAR + 1)
+		state->synced = NEAR + 1;
 	state->expected = (__u16)(id + segments);
-	state->synced = 1;
 }
 
 static __always_inline struct weir_rx *receiving_pair(struct weir_pair *pair, __u32 same_tenant,

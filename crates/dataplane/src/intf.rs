@@ -137,7 +137,7 @@ shared!(
         resyncs: u64,
         /// The next identification.
         expected: u32,
-        /// Whether `expected` is known.
+        /// 0: `expected` is unknown. Else 1 and how far it has moved since then, up to a bound.
         synced: u32,
         /// The kernel's; reads as zero.
         lock: u32,

@@ -135,7 +135,7 @@ fn a_pair_gets_its_ceiling_and_every_packet_is_classified_once() {
         let mut best = 0.0;
         for _ in 0..4 {
             let ratio = goodput(world.tcp(), 1.0, 3.0) / expected;
-        println!("{mode:?}: {:.2} Mbit/s, {ratio:.4} of the ceiling", ratio * expected / 1e6);
+            println!("{mode:?}: {:.2} Mbit/s, {ratio:.4} of the ceiling", ratio * expected / 1e6);
             assert!(ratio <= 1.03, "{mode:?}: {ratio:.3} of the ceiling");
             best = f64::max(best, ratio);
             if best >= 0.97 {

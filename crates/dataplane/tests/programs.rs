@@ -432,7 +432,7 @@ fn metered(ids: &[u16]) -> Rx {
 fn gaps_in_the_sequence_are_losses_also_across_its_end() {
     assert_eq!(metered(&[100, 101, 102]).lost, 0);
     let rx = metered(&[100, 103, 104]);
-    assert_eq!((rx.lost, rx.expected, rx.synced), (2, 105, 1));
+    assert_eq!((rx.lost, rx.expected, rx.synced), (2, 105, 6));
     let rx = metered(&[65_534, 65_535, 0, 3]);
     assert_eq!((rx.lost, rx.reordered, rx.resyncs, rx.expected), (2, 0, 0, 4));
     assert_eq!(metered(&[0, 1 + 0x3fff]).lost, 0x3fff);
@@ -445,6 +445,12 @@ fn late_packets_and_duplicates_are_no_losses() {
     assert_eq!((rx.lost, rx.reordered, rx.resyncs, rx.expected), (1, 1, 0, 104));
     let rx = metered(&[5, 5, 6]);
     assert_eq!((rx.lost, rx.reordered, rx.expected), (0, 1, 7));
+    // 100 and 101 are as late as the first to come was early: nothing was missed, nothing came back.
+    let rx = metered(&[102, 100, 101, 104, 103]);
+    assert_eq!((rx.lost, rx.reordered, rx.resyncs, rx.expected), (1, 1, 0, 105));
+    // Nor is what came before the sender began anew.
+    let rx = metered(&[100, 0x9000, 0x8fff, 0x9001]);
+    assert_eq!((rx.lost, rx.reordered, rx.resyncs, rx.expected), (0, 0, 1, 0x9002));
 }
 
 #[test]
