@@ -164,6 +164,8 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "alpha" => r.alpha = real(value)?,
         "delta" => r.delta = real(value)?,
         "a" => r.a = rate(value)?,
+        "steps_max" => r.steps_max = real(value)? as u32,
+        "settle" => r.settle = span(value)?,
         "time_scale" => r.time_scale = real(value)?,
         "delta_t_unit" => {
             r.delta_t_unit =

@@ -20,6 +20,9 @@ pub struct RateConfig {
     /// 1 Gb/s link; it goes with the link's rate. The paper does not say "per what"; per period of
     /// rate allocation is the only reading consistent with its results.
     pub a: Rate,
+    /// Bound of n, the count of convex steps. The paper has none: a small pair that was spared for
+    /// seconds then grows by several times its floor within one period, before it sees its own loss.
+    pub steps_max: u32,
     /// T_S, divides physical time. Paper: 1.5.
     pub time_scale: f64,
     /// The unit of physical time, on which the paper is silent.
@@ -88,6 +91,7 @@ impl Default for RateConfig {
             alpha: 0.4,
             delta: 0.75,
             a: Rate::from_bps(500_000),
+            steps_max: u32::MAX,
             time_scale: 1.5,
             delta_t_unit: DeltaTUnit::Period,
             delta_t_from: DeltaTFrom::Congestion,

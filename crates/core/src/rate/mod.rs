@@ -129,7 +129,7 @@ impl PairRate {
                 self.phase = Phase::Regaining;
             }
             _ => {
-                self.steps = self.steps.saturating_add(1);
+                self.steps = self.steps.saturating_add(1).min(config.steps_max);
                 let v = f64::from(self.steps) * weight * config.a.as_f64();
                 self.rate += v * caution;
                 self.phase =
