@@ -42,8 +42,9 @@ fn fig05_sweeps_the_senders_of_the_paper() {
         assert_eq!(point.congested, ["core"]);
         let kinds: Vec<MechanismKind> = point.mechanisms.iter().map(|m| m.kind).collect();
         use MechanismKind::{ElasticSwitch, None, Reservation};
-        assert_eq!(kinds, [None, Reservation, ElasticSwitch]);
+        assert_eq!(kinds, [None, Reservation, ElasticSwitch, ElasticSwitch]);
         assert_eq!(point.mechanisms[2].preset, "paper");
+        assert_eq!(point.mechanisms[3].preset, "steady");
     }
     assert_eq!(vm(&points[4], "y-src-99").floor_out, Rate::from_mbps(18));
     assert_eq!(vm(&points[6], "y-src-0").floor_out, Rate::from_mbps(6));
@@ -135,7 +136,7 @@ fn the_demo_turns_from_tcp_to_udp_at_half_time() {
             }
         }
     }
-    assert!(demo.expect.iter().all(|e| e.mechanism.as_deref() == Some("elasticswitch")));
+    assert!(demo.expect.iter().all(|e| e.mechanism.as_deref() == Some("elasticswitch:steady")));
 }
 
 #[test]

@@ -65,6 +65,17 @@ pub struct Setting {
     pub ceiling: Rate,
 }
 
+impl Setting {
+    /// Whether `next` only raises the ceiling, by less than 1/64: not worth a call into the kernel.
+    /// Growing pairs do it every period; what is taken away is written at once.
+    fn is_close_below(self, next: Self) -> bool {
+        let least = self.ceiling.as_bps() / 64;
+        self.floor == next.floor
+            && next.ceiling >= self.ceiling
+            && next.ceiling.as_bps() - self.ceiling.as_bps() < least.max(1)
+    }
+}
+
 /// Rates that the data plane should have: a table with a dirty set, so that nothing is lost when a
 /// write fails or comes late.
 #[derive(Default, Debug)]
@@ -79,6 +90,13 @@ impl Desired {
         assert!(setting.ceiling >= setting.floor, "a ceiling below its floor");
         if self.table.insert(pair, setting) != Some(setting) {
             self.dirty.insert(pair);
+        }
+    }
+
+    /// The same for a ceiling that will go on growing: small steps are left out.
+    pub(super) fn grow(&mut self, pair: PairId, setting: Setting) {
+        if !self.table.get(&pair).is_some_and(|now| now.is_close_below(setting)) {
+            self.set(pair, setting);
         }
     }
 

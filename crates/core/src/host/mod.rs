@@ -441,7 +441,11 @@ impl HostAgent {
                 }
             }
             let ceiling = p.rate.rate().max(floor);
-            self.desired.set(*pair, Setting { floor, ceiling });
+            if ceiling < self.config.line {
+                self.desired.grow(*pair, Setting { floor, ceiling });
+            } else {
+                self.desired.set(*pair, Setting { floor, ceiling });
+            }
         }
     }
 

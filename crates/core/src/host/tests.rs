@@ -227,3 +227,17 @@ fn a_late_driver_skips_periods_and_does_not_catch_up() {
     assert_eq!(next_period(ms(15), period, ms(15)), ms(30));
     assert_eq!(next_period(ms(15), period, ms(100)), ms(105));
 }
+
+#[test]
+fn a_ceiling_that_grows_a_little_is_written_once_it_has_grown_by_a_64th() {
+    let mut desired = Desired::default();
+    let at = |ceiling| Setting { floor: mbps(1), ceiling: Rate::from_bps(ceiling) };
+    desired.grow(PAIR, at(64_000_000));
+    assert_eq!(desired.take_changed().len(), 1);
+    desired.grow(PAIR, at(64_999_999));
+    assert_eq!(desired.take_changed(), vec![]);
+    desired.grow(PAIR, at(65_000_000));
+    assert_eq!(desired.take_changed(), vec![(PAIR, at(65_000_000))]);
+    desired.grow(PAIR, at(64_999_999));
+    assert_eq!(desired.take_changed(), vec![(PAIR, at(64_999_999))], "a cut is never too small");
+}
