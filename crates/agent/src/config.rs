@@ -67,8 +67,11 @@ impl Setup {
 
     fn resolve(file: AgentConfig, directory: Directory, key: String) -> Result<Self> {
         let names = Names::new(&directory).context("directory")?;
-        let host_ids: BTreeMap<&str, HostId> =
-            (0..).map(HostId).zip(&directory.hosts).map(|(i, h)| (h.name.as_str(), i)).collect();
+        let mut host_ids: BTreeMap<&str, HostId> = BTreeMap::new();
+        for (i, h) in (0..).map(HostId).zip(&directory.hosts) {
+            let twice = host_ids.insert(&h.name, i).is_some();
+            ensure!(!twice, "directory: host `{}` is there twice; names are unique", h.name);
+        }
         let host = *host_ids.get(file.host.as_str()).with_context(|| {
             format!("host: `{}` is not in {}", file.host, file.directory.display())
         })?;
@@ -84,6 +87,15 @@ impl Setup {
             })?;
             locations.insert(id, Location { tenant, host: at });
             tenants.insert(id, tenant);
+        }
+
+        let mut owners: BTreeMap<std::net::IpAddr, &str> = BTreeMap::new();
+        for vm in &directory.vms {
+            for address in &vm.addresses {
+                if let Some(other) = owners.insert(*address, &vm.name) {
+                    bail!("directory: {address} belongs to `{other}` and to `{}`", vm.name);
+                }
+            }
         }
 
         let mut vms = BTreeMap::new();
@@ -132,6 +144,7 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
             for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
                 set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
             }
+            es.check().map_err(anyhow::Error::msg).context("set")?;
             Ok(Mechanism::ElasticSwitch(Box::new(es)))
         }
         "reservation" => {
@@ -237,4 +250,113 @@ fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         format!("`{text}` is none of {}", names.join(", "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: &str = "
+hosts:
+  - {name: h0, control: 10.0.0.1:7001}
+  - {name: h1, control: 10.0.0.2:7001}
+vms:
+  - {name: a, tenant: red, host: h0, addresses: [10.1.0.1]}
+  - {name: b, tenant: red, host: h1, addresses: [10.1.0.2]}
+  - {name: c, tenant: blue, host: h1, addresses: [10.1.0.3]}
+";
+
+    const CONFIG: &str = r#"
+instance = "h0"
+host = "h0"
+listen = "10.0.0.1:7001"
+key_file = "key"
+directory = "directory.yaml"
+uplink = { interface = "up0", rate = "1Gbit" }
+mechanism = { name = "elasticswitch" }
+[[vm]]
+name = "a"
+port = "p0"
+floor_out = "450Mbit"
+floor_in = "400Mbit"
+"#;
+
+    /// Loads both files, each with one text replaced by another.
+    fn load(config: (&str, &str), directory: (&str, &str)) -> Result<Setup> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("weir-agent-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let at = |name: &str| dir.join(name).display().to_string();
+        let text = CONFIG
+            .replace("\"key\"", &format!("{:?}", at("key")))
+            .replace("\"directory.yaml\"", &format!("{:?}", at("directory.yaml")));
+        assert!(text.contains(config.0) && DIRECTORY.contains(directory.0), "nothing to replace");
+        std::fs::write(at("agent.toml"), text.replacen(config.0, config.1, 1))?;
+        std::fs::write(at("directory.yaml"), DIRECTORY.replacen(directory.0, directory.1, 1))?;
+        std::fs::write(at("key"), "000102030405060708090a0b0c0d0e0f\n")?;
+        let loaded = Setup::load(Path::new(&at("agent.toml")));
+        std::fs::remove_dir_all(&dir)?;
+        loaded
+    }
+
+    fn error(config: (&str, &str), directory: (&str, &str)) -> String {
+        format!("{:#}", load(config, directory).expect_err("a mistake"))
+    }
+
+    const AS_IT_IS: (&str, &str) = ("", "");
+
+    #[test]
+    fn a_sound_configuration_is_resolved_to_ids() {
+        let setup = load(AS_IT_IS, AS_IT_IS).expect("sound");
+        assert_eq!(setup.host.host, HostId(0));
+        let hose = Hose { floor_out: Rate::from_mbps(450), floor_in: Rate::from_mbps(400) };
+        assert_eq!(setup.host.vms, BTreeMap::from([(VmId(0), hose)]));
+        let location = setup.host.directory[&VmId(2)];
+        assert_eq!(location, Location { tenant: TenantId(1), host: HostId(1) });
+        assert_eq!(setup.key, "000102030405060708090a0b0c0d0e0f");
+        let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
+        assert_eq!(*es, ElasticSwitch::default(), "the paper's constants");
+    }
+
+    #[test]
+    fn constants_scale_first_and_are_set_then() {
+        let set = r#""elasticswitch", set = { scale = 0.2, a = "3Mbit", hold = "linear" } }"#;
+        let setup = load(("\"elasticswitch\" }", set), AS_IT_IS).expect("sound");
+        let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
+        assert_eq!(es.rate.reference, Rate::from_mbps(90));
+        assert_eq!(es.rate.a, Rate::from_mbps(3));
+        assert_eq!(es.rate.hold, HoldForm::Linear);
+        assert_eq!(es.default_floor, Rate::from_bps(200_000));
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_file_and_field() {
+        let mechanism = |m| error(("{ name = \"elasticswitch\" }", m), AS_IT_IS);
+        for (got, wanted) in [
+            (error(("host = \"h0\"", "host = \"h9\""), AS_IT_IS), "host: `h9` is not in"),
+            (error(("1Gbit", "0bit"), AS_IT_IS), "uplink.rate: a rate of zero"),
+            (error(("1Gbit", "1000"), AS_IT_IS), "has no unit"),
+            (error(("instance =", "instnce ="), AS_IT_IS), "unknown field `instnce`"),
+            (error(("name = \"a\"", "name = \"z\""), AS_IT_IS), "vm `z` is not in"),
+            (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),
+            (mechanism("{ name = \"magic\" }"), "there is no `magic`; there are elasticswitch"),
+            (mechanism("{ name = \"elasticswitch\", preset = \"x\" }"), "there are paper, steady"),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { alpha = 2 } }"),
+                "alpha is 2; it should lie between 0 and 1",
+            ),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { alhpa = 0.4 } }"),
+                "set.alhpa: there is no such constant",
+            ),
+            (error(AS_IT_IS, ("name: h1", "name: h0")), "host `h0` is there twice"),
+            (error(AS_IT_IS, ("name: b", "name: a")), "`a` is there twice"),
+            (error(AS_IT_IS, ("10.1.0.2", "10.1.0.1")), "10.1.0.1 belongs to `a` and to `b`"),
+            (error(AS_IT_IS, ("host: h1", "host: h7")), "on host `h7`, which is not listed"),
+        ] {
+            assert!(got.contains(wanted), "`{wanted}` in: {got}");
+            assert!(got.contains("agent.toml") || got.contains("directory.yaml"), "no file: {got}");
+        }
+    }
 }

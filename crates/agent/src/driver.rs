@@ -3,7 +3,7 @@
 use crate::config::Setup;
 use crate::server::{Question, Server};
 use crate::{client, explain};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,10 +12,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_core::host::{Direction, HostAgent, Input, Outbox, ReceiveCount, Sample, SendCount};
+use weir_core::host::{
+    Direction, HostAgent, Input, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
+};
 use weir_dataplane::{Counters, Dataplane, Endpoint, PairRate, Port, PortCounters};
 use weir_model::status::{Reply, Request, Top};
-use weir_units::{HostId, PairId, Span, Time};
+use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Key, KeyId, Keyring, Opened, Session};
 
 /// DSCP CS6 in the former TOS octet: control messages before data, where the network looks at it.
@@ -27,10 +29,21 @@ const MAX_PAIRS: u32 = 4096;
 /// The lease on borrowed bandwidth is renewed at least this often; the guardian takes it back after
 /// one second without renewal.
 const HEARTBEAT_NS: u64 = 250_000_000;
+/// Readings in a row that may fail before the agent ends.
+const MAX_FAILED_READS: u32 = 200;
+/// With a rate unwritten for this long the lease is not renewed: better the floor than the wrong rate.
+const UNWRITTEN: Span = Span::from_millis(500);
+/// A guardian that ends is replaced, but not in a loop.
+const GUARDIAN_GAP: Span = Span::from_secs(1);
 /// A peer is greeted at most once in this time.
 const GREETING_GAP: Span = Span::from_millis(10);
 
 /// Runs the agent until SIGTERM or SIGINT, then restores the host.
+///
+/// # Errors
+///
+/// Bad configuration, a host that cannot be set up (it is then as it was), or counters that cannot be
+/// read for long: then floors stay in force, and the next agent of this instance takes over.
 pub fn run(config: &Path) -> Result<()> {
     let setup = Setup::load(config)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -38,8 +51,9 @@ pub fn run(config: &Path) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let mut driver = Driver::start(setup)?;
-    let result = driver.turn_until(&stop);
-    driver.close().and(result)
+    // An error ends the agent as a crash would: floors stand, and the guardian takes back the rest.
+    driver.turn_until(&stop)?;
+    driver.close()
 }
 
 struct Driver {
@@ -59,6 +73,12 @@ struct Driver {
     sample: Sample,
     unsent: u64,
     failed_writes: u64,
+    /// Readings that failed, one after the other.
+    failed_reads: u32,
+    /// Since when some rate is not what it should be.
+    unwritten_since: Option<Time>,
+    /// When the guardian was last started.
+    guardian_at: Time,
 }
 
 impl Driver {
@@ -90,8 +110,7 @@ impl Driver {
         }
 
         let dataplane = Dataplane::open(dataplane_config(&setup)?)?;
-        let server = Server::listen(&client::socket_path(&file.run_dir, &file.instance))?;
-        let guardian = spawn_guardian(&setup)?;
+        let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         let agent = HostAgent::new(setup.host.clone(), now);
         tracing::info!(
             "host {} guards {} VMs on {} at {}",
@@ -116,13 +135,29 @@ impl Driver {
             sample: Sample::default(),
             unsent: 0,
             failed_writes: 0,
+            failed_reads: 0,
+            unwritten_since: None,
+            guardian_at: now,
             setup,
         };
         driver.renew(now);
-        // What an earlier agent of this instance left is adopted: its pairs show up in the counters.
-        driver.read_counters(now)?;
+        driver.adopt(now);
         driver.carry_out(now);
         Ok(driver)
+    }
+
+    /// What an earlier agent of this instance left in force goes on: floors, and what was borrowed.
+    fn adopt(&mut self, now: Time) {
+        match self.dataplane.levels() {
+            Ok(levels) => {
+                for level in levels {
+                    let setting = Setting { floor: level.floor, ceiling: level.ceiling };
+                    self.agent.handle(now, Input::Adopt(level.pair, setting), &mut self.outbox);
+                }
+            }
+            Err(e) => tracing::error!("the levels of an earlier agent could not be read: {e}"),
+        }
+        self.read_counters(now);
     }
 
     fn turn_until(&mut self, stop: &AtomicBool) -> Result<()> {
@@ -136,7 +171,11 @@ impl Driver {
                 self.take_messages(now);
             }
             if self.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
-                self.read_counters(now)?;
+                self.read_counters(now);
+                ensure!(
+                    self.failed_reads < MAX_FAILED_READS,
+                    "counters could not be read {MAX_FAILED_READS} times in a row; floors stay in force"
+                );
                 self.agent.handle(now, Input::Tick, &mut self.outbox);
             }
             self.carry_out(now);
@@ -144,6 +183,8 @@ impl Driver {
                 self.answer(now);
             }
             if now.since(self.renewed).as_nanos() >= HEARTBEAT_NS {
+                // Also a first sight that got lost in the ring shows here.
+                self.read_counters(now);
                 self.renew(now);
             }
         }
@@ -203,8 +244,15 @@ impl Driver {
         }
     }
 
-    fn read_counters(&mut self, now: Time) -> Result<()> {
-        self.dataplane.read(&mut self.counters)?;
+    fn read_counters(&mut self, now: Time) {
+        if let Err(e) = self.dataplane.read(&mut self.counters) {
+            self.failed_reads += 1;
+            if self.failed_reads == 1 {
+                tracing::error!("counters could not be read: {e}");
+            }
+            return;
+        }
+        self.failed_reads = 0;
         self.sample.send.clear();
         self.sample.receive.clear();
         for (pair, c) in &self.counters.tx {
@@ -220,38 +268,56 @@ impl Driver {
             self.sample.receive.push((*pair, count));
         }
         self.agent.handle(now, Input::Sample(&self.sample), &mut self.outbox);
-        Ok(())
     }
 
     /// Writes the rates that changed and sends the messages that are due.
     fn carry_out(&mut self, now: Time) {
-        let desired = self.agent.desired(now);
-        let changed = desired.take_changed();
-        let forgotten = desired.take_forgotten();
-        if !changed.is_empty() {
-            let rates: Vec<PairRate> = changed
-                .iter()
-                .map(|(pair, s)| PairRate { pair: *pair, floor: s.floor, ceiling: s.ceiling })
-                .collect();
-            if let Err(e) = self.dataplane.set(&rates) {
-                // Levels: what failed is written again with the next change of the pair.
-                self.failed_writes += 1;
-                tracing::error!("rates were not written: {e}");
-                self.agent.desired(now).retry(changed.iter().map(|(pair, _)| *pair));
-            }
-        }
-        // A pair with both ends here is over when it neither sends nor receives.
-        let desired = self.agent.desired(now);
-        let over: Vec<PairId> = forgotten
-            .iter()
-            .filter(|(pair, _)| desired.get(*pair).is_none())
-            .map(|(pair, _)| *pair)
-            .collect();
+        // First what is over: its floor is what others are raised by.
+        let over: Vec<_> = self.agent.desired(now).take_forgotten();
         if !over.is_empty()
-            && let Err(e) = self.dataplane.forget(&over)
+            && let Err(e) = self.dataplane.forget(&over.iter().map(end).collect::<Vec<_>>())
         {
             tracing::error!("idle pairs were not removed: {e}");
+            self.agent.desired(now).retry_forgotten(over);
         }
+        self.write_rates(now);
+        self.post();
+    }
+
+    /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
+    fn write_rates(&mut self, now: Time) {
+        let changed = self.agent.desired(now).take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let rate = |(pair, s): &(PairId, Setting)| PairRate {
+            pair: *pair,
+            floor: s.floor,
+            ceiling: s.ceiling,
+        };
+        let rates: Vec<PairRate> = changed.iter().map(rate).collect();
+        let Err(error) = self.dataplane.set(&rates) else {
+            self.unwritten_since = None;
+            return;
+        };
+        self.failed_writes += 1;
+        // Twice: what the first pass lowers makes room for what the second raises.
+        let mut left = rates;
+        for _ in 0..2 {
+            left.retain(|rate| self.dataplane.set(std::slice::from_ref(rate)).is_err());
+        }
+        if left.is_empty() {
+            self.unwritten_since = None;
+            return;
+        }
+        if self.unwritten_since.is_none() {
+            tracing::error!("{} rates were not written: {error}", left.len());
+            self.unwritten_since = Some(now);
+        }
+        self.agent.desired(now).retry(left.iter().map(|rate| rate.pair));
+    }
+
+    fn post(&mut self) {
         let messages = self.outbox.take();
         let mut datagrams = Vec::new();
         for batch in messages.chunk_by(|a, b| a.0 == b.0) {
@@ -266,10 +332,10 @@ impl Driver {
 
     /// Answers a peer that must prove it is alive; a flood of old recordings is not answered in kind.
     fn greet(&mut self, now: Time, peer: HostId) {
-        let last = self.greeted.insert(peer, now);
-        if last.is_some_and(|at| now.since(at) < GREETING_GAP) {
+        if self.greeted.get(&peer).is_some_and(|at| now.since(*at) < GREETING_GAP) {
             return;
         }
+        self.greeted.insert(peer, now);
         let mut datagrams = Vec::new();
         if self.session.greet(peer, &mut datagrams).is_ok() {
             self.send(peer, &mut datagrams);
@@ -285,11 +351,27 @@ impl Driver {
         }
     }
 
+    /// Renews the lease on what is borrowed, unless what should have been lowered is not.
     fn renew(&mut self, now: Time) {
-        self.dataplane.renew_lease(now.as_nanos());
         self.renewed = now;
-        if let Ok(Some(status)) = self.guardian.try_wait() {
-            tracing::error!("the guardian ended ({status}); starting another");
+        let is_stuck = self.unwritten_since.is_some_and(|at| now.since(at) > UNWRITTEN);
+        if !is_stuck {
+            match self.dataplane.renew_lease(now.as_nanos()) {
+                Ok(false) => {}
+                Ok(true) => {
+                    tracing::warn!("the guardian had taken back what was borrowed");
+                    let desired = self.agent.desired(now);
+                    let all: Vec<PairId> = desired.iter().map(|(pair, _)| pair).collect();
+                    desired.retry(all);
+                }
+                Err(e) => tracing::error!("the queues could not be read: {e}"),
+            }
+        }
+        if matches!(self.guardian.try_wait(), Ok(Some(_)))
+            && now.since(self.guardian_at) > GUARDIAN_GAP
+        {
+            tracing::error!("the guardian ended; starting another");
+            self.guardian_at = now;
             match spawn_guardian(&self.setup) {
                 Ok(guardian) => self.guardian = guardian,
                 Err(e) => tracing::error!("no guardian: {e:#}"),
@@ -368,16 +450,45 @@ impl Driver {
     fn close(mut self) -> Result<()> {
         // The guardian sees the lease end cleanly and leaves by itself; if not, it is ended.
         let result = self.dataplane.close();
-        for _ in 0..20 {
-            if matches!(self.guardian.try_wait(), Ok(Some(_))) {
-                return result.map_err(Into::into);
-            }
-            rest();
-        }
-        drop(self.guardian.kill());
-        drop(self.guardian.wait());
+        end_guardian(&mut self.guardian);
         result.map_err(Into::into)
     }
+}
+
+/// What stands beside the data plane; if it cannot be had, a host that was set up is restored, and one
+/// that was taken over stays as it was.
+fn attend(setup: &Setup, dataplane: Dataplane) -> Result<(Dataplane, Server, Child)> {
+    let file = &setup.file;
+    let path = client::socket_path(&file.run_dir, &file.instance);
+    let attended = Server::listen(&path).and_then(|server| Ok((server, spawn_guardian(setup)?)));
+    match attended {
+        Ok((server, guardian)) => Ok((dataplane, server, guardian)),
+        Err(e) if dataplane.adopted() => Err(e),
+        Err(e) => match dataplane.close() {
+            Ok(()) => Err(e),
+            Err(also) => Err(e.context(format!("and the host could not be restored: {also}"))),
+        },
+    }
+}
+
+fn end_guardian(guardian: &mut Child) {
+    for _ in 0..20 {
+        if matches!(guardian.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        rest();
+    }
+    drop(guardian.kill());
+    drop(guardian.wait());
+}
+
+/// A pair's end, as the data plane calls it.
+fn end((pair, direction): &(PairId, Direction)) -> (PairId, weir_dataplane::Direction) {
+    let direction = match direction {
+        Direction::Send => weir_dataplane::Direction::Tx,
+        Direction::Receive => weir_dataplane::Direction::Rx,
+    };
+    (*pair, direction)
 }
 
 /// What a port saw that should not have been there, or found no room.
@@ -393,6 +504,18 @@ fn port_rows(c: &PortCounters) -> [(&'static str, u64); 9] {
         ("rx_full", c.rx_full),
         ("events_lost", c.events_lost),
     ]
+}
+
+/// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
+/// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
+fn guaranteed(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
+    let own = match &setup.host.mechanism {
+        Mechanism::ElasticSwitch(_) => floor_out,
+        Mechanism::Reservation { rates, .. } => {
+            floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
+        }
+    };
+    own + setup.default_rate()
 }
 
 fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
@@ -411,7 +534,7 @@ fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
             vm: id,
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
-            floor_out: vm.floor_out.0,
+            floor_out: guaranteed(setup, id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
         })
         .collect();

@@ -52,7 +52,12 @@ impl Server {
         let rope = Arc::new(rope);
         let clients = Arc::new(AtomicUsize::new(0));
         std::thread::Builder::new().name("socket".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // Out of descriptors, most likely: not a reason to spin.
+                    breathe();
+                    continue;
+                };
                 if clients.fetch_add(1, Ordering::Relaxed) >= MAX_CLIENTS {
                     clients.fetch_sub(1, Ordering::Relaxed);
                     continue;
@@ -90,6 +95,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(std::fs::remove_file(&self.path));
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a driver's thread that only waits for clients")]
+fn breathe() {
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 fn serve(mut stream: &UnixStream, loop_: &SyncSender<Question>, rope: &OwnedFd) -> Result<()> {

@@ -211,7 +211,10 @@ impl Dataplane {
         if let Some(rate) = rates.iter().find(|r| !self.local.contains(&r.pair.src)) {
             return Err(Error::NotLocal(rate.pair));
         }
-        self.mend_after_reclaim()?;
+        if self.lease.reclaims() != self.reclaims {
+            // `renew_lease` tells the caller; here only the picture must be true.
+            self.shaper.refresh()?;
+        }
         let unbound: BTreeSet<PairId> =
             rates.iter().map(|r| r.pair).filter(|p| !self.bound.contains_key(p)).collect();
         let unbound: Vec<PairId> = unbound.into_iter().collect();
@@ -230,11 +233,16 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Forgets pairs: their classes go back to the pool, and they appear anew, counting from zero,
-    /// when they speak again. Unknown pairs are ignored.
-    pub fn forget(&mut self, pairs: &[PairId]) -> Result<(), Error> {
+    /// Forgets ends of pairs: a sender's class goes back to the pool, and the pair appears anew,
+    /// counting from zero, when it speaks again. Unknown ones are ignored.
+    pub fn forget(&mut self, ends: &[(PairId, Direction)]) -> Result<(), Error> {
         let mut unbound = Vec::new();
-        for pair in pairs {
+        for (pair, direction) in ends {
+            if *direction == Direction::Rx {
+                self.programs.rx.delete((*pair).into())?;
+                self.pairs.forget_lost(*pair);
+                continue;
+            }
             // First the steering, then the queue: no packet goes to a class that is not its own.
             if self.bound.remove(pair).is_some() {
                 self.programs.classes.delete((*pair).into())?;
@@ -244,16 +252,18 @@ impl Dataplane {
                 let now = TxCounters { octets: Bytes::new(tx.octets), segments: tx.segments };
                 self.pairs.forget(*pair, now);
             }
-            self.programs.rx.delete((*pair).into())?;
-            self.pairs.forget_lost(*pair);
         }
         Ok(self.shaper.remove(&unbound)?)
     }
 
     /// Says that the agent lives, so that what pairs borrow is left to them. Any value that differs
     /// from the last will do: the time.
-    pub fn renew_lease(&mut self, now_ns: u64) {
+    ///
+    /// Says whether the guardian had taken back what was borrowed since the last call: then all
+    /// levels are to be set again, also those that did not change.
+    pub fn renew_lease(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.lease.beat(now_ns);
+        self.mend_after_reclaim()
     }
 
     /// The queues' own counters and lengths.
@@ -277,14 +287,15 @@ impl Dataplane {
         programs.and(queues).and(files)
     }
 
-    /// The guardian lowered ceilings while we were silent: writes them again.
-    fn mend_after_reclaim(&mut self) -> Result<(), Error> {
+    /// The guardian lowered ceilings while we were silent: looks at what the kernel has now.
+    fn mend_after_reclaim(&mut self) -> Result<bool, Error> {
         let reclaims = self.lease.reclaims();
-        if reclaims != self.reclaims {
+        let reclaimed = reclaims != self.reclaims;
+        if reclaimed {
             self.shaper.refresh()?;
             self.reclaims = reclaims;
         }
-        Ok(())
+        Ok(reclaimed)
     }
 }
 

@@ -30,8 +30,6 @@ pub enum Ended {
     Closed,
     /// It was told to stop.
     Stopped,
-    /// Another guardian watches this instance already.
-    Watched,
 }
 
 /// Watches an instance until its agent closes cleanly or `stop` is set. The agent must be open: its
@@ -39,7 +37,7 @@ pub enum Ended {
 ///
 /// # Errors
 ///
-/// No heartbeat; the kernel refuses to lower ceilings.
+/// No heartbeat, no lock file.
 #[expect(clippy::disallowed_methods, reason = "a driver: it measures how long nothing happened")]
 pub fn run(
     instance: &str,
@@ -49,8 +47,18 @@ pub fn run(
 ) -> Result<Ended, Error> {
     let instance = Instance::new(instance, bpffs, run_dir)?;
     let lease = Lease::open(&instance.lease(), false)?;
-    let Ok(_lock) = lock_file(&instance.guardian_lock())? else {
-        return Ok(Ended::Watched);
+    // The guardian of an agent that was killed is still there: this one stands by.
+    let _lock = loop {
+        if lease.is_closed() {
+            return Ok(Ended::Closed);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Ended::Stopped);
+        }
+        match lock_file(&instance.guardian_lock())? {
+            Ok(lock) => break lock,
+            Err(_) => std::thread::sleep(PERIOD),
+        }
     };
     let mut last = (lease.last_beat(), Instant::now());
     let mut reclaimed = false;
@@ -63,9 +71,11 @@ pub fn run(
             last = (beat, now);
             reclaimed = false;
         } else if !reclaimed && now.duration_since(last.1) >= LEASE {
-            shaper::reclaim(&shaper::device_name(&instance.name))?;
-            lease.count_reclaim();
-            reclaimed = true;
+            // Nobody else could do it: a refusal now is no reason not to try again.
+            if shaper::reclaim(&shaper::device_name(&instance.name)).is_ok() {
+                lease.count_reclaim();
+                reclaimed = true;
+            }
         }
         std::thread::sleep(PERIOD);
     }

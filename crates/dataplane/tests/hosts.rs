@@ -217,8 +217,8 @@ fn both_ends_hear_of_a_pair_at_its_first_packet() {
     pause(100);
     assert_eq!(events(&mut host1), []);
     assert_eq!(tx(&mut host1).segments, 2);
-    host1.forget(&[PAIR]).unwrap();
-    host2.forget(&[PAIR]).unwrap();
+    host1.forget(&[(PAIR, Direction::Tx)]).unwrap();
+    host2.forget(&[(PAIR, Direction::Rx)]).unwrap();
     assert!(counters(&mut host1).tx.is_empty() && counters(&mut host2).rx.is_empty());
     assert_eq!(host1.levels().unwrap(), []);
     send_paced(&socket, 1, 60);
@@ -457,18 +457,21 @@ fn the_guardian_takes_back_what_was_borrowed_and_the_agent_borrows_again() {
             || world.inside("host1", || guardian::run("host1", &paths.0, &paths.1, &stop)).unwrap();
         let first = scope.spawn(guard);
         for beat in 1..30 {
-            host.renew_lease(beat);
+            assert!(!host.renew_lease(beat).unwrap());
             pause(50);
         }
         assert_eq!(host.levels().unwrap(), [level(10, 50)], "the lease was renewed");
-        assert_eq!(guard(), guardian::Ended::Watched, "one guardian is enough");
+        // A second one stands by, as after an agent that was killed and started again.
+        let second = scope.spawn(guard);
         pause(1500);
         assert_eq!(host.levels().unwrap(), [level(10, 10)], "the lease has ended");
-        host.renew_lease(30);
+        assert!(host.renew_lease(30).unwrap(), "the agent is told, once");
+        assert!(!host.renew_lease(31).unwrap());
         host.set(&[level(10, 50)]).unwrap();
         assert_eq!(host.levels().unwrap(), [level(10, 50)]);
         close(&world, 1, host);
         assert_eq!(first.join().unwrap(), guardian::Ended::Closed);
+        assert_eq!(second.join().unwrap(), guardian::Ended::Closed);
     });
 }
 

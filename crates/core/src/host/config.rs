@@ -111,6 +111,31 @@ impl ElasticSwitch {
         }
     }
 
+    /// Whether the constants can work together; says which cannot, and what could.
+    pub fn check(&self) -> Result<(), String> {
+        let (r, p) = (&self.rate, &self.partition);
+        let within = |name: &str, value: f64, from: f64, to: f64| {
+            if (from..=to).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}; it should lie between {from} and {to}"))
+            }
+        };
+        let ms = |span: Span| span.as_secs_f64() * 1e3;
+        within("sample_period in ms", ms(self.sample_period), 0.2, 1000.0)?;
+        within("rate_period in ms", ms(r.period), 1.0, 1000.0)?;
+        // Receivers speak once per period: twice in what counts as silence, or nobody ever borrows.
+        within("partition_period in ms", ms(self.partition_period), 5.0, ms(p.silent_after) / 2.0)?;
+        within("alpha", r.alpha, 0.0, 1.0)?;
+        within("delta", r.delta, 0.0, 1.0)?;
+        within("gamma", r.gamma, 0.0, 0.999)?;
+        within("caution_min", r.caution_min, 0.0, 1.0)?;
+        within("time_scale", r.time_scale, 0.001, 1e6)?;
+        within("steps_max", f64::from(r.steps_max), 1.0, f64::from(u32::MAX))?;
+        within("reference_rate in bit/s", r.reference.as_f64(), 1.0, 1e13)?;
+        Ok(())
+    }
+
     /// For links whose floors are nearly all reserved, and many small pairs. Found in the lab at
     /// 50, 150 and 250 senders; measured at the paper's points in docs/results.
     ///

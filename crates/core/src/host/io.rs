@@ -9,6 +9,8 @@ use weir_units::{HostId, PairId, Rate};
 pub enum Input<'a> {
     /// The first packet of a pair passed this host.
     Seen(PairId, Direction),
+    /// A pair that an earlier life of this agent left with these levels, still in force.
+    Adopt(PairId, Setting),
     /// All counters of the data plane, read in one batch. Also shows pairs that were never `Seen`,
     /// for instance after a restart.
     Sample(&'a Sample),
@@ -127,6 +129,11 @@ impl Desired {
     /// Marks pairs as changed again: their write failed.
     pub fn retry(&mut self, pairs: impl IntoIterator<Item = PairId>) {
         self.dirty.extend(pairs);
+    }
+
+    /// Says again that pairs are over: they could not be removed.
+    pub fn retry_forgotten(&mut self, ends: Vec<(PairId, Direction)>) {
+        self.forgotten.extend(ends);
     }
 
     /// Takes the pairs that are over since the last call.

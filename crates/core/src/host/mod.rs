@@ -32,6 +32,9 @@ use pairs::{ReceivePair, SendPair};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 
+/// The least rate of a pair with a queue of its own: HTB cannot well do with less. Pairs for which the
+/// hose has no more stay in their VM's default queue.
+const LEAST_PAIR_RATE: Rate = Rate::from_bps(64_000);
 /// How often pairs are looked at when nothing but their age matters.
 const HOUSEKEEPING: Span = Span::from_millis(500);
 
@@ -63,9 +66,9 @@ pub struct Counters {
     pub misdirected: u64,
     /// Messages about a pair that is not active here (any more).
     pub strayed: u64,
-    /// Pairs that found no place in a hose: they have the least rate only.
+    /// Sightings of pairs that found no place in a hose: they stay in their VM's default queue.
     pub refused_pairs: u64,
-    /// Pairs whose VM or address the directory does not know.
+    /// Sightings of pairs whose VM the directory does not know.
     pub unknown_pairs: u64,
 }
 
@@ -92,10 +95,12 @@ impl HostAgent {
     /// An agent that starts at `now`, with no pair.
     pub fn new(config: HostConfig, now: Time) -> Self {
         let mut vms = BTreeMap::new();
+        // A hose is divided less than a thousand times a second: serials of an earlier life are lower.
+        let serial = (now.as_nanos() / 1_000_000) as u32;
         if let Mechanism::ElasticSwitch(es) = &config.mechanism {
             let pair = |vm, out, in_| HosePair {
                 send: SendHose::new(es.partition.clone(), out),
-                receive: ReceiveHose::new(es.partition.clone(), vm, in_),
+                receive: ReceiveHose::starting_at(es.partition.clone(), vm, in_, serial),
             };
             for (vm, hose) in &config.vms {
                 let tenant = pair(*vm, hose.floor_out, hose.floor_in);
@@ -125,6 +130,7 @@ impl HostAgent {
         match input {
             Input::Seen(pair, Direction::Send) => self.seen_sending(now, pair, out),
             Input::Seen(pair, Direction::Receive) => self.seen_receiving(now, pair, out),
+            Input::Adopt(pair, setting) => self.adopt(now, pair, setting),
             Input::Sample(sample) => self.sample(now, sample, out),
             Input::Message(from, message) => self.message(now, from, message, out),
             Input::Tick => self.tick(now, out),
@@ -182,9 +188,12 @@ impl HostAgent {
             return;
         }
         if let Mechanism::Reservation { rates, other } = &self.config.mechanism {
-            let rate = rates.get(&pair).copied().unwrap_or(*other);
-            self.send.insert(pair, SendPair::new(now, false, rate));
-            self.desired.set(pair, Setting { floor: rate, ceiling: rate });
+            let setting = match rates.get(&pair) {
+                Some(rate) => Setting { floor: *rate, ceiling: *rate },
+                None => Setting { floor: Rate::ZERO, ceiling: *other },
+            };
+            self.send.insert(pair, SendPair::new(now, false, setting.ceiling));
+            self.desired.set(pair, setting);
             return;
         }
         let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
@@ -193,17 +202,38 @@ impl HostAgent {
             return;
         };
         let hose = &mut vm.hose(is_default).send;
-        if !hose.see(now, pair.dst) {
+        if !has_room(hose) || !hose.see(now, pair.dst) {
             self.counters.refused_pairs += 1;
             return;
         }
         let floor = hose.floor(now, pair.dst);
-        self.send.insert(pair, SendPair::new(now, is_default, floor));
-        self.new_pairs(now);
-        self.apply(now, pair);
+        self.insert_sending(now, pair, SendPair::new(now, is_default, floor));
         // A local destination is offered at once, as a remote one is by its own host.
         if self.config.vms.contains_key(&pair.dst) {
             self.seen_receiving(now, pair, out);
+        }
+    }
+
+    fn insert_sending(&mut self, now: Time, pair: PairId, sending: SendPair) {
+        self.start_clocks_if_first(now);
+        self.send.insert(pair, sending);
+        self.new_pairs(now);
+        self.apply(now, pair);
+    }
+
+    /// The levels of an earlier life go on: the floor until the receiver speaks, and what was
+    /// borrowed as if it had been learned here.
+    fn adopt(&mut self, now: Time, pair: PairId, setting: Setting) {
+        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
+        else {
+            return;
+        };
+        let hose = &mut vm.hose(is_default).send;
+        if self.send.contains_key(&pair) || !has_room(hose) {
+            return;
+        }
+        if hose.adopt(now, pair.dst, pair, setting.floor) {
+            self.insert_sending(now, pair, SendPair::new(now, is_default, setting.ceiling));
         }
     }
 
@@ -220,23 +250,24 @@ impl HostAgent {
             self.counters.refused_pairs += 1;
             return;
         }
-        self.receive.insert(pair, ReceivePair::new(now, is_default));
+        self.start_clocks_if_first(now);
+        self.receive.insert(pair, ReceivePair::new(is_default));
         self.new_pairs(now);
         self.offer(now, pair, out);
     }
 
     /// Many pairs that start together share one new division of their hoses.
     fn new_pairs(&mut self, now: Time) {
-        if self.send.len() + self.receive.len() == 1 {
-            // The first pair after a silence: the clocks of the periods start with it.
-            self.start_clocks(now);
-        }
         if let (None, Some(es)) = (self.new_pairs_at, self.elastic()) {
             self.new_pairs_at = Some(now + es.new_pair_delay);
         }
     }
 
-    fn start_clocks(&mut self, now: Time) {
+    /// The first pair after a silence: the clocks of the periods start with it.
+    fn start_clocks_if_first(&mut self, now: Time) {
+        if !self.send.is_empty() || !self.receive.is_empty() {
+            return;
+        }
         let Some(es) = self.elastic() else { return };
         let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
         self.sample_at = now + sample;
@@ -263,7 +294,7 @@ impl HostAgent {
                 self.seen_receiving(now, *pair, out);
             }
             let Some(p) = self.receive.get_mut(pair) else { continue };
-            p.count(now, *count);
+            p.count(*count);
             if let Some(report) = p.report(now, gap) {
                 let congestion = Congestion { pair: *pair, ..report };
                 self.post(now, pair.src, Message::Congestion(congestion), out);
@@ -486,6 +517,12 @@ impl HostAgent {
             self.forget(pair, Direction::Send);
         }
     }
+}
+
+/// Whether one more pair would still get the least rate that a queue can have: a VM that talks to
+/// thousands must not get thousands of least rates, which together are more than its floor.
+fn has_room(hose: &SendHose) -> bool {
+    hose.is_empty() || hose.hose().split(hose.len() + 1) >= LEAST_PAIR_RATE
 }
 
 /// The next multiple of the period that is still ahead: a late driver skips, it does not catch up.

@@ -34,7 +34,7 @@ pub(super) struct SendPair {
     pub(super) is_default: bool,
     pub(super) rate: PairRate,
     pub(super) active_at: Time,
-    /// Losses and marks reported since the last step of the law.
+    /// Losses reported since the last step of the law.
     lost: u32,
     /// Of them, reported too soon after the last cut to be its consequence.
     late: u32,
@@ -69,7 +69,8 @@ impl SendPair {
     }
 
     pub(super) fn congested(&mut self, now: Time, settle: Span, congestion: Congestion) {
-        let signals = congestion.lost.saturating_add(congestion.marked);
+        // Marks are reported but are no signal yet: losses are.
+        let signals = congestion.lost;
         self.lost = self.lost.saturating_add(signals);
         if self.rate.congested_at().is_some_and(|at| now.since(at) < settle) {
             self.late = self.late.saturating_add(signals);
@@ -112,7 +113,7 @@ pub(super) struct ReceivePair {
 }
 
 impl ReceivePair {
-    pub(super) fn new(_now: Time, is_default: bool) -> Self {
+    pub(super) fn new(is_default: bool) -> Self {
         let nothing = PairId::default();
         Self {
             is_default,
@@ -129,7 +130,7 @@ impl ReceivePair {
         }
     }
 
-    pub(super) fn count(&mut self, _now: Time, count: ReceiveCount) {
+    pub(super) fn count(&mut self, count: ReceiveCount) {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         self.octets.read(count.octets);
         let lost = self.lost.read(count.lost);

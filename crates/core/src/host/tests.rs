@@ -217,7 +217,8 @@ fn a_reservation_is_static_and_borrows_nothing() {
     }
     let reserved = Setting { floor: mbps(450), ceiling: mbps(450) };
     assert_eq!(agent.desired(ms(500)).get(PAIR), Some(reserved));
-    assert_eq!(agent.desired(ms(500)).get(other).map(|s| s.ceiling), Some(mbps(1)));
+    let unforeseen = Setting { floor: Rate::ZERO, ceiling: mbps(1) };
+    assert_eq!(agent.desired(ms(500)).get(other), Some(unforeseen), "it takes no floor");
     assert!(out.is_empty());
 }
 
@@ -240,4 +241,52 @@ fn a_ceiling_that_grows_a_little_is_written_once_it_has_grown_by_a_64th() {
     assert_eq!(desired.take_changed(), vec![(PAIR, at(65_000_000))]);
     desired.grow(PAIR, at(64_999_999));
     assert_eq!(desired.take_changed(), vec![(PAIR, at(64_999_999))], "a cut is never too small");
+}
+
+#[test]
+fn an_adopted_pair_keeps_its_floor_until_the_receiver_speaks() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    let found = Setting { floor: mbps(250), ceiling: mbps(300) };
+    agent.handle(ms(10_000), Input::Adopt(PAIR, found), &mut out);
+    assert_eq!(agent.desired(ms(10_000)).get(PAIR), Some(found));
+    agent.handle(ms(10_001), Input::Seen(PAIR, Direction::Send), &mut out);
+    assert_eq!(agent.desired(ms(10_001)).get(PAIR), Some(found), "seen again is no news");
+
+    // Any serial of the receiver is newer than what was found.
+    let offer = Offer { pair: PAIR, serial: 7, floor: mbps(100), unbounded: true, confirm: false };
+    agent.handle(ms(10_002), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+    assert_eq!(agent.desired(ms(10_002)).get(PAIR).map(|s| s.floor), Some(mbps(100)));
+}
+
+#[test]
+fn a_vm_that_talks_to_thousands_gets_no_thousand_least_rates() {
+    let mut config = agent(0).config;
+    for i in 10..5000 {
+        config.directory.insert(VmId(i), Location { tenant: TenantId(0), host: HostId(1) });
+    }
+    let mut agent = HostAgent::new(config, Time::ZERO);
+    let mut out = Outbox::default();
+    for i in 10..5000 {
+        agent.handle(ms(1), Input::Seen(PairId::new(A, VmId(i)), Direction::Send), &mut out);
+    }
+    let queues = agent.desired(ms(1)).iter().count() as u64;
+    assert!(queues <= 4096 && queues * 64_000 <= mbps(400).as_bps(), "{queues} queues");
+    assert_eq!(agent.counters().refused_pairs, 4990 - queues);
+}
+
+#[test]
+fn serials_of_a_second_life_are_newer() {
+    let offer_of = |start: Time| {
+        let mut config = agent(1).config;
+        config.host = HostId(1);
+        let mut agent = HostAgent::new(config, start);
+        let mut out = Outbox::default();
+        agent.handle(start, Input::Seen(PAIR, Direction::Receive), &mut out);
+        match out.take()[..] {
+            [(_, Message::Offer(offer))] => offer.serial,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert!(offer_of(ms(60_000)) > offer_of(ms(1_000)) + 50_000);
 }

@@ -64,6 +64,11 @@ impl Estimate {
         Self { want: Want::New, rate: small.start, active_at: now }
     }
 
+    /// A pair that had `rate` in an earlier life of this host.
+    pub(super) const fn adopted(now: Time, rate: Rate) -> Self {
+        Self { want: Want::Growing, rate, active_at: now }
+    }
+
     /// What the pair asks of the split.
     pub(super) const fn demand(&self) -> Demand {
         match self.want {

@@ -59,6 +59,12 @@ struct Pair {
 impl ReceiveHose {
     /// The hose `hose` of `vm`, without pairs.
     pub fn new(config: PartitionConfig, vm: VmId, hose: Rate) -> Self {
+        Self::starting_at(config, vm, hose, 0)
+    }
+
+    /// The same for a host that may have had an earlier life: its serials go on from `serial`, above
+    /// all that it gave before, so that senders take its first offer at once.
+    pub fn starting_at(config: PartitionConfig, vm: VmId, hose: Rate, serial: u32) -> Self {
         let small = Small::of(&config, hose);
         Self {
             config,
@@ -67,7 +73,7 @@ impl ReceiveHose {
             small,
             pairs: BTreeMap::new(),
             fair: hose,
-            serial: 0,
+            serial,
             spent: Rate::ZERO,
             missing: Rate::ZERO,
             dirty: false,

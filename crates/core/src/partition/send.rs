@@ -14,7 +14,7 @@ use super::maxmin::Split;
 use super::{Borrowing, Demand, PartitionConfig, Unconfirmed, older};
 use crate::message::{Echo, Offer};
 use std::collections::BTreeMap;
-use weir_units::{Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, Span, Time, VmId};
 
 /// The sender's half of guarantee partitioning, for one VM.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ struct Pair {
 struct Word {
     offer: Offer,
     heard_at: Time,
+    /// Not heard but found: any word of the receiver is newer.
+    is_adopted: bool,
 }
 
 /// What a pair knows of the receiver's part.
@@ -120,6 +122,32 @@ impl SendHose {
         true
     }
 
+    /// A pair that an earlier life of this host left with a floor of `floor`: it keeps it until the
+    /// receiver speaks or the hold ends, and its demand is taken to be that.
+    pub fn adopt(&mut self, now: Time, peer: VmId, pair: PairId, floor: Rate) -> bool {
+        if !self.see(now, peer) {
+            return false;
+        }
+        if let Some(known) = self.pairs.get_mut(&peer) {
+            let offer = Offer { pair, serial: 0, floor, unbounded: false, confirm: false };
+            known.estimate = Estimate::adopted(now, floor);
+            known.in_force = floor;
+            known.word = Some(Word { offer, heard_at: now, is_adopted: true });
+        }
+        self.dirty = true;
+        true
+    }
+
+    /// How many pairs share this hose.
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether no pair is active.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
     /// The receiver's part. Returns the echo to send if one is due: it names the offer that is held,
     /// which is a later one if this one was late. Without the pair, nothing is held. The floor follows
     /// at once; the division of the rest with the next step.
@@ -128,12 +156,14 @@ impl SendHose {
             let Offer { pair, serial, .. } = offer;
             return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO });
         };
-        // After a silence any serial is taken: the receiver may have started anew.
+        // After a silence any serial is taken: the receiver may have started anew. So is the first
+        // word after our own restart.
         let stale = pair.word.is_some_and(|w| {
-            older(offer.serial, w.offer.serial) && now.since(w.heard_at) <= self.config.silent_after
+            let is_fresh = now.since(w.heard_at) <= self.config.silent_after;
+            older(offer.serial, w.offer.serial) && is_fresh && !w.is_adopted
         });
         if !stale {
-            pair.word = Some(Word { offer, heard_at: now });
+            pair.word = Some(Word { offer, heard_at: now, is_adopted: false });
             // The rest of the epoch cannot be held against more than this.
             pair.in_force = pair.in_force.min(offer.floor);
         }

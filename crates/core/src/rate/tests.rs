@@ -34,7 +34,13 @@ fn a_loss_takes_alpha_of_the_rate_but_nothing_of_the_floor() {
     let config = RateConfig::default();
     let mut pair = PairRate::new(mbps(100));
     pair.rate = 500e6;
-    pair.step(&config, Time::from_nanos(1), mbps(100), LINE, Feedback { lost: 3, late: 0, used: None });
+    pair.step(
+        &config,
+        Time::from_nanos(1),
+        mbps(100),
+        LINE,
+        Feedback { lost: 3, late: 0, used: None },
+    );
     assert_eq!(pair.rate(), mbps(300));
     for i in 2..20 {
         let loss = Feedback { lost: 3, late: 0, used: None };
