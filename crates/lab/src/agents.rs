@@ -4,7 +4,8 @@
 //!           the lab.
 //! Approach  Each gets its own configuration, instance name and log, and joins its host's network
 //!           namespace only (`nsenter --net`), so that the bpffs stays visible. `setpriv
-//!           --pdeathsig` lets it die with the thread that called [`crate::play`].
+//!           --pdeathsig` lets it die with the thread that called [`crate::play`]. It leads a process
+//!           group: Ctrl-C in a terminal is for the lab, which then ends its agents in order.
 //! Promises  An agent that does not come up is an error with the end of its log. All agents have
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
@@ -23,6 +24,7 @@ use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,8 +102,8 @@ impl Agents {
     }
 
     /// Fails if an agent has ended by itself.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
-        self.agents.iter_mut().try_for_each(Agent::check)
+    pub(crate) fn check(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        self.agents.iter_mut().try_for_each(|agent| agent.check(stop))
     }
 
     /// User and system CPU time of all agents together so far.
@@ -161,10 +163,7 @@ impl Agent {
 
     fn wait_until_ready(&mut self, until: Instant, stop: &AtomicBool) -> Result<(), Error> {
         while UnixStream::connect(&self.socket).is_err() {
-            self.check()?;
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
+            self.check(stop)?;
             if Instant::now() >= until {
                 return Err(self.error(format!("did not answer within {} s", READY.as_secs())));
             }
@@ -173,8 +172,14 @@ impl Agent {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), Error> {
-        match self.child.try_wait() {
+    /// Once `stop` is set, nobody asks why an agent ended: whoever stopped the lab may have stopped
+    /// the agent, too.
+    fn check(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let ended = self.child.try_wait();
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        match ended {
             Ok(Some(status)) => Err(self.error(format!("ended ({status})"))),
             _ => Ok(()),
         }
@@ -207,6 +212,7 @@ fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Ch
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(err)
+        .process_group(0)
         .spawn()
         .map_err(Error::io(doing()))
 }

@@ -62,7 +62,7 @@ pub fn play(
         sampler.wait(origin, stop)?;
         sampler.sample(&mut world, origin)?;
         watch(&sampler.frame());
-        agents.check()?;
+        agents.check(stop)?;
         assert!(traffic.is_alive(), "the traffic thread ends only when told to");
     }
     let cpu_after = cpu(&agents);
