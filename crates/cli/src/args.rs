@@ -69,7 +69,7 @@ pub(crate) struct Lab {
     /// The scenario file
     pub(crate) file: PathBuf,
     /// Play this instead of the file's mechanisms: none, reservation, elasticswitch,
-    /// elasticswitch:PRESET; may be repeated
+    /// elasticswitch:PRESET (presets: paper, steady); may be repeated
     #[arg(long = "mechanism", value_name = "M")]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated

@@ -14,7 +14,8 @@ use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use weir_model::results::{About, Results};
+use weir_core::host::ElasticSwitch;
+use weir_model::results::{About, Results, Verdict};
 use weir_model::scenario::{File, Mechanism, Scenario};
 
 /// What the shell sees after Ctrl-C.
@@ -42,6 +43,7 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
 pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let file = File::load(&args.file, &args.set)?;
     let mut points = file.points()?;
+    file.check_presets(ElasticSwitch::PRESETS)?;
     override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -49,10 +51,29 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     };
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    match play(&points, repeats, about, &args.constants, &mut screen)? {
-        None => Ok(INTERRUPTED),
-        Some(results) => finish(&results, args.out.as_deref(), args.json),
+    let Some(results) = play(&points, repeats, about, &args.constants, &mut screen)? else {
+        return Ok(INTERRUPTED);
+    };
+    let code = finish(&results, &results.verdicts, args.out.as_deref(), args.json)?;
+    if nothing_applies(&file, &points) {
+        eprintln!(
+            "No verdict: what {} expects of these mechanisms does not apply at any point that was \
+             played.",
+            args.file.display()
+        );
     }
+    Ok(code)
+}
+
+/// Whether the file expects something of a mechanism that is played, but nowhere that it is played:
+/// a condition may be one that never holds.
+fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
+    let mut played = points.iter().flat_map(|p| p.mechanisms.iter().map(move |m| (p, &m.label)));
+    let applies = |(point, label): (&Scenario, &String)| {
+        point.expect.iter().any(|e| e.mechanism.as_ref().is_none_or(|m| m == label))
+    };
+    let expected = played.clone().any(|(_, label)| file.expects_of(label));
+    expected && !played.any(applies)
 }
 
 /// Plays in the lab; `None` if somebody asked to stop.
@@ -78,11 +99,17 @@ pub(crate) fn play(
     }
 }
 
-/// Writes and prints what was found, and says how it ended.
+/// Writes and prints what was found, and says how it ended: `deciding` are the verdicts that count
+/// for that.
 ///
 /// # Errors
 /// A file cannot be written.
-pub(crate) fn finish(results: &Results, out: Option<&Path>, json: bool) -> Result<u8> {
+pub(crate) fn finish(
+    results: &Results,
+    deciding: &[Verdict],
+    out: Option<&Path>,
+    json: bool,
+) -> Result<u8> {
     let text = table::text(results);
     if let Some(dir) = out {
         let page = keep(results, &text, dir)?;
@@ -94,7 +121,7 @@ pub(crate) fn finish(results: &Results, out: Option<&Path>, json: bool) -> Resul
     } else {
         print!("{text}");
     }
-    let outcome = Outcome::of(&results.runs, &results.verdicts);
+    let outcome = Outcome::of(&results.runs, deciding);
     if outcome == Outcome::Invalid {
         eprintln!("No verdict: stop what else runs on this machine, and play it again.");
     }
@@ -120,7 +147,9 @@ fn override_mechanisms(points: &mut [Scenario], labels: &[String]) -> Result<()>
         return Ok(());
     }
     let parse = |label: &String| {
-        Mechanism::parse(label).map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
+        let known = |m: Mechanism| m.check_preset(ElasticSwitch::PRESETS).map(|()| m);
+        let parsed = Mechanism::parse(label).and_then(known);
+        parsed.map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
     };
     let mechanisms = labels.iter().map(parse).collect::<Result<Vec<_>>>()?;
     for point in points {
@@ -198,7 +227,31 @@ mod tests {
         let mut points = [crate::judge::testing::dumbbell(1)];
         let error = override_mechanisms(&mut points, &["elastic".into()]).expect_err("unknown");
         assert!(error.to_string().contains("unknown mechanism `elastic`"), "{error}");
+        let preset = "elasticswitch:stedy".to_string();
+        let error = override_mechanisms(&mut points, &[preset]).expect_err("unknown").to_string();
+        assert!(error.contains("`elasticswitch:stedy`"), "{error}");
+        assert!(error.contains("`steady`") && error.contains("paper"), "{error}");
         override_mechanisms(&mut points, &["none".into()]).expect("known");
         assert_eq!(points[0].mechanisms.len(), 1);
+    }
+
+    #[test]
+    fn expectations_that_apply_nowhere_are_told_from_those_nobody_asked_for() {
+        let silent = |mechanism: &str, when: &str| {
+            let text = format!(
+                "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: \
+                 {{params: {{n: 1}}, duration: 9s, topology: {{single-switch: {{hosts: 2, link: \
+                 1G}}}}, tenants: [{{name: a, vms: [{{name: v, host: host-0}}]}}], mechanisms: \
+                 [none, elasticswitch], expect: [{{mechanism: elasticswitch, metric: jain, \
+                 at_least: 0.9, when: {when}}}]}}}}"
+            );
+            let file = File::parse("t", &text, &[]).expect("a sound file");
+            let mut points = file.points().expect("a sound scenario");
+            override_mechanisms(&mut points, &[mechanism.into()]).expect("known");
+            nothing_applies(&file, &points)
+        };
+        assert!(silent("elasticswitch", "n > 1"), "never judged");
+        assert!(!silent("elasticswitch", "n == 1"), "judged");
+        assert!(!silent("none", "n > 1"), "nothing was asked of it");
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::commands;
 use crate::live::{Live, Screen};
+use crate::verdict;
 use crate::world::Moment;
 use anyhow::Result;
 use std::path::Path;
-use weir_model::results::{About, Run};
+use weir_model::results::{About, Run, Verdict};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
 
 const SCENARIO: &str = include_str!("../../../scenarios/demo.yaml");
@@ -15,7 +16,8 @@ This plays a small datacenter on this machine, out of network namespaces: two ra
 link of 200 Mbit/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
 TCP connection. “bulk” has a hundred VMs: first with TCP, then with UDP that never slows down.";
 
-/// Plays the demo; 0 only if the floors held under ElasticSwitch and all runs are valid.
+/// Plays the demo; 0 if and only if the floors held under ElasticSwitch and all runs are valid. What
+/// else the scenario expects is shown in the table.
 ///
 /// # Errors
 /// The machine cannot play it.
@@ -29,9 +31,19 @@ pub(crate) fn demo(out: &Path) -> Result<u8> {
         None => Ok(commands::INTERRUPTED),
         Some(results) => {
             println!();
-            commands::finish(&results, Some(out), false)
+            commands::finish(&results, &deciding(&points, &results.verdicts), Some(out), false)
         }
     }
+}
+
+/// The verdicts on floors under ElasticSwitch.
+fn deciding(points: &[Scenario], verdicts: &[Verdict]) -> Vec<Verdict> {
+    let protects = |label: &str| {
+        let mut mechanisms = points.iter().flat_map(|point| &point.mechanisms);
+        mechanisms.any(|m| m.label == label && m.kind == MechanismKind::ElasticSwitch)
+    };
+    let counts = |v: &&Verdict| protects(&v.mechanism) && verdict::is_about_floors(&v.metric);
+    verdicts.iter().filter(counts).cloned().collect()
 }
 
 /// The live view, with a few words before each act.
@@ -70,7 +82,8 @@ gets its floor, but the tenth of the link that nobody was promised stays empty."
         }
         MechanismKind::ElasticSwitch => {
             "Act 3: Weir with ElasticSwitch. Agents on the hosts split each floor over the pairs that
-are active and let them borrow what is left. Gold keeps its floor, and the link is put to use."
+are active and let them borrow what is left (its preset “steady”). Gold keeps its floor, and the link
+is put to use."
         }
     }
 }
@@ -89,5 +102,19 @@ mod tests {
         assert_eq!(kinds, acts);
         assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
+        let presets = weir_core::host::ElasticSwitch::PRESETS;
+        assert_eq!(file.check_presets(presets), Ok(()));
+    }
+
+    #[test]
+    fn only_the_floors_under_elasticswitch_decide_how_the_demo_ends() {
+        let points = File::parse("demo", SCENARIO, &[]).and_then(|f| f.points()).expect("sound");
+        let all = verdict::judge(&points[0], &[]);
+        let deciding: Vec<(String, String)> =
+            deciding(&points, &all).into_iter().map(|v| (v.mechanism, v.metric)).collect();
+        let floor =
+            |group: &str| ("elasticswitch:steady".to_string(), format!("goodput_of_floor.{group}"));
+        assert_eq!(deciding, [floor("gold"), floor("bulk")]);
+        assert!(all.len() > deciding.len(), "the other acts are judged, too");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
 //! Approach  Each expectation is judged at its point on the median of the valid repeats; one about
-//!           floors on the worst of them as well.
+//!           floors on every one of them.
 //! Promises  An expectation that cannot be judged is reported as such, never as held.
 
 use std::collections::BTreeMap;
@@ -32,16 +32,13 @@ fn one(
 ) -> Verdict {
     values.sort_by(f64::total_cmp);
     let got = median(&values);
-    let worst = match expectation.at_least {
-        Some(_) => values.first().copied(),
-        None => values.last().copied(),
-    };
+    let worst = worst(&values, expectation);
     let within = |v: f64| {
         expectation.at_least.is_none_or(|least| v >= least)
             && expectation.at_most.is_none_or(|most| v <= most)
     };
     let strict = is_about_floors(&expectation.metric) && expectation.at_least.is_some();
-    let held = got.map(|median| within(median) && (!strict || worst.is_none_or(within)));
+    let held = got.map(|median| within(median) && (!strict || values.iter().copied().all(within)));
     Verdict {
         point: point.clone(),
         mechanism: mechanism.into(),
@@ -55,8 +52,19 @@ fn one(
     }
 }
 
-/// Numbers that say whether a floor held: for these the worst repeat counts.
-fn is_about_floors(metric: &str) -> bool {
+/// Of sorted `values` the one that fits the expectation least; with two bounds, the one farthest from
+/// their middle.
+fn worst(values: &[f64], expectation: &Expectation) -> Option<f64> {
+    let (lowest, highest) = (*values.first()?, *values.last()?);
+    Some(match (expectation.at_least, expectation.at_most) {
+        (Some(least), Some(most)) if highest + lowest > least + most => highest,
+        (Some(_), _) => lowest,
+        (None, _) => highest,
+    })
+}
+
+/// Numbers that say whether a floor held: for these every repeat counts.
+pub(crate) fn is_about_floors(metric: &str) -> bool {
     ["worst_", "goodput_of_floor", "window_"].iter().any(|prefix| metric.starts_with(prefix))
 }
 
@@ -129,6 +137,16 @@ mod tests {
     fn one_bad_repeat_breaks_a_promise_about_floors() {
         let v = verdict("worst_floor_ratio", Some(0.95), None, &[0.99, 0.94, 0.98]);
         assert_eq!((v.got, v.held), (Some(0.98), Some(false)));
+    }
+
+    #[test]
+    fn with_two_bounds_every_repeat_lies_between_them() {
+        let reserved = |got| verdict("goodput_of_floor.X", Some(0.97), Some(1.03), got);
+        let v = reserved(&[1.00, 1.20, 0.98]);
+        assert_eq!((v.got, v.worst, v.held), (Some(1.00), Some(1.20), Some(false)));
+        let v = reserved(&[1.00, 1.02, 0.90]);
+        assert_eq!((v.worst, v.held), (Some(0.90), Some(false)));
+        assert_eq!(reserved(&[1.00, 1.03, 0.97]).held, Some(true));
     }
 
     #[test]

@@ -76,6 +76,20 @@ fn an_override_or_mechanism_that_does_not_exist_is_refused_before_anything_is_pl
 }
 
 #[test]
+fn a_preset_that_does_not_exist_is_refused_before_anything_is_played() {
+    let file = scenario("elasticswitch/fig05.yaml");
+    let set = "mechanisms=[elasticswitch:stedy]";
+    for option in [["--mechanism", "elasticswitch:stedy"], ["--set", set]] {
+        let output = weir(&["lab", &file, option[0], option[1]]);
+        assert_eq!(output.status.code(), Some(2), "{option:?}");
+        let error = stderr(&output);
+        for word in ["`elasticswitch:stedy`", "did you mean `steady`?", "paper, steady"] {
+            assert!(error.contains(word), "{word} is missing in {error}");
+        }
+    }
+}
+
+#[test]
 fn floors_that_do_not_fit_are_refused_by_the_name_of_the_link() {
     let output = weir(&["lab", &scenario("demo.yaml"), "--set", "floor=600Mbit"]);
     assert_eq!(output.status.code(), Some(2));

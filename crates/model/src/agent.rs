@@ -1,7 +1,7 @@
 //! The agent's own configuration (`agent.toml`) and the directory of VMs and hosts.
 //!
 //! An agent knows its NIC's rate, its VMs' hoses, and the directory (address → VM → host); not the
-//! traffic matrix, not the topology, not other hosts' load (DESIGN §3).
+//! traffic matrix, not the topology, not other hosts' load.
 
 use crate::text::RateText;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What a run measured, as `--json` prints it (DESIGN §5): rates in bit/s, times in seconds.
+//! What a run measured, as `--json` prints it: rates in bit/s, times in seconds.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,7 +42,8 @@ pub struct Verdict {
     pub at_most: Option<f64>,
     /// The median over the valid repeats.
     pub got: Option<f64>,
-    /// The worst over the valid repeats; for promises about floors this must lie within, too.
+    /// The worst over the valid repeats (with two bounds, the one farthest from their middle); for
+    /// promises about floors this must lie within, too.
     pub worst: Option<f64>,
     /// `None` = not judged: no valid run has this number.
     pub held: Option<bool>,
@@ -65,7 +66,7 @@ pub struct Run {
     pub repeat: u32,
     /// The sweep's parameters.
     pub point: BTreeMap<String, f64>,
-    /// Whether the run may be used as a result (DESIGN §4).
+    /// Whether the run may be used as a result (docs/results/README.md).
     pub valid: bool,
     /// Why it may not.
     pub reasons: Vec<String>,

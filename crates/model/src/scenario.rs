@@ -52,7 +52,8 @@ pub struct Scenario {
     pub traffic: Vec<Traffic>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
-    /// Links that the scenario says are congested: names; a `none` run without a drop there is invalid.
+    /// Links that the scenario says are congested at this point: names; a `none` run without a drop
+    /// there is invalid.
     pub congested: Vec<String>,
     /// What a good run shows.
     pub expect: Vec<Expectation>,

@@ -231,6 +231,57 @@ fn traffic_runs_between_two_vms_that_exist() {
 }
 
 #[test]
+fn bursts_and_pauses_are_not_shorter_than_a_timer_can_play() {
+    let error = changed("rate: 500Mbit", "rate: 500Mbit, on: 5ms, off: 50us");
+    check(&error, 23, "spec.traffic.y.udp.off", "a time of 50us", "write 1ms or more");
+    let error = changed("rate: 500Mbit", "rate: 500Mbit, on: 0s, off: 1ms");
+    check(&error, 23, "spec.traffic.y.udp.on", "a time of 0", "leave out both");
+    let text = GOOD.replace("rate: 500Mbit", "rate: 500Mbit, on: 1ms, off: 1ms");
+    assert!(play(&text, &[]).is_ok());
+}
+
+#[test]
+fn a_congested_link_exists_and_its_condition_is_one() {
+    let error = changed("congested: [core]", "congested: [{link: cor, when: senders > 9}]");
+    check(&error, 24, "spec.congested.0.link", "there is no link `cor`", "did you mean `core`?");
+    let error = changed("congested: [core]", "congested: [{link: core, when: senders}]");
+    check(&error, 24, "spec.congested.0.when", "not a condition", "senders >= 1");
+    let error = changed("congested: [core]", "congested: [{link: core, wen: senders > 9}]");
+    check(&error, 24, "spec.congested.0.wen", "unknown key `wen`", "did you mean `when`?");
+    let error = changed("congested: [core]", "congested: [{when: senders > 9}]");
+    check(&error, 24, "spec.congested.0.link", "`link` is missing", "link: core");
+}
+
+#[test]
+fn an_expectation_is_about_a_mechanism_that_is_played() {
+    let with = |label: &str| format!("{{mechanism: {label}, metric: goodput.x");
+    let error = changed("{metric: goodput.x", &with("reservation"));
+    let field = "spec.expect.0.mechanism";
+    let message = "`reservation` is not one of the file's `mechanisms`";
+    check(&error, 27, field, message, "known here: none, elasticswitch");
+    let error = changed("{metric: goodput.x", &with("[none, \"elasticswitch:fast\"]"));
+    check(&error, 27, "spec.expect.0.mechanism.1", "`elasticswitch:fast` is not one", "");
+    let error = changed("{metric: goodput.x", &with("elasticswich"));
+    check(&error, 27, field, "unknown mechanism", "did you mean `elasticswitch`?");
+    let text = GOOD.replace("{metric: goodput.x", &with("elasticswitch"));
+    assert!(play(&text, &[("mechanisms", "[none]")]).is_ok(), "an override leaves it unjudged");
+}
+
+#[test]
+fn a_preset_that_does_not_exist_is_refused_with_its_line() {
+    let check_presets = |text: &str| {
+        let file = File::parse("bad.yaml", text, &[]).expect("the keys are known");
+        file.check_presets(&["paper", "steady"])
+    };
+    let text = GOOD.replace("elasticswitch]", "\"elasticswitch:stedy\"]");
+    let error = check_presets(&text).expect_err("a slip");
+    let message = "`elasticswitch:stedy`: there is no preset `stedy`";
+    check(&error, 25, "spec.mechanisms.1", message, "did you mean `steady`? Known here: paper");
+    assert_eq!(check_presets(GOOD), Ok(()));
+    assert_eq!(check_presets(&text.replace("stedy", "steady")), Ok(()));
+}
+
+#[test]
 fn mechanisms_metrics_and_groups_are_known() {
     let error = changed("elasticswitch]", "elasticswich]");
     let help = "did you mean `elasticswitch`?";

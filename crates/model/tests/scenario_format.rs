@@ -94,6 +94,25 @@ fn an_override_can_sweep() {
 }
 
 #[test]
+fn a_link_may_be_congested_at_some_points_only() {
+    let text =
+        example().replace("congested: [core]", "congested: [{link: core, when: senders >= 10}]");
+    let links: Vec<usize> = points(&text, &[]).iter().map(|p| p.congested.len()).collect();
+    assert_eq!(links, [0, 1, 1]);
+    let set = [("congested", "[left-0, {link: core, when: senders == 1}]")];
+    let points = points(example(), &set);
+    assert_eq!(points[0].congested, ["left-0", "core"]);
+    assert_eq!(points[1].congested, ["left-0"]);
+}
+
+#[test]
+fn what_is_expected_of_a_mechanism_is_known_whatever_the_point() {
+    let file = File::parse("a.yaml", example(), &[]).unwrap_or_else(|e| panic!("{e}"));
+    assert!(file.expects_of("none") && file.expects_of("elasticswitch"));
+    assert!(!file.expects_of("reservation") && !file.expects_of("elasticswitch:steady"));
+}
+
+#[test]
 fn an_override_reaches_any_value_by_name() {
     let set = [
         ("topology.core", "2Gbit"),

@@ -11,7 +11,7 @@ pub(crate) struct Observed {
     pub(crate) flows: Vec<ObservedFlow>,
     /// Two per link of the scenario: a>b, b>a.
     pub(crate) links: Vec<ObservedLink>,
-    /// The smallest idle share (0 to 1) of any CPU, per sample.
+    /// The smallest idle share (0 to 1) of any CPU, per sample; without it nothing is a result.
     pub(crate) idle: Vec<f64>,
     /// User and system CPU of all agents together.
     pub(crate) agents_cpu: Span,

@@ -197,6 +197,15 @@ fn a_saturated_cpu_makes_a_run_invalid() {
 }
 
 #[test]
+fn a_run_of_which_nobody_knows_how_busy_the_machine_was_is_invalid() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    observed.idle.truncate(99);
+    let run = run(&scenario, &observed);
+    assert!(!run.valid && run.reasons[0].contains("99 of 100"), "{:?}", run.reasons);
+}
+
+#[test]
 fn a_run_that_ended_early_is_invalid() {
     let scenario = dumbbell(1);
     let mut observed = steady(&scenario, &[100.0, 100.0]);
@@ -224,6 +233,20 @@ fn no_drop_without_protection_makes_the_whole_point_invalid() {
     let mut protected = played(0).split_off(1);
     without_congestion(&scenario, &mut protected);
     assert!(protected[0].valid);
+}
+
+#[test]
+fn a_point_at_which_nothing_should_be_congested_needs_no_drop() {
+    let mut scenario = dumbbell(0);
+    scenario.congested.clear();
+    let mut observed = steady(&scenario, &[200.0]);
+    observed.links[2].drops.fill(0);
+    let judged = |m| judge(&scenario, m, 0, &observed).expect("the floors fit");
+    let mut runs: Vec<Run> = scenario.mechanisms.iter().map(judged).collect();
+    without_congestion(&scenario, &mut runs);
+    assert!(runs.iter().all(|r| r.valid), "{runs:?}");
+    // The link that limits X still is the one its share is of.
+    close(runs[1].summary["goodput_of_link.X"], 1.0);
 }
 
 #[test]

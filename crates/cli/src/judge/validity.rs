@@ -21,6 +21,12 @@ pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
              was the limit"
         ));
     }
+    if samples < case.observed.samples() {
+        let taken = case.observed.samples();
+        reasons.push(format!(
+            "how busy the machine was is known of {samples} of {taken} samples only"
+        ));
+    }
     let planned = case.scenario.duration.as_secs_f64() / case.sample_s;
     let taken = case.observed.samples() as f64;
     if taken + 1.0 < planned {
@@ -33,7 +39,7 @@ pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
 }
 
 /// Marks all runs of a point invalid whose `none` run shows no drop where the scenario says that the
-/// network is congested: then nothing was there to protect against. `runs` are those of one point.
+/// network is congested at this point: then nothing was there to protect against. `runs` are those of one point.
 pub(crate) fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
     let is_none = |run: &Run| {
         let kind = |m: &&weir_model::scenario::Mechanism| m.label == run.mechanism;

@@ -61,6 +61,21 @@ impl File {
         formula.count(&Scope::default(), 1).map_err(|e| e.in_file(&self.name))
     }
 
+    /// Checks the presets of the file's mechanisms against those there are, which the mechanism knows.
+    ///
+    /// # Errors
+    ///
+    /// The first that does not exist, with its line.
+    pub fn check_presets(&self, presets: &[&str]) -> Result<(), Error> {
+        resolve::presets(&self.spec, presets).map_err(|e| e.in_file(&self.name))
+    }
+
+    /// Whether the file expects anything of the mechanism with this label, at whatever point.
+    pub fn expects_of(&self, label: &str) -> bool {
+        let about = |word: &Word| word.text == label;
+        self.spec.expect.iter().any(|e| e.mechanisms.is_empty() || e.mechanisms.iter().any(about))
+    }
+
     /// One scenario per point of the sweep, in its order; points that an override made equal are
     /// played once.
     ///

@@ -8,7 +8,7 @@
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
 use super::admission::{self, Origin};
-use super::error::{Error, did_you_mean};
+use super::error::{Error, Place, did_you_mean};
 use super::expr::{Dim, Scope, Value};
 use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
@@ -21,6 +21,8 @@ use weir_units::{Bytes, Rate, Span};
 const WARMUP: Span = Span::from_secs(5);
 /// The part of a link that is not promised when the file does not say (ElasticSwitch §7).
 const HEADROOM: f64 = 0.1;
+/// The shortest burst or pause. A world's timers are no finer, and a judge looks at each one.
+const BURST_LEAST: Span = Span::from_millis(1);
 /// Payload of a UDP packet that fills an Ethernet frame, and the most there can be.
 const PAYLOAD: u64 = 1472;
 
@@ -48,7 +50,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     for entry in &spec.traffic {
         traffic.extend(flows(entry, &place, &scope, duration)?);
     }
-    let congested = congested(spec, &topology)?;
+    let congested = congested(spec, &scope, &topology)?;
     let mechanisms = mechanisms(spec)?;
     let expect = expectations(spec, &scope, &traffic, scale)?;
     topology.links.iter_mut().for_each(|link| link.rate = link.rate.scale(scale));
@@ -332,12 +334,8 @@ fn kind(spec: &KindSpec, scope: &Scope) -> Result<TrafficKind, Error> {
             congestion: congestion.as_ref().map_or_else(|| "cubic".into(), |w| w.text.clone()),
         }),
         KindSpec::Udp { rate, bursts, payload } => {
-            let positive = |f: &Formula| match f.span(scope)? {
-                Span::ZERO => Err(f.error("a time of zero", "leave out both `on` and `off`")),
-                span => Ok(span),
-            };
             let (on, off) = match bursts.as_deref() {
-                Some((on, off)) => (Some(positive(on)?), Some(positive(off)?)),
+                Some((on, off)) => (Some(burst(on, scope)?), Some(burst(off, scope)?)),
                 None => (None, None),
             };
             let octets = match payload {
@@ -356,15 +354,31 @@ fn kind(spec: &KindSpec, scope: &Scope) -> Result<TrafficKind, Error> {
     }
 }
 
-fn congested(spec: &Spec, topology: &super::Topology) -> Result<Vec<String>, Error> {
+/// The length of a burst or of a pause.
+fn burst(formula: &Formula, scope: &Scope) -> Result<Span, Error> {
+    let span = formula.span(scope)?;
+    if span < BURST_LEAST {
+        let help = format!("write {BURST_LEAST} or more, or leave out both `on` and `off`");
+        return Err(formula.error(format!("a time of {span}"), help));
+    }
+    Ok(span)
+}
+
+/// The links that are congested at this point.
+fn congested(spec: &Spec, scope: &Scope, topology: &super::Topology) -> Result<Vec<String>, Error> {
     let known = || topology.links.iter().map(|link| link.name.as_str());
-    for word in &spec.congested {
-        if !known().any(|name| name == word.text) {
-            let message = format!("there is no link `{}`", word.text);
-            return Err(word.error(message, did_you_mean(&word.text, known())));
+    let mut links = Vec::new();
+    for entry in &spec.congested {
+        let name = &entry.link.text;
+        if !known().any(|link| link == name) {
+            let message = format!("there is no link `{name}`");
+            return Err(entry.link.error(message, did_you_mean(name, known())));
+        }
+        if entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))? {
+            links.push(name.clone());
         }
     }
-    Ok(spec.congested.iter().map(|word| word.text.clone()).collect())
+    Ok(links)
 }
 
 fn mechanisms(spec: &Spec) -> Result<Vec<Mechanism>, Error> {
@@ -403,6 +417,36 @@ impl Mechanism {
         }
         Ok(Self { label: label.into(), kind, preset: preset.unwrap_or("paper").into() })
     }
+
+    /// Whether its preset is one of `presets`, which the mechanism knows. The error is what is wrong
+    /// and what would be right.
+    pub fn check_preset(&self, presets: &[&str]) -> Result<(), (String, String)> {
+        if self.kind != MechanismKind::ElasticSwitch || presets.contains(&self.preset.as_str()) {
+            return Ok(());
+        }
+        let message = format!("`{}`: there is no preset `{}`", self.label, self.preset);
+        Err((message, did_you_mean(&self.preset, presets.iter().copied())))
+    }
+}
+
+/// Checks the presets that the file names against those there are.
+pub(crate) fn presets(spec: &Spec, presets: &[&str]) -> Result<(), Error> {
+    spec.mechanisms.iter().try_for_each(|word| {
+        mechanism(word)?.check_preset(presets).map_err(|(message, help)| word.error(message, help))
+    })
+}
+
+/// An expectation about a mechanism that is not played could never fail.
+fn played(spec: &Spec, word: &Word) -> Result<(), Error> {
+    mechanism(word)?;
+    let known = || spec.mechanisms.iter().map(|m| m.text.as_str());
+    // Who asks for other mechanisms on the command line knows that not everything is judged then.
+    let overridden = spec.mechanisms.iter().any(|m| matches!(m.place, Place::Set(_)));
+    if overridden || known().any(|label| label == word.text) {
+        return Ok(());
+    }
+    let message = format!("`{}` is not one of the file's `mechanisms`", word.text);
+    Err(word.error(message, did_you_mean(&word.text, known())))
 }
 
 /// Metrics of a whole run.
@@ -432,9 +476,7 @@ fn expectations(
     let mut expect = Vec::new();
     for entry in &spec.expect {
         let group = metric_group(&entry.metric, &groups)?;
-        for word in &entry.mechanisms {
-            mechanism(word)?;
-        }
+        entry.mechanisms.iter().try_for_each(|word| played(spec, word))?;
         let holds = entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))?;
         if holds && group.is_none_or(|group| sends.contains(group)) {
             expect.extend(bounds(entry, scope, scale)?);

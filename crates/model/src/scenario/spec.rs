@@ -37,7 +37,7 @@ pub(crate) struct Spec {
     pub(crate) scale: Option<Formula>,
     pub(crate) headroom: Option<Formula>,
     pub(crate) repeat: Option<Formula>,
-    pub(crate) congested: Vec<Word>,
+    pub(crate) congested: Vec<CongestedSpec>,
     pub(crate) topology: TopologySpec,
     pub(crate) tenants: Vec<TenantSpec>,
     pub(crate) traffic: Vec<TrafficSpec>,
@@ -112,6 +112,12 @@ pub(crate) enum KindSpec {
 }
 
 #[derive(Clone, Debug)]
+pub(crate) struct CongestedSpec {
+    pub(crate) link: Word,
+    pub(crate) when: Option<Formula>,
+}
+
+#[derive(Clone, Debug)]
 pub(crate) struct ExpectSpec {
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) metric: Word,
@@ -169,7 +175,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         scale: formula("scale")?,
         headroom: formula("headroom")?,
         repeat: formula("repeat")?,
-        congested: words("congested")?,
+        congested: list("congested")?.into_iter().map(congested).collect::<Result<_, _>>()?,
         topology: topology(&spec.need("topology", "{dumbbell: {left: 2, right: 2, …}}")?)?,
         tenants: list("tenants")?.iter().map(tenant).collect::<Result<_, _>>()?,
         traffic: list("traffic")?.iter().map(traffic).collect::<Result<_, _>>()?,
@@ -413,6 +419,18 @@ fn point_of(field: &Field<'_>) -> Result<Vec<(Word, Formula)>, Error> {
         Ok((word, Formula::read(Field { path, node })?))
     };
     field.entries()?.iter().map(one).collect()
+}
+
+/// A link's name, or `{link, when}`.
+fn congested(field: Field<'_>) -> Result<CongestedSpec, Error> {
+    if !matches!(field.node.kind, Kind::Map(_)) {
+        return Ok(CongestedSpec { link: word(field)?, when: None });
+    }
+    let table = field.table(&["link", "when"])?;
+    Ok(CongestedSpec {
+        link: word(table.need("link", "core")?)?,
+        when: table.get("when").map(Formula::read).transpose()?,
+    })
 }
 
 fn expect(field: &Field<'_>) -> Result<ExpectSpec, Error> {
