@@ -132,18 +132,22 @@ fn one_tcp_flow_starves_among_udp_blasters() {
 fn traffic_keeps_to_its_times() {
     let _alone = alone();
     let mut scenario = dumbbell(2, 2, 100);
-    flow(&mut scenario, 0, 2, tcp(3));
+    scenario.duration = Span::from_millis(3300);
+    // In opposite directions: a full drop-tail queue can lock a constant stream out for seconds.
+    flow(&mut scenario, 2, 0, tcp(3));
     flow(&mut scenario, 1, 3, udp(10.0));
     for traffic in &mut scenario.traffic {
         traffic.start = Span::from_millis(500);
-        traffic.stop = Span::from_millis(1500);
+        traffic.stop = Span::from_millis(2700);
     }
+    // A lost SYN is sent again after a second, and is no fault of the clock.
     expect(&scenario, |record| {
         record.flows.iter().try_for_each(|flow| {
             let sum = |range: std::ops::Range<usize>| flow.octets[range].iter().sum::<u64>();
-            ensure(sum(0..5) == 0, "silent before its start")?;
-            ensure(sum(6..14) > 500_000, "then it flows")?;
-            ensure(sum(17..20) == 0, "silent after its stop")
+            // A sample may be read a little late, and hold the first octets of the next.
+            ensure(sum(0..4) == 0, "silent before its start")?;
+            ensure(sum(6..26) > 500_000, format!("then it flows: {:?}", flow.octets))?;
+            ensure(sum(29..32) == 0, "silent after its stop")
         })
     });
 }

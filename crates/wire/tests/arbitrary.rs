@@ -65,6 +65,10 @@ impl Damage {
     fn to(&self, octets: &[u8]) -> Vec<u8> {
         let mut octets = octets.to_vec();
         let length = octets.len();
+        if length == 0 && !matches!(self, Self::Append { .. }) {
+            // An earlier cut left nothing to damage.
+            return octets;
+        }
         match self {
             Self::Flip { bit } => {
                 let bit = bit.index(length * 8);

@@ -14,8 +14,9 @@
 //!     1:4000…  one per pair            rate = floor, ceil = lease
 //! ```
 //!
-//!           A class cannot change its parent, so each VM has a pool of pair classes, which grows in
-//!           steps; freed ones are emptied, set to the smallest rate and used again.
+//! A class cannot change its parent, so each VM has a pool of pair classes, which grows in steps; freed
+//! ones are emptied, set to the smallest rate and used again.
+//!
 //! Promises  Queues are bounded in octets. Dropping the value leaves all in force; a successor
 //!           adopts it without a gap.
 //! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`.
