@@ -1,4 +1,4 @@
-//! What a host's agent is told, and nothing more (DESIGN: no traffic matrix, no topology).
+//! What a host's agent is told, and nothing more: no traffic matrix, no topology.
 
 use crate::partition::PartitionConfig;
 use crate::rate::{HoldForm, RateConfig};
