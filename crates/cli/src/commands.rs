@@ -1,7 +1,7 @@
 //! Commands that play, report or ask; each ends in an exit status.
 
 use crate::args;
-use crate::experiment;
+use crate::experiment::{self, Played};
 use crate::lab::Lab;
 use crate::live::{Live, Screen};
 use crate::report;
@@ -51,10 +51,9 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     };
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    let Some(results) = play(&points, repeats, about, &args.constants, &mut screen)? else {
-        return Ok(INTERRUPTED);
-    };
-    let code = finish(&results, &results.verdicts, args.out.as_deref(), args.json)?;
+    let played = play(&points, repeats, about, &args.constants, &mut screen)?;
+    let deciding = played.results.verdicts.clone();
+    let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
         eprintln!(
             "No verdict: what {} expects of these mechanisms does not apply at any point that was \
@@ -76,26 +75,46 @@ fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
     expected && !played.any(applies)
 }
 
-/// Plays in the lab; `None` if somebody asked to stop.
+/// Plays in the lab.
 ///
 /// # Errors
-/// The lab cannot play it.
+/// The lab cannot be made ready.
 pub(crate) fn play(
     points: &[Scenario],
     repeats: u32,
     about: About,
     constants: &[(String, String)],
     screen: &mut dyn Screen,
-) -> Result<Option<Results>> {
+) -> Result<Played> {
     let stop = stop_flag()?;
     let mut lab = Lab::new(constants)?;
-    match experiment::play(&mut lab, points, repeats, about, screen, &stop) {
-        Ok(results) => Ok(Some(results)),
-        Err(Cut::Stopped) => {
+    Ok(experiment::play(&mut lab, points, repeats, about, screen, &stop))
+}
+
+/// [`finish`]es what was played, however little; then says what cut it short, if anything.
+///
+/// # Errors
+/// The world failed, or a file cannot be written.
+pub(crate) fn conclude(
+    played: Played,
+    deciding: &[Verdict],
+    out: Option<&Path>,
+    json: bool,
+) -> Result<u8> {
+    let Played { results, cut } = played;
+    let whole = cut.is_none();
+    let code = if whole || !results.runs.is_empty() {
+        finish(&results, deciding, out, json)?
+    } else {
+        INTERRUPTED
+    };
+    match cut {
+        None => Ok(code),
+        Some(Cut::Stopped) => {
             eprintln!("stopped; everything that was set up is removed");
-            Ok(None)
+            Ok(INTERRUPTED)
         }
-        Err(Cut::Failed(error)) => Err(error),
+        Some(Cut::Failed(error)) => Err(error),
     }
 }
 

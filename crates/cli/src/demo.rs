@@ -27,13 +27,10 @@ pub(crate) fn demo(out: &Path) -> Result<u8> {
     println!("{PROLOGUE}");
     let about = About { title: file.title().into(), command: "make demo".into() };
     let mut stage = Stage { live: Live::new() };
-    match commands::play(&points, 1, about, &[], &mut stage)? {
-        None => Ok(commands::INTERRUPTED),
-        Some(results) => {
-            println!();
-            commands::finish(&results, &deciding(&points, &results.verdicts), Some(out), false)
-        }
-    }
+    let played = commands::play(&points, 1, about, &[], &mut stage)?;
+    println!();
+    let deciding = deciding(&points, &played.results.verdicts);
+    commands::conclude(played, &deciding, Some(out), false)
 }
 
 /// The verdicts on floors under ElasticSwitch.

@@ -11,10 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::results::{About, Results, Run};
 use weir_model::scenario::{Mechanism, Scenario};
 
+/// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
+pub(crate) struct Played {
+    /// Of all runs that came to their end.
+    pub(crate) results: Results,
+    /// The world failed, or somebody asked to stop.
+    pub(crate) cut: Option<Cut>,
+}
+
 /// Plays `points` (the resolved points of one file), each mechanism `repeats` times, and judges.
-///
-/// # Errors
-/// The world failed, or `stop` was set.
 pub(crate) fn play(
     world: &mut dyn World,
     points: &[Scenario],
@@ -22,30 +27,44 @@ pub(crate) fn play(
     about: About,
     screen: &mut dyn Screen,
     stop: &AtomicBool,
-) -> Result<Results, Cut> {
+) -> Played {
     let mut results = Results { about, ..Results::default() };
     let all: Vec<BTreeMap<_, _>> =
         points.iter().map(|s| s.point.iter().cloned().collect()).collect();
     let swept = differing(&all.iter().collect::<Vec<_>>());
     for scenario in points {
         let mut here: Vec<Run> = Vec::new();
-        for repeat in 0..repeats.max(1) {
+        let mut cut = None;
+        'point: for repeat in 0..repeats.max(1) {
             let first = here.len();
             for mechanism in &scenario.mechanisms {
                 let title = title(scenario, mechanism, repeat, &swept);
                 screen.begin(&title, scenario, mechanism);
                 let run = once(world, scenario, mechanism, repeat, screen, stop);
                 screen.end();
-                let run = run?;
-                screen.judged(&title, &run);
-                here.push(run);
+                match run {
+                    Ok(run) => {
+                        screen.judged(&title, &run);
+                        here.push(run);
+                    }
+                    Err(why) => {
+                        judge::without_congestion(scenario, &mut here[first..]);
+                        cut = Some(why);
+                        break 'point;
+                    }
+                }
             }
             judge::without_congestion(scenario, &mut here[first..]);
         }
-        results.verdicts.extend(verdict::judge(scenario, &here));
+        if !here.is_empty() {
+            results.verdicts.extend(verdict::judge(scenario, &here));
+        }
         results.runs.extend(here);
+        if cut.is_some() {
+            return Played { results, cut };
+        }
     }
-    Ok(results)
+    Played { results, cut: None }
 }
 
 fn once(
@@ -123,8 +142,9 @@ mod tests {
     fn outcome(scenario: &Scenario, drops: u64) -> Outcome {
         let points = [scenario.clone()];
         let (about, stop) = (About::default(), AtomicBool::new(false));
-        let results = play(&mut Paper { drops }, &points, 3, about, &mut Silent, &stop);
-        let results = results.expect("paper never fails");
+        let played = play(&mut Paper { drops }, &points, 3, about, &mut Silent, &stop);
+        assert!(played.cut.is_none(), "paper never fails");
+        let results = played.results;
         assert_eq!(results.runs.len(), 6);
         Outcome::of(&results.runs, &results.verdicts)
     }
@@ -145,7 +165,39 @@ mod tests {
     #[test]
     fn a_wish_to_stop_ends_the_experiment() {
         let (about, stop) = (About::default(), AtomicBool::new(true));
-        let cut = play(&mut Paper { drops: 1 }, &[scenario()], 1, about, &mut Silent, &stop);
-        assert!(matches!(cut, Err(Cut::Stopped)));
+        let played = play(&mut Paper { drops: 1 }, &[scenario()], 1, about, &mut Silent, &stop);
+        assert!(matches!(played.cut, Some(Cut::Stopped)));
+        assert!(played.results.runs.is_empty());
+    }
+
+    /// A paper that tears after some runs.
+    struct Torn {
+        whole: u32,
+    }
+
+    impl World for Torn {
+        fn play(
+            &mut self,
+            scenario: &Scenario,
+            mechanism: &Mechanism,
+            watch: &mut dyn FnMut(&Moment),
+            stop: &AtomicBool,
+        ) -> Result<Observed, Cut> {
+            if self.whole == 0 {
+                return Err(Cut::Failed(anyhow!("an agent did not answer")));
+            }
+            self.whole -= 1;
+            Paper { drops: 1 }.play(scenario, mechanism, watch, stop)
+        }
+    }
+
+    #[test]
+    fn runs_that_came_to_their_end_outlive_a_world_that_fails() {
+        let points = [scenario(), scenario()];
+        let (about, stop) = (About::default(), AtomicBool::new(false));
+        let played = play(&mut Torn { whole: 3 }, &points, 1, about, &mut Silent, &stop);
+        assert!(matches!(played.cut, Some(Cut::Failed(_))));
+        assert_eq!(played.results.runs.len(), 3, "both runs of the first point, one of the second");
+        assert!(!played.results.verdicts.is_empty(), "they are judged");
     }
 }

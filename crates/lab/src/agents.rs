@@ -38,10 +38,11 @@ use weir_units::{Rate, Span};
 
 /// Port of the agents' control messages, in each host's own namespace.
 const CONTROL_PORT: u16 = 7001;
-/// How long an agent may take to open its socket.
-const READY: Duration = Duration::from_secs(10);
-/// How long an agent may take to end when asked.
-const END: Duration = Duration::from_secs(3);
+/// How long an agent may take to open its socket: twenty of them with thirty VMs each wait for one
+/// another in the kernel, which changes one interface at a time.
+const READY: Duration = Duration::from_secs(40);
+/// How long an agent may take to end when asked; they wait as at the start.
+const END: Duration = Duration::from_secs(30);
 /// How long what an ended agent left may take to notice.
 const LEAVE: Duration = Duration::from_millis(500);
 
