@@ -8,8 +8,8 @@
  * scrubbed when a packet leaves the VM's namespace.
  *
  * What passes, and how:
- *   own address -> VM of the directory   the pair's class, or until the agent
- *                                        has given it one, the default class
+ *   own address -> VM of the directory,  the pair's class, or until the agent
+ *     or outside the cloud               has given it one, the default class
  *   own address -> anybody else          default class
  *   ARP, neighbour discovery             control class, if it speaks of the
  *                                        VM's own address (or none: a probe)
@@ -17,16 +17,63 @@
  *   IPv6 within the link (fe80:: to      default class: it cannot be routed
  *   fe80:: or ff02::; :: to ff02::)
  *   neither IP nor ARP                   default class
- * Everything else is spoofed or malformed: dropped and counted.
+ * Everything else is spoofed or malformed: dropped and counted. So is what
+ * comes from another MAC address than the VM's, if that is configured, and
+ * what goes to an agent: control is between hosts.
+ *
+ * A port that leads outside has no addresses of its own: any will do that is
+ * nobody's in the cloud. Who sends follows from the tenant of the receiver,
+ * so that the endpoints of several tenants may share the port.
  */
 
 #define TELL_AGAIN_NS 10000000ull
 
+/* On whose behalf a packet is sent. */
+struct sender {
+	__u32 vm;
+	__u32 tenant;
+	__u32 slot;
+	__u32 default_class;
+};
+
+/* Whether what is behind the port may call the address its own. */
 static __always_inline int owns(const struct weir_port *port, struct weir_address *address)
 {
 	struct weir_endpoint *e = bpf_map_lookup_elem(&endpoints, address);
 
+	if (port->flags & WEIR_OUTWARD)
+		return !e && !is_host(address);
 	return e && e->vm == port->vm;
+}
+
+/* Whether the frame has the source address that it must have, if there is one. */
+static __always_inline int is_from_mac(struct __sk_buff *skb, const struct weir_port *port)
+{
+	__be16 mac[ETH_ALEN / 2];
+
+	if (!(port->flags & WEIR_FIXED_MAC))
+		return 1;
+	if (bpf_skb_load_bytes(skb, ETH_ALEN, mac, sizeof(mac)))
+		return 0;
+	return mac[0] == port->mac[0] && mac[1] == port->mac[1] && mac[2] == port->mac[2];
+}
+
+/* Whether a packet is a datagram to an agent, or may be a part of one. */
+static __always_inline int is_control(struct __sk_buff *skb, struct packet *p)
+{
+	struct weir_control at = { .address = p->dst };
+	__be16 port;
+
+	if (p->protocol != IPPROTO_UDP && !is_extension(p->protocol))
+		return 0;
+	if (!bpf_map_lookup_elem(&controls, &at))
+		return 0;
+	if (p->later)
+		return 1;
+	if (bpf_skb_load_bytes(skb, p->l4 + 2, &port, sizeof(port)))
+		return 1;
+	at.port = port;
+	return port && bpf_map_lookup_elem(&controls, &at);
 }
 
 /* Without an address yet: a client asks for one. */
@@ -53,20 +100,19 @@ static __always_inline int may_discover(const struct weir_port *port, struct pac
 	return !p->advertises || is_link_local(&p->target) || owns(port, &p->target);
 }
 
-static __always_inline struct weir_tx *sending_pair(struct weir_pair *pair,
-						    struct weir_port_counters *counters)
+/* An entry for a pair that has none, if there is a place for it. */
+static __always_inline struct weir_tx *begin_sending(struct weir_pair *pair, __u32 slot, __u32 most,
+						     __u32 same_tenant)
 {
-	struct weir_tx *state = bpf_map_lookup_elem(&tx, pair);
+	struct weir_places *taken = bpf_map_lookup_elem(&places, &slot);
 	struct weir_tx fresh = {};
 
-	if (state)
-		return state;
+	if (!taken || !has_place(taken->tx_made, taken->tx_gone, most, same_tenant))
+		return 0;
+	__sync_fetch_and_add(&taken->tx_made, 1);
 	/* Another CPU may be first: then the second look finds its entry. */
 	bpf_map_update_elem(&tx, pair, &fresh, BPF_NOEXIST);
-	state = bpf_map_lookup_elem(&tx, pair);
-	if (!state)
-		__sync_fetch_and_add(&counters->tx_full, 1);
-	return state;
+	return bpf_map_lookup_elem(&tx, pair);
 }
 
 /*
@@ -85,30 +131,69 @@ static __always_inline void ask_for_class(struct weir_pair *pair, struct weir_tx
 		tell(pair, WEIR_TX, same_tenant, counters);
 }
 
-/* The class of a packet to `p->dst`; counts it for the pair if there is one. */
-static __always_inline __u32 class_of(struct packet *p, const struct weir_port *port,
+/* Who sends a packet to `to`, and to whom: 0 if that is no pair. */
+static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
+				     const struct weir_port *port, struct sender *from,
+				     struct weir_endpoint *dst)
+{
+	struct weir_outside *out;
+
+	from->vm = port->vm;
+	from->tenant = port->tenant;
+	from->slot = port->slot;
+	from->default_class = port->default_class;
+	if (port->flags & WEIR_OUTWARD) {
+		out = to ? outside_of(to->tenant, &p->src) : 0;
+		if (!out || !(out->endpoint.flags & WEIR_LOCAL))
+			return 0;
+		from->vm = out->endpoint.vm;
+		from->tenant = out->endpoint.tenant;
+		from->slot = out->slot;
+		from->default_class = out->default_class;
+	} else if (!to) {
+		out = outside_of(port->tenant, &p->dst);
+		if (!out)
+			return 0;
+		to = &out->endpoint;
+	}
+	dst->vm = to->vm;
+	dst->tenant = to->tenant;
+	return dst->vm != from->vm;
+}
+
+/* The class of a packet to `to`; counts it for the pair if there is one. */
+static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to,
+				      const struct weir_port *port,
 				      struct weir_port_counters *counters)
 {
-	struct weir_endpoint *to = bpf_map_lookup_elem(&endpoints, &p->dst);
-	struct weir_pair pair = { .src = port->vm };
+	struct weir_endpoint dst;
+	struct weir_pair pair;
 	struct weir_tx *state;
+	struct sender from;
+	__u32 same_tenant;
 	__u32 *class;
 
-	if (!to || to->vm == port->vm) {
+	if (!find_pair(p, to, port, &from, &dst)) {
 		__sync_fetch_and_add(&counters->unclassified, 1);
 		return port->default_class;
 	}
-	pair.dst = to->vm;
-	state = sending_pair(&pair, counters);
+	pair.src = from.vm;
+	pair.dst = dst.vm;
+	same_tenant = from.tenant == dst.tenant;
+	state = bpf_map_lookup_elem(&tx, &pair);
 	if (!state)
-		return port->default_class;
+		state = begin_sending(&pair, from.slot, port->max_pairs, same_tenant);
+	if (!state) {
+		__sync_fetch_and_add(&counters->tx_full, 1);
+		return from.default_class;
+	}
 	__sync_fetch_and_add(&state->octets, p->octets);
 	__sync_fetch_and_add(&state->segments, p->segments);
 	class = bpf_map_lookup_elem(&classes, &pair);
 	if (class)
 		return *class;
-	ask_for_class(&pair, state, to->tenant == port->tenant, counters);
-	return port->default_class;
+	ask_for_class(&pair, state, same_tenant, counters);
+	return from.default_class;
 }
 
 SEC("tc")
@@ -116,6 +201,7 @@ int weir_classify(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;
 	struct weir_port_counters *counters;
+	struct weir_endpoint *to = 0;
 	struct packet p = {};
 	struct weir_port *port;
 	enum kind kind;
@@ -133,12 +219,23 @@ int weir_classify(struct __sk_buff *skb)
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_SHOT;
 	}
+	if (!is_from_mac(skb, port)) {
+		__sync_fetch_and_add(&counters->spoofed_mac, 1);
+		return TC_ACT_SHOT;
+	}
+	if (kind == KIND_IP4 || kind == KIND_IP6) {
+		to = bpf_map_lookup_elem(&endpoints, &p.dst);
+		if (!to && is_control(skb, &p)) {
+			__sync_fetch_and_add(&counters->control_denied, 1);
+			return TC_ACT_SHOT;
+		}
+	}
 	if ((kind == KIND_ARP && (p.src.words[3] == 0 || owns(port, &p.src))) ||
 	    (kind == KIND_ND && may_discover(port, &p))) {
 		__sync_fetch_and_add(&counters->control, 1);
 		class = port->control_class;
 	} else if ((kind == KIND_IP4 || kind == KIND_IP6) && owns(port, &p.src)) {
-		class = class_of(&p, port, counters);
+		class = class_of(&p, to, port, counters);
 	} else if (kind == KIND_OTHER || (kind == KIND_IP4 && is_dhcp_request(skb, &p)) ||
 		   (kind == KIND_IP6 && is_within_link(&p))) {
 		__sync_fetch_and_add(&counters->unclassified, 1);

@@ -13,6 +13,10 @@
 /* Endpoint flags. */
 #define WEIR_LOCAL 1u /* the VM is on this host */
 
+/* Port flags. */
+#define WEIR_OUTWARD 1u	  /* leads out of the cloud: behind it is whatever `outside` says */
+#define WEIR_FIXED_MAC 2u /* only `mac` may send here */
+
 /* Event directions. */
 #define WEIR_TX 0u /* a VM of this host began to send */
 #define WEIR_RX 1u /* a VM of this host began to receive */
@@ -38,15 +42,71 @@ struct weir_endpoint {
 };
 _Static_assert(sizeof(struct weir_endpoint) == 12, "intf.rs expects 12");
 
-/* A VM's port, by ifindex. Written by the agent only. */
+/*
+ * A range of addresses outside the cloud, as one tenant sees it. Key of
+ * `outside`, an LPM trie: the first `bits` of what follows it count. The
+ * family is there because ::/0 would be all of IPv4, too.
+ */
+struct weir_prefix {
+	__u32 bits; /* 64, and the prefix's length (IPv4: and 96) */
+	__u32 tenant;
+	__u32 family; /* 4 or 6 */
+	struct weir_address address;
+};
+_Static_assert(sizeof(struct weir_prefix) == 28, "intf.rs expects 28");
+
+/*
+ * Who stands for such addresses: one endpoint of the tenant for all that is
+ * outside (ElasticSwitch §3). Slot and class are those of an endpoint that is
+ * on this host. Written by the agent only.
+ */
+struct weir_outside {
+	struct weir_endpoint endpoint;
+	__u32 slot;	     /* index of its row in `places` */
+	__u32 default_class; /* skb->priority of what has no class of its own */
+};
+_Static_assert(sizeof(struct weir_outside) == 20, "intf.rs expects 20");
+
+/*
+ * Where an agent listens. Key of `controls`: once with its UDP port in network
+ * order, and once with port 0, which says that this address has such a port.
+ * Written by the agent only.
+ */
+struct weir_control {
+	struct weir_address address;
+	__u32 port;
+};
+_Static_assert(sizeof(struct weir_control) == 20, "intf.rs expects 20");
+
+/*
+ * A VM's port, by ifindex. Written by the agent only. Several endpoints may
+ * share a port that leads outside: then VM, tenant, classes and counters are
+ * those of the first of them, and serve what is of no pair.
+ */
 struct weir_port {
 	__u32 vm;
 	__u32 tenant;
-	__u32 slot;	     /* index of its counters in `ports` */
+	__u32 slot;	     /* index of its rows in `port_counters` and `places` */
 	__u32 default_class; /* skb->priority of what has no class of its own */
 	__u32 control_class; /* skb->priority of ARP and neighbour discovery */
+	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC */
+	__u32 max_pairs;     /* places in `tx`, and as many in `rx` */
+	__u16 mac[4];	     /* six octets in network order and two of nothing */
 };
-_Static_assert(sizeof(struct weir_port) == 20, "intf.rs expects 20");
+_Static_assert(sizeof(struct weir_port) == 36, "intf.rs expects 36");
+
+/*
+ * Entries in `tx` and `rx` that belong to one VM, by slot. The kernel side
+ * adds what it makes, by atomic addition; the agent writes what is gone, which
+ * it knows because it reads the tables. What a VM has is the difference.
+ */
+struct weir_places {
+	__u64 tx_made;
+	__u64 rx_made;
+	__u64 tx_gone; /* by the agent */
+	__u64 rx_gone; /* by the agent */
+};
+_Static_assert(sizeof(struct weir_places) == 32, "intf.rs expects 32");
 
 /*
  * What a port saw. Written by the kernel side on every CPU by atomic
@@ -67,8 +127,10 @@ struct weir_port_counters {
 	__u64 tx_full;	    /* no room for a new sending pair; packets */
 	__u64 rx_full;	    /* no room for a new receiving pair; packets */
 	__u64 events_lost;  /* the ring was full; the pair is told again */
+	__u64 spoofed_mac;  /* dropped: not from the VM's own MAC address; packets */
+	__u64 control_denied; /* dropped: to an agent, or a part of it; packets */
 };
-_Static_assert(sizeof(struct weir_port_counters) == 96, "intf.rs expects 96");
+_Static_assert(sizeof(struct weir_port_counters) == 112, "intf.rs expects 112");
 
 /*
  * A pair whose source is here. Created and written by the kernel side, by

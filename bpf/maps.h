@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The maps. All are bounded and preallocated: nothing a VM sends makes the
- * kernel allocate. Sizes marked "agent" are set before loading.
+ * The maps. All are bounded, and those that the kernel side fills are
+ * preallocated: nothing a VM sends makes the kernel allocate. Sizes marked
+ * "agent" are set before loading.
  */
 #ifndef WEIR_MAPS_H
 #define WEIR_MAPS_H
@@ -32,6 +33,33 @@ struct {
 	__type(key, struct weir_address);
 	__type(value, struct weir_endpoint);
 } endpoints SEC(".maps");
+
+/* prefix -> who stands for what is outside. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_prefix);
+	__type(value, struct weir_outside);
+} outside SEC(".maps");
+
+/* Where agents listen; the value says nothing. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_control);
+	__type(value, __u32);
+} controls SEC(".maps");
+
+/* slot -> places taken in `tx` and `rx`. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_places);
+} places SEC(".maps");
 
 /* Pairs that send from here. Size: agent. */
 struct {

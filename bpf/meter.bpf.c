@@ -49,42 +49,56 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 	state->expected = (__u16)(id + segments);
 }
 
-static __always_inline struct weir_rx *receiving_pair(struct weir_pair *pair, __u32 same_tenant,
-						      struct weir_port_counters *counters)
+/* An entry for a pair that has none, if the VM in `slot` has a place for it. */
+static __always_inline struct weir_rx *begin_receiving(struct weir_pair *pair, __u32 slot,
+						       __u32 most, __u32 same_tenant,
+						       struct weir_port_counters *counters)
 {
-	struct weir_rx *state = bpf_map_lookup_elem(&rx, pair);
+	struct weir_places *taken = bpf_map_lookup_elem(&places, &slot);
 	struct weir_rx fresh = {};
-	long error;
 
-	if (state)
-		return state;
-	error = bpf_map_update_elem(&rx, pair, &fresh, BPF_NOEXIST);
-	state = bpf_map_lookup_elem(&rx, pair);
-	if (!state)
-		__sync_fetch_and_add(&counters->rx_full, 1);
-	else if (!error)
+	if (!taken || !has_place(taken->rx_made, taken->rx_gone, most, same_tenant))
+		return 0;
+	__sync_fetch_and_add(&taken->rx_made, 1);
+	if (!bpf_map_update_elem(&rx, pair, &fresh, BPF_NOEXIST))
 		tell(pair, WEIR_RX, same_tenant, counters);
-	return state;
+	return bpf_map_lookup_elem(&rx, pair);
+}
+
+/* Whether the packet's receiver is behind this port. */
+static __always_inline int is_behind(const struct weir_port *port, const struct ends *ends)
+{
+	if (!(port->flags & WEIR_OUTWARD))
+		return ends->to->vm == port->vm;
+	return ends->outside && ends->to->vm == ends->outside->endpoint.vm &&
+	       ends->to->flags & WEIR_LOCAL;
 }
 
 /* The pair's state, or none if the packet is of no pair. */
 static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_port *port,
 						struct weir_port_counters *counters, int *local)
 {
-	struct weir_endpoint *from, *to;
+	struct weir_rx *state;
 	struct weir_pair pair;
+	__u32 slot, same_tenant;
+	struct ends ends;
 
 	/* A bridge that does not know an address yet gives the packet to all. */
-	to = bpf_map_lookup_elem(&endpoints, &p->dst);
-	from = bpf_map_lookup_elem(&endpoints, &p->src);
-	if (!to || to->vm != port->vm || !from) {
+	if (!find_ends(p, &ends) || !is_behind(port, &ends)) {
 		__sync_fetch_and_add(&counters->foreign, 1);
 		return 0;
 	}
-	*local = from->flags & WEIR_LOCAL;
-	pair.src = from->vm;
-	pair.dst = to->vm;
-	return receiving_pair(&pair, from->tenant == port->tenant, counters);
+	slot = port->flags & WEIR_OUTWARD && ends.outside ? ends.outside->slot : port->slot;
+	same_tenant = ends.from->tenant == ends.to->tenant;
+	*local = ends.from->flags & WEIR_LOCAL;
+	pair.src = ends.from->vm;
+	pair.dst = ends.to->vm;
+	state = bpf_map_lookup_elem(&rx, &pair);
+	if (!state)
+		state = begin_receiving(&pair, slot, port->max_pairs, same_tenant, counters);
+	if (!state)
+		__sync_fetch_and_add(&counters->rx_full, 1);
+	return state;
 }
 
 SEC("tc")

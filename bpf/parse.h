@@ -13,6 +13,9 @@
 #define ETH_ALEN 6
 #define VLAN_HLEN 4
 #define IP_MORE_OR_OFFSET 0x3fff
+#define IP_OFFSET 0x1fff
+#define IP6_OFFSET 0xfff8
+#define EXTENSIONS 6 /* more of them are malformed: nobody needs them */
 #define ECN_MASK 3
 #define ND_SOLICITATION 135
 #define ND_ADVERTISEMENT 136
@@ -35,9 +38,11 @@ struct packet {
 	__u32 l3;		    /* offset of the network header */
 	__u32 l4;		    /* offset of the transport header */
 	__be16 id;		    /* IPv4 identification */
-	__u8 protocol;		    /* transport protocol */
+	__u8 protocol;		    /* transport protocol (see `later`) */
 	__u8 ecn;		    /* ECN field */
-	__u8 fragment;		    /* a fragment: no transport header, no sequence */
+	__u8 fragment;		    /* a fragment: no whole transport segment, no sequence */
+	__u8 later;		    /* not the first: no transport header; in IPv6, `protocol`
+				       may be an extension header before it */
 	__u8 advertises;	    /* `target` is set */
 };
 
@@ -69,6 +74,27 @@ static __always_inline int is_link_local(const struct weir_address *a)
 static __always_inline int is_link_multicast(const struct weir_address *a)
 {
 	return (a->words[0] & bpf_htonl(0xffff0000)) == bpf_htonl(0xff020000);
+}
+
+/* A host's address that a router would pass on. */
+static __always_inline int is_routed(const struct weir_address *a)
+{
+	__u32 v4 = bpf_ntohl(a->words[3]);
+
+	if (is_mapped(a))
+		return v4 >> 24 != 0 && v4 >> 24 != 127 && v4 >> 16 != 0xa9fe && v4 >> 28 < 14;
+	return !is_zero(a) && !is_link_local(a) && bpf_ntohl(a->words[0]) >> 24 != 0xff;
+}
+
+/*
+ * Headers between IPv6 and the transport. What else may stand there (security,
+ * mobility) is read by nobody without a key or a module, and passes as a
+ * transport.
+ */
+static __always_inline int is_extension(__u8 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
+	       protocol == IPPROTO_FRAGMENT || protocol == IPPROTO_DSTOPTS;
 }
 
 /*
@@ -143,9 +169,37 @@ static __always_inline enum kind parse_ip4(struct __sk_buff *skb, struct packet 
 	p->id = ip.id;
 	p->ecn = ip.tos & ECN_MASK;
 	p->fragment = !!(ip.frag_off & bpf_htons(IP_MORE_OR_OFFSET));
+	p->later = !!(ip.frag_off & bpf_htons(IP_OFFSET));
 	p->protocol = ip.protocol;
 	p->l4 = p->l3 + header;
 	return KIND_IP4;
+}
+
+/* From `p->protocol` at `p->l4` to the transport; not 0 if there is none. */
+static __always_inline int skip_extensions(struct __sk_buff *skb, struct packet *p)
+{
+	struct {
+		__u8 next, length; /* in units of 8 octets, without the first */
+		__be16 offset;	   /* of a fragment */
+	} header;
+
+#pragma unroll
+	for (int i = 0; i < EXTENSIONS; i++) {
+		if (p->later || !is_extension(p->protocol))
+			return 0;
+		if (bpf_skb_load_bytes(skb, p->l4, &header, sizeof(header)))
+			return -1;
+		if (p->protocol == IPPROTO_FRAGMENT) {
+			p->fragment = 1;
+			p->later = !!(header.offset & bpf_htons(IP6_OFFSET));
+			header.length = 0;
+		}
+		p->l4 += (header.length + 1) * 8;
+		if (p->l4 > skb->len)
+			return -1;
+		p->protocol = header.next;
+	}
+	return !p->later && is_extension(p->protocol);
 }
 
 static __always_inline enum kind parse_ip6(struct __sk_buff *skb, struct packet *p)
@@ -165,15 +219,20 @@ static __always_inline enum kind parse_ip6(struct __sk_buff *skb, struct packet 
 	p->ecn = (ip.flow_lbl[0] >> 4) & ECN_MASK;
 	p->protocol = ip.nexthdr;
 	p->l4 = p->l3 + sizeof(ip);
+	if (skip_extensions(skb, p))
+		return KIND_BAD;
 	/* A hop limit below 255 came through a router: no neighbour heeds it. */
-	if (ip.nexthdr != IPPROTO_ICMPV6 || ip.hop_limit != 255)
+	if (p->protocol != IPPROTO_ICMPV6 || p->later || ip.hop_limit != 255)
 		return KIND_IP6;
 	if (bpf_skb_load_bytes(skb, p->l4, &type, 1))
 		return KIND_BAD;
+	if (type != ND_SOLICITATION && type != ND_ADVERTISEMENT)
+		return KIND_IP6;
+	/* Nor should one heed it in fragments (RFC 6980), whose rest cannot be checked. */
+	if (p->fragment)
+		return KIND_BAD;
 	if (type == ND_SOLICITATION)
 		return KIND_ND;
-	if (type != ND_ADVERTISEMENT)
-		return KIND_IP6;
 	if (bpf_skb_load_bytes(skb, p->l4 + 8, &p->target, sizeof(p->target)))
 		return KIND_BAD;
 	p->advertises = 1;

@@ -26,8 +26,8 @@ static __always_inline void unclass(struct __sk_buff *skb)
 SEC("tc")
 int weir_stamp(struct __sk_buff *skb)
 {
-	struct weir_endpoint *from, *to;
 	struct packet p = {};
+	struct ends ends;
 	struct weir_pair pair;
 	struct weir_tx *state;
 	__be16 id;
@@ -35,14 +35,10 @@ int weir_stamp(struct __sk_buff *skb)
 	unclass(skb);
 	if (parse(skb, &p) != KIND_IP4 || p.fragment)
 		return TC_ACT_UNSPEC;
-	from = bpf_map_lookup_elem(&endpoints, &p.src);
-	if (!from || !(from->flags & WEIR_LOCAL))
+	if (!find_ends(&p, &ends) || !(ends.from->flags & WEIR_LOCAL))
 		return TC_ACT_UNSPEC;
-	to = bpf_map_lookup_elem(&endpoints, &p.dst);
-	if (!to)
-		return TC_ACT_UNSPEC;
-	pair.src = from->vm;
-	pair.dst = to->vm;
+	pair.src = ends.from->vm;
+	pair.dst = ends.to->vm;
 	state = bpf_map_lookup_elem(&tx, &pair);
 	if (!state)
 		return TC_ACT_UNSPEC;

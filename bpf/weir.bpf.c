@@ -31,6 +31,7 @@
 #include "intf.h"
 #include "maps.h"
 #include "parse.h"
+#include "endpoints.h"
 
 #include "classify.bpf.c"
 #include "stamp.bpf.c"

@@ -89,14 +89,7 @@ impl Setup {
             tenants.insert(id, tenant);
         }
 
-        let mut owners: BTreeMap<std::net::IpAddr, &str> = BTreeMap::new();
-        for vm in &directory.vms {
-            for address in &vm.addresses {
-                if let Some(other) = owners.insert(*address, &vm.name) {
-                    bail!("directory: {address} belongs to `{other}` and to `{}`", vm.name);
-                }
-            }
-        }
+        crate::addresses::check(&file, &directory)?;
 
         let mut vms = BTreeMap::new();
         for vm in &file.vms {
@@ -255,6 +248,7 @@ fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addresses::Addresses;
 
     const DIRECTORY: &str = "
 hosts:
@@ -331,6 +325,19 @@ floor_in = "400Mbit"
     }
 
     #[test]
+    fn a_gateways_endpoint_stands_for_its_prefixes_and_addresses() {
+        let directory = ("addresses: [10.1.0.1]", "addresses: [192.0.2.1], prefixes: ['::/0']");
+        let setup = load(("host = \"h0\"", "host = \"h0\"\nrole = \"gateway\""), directory);
+        let all = Addresses::of(&setup.expect("sound"));
+        let outside: Vec<_> = all.outside.iter().map(|o| (o.address, o.length, o.vm.0)).collect();
+        let address = |text: &str| text.parse().expect("an address");
+        assert_eq!(outside, [(address("::"), 0, 0), (address("192.0.2.1"), 32, 0)]);
+        assert_eq!(all.endpoints.iter().map(|e| e.vm.0).collect::<Vec<_>>(), [1, 2]);
+        let controls: Vec<String> = all.controls.iter().map(ToString::to_string).collect();
+        assert_eq!(controls, ["10.0.0.1:7001", "10.0.0.2:7001", "10.0.0.1:7001"]);
+    }
+
+    #[test]
     fn each_mistake_is_named_with_its_file_and_field() {
         let mechanism = |m| error(("{ name = \"elasticswitch\" }", m), AS_IT_IS);
         for (got, wanted) in [
@@ -354,6 +361,30 @@ floor_in = "400Mbit"
             (error(AS_IT_IS, ("name: b", "name: a")), "`a` is there twice"),
             (error(AS_IT_IS, ("10.1.0.2", "10.1.0.1")), "10.1.0.1 belongs to `a` and to `b`"),
             (error(AS_IT_IS, ("host: h1", "host: h7")), "on host `h7`, which is not listed"),
+            (error(("listen = \"10.0.0.1", "listen = \"0.0.0.0"), AS_IT_IS), "listen: 0.0.0.0:7001 is"),
+            (error(("instance =", "pairs_per_vm = 0\ninstance ="), AS_IT_IS), "pairs_per_vm: 0"),
+            (error(("port = \"p0\"", "port = \"p0\"\nmac = \"x\""), AS_IT_IS), "`x` is not a MAC"),
+            (
+                error(("instance =", "role = \"router\"\ninstance ="), AS_IT_IS),
+                "unknown variant `router`, expected `host` or `gateway`",
+            ),
+            (error(AS_IT_IS, (", addresses: [10.1.0.2]", "")), "`b` has neither addresses nor"),
+            (
+                error(AS_IT_IS, ("addresses: [10.1.0.2]", "prefixes: [10.1.0.2/8]")),
+                "`10.1.0.2/8` has bits behind its length",
+            ),
+            (
+                error(AS_IT_IS, ("[10.1.0.2]", "[10.0.0.2]")),
+                "10.0.0.2 belongs to vm `b` and to host `h1`",
+            ),
+            (
+                error(AS_IT_IS, ("addresses: [10.1.0.1]", "prefixes: [0.0.0.0/0]")),
+                "vm `a` has prefixes according to the directory, so its port leads outside",
+            ),
+            (
+                error(AS_IT_IS, ("[10.1.0.2]}", "[10.1.0.2], prefixes: [10.1.0.2/32]}")),
+                "`b` and `b` stand for 10.1.0.2/32 of `red`",
+            ),
         ] {
             assert!(got.contains(wanted), "`{wanted}` in: {got}");
             assert!(got.contains("agent.toml") || got.contains("directory.yaml"), "no file: {got}");

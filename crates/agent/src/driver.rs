@@ -1,5 +1,6 @@
 //! The loop: waits for the first of five things, and passes each to the machine.
 
+use crate::addresses::Addresses;
 use crate::config::Setup;
 use crate::server::{Question, Server};
 use crate::{client, explain};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::{
     Direction, HostAgent, Input, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
 };
-use weir_dataplane::{Counters, Dataplane, Endpoint, PairRate, Port, PortCounters};
+use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
 use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Key, KeyId, Keyring, Opened, Session};
@@ -306,11 +307,10 @@ impl Driver {
         for _ in 0..2 {
             left.retain(|rate| self.dataplane.set(std::slice::from_ref(rate)).is_err());
         }
-        if left.is_empty() {
+        // A pair that finds no class stays in its VM's default queue: no rate of it is wrong.
+        if !left.iter().any(|rate| self.dataplane.has_class(rate.pair)) {
             self.unwritten_since = None;
-            return;
-        }
-        if self.unwritten_since.is_none() {
+        } else if self.unwritten_since.is_none() {
             tracing::error!("{} rates were not written: {error}", left.len());
             self.unwritten_since = Some(now);
         }
@@ -492,11 +492,13 @@ fn end((pair, direction): &(PairId, Direction)) -> (PairId, weir_dataplane::Dire
 }
 
 /// What a port saw that should not have been there, or found no room.
-fn port_rows(c: &PortCounters) -> [(&'static str, u64); 9] {
+fn port_rows(c: &PortCounters) -> [(&'static str, u64); 11] {
     [
         ("tx_octets", c.tx_octets.get()),
         ("rx_octets", c.rx_octets.get()),
         ("spoofed", c.spoofed),
+        ("spoofed_mac", c.spoofed_mac),
+        ("control_denied", c.control_denied),
         ("malformed", c.malformed),
         ("unclassified", c.unclassified),
         ("foreign", c.foreign),
@@ -520,12 +522,7 @@ fn guaranteed(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
 
 fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
     let file = &setup.file;
-    let mut endpoints = Vec::new();
-    for vm in &setup.directory.vms {
-        let id = setup.names.id(&vm.name).context("a VM of the directory has an id")?;
-        let tenant = setup.tenants[&id];
-        endpoints.extend(vm.addresses.iter().map(|a| Endpoint { address: *a, vm: id, tenant }));
-    }
+    let addresses = Addresses::of(setup);
     let ports = file
         .vms
         .iter()
@@ -534,6 +531,7 @@ fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
             vm: id,
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
+            mac: vm.mac.map(|mac| mac.0),
             floor_out: guaranteed(setup, id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
         })
@@ -545,9 +543,12 @@ fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
         uplink: file.uplink.interface.clone(),
         uplink_rate: file.uplink.rate.0,
         ports,
-        endpoints,
+        endpoints: addresses.endpoints,
+        outside: addresses.outside,
+        controls: addresses.controls,
         default_rate: setup.default_rate(),
         max_pairs: MAX_PAIRS,
+        pairs_per_vm: file.pairs_per_vm,
         attach: None,
     })
 }

@@ -9,6 +9,7 @@
 //!           the host.
 //! Not here  Any law: see `weir-core`. Any packet: see `weir-dataplane`.
 
+mod addresses;
 pub mod client;
 mod config;
 mod driver;

@@ -23,7 +23,13 @@ fn frame(src: u8, dst: u8) -> Vec<u8> {
 /// A host with VM 1 on the loopback, and tables as full as on a busy host.
 fn host() -> Result<Programs, Box<dyn std::error::Error>> {
     let programs = Programs::load(Sizes { pairs: 1024, endpoints: 1024 }, None)?;
-    let port = intf::Port { vm: 1, tenant: 1, slot: 0, default_class: 0x1_0001, control_class: 0 };
+    let port = intf::Port {
+        vm: 1,
+        tenant: 1,
+        default_class: 0x1_0001,
+        max_pairs: 512,
+        ..intf::Port::default()
+    };
     programs.ports.put(LOOPBACK, port)?;
     for n in 1..=VMS {
         let address = std::net::IpAddr::from([10, 0, 0, n]);

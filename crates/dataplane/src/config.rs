@@ -3,10 +3,13 @@
 use crate::attach::Mode;
 use crate::error::Error;
 use crate::shaper::MAX_PAIRS;
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use weir_units::{Bytes, PairId, Rate, TenantId, VmId};
+
+/// The largest tables of pairs: about 20 MB of the kernel's memory.
+const MAX_ENTRIES: u32 = 1 << 16;
 
 /// All that one agent's datapath needs to know of its host.
 #[derive(Clone, Debug)]
@@ -25,10 +28,17 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// The directory: addresses of all VMs of all hosts.
     pub endpoints: Vec<Endpoint>,
+    /// The directory: who stands for which addresses outside the cloud.
+    pub outside: Vec<Outside>,
+    /// Where the agents of all hosts listen: closed to VMs.
+    pub controls: Vec<SocketAddr>,
     /// Floor of each VM's traffic without a pair floor.
     pub default_rate: Rate,
-    /// Bound on pairs that send from here, and on pairs that receive here.
+    /// Bound on pairs that send from here and have a class. The tables of pairs have room for as
+    /// many at least.
     pub max_pairs: u32,
+    /// Bound on pairs that one VM sends on, and on pairs that one VM receives on.
+    pub pairs_per_vm: u32,
     /// How programs are attached; `None` takes TCX where the kernel has it.
     pub attach: Option<Mode>,
 }
@@ -40,8 +50,11 @@ pub struct Port {
     pub vm: VmId,
     /// Its tenant.
     pub tenant: TenantId,
-    /// The interface, in this thread's network namespace.
+    /// The interface, in this thread's network namespace. That of a VM which stands for the outside
+    /// leads there, and may be shared with other such VMs.
     pub interface: String,
+    /// The only MAC address that may send there; any if absent.
+    pub mac: Option<[u8; 6]>,
     /// The VM's floor toward the network, on layer 2 without FCS.
     pub floor_out: Rate,
     /// Its maximum; the uplink's rate if absent.
@@ -56,6 +69,19 @@ pub struct Endpoint {
     /// Whose it is.
     pub vm: VmId,
     /// The VM's tenant.
+    pub tenant: TenantId,
+}
+
+/// Addresses outside the cloud, all of which one VM of a tenant stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outside {
+    /// The first of them; what follows the prefix is ignored.
+    pub address: IpAddr,
+    /// Length of the prefix in bits. The longest one that fits counts.
+    pub length: u8,
+    /// Who stands for them.
+    pub vm: VmId,
+    /// Its tenant: other tenants do not see it.
     pub tenant: TenantId,
 }
 
@@ -146,6 +172,10 @@ pub struct PortCounters {
     pub rx_full: u64,
     /// Events that found the ring full: late, not lost.
     pub events_lost: u64,
+    /// Packets dropped because they came from another MAC address than the VM's.
+    pub spoofed_mac: u64,
+    /// Packets dropped because they went to an agent.
+    pub control_denied: u64,
 }
 
 /// Everything at one moment, in a buffer to be reused.
@@ -155,7 +185,7 @@ pub struct Counters {
     pub tx: Vec<(PairId, TxCounters)>,
     /// Pairs that receive here, in no order.
     pub rx: Vec<(PairId, RxCounters)>,
-    /// Ports, in the order of the configuration.
+    /// Ports, in the order of the configuration; one that several share goes by the first.
     pub ports: Vec<(VmId, PortCounters)>,
 }
 
@@ -169,18 +199,44 @@ impl Config {
         if self.ports.len() > crate::programs::MAX_PORTS as usize {
             return refuse(format!("{} ports are more than a host can have", self.ports.len()));
         }
-        let (mut vms, mut interfaces) = (BTreeSet::new(), BTreeSet::from([self.uplink.as_str()]));
+        if self.pairs_per_vm == 0 || self.pairs_per_vm > MAX_ENTRIES {
+            let wrong = self.pairs_per_vm;
+            return refuse(format!("pairs_per_vm is {wrong}; 1 to {MAX_ENTRIES} work"));
+        }
+        let mut vms = BTreeSet::new();
+        // Whether an interface leads outside.
+        let mut interfaces = BTreeMap::from([(self.uplink.as_str(), false)]);
         for port in &self.ports {
             if !vms.insert(port.vm) {
                 return refuse(format!("{} has two ports", port.vm));
             }
-            if !interfaces.insert(&port.interface) {
+            let outward = self.is_outward(port.vm);
+            let before = interfaces.insert(&port.interface, outward);
+            if before.is_some_and(|before| !(before && outward)) {
                 return refuse(format!("interface {} is named twice", port.interface));
             }
-            if !self.endpoints.iter().any(|e| e.vm == port.vm) {
+            if !outward && !self.endpoints.iter().any(|e| e.vm == port.vm) {
                 return refuse(format!("{} has a port but no address", port.vm));
             }
         }
+        self.check_addresses()
+    }
+
+    /// Whether a VM stands for what is outside: then its port leads there.
+    pub(crate) fn is_outward(&self, vm: VmId) -> bool {
+        self.outside.iter().any(|o| o.vm == vm)
+    }
+
+    /// How many entries the tables of pairs have: enough for all VMs' places, in powers of two, so
+    /// that one more VM seldom means new tables.
+    pub(crate) fn table_size(&self) -> u32 {
+        let wanted = self.pairs_per_vm.saturating_mul(self.ports.len() as u32);
+        let size = wanted.min(MAX_ENTRIES).next_power_of_two().min(MAX_ENTRIES);
+        if wanted <= self.max_pairs { self.max_pairs } else { size.max(self.max_pairs) }
+    }
+
+    fn check_addresses(&self) -> Result<(), Error> {
+        let refuse = |why: String| Err(Error::Config(why));
         let mut addresses = BTreeSet::new();
         for endpoint in &self.endpoints {
             let mapped = matches!(endpoint.address, IpAddr::V6(a) if a.to_ipv4_mapped().is_some());
@@ -189,6 +245,25 @@ impl Config {
             }
             if !addresses.insert(endpoint.address) {
                 return refuse(format!("address {} is in the directory twice", endpoint.address));
+            }
+        }
+        if let Some(host) = self.controls.iter().find(|c| addresses.contains(&c.ip())) {
+            return refuse(format!("{} is the address of a host and of a VM", host.ip()));
+        }
+        let mut prefixes = BTreeSet::new();
+        for outside in &self.outside {
+            let shown = format!("{}/{}", outside.address, outside.length);
+            let most = if outside.address.is_ipv4() { 32 } else { 128 };
+            if outside.length > most {
+                return refuse(format!("{shown} is no prefix: its length is at most {most}"));
+            }
+            if let Some(vm) = self.endpoints.iter().find(|e| e.vm == outside.vm) {
+                let (vm, address) = (vm.vm, vm.address);
+                return refuse(format!("{vm} stands for {shown} and has {address} inside"));
+            }
+            if !prefixes.insert(crate::outside::key(outside)) {
+                let tenant = outside.tenant;
+                return refuse(format!("{shown} is there twice for {tenant}"));
             }
         }
         Ok(())
@@ -205,6 +280,7 @@ mod tests {
             vm: VmId(n),
             tenant: TenantId(1),
             interface: format!("port{n}"),
+            mac: None,
             floor_out: Rate::from_mbps(1),
             cap_out: None,
         };
@@ -221,10 +297,18 @@ mod tests {
             uplink_rate: Rate::from_mbps(100),
             ports: vec![port(1), port(2)],
             endpoints: vec![endpoint(1), endpoint(2), endpoint(3)],
+            outside: vec![outside(4, "0.0.0.0", 0), outside(4, "2001:db8::", 32)],
+            controls: vec![(Ipv4Addr::new(10, 255, 0, 1), 7001).into()],
             default_rate: Rate::from_mbps(1),
             max_pairs: 16,
+            pairs_per_vm: 8,
             attach: None,
         }
+    }
+
+    fn outside(vm: u32, address: &str, length: u8) -> Outside {
+        let address = address.parse().unwrap();
+        Outside { address, length, vm: VmId(vm), tenant: TenantId(1) }
     }
 
     #[track_caller]
@@ -257,9 +341,53 @@ mod tests {
                 refused(|c| c.endpoints[2].address = "239.1.1.1".parse().unwrap()),
                 "239.1.1.1 is no address of a VM",
             ),
+            (refused(|c| c.pairs_per_vm = 0), "pairs_per_vm is 0; 1 to 65536 work"),
+            (
+                refused(|c| c.controls[0] = "10.0.0.3:7001".parse().unwrap()),
+                "10.0.0.3 is the address of a host and of a VM",
+            ),
+            (
+                refused(|c| c.outside[0].length = 33),
+                "0.0.0.0/33 is no prefix: its length is at most 32",
+            ),
+            (
+                refused(|c| c.outside[0].vm = VmId(3)),
+                "vm3 stands for 0.0.0.0/0 and has 10.0.0.3 inside",
+            ),
+            (
+                refused(|c| c.outside.push(outside(5, "9.9.9.9", 0))),
+                "9.9.9.9/0 is there twice for tenant1",
+            ),
         ];
         for (got, want) in cases {
             assert_eq!(got, message(want));
         }
+    }
+
+    #[test]
+    fn only_ports_that_lead_outside_are_shared() {
+        let mut shared = config();
+        shared.outside.push(outside(5, "192.0.2.0", 24));
+        for vm in [4, 5] {
+            let port = Port { vm: VmId(vm), interface: "out".into(), ..shared.ports[0].clone() };
+            shared.ports.push(port);
+        }
+        shared.check().unwrap();
+        shared.ports[2].interface = "port1".into();
+        assert!(shared.check().is_err());
+    }
+
+    #[test]
+    fn tables_have_room_for_all_vms_and_grow_seldom() {
+        let mut config = config();
+        let mut size = |pairs_per_vm, max_pairs| {
+            (config.pairs_per_vm, config.max_pairs) = (pairs_per_vm, max_pairs);
+            config.table_size()
+        };
+        assert_eq!(size(8, 16), 16);
+        assert_eq!(size(8, 15), 16);
+        assert_eq!(size(9, 16), 32);
+        assert_eq!(size(512, 4096), 4096);
+        assert_eq!(size(1 << 16, 4096), 1 << 16);
     }
 }

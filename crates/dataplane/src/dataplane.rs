@@ -11,13 +11,15 @@
 
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
-    Config, Counters, Direction, Event, PairRate, PortCounters, RxCounters, TxCounters,
+    Config, Counters, Direction, Event, PairRate, Port, PortCounters, RxCounters, TxCounters,
 };
 use crate::error::Error;
 use crate::instance::{Deed, Instance, Journal, Lock, list};
 use crate::intf;
 use crate::lease::Lease;
+use crate::outside;
 use crate::pairs::Pairs;
+use crate::places::Places;
 use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
 use crate::shaper::{self, ClassId, Htb, PairRate as Levels, Shaper, ShaperConfig, VmShare};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
@@ -37,9 +39,10 @@ pub struct Dataplane {
     programs: Programs,
     shaper: Box<dyn Shaper + Send>,
     pairs: Pairs,
+    places: Places,
     /// Classes bound in the kernel's map.
     bound: BTreeMap<PairId, ClassId>,
-    /// VMs of this host, in the configuration's order, and the slots of their counters.
+    /// Ports of this host, in the configuration's order, and the slots of their counters.
     slots: Vec<(VmId, u32)>,
     local: BTreeSet<VmId>,
     ring: RingBuffer<'static>,
@@ -47,7 +50,7 @@ pub struct Dataplane {
     lease: Lease,
     reclaims: u64,
     mode: Mode,
-    max_pairs: usize,
+    pairs_per_vm: usize,
     instance: Instance,
     journal: Journal,
     /// Held until the end.
@@ -106,8 +109,8 @@ impl Dataplane {
             }
         }
 
-        let endpoints = (config.endpoints.len() as u32 * 2).next_power_of_two().max(1024);
-        let sizes = Sizes { pairs: config.max_pairs, endpoints };
+        let endpoints = outside::directory_size(config);
+        let sizes = Sizes { pairs: config.table_size(), endpoints };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         same_ids(&programs, config)?;
         sweep(&mut programs, config)?;
@@ -116,6 +119,8 @@ impl Dataplane {
         let bound = claim(&mut programs, &mut shaper)?;
         fill_endpoints(&programs, config)?;
         let slots = fill_ports(&mut programs, config, hooks, &shaper)?;
+        let places = fill_places(&mut programs, config, &shaper, &slots)?;
+        outside::close_to_vms(&programs, config)?;
         detach_others(instance, &journal, hooks, mode)?;
         for hook in hooks {
             attach_one(hook, mode, &programs, instance, &mut journal)?;
@@ -130,9 +135,10 @@ impl Dataplane {
             reclaims: lease.reclaims(),
             local: config.ports.iter().map(|p| p.vm).collect(),
             _lock: Arc::clone(lock),
-            max_pairs: config.max_pairs as usize,
+            pairs_per_vm: config.pairs_per_vm as usize,
             instance: instance.clone(),
             pairs: Pairs::default(),
+            places,
             shaper: Box::new(shaper),
             programs,
             bound,
@@ -162,21 +168,23 @@ impl Dataplane {
         out.tx.clear();
         out.rx.clear();
         out.ports.clear();
-        let entries = self.programs.tx.read()?;
-        let used = entries.len();
-        for (pair, tx) in entries {
+        self.places.begin();
+        for (pair, tx) in self.programs.tx.read()? {
+            self.places.sends(VmId(pair.src));
             let now = TxCounters { octets: Bytes::new(tx.octets), segments: tx.segments };
             if let Some(shown) = self.pairs.show(pair.into(), now) {
                 out.tx.push((pair.into(), shown));
             }
         }
-        for pair in self.pairs.evict(used, self.max_pairs) {
+        for pair in self.pairs.evict(self.places.sending(), self.pairs_per_vm) {
             self.programs.tx.delete(pair.into())?;
         }
         for (pair, rx) in self.programs.rx.read()? {
+            self.places.receives(VmId(pair.dst));
             let lost = self.pairs.show_lost(pair.into(), rx.lost, rx.reordered);
             out.rx.push((pair.into(), RxCounters { lost, ..rx.into() }));
         }
+        self.places.end();
         let counters = &self.programs.port_counters;
         out.ports.extend(
             self.slots
@@ -231,6 +239,11 @@ impl Dataplane {
             self.pairs.revive(pair);
         }
         Ok(())
+    }
+
+    /// Whether a pair has a class of its own, and with it levels.
+    pub fn has_class(&self, pair: PairId) -> bool {
+        self.bound.contains_key(&pair)
     }
 
     /// Forgets ends of pairs: a sender's class goes back to the pool, and the pair appears anew,
@@ -328,7 +341,7 @@ fn undo(instance: &Instance) -> Result<bool, Error> {
 fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
     let uplink = Interface::find(&config.uplink)?;
     let mut hooks = vec![Hook { interface: uplink, program: Program::Stamp }];
-    for port in &config.ports {
+    for port in first_ports(config) {
         let interface = Interface::find(&port.interface)?;
         hooks.push(Hook { interface: interface.clone(), program: Program::Classify });
         hooks.push(Hook { interface, program: Program::Meter });
@@ -416,7 +429,7 @@ fn fill_ports(
 ) -> Result<Vec<(VmId, u32)>, Error> {
     let mut old: BTreeMap<u32, intf::Port> = programs.ports.read()?.collect();
     let mut kept = BTreeMap::new();
-    for port in &config.ports {
+    for port in first_ports(config) {
         let index = index_of(hooks, &port.interface);
         if let Some(value) = old.get(&index).filter(|v| v.vm == port.vm.0) {
             kept.insert(index, value.slot);
@@ -424,7 +437,7 @@ fn fill_ports(
     }
     let mut used: BTreeSet<u32> = kept.values().copied().collect();
     let mut slots = Vec::new();
-    for port in &config.ports {
+    for port in first_ports(config) {
         let index = index_of(hooks, &port.interface);
         let slot = kept.get(&index).copied().unwrap_or_else(|| {
             let free = (0..MAX_PORTS).find(|s| !used.contains(s));
@@ -440,6 +453,9 @@ fn fill_ports(
             slot,
             default_class: classes.default.0,
             control_class: classes.control.0,
+            flags: flags(config, port),
+            max_pairs: config.pairs_per_vm,
+            mac: port.mac.map_or([0; 8], |m| [m[0], m[1], m[2], m[3], m[4], m[5], 0, 0]),
         };
         programs.ports.put(index, value)?;
         old.remove(&index);
@@ -449,6 +465,44 @@ fn fill_ports(
         programs.ports.delete(index)?;
     }
     Ok(slots)
+}
+
+/// The ports, those that are shared by their first VM.
+fn first_ports(config: &Config) -> impl Iterator<Item = &Port> {
+    let mut seen = BTreeSet::new();
+    config.ports.iter().filter(move |port| seen.insert(&port.interface))
+}
+
+fn flags(config: &Config, port: &Port) -> u32 {
+    let outward = if config.is_outward(port.vm) { intf::OUTWARD } else { 0 };
+    outward | if port.mac.is_some() { intf::FIXED_MAC } else { 0 }
+}
+
+/// Gives every VM its places, those that share a port too, and says who stands for the outside.
+/// Places that adopted pairs have are taken from the start.
+fn fill_places(
+    programs: &mut Programs,
+    config: &Config,
+    shaper: &Htb,
+    ports: &[(VmId, u32)],
+) -> Result<Places, Error> {
+    let mut slots: BTreeMap<VmId, u32> = ports.iter().copied().collect();
+    let mut here = BTreeMap::new();
+    for port in &config.ports {
+        let free = || (0..MAX_PORTS).find(|free| !slots.values().any(|slot| slot == free));
+        let slot = slots.get(&port.vm).copied().or_else(free);
+        let slot = slot.expect("not more ports than slots: the configuration was checked");
+        slots.insert(port.vm, slot);
+        let classes = shaper.vm_classes(port.vm).ok_or(Error::NoPort(port.vm))?;
+        here.insert(port.vm, (slot, classes.default.0));
+    }
+    outside::fill(programs, config, &here)?;
+    let mut places = Places::new(programs.places()?, slots);
+    places.begin();
+    programs.tx.read()?.for_each(|(pair, _)| places.sends(VmId(pair.src)));
+    programs.rx.read()?.for_each(|(pair, _)| places.receives(VmId(pair.dst)));
+    places.end();
+    Ok(places)
 }
 
 fn index_of(hooks: &[Hook], interface: &str) -> u32 {
@@ -557,6 +611,8 @@ impl From<intf::PortCounters> for PortCounters {
             tx_full: c.tx_full,
             rx_full: c.rx_full,
             events_lost: c.events_lost,
+            spoofed_mac: c.spoofed_mac,
+            control_denied: c.control_denied,
         }
     }
 }

@@ -5,6 +5,12 @@ use std::net::IpAddr;
 
 /// Endpoint flag: the VM is on this host.
 pub const LOCAL: u32 = 1;
+/// Port flag: it leads out of the cloud.
+pub const OUTWARD: u32 = 1;
+/// Port flag: only [`Port::mac`] may send.
+pub const FIXED_MAC: u32 = 2;
+/// Bits of a [`Prefix`] before its address.
+pub const PREFIX_HEAD: u32 = 64;
 /// Event direction: a VM of this host began to send.
 pub const TX: u32 = 0;
 /// Event direction: a VM of this host began to receive.
@@ -62,8 +68,54 @@ shared!(
     }
 );
 shared!(
-    /// A VM's port.
-    Port, 20, {
+    /// A range of addresses outside the cloud, as one tenant sees it.
+    Prefix, 28, {
+        /// How many bits of the rest count: [`PREFIX_HEAD`] and those of the address.
+        bits: u32,
+        /// Whose endpoint it is.
+        tenant: u32,
+        /// 4 or 6.
+        family: u32,
+        /// The first address.
+        address: Address,
+    }
+);
+shared!(
+    /// Who stands for what is outside.
+    Outside, 20, {
+        /// The endpoint.
+        endpoint: Endpoint,
+        /// Index of its places; of an endpoint of this host only.
+        slot: u32,
+        /// `skb->priority` of what has no class of its own; of an endpoint of this host only.
+        default_class: u32,
+    }
+);
+shared!(
+    /// Where an agent listens.
+    Control, 20, {
+        /// The host's address.
+        address: Address,
+        /// The UDP port in network order; 0 says that there is one.
+        port: u32,
+    }
+);
+shared!(
+    /// Entries in the tables of pairs that belong to one VM.
+    Places, 32, {
+        /// Sending pairs that the kernel made.
+        tx_made: u64,
+        /// Receiving pairs that the kernel made.
+        rx_made: u64,
+        /// Sending pairs that are gone again.
+        tx_gone: u64,
+        /// Receiving pairs that are gone again.
+        rx_gone: u64,
+    }
+);
+shared!(
+    /// A VM's port, or one that leads outside and that the endpoints of several tenants share.
+    Port, 36, {
         /// The VM.
         vm: u32,
         /// Its tenant.
@@ -74,11 +126,17 @@ shared!(
         default_class: u32,
         /// `skb->priority` of ARP and neighbour discovery.
         control_class: u32,
+        /// [`OUTWARD`], [`FIXED_MAC`].
+        flags: u32,
+        /// Places of each of its VMs in `tx`, and as many in `rx`.
+        max_pairs: u32,
+        /// The only source address with [`FIXED_MAC`]: six octets and two of nothing.
+        mac: [u8; 8],
     }
 );
 shared!(
     /// What a port saw.
-    PortCounters, 96, {
+    PortCounters, 112, {
         /// Octets from the VM, passed on.
         tx_octets: u64,
         /// The same in segments.
@@ -103,6 +161,10 @@ shared!(
         rx_full: u64,
         /// Events that found the ring full.
         events_lost: u64,
+        /// Packets dropped because they came from another MAC address than the VM's.
+        spoofed_mac: u64,
+        /// Packets dropped because they went to an agent.
+        control_denied: u64,
     }
 );
 shared!(

@@ -24,15 +24,17 @@ pub mod instance;
 pub mod intf;
 mod lease;
 pub mod nl;
+mod outside;
 mod pairs;
+mod places;
 pub mod programs;
 pub mod shaper;
 pub mod table;
 
 pub use attach::Mode;
 pub use config::{
-    Config, Counters, Direction, Endpoint, Event, PairRate, Port, PortCounters, RxCounters,
-    TxCounters,
+    Config, Counters, Direction, Endpoint, Event, Outside, PairRate, Port, PortCounters,
+    RxCounters, TxCounters,
 };
 pub use dataplane::{Dataplane, clean};
 pub use error::Error;

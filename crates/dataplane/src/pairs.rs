@@ -5,12 +5,12 @@
 //! Approach  A forgotten sending pair keeps its entry, and is hidden from readings until it speaks
 //!           again; then it appears as new, counting from zero. Only when entries become scarce are
 //!           those forgotten longest deleted: by then the receiver has forgotten them too.
-//! Promises  At most three quarters of the table stay occupied by forgotten pairs.
+//! Promises  At most half of a VM's places stay occupied by forgotten pairs.
 //! Not here  The kernel's table itself, and the queues.
 
 use crate::config::TxCounters;
 use std::collections::BTreeMap;
-use weir_units::PairId;
+use weir_units::{PairId, VmId};
 
 /// What user space knows of sending pairs.
 #[derive(Debug, Default)]
@@ -71,26 +71,38 @@ impl Pairs {
         self.lost.remove(&pair);
     }
 
-    /// Pairs to delete from a table with `used` of `room` entries: the longest forgotten first.
-    pub(crate) fn evict(&mut self, used: usize, room: usize) -> Vec<PairId> {
-        let excess = used.saturating_sub(room - room / 4);
-        if excess == 0 {
+    /// Pairs to delete where VMs use so many of their `places` each: the longest forgotten first.
+    pub(crate) fn evict(
+        &mut self,
+        used: impl Iterator<Item = (VmId, usize)>,
+        places: usize,
+    ) -> Vec<PairId> {
+        let most = places - places / 2;
+        let mut excess: BTreeMap<VmId, usize> =
+            used.filter(|(_, used)| *used > most).map(|(vm, used)| (vm, used - most)).collect();
+        if excess.is_empty() {
             return Vec::new();
         }
-        let mut oldest: Vec<_> = self.idle.iter().map(|(p, (at, _))| (*at, *p)).collect();
-        oldest.sort_unstable();
-        let victims: Vec<_> = oldest.into_iter().take(excess).map(|(_, p)| p).collect();
-        for pair in &victims {
+        let mut victims: Vec<_> = self.idle.iter().map(|(p, (at, _))| (*at, *p)).collect();
+        victims.sort_unstable();
+        victims.retain(|(_, pair)| match excess.get_mut(&pair.src) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        });
+        for (_, pair) in &victims {
             self.idle.remove(pair);
         }
-        victims
+        victims.into_iter().map(|(_, pair)| pair).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_units::{Bytes, VmId};
+    use weir_units::Bytes;
 
     fn pair(dst: u32) -> PairId {
         PairId::new(VmId(1), VmId(dst))
@@ -131,8 +143,10 @@ mod tests {
         for dst in [4, 3, 2] {
             pairs.forget(pair(dst), counted(1));
         }
-        assert_eq!(pairs.evict(6, 8), []);
-        assert_eq!(pairs.evict(8, 8), [pair(4), pair(3)]);
-        assert_eq!(pairs.evict(8, 8), [pair(2)], "what is in use stays");
+        let mut evict = |vm, used| pairs.evict([(VmId(vm), used)].into_iter(), 8);
+        assert_eq!(evict(1, 4), []);
+        assert_eq!(evict(2, 8), [], "another VM's places are its own");
+        assert_eq!(evict(1, 6), [pair(4), pair(3)]);
+        assert_eq!(evict(1, 8), [pair(2)], "what is in use stays");
     }
 }

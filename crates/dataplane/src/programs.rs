@@ -66,7 +66,7 @@ impl Program {
 pub struct Sizes {
     /// Pairs that send from here, and as many that receive here.
     pub pairs: u32,
-    /// Addresses in the directory.
+    /// Addresses in the directory; also prefixes, and twice the hosts.
     pub endpoints: u32,
 }
 
@@ -114,6 +114,10 @@ pub struct Programs {
     pub port_counters: CounterArray<intf::PortCounters>,
     /// The directory.
     pub endpoints: Table<intf::Address, intf::Endpoint>,
+    /// Who stands for the outside.
+    pub outside: Table<intf::Prefix, intf::Outside>,
+    /// Where agents listen.
+    pub controls: Table<intf::Control, u32>,
     /// Pairs that send from here.
     pub tx: Table<intf::Pair, intf::Tx>,
     /// Pairs that receive here.
@@ -130,9 +134,9 @@ impl Programs {
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let entries = match name.as_str() {
-                "ports" | "port_counters" => MAX_PORTS,
+                "ports" | "port_counters" | "places" => MAX_PORTS,
                 "tx" | "rx" | "classes" => sizes.pairs,
-                "endpoints" => sizes.endpoints,
+                "endpoints" | "outside" | "controls" => sizes.endpoints,
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(Error::Load)?;
@@ -151,11 +155,19 @@ impl Programs {
             port_counters: CounterArray::map(&slots, MAX_PORTS)
                 .during(|| "mapping BPF map port_counters".to_owned())?,
             endpoints: Table::new("endpoints", fd(&object, "endpoints")?, sizes.endpoints),
+            outside: Table::new("outside", fd(&object, "outside")?, sizes.endpoints),
+            controls: Table::new("controls", fd(&object, "controls")?, sizes.endpoints),
             tx: Table::new("tx", fd(&object, "tx")?, sizes.pairs),
             rx: Table::new("rx", fd(&object, "rx")?, sizes.pairs),
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
             object,
         })
+    }
+
+    /// The places that VMs have taken, by slot: a mapping of its own.
+    pub fn places(&self) -> Result<CounterArray<intf::Places>, Error> {
+        CounterArray::map(&fd(&self.object, "places")?, MAX_PORTS)
+            .during(|| "mapping BPF map places".to_owned())
     }
 
     /// Puts the directory under the pins, in the place of an earlier one. Call it when it is filled

@@ -165,6 +165,11 @@ impl<V: Plain> CounterArray<V> {
         value
     }
 
+    /// Sets one counter of an entry, which the agent alone writes.
+    pub fn set(&self, index: usize, word: usize, value: u64) {
+        self.words(index)[word].store(value, Ordering::Relaxed);
+    }
+
     /// Sets an entry to zero. Only before a port uses it.
     pub(crate) fn clear(&self, index: usize) {
         for word in self.words(index) {

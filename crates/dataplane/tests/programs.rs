@@ -17,6 +17,8 @@ const DEFAULT: u32 = 0x1_0011;
 const CONTROL: u32 = 0x1_0012;
 /// What a packet's priority is before: nothing that we would write.
 const UNTOUCHED: u32 = 7;
+/// More than any test takes that is not about it.
+const PLACES: u32 = 512;
 const MINE: &str = "10.0.0.1";
 const MINE6: &str = "fd00::1";
 const PEER: &str = "10.0.0.2";
@@ -49,6 +51,9 @@ impl Host {
             slot: 0,
             default_class: DEFAULT,
             control_class: CONTROL,
+            flags: 0,
+            max_pairs: PLACES,
+            mac: [0; 8],
         };
         programs.ports.put(LOOPBACK, port).unwrap();
         let directory = [

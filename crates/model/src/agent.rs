@@ -3,6 +3,7 @@
 //! An agent knows its NIC's rate, its VMs' hoses, and the directory (address → VM → host); not the
 //! traffic matrix, not the topology, not other hosts' load.
 
+use crate::net::{Mac, Prefix};
 use crate::text::RateText;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +18,11 @@ pub struct AgentConfig {
     pub instance: String,
     /// This host's name in the directory.
     pub host: String,
-    /// Where control messages arrive, and the address they are sent from.
+    /// What this host is: a gateway has ports that lead out of the cloud.
+    #[serde(default)]
+    pub role: Role,
+    /// Where control messages arrive, and the address they are sent from: one of the host's own, which
+    /// is closed to VMs.
     pub listen: SocketAddr,
     /// File with the key that all agents share: 32 hexadecimal digits (128 bits).
     pub key_file: PathBuf,
@@ -33,9 +38,29 @@ pub struct AgentConfig {
     pub uplink: Uplink,
     /// How rates are decided.
     pub mechanism: MechanismConfig,
+    /// How many pairs one VM may send on, and as many to receive on; beyond it traffic goes without a
+    /// floor. Default 512.
+    #[serde(default = "default_pairs_per_vm")]
+    pub pairs_per_vm: u32,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
+}
+
+/// What a host is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It has VMs.
+    #[default]
+    Host,
+    /// It joins the cloud to the outside, for which it has one endpoint per tenant (ElasticSwitch §3,
+    /// external traffic). It may have VMs, too.
+    Gateway,
+}
+
+fn default_pairs_per_vm() -> u32 {
+    512
 }
 
 fn default_run_dir() -> PathBuf {
@@ -62,8 +87,12 @@ pub struct Uplink {
 pub struct VmConfig {
     /// The VM's name in the directory.
     pub name: String,
-    /// The VM's port: the host's end of its veth, or its tap.
+    /// The VM's port: the host's end of its veth, or its tap. For one with prefixes, the interface
+    /// toward the outside, which several may share.
     pub port: String,
+    /// The only MAC address that may send there; any if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
     /// Minimum rate to anyone of its tenant.
     pub floor_out: RateText,
     /// Minimum rate from anyone of its tenant.
@@ -138,7 +167,13 @@ pub struct DirectoryVm {
     /// Name of its host.
     pub host: String,
     /// Its addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
+    /// For the one endpoint that stands for what is outside the cloud: which addresses that is for
+    /// its tenant. Of several prefixes with an address the longest counts. An address of a VM is
+    /// never outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefixes: Vec<Prefix>,
 }
 
 /// Reads a directory file. The error names line and column.

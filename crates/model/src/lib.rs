@@ -1,6 +1,7 @@
 //! What people write and read: scenarios, the agent's configuration, results.
 
 pub mod agent;
+pub mod net;
 pub mod results;
 pub mod scenario;
 pub mod status;

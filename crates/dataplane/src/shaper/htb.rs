@@ -129,13 +129,10 @@ impl Htb {
     }
 
     fn check(&self, vms: &[VmShare]) -> Result<(), Error> {
-        let (mut ids, mut port_names) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
         for vm in vms {
             if !ids.insert(vm.vm) {
                 return Err(Error::Twice { what: vm.vm.to_string() });
-            }
-            if !port_names.insert(&vm.port) {
-                return Err(Error::Twice { what: format!("port `{}`", vm.port) });
             }
             let ceiling = vm.cap.unwrap_or(Rate::MAX).min(self.config.uplink);
             if ceiling < vm.floor {
@@ -151,7 +148,9 @@ impl Htb {
         Ok(())
     }
 
-    /// Gives each VM the slot it has, else the one that its port remembers, else a fresh one.
+    /// Gives each VM the slot it has, else the one that its port remembers, else a fresh one. A
+    /// port that VMs share remembers the first one's: the others' usually follow it. Whoever gets
+    /// another's slot that way claims nothing there.
     fn slots(
         &self,
         vms: &[(VmShare, Device)],
@@ -160,11 +159,13 @@ impl Htb {
         let hash = layout::hash(&self.config.instance);
         let mut taken = BTreeSet::new();
         let mut found = BTreeMap::new();
-        for (share, port) in vms {
+        for (i, (share, port)) in vms.iter().enumerate() {
+            let sharers = vms[..i].iter().filter(|(_, other)| other.index == port.index).count();
             let remembered = || {
                 let note = hooks.get(&port.index)?.1.note()?;
-                let free = !self.vms.values().any(|vm| vm.slot == note.slot);
-                (note.instance == hash && note.slot < layout::SLOTS && free).then_some(note.slot)
+                let slot = note.slot.saturating_add(sharers as u16);
+                let free = !self.vms.values().any(|vm| vm.slot == slot);
+                (note.instance == hash && slot < layout::SLOTS && free).then_some(slot)
             };
             let slot = self.vms.get(&share.vm).map(|vm| vm.slot).or_else(remembered);
             if let Some(slot) = slot.filter(|slot| taken.insert(*slot)) {
@@ -394,7 +395,8 @@ impl Shaper for Htb {
         self.claimable.retain(|minor| self.tree.nodes.contains_key(minor));
 
         let mut batch = Batch::new();
-        for (share, port) in &vms {
+        let mut redirected = BTreeSet::new();
+        for (share, port) in vms.iter().filter(|(_, port)| redirected.insert(port.index)) {
             let note = Note { instance, slot: self.vms[&share.vm].slot, made_clsact: false };
             let found = hooks.get(&port.index).map(|(_, hook)| *hook);
             let clsact = self.tree.clsact.contains(&port.index);

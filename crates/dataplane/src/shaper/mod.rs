@@ -34,7 +34,8 @@ pub struct ClassId(pub u32);
 pub struct VmShare {
     /// Which VM.
     pub vm: VmId,
-    /// Its port: the host's end of its veth, or its tap. All that arrives there is shaped.
+    /// Its port: the host's end of its veth, or its tap. All that arrives there is shaped. Several
+    /// may share one.
     pub port: String,
     /// Its floor toward the network, on layer 2 without FCS.
     pub floor: Rate,
@@ -255,10 +256,10 @@ pub enum Error {
         /// Its name.
         port: String,
     },
-    /// Two VMs of one name or port.
+    /// Two VMs of one name.
     #[error("{what} is given twice")]
     Twice {
-        /// The VM or port.
+        /// The VM.
         what: String,
     },
     /// A VM that was not applied.

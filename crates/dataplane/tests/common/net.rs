@@ -154,12 +154,16 @@ impl World {
                 vm: VmId(n),
                 tenant: TenantId(1),
                 interface: "port".into(),
+                mac: None,
                 floor_out: Rate::from_mbps(100),
                 cap_out: None,
             }],
             endpoints: vec![endpoint(1, VM1), endpoint(2, VM2)],
+            outside: vec![],
+            controls: vec![],
             default_rate: Rate::from_mbps(1),
             max_pairs: 64,
+            pairs_per_vm: 64,
             attach: Some(mode),
         }
     }

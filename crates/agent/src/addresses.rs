@@ -1,0 +1,106 @@
+//! Whose is which address: from the directory to what the data plane asks.
+//!
+//! Problem   A packet names addresses; floors are per VM. What is outside the cloud has addresses, too,
+//!           but no VM, and what goes to an agent is for no VM to send.
+//! Approach  A VM has addresses. The endpoint that stands for the outside has prefixes; should it
+//!           have addresses as well, they are prefixes of one address each.
+//! Promises  A port leads outside only on a host whose own configuration says so: a slip in the
+//!           directory does not open a VM's port to forged sources.
+//! Not here  How a packet is looked up: see `bpf/`.
+//! Source    ElasticSwitch §3 (external traffic).
+
+use crate::config::Setup;
+use anyhow::{Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use weir_dataplane::{Endpoint, Outside};
+use weir_model::agent::{AgentConfig, Directory, DirectoryVm, Role};
+use weir_model::net::Prefix;
+use weir_units::VmId;
+
+/// Everything that has a meaning by its address.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) outside: Vec<Outside>,
+    /// Where agents listen.
+    pub(crate) controls: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// Those of a configuration that was checked.
+    pub(crate) fn of(setup: &Setup) -> Self {
+        let controls = setup.directory.hosts.iter().map(|host| host.control);
+        // Its own also as it is bound: the directory may have another one of its addresses.
+        let controls = controls.chain([setup.file.listen]).collect();
+        let mut all = Self { controls, ..Self::default() };
+        for (vm, id) in setup.directory.vms.iter().zip((0..).map(VmId)) {
+            let tenant = setup.tenants[&id];
+            if vm.prefixes.is_empty() {
+                let endpoint = |address: &IpAddr| Endpoint { address: *address, vm: id, tenant };
+                all.endpoints.extend(vm.addresses.iter().map(endpoint));
+                continue;
+            }
+            let outside = |(address, length)| Outside { address, length, vm: id, tenant };
+            all.outside.extend(ranges(vm).map(outside));
+        }
+        all
+    }
+}
+
+/// What an endpoint stands for: first address and length.
+fn ranges(vm: &DirectoryVm) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
+    let whole = |a: &IpAddr| (*a, if a.is_ipv4() { 32 } else { 128 });
+    let range = |p: &Prefix| (p.first(), p.length());
+    vm.prefixes.iter().map(range).chain(vm.addresses.iter().map(whole))
+}
+
+/// Refuses what cannot be meant; errors name the field.
+pub(crate) fn check(file: &AgentConfig, directory: &Directory) -> Result<()> {
+    ensure!(
+        !file.listen.ip().is_unspecified(),
+        "listen: {} is all addresses of the host; write the one that the directory has, which is \
+         closed to VMs",
+        file.listen
+    );
+    ensure!(
+        (1..=1 << 16).contains(&file.pairs_per_vm),
+        "pairs_per_vm: {} should lie between 1 and 65536",
+        file.pairs_per_vm
+    );
+    let mut owners: BTreeMap<IpAddr, &str> = BTreeMap::new();
+    let mut outside: BTreeMap<(&str, IpAddr, u8), &str> = BTreeMap::new();
+    for vm in &directory.vms {
+        ensure!(
+            !vm.addresses.is_empty() || !vm.prefixes.is_empty(),
+            "directory: vm `{}` has neither addresses nor prefixes",
+            vm.name
+        );
+        for address in &vm.addresses {
+            if let Some(other) = owners.insert(*address, &vm.name) {
+                bail!("directory: {address} belongs to `{other}` and to `{}`", vm.name);
+            }
+        }
+        let stands_outside = !vm.prefixes.is_empty();
+        for (first, length) in ranges(vm).filter(|_| stands_outside) {
+            if let Some(other) = outside.insert((&vm.tenant, first, length), &vm.name) {
+                let (tenant, name) = (&vm.tenant, &vm.name);
+                bail!("directory: `{other}` and `{name}` stand for {first}/{length} of `{tenant}`");
+            }
+        }
+    }
+    if let Some(host) = directory.hosts.iter().find(|h| owners.contains_key(&h.control.ip())) {
+        let (address, vm) = (host.control.ip(), owners[&host.control.ip()]);
+        bail!("directory: {address} belongs to vm `{vm}` and to host `{}`", host.name);
+    }
+    for vm in &file.vms {
+        let stands_outside = |v: &DirectoryVm| v.name == vm.name && !v.prefixes.is_empty();
+        ensure!(
+            file.role == Role::Gateway || !directory.vms.iter().any(stands_outside),
+            "vm `{}` has prefixes according to the directory, so its port leads outside; write role = \
+             \"gateway\" if that is so",
+            vm.name
+        );
+    }
+    Ok(())
+}

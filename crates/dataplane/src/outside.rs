@@ -1,0 +1,100 @@
+//! What the programs must know beside the VMs of the cloud: who stands for the addresses outside it,
+//! and where agents listen.
+//!
+//! Problem   A packet to or from the Internet has one end that no directory lists, and traffic with the
+//!           outside shares links with traffic inside.
+//! Approach  Each tenant has an endpoint that stands for all that is outside, a VM like any other, by
+//!           prefixes instead of addresses. Its port leads outside, and others may share it.
+//! Promises  A tenant's prefixes are seen by its own VMs only.
+//! Not here  The lookup: `bpf/endpoints.h`.
+//! Source    ElasticSwitch §3 (external traffic).
+
+use crate::config::{Config, Outside};
+use crate::error::Error;
+use crate::intf;
+use crate::programs::Programs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use weir_units::VmId;
+
+/// Bits of an IPv4 address that the IPv6 form has before it.
+const MAPPED: u32 = 96;
+
+/// The trie's key of a prefix. Bits behind the prefix are cleared.
+pub(crate) fn key(outside: &Outside) -> intf::Prefix {
+    let (family, head) = match outside.address {
+        IpAddr::V4(_) => (4, MAPPED),
+        IpAddr::V6(_) => (6, 0),
+    };
+    let length = head + u32::from(outside.length);
+    let whole = u128::from_be_bytes(intf::Address::from(outside.address).octets);
+    let kept = u128::MAX.checked_shl(128 - length.min(128)).unwrap_or(0);
+    intf::Prefix {
+        bits: intf::PREFIX_HEAD + length,
+        tenant: outside.tenant.0,
+        family,
+        address: intf::Address { octets: (whole & kept).to_be_bytes() },
+    }
+}
+
+/// Writes who stands for the outside. `here` gives slot and default class of this host's VMs.
+pub(crate) fn fill(
+    programs: &Programs,
+    config: &Config,
+    here: &BTreeMap<VmId, (u32, u32)>,
+) -> Result<(), Error> {
+    for outside in &config.outside {
+        let local = here.get(&outside.vm);
+        let (slot, default_class) = local.copied().unwrap_or_default();
+        let endpoint = intf::Endpoint {
+            vm: outside.vm.0,
+            tenant: outside.tenant.0,
+            flags: if local.is_some() { intf::LOCAL } else { 0 },
+        };
+        let value = intf::Outside { endpoint, slot, default_class };
+        programs.outside.put(key(outside), value)?;
+    }
+    Ok(())
+}
+
+/// Writes where agents listen: each address with its port, and once without.
+pub(crate) fn close_to_vms(programs: &Programs, config: &Config) -> Result<(), Error> {
+    for control in &config.controls {
+        let address = control.ip().into();
+        for port in [0, control.port().to_be()] {
+            programs.controls.put(intf::Control { address, port: port.into() }, 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// How large the directory's maps must be.
+pub(crate) fn directory_size(config: &Config) -> u32 {
+    let distinct: BTreeSet<_> = config.controls.iter().collect();
+    let most = config.endpoints.len().max(config.outside.len()).max(distinct.len() * 2);
+    (most as u32 * 2).next_power_of_two().max(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_units::TenantId;
+
+    fn key_of(address: &str, length: u8) -> intf::Prefix {
+        let address = address.parse().unwrap();
+        key(&Outside { address, length, vm: VmId(9), tenant: TenantId(3) })
+    }
+
+    #[test]
+    fn a_prefix_counts_in_the_bits_of_its_family_and_forgets_the_rest() {
+        let all = key_of("0.0.0.0", 0);
+        assert_eq!((all.bits, all.tenant, all.family), (64 + 96, 3, 4));
+        assert_eq!(key_of("1.2.3.4", 0), all);
+        assert_eq!(key_of("192.0.2.77", 24), key_of("192.0.2.0", 24));
+        assert_ne!(key_of("192.0.2.77", 32), key_of("192.0.2.0", 32));
+        let all6 = key_of("::", 0);
+        assert_eq!((all6.bits, all6.family, all6.address.octets), (64, 6, [0; 16]));
+        assert_eq!(key_of("2001:db8::1", 32), key_of("2001:db8:ffff::", 32));
+        assert_eq!(key_of("2001:db8::1", 128).bits, 64 + 128);
+    }
+}

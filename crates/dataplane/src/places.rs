@@ -1,0 +1,83 @@
+//! Who has how many places in the tables of pairs.
+//!
+//! Problem   The tables are one host's; one VM that talks to everybody must not fill them.
+//! Approach  The kernel side counts the entries it makes for a VM, and makes none beyond the VM's
+//!           bound. How many are gone again is not counted but seen: each reading of the tables says
+//!           how many there are.
+//! Promises  A count that was wrong (an entry deleted by an agent that then died, two CPUs that made
+//!           the same one) is right again after the next reading. Never below what the VM has when
+//!           the reading began.
+//! Not here  Which entries are deleted: see `pairs`.
+
+use crate::intf;
+use crate::table::CounterArray;
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+use weir_units::VmId;
+
+const TX_GONE: usize = offset_of!(intf::Places, tx_gone) / 8;
+const RX_GONE: usize = offset_of!(intf::Places, rx_gone) / 8;
+
+/// The count of one reading.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    slot: u32,
+    /// What the kernel had made when the reading began.
+    before: intf::Places,
+    tx: u64,
+    rx: u64,
+}
+
+/// This host's VMs and their places.
+#[derive(Debug)]
+pub(crate) struct Places {
+    array: CounterArray<intf::Places>,
+    counts: BTreeMap<VmId, Count>,
+}
+
+impl Places {
+    /// For VMs with these rows of the array.
+    pub(crate) fn new(
+        array: CounterArray<intf::Places>,
+        slots: impl IntoIterator<Item = (VmId, u32)>,
+    ) -> Self {
+        let count = |(vm, slot)| (vm, Count { slot, ..Count::default() });
+        Self { array, counts: slots.into_iter().map(count).collect() }
+    }
+
+    /// A reading of the tables begins.
+    pub(crate) fn begin(&mut self) {
+        for count in self.counts.values_mut() {
+            let before = self.array.get(count.slot as usize);
+            *count = Count { slot: count.slot, before, tx: 0, rx: 0 };
+        }
+    }
+
+    /// An entry of a pair that sends from here.
+    pub(crate) fn sends(&mut self, src: VmId) {
+        if let Some(count) = self.counts.get_mut(&src) {
+            count.tx += 1;
+        }
+    }
+
+    /// An entry of a pair that receives here.
+    pub(crate) fn receives(&mut self, dst: VmId) {
+        if let Some(count) = self.counts.get_mut(&dst) {
+            count.rx += 1;
+        }
+    }
+
+    /// All entries were read: what is not there any more is given back.
+    pub(crate) fn end(&self) {
+        for count in self.counts.values() {
+            let row = count.slot as usize;
+            self.array.set(row, TX_GONE, count.before.tx_made.wrapping_sub(count.tx));
+            self.array.set(row, RX_GONE, count.before.rx_made.wrapping_sub(count.rx));
+        }
+    }
+
+    /// How many sending pairs each VM had in the last reading.
+    pub(crate) fn sending(&self) -> impl Iterator<Item = (VmId, usize)> + '_ {
+        self.counts.iter().map(|(vm, count)| (*vm, count.tx as usize))
+    }
+}
