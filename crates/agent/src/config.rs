@@ -361,7 +361,10 @@ floor_in = "400Mbit"
             (error(AS_IT_IS, ("name: b", "name: a")), "`a` is there twice"),
             (error(AS_IT_IS, ("10.1.0.2", "10.1.0.1")), "10.1.0.1 belongs to `a` and to `b`"),
             (error(AS_IT_IS, ("host: h1", "host: h7")), "on host `h7`, which is not listed"),
-            (error(("listen = \"10.0.0.1", "listen = \"0.0.0.0"), AS_IT_IS), "listen: 0.0.0.0:7001 is"),
+            (
+                error(("listen = \"10.0.0.1", "listen = \"0.0.0.0"), AS_IT_IS),
+                "listen: 0.0.0.0:7001 is",
+            ),
             (error(("instance =", "pairs_per_vm = 0\ninstance ="), AS_IT_IS), "pairs_per_vm: 0"),
             (error(("port = \"p0\"", "port = \"p0\"\nmac = \"x\""), AS_IT_IS), "`x` is not a MAC"),
             (

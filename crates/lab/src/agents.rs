@@ -30,8 +30,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHost, DirectoryVm, MechanismConfig, Reserve, Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHost, DirectoryVm, MechanismConfig, PAIRS_PER_VM, Reserve, Role,
+    Uplink, VmConfig,
 };
+use weir_model::net::Mac;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_model::text::RateText;
 use weir_units::{Rate, Span};
@@ -249,6 +251,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
         tenant: scenario.tenants[v.tenant].clone(),
         host: scenario.topology.hosts[v.host].clone(),
         addresses: vec![IpAddr::V4(plan::vm_address(scenario, vm))],
+        prefixes: Vec::new(),
     };
     Directory {
         hosts: scenario.topology.hosts.iter().enumerate().map(host).collect(),
@@ -274,6 +277,7 @@ fn configuration(
     let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| VmConfig {
         name: v.name.clone(),
         port: plan::vm_port(vm),
+        mac: Some(Mac(plan::vm_mac(vm))),
         floor_out: RateText(v.floor_out),
         floor_in: RateText(v.floor_in),
         cap_out: v.cap_out.map(RateText),
@@ -281,6 +285,7 @@ fn configuration(
     AgentConfig {
         instance: sweep::instance(run, host),
         host: topology.hosts[host].clone(),
+        role: Role::Host,
         listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
         key_file: directory.join("key"),
         directory: directory.join("directory.yaml"),
@@ -306,6 +311,7 @@ fn configuration(
                 .map(reserve)
                 .collect(),
         },
+        pairs_per_vm: PAIRS_PER_VM,
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

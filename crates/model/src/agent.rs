@@ -59,8 +59,11 @@ pub enum Role {
     Gateway,
 }
 
-fn default_pairs_per_vm() -> u32 {
-    512
+/// How many pairs a VM may send on, and as many to receive on, if the file does not say.
+pub const PAIRS_PER_VM: u32 = 512;
+
+const fn default_pairs_per_vm() -> u32 {
+    PAIRS_PER_VM
 }
 
 fn default_run_dir() -> PathBuf {

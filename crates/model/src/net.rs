@@ -163,9 +163,14 @@ mod tests {
         assert!(prefix("10.0.0.0").contains("write 203.0.113.0/24"));
         assert!(prefix("10.0.0.0/33").contains("is not a prefix"));
         assert!(prefix("::/129").contains("is not a prefix"));
-        assert_eq!(prefix("10.0.0.1/8"), "`10.0.0.1/8` has bits behind its length: write 10.0.0.0/8");
+        assert_eq!(
+            prefix("10.0.0.1/8"),
+            "`10.0.0.1/8` has bits behind its length: write 10.0.0.0/8"
+        );
         let mac = |text: &str| text.parse::<Mac>().unwrap_err();
-        for text in ["", "02:57:00:01:00", "02:57:00:01:00:07:08", "2:57:0:1:0:7", "02-57-00-01-00-07"] {
+        for text in
+            ["", "02:57:00:01:00", "02:57:00:01:00:07:08", "2:57:0:1:0:7", "02-57-00-01-00-07"]
+        {
             assert!(mac(text).contains("is not a MAC address"), "{text}");
         }
         for text in ["ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "00:00:00:00:00:00"] {
