@@ -129,6 +129,21 @@ pub(crate) fn rate_text(bps: f64) -> String {
     if value == 0.0 { "0".into() } else { format!("{value:.digits$} {unit}") }
 }
 
+/// A time for people: three digits that matter.
+pub(crate) fn time_text(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s >= 0.9995 => (s, "s"),
+        s if s >= 0.9995e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "µs"),
+    };
+    let digits = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
 /// A share as a percentage.
 pub(crate) fn percent_text(share: f64) -> String {
     let percent = share * 100.0;

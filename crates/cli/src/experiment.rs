@@ -132,6 +132,7 @@ mod tests {
         scenario.expect = vec![Expectation {
             mechanism: Some("elasticswitch".into()),
             metric: "worst_floor_ratio".into(),
+            against: None,
             at_least: Some(0.95),
             at_most: None,
             says: "floors hold".into(),

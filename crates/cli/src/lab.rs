@@ -1,11 +1,11 @@
 //! The lab as a world: from what `weir-lab` records to what the judge reads.
 
-use crate::judge::{self, Observed, ObservedFlow, ObservedLink};
+use crate::judge::{self, Observed, ObservedFlow, ObservedLink, Work};
 use crate::world::{Cut, Moment, World};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Error, Frame, Options, Phase, Record};
+use weir_lab::{Error, Frame, Options, Phase, Record, WorkRecord};
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 
 /// Real Linux on this machine.
@@ -88,6 +88,7 @@ fn observed(record: Record) -> Observed {
             .map(|flow| ObservedFlow {
                 connections: flow.connections.iter().map(connection).collect(),
                 octets: flow.octets,
+                work: flow.work.map(work),
             })
             .collect(),
         links: record
@@ -97,10 +98,19 @@ fn observed(record: Record) -> Observed {
             .collect(),
         idle: record.idle,
         agents_cpu: record.agents_cpu,
+        agent_cpu: record.agent_cpu,
+        agent_memory_before: record.agent_memory_before,
+        agent_memory: record.agent_memory,
+        agent_pairs: record.agent_pairs,
         user_cpu: record.user_cpu,
         wall: record.wall,
         notes: record.notes,
     }
+}
+
+fn work(record: WorkRecord) -> Work {
+    let WorkRecord { due, done, last, times } = record;
+    Work { due, done, last, times }
 }
 
 #[cfg(test)]
@@ -111,7 +121,7 @@ mod tests {
     #[test]
     fn a_connection_is_judged_on_what_it_got_after_the_warmup() {
         let connections = vec![vec![100, 350], vec![7, 7]];
-        let flows = vec![FlowRecord { octets: vec![450], connections }];
+        let flows = vec![FlowRecord { octets: vec![450], connections, work: None }];
         let seen = observed(Record { flows, ..Record::default() });
         assert_eq!(seen.flows[0].connections, [250, 0]);
     }

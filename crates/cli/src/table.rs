@@ -1,7 +1,7 @@
 //! The one table at the end, and what was asked of it.
 
 use crate::aggregate::{
-    Cell, cells, group_names, percent_text, point_text, point_values, rate_text, swept,
+    Cell, cells, group_names, percent_text, point_text, point_values, rate_text, swept, time_text,
 };
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::collections::BTreeSet;
@@ -64,13 +64,16 @@ pub(crate) fn numbers(cells: &[Cell<'_>]) -> Grid {
 
 /// One row per mechanism and group; the link's numbers stand in the first row of a mechanism.
 fn by_group(cells: &[Cell<'_>]) -> Grid {
-    let header = ["mechanism", "group", "promised", "got", "got/promised", "of ideal", "link use"];
+    let mut header =
+        vec!["mechanism", "group", "promised", "got", "got/promised", "of ideal", "link use"];
+    let timed = cells.iter().any(|cell| cell.groups().any(|group| times(cell, group).is_some()));
+    header.extend(if timed { &["half within", "99 % within"][..] } else { &[] });
     let mut grid = Grid::new(&header, 2);
     for cell in cells {
         for (row, group) in cell.groups().enumerate() {
             let first = row == 0;
             let promised = cell.group(group, |g| g.promised_bps).filter(|&p| p > 0.0);
-            grid.rows.push(vec![
+            let mut row = vec![
                 if first { label(cell) } else { String::new() },
                 group.to_string(),
                 promised.map_or("–".into(), rate_text),
@@ -82,10 +85,28 @@ fn by_group(cells: &[Cell<'_>]) -> Grid {
                 } else {
                     String::new()
                 },
-            ]);
+            ];
+            if timed {
+                row.extend(times_text(cell, group));
+            }
+            grid.rows.push(row);
         }
     }
     grid
+}
+
+/// Median and 99th percentile of a group's requests or flows, or the time of its shuffle as both.
+fn times(cell: &Cell<'_>, group: &str) -> Option<[f64; 2]> {
+    let percentiles = |what: &str| {
+        let of = |statistic: &str| cell.number(&format!("{what}.{group}.{statistic}"));
+        Some([of("p50")?, of("p99")?])
+    };
+    let shuffle = || cell.number(&format!("shuffle_s.{group}")).map(|seconds| [seconds; 2]);
+    percentiles("latency").or_else(|| percentiles("fct")).or_else(shuffle)
+}
+
+fn times_text(cell: &Cell<'_>, group: &str) -> [String; 2] {
+    times(cell, group).map_or(["–".into(), "–".into()], |times| times.map(time_text))
 }
 
 /// One row per point and mechanism.
@@ -94,8 +115,13 @@ fn by_point(cells: &[Cell<'_>]) -> Grid {
     let swept = swept(cells);
     let mut header = swept.clone();
     header.push("mechanism".into());
-    for group in &groups {
+    let timed = |group: &String| cells.iter().any(|cell| times(cell, group).is_some());
+    let timed: Vec<bool> = groups.iter().map(timed).collect();
+    for (group, &timed) in groups.iter().zip(&timed) {
         header.extend([format!("{group} got"), format!("{group}/promised")]);
+        header.extend(
+            timed.then(|| [format!("{group} p50"), format!("{group} p99")]).into_iter().flatten(),
+        );
     }
     header.extend(["link use", "worst floor", "of ideal", "Jain"].map(String::from));
     let mut grid = Grid { header, rows: Vec::new(), names: swept.len() + 1 };
@@ -107,9 +133,12 @@ fn by_point(cells: &[Cell<'_>]) -> Grid {
         let mut row: Vec<String> =
             swept.iter().map(|p| if again { String::new() } else { value(p) }).collect();
         row.push(label(cell));
-        for group in &groups {
+        for (group, &timed) in groups.iter().zip(&timed) {
             row.push(or_dash(cell.group(group, |g| g.goodput_bps), rate_text));
             row.push(or_dash(cell.number(&format!("goodput_of_floor.{group}")), ratio_text));
+            if timed {
+                row.extend(times_text(cell, group));
+            }
         }
         row.push(or_dash(cell.number("link_utilisation"), percent_text));
         row.push(or_dash(cell.number("worst_floor_ratio"), ratio_text));
@@ -158,10 +187,15 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
     grid
 }
 
-/// `≥ 0.95`, `≤ 0.1`, or both.
+/// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`.
 fn asked(verdict: &Verdict) -> String {
-    let least = verdict.at_least.map(|v| format!("≥ {}", bound(v)));
-    let most = verdict.at_most.map(|v| format!("≤ {}", bound(v)));
+    let of = match (&verdict.of, &verdict.over) {
+        (Some(other), _) => format!(" × {other}"),
+        (None, Some(other)) => format!(" over {other}"),
+        (None, None) => String::new(),
+    };
+    let least = verdict.at_least.map(|v| format!("≥ {}{of}", bound(v)));
+    let most = verdict.at_most.map(|v| format!("≤ {}{of}", bound(v)));
     least.into_iter().chain(most).collect::<Vec<_>>().join(", ")
 }
 
@@ -244,6 +278,21 @@ mod tests {
         let runs = vec![run(1.0, "none", 95e6), run(10.0, "none", 17e6)];
         let text = text(&Results { runs, ..Results::default() });
         assert!(text.contains("senders") && text.contains("gold/promised"), "{text}");
+    }
+
+    #[test]
+    fn times_are_columns_where_there_are_any() {
+        let mut timed = run(1.0, "none", 95e6);
+        timed.summary.insert("fct.gold.p50".into(), 0.0021);
+        timed.summary.insert("fct.gold.p99".into(), 0.35);
+        let grid = numbers(&cells(std::slice::from_ref(&timed)));
+        assert_eq!(grid.header[7..], ["half within", "99 % within"]);
+        assert_eq!(grid.rows[0][7..], ["2.10 ms", "350 ms"]);
+        let runs = [timed, run(10.0, "none", 17e6)];
+        let grid = numbers(&cells(&runs));
+        assert_eq!(grid.header[4..6], ["gold p50", "gold p99"]);
+        assert_eq!((grid.rows[0][4].as_str(), grid.rows[1][4].as_str()), ("2.10 ms", "–"));
+        assert!(grid.rows.iter().all(|row| row.len() == grid.header.len()));
     }
 
     #[test]

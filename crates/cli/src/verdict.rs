@@ -2,12 +2,13 @@
 //!
 //! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
 //! Approach  Each expectation is judged at its point on the median of the valid repeats; one about
-//!           floors on every one of them.
+//!           floors on every one of them. One that compares mechanisms holds each run against the
+//!           median of the other one; one that compares numbers does it run by run.
 //! Promises  An expectation that cannot be judged is reported as such, never as held.
 
 use std::collections::BTreeMap;
 use weir_model::results::{Run, Verdict};
-use weir_model::scenario::{Expectation, Scenario};
+use weir_model::scenario::{Against, Expectation, Other, Scenario};
 
 /// Judges the expectations of `scenario` (one point) against the runs of that point.
 pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
@@ -15,13 +16,58 @@ pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for expectation in &scenario.expect {
         let asked = |label: &str| expectation.mechanism.as_deref().is_none_or(|m| m == label);
-        for mechanism in scenario.mechanisms.iter().filter(|m| asked(&m.label)) {
-            let runs = runs.iter().filter(|r| r.valid && r.mechanism == mechanism.label);
-            let values = runs.filter_map(|r| r.summary.get(&expectation.metric).copied()).collect();
-            verdicts.push(one(&point, &mechanism.label, expectation, values));
+        let judged = scenario.mechanisms.iter().filter(|m| asked(&m.label));
+        for mechanism in judged.map(|m| m.label.as_str()) {
+            if is_comparable(scenario, expectation, mechanism) {
+                let values = values(expectation, mechanism, runs);
+                verdicts.push(one(&point, mechanism, expectation, values));
+            }
         }
     }
     verdicts
+}
+
+/// Nobody is compared with himself, or with one that is not played.
+fn is_comparable(scenario: &Scenario, expectation: &Expectation, mechanism: &str) -> bool {
+    match expectation.against.as_ref().map(|against| &against.other) {
+        Some(Other::Mechanism(other)) => {
+            other != mechanism && scenario.mechanisms.iter().any(|m| m.label == *other)
+        }
+        Some(Other::Metric(_)) | None => true,
+    }
+}
+
+/// What each valid run of `mechanism` shows, held against what the expectation says.
+fn values(expectation: &Expectation, mechanism: &str, runs: &[Run]) -> Vec<f64> {
+    let of = |label: &str, metric: &str| -> Vec<(Option<f64>, &Run)> {
+        let runs = runs.iter().filter(|r| r.valid && r.mechanism == label);
+        runs.map(|r| (r.summary.get(metric).copied(), r)).collect()
+    };
+    let shown = of(mechanism, &expectation.metric);
+    let Some(Against { difference, other }) = &expectation.against else {
+        return shown.into_iter().filter_map(|(value, _)| value).collect();
+    };
+    let of_mechanism = |label: &str| {
+        let others = of(label, &expectation.metric);
+        let mut others: Vec<f64> = others.into_iter().filter_map(|(value, _)| value).collect();
+        others.sort_by(f64::total_cmp);
+        median(&others)
+    };
+    let middle = match other {
+        Other::Mechanism(label) => of_mechanism(label),
+        Other::Metric(_) => None,
+    };
+    let held = |(value, run): (Option<f64>, &Run)| {
+        let other = match other {
+            Other::Mechanism(_) => middle?,
+            Other::Metric(metric) => run.summary.get(metric).copied()?,
+        };
+        match difference {
+            true => Some(value? - other),
+            false => (other > 0.0).then_some(value? / other),
+        }
+    };
+    shown.into_iter().filter_map(held).collect()
 }
 
 fn one(
@@ -39,11 +85,17 @@ fn one(
     };
     let strict = is_about_floors(&expectation.metric) && expectation.at_least.is_some();
     let held = got.map(|median| within(median) && (!strict || values.iter().copied().all(within)));
+    let other = |difference: bool| match expectation.against.as_ref()? {
+        against if against.difference != difference => None,
+        Against { other: Other::Mechanism(name) | Other::Metric(name), .. } => Some(name.clone()),
+    };
     Verdict {
         point: point.clone(),
         mechanism: mechanism.into(),
         metric: expectation.metric.clone(),
         says: expectation.says.clone(),
+        of: other(false),
+        over: other(true),
         at_least: expectation.at_least,
         at_most: expectation.at_most,
         got,
@@ -65,7 +117,9 @@ fn worst(values: &[f64], expectation: &Expectation) -> Option<f64> {
 
 /// Numbers that say whether a floor held: for these every repeat counts.
 pub(crate) fn is_about_floors(metric: &str) -> bool {
-    ["worst_", "goodput_of_floor", "window_"].iter().any(|prefix| metric.starts_with(prefix))
+    ["worst_", "goodput_of_floor", "window_", "receiver_floor"]
+        .iter()
+        .any(|prefix| metric.starts_with(prefix))
 }
 
 /// The median of sorted `values`; of an even number the mean of the two in the middle.
@@ -118,7 +172,14 @@ mod tests {
 
     fn expectation(metric: &str, at_least: Option<f64>, at_most: Option<f64>) -> Expectation {
         let says = "a promise".into();
-        Expectation { mechanism: None, metric: metric.into(), at_least, at_most, says }
+        Expectation {
+            mechanism: None,
+            metric: metric.into(),
+            against: None,
+            at_least,
+            at_most,
+            says,
+        }
     }
 
     fn verdict(metric: &str, at_least: Option<f64>, at_most: Option<f64>, got: &[f64]) -> Verdict {
@@ -147,6 +208,80 @@ mod tests {
         let v = reserved(&[1.00, 1.02, 0.90]);
         assert_eq!((v.worst, v.held), (Some(0.90), Some(false)));
         assert_eq!(reserved(&[1.00, 1.03, 0.97]).held, Some(true));
+    }
+
+    #[test]
+    fn a_mechanism_can_be_compared_with_another() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        scenario.expect =
+            vec![Expectation {
+                against: Some(Against {
+                    difference: false,
+                    other: Other::Mechanism("none".into()),
+                }),
+                ..expectation("jain", Some(1.0), None)
+            }];
+        let run = |mechanism: &str, jain: Option<f64>, valid: bool| Run {
+            mechanism: mechanism.into(),
+            valid,
+            summary: jain.map(|value| ("jain".to_string(), value)).into_iter().collect(),
+            ..Run::default()
+        };
+        let mut runs = vec![
+            run("none", Some(0.4), true),
+            run("none", Some(0.5), true),
+            run("none", Some(0.9), true),
+            run("none", Some(0.01), false),
+            run("elasticswitch", Some(0.6), true),
+        ];
+        let verdicts = judge(&scenario, &runs);
+        assert_eq!(verdicts.len(), 1, "none is not compared with itself");
+        let v = &verdicts[0];
+        assert_eq!((v.mechanism.as_str(), v.of.as_deref()), ("elasticswitch", Some("none")));
+        assert!((v.got.expect("judged") - 1.2).abs() < 1e-9 && v.held == Some(true), "{v:?}");
+        runs[4] = run("elasticswitch", Some(0.45), true);
+        assert_eq!(judge(&scenario, &runs)[0].held, Some(false));
+        // Without anything to compare with, nothing is held.
+        assert_eq!(judge(&scenario, &runs[4..])[0].held, None);
+        scenario.mechanisms.remove(0);
+        assert!(judge(&scenario, &runs).is_empty(), "nobody asked for the other one");
+    }
+
+    #[test]
+    fn numbers_of_one_run_can_be_compared_and_so_can_differences() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        let against = |difference, other| Some(Against { difference, other });
+        scenario.expect = vec![
+            Expectation {
+                against: against(false, Other::Metric("goodput.a".into())),
+                ..expectation("goodput.b", Some(1.9), Some(3.0))
+            },
+            Expectation {
+                against: against(true, Other::Mechanism("none".into())),
+                ..expectation("goodput.b", None, Some(0.5))
+            },
+        ];
+        let run = |mechanism: &str, a: f64, b: f64| Run {
+            mechanism: mechanism.into(),
+            valid: true,
+            summary: BTreeMap::from([("goodput.a".into(), a), ("goodput.b".into(), b)]),
+            ..Run::default()
+        };
+        let runs = [run("none", 2.0, 5.0), run("elasticswitch", 2.0, 5.25)];
+        let verdicts = judge(&scenario, &runs);
+        let told: Vec<_> = verdicts
+            .iter()
+            .map(|v| (v.mechanism.as_str(), v.of.as_deref(), v.over.as_deref(), v.got))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("none", Some("goodput.a"), None, Some(2.5)),
+                ("elasticswitch", Some("goodput.a"), None, Some(2.625)),
+                ("elasticswitch", None, Some("none"), Some(0.25)),
+            ]
+        );
+        assert!(verdicts.iter().all(|v| v.held == Some(true)), "{verdicts:?}");
     }
 
     #[test]

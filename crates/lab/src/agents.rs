@@ -10,6 +10,8 @@
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
 
+mod usage;
+
 use crate::plan::{self, Plan};
 use crate::sweep::{self, Identity};
 use crate::world::World;

@@ -1,6 +1,6 @@
 //! What must be there before anything is made.
 
-use crate::{Error, Options};
+use crate::{Error, Options, exec, traffic};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
@@ -23,22 +23,34 @@ pub(crate) fn machine(
         }
         access(path, AccessFlags::X_OK)
             .map_err(|errno| Error::NoAgent { path: path.clone(), why: errno.desc().into() })?;
-        program("nsenter")?;
-        program("setpriv")?;
+        beside_agents()?;
+    }
+    for (_, _, exec) in exec::of(scenario) {
+        beside_agents()?;
+        for command in [&exec.server, &exec.client] {
+            let name = command.split_whitespace().next().unwrap_or_default();
+            if !Path::new(name).is_file() {
+                program(name, "install it, or write its whole path")?;
+            }
+        }
     }
     congestion_controls(scenario)?;
     files(scenario)
 }
 
-fn program(name: &str) -> Result<(), Error> {
+/// What starts a process in a namespace, so that it ends with the lab.
+fn beside_agents() -> Result<(), Error> {
+    ["nsenter", "setpriv"]
+        .into_iter()
+        .try_for_each(|n| program(n, "install the package util-linux"))
+}
+
+fn program(name: &str, remedy: &str) -> Result<(), Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
         return Ok(());
     }
-    Err(Error::Missing {
-        what: format!("the program `{name}`"),
-        remedy: "install the package util-linux".into(),
-    })
+    Err(Error::Missing { what: format!("the program `{name}`"), remedy: remedy.into() })
 }
 
 /// Root may use any congestion control that the kernel has, also one that is not allowed to users.
@@ -46,7 +58,7 @@ fn congestion_controls(scenario: &Scenario) -> Result<(), Error> {
     let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .map_err(Error::io("read the congestion controls of this kernel"))?;
     for traffic in &scenario.traffic {
-        let TrafficKind::Tcp { congestion, .. } = &traffic.kind else { continue };
+        let Some(congestion) = traffic.kind.congestion() else { continue };
         let module = || loadable(congestion);
         if !available.split_whitespace().any(|name| name == congestion) && !module() {
             return Err(Error::Missing {
@@ -78,9 +90,10 @@ fn files(scenario: &Scenario) -> Result<(), Error> {
     let sockets: usize = scenario
         .traffic
         .iter()
-        .map(|traffic| match traffic.kind {
+        .map(|t| match t.kind {
             TrafficKind::Tcp { connections, .. } => 2 * connections as usize + 1,
             TrafficKind::Udp { .. } => 2,
+            ref kind => traffic::descriptors(kind),
         })
         .sum();
     let needed = (2 * nodes + sockets + 200) as u64;

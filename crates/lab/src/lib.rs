@@ -3,8 +3,8 @@
 //! Problem   A mechanism that only ever met a simulator has not met TCP, timers or the kernel.
 //! Approach  One namespace per host, switch and VM, joined by veths and bridges; HTB with a bounded
 //!           FIFO gives every port its link's rate; one real `weir agent` per host; one thread with
-//!           epoll plays all traffic. Goodput is read from the receivers' sockets, octets and drops
-//!           from the ports.
+//!           epoll plays long-lived traffic, another what comes and goes. Goodput is read from the
+//!           receivers' sockets, octets and drops from the ports.
 //! Promises  Whatever happens (success, error, stop, panic), namespaces and processes are gone when
 //!           [`play`] returns; if the lab itself was killed, the next run removes what it left.
 //! Not here  What a scenario means (`weir-model`), and whether a run is valid or good (`weir`).
@@ -17,6 +17,7 @@
 mod agents;
 mod check;
 mod error;
+mod exec;
 mod machine;
 mod netlink;
 mod netns;
@@ -31,6 +32,7 @@ pub use error::Error;
 pub use play::play;
 pub use sweep::sweep_stale;
 
+pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_units::{Rate, Span};
@@ -112,6 +114,14 @@ pub struct Record {
     pub idle: Vec<f64>,
     /// User and system CPU time of all agents together, from the first to the last sample.
     pub agents_cpu: Span,
+    /// The same of each agent, in the order of the hosts.
+    pub agent_cpu: Vec<Span>,
+    /// Resident memory of each agent in octets at the end of the warmup, in the order of the hosts.
+    pub agent_memory_before: Vec<u64>,
+    /// The same at the end of the run.
+    pub agent_memory: Vec<u64>,
+    /// Pairs that each agent knows at the end of the run; of those that answered.
+    pub agent_pairs: Vec<u64>,
     /// User CPU time of the lab and the agents, from the first to the last sample.
     pub user_cpu: Span,
     /// From the start of [`play`] to the end of teardown.
@@ -126,8 +136,32 @@ pub struct Record {
 pub struct FlowRecord {
     /// Application octets that arrived at the receiver's sockets, per sample.
     pub octets: Vec<u64>,
-    /// Per connection (one for UDP), cumulative octets at two moments: `[at warmup, at the end]`.
+    /// Per connection (one unless the traffic is long-lived TCP), cumulative octets at two moments:
+    /// `[at warmup, at the end]`.
     pub connections: Vec<Vec<u64>>,
+    /// Of traffic that comes and goes: how long it took.
+    pub work: Option<WorkRecord>,
+}
+
+/// What became of requests, flows or a shuffle that should have begun after the warmup (of a shuffle:
+/// at any time).
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkRecord {
+    /// How many should have begun.
+    pub due: u64,
+    /// How many of these were done before the traffic's end.
+    pub done: u64,
+    /// When the last of them was done, since traffic started.
+    pub last: Span,
+    /// Nanoseconds from the intended start to the last octet, three digits exact.
+    pub times: Histogram<u32>,
+}
+
+impl Default for WorkRecord {
+    fn default() -> Self {
+        let times = Histogram::new(3).expect("three digits are allowed");
+        Self { due: 0, done: 0, last: Span::ZERO, times }
+    }
 }
 
 /// One direction of one link.

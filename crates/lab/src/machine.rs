@@ -65,6 +65,18 @@ fn cpu_in(stat: &str) -> Option<(Span, Span)> {
     Some((next()?, next()?))
 }
 
+/// Resident memory of a process in octets; zero if it is gone.
+pub(crate) fn memory_of(pid: u32) -> u64 {
+    let path = Path::new("/proc").join(pid.to_string()).join("status");
+    resident_in(&fs::read_to_string(path).unwrap_or_default()).unwrap_or(0)
+}
+
+/// From `VmRSS:  1234 kB`, in which a kB has 1024 octets.
+fn resident_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
 /// Packets that this machine itself lost between two devices, all CPUs together: the second column
 /// of `/proc/net/softnet_stat`. They are in no port's counter.
 pub(crate) fn lost_inside() -> u64 {
@@ -92,5 +104,12 @@ mod tests {
         let stat = "7 (a) (b) S 1 7 7 0 -1 0 0 0 0 0 12 34 0 0 20";
         assert_eq!(cpu_in(stat), Some((Span::from_millis(120), Span::from_millis(340))));
         assert_eq!(cpu_in(""), None);
+    }
+
+    #[test]
+    fn memory_is_what_is_resident() {
+        let status = "Name:\tweir\nVmSize:\t 9000 kB\nVmRSS:\t  1500 kB\nThreads:\t1\n";
+        assert_eq!(resident_in(status), Some(1500 * 1024));
+        assert_eq!(resident_in("Name:\tgone\n"), None);
     }
 }

@@ -190,6 +190,14 @@ impl Netlink {
         self.ask(interfaces, question, (RTM_NEWLINK, 16), is_up)
     }
 
+    /// Octets that came in at each interface since it was made, layer 2 without FCS.
+    pub(crate) fn received(&mut self, interfaces: &[u32]) -> Result<Vec<u64>, Error> {
+        let question = |interface| {
+            Request::new("read a device", RTM_GETLINK, 0, &link_header(interface, false))
+        };
+        self.ask(interfaces, question, (RTM_NEWLINK, 16), octets_received)
+    }
+
     /// Puts one question per interface; answers are of a kind, with a header of so many octets, of
     /// which the second four are the interface. No answer is `T`'s default.
     fn ask<T: Clone + Default>(
@@ -287,6 +295,15 @@ fn queue_counters(octets: &[u8]) -> (u64, u64) {
         }
     }
     counters
+}
+
+/// Octets received, from the attributes of a device.
+fn octets_received(octets: &[u8]) -> u64 {
+    const IFLA_STATS64: u16 = 23;
+    // struct rtnl_link_stats64: packets received, packets sent, octets received, …
+    let stats = attributes(octets).find(|(kind, _)| *kind == IFLA_STATS64);
+    let field = stats.and_then(|(_, stats)| stats.get(16..24));
+    field.map_or(0, |field| u64::from_ne_bytes(field.try_into().expect("eight octets")))
 }
 
 /// Whether a device with these attributes carries packets.

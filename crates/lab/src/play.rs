@@ -1,6 +1,7 @@
 //! One run from the first namespace to the last.
 
 use crate::agents::Agents;
+use crate::exec::Programs;
 use crate::plan::Plan;
 use crate::ports::Counters;
 use crate::traffic::{Tally, Traffic};
@@ -51,6 +52,7 @@ pub fn play(
         Agents::start(scenario, mechanism, options, &plan, &world, (&run, &place.path), stop)?
     };
     let sockets = Traffic::open(scenario, &world)?;
+    let mut programs = Programs::open(scenario, &world, &place.path)?;
     let lost_before = machine::lost_inside();
     let origin = Instant::now();
     let traffic = Traffic::play(scenario, sockets, origin)?;
@@ -58,9 +60,15 @@ pub fn play(
     let mut sampler = Sampler::new(scenario, options.sample, &traffic.tally);
     let cpu_before = cpu(&agents);
     sampler.start(&mut world)?;
+    programs.count(&mut world, &traffic.tally)?;
     while !sampler.is_done() {
+        programs.step(Span::from(origin.elapsed()))?;
         sampler.wait(origin, stop)?;
+        programs.count(&mut world, &traffic.tally)?;
         sampler.sample(&mut world, origin)?;
+        if sampler.taken >= sampler.warmup && sampler.record.agent_memory_before.is_empty() {
+            sampler.record.agent_memory_before = agents.memory();
+        }
         watch(&sampler.frame());
         agents.check(stop)?;
         assert!(traffic.is_alive(), "the traffic thread ends only when told to");
@@ -69,7 +77,12 @@ pub fn play(
     let mut record = sampler.record();
     record.agents_cpu = cpu_after.agents - cpu_before.agents;
     record.user_cpu = cpu_after.user - cpu_before.user;
+    let each = cpu_after.each.iter().zip(&cpu_before.each);
+    record.agent_cpu = each.map(|(&after, &before)| after - before).collect();
+    record.agent_memory = agents.memory();
+    record.agent_pairs = agents.pairs();
     notes.extend(traffic.tally.notes());
+    notes.append(&mut programs.notes);
     let lost = machine::lost_inside().saturating_sub(lost_before);
     if lost > 0 {
         notes.push(format!("this machine lost {lost} packets between devices, at no port"));
@@ -77,6 +90,7 @@ pub fn play(
 
     watch(&frame(Phase::TearingDown));
     drop(traffic);
+    drop(programs);
     agents.stop();
     notes.append(&mut agents.notes);
     drop(world);
@@ -138,6 +152,7 @@ fn build(
 /// CPU time so far.
 struct Cpu {
     agents: Span,
+    each: Vec<Span>,
     user: Span,
 }
 
@@ -145,7 +160,7 @@ fn cpu(agents: &Agents) -> Cpu {
     let own = getrusage(UsageWho::RUSAGE_SELF)
         .map_or(Span::ZERO, |usage| Span::from_micros(usage.user_time().num_microseconds() as u64));
     let (user, system) = agents.cpu();
-    Cpu { agents: user + system, user: own + user }
+    Cpu { agents: user + system, each: agents.cpu_each(), user: own + user }
 }
 
 /// Reads everything at the same moments.
@@ -266,6 +281,9 @@ impl<'a> Sampler<'a> {
         let at_end = self.tally.received();
         for (flow, (then, now)) in record.flows.iter_mut().zip(self.at_warmup.iter().zip(&at_end)) {
             flow.connections = then.iter().zip(now).map(|(&then, &now)| vec![then, now]).collect();
+        }
+        for (entry, flow) in record.flows.iter_mut().enumerate() {
+            flow.work = self.tally.work(entry);
         }
         record
     }

@@ -225,6 +225,11 @@ impl World {
         &self.vms[vm]
     }
 
+    /// Octets that reached a VM, layer 2 without FCS.
+    pub(crate) fn received_by(&mut self, vm: usize) -> Result<u64, Error> {
+        Ok(self.vms[vm].netlink.received(&[UPLINK])?[0])
+    }
+
     /// What passed and was dropped since the last call, by link direction.
     pub(crate) fn read(&mut self, counters: &mut Counters) -> Result<Vec<(u64, u64)>, Error> {
         let netlinks = self.nodes.iter_mut().map(|node| &mut node.netlink);

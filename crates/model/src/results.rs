@@ -36,6 +36,13 @@ pub struct Verdict {
     pub metric: String,
     /// What it says, for people.
     pub says: String,
+    /// If given, all numbers are ratios to this one: the same of another mechanism, or another of the
+    /// same run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// If given, all numbers are differences to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
     /// At least this.
     pub at_least: Option<f64>,
     /// At most this.
@@ -104,7 +111,7 @@ pub struct Flow {
     pub from: String,
     /// VM name.
     pub to: String,
-    /// `tcp`, `udp`.
+    /// `tcp`, `udp`, `request`, `reply`, `flows`, `shuffle`, `exec`.
     pub kind: String,
     /// Mean application goodput over the measured interval, bit/s.
     pub goodput_bps: f64,
@@ -112,6 +119,29 @@ pub struct Flow {
     pub series_bps: Vec<f64>,
     /// Goodput of each connection over the measured interval, bit/s.
     pub connections_bps: Vec<f64>,
+    /// How long its requests, flows or shuffle took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
+}
+
+/// How long requests, flows or shuffles took, from the moment at which each should have begun to its
+/// last octet; of those that should have begun after the warmup. A number of nothing is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many should have begun.
+    pub due: u64,
+    /// How many of these were done in time; the others are in none of the numbers below.
+    pub done: u64,
+    /// Mean, seconds.
+    pub mean_s: Option<f64>,
+    /// Median, seconds.
+    pub p50_s: Option<f64>,
+    /// 99th percentile, seconds.
+    pub p99_s: Option<f64>,
+    /// 99.9th percentile, seconds.
+    pub p999_s: Option<f64>,
+    /// The longest, seconds.
+    pub max_s: Option<f64>,
 }
 
 /// Something that the scenario changes while it is played.
@@ -128,7 +158,7 @@ pub struct Event {
 pub struct Group {
     /// The group's name.
     pub group: String,
-    /// `tcp`, `udp`, `tcp+udp`.
+    /// The kinds of its flows: `tcp`, `udp`, `tcp+udp`, …
     pub kind: String,
     /// Number of connections.
     pub connections: u32,
@@ -142,6 +172,9 @@ pub struct Group {
     pub series_bps: Vec<f64>,
     /// Promised goodput per sample, bit/s; 0 while it is not active.
     pub promised_series_bps: Vec<f64>,
+    /// How long its requests took, or if it has none its flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
 }
 
 /// How one VM's floor did in one direction.

@@ -19,11 +19,15 @@ mod routes;
 mod set;
 mod spec;
 mod topology;
+mod workload;
 mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
 pub use routes::LinkDir;
+pub use workload::{
+    Arrivals, Cdf, Connections, Exec, Flows, Load, Pick, Request, Sizes, Spacing, tcp_on_wire,
+};
 
 use weir_units::{Bytes, Rate, Span};
 
@@ -165,6 +169,46 @@ pub enum TrafficKind {
         /// UDP payload.
         payload: Bytes,
     },
+    /// Requests, whose answers are the next traffic entry.
+    Request(Request),
+    /// Answers to the requests of the traffic entry before this one.
+    Reply {
+        /// Octets of an answer.
+        response: Bytes,
+        /// Requests per second, if that is known.
+        per_second: Option<f64>,
+        /// Kernel name of the congestion control.
+        congestion: String,
+    },
+    /// Short TCP flows, each on a new connection.
+    Flows(Flows),
+    /// One TCP connection that ends when so much has arrived.
+    Shuffle {
+        /// Octets.
+        octets: Bytes,
+        /// Kernel name of the congestion control.
+        congestion: String,
+    },
+    /// A real program.
+    Exec(Exec),
+}
+
+/// What a number is held against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Against {
+    /// Whether the bounds are of the difference; else they are of the ratio.
+    pub difference: bool,
+    /// The other number.
+    pub other: Other,
+}
+
+/// Another number of the same point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// The same one under the mechanism with this label: the median of its valid runs.
+    Mechanism(String),
+    /// This one of the same run.
+    Metric(String),
 }
 
 /// What a good run shows: `metric` of the runs of `mechanism` lies within the bounds.
@@ -175,6 +219,8 @@ pub struct Expectation {
     /// Name of a field of a run's summary: `worst_floor_ratio`, `goodput.GROUP` (bit/s), …; all are
     /// listed in docs/scenarios.md.
     pub metric: String,
+    /// If given, the bounds are of what remains of the number when it is held against another.
+    pub against: Option<Against>,
     /// At least this.
     pub at_least: Option<f64>,
     /// At most this.

@@ -363,3 +363,63 @@ fn an_override_is_checked_like_the_file() {
     let error = play(GOOD, &[("params.colour", "3")]).unwrap_err();
     check_set(&error, "params.colour=3", "params.colour", "no `params.colour`", "senders, share");
 }
+
+/// The error after X's TCP was replaced by `kind`.
+fn traffic(kind: &str) -> Error {
+    changed("tcp: {connections: 1}", kind)
+}
+
+#[test]
+fn traffic_that_comes_and_goes_is_checked_like_the_rest() {
+    let x = |rest: &str| format!("spec.traffic.x.{rest}");
+    let error = traffic("request: {size: 100B, response: 1kB}");
+    check(&error, 22, &x("request"), "none of `rate`, `outstanding`", "write one of");
+    let error = traffic("request: {size: 100B, response: 0B, rate: 5}");
+    check(&error, 22, &x("request.response"), "an answer of no octets", "20kB");
+    let error = traffic("request: {size: 1B, response: 1B, outstanding: 2, spacing: fixed}");
+    check(&error, 22, &x("request.spacing"), "`spacing` beside `outstanding`", "leave it out");
+    let error = traffic("request: {size: 1B, response: 1B, rate: 5, connections: some}");
+    check(&error, 22, &x("request.connections"), "`some` is neither", "`kept` or `new`");
+    let error = traffic("flows: {rate: 0, size: 1kB}");
+    check(&error, 22, &x("flows.rate"), "0 starts per second", "above 0");
+    let error = traffic("flows: {rate: 50Mbit, size: 1kB}");
+    check(&error, 22, &x("flows.rate"), "is a rate, not a plain number", "without a unit");
+    let error = traffic("flows: {rate: 5, sizes: nowhere.cdf}");
+    check(&error, 22, &x("flows.sizes"), "nowhere.cdf cannot be read", "scenario's directory");
+    let error = traffic("shuffle: {octets: 10Mbit}");
+    check(&error, 22, &x("shuffle.octets"), "is a rate, not a size", "128kB");
+    let error = traffic("shuffle: {octets: 1MB}, udp: {rate: 1Mbit}");
+    check(&error, 22, "spec.traffic.x", "has more than one of", "write one of");
+}
+
+#[test]
+fn a_program_is_words_and_has_its_receiver_for_itself() {
+    let error = traffic("exec: {server: iperf3 -s, client: 'iperf3 -c \"{to}\"'}");
+    check(&error, 22, "spec.traffic.x.exec.client", "not a plain command line", "{port}");
+    let error = traffic("exec: {server: iperf3 -s, client: 'iperf3 -c {host}'}");
+    check(&error, 22, "spec.traffic.x.exec.client", "not a plain command line", "{seconds}");
+    let text = GOOD.replacen("tcp: {connections: 1}", "exec: {server: a, client: b}", 1);
+    assert_eq!(play(&text, &[]).map(|p| p.len()).unwrap_or_else(|e| panic!("{e}")), 1);
+    let text = text.replacen("from: y-src, to: y-dst", "from: y-dst, to: x-dst", 1);
+    let error = play(&text, &[]).expect_err("x-dst has other traffic");
+    check(&error, 22, "spec.traffic.x.group", "has other traffic, of `y`", "a VM of its own");
+}
+
+#[test]
+fn a_number_is_held_against_one_that_is_there() {
+    let expect = |rest: &str| changed("{metric: goodput.x, at_least: 400Mbit", rest);
+    let error = expect("{metric: goodput.x, of: reservation, at_least: 1");
+    check(&error, 27, "spec.expect.0.of", "is not one of the file's `mechanisms`", "none");
+    let error = expect("{metric: goodput.x, of: goodput.z, at_least: 1");
+    check(&error, 27, "spec.expect.0.of", "there is no group `z`", "x");
+    let error = expect("{metric: goodput.x, of: none, at_least: 1Mbit");
+    check(&error, 27, "spec.expect.0.at_least", "is a rate, not a plain number", "");
+    let error = expect("{metric: goodput.x, over: none, at_least: 1");
+    check(&error, 27, "spec.expect.0.at_least", "`1` has no unit", "450Mbit");
+    let error = expect("{metric: goodput.x, over: none, of: none, at_least: 1");
+    check(&error, 27, "spec.expect.0.over", "`over` beside `of`", "keep one");
+    let error = expect("{metric: latency.x.p98, at_least: 1ms");
+    check(&error, 27, "spec.expect.0.metric", "unknown metric `latency.x.p98`", "latency.GROUP");
+    let error = expect("{metric: latency.x.p99, at_most: 3");
+    check(&error, 27, "spec.expect.0.at_most", "`3` has no unit: a time is wanted", "30s");
+}

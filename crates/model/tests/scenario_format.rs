@@ -1,7 +1,7 @@
 //! What the format can say, beyond what the shipped scenarios use.
 
 use proptest::prelude::*;
-use weir_model::scenario::{File, Scenario, TrafficKind};
+use weir_model::scenario::{Connections, File, Load, Scenario, Spacing, TrafficKind};
 use weir_units::{Bytes, Rate, Span};
 
 const DOCS: &str = include_str!("../../../docs/scenarios.md");
@@ -192,4 +192,53 @@ proptest! {
             prop_assert_eq!(error.file, "a.yaml");
         }
     }
+}
+
+/// The documented example with another first traffic entry.
+fn with_traffic(kind: &str) -> Scenario {
+    let text = example().replace("tcp: {connections: 1, congestion: cubic}", kind);
+    points(&text, &[("senders", "3")]).remove(0)
+}
+
+#[test]
+fn requests_have_answers_and_scale_changes_sizes_but_no_moments() {
+    let kind = "request: {size: 1kB, response: 20kB, rate: 50, connections: new}";
+    let point = with_traffic(kind);
+    let [request, reply] = &point.traffic[..2] else { panic!("two of them") };
+    assert_eq!((reply.from, reply.to), (request.to, request.from));
+    let TrafficKind::Request(request) = &request.kind else { panic!("{request:?}") };
+    assert_eq!((request.size, request.response), (Bytes::new(200), Bytes::new(4000)));
+    assert_eq!(request.connections, Connections::New);
+    let Load::Open(at) = &request.load else { panic!("{:?}", request.load) };
+    assert_eq!((at.per_second, at.spacing), (50.0, Spacing::Poisson));
+    assert!(at.starts().take(20).eq(at.starts().take(20)));
+    let closed = with_traffic("request: {size: 1kB, response: 20kB, outstanding: 4}");
+    let TrafficKind::Request(request) = &closed.traffic[0].kind else { panic!("{closed:?}") };
+    assert_eq!(
+        (&request.load, request.connections),
+        (&Load::Closed { outstanding: 4 }, Connections::Kept)
+    );
+    assert_eq!(closed.traffic[0].kind.offers(), Some(Rate::ZERO));
+}
+
+#[test]
+fn flows_of_a_sender_are_dealt_to_its_destinations() {
+    let text = example().replace(
+        "{group: y, from: y-src, to: y-dst, udp: {rate: 2Gbit / senders, on: 5ms, off: 15ms}",
+        "{group: y, from: y-dst, to: y-src, flows: {rate: 30, size: 10kB, pick: in-turn}",
+    );
+    let point = points(&text, &[("senders", "3")]).remove(0);
+    let flows: Vec<_> = point
+        .traffic
+        .iter()
+        .filter_map(|t| match &t.kind {
+            TrafficKind::Flows(flows) => Some(flows),
+            _ => None,
+        })
+        .collect();
+    let places: Vec<(u32, u32)> = flows.iter().map(|f| (f.mine, f.of)).collect();
+    assert_eq!(places, [(0, 3), (1, 3), (2, 3)]);
+    assert!(flows.windows(2).all(|pair| pair[0].arrivals == pair[1].arrivals), "one sender");
+    // 2 kB are two segments; a third of thirty per second.
+    assert!(point.traffic[1].kind.offers() == Some(Rate::from_bps((2000 + 132) * 8 * 10)));
 }

@@ -1,7 +1,9 @@
 //! The scenarios of the repository, resolved: what they play is what their figures say.
 
 use std::path::PathBuf;
-use weir_model::scenario::{Expectation, File, MechanismKind, Scenario, TrafficKind};
+use weir_model::scenario::{
+    Against, Expectation, File, MechanismKind, Other, Pick, Scenario, TrafficKind,
+};
 use weir_units::{Bytes, Rate, Span};
 
 fn load(file: &str, overrides: &[(&str, &str)]) -> Vec<Scenario> {
@@ -99,7 +101,7 @@ fn fig06_offers_the_link_twice() {
             .iter()
             .filter_map(|t| match t.kind {
                 TrafficKind::Udp { rate, .. } => Some(rate.as_bps()),
-                TrafficKind::Tcp { .. } => None,
+                _ => None,
             })
             .sum();
         let wanted = match senders(point) as u64 {
@@ -136,6 +138,7 @@ fn the_demo_turns_from_tcp_to_udp_at_half_time() {
                 assert_eq!((*rate, *on), (Rate::from_mbps(4), None));
                 assert_eq!(*payload, Bytes::new(1472));
             }
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -169,4 +172,129 @@ fn a_path_crosses_the_core_in_its_direction() {
         names(demo.path(to, from)),
         ["right-0:right-0>right", "core:right>left", "left-0:left>left-0"]
     );
+}
+
+/// All scenario files of the repository, by their paths below `scenarios/`.
+fn shipped() -> Vec<String> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut open = vec![root.clone()];
+    let mut files = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).expect("scenarios are shipped").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|end| end == "yaml") {
+                let below = path.strip_prefix(&root).expect("it is below");
+                files.push(below.display().to_string());
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn every_shipped_scenario_can_be_played_also_short() {
+    let files = shipped();
+    assert!(files.len() > 12, "{files:?}");
+    for file in &files {
+        for point in load(file, &[]) {
+            assert!(!point.traffic.is_empty() && !point.mechanisms.is_empty(), "{file}");
+            assert!(point.expect.iter().all(|e| e.says.len() > 5), "{file}");
+        }
+        assert!(!load(file, &[("duration", "8s"), ("warmup", "2s")]).is_empty(), "{file}");
+    }
+}
+
+#[test]
+fn every_shipped_table_of_sizes_is_one() {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/workloads");
+    let means = [
+        ("web-search.cdf", 1_711_000),
+        ("data-mining.cdf", 7_470_000),
+        ("enterprise.cdf", 157_000),
+        ("hadoop.cdf", 120_000),
+    ];
+    for (name, mean) in means {
+        let text = std::fs::read_to_string(directory.join(name)).expect("shipped");
+        assert!(text.contains("Source: "), "{name}");
+        let cdf =
+            weir_model::scenario::Cdf::parse(&text).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        let got = weir_model::scenario::Sizes::Table(cdf.into(), 1.0).mean().get();
+        let off = (got as f64 / mean as f64 - 1.0).abs();
+        assert!(off < 0.05, "{name}: a mean of {got}, published {mean}");
+    }
+}
+
+#[test]
+fn fig02_offers_from_nothing_to_the_whole_link() {
+    let points = load("elasticswitch/fig02.yaml", &[]);
+    let offered: Vec<u64> = points
+        .iter()
+        .map(|p| p.traffic.iter().filter_map(|t| t.kind.offers()).map(Rate::as_bps).sum())
+        .collect();
+    let percent: Vec<u64> = (0..=10).map(|ten| ten * 20_000_000).collect();
+    assert_eq!(offered, percent);
+}
+
+#[test]
+fn table2_holds_one_pairs_goodput_against_the_others() {
+    let points = load("elasticswitch/table2.yaml", &[]);
+    let floors: Vec<Rate> = points.iter().map(|p| vm(p, "b-dst").floor_in).collect();
+    assert_eq!(floors, [18, 36, 90].map(Rate::from_mbps));
+    let ratio = expectations(&points[0], "goodput.b")[0];
+    let other = Other::Metric("goodput.a".into());
+    assert_eq!(ratio.against, Some(Against { difference: false, other }));
+    assert_eq!((ratio.at_least, ratio.at_most), (Some(1.9), Some(3.0)), "no rates: a ratio");
+}
+
+#[test]
+fn fig08_fills_its_slots_and_every_reducer_gets_the_same() {
+    for (file, vms) in [("random", 64), ("unbalanced", 64), ("light", 6)] {
+        let points = load(&format!("elasticswitch/fig08-{file}.yaml"), &[]);
+        let point = &points[0];
+        assert_eq!(point.vms.len(), vms, "{file}");
+        let at = |host: usize| point.vms.iter().filter(|vm| vm.host == host).count();
+        assert!((0..16).all(|host| at(host) <= 4), "{file}: four slots each");
+        for (vm, _) in point.vms.iter().enumerate().filter(|(_, vm)| vm.name.contains("-red-")) {
+            let gets = |t: &weir_model::scenario::Traffic| match t.kind {
+                TrafficKind::Shuffle { octets, .. } if t.to == vm => octets.get(),
+                _ => 0,
+            };
+            let total: u64 = point.traffic.iter().map(gets).sum();
+            assert!(total.abs_diff(3_350_000) < 10, "{file}: {total}");
+        }
+    }
+}
+
+#[test]
+fn fig09_and_churn_come_back_to_a_vm_after_it_was_forgotten() {
+    let files = ["elasticswitch/fig09.yaml", "elasticswitch/churn.yaml"];
+    for point in files.iter().flat_map(|file| load(file, &[])) {
+        for traffic in &point.traffic {
+            if let TrafficKind::Flows(flows) = &traffic.kind
+                && flows.pick == Pick::InTurn
+            {
+                let seconds = f64::from(flows.of) / flows.arrivals.per_second;
+                assert!(seconds >= 2.0, "{}: {seconds} s", point.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_four_combinations_share_everything_but_what_they_are_named_for() {
+    let ten =
+        |file: &str| load(&format!("elasticswitch/{file}.yaml"), &[("senders", "10")]).remove(0);
+    for (file, network, traffic) in
+        [("fig05-edge", "fig06", "fig05"), ("fig06-core", "fig05", "fig06")]
+    {
+        let (mixed, network, traffic) = (ten(file), ten(network), ten(traffic));
+        assert_eq!(mixed.topology, network.topology, "{file}");
+        assert_eq!(mixed.congested, network.congested, "{file}");
+        let kinds = |s: &Scenario| s.traffic.iter().map(|t| t.kind.clone()).collect::<Vec<_>>();
+        assert_eq!(kinds(&mixed), kinds(&traffic), "{file}");
+        assert_eq!(mixed.expect, traffic.expect, "{file}");
+    }
 }

@@ -64,13 +64,7 @@ fn at(traffic: &Traffic, moment: Span) -> Rate {
     if moment < traffic.start || moment >= traffic.stop {
         return Rate::ZERO;
     }
-    match traffic.kind {
-        TrafficKind::Tcp { connections: 0, .. } => Rate::ZERO,
-        TrafficKind::Tcp { .. } => Rate::MAX,
-        TrafficKind::Udp { rate, .. } => {
-            let into = (moment - traffic.start).as_nanos();
-            let sends = bursts(traffic).is_none_or(|(on, off)| into % (on + off) < on);
-            if sends { rate } else { Rate::ZERO }
-        }
-    }
+    let into = (moment - traffic.start).as_nanos();
+    let sends = bursts(traffic).is_none_or(|(on, off)| into % (on + off) < on);
+    if sends { traffic.kind.offers().unwrap_or(Rate::MAX) } else { Rate::ZERO }
 }

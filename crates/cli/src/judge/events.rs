@@ -19,6 +19,11 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Event> {
         let kind = match traffic.kind {
             TrafficKind::Tcp { .. } => "TCP",
             TrafficKind::Udp { .. } => "UDP",
+            TrafficKind::Request(_) => "requests",
+            TrafficKind::Reply { .. } => "answers",
+            TrafficKind::Flows(_) => "short flows",
+            TrafficKind::Shuffle { .. } => "a shuffle",
+            TrafficKind::Exec(_) => "a program",
         };
         if traffic.start > Span::ZERO {
             let change = changes.entry((traffic.start, &traffic.group)).or_default();

@@ -1,6 +1,6 @@
 //! What each flow group got: of the link, of its floors, of the ideal; and how evenly.
 
-use super::{Case, floors, links, mean, percentile};
+use super::{Case, floors, links, mean, percentile, work};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::Group;
 use weir_model::scenario::{Scenario, TrafficKind};
@@ -42,7 +42,8 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
     let mut results = Vec::new();
     for (name, flows) in members(case) {
         let samples = case.active(&flows);
-        let group = result(case, &name, &flows, &samples);
+        let mut group = result(case, &name, &flows, &samples);
+        group.times = work::judge(case, &name, &flows, summary);
         let mut put = |metric: &str, value: Option<f64>| {
             if let Some(value) = value {
                 summary.insert(format!("{metric}.{name}"), value);
@@ -56,7 +57,8 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("goodput_of_floor", floors::ratio(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));
         put("window_p1", percentile(&windows, 0.01));
-        let rates: Vec<f64> = flows.iter().flat_map(|&f| connection_rates(case, f)).collect();
+        let steady = flows.iter().filter(|&&f| case.scenario.traffic[f].kind.is_steady());
+        let rates: Vec<f64> = steady.flat_map(|&f| connection_rates(case, f)).collect();
         if rates.len() > 1 {
             let jain = weir_core::oracle::jain(&rates);
             put("jain", Some(jain));
@@ -66,6 +68,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         }
         results.push(group);
     }
+    work::all_shuffles(&results.iter().map(|g| g.group.clone()).collect::<Vec<_>>(), summary);
     if let Some(jain) = largest.1 {
         summary.insert("jain".into(), jain);
     }
@@ -95,13 +98,8 @@ fn result(case: &Case<'_>, name: &str, flows: &[usize], samples: &[usize]) -> Gr
     let promised = |s: usize| per_sample(s, &|x, f| x.promised[f]);
     let ideal = |s: usize| per_sample(s, &|x, f| x.rate[f]);
     let goodput = |s: usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
-    let kinds: BTreeSet<&str> = flows
-        .iter()
-        .map(|&f| match case.scenario.traffic[f].kind {
-            TrafficKind::Tcp { .. } => "tcp",
-            TrafficKind::Udp { .. } => "udp",
-        })
-        .collect();
+    let kinds: BTreeSet<&str> =
+        flows.iter().map(|&f| case.scenario.traffic[f].kind.name()).collect();
     Group {
         group: name.into(),
         kind: kinds.into_iter().collect::<Vec<_>>().join("+"),
@@ -111,13 +109,14 @@ fn result(case: &Case<'_>, name: &str, flows: &[usize], samples: &[usize]) -> Gr
         goodput_bps: mean(samples.iter().map(|&s| goodput(s))).round(),
         series_bps: (0..case.observed.samples()).map(|s| goodput(s).round()).collect(),
         promised_series_bps: (0..case.observed.samples()).map(|s| promised(s).round()).collect(),
+        times: None,
     }
 }
 
 fn planned_connections(case: &Case<'_>, flow: usize) -> u32 {
     match case.scenario.traffic[flow].kind {
         TrafficKind::Tcp { connections, .. } => connections,
-        TrafficKind::Udp { .. } => 1,
+        _ => 1,
     }
 }
 
@@ -136,7 +135,9 @@ fn connection_rates(case: &Case<'_>, flow: usize) -> Vec<f64> {
 /// On-wire rate of the group / rate of the link it is measured against.
 fn of_link(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
     let link = links::reference(case, flows.first().copied())?;
-    let got = |s: usize| flows.iter().map(|&f| case.on_wire(f, s)).sum::<f64>();
+    // Answers to requests go the other way.
+    let crossing = || flows.iter().filter(|&&f| case.routes[f].contains(&link));
+    let got = |s: usize| crossing().map(|&f| case.on_wire(f, s)).sum::<f64>();
     Some(mean(samples.iter().map(|&s| got(s))) / links::rate(case, link))
 }
 
@@ -151,5 +152,6 @@ fn min_flow_ratio(case: &Case<'_>) -> Option<f64> {
         }
         (ideal > 0.0).then_some(got / ideal)
     };
-    (0..case.routes.len()).filter_map(ratio).min_by(f64::total_cmp)
+    let steady = |f: &usize| case.scenario.traffic[*f].kind.is_steady();
+    (0..case.routes.len()).filter(steady).filter_map(ratio).min_by(f64::total_cmp)
 }

@@ -9,6 +9,7 @@
 //! Not here  Whether a number is good enough: see [`crate::verdict`].
 
 mod demand;
+mod ends;
 mod events;
 mod floors;
 mod groups;
@@ -22,9 +23,10 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod validity;
+mod work;
 
 pub(crate) use groups::{GroupFloor, group_floor};
-pub(crate) use observed::{Observed, ObservedFlow, ObservedLink};
+pub(crate) use observed::{Observed, ObservedFlow, ObservedLink, Work};
 pub(crate) use reserve::reservations;
 pub(crate) use validity::without_congestion;
 
@@ -32,7 +34,7 @@ use ideal::Ideal;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_model::results::{Flow, Perf, Run};
-use weir_model::scenario::{LinkDir, Mechanism, Scenario, Traffic, TrafficKind};
+use weir_model::scenario::{LinkDir, Mechanism, Scenario, Traffic};
 
 /// Everything the single numbers are computed from.
 struct Case<'a> {
@@ -104,6 +106,8 @@ pub(crate) fn judge(
 ) -> Result<Run, String> {
     assert_eq!(observed.flows.len(), scenario.traffic.len(), "one observed flow per traffic entry");
     assert_eq!(observed.links.len(), 2 * scenario.topology.links.len(), "both directions of links");
+    let planned = scenario;
+    let scenario = &work::ended(planned, observed);
     let routes = routes(scenario);
     let sample_s = observed.sample.as_secs_f64();
     let case = Case {
@@ -118,6 +122,8 @@ pub(crate) fn judge(
     let vms = floors::judge(&case, &mut summary);
     let groups = groups::judge(&case, &mut summary);
     let links = links::judge(&case, &mut summary);
+    ends::receivers(&vms, &mut summary);
+    ends::agents(&case, &mut summary);
     summary.retain(|_, value| value.is_finite());
     let reasons = validity::reasons(&case);
     Ok(Run {
@@ -133,7 +139,7 @@ pub(crate) fn judge(
         notes: observed.notes.clone(),
         flows: (0..scenario.traffic.len()).map(|f| flow(&case, f)).collect(),
         groups,
-        events: events::of(scenario),
+        events: events::of(planned),
         vms,
         links,
         summary,
@@ -169,10 +175,7 @@ fn flow(case: &Case<'_>, index: usize) -> Flow {
         group: traffic.group.clone(),
         from: case.scenario.vms[traffic.from].name.clone(),
         to: case.scenario.vms[traffic.to].name.clone(),
-        kind: match traffic.kind {
-            TrafficKind::Tcp { .. } => "tcp".into(),
-            TrafficKind::Udp { .. } => "udp".into(),
-        },
+        kind: traffic.kind.name().into(),
         goodput_bps: mean(case.measured.clone().map(|s| case.goodput(index, s))).round(),
         connections_bps: observed
             .connections
@@ -180,6 +183,7 @@ fn flow(case: &Case<'_>, index: usize) -> Flow {
             .map(|&octets| if span > 0.0 { (octets as f64 * 8.0 / span).round() } else { 0.0 })
             .collect(),
         series_bps: series,
+        times: work::times(observed.work.iter()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What any world hands to the judge.
 
+use weir_lab::Histogram;
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -15,6 +16,13 @@ pub(crate) struct Observed {
     pub(crate) idle: Vec<f64>,
     /// User and system CPU of all agents together.
     pub(crate) agents_cpu: Span,
+    /// The same of each agent.
+    pub(crate) agent_cpu: Vec<Span>,
+    /// Octets of memory of each agent at the end of the warmup, and at the end.
+    pub(crate) agent_memory_before: Vec<u64>,
+    pub(crate) agent_memory: Vec<u64>,
+    /// Pairs that each agent knows at the end.
+    pub(crate) agent_pairs: Vec<u64>,
     /// User CPU of the whole world.
     pub(crate) user_cpu: Span,
     /// How long it took.
@@ -30,6 +38,28 @@ pub(crate) struct ObservedFlow {
     pub(crate) octets: Vec<u64>,
     /// Application octets of each connection over the measured interval.
     pub(crate) connections: Vec<u64>,
+    /// Of traffic that comes and goes.
+    pub(crate) work: Option<Work>,
+}
+
+/// Requests, flows or a shuffle that should have begun in the measured interval (a shuffle: ever).
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// How many.
+    pub(crate) due: u64,
+    /// How many of these were done.
+    pub(crate) done: u64,
+    /// When the last of them was done, since traffic started.
+    pub(crate) last: Span,
+    /// Nanoseconds each took.
+    pub(crate) times: Histogram<u32>,
+}
+
+impl Work {
+    /// Whether everything that was due is done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.due > 0 && self.done == self.due
+    }
 }
 
 /// One direction of one link.

@@ -77,7 +77,7 @@ pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
     let samples = 100;
     let flow = |(t, &mbps): (&Traffic, &f64)| {
         let goodput = octets(mbps * payload::share(&t.kind));
-        ObservedFlow { octets: vec![goodput; samples], connections: vec![goodput * 90] }
+        ObservedFlow { octets: vec![goodput; samples], connections: vec![goodput * 90], work: None }
     };
     let total: f64 = wire_mbps.iter().sum();
     let links = (0..2 * scenario.topology.links.len()).map(|directed| ObservedLink {

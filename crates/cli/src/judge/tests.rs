@@ -2,8 +2,11 @@
 
 use super::testing::{dumbbell, steady, tcp};
 use super::*;
+use weir_lab::Histogram;
 use weir_model::results::LinkResult;
-use weir_model::scenario::Traffic;
+use weir_model::scenario::{
+    Arrivals, Connections, Flows, Load, Pick, Request, Sizes, Spacing, Traffic, TrafficKind,
+};
 use weir_units::{Bytes, Rate, Span};
 
 const TCP: f64 = 1448.0 / 1514.0;
@@ -283,4 +286,157 @@ fn the_first_percentile_is_never_kinder_than_its_rank() {
     let two_hundred: Vec<f64> = (0..200).map(f64::from).collect();
     assert_eq!(percentile(&two_hundred, 0.01), Some(1.0));
     assert_eq!(percentile(&[], 0.01), None);
+}
+
+fn arrivals(per_second: f64) -> Arrivals {
+    Arrivals { per_second, spacing: Spacing::Poisson, seed: 1 }
+}
+
+fn mice(size: u64) -> TrafficKind {
+    TrafficKind::Flows(Flows {
+        arrivals: arrivals(100.0),
+        sizes: Sizes::Fixed(Bytes::new(size)),
+        pick: Pick::Random,
+        mine: 0,
+        of: 1,
+        congestion: "cubic".into(),
+    })
+}
+
+/// Work of which some was done in so many milliseconds each.
+fn work(due: u64, took_ms: &[u64], last_s: u64) -> Work {
+    let mut times = Histogram::new(3).expect("three digits");
+    took_ms.iter().for_each(|ms| times.record(ms * 1_000_000).expect("it grows"));
+    Work { due, done: took_ms.len() as u64, last: Span::from_secs(last_s), times }
+}
+
+#[test]
+fn times_of_a_group_are_those_of_all_its_flows() {
+    let mut scenario = dumbbell(2);
+    scenario.traffic[1].kind = mice(20_000);
+    scenario.traffic[2].kind = mice(20_000);
+    let mut observed = steady(&scenario, &[100.0, 2.0, 2.0]);
+    observed.flows[1].work = Some(work(3, &[10, 20, 30], 9));
+    observed.flows[2].work = Some(work(2, &[1000], 9));
+    let run = run(&scenario, &observed);
+    let close_to = |name: &str, want: f64| {
+        let got = run.summary[name];
+        assert!((got / want - 1.0).abs() < 2e-3, "{name}: got {got}, want {want}");
+    };
+    close_to("fct.Y.mean", 0.265);
+    close_to("fct.Y.p50", 0.020);
+    close_to("fct.Y.p99", 1.0);
+    close(run.summary["unfinished.Y"], 0.2);
+    let times = run.flows[2].times.as_ref().expect("one was done");
+    assert_eq!((times.due, times.done), (2, 1));
+    assert_eq!(run.groups[1].times.as_ref().map(|t| t.due), Some(5));
+    assert!(!run.summary.contains_key("latency.Y.p50") && !run.summary.contains_key("jain.Y"));
+    assert!(!run.summary.contains_key("unfinished.X"));
+}
+
+#[test]
+fn nothing_done_has_no_percentiles_but_is_counted() {
+    let mut scenario = dumbbell(1);
+    scenario.traffic[1].kind = mice(20_000);
+    let mut observed = steady(&scenario, &[100.0, 0.0]);
+    observed.flows[1].work = Some(work(7, &[], 0));
+    let run = run(&scenario, &observed);
+    close(run.summary["unfinished.Y"], 1.0);
+    assert!(!run.summary.keys().any(|name| name.starts_with("fct.")));
+}
+
+#[test]
+fn short_flows_offer_their_rate_and_the_oracle_leaves_the_rest_to_others() {
+    let mut scenario = dumbbell(1);
+    // 100 flows a second of 20 kB are 20 924 octets each on the wire: 16.7 Mb/s, below the floor.
+    scenario.traffic[1].kind = mice(20_000);
+    let run = run(&scenario, &steady(&scenario, &[183.2608, 16.7392]));
+    close(run.summary["share.X"], 1.0);
+    close(run.summary["goodput_of_floor.Y"], 1.0);
+    assert!(run.vms.iter().all(|v| v.vm != "y'"), "a demand below the floor is no backlog");
+}
+
+#[test]
+fn answers_are_a_demand_of_their_own_direction() {
+    let mut scenario = dumbbell(1);
+    let request = Request {
+        size: Bytes::new(100),
+        response: Bytes::new(20_000),
+        load: Load::Open(arrivals(100.0)),
+        connections: Connections::New,
+        congestion: "cubic".into(),
+    };
+    scenario.traffic[1].kind = TrafficKind::Request(request);
+    let kind = TrafficKind::Reply {
+        response: Bytes::new(20_000),
+        per_second: Some(100.0),
+        congestion: "cubic".into(),
+    };
+    let (from, to) = (scenario.traffic[1].to, scenario.traffic[1].from);
+    scenario.traffic.push(Traffic { from, to, kind, ..scenario.traffic[1].clone() });
+    let mut observed = steady(&scenario, &[100.0, 0.1328, 16.7392]);
+    observed.flows[1].work = Some(work(3, &[4, 5, 6], 9));
+    let run = run(&scenario, &observed);
+    close(run.links[2].ideal_bps / 1e6, 200.0);
+    close(run.links[3].ideal_bps / 1e6, 16.7392);
+    close(run.summary["goodput_of_link.Y"], 0.1328 / 200.0);
+    close(run.summary["goodput.Y"] / 1e6, 16.0 + 0.08);
+    assert!((run.summary["latency.Y.p50"] - 0.005).abs() < 1e-5);
+    assert_eq!(run.groups[1].kind, "reply+request");
+    // A reservation cannot know when a burst comes: both directions get their hoses' part.
+    let reserved = reservations(&scenario);
+    let of = |src: u32, dst: u32| {
+        let pair = |(p, _): &&(weir_units::PairId, Rate)| (p.src.0, p.dst.0) == (src, dst);
+        reserved.iter().find(pair).expect("reserved").1.as_bps()
+    };
+    assert_eq!((of(3, 2), of(2, 3)), (94_500_000, 94_500_000));
+}
+
+#[test]
+fn a_shuffle_that_is_done_wants_nothing_more() {
+    let mut scenario = dumbbell(1);
+    let octets = Bytes::new(50_000_000);
+    scenario.traffic[1].kind = TrafficKind::Shuffle { octets, congestion: "cubic".into() };
+    let mut observed = steady(&scenario, &[150.0, 100.0]);
+    observed.flows[1].octets[40..].fill(0);
+    observed.flows[1].work = Some(work(1, &[4000], 4));
+    let done = run(&scenario, &observed);
+    close(done.summary["shuffle_s.Y"], 4.0);
+    close(done.summary["shuffle_p50_s"], 4.0);
+    let y = done.vms.iter().find(|v| v.vm == "y'").expect("y' is backlogged for 3 s");
+    close(y.ratio, 100.0 / 90.0);
+    // X: 100 of 200 Mbit/s for 3 s, then all.
+    close(done.summary["share.X"], 150.0 * 9.0 / (100.0 * 3.0 + 200.0 * 6.0));
+    assert!(done.events.is_empty(), "its end was not planned: {:?}", done.events);
+    observed.flows[1].work = Some(work(1, &[], 0));
+    let late = run(&scenario, &observed);
+    assert!(!late.summary.contains_key("shuffle_s.Y"));
+    close(late.summary["unfinished.Y"], 1.0);
+}
+
+#[test]
+fn receivers_are_counted_by_whether_they_have_their_floor() {
+    let scenario = dumbbell(2);
+    let run = run(&scenario, &steady(&scenario, &[9.0, 95.5, 95.5]));
+    close(run.summary["receiver_floor_min"], 0.1);
+    close(run.summary["receivers_below"], 0.5);
+    close(run.summary["receiver_goodput_mean"] / 1e6, 100.0 * TCP);
+}
+
+#[test]
+fn agents_are_judged_by_the_one_that_needs_most() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    let none = run(&scenario, &observed);
+    assert!(!none.summary.keys().any(|name| name.starts_with("agent")), "without agents");
+    observed.agents_cpu = Span::from_millis(1500);
+    observed.agent_cpu = vec![Span::from_millis(500), Span::from_millis(1000)];
+    observed.agent_memory_before = vec![4_000_000, 5_000_000];
+    observed.agent_memory = vec![6_000_000, 5_000_000];
+    observed.agent_pairs = vec![3, 300];
+    let run = run(&scenario, &observed);
+    close(run.summary["agents_cpu_cores"], 0.15);
+    close(run.summary["agent_cpu_cores"], 0.1);
+    close(run.summary["agents_memory_growth"], 1.5);
+    assert_eq!((run.summary["agents_memory"], run.summary["agents_pairs"]), (6e6, 300.0));
 }

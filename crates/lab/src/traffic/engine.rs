@@ -1,7 +1,7 @@
 //! The thread that serves all sockets.
 
 use super::Tally;
-use super::sockets::{Entry, Receiver, Sockets};
+use super::sockets::{Entry, Receiver};
 use super::udp::Pacer;
 use crate::Error;
 use nix::errno::Errno;
@@ -86,7 +86,7 @@ impl Engine {
     /// Registers the receivers; senders begin when their time comes.
     pub(crate) fn new(
         scenario: &Scenario,
-        sockets: Sockets,
+        entries: Vec<(usize, Entry)>,
         tally: Arc<Tally>,
         origin: Instant,
     ) -> Result<Self, Error> {
@@ -117,7 +117,7 @@ impl Engine {
             turn: 0,
             names,
         };
-        for (i, entry) in sockets.entries.into_iter().enumerate() {
+        for (i, entry) in entries {
             engine.add_entry(scenario, i, entry).map_err(Error::kernel("watch a socket"))?;
         }
         engine.set_tick(IDLE_TICK).map_err(Error::kernel("set a timer"))?;
@@ -153,6 +153,7 @@ impl Engine {
                 let source = |fd| Source { fd, pacer: pacer.clone(), payload, start, stop };
                 self.sources.extend(entry.senders.into_iter().map(source));
             }
+            other => unreachable!("{} is not long-lived", other.name()),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! All traffic of a scenario, played by one thread.
+//! All traffic of a scenario: what is long-lived by one thread, what comes and goes by another.
 //!
 //! Problem   Three hundred senders in three hundred namespaces, on a machine that also has to carry
 //!           their packets.
@@ -10,11 +10,18 @@
 //! Not here  Octets on links: see `ports`.
 
 mod engine;
+mod exchange;
 mod sockets;
 mod udp;
+mod work;
+
+pub(crate) use exchange::descriptors;
+pub(crate) use sockets::port;
 
 use crate::Error;
+use crate::WorkRecord;
 use crate::world::World;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -34,6 +41,8 @@ pub(crate) struct Tally {
     refused: AtomicU64,
     /// UDP packets that were not sent because the thread came too late.
     late: AtomicU64,
+    /// Requests and flows by traffic entry; of those that have any.
+    work: Mutex<BTreeMap<usize, WorkRecord>>,
     trouble: Mutex<Vec<String>>,
     troubles: AtomicU64,
     stop: AtomicBool,
@@ -43,7 +52,7 @@ impl Tally {
     fn new(scenario: &Scenario) -> Self {
         let connections = |kind: &TrafficKind| match kind {
             TrafficKind::Tcp { connections, .. } => *connections as usize,
-            TrafficKind::Udp { .. } => 1,
+            _ => 1,
         };
         let zeros = |n| (0..n).map(|_| AtomicU64::new(0)).collect();
         Self {
@@ -51,6 +60,7 @@ impl Tally {
             due: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            work: Mutex::default(),
             trouble: Mutex::new(Vec::new()),
             troubles: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -59,6 +69,11 @@ impl Tally {
 
     fn add(&self, entry: usize, connection: usize, octets: usize) {
         self.received[entry][connection].fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// Sets what traffic entry `entry`, which has one connection, received so far.
+    pub(crate) fn set(&self, entry: usize, octets: u64) {
+        self.received[entry][0].store(octets, Ordering::Relaxed);
     }
 
     fn complain(&self, what: impl FnOnce() -> String) {
@@ -98,7 +113,7 @@ impl Tally {
 
 /// Traffic that is being played; dropping it closes all sockets.
 pub(crate) struct Traffic {
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     /// What has happened so far.
     pub(crate) tally: Arc<Tally>,
 }
@@ -122,24 +137,37 @@ impl Traffic {
         origin: Instant,
     ) -> Result<Self, Error> {
         let tally = Arc::new(Tally::new(scenario));
-        let mut engine = engine::Engine::new(scenario, sockets, Arc::clone(&tally), origin)?;
-        let thread = std::thread::Builder::new()
-            .name("traffic".into())
-            .spawn(move || engine.run())
-            .map_err(Error::io("start the traffic thread"))?;
-        Ok(Self { thread: Some(thread), tally })
+        let mut traffic = Self { threads: Vec::new(), tally: Arc::clone(&tally) };
+        let exchanges = sockets.exchanges;
+        if !exchanges.is_empty() {
+            let shared = Arc::clone(&tally);
+            let mut exchanges = exchange::Exchanges::new(scenario, exchanges, shared, origin)?;
+            traffic.start("exchanges", move || exchanges.run())?;
+        }
+        let mut engine = engine::Engine::new(scenario, sockets.entries, tally, origin)?;
+        traffic.start("traffic", move || engine.run())?;
+        Ok(traffic)
     }
 
-    /// Whether the thread is still there: it ends only when told to, or by a bug.
+    fn start(&mut self, name: &str, play: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(play)
+            .map_err(Error::io("start a traffic thread"))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Whether the threads are still there: they end only when told to, or by a bug.
     pub(crate) fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.threads.iter().all(|thread| !thread.is_finished())
     }
 }
 
 impl Drop for Traffic {
     fn drop(&mut self) {
         self.tally.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

@@ -1,23 +1,25 @@
 //! Sockets in the namespaces of VMs.
 
+use super::exchange::{self, Opened};
 use crate::Error;
 use crate::plan;
 use crate::world::World;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, connect, listen, setsockopt,
-    socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrStorage, bind, connect, listen,
+    setsockopt, socket, sockopt,
 };
+use std::collections::btree_map;
 use std::ffi::OsString;
-use std::net::{SocketAddrV4, TcpListener};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
 
 /// Port of traffic entry 0; entry `i` has the `i`-th after it.
 const FIRST_PORT: u16 = 5001;
 /// A TCP sender's buffer: several times what a path here holds, and bounded.
-const TCP_SEND_BUFFER: usize = 256 * 1024;
+pub(super) const TCP_SEND_BUFFER: usize = 256 * 1024;
 /// A UDP sender's buffer only has to hold what is on its way out of the VM.
 const UDP_SEND_BUFFER: usize = 4 * 1024 * 1024;
 /// Holds what arrives while the playing thread does something else.
@@ -40,7 +42,10 @@ pub(crate) enum Receiver {
 
 /// All sockets of a scenario.
 pub(crate) struct Sockets {
-    pub(crate) entries: Vec<Entry>,
+    /// Long-lived traffic, each with its position in the scenario.
+    pub(crate) entries: Vec<(usize, Entry)>,
+    /// Traffic that comes and goes.
+    pub(crate) exchanges: Opened,
 }
 
 impl Sockets {
@@ -53,24 +58,92 @@ impl Sockets {
                 instead: "each needs a port: use connections instead of entries".into(),
             });
         }
-        let entry = |(i, traffic): (usize, &Traffic)| {
-            let address = plan::vm_address(scenario, traffic.to);
-            let to = SocketAddrV4::new(address, FIRST_PORT + i as u16);
-            world.vm(traffic.to).enter()?;
-            let receiver = receiver(&traffic.kind, to).map_err(Error::kernel(format!(
-                "open the receiver of {} in {}",
-                traffic.group, scenario.vms[traffic.to].name
-            )))?;
-            world.vm(traffic.from).enter()?;
-            let senders = senders(&traffic.kind, to).map_err(Error::kernel(format!(
-                "open a sender of {} in {}",
-                traffic.group, scenario.vms[traffic.from].name
-            )))?;
-            Ok(Entry { receiver, senders, to })
-        };
-        let entries = scenario.traffic.iter().enumerate().map(entry).collect::<Result<_, _>>()?;
-        Ok(Self { entries })
+        let mut sockets = Self { entries: Vec::new(), exchanges: Opened::default() };
+        for (i, traffic) in scenario.traffic.iter().enumerate() {
+            let to = SocketAddrV4::new(plan::vm_address(scenario, traffic.to), port(i));
+            match &traffic.kind {
+                TrafficKind::Tcp { .. } | TrafficKind::Udp { .. } => {
+                    sockets.entries.push((i, long_lived(scenario, world, traffic, to)?));
+                }
+                kind if exchange::plays(kind) => {
+                    sockets.exchanges.add(scenario, world, i, to.into())?;
+                }
+                // Answers come on the requests' connections; programs have their own sockets.
+                _ => {}
+            }
+        }
+        Ok(sockets)
     }
+}
+
+/// The port at which traffic entry `i` arrives.
+pub(crate) fn port(i: usize) -> u16 {
+    FIRST_PORT + i as u16
+}
+
+fn long_lived(
+    scenario: &Scenario,
+    world: &World,
+    traffic: &Traffic,
+    to: SocketAddrV4,
+) -> Result<Entry, Error> {
+    world.vm(traffic.to).enter()?;
+    let receiver = receiver(&traffic.kind, to).map_err(Error::kernel(format!(
+        "open the receiver of {} in {}",
+        traffic.group, scenario.vms[traffic.to].name
+    )))?;
+    world.vm(traffic.from).enter()?;
+    let senders = senders(&traffic.kind, to).map_err(Error::kernel(format!(
+        "open a sender of {} in {}",
+        traffic.group, scenario.vms[traffic.from].name
+    )))?;
+    Ok(Entry { receiver, senders, to })
+}
+
+impl Opened {
+    /// Opens what the traffic entry `i` needs before it begins. **The calling thread ends up in the
+    /// receiver's namespace.**
+    fn add(
+        &mut self,
+        scenario: &Scenario,
+        world: &World,
+        i: usize,
+        to: SocketAddr,
+    ) -> Result<(), Error> {
+        let traffic = &scenario.traffic[i];
+        if let btree_map::Entry::Vacant(place) = self.namespaces.entry(traffic.from) {
+            let file = world.vm(traffic.from).file().try_clone();
+            place.insert(file.map_err(Error::io("keep a namespace"))?);
+        }
+        world.vm(traffic.to).enter()?;
+        let congestion = traffic.kind.congestion().unwrap_or("cubic");
+        let listener = exchange_listener(to, congestion).map_err(Error::kernel(format!(
+            "open the receiver of {} in {}",
+            traffic.group, scenario.vms[traffic.to].name
+        )))?;
+        self.listeners.push((i, listener, to));
+        Ok(())
+    }
+}
+
+/// A listener whose connections answer with this congestion control, at once.
+fn exchange_listener(at: SocketAddr, congestion: &str) -> Result<TcpListener, Errno> {
+    let fd = tcp_socket(at)?;
+    // What it accepts inherits all of these.
+    reset_on_close(&fd)?;
+    setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
+    setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
+    setsockopt(&fd, sockopt::SndBufForce, &TCP_SEND_BUFFER)?;
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
+    listen(&fd, Backlog::MAXCONN)?;
+    Ok(TcpListener::from(fd))
+}
+
+/// A TCP socket of the family of `address`, in the namespace the thread is in.
+pub(super) fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    socket(family, SockType::Stream, flags, None)
 }
 
 fn new(kind: SockType) -> Result<OwnedFd, Errno> {
@@ -85,18 +158,18 @@ fn reset_on_close(fd: &OwnedFd) -> Result<(), Errno> {
 
 fn receiver(kind: &TrafficKind, at: SocketAddrV4) -> Result<Receiver, Errno> {
     match kind {
-        TrafficKind::Tcp { .. } => {
-            let fd = new(SockType::Stream)?;
-            reset_on_close(&fd)?; // what it accepts inherits this
-            bind(fd.as_raw_fd(), &SockaddrIn::from(at))?;
-            listen(&fd, Backlog::MAXCONN)?;
-            Ok(Receiver::Tcp(TcpListener::from(fd)))
-        }
         TrafficKind::Udp { .. } => {
             let fd = new(SockType::Datagram)?;
             setsockopt(&fd, sockopt::RcvBufForce, &UDP_RECEIVE_BUFFER)?;
             bind(fd.as_raw_fd(), &SockaddrIn::from(at))?;
             Ok(Receiver::Udp(fd))
+        }
+        _ => {
+            let fd = new(SockType::Stream)?;
+            reset_on_close(&fd)?; // what it accepts inherits this
+            bind(fd.as_raw_fd(), &SockaddrIn::from(at))?;
+            listen(&fd, Backlog::MAXCONN)?;
+            Ok(Receiver::Tcp(TcpListener::from(fd)))
         }
     }
 }
@@ -113,7 +186,7 @@ fn senders(kind: &TrafficKind, to: SocketAddrV4) -> Result<Vec<OwnedFd>, Errno> 
             };
             (0..*connections).map(one).collect()
         }
-        TrafficKind::Udp { .. } => {
+        _ => {
             let fd = new(SockType::Datagram)?;
             setsockopt(&fd, sockopt::SndBufForce, &UDP_SEND_BUFFER)?;
             connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;

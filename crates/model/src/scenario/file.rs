@@ -30,12 +30,14 @@ impl File {
 
     /// The same from `text`; `name` is what errors call the file.
     pub fn parse(name: &str, text: &str, overrides: &[(String, String)]) -> Result<Self, Error> {
-        let read = || {
+        let read = || -> Result<Spec, Error> {
             let mut tree = yaml::parse(text)?;
             for (key, value) in overrides {
                 set::apply(&mut tree, key, value)?;
             }
-            spec::read(&tree)
+            let mut spec = spec::read(&tree)?;
+            spec.load(Path::new(name).parent().unwrap_or(Path::new("")))?;
+            Ok(spec)
         };
         read().map(|spec| Self { name: name.into(), spec }).map_err(|e| e.in_file(name))
     }

@@ -7,13 +7,18 @@
 //! Promises  What comes out needs no further checks.
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
+mod metrics;
+mod traffic;
+
 use super::admission::{self, Origin};
 use super::error::{Error, Place, did_you_mean};
 use super::expr::{Dim, Scope, Value};
 use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
+use super::{Against, Other, workload};
 use super::{Expectation, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind, Vm};
+use metrics::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 
@@ -47,9 +52,14 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         headroom(spec, &scope)?,
     )?;
     let mut traffic = Vec::new();
-    for entry in &spec.traffic {
-        traffic.extend(flows(entry, &place, &scope, duration)?);
+    let mut entries = Vec::new();
+    for (number, entry) in spec.traffic.iter().enumerate() {
+        let mut flows = flows(entry, &place, &scope, duration)?;
+        workload::complete(&mut flows, number);
+        entries.extend(std::iter::repeat_n(number, flows.len()));
+        traffic.extend(flows);
     }
+    traffic::check_programs(spec, &traffic, &entries)?;
     let congested = congested(spec, &scope, &topology)?;
     let mechanisms = mechanisms(spec)?;
     let expect = expectations(spec, &scope, &traffic, scale)?;
@@ -60,9 +70,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         vm.cap_out = vm.cap_out.map(|cap| cap.scale(scale));
     }
     for flow in &mut traffic {
-        if let TrafficKind::Udp { rate, .. } = &mut flow.kind {
-            *rate = rate.scale(scale);
-        }
+        flow.kind.scale(scale);
     }
     Ok(Scenario {
         name: spec.name.clone(),
@@ -329,6 +337,7 @@ fn flows(
 
 fn kind(spec: &KindSpec, scope: &Scope) -> Result<TrafficKind, Error> {
     match spec {
+        KindSpec::Work(work) => traffic::kind(work, scope),
         KindSpec::Tcp { connections, congestion } => Ok(TrafficKind::Tcp {
             connections: connections.as_ref().map_or(Ok(1), |f| f.count(scope, 1))?,
             congestion: congestion.as_ref().map_or_else(|| "cubic".into(), |w| w.text.clone()),
@@ -449,21 +458,6 @@ fn played(spec: &Spec, word: &Word) -> Result<(), Error> {
     Err(word.error(message, did_you_mean(&word.text, known())))
 }
 
-/// Metrics of a whole run.
-const RUN_METRICS: [&str; 8] = [
-    "worst_floor_ratio",
-    "worst_window_ratio",
-    "worst_window_p1",
-    "optimum_ratio",
-    "min_flow_ratio",
-    "jain",
-    "link_utilisation",
-    "total_of_link",
-];
-/// Metrics of a group: `METRIC.GROUP`.
-const GROUP_METRICS: [&str; 7] =
-    ["goodput", "share", "goodput_of_link", "goodput_of_floor", "window_min", "window_p1", "jain"];
-
 /// The expectations that hold at this point. One about a group that sends nothing here is left out.
 fn expectations(
     spec: &Spec,
@@ -475,43 +469,49 @@ fn expectations(
     let sends: BTreeSet<&str> = traffic.iter().map(|t| t.group.as_str()).collect();
     let mut expect = Vec::new();
     for entry in &spec.expect {
-        let group = metric_group(&entry.metric, &groups)?;
+        let group = metrics::group(&entry.metric, &groups)?;
         entry.mechanisms.iter().try_for_each(|word| played(spec, word))?;
+        let against = against(spec, entry, &groups)?;
         let holds = entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))?;
         if holds && group.is_none_or(|group| sends.contains(group)) {
-            expect.extend(bounds(entry, scope, scale)?);
+            expect.extend(bounds(entry, against.as_ref(), scope, scale)?);
         }
     }
     Ok(expect)
 }
 
-/// The group of a metric, if it has one; an error if metric or group are not known.
-fn metric_group<'a>(metric: &'a Word, groups: &BTreeSet<&str>) -> Result<Option<&'a str>, Error> {
-    match metric.text.split_once('.') {
-        None if RUN_METRICS.contains(&metric.text.as_str()) => Ok(None),
-        Some((name, group)) if GROUP_METRICS.contains(&name) => {
-            if !groups.contains(group) {
-                let message = format!("there is no group `{group}` in `traffic`");
-                return Err(metric.error(message, did_you_mean(group, groups.iter().copied())));
-            }
-            Ok(Some(group))
-        }
-        _ => {
-            let of_group = GROUP_METRICS.map(|name| format!("{name}.GROUP"));
-            let known = RUN_METRICS.into_iter().chain(of_group.iter().map(String::as_str));
-            let message = format!("unknown metric `{}`", metric.text);
-            Err(metric.error(message, did_you_mean(&metric.text, known)))
-        }
-    }
+/// What an expectation holds its number against: a number of the same run, or a mechanism.
+fn against(
+    spec: &Spec,
+    entry: &ExpectSpec,
+    groups: &BTreeSet<&str>,
+) -> Result<Option<Against>, Error> {
+    let Some((word, difference)) = &entry.against else { return Ok(None) };
+    let other = if metrics::is_one(&word.text) {
+        metrics::group(word, groups)?;
+        Other::Metric(word.text.clone())
+    } else {
+        played(spec, word)?;
+        Other::Mechanism(word.text.clone())
+    };
+    Ok(Some(Against { difference: *difference, other }))
 }
 
 /// One expectation per mechanism it names.
-fn bounds(entry: &ExpectSpec, scope: &Scope, scale: f64) -> Result<Vec<Expectation>, Error> {
-    let is_rate = entry.metric.text.starts_with("goodput.");
-    let bound = |formula: &Option<Formula>| match formula {
-        None => Ok(None),
-        Some(f) if is_rate => f.rate(scope).map(|rate| Some(rate.as_f64() * scale)),
-        Some(f) => f.number(scope).map(Some),
+fn bounds(
+    entry: &ExpectSpec,
+    against: Option<&Against>,
+    scope: &Scope,
+    scale: f64,
+) -> Result<Vec<Expectation>, Error> {
+    let is_ratio = against.is_some_and(|against| !against.difference);
+    let unit = metrics::unit(&entry.metric.text, is_ratio);
+    let bound = |formula: &Option<Formula>| match (formula, unit) {
+        (None, _) => Ok(None),
+        (Some(f), Unit::Rate) => f.rate(scope).map(|rate| Some(rate.as_f64() * scale)),
+        (Some(f), Unit::Time) => f.span(scope).map(|span| Some(span.as_secs_f64())),
+        (Some(f), Unit::Octets) => f.size(scope).map(|size| Some(size.get() as f64)),
+        (Some(f), Unit::None) => f.number(scope).map(Some),
     };
     let (at_least, at_most) = (bound(&entry.at_least)?, bound(&entry.at_most)?);
     if let (Some(least), Some(most), Some(formula)) = (at_least, at_most, &entry.at_most)
@@ -524,6 +524,7 @@ fn bounds(entry: &ExpectSpec, scope: &Scope, scale: f64) -> Result<Vec<Expectati
     let one = |mechanism: Option<String>| Expectation {
         mechanism,
         metric: entry.metric.text.clone(),
+        against: against.cloned(),
         at_least,
         at_most,
         says: says.clone(),

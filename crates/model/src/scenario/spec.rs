@@ -4,6 +4,8 @@
 //! Approach  One struct per map of the format; this module alone knows the keys.
 //! Not here  What the values mean together: see `resolve`.
 
+pub(crate) mod traffic;
+
 use super::error::{Error, Place};
 use super::expr::is_name;
 use super::formula::Formula;
@@ -109,6 +111,7 @@ pub(crate) struct TrafficSpec {
 pub(crate) enum KindSpec {
     Tcp { connections: Option<Formula>, congestion: Option<Word> },
     Udp { rate: Formula, bursts: Option<Box<(Formula, Formula)>>, payload: Option<Formula> },
+    Work(traffic::WorkSpec),
 }
 
 #[derive(Clone, Debug)]
@@ -121,6 +124,8 @@ pub(crate) struct CongestedSpec {
 pub(crate) struct ExpectSpec {
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) metric: Word,
+    /// The number it is held against, and whether by their difference.
+    pub(crate) against: Option<(Word, bool)>,
     pub(crate) at_least: Option<Formula>,
     pub(crate) at_most: Option<Formula>,
     pub(crate) when: Option<Formula>,
@@ -178,7 +183,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         congested: list("congested")?.into_iter().map(congested).collect::<Result<_, _>>()?,
         topology: topology(&spec.need("topology", "{dumbbell: {left: 2, right: 2, …}}")?)?,
         tenants: list("tenants")?.iter().map(tenant).collect::<Result<_, _>>()?,
-        traffic: list("traffic")?.iter().map(traffic).collect::<Result<_, _>>()?,
+        traffic: list("traffic")?.iter().map(traffic_entry).collect::<Result<_, _>>()?,
         sweep: spec.get("sweep").map_or(Ok(Vec::new()), |f| sweep(&f))?,
         mechanisms: words("mechanisms")?,
         expect: list("expect")?.iter().map(expect).collect::<Result<_, _>>()?,
@@ -342,9 +347,10 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     })
 }
 
-fn traffic(field: &Field<'_>) -> Result<TrafficSpec, Error> {
-    let table = field.table(&["group", "from", "to", "tcp", "udp", "start", "stop"])?;
-    let kind = match table.one_of(&["tcp", "udp"])? {
+fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
+    let keys = [&["group", "from", "to", "start", "stop"], &traffic::KINDS[..]].concat();
+    let table = field.table(&keys)?;
+    let kind = match table.one_of(&traffic::KINDS)? {
         ("tcp", Field { node: Node { kind: Kind::Null, .. }, .. }) => {
             KindSpec::Tcp { connections: None, congestion: None }
         }
@@ -355,7 +361,7 @@ fn traffic(field: &Field<'_>) -> Result<TrafficSpec, Error> {
                 congestion: tcp.get("congestion").map(name).transpose()?,
             }
         }
-        (_, udp) => {
+        ("udp", udp) => {
             let udp = udp.table(&["rate", "on", "off", "payload"])?;
             let bursts = match (udp.get("on"), udp.get("off")) {
                 (None, None) => None,
@@ -371,6 +377,7 @@ fn traffic(field: &Field<'_>) -> Result<TrafficSpec, Error> {
                 payload: udp.get("payload").map(Formula::read).transpose()?,
             }
         }
+        (kind, field) => KindSpec::Work(traffic::read(kind, &field)?),
     };
     Ok(TrafficSpec {
         group: name(table.need("group", "x")?)?,
@@ -434,12 +441,26 @@ fn congested(field: Field<'_>) -> Result<CongestedSpec, Error> {
 }
 
 fn expect(field: &Field<'_>) -> Result<ExpectSpec, Error> {
-    let table = field.table(&["mechanism", "metric", "at_least", "at_most", "when", "says"])?;
+    let table = field.table(&[
+        "mechanism",
+        "metric",
+        "of",
+        "over",
+        "at_least",
+        "at_most",
+        "when",
+        "says",
+    ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let (at_least, at_most) = (formula("at_least")?, formula("at_most")?);
     if at_least.is_none() && at_most.is_none() {
         return Err(field.error("has no bound", "write `at_least: 0.95` or `at_most: 1`"));
     }
+    let against = match (table.get("of"), table.get("over")) {
+        (Some(_), Some(second)) => return Err(second.error("`over` beside `of`", "keep one")),
+        (Some(of), None) => Some((word(of)?, false)),
+        (None, over) => over.map(word).transpose()?.map(|over| (over, true)),
+    };
     let mechanisms = match table.get("mechanism") {
         Some(some) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
         None => Vec::new(),
@@ -447,9 +468,20 @@ fn expect(field: &Field<'_>) -> Result<ExpectSpec, Error> {
     Ok(ExpectSpec {
         mechanisms,
         metric: word(table.need("metric", "worst_floor_ratio")?)?,
+        against,
         at_least,
         at_most,
         when: formula("when")?,
         says: table.get("says").map(|f| prose(&f)).transpose()?,
     })
+}
+
+impl Spec {
+    /// Reads the files that the traffic names, relative to `directory`.
+    pub(crate) fn load(&mut self, directory: &std::path::Path) -> Result<(), Error> {
+        self.traffic.iter_mut().try_for_each(|entry| match &mut entry.kind {
+            KindSpec::Work(work) => work.load(directory),
+            KindSpec::Tcp { .. } | KindSpec::Udp { .. } => Ok(()),
+        })
+    }
 }

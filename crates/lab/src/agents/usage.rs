@@ -1,0 +1,49 @@
+//! What agents use: CPU, memory, state.
+
+use super::Agents;
+use crate::machine;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use weir_model::status::{Reply, Request};
+use weir_units::Span;
+
+/// How long an agent may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Agents {
+    /// User and system CPU time of each agent so far, in the order of the hosts.
+    pub(crate) fn cpu_each(&self) -> Vec<Span> {
+        let used = |pid| {
+            let (user, system) = machine::cpu_of(pid);
+            user + system
+        };
+        self.agents.iter().map(|agent| used(agent.child.id())).collect()
+    }
+
+    /// Resident memory of each agent in octets, in the order of the hosts.
+    pub(crate) fn memory(&self) -> Vec<u64> {
+        self.agents.iter().map(|agent| machine::memory_of(agent.child.id())).collect()
+    }
+
+    /// How many pairs each agent knows; of those that answer.
+    pub(crate) fn pairs(&self) -> Vec<u64> {
+        self.agents.iter().filter_map(|agent| pairs(&agent.socket)).collect()
+    }
+}
+
+/// Asks one agent.
+fn pairs(socket: &Path) -> Option<u64> {
+    let stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut question = serde_json::to_string(&Request::Top).ok()?;
+    question.push('\n');
+    (&stream).write_all(question.as_bytes()).ok()?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).ok()?;
+    match serde_json::from_str(&answer).ok()? {
+        Reply::Top(top) => Some(top.pairs.len() as u64),
+        _ => None,
+    }
+}

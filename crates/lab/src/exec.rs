@@ -1,0 +1,230 @@
+//! Real programs in the VMs' namespaces, beside or in place of the built-in traffic.
+//!
+//! Problem   The built-in traffic should agree with what people run, and some things only a real
+//!           program does.
+//! Approach  A server in the receiving VM before anything starts, a client in the sending VM from start
+//!           to stop. What arrives is read from the receiving VM's port, which nothing else uses,
+//!           and taken as full TCP segments: payload = 1448/1514 of the octets.
+//! Promises  Programs end with the run, each by its process id, and so do processes they started. One
+//!           that ends early or with an error is told, with the last line it wrote.
+//! Not here  What a program prints: it is kept in the run's directory and not interpreted. Several
+//!           clients of one receiver are not told apart: each is credited an equal part.
+
+use crate::Error;
+use crate::plan;
+use crate::sweep::{self, Identity};
+use crate::traffic::{self, Tally};
+use crate::world::World;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_model::scenario::{Exec, Scenario, Traffic, TrafficKind};
+use weir_units::Span;
+
+/// How long servers may take to listen.
+const READY: Duration = Duration::from_millis(500);
+/// How long programs may take to end when asked.
+const END: Duration = Duration::from_millis(500);
+
+/// The programs of a run.
+pub(crate) struct Programs {
+    directory: PathBuf,
+    /// Clients by the time of their start, latest first.
+    waiting: Vec<Client>,
+    running: Vec<Program>,
+    /// The VMs' namespaces: whatever runs there was started by a program.
+    inside: BTreeSet<Identity>,
+    /// Per receiving VM: the traffic entries that arrive there, and octets of its port at the start.
+    receivers: BTreeMap<usize, (Vec<usize>, Option<u64>)>,
+    /// What went wrong.
+    pub(crate) notes: Vec<String>,
+}
+
+struct Client {
+    start: Span,
+    stop: Span,
+    name: String,
+    command: Vec<String>,
+    namespace: PathBuf,
+}
+
+struct Program {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    stop: Span,
+    /// Its end was told already.
+    ended: bool,
+}
+
+/// The programs in `scenario`, with the number of their traffic entry.
+pub(crate) fn of(scenario: &Scenario) -> impl Iterator<Item = (usize, &Traffic, &Exec)> {
+    scenario.traffic.iter().enumerate().filter_map(|(i, traffic)| match &traffic.kind {
+        TrafficKind::Exec(exec) => Some((i, traffic, exec)),
+        _ => None,
+    })
+}
+
+impl Programs {
+    /// Starts all servers and gives them time to listen.
+    ///
+    /// # Errors
+    /// A program cannot be started.
+    pub(crate) fn open(
+        scenario: &Scenario,
+        world: &World,
+        directory: &Path,
+    ) -> Result<Self, Error> {
+        let mut programs = Self {
+            directory: directory.into(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            inside: BTreeSet::new(),
+            receivers: BTreeMap::new(),
+            notes: Vec::new(),
+        };
+        for (i, traffic, exec) in of(scenario) {
+            let (from, to) = (world.vm(traffic.from).path(), world.vm(traffic.to).path());
+            programs.inside.extend([from, to].into_iter().filter_map(sweep::identity));
+            programs.receivers.entry(traffic.to).or_default().0.push(i);
+            let name = |what: &str| format!("{what} of {} {i}", traffic.group);
+            let server = words(&exec.server, scenario, i);
+            programs.start(name("server"), &server, to, traffic.stop)?;
+            programs.waiting.push(Client {
+                start: traffic.start,
+                stop: traffic.stop,
+                name: name("client"),
+                command: words(&exec.client, scenario, i),
+                namespace: from.into(),
+            });
+        }
+        programs.waiting.sort_by_key(|client| std::cmp::Reverse(client.start));
+        if !programs.running.is_empty() {
+            std::thread::sleep(READY);
+        }
+        Ok(programs)
+    }
+
+    fn start(
+        &mut self,
+        name: String,
+        command: &[String],
+        namespace: &Path,
+        stop: Span,
+    ) -> Result<(), Error> {
+        let doing = || format!("start the {name}: {}", command.join(" "));
+        let log = self.directory.join(format!("{}.log", name.replace(' ', "-")));
+        let out = File::create(&log).map_err(Error::io(doing()))?;
+        let err = out.try_clone().map_err(Error::io(doing()))?;
+        let mut net = std::ffi::OsString::from("--net=");
+        net.push(namespace);
+        let child = Command::new("nsenter")
+            .arg(net)
+            .args(["--", "setpriv", "--pdeathsig", "KILL", "--"])
+            .args(command)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .process_group(0)
+            .spawn()
+            .map_err(Error::io(doing()))?;
+        self.running.push(Program { name, child, log, stop, ended: false });
+        Ok(())
+    }
+
+    /// Starts and ends what is due `now`, and notes who ended by himself.
+    ///
+    /// # Errors
+    /// A client cannot be started.
+    pub(crate) fn step(&mut self, now: Span) -> Result<(), Error> {
+        while let Some(client) = self.waiting.pop_if(|client| client.start <= now) {
+            self.start(client.name, &client.command, &client.namespace, client.stop)?;
+        }
+        for program in &mut self.running {
+            if now >= program.stop {
+                program.signal(Signal::SIGTERM);
+                program.ended = true;
+            } else if let Some(end) = program.has_ended() {
+                self.notes.push(end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Credits what arrived at the receivers' ports since the first call.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub(crate) fn count(&mut self, world: &mut World, tally: &Tally) -> Result<(), Error> {
+        for (&vm, (entries, before)) in &mut self.receivers {
+            let now = world.received_by(vm)?;
+            let octets = now - *before.get_or_insert(now);
+            let payload = (octets as f64 * 1448.0 / 1514.0) as u64;
+            for &entry in entries.iter() {
+                tally.set(entry, payload / entries.len() as u64);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        self.running.iter().for_each(|program| program.signal(Signal::SIGTERM));
+        let until = Instant::now() + END;
+        for mut program in self.running.drain(..) {
+            while Instant::now() < until && matches!(program.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if matches!(program.child.try_wait(), Ok(None)) {
+                program.signal(Signal::SIGKILL);
+            }
+            let _ = program.child.wait();
+        }
+        sweep::kill_all_in(&self.inside);
+    }
+}
+
+impl Program {
+    fn signal(&self, signal: Signal) {
+        // Once it has been waited for, its id may be another one's.
+        if !self.ended {
+            let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
+        }
+    }
+
+    /// Tells once that it ended, if that is worth telling: a client may be done, a server may not.
+    fn has_ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok().flatten().filter(|_| !self.ended)?;
+        self.ended = true;
+        if status.success() && self.name.starts_with("client") {
+            return None;
+        }
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        Some(format!("the {} ended early ({status}): {}", self.name, last.unwrap_or("no output")))
+    }
+}
+
+/// The words of a command line, with what it names in braces filled in.
+fn words(command: &str, scenario: &Scenario, entry: usize) -> Vec<String> {
+    let traffic = &scenario.traffic[entry];
+    let seconds = (traffic.stop - traffic.start).as_secs_f64().ceil();
+    let [from, to, port, time] = Exec::NAMES.map(|name| format!("{{{name}}}"));
+    let fill = |word: &str| {
+        word.replace(&from, &plan::vm_address(scenario, traffic.from).to_string())
+            .replace(&to, &plan::vm_address(scenario, traffic.to).to_string())
+            .replace(&port, &traffic::port(entry).to_string())
+            .replace(&time, &seconds.to_string())
+    };
+    command.split_whitespace().map(fill).collect()
+}

@@ -1,0 +1,155 @@
+//! What one traffic entry wants to send when.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::net::SocketAddr;
+use weir_model::scenario::{Connections, Load, Request, Scenario, TrafficKind};
+use weir_units::{Bytes, Span};
+
+/// Connections at a time of an entry whose starts do not wait for answers.
+const OPEN_LOOP: usize = 64;
+/// What may wait for a connection; what comes on top counts as never finished.
+const WAITING: usize = 100_000;
+
+/// Starts and sizes, ascending.
+type Starts = Peekable<Box<dyn Iterator<Item = (Span, Bytes)> + Send>>;
+
+/// How many connections an entry of this kind has at most at a time.
+pub(super) fn at_a_time(kind: &TrafficKind) -> usize {
+    match kind {
+        TrafficKind::Request(Request { load: Load::Closed { outstanding }, .. }) => {
+            *outstanding as usize
+        }
+        TrafficKind::Shuffle { .. } => 1,
+        _ => OPEN_LOOP,
+    }
+}
+
+/// What an entry does at a moment of its agenda.
+pub(super) enum Next {
+    /// Something with this intended start and size is to be sent.
+    Begin(Span, u64),
+    Nothing,
+}
+
+/// One traffic entry.
+pub(super) struct Entry {
+    /// Its position in the scenario; the answers are the one behind.
+    pub(super) traffic: usize,
+    /// For messages.
+    pub(super) name: String,
+    pub(super) from: usize,
+    pub(super) to: SocketAddr,
+    pub(super) congestion: String,
+    pub(super) stop: Span,
+    /// Nothing is judged that should have begun earlier.
+    warmup: Span,
+    /// Octets of an answer.
+    pub(super) response: u64,
+    /// Whether connections are used again.
+    pub(super) keeps: bool,
+    /// Connections at a time.
+    pub(super) most: usize,
+    starts: Starts,
+    /// With a closed loop: the size of what follows an answer.
+    follows: Option<u64>,
+    /// Intended starts and sizes of what waits for a connection.
+    pub(super) waiting: VecDeque<(Span, u64)>,
+    /// Slots of connections that have nothing to do.
+    pub(super) idle: Vec<usize>,
+    /// Connections that exist.
+    pub(super) open: usize,
+    pub(super) over: bool,
+}
+
+impl Entry {
+    pub(super) fn new(scenario: &Scenario, index: usize, to: SocketAddr) -> Self {
+        let traffic = &scenario.traffic[index];
+        let kind = &traffic.kind;
+        let start = traffic.start;
+        let (response, keeps, follows) = match kind {
+            TrafficKind::Request(request) => {
+                let follows = matches!(request.load, Load::Closed { .. });
+                let keeps = request.connections == Connections::Kept;
+                (request.response.get(), keeps, follows.then(|| request.size.get()))
+            }
+            _ => (0, false, None),
+        };
+        // A shuffle is judged whenever it began: it has only one start.
+        let warmup = match kind {
+            TrafficKind::Shuffle { .. } => Span::ZERO,
+            _ => scenario.warmup,
+        };
+        let name = |vm: usize| &scenario.vms[vm].name;
+        Self {
+            traffic: index,
+            name: format!("{} → {}", name(traffic.from), name(traffic.to)),
+            from: traffic.from,
+            to,
+            congestion: kind.congestion().unwrap_or("cubic").into(),
+            stop: traffic.stop,
+            warmup,
+            response,
+            keeps,
+            most: at_a_time(kind),
+            starts: starts(kind, start).peekable(),
+            follows,
+            waiting: VecDeque::new(),
+            idle: Vec::new(),
+            open: 0,
+            over: false,
+        }
+    }
+
+    /// When the next thing is to be sent, whatever is answered until then.
+    pub(super) fn when(&mut self) -> Span {
+        self.starts.peek().map_or(self.stop, |(at, _)| *at)
+    }
+
+    /// The next thing, if it is not one that waits for an answer.
+    pub(super) fn next(&mut self) -> Next {
+        match self.starts.next() {
+            Some((at, size)) => Next::Begin(at, size.get()),
+            None => Next::Nothing,
+        }
+    }
+
+    /// The size of what is to be sent because an answer has come.
+    pub(super) fn follows(&self, now: Span) -> Option<u64> {
+        self.follows.filter(|_| now < self.stop)
+    }
+
+    /// Whether what should have begun then counts.
+    pub(super) fn is_judged(&self, intended: Span) -> bool {
+        intended >= self.warmup
+    }
+
+    /// Keeps something for later.
+    pub(super) fn wait(&mut self, intended: Span, size: u64) {
+        if self.waiting.len() < WAITING {
+            self.waiting.push_back((intended, size));
+        }
+    }
+}
+
+/// What begins by itself, in time since the start of the scenario.
+fn starts(kind: &TrafficKind, start: Span) -> Box<dyn Iterator<Item = (Span, Bytes)> + Send> {
+    match kind {
+        TrafficKind::Flows(flows) => {
+            Box::new(flows.starts().map(move |(at, size)| (start + at, size)))
+        }
+        TrafficKind::Request(request) => {
+            let size = request.size;
+            match &request.load {
+                Load::Open(arrivals) => {
+                    Box::new(arrivals.starts().map(move |at| (start + at, size)))
+                }
+                Load::Closed { outstanding } => {
+                    Box::new(std::iter::repeat_n((start, size), *outstanding as usize))
+                }
+            }
+        }
+        TrafficKind::Shuffle { octets, .. } => Box::new(std::iter::once((start, *octets))),
+        _ => Box::new(std::iter::empty()),
+    }
+}

@@ -1,0 +1,34 @@
+//! How long requests and flows took, as the playing thread tells it.
+
+use super::Tally;
+use crate::WorkRecord;
+use std::sync::MutexGuard;
+use weir_units::Span;
+
+type Book<'a> = MutexGuard<'a, std::collections::BTreeMap<usize, WorkRecord>>;
+
+impl Tally {
+    fn book(&self) -> Book<'_> {
+        self.work.lock().expect("nobody panics while holding it")
+    }
+
+    /// Something of traffic entry `entry` should begin.
+    pub(super) fn due(&self, entry: usize) {
+        self.book().entry(entry).or_default().due += 1;
+    }
+
+    /// Something of it that was due is done: it took so long, and ended at this time of the run.
+    pub(super) fn done(&self, entry: usize, took: Span, at: Span) {
+        let mut book = self.book();
+        let work = book.entry(entry).or_default();
+        work.done += 1;
+        work.last = at;
+        // A histogram that grows by itself takes every value.
+        let _ = work.times.record(took.as_nanos().max(1));
+    }
+
+    /// What is known so far of traffic entry `entry`; nothing if it has no beginnings and ends.
+    pub(crate) fn work(&self, entry: usize) -> Option<WorkRecord> {
+        self.book().get(&entry).cloned()
+    }
+}

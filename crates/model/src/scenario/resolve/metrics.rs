@@ -1,0 +1,96 @@
+//! Which numbers an expectation can be about, and what they measure.
+
+use super::Word;
+use crate::scenario::error::{Error, did_you_mean};
+use std::collections::BTreeSet;
+
+/// Metrics of a whole run.
+const RUN: [&str; 17] = [
+    "worst_floor_ratio",
+    "worst_window_ratio",
+    "worst_window_p1",
+    "optimum_ratio",
+    "min_flow_ratio",
+    "jain",
+    "link_utilisation",
+    "total_of_link",
+    "receiver_floor_min",
+    "receivers_below",
+    "receiver_goodput_mean",
+    "shuffle_p50_s",
+    "agents_cpu_cores",
+    "agent_cpu_cores",
+    "agents_memory",
+    "agents_memory_growth",
+    "agents_pairs",
+];
+/// Metrics of a group: `METRIC.GROUP`.
+const GROUP: [&str; 9] = [
+    "goodput",
+    "share",
+    "goodput_of_link",
+    "goodput_of_floor",
+    "window_min",
+    "window_p1",
+    "jain",
+    "shuffle_s",
+    "unfinished",
+];
+/// Times of a group's requests or flows: `METRIC.GROUP.STATISTIC`.
+const TIMES: [&str; 2] = ["latency", "fct"];
+const STATISTICS: [&str; 4] = ["mean", "p50", "p99", "p999"];
+
+/// What a bound is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    None,
+    Rate,
+    Time,
+    Octets,
+}
+
+/// Whether `word` begins like a metric: mechanisms' names do not.
+pub(super) fn is_one(word: &str) -> bool {
+    let name = word.split('.').next().unwrap_or_default();
+    RUN.contains(&name) || GROUP.contains(&name) || TIMES.contains(&name)
+}
+
+/// The unit of `metric`; a ratio to the same number of another mechanism has none.
+pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
+    match metric.split('.').next().unwrap_or_default() {
+        _ if is_ratio => Unit::None,
+        "goodput" | "receiver_goodput_mean" => Unit::Rate,
+        "latency" | "fct" | "shuffle_s" | "shuffle_p50_s" => Unit::Time,
+        "agents_memory" => Unit::Octets,
+        _ => Unit::None,
+    }
+}
+
+/// The group of a metric, if it has one; an error if metric or group are not known.
+pub(super) fn group<'a>(
+    metric: &'a Word,
+    groups: &BTreeSet<&str>,
+) -> Result<Option<&'a str>, Error> {
+    let parts: Vec<&str> = metric.text.split('.').collect();
+    let group = match parts[..] {
+        [name] if RUN.contains(&name) => return Ok(None),
+        [name, group] if GROUP.contains(&name) => group,
+        [name, group, statistic] if TIMES.contains(&name) && STATISTICS.contains(&statistic) => {
+            group
+        }
+        _ => {
+            let of_group = GROUP.map(|name| format!("{name}.GROUP"));
+            let times = TIMES.map(|name| format!("{name}.GROUP.STATISTIC"));
+            let known: Vec<String> =
+                RUN.map(String::from).into_iter().chain(of_group).chain(times).collect();
+            let message = format!("unknown metric `{}`", metric.text);
+            let help = did_you_mean(&metric.text, known.iter().map(String::as_str));
+            return Err(metric.error(message, help));
+        }
+    };
+    if !groups.contains(group) {
+        let message = format!("there is no group `{group}` in `traffic`");
+        return Err(metric.error(message, did_you_mean(group, groups.iter().copied())));
+    }
+    Ok(Some(group))
+}
