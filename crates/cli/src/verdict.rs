@@ -213,14 +213,10 @@ mod tests {
     #[test]
     fn a_mechanism_can_be_compared_with_another() {
         let mut scenario = crate::judge::testing::dumbbell(1);
-        scenario.expect =
-            vec![Expectation {
-                against: Some(Against {
-                    difference: false,
-                    other: Other::Mechanism("none".into()),
-                }),
-                ..expectation("jain", Some(1.0), None)
-            }];
+        scenario.expect = vec![Expectation {
+            against: Some(Against { difference: false, other: Other::Mechanism("none".into()) }),
+            ..expectation("jain", Some(1.0), None)
+        }];
         let run = |mechanism: &str, jain: Option<f64>, valid: bool| Run {
             mechanism: mechanism.into(),
             valid,

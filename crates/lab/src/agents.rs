@@ -32,11 +32,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHost, DirectoryVm, MechanismConfig, PAIRS_PER_VM, Reserve, Role,
-    Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHost, DirectoryVm, MechanismConfig, PAIRS_PER_VM, Reserve,
+    Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario};
 use weir_model::text::RateText;
 use weir_units::{Rate, Span};
 
@@ -248,12 +248,15 @@ fn directory_of(scenario: &Scenario) -> Directory {
         name: name.clone(),
         control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
     };
+    let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
+    let addresses =
+        |vm| versions.iter().flatten().map(|ip| plan::vm_ip(scenario, vm, *ip)).collect();
     let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| DirectoryVm {
         name: v.name.clone(),
         tenant: scenario.tenants[v.tenant].clone(),
         host: scenario.topology.hosts[v.host].clone(),
-        addresses: vec![IpAddr::V4(plan::vm_address(scenario, vm))],
-        prefixes: Vec::new(),
+        addresses: if v.outside.is_empty() { addresses(vm) } else { Vec::new() },
+        prefixes: v.outside.clone(),
     };
     Directory {
         hosts: scenario.topology.hosts.iter().enumerate().map(host).collect(),
@@ -287,7 +290,11 @@ fn configuration(
     AgentConfig {
         instance: sweep::instance(run, host),
         host: topology.hosts[host].clone(),
-        role: Role::Host,
+        role: if scenario.vms.iter().any(|v| v.host == host && !v.outside.is_empty()) {
+            Role::Gateway
+        } else {
+            Role::Host
+        },
         listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
         key_file: directory.join("key"),
         directory: directory.join("directory.yaml"),

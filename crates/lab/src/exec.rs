@@ -221,8 +221,8 @@ fn words(command: &str, scenario: &Scenario, entry: usize) -> Vec<String> {
     let seconds = (traffic.stop - traffic.start).as_secs_f64().ceil();
     let [from, to, port, time] = Exec::NAMES.map(|name| format!("{{{name}}}"));
     let fill = |word: &str| {
-        word.replace(&from, &plan::vm_address(scenario, traffic.from).to_string())
-            .replace(&to, &plan::vm_address(scenario, traffic.to).to_string())
+        word.replace(&from, &plan::vm_ip(scenario, traffic.from, traffic.ip).to_string())
+            .replace(&to, &plan::vm_ip(scenario, traffic.to, traffic.ip).to_string())
             .replace(&port, &traffic::port(entry).to_string())
             .replace(&time, &seconds.to_string())
     };

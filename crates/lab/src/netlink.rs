@@ -325,6 +325,7 @@ fn int(octets: &[u8]) -> u32 {
 pub(crate) const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 pub(crate) const RTM_NEWADDR: u16 = 20;
+pub(crate) const RTM_NEWROUTE: u16 = 24;
 pub(crate) const RTM_NEWNEIGH: u16 = 28;
 pub(crate) const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;

@@ -81,6 +81,22 @@ impl Drop for Namespace {
     }
 }
 
+/// Lets a device of the calling thread's namespace have IPv6 addresses, those that it is given: none
+/// is made up, tested or asked for.
+pub(crate) fn allow_ipv6(device: &str) {
+    let switches = [
+        ("accept_dad", "0"),
+        ("dad_transmits", "0"),
+        ("accept_ra", "0"),
+        ("router_solicitations", "0"),
+        ("addr_gen_mode", "1"),
+        ("disable_ipv6", "0"),
+    ];
+    for (name, value) in switches {
+        set(&format!("net/ipv6/conf/{device}/{name}"), value);
+    }
+}
+
 /// Sets a switch of the calling thread's namespace, if there is one.
 fn set(name: &str, value: &str) {
     let _ = fs::write(Path::new("/proc/sys").join(name), value);

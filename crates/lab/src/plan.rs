@@ -8,8 +8,9 @@
 
 use crate::Error;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
-use weir_model::scenario::{Scenario, TrafficKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_model::net::Prefix;
+use weir_model::scenario::{IpVersion, Scenario, TrafficKind};
 use weir_units::Span;
 
 /// Interface index of the bridge in every host and switch.
@@ -18,8 +19,6 @@ pub(crate) const BRIDGE: u32 = 2;
 pub(crate) const UPLINK: u32 = 3;
 /// Interface index of the port of VM 0 on its host, and of link 0 on a switch.
 const FIRST_PORT: u32 = 16;
-/// Largest UDP payload that is not fragmented.
-const MAX_PAYLOAD: u64 = 1472;
 /// What addresses and interface names have room for.
 const MAX_VMS: usize = 60_000;
 const MAX_TENANTS: usize = 250;
@@ -60,10 +59,63 @@ impl Plan {
     }
 }
 
-/// A VM's address: unique whatever the tenant, because all VMs share one layer 2.
+/// A VM's address: unique whatever the tenant, because all VMs share one layer 2. What is outside
+/// has one of the addresses that it stands for.
 pub(crate) fn vm_address(scenario: &Scenario, vm: usize) -> Ipv4Addr {
     let tenant = scenario.vms[vm].tenant as u8 + 1;
-    Ipv4Addr::new(10, tenant, (vm / 250) as u8, (vm % 250) as u8 + 1)
+    let (high, low) = ((vm / 250) as u8, (vm % 250) as u8 + 1);
+    let inside = Ipv4Addr::new(10, tenant, high, low);
+    let first = |p: &Prefix| match p.first() {
+        IpAddr::V4(first) => Some(first.to_bits()),
+        IpAddr::V6(_) => None,
+    };
+    let Some((prefix, first)) = scenario.vms[vm].outside.iter().find_map(|p| Some((*p, first(p)?)))
+    else {
+        return inside;
+    };
+    // The network of benchmarks (RFC 2544), if it may be that; else one near the first.
+    let usual = Ipv4Addr::new(198, 18, high, low);
+    let near = [vm as u32 + 1, 1].map(|n| Ipv4Addr::from_bits(first.saturating_add(n)));
+    let mut wishes = [usual, near[0], near[1]].into_iter();
+    wishes.find(|a| prefix.contains((*a).into())).unwrap_or(Ipv4Addr::from_bits(first))
+}
+
+/// The same for IPv6.
+pub(crate) fn vm_address6(scenario: &Scenario, vm: usize) -> Ipv6Addr {
+    let tenant = scenario.vms[vm].tenant as u16 + 1;
+    let number = vm as u16 + 1;
+    let inside = Ipv6Addr::new(0xfd57, 0, 0, tenant, 0, 0, 0, number);
+    let first = |p: &Prefix| match p.first() {
+        IpAddr::V6(first) => Some(first.to_bits()),
+        IpAddr::V4(_) => None,
+    };
+    let Some((prefix, first)) = scenario.vms[vm].outside.iter().find_map(|p| Some((*p, first(p)?)))
+    else {
+        return inside;
+    };
+    // The network of documentation (RFC 3849).
+    let usual = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number);
+    let near = [u128::from(number), 1].map(|n| Ipv6Addr::from_bits(first.saturating_add(n)));
+    let mut wishes = [usual, near[0], near[1]].into_iter();
+    wishes.find(|a| prefix.contains((*a).into())).unwrap_or(Ipv6Addr::from_bits(first))
+}
+
+/// A VM's address of one version of IP.
+pub(crate) fn vm_ip(scenario: &Scenario, vm: usize, ip: IpVersion) -> IpAddr {
+    match ip {
+        IpVersion::V4 => vm_address(scenario, vm).into(),
+        IpVersion::V6 => vm_address6(scenario, vm).into(),
+    }
+}
+
+/// Whether VMs have IPv6 addresses: only where it is played, for it makes noise of its own.
+pub(crate) fn has_ip6(scenario: &Scenario) -> bool {
+    scenario.traffic.iter().any(|traffic| traffic.ip == IpVersion::V6)
+}
+
+/// Whether somebody is not in the one network of all VMs.
+pub(crate) fn has_outside(scenario: &Scenario) -> bool {
+    scenario.vms.iter().any(|vm| !vm.outside.is_empty())
 }
 
 /// The address of a host's agent.
@@ -125,11 +177,11 @@ fn refuse_what_is_not_supported(scenario: &Scenario) -> Result<(), Error> {
     }
     for traffic in &scenario.traffic {
         if let TrafficKind::Udp { payload, .. } = &traffic.kind
-            && !(1..=MAX_PAYLOAD).contains(&payload.get())
+            && !(1..=traffic.ip.udp_payload()).contains(&payload.get())
         {
             return Err(unsupported(
                 format!("a UDP payload of {payload} in traffic {}", traffic.group),
-                format!("use 1 to {MAX_PAYLOAD} B: larger ones would be fragmented"),
+                format!("use 1 to {} B: larger ones would be fragmented", traffic.ip.udp_payload()),
             ));
         }
     }
@@ -261,9 +313,38 @@ mod tests {
             floor_out: Rate::ZERO,
             floor_in: Rate::ZERO,
             cap_out: None,
+            outside: Vec::new(),
         };
         s.vms = (0..1000).map(vm).collect();
-        let addresses: BTreeSet<_> = (0..1000).map(|vm| vm_address(&s, vm)).collect();
-        assert_eq!(addresses.len(), 1000);
+        let addresses: BTreeSet<_> = (0..1000)
+            .flat_map(|vm| [IpVersion::V4, IpVersion::V6].map(|ip| vm_ip(&s, vm, ip)))
+            .collect();
+        assert_eq!(addresses.len(), 2000);
+    }
+
+    #[test]
+    fn what_is_outside_has_an_address_that_it_stands_for() {
+        let mut s = scenario(1, 0, &[]);
+        let outside = |prefixes: &[&str]| {
+            let outside = prefixes.iter().map(|p| p.parse().expect("a prefix")).collect();
+            weir_model::scenario::Vm {
+                name: "out".into(),
+                tenant: 0,
+                host: 0,
+                floor_out: Rate::ZERO,
+                floor_in: Rate::ZERO,
+                cap_out: None,
+                outside,
+            }
+        };
+        for (prefixes, v4, v6) in [
+            (&["0.0.0.0/0"][..], "198.18.0.1", "fd57:0:0:1::1"),
+            (&["203.0.113.0/24", "::/0"], "203.0.113.1", "2001:db8::1"),
+            (&["2001:db8:7::/48", "192.0.2.9/32"], "192.0.2.9", "2001:db8:7::1"),
+        ] {
+            s.vms = vec![outside(prefixes)];
+            assert_eq!(vm_address(&s, 0).to_string(), v4);
+            assert_eq!(vm_address6(&s, 0).to_string(), v6);
+        }
     }
 }

@@ -7,17 +7,19 @@
 //! Promises  Dropping a world removes it, also a half-built one.
 //! Not here  Which names and addresses: see `plan`. Rates and queues: see `ports`.
 
-use crate::netlink::{Batch, NEW, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, Request, link_header};
+use crate::netlink::{
+    Batch, NEW, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE, Request, link_header,
+};
 use crate::netns::{self, Namespace};
 use crate::plan::{self, BRIDGE, Plan, UPLINK};
 use crate::ports::{self, Counters, PortList};
 use crate::{Error, sweep};
 use nix::errno::Errno;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use weir_model::scenario::Scenario;
+use weir_model::scenario::{IpVersion, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
@@ -28,6 +30,8 @@ pub(crate) struct World {
     ports: Vec<PortList>,
 }
 
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -63,7 +67,7 @@ impl World {
             if node < hosts {
                 // An agent may talk to itself: two of its VMs may be a pair.
                 batch.push(Request::new("set lo up", RTM_NEWLINK, 0, &link_header(1, true)));
-                batch.push(address(BRIDGE, plan::host_address(node)));
+                batch.push(address(BRIDGE, plan::host_address(node).into()));
             }
             namespace.netlink.send(batch)?;
             world.nodes.push(namespace);
@@ -174,11 +178,22 @@ impl World {
         batch.push(forward(port, mac));
         self.nodes[scenario.vms[vm].host].netlink.send(batch)?;
 
+        let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
+        if plan::has_ip6(scenario) {
+            // Still in the namespace of the VM.
+            netns::allow_ipv6("eth0");
+        }
         let mut batch = Batch::default();
         batch.push(Request::new("set eth0 up", RTM_NEWLINK, 0, &link_header(UPLINK, true)));
-        batch.push(address(UPLINK, plan::vm_address(scenario, vm)));
-        for &peer in &plan.peers[vm] {
-            batch.push(neighbour(UPLINK, plan::vm_address(scenario, peer), plan::vm_mac(peer)));
+        for ip in versions.into_iter().flatten() {
+            batch.push(address(UPLINK, plan::vm_ip(scenario, vm, ip)));
+            if plan::has_outside(scenario) {
+                batch.push(everybody_is_a_neighbour(UPLINK, ip));
+            }
+            for &peer in &plan.peers[vm] {
+                let mac = plan::vm_mac(peer);
+                batch.push(neighbour(UPLINK, plan::vm_ip(scenario, peer, ip), mac));
+            }
         }
         ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
         namespace.netlink.send(batch)?;
@@ -208,7 +223,8 @@ impl World {
         for (host, peers) in plan.host_peers.iter().enumerate() {
             let mut batch = Batch::default();
             for &peer in peers {
-                batch.push(neighbour(BRIDGE, plan::host_address(peer), plan::host_mac(peer)));
+                let address = plan::host_address(peer).into();
+                batch.push(neighbour(BRIDGE, address, plan::host_mac(peer)));
             }
             self.nodes[host].netlink.send(batch)?;
         }
@@ -300,13 +316,19 @@ fn forward(index: u32, mac: [u8; 6]) -> Request {
 }
 
 /// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue.
-fn neighbour(index: u32, address: Ipv4Addr, mac: [u8; 6]) -> Request {
-    const AF_INET: u8 = 2;
+fn neighbour(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
     const NUD_PERMANENT: u16 = 0x80;
-    let header = neighbour_header(AF_INET, index, NUD_PERMANENT, 0);
-    Request::new("write a neighbour", RTM_NEWNEIGH, NEW, &header)
-        .attr(1, &address.octets())
-        .attr(2, &mac)
+    let (family, octets) = family(address);
+    let header = neighbour_header(family, index, NUD_PERMANENT, 0);
+    Request::new("write a neighbour", RTM_NEWNEIGH, NEW, &header).attr(1, &octets).attr(2, &mac)
+}
+
+/// The kernel's number of an address's family, and its octets.
+fn family(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(a) => (AF_INET, a.octets().to_vec()),
+        IpAddr::V6(a) => (AF_INET6, a.octets().to_vec()),
+    }
 }
 
 /// `struct ndmsg`.
@@ -319,11 +341,31 @@ fn neighbour_header(family: u8, index: u32, state: u16, flags: u8) -> [u8; 12] {
     header
 }
 
-/// An address in the one network of all VMs and hosts, 10.0.0.0/8.
-fn address(index: u32, address: Ipv4Addr) -> Request {
-    let mut header = [2, 8, 0, 0, 0, 0, 0, 0]; // struct ifaddrmsg: AF_INET, prefix length
+/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16. Nobody
+/// is asked whether it is in use.
+fn address(index: u32, address: IpAddr) -> Request {
+    const IFA_F_NODAD: u8 = 2;
+    let (family, octets) = family(address);
+    let (length, flags) = if family == AF_INET { (8, 0) } else { (16, IFA_F_NODAD) };
+    let mut header = [family, length, flags, 0, 0, 0, 0, 0]; // struct ifaddrmsg
     header[4..8].copy_from_slice(&index.to_ne_bytes());
     Request::new("give an address", RTM_NEWADDR, NEW, &header)
-        .attr(2, &address.octets())
-        .attr(1, &address.octets())
+        .needs("IPv6 (CONFIG_IPV6)")
+        .attr(2, &octets)
+        .attr(1, &octets)
+}
+
+/// A route that makes all addresses reachable without a router: the outside has any.
+fn everybody_is_a_neighbour(index: u32, ip: IpVersion) -> Request {
+    const TABLE_MAIN: u8 = 254;
+    const PROTOCOL_BOOT: u8 = 3;
+    const SCOPE_LINK: u8 = 253;
+    const UNICAST: u8 = 1;
+    const RTA_OIF: u16 = 4;
+    let family = if ip == IpVersion::V4 { AF_INET } else { AF_INET6 };
+    // struct rtmsg: family, lengths of destination and source, type of service, …, flags
+    let mut header = [0; 12];
+    header[0] = family;
+    header[4..8].copy_from_slice(&[TABLE_MAIN, PROTOCOL_BOOT, SCOPE_LINK, UNICAST]);
+    Request::new("write a route", RTM_NEWROUTE, NEW, &header).attr_u32(RTA_OIF, index)
 }

@@ -29,6 +29,7 @@ pub use workload::{
     Arrivals, Cdf, Connections, Exec, Flows, Load, Pick, Request, Sizes, Spacing, tcp_on_wire,
 };
 
+use crate::net::Prefix;
 use weir_units::{Bytes, Rate, Span};
 
 /// One playable point of a scenario file.
@@ -129,6 +130,9 @@ pub struct Vm {
     pub floor_in: Rate,
     /// Maximum rate out, if any.
     pub cap_out: Option<Rate>,
+    /// The addresses it stands for, if it is not a VM but the outside of the cloud as its tenant
+    /// sees it; its host is the gateway.
+    pub outside: Vec<Prefix>,
 }
 
 /// Traffic from one VM to another.
@@ -144,8 +148,35 @@ pub struct Traffic {
     pub start: Span,
     /// When it stops.
     pub stop: Span,
+    /// By which version of IP.
+    pub ip: IpVersion,
     /// What is sent.
     pub kind: TrafficKind,
+}
+
+/// A version of IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IpVersion {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpVersion {
+    /// Octets of its header, without options.
+    pub const fn header(self) -> u64 {
+        match self {
+            Self::V4 => 20,
+            Self::V6 => 40,
+        }
+    }
+
+    /// The largest UDP payload that fits an Ethernet frame of 1500 octets.
+    pub const fn udp_payload(self) -> u64 {
+        1500 - 8 - self.header()
+    }
 }
 
 /// What a source sends.

@@ -28,7 +28,7 @@ pub(crate) fn group_floor(scenario: &Scenario, flows: &[usize]) -> GroupFloor {
     let Ok(ideal) = super::ideal::Ideal::new(scenario, &routes) else {
         return GroupFloor::default();
     };
-    let share = |f: usize| super::payload::share(&scenario.traffic[f].kind);
+    let share = |f: usize| super::payload::share(&scenario.traffic[f]);
     let promised =
         |x: &super::ideal::Solution| flows.iter().map(|&f| x.promised[f] * share(f)).sum();
     let piece =

@@ -63,7 +63,7 @@ impl Case<'_> {
 
     /// Payload share of traffic entry `flow`.
     fn share(&self, flow: usize) -> f64 {
-        payload::share(&self.scenario.traffic[flow].kind)
+        payload::share(&self.scenario.traffic[flow])
     }
 
     /// Start and end of `sample` in seconds.

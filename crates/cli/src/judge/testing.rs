@@ -2,7 +2,7 @@
 
 use super::{Observed, ObservedFlow, ObservedLink, payload};
 use weir_model::scenario::{
-    Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
+    IpVersion, Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -18,6 +18,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         floor_out: Rate::from_mbps(90),
         floor_in: Rate::from_mbps(90),
         cap_out: None,
+        outside: Vec::new(),
     };
     let mut vms = vec![vm("x".into(), 0, 0), vm("x'".into(), 0, 1), vm("y'".into(), 1, 1)];
     vms.extend((0..n).map(|i| vm(format!("y{i}"), 1, 0)));
@@ -63,6 +64,7 @@ pub(crate) fn tcp(group: &str, from: usize, to: usize) -> Traffic {
         to,
         start: Span::ZERO,
         stop: Span::from_secs(10),
+        ip: IpVersion::V4,
         kind: TrafficKind::Tcp { connections: 1, congestion: "cubic".into() },
     }
 }
@@ -76,7 +78,7 @@ fn octets(mbps: f64) -> u64 {
 pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
     let samples = 100;
     let flow = |(t, &mbps): (&Traffic, &f64)| {
-        let goodput = octets(mbps * payload::share(&t.kind));
+        let goodput = octets(mbps * payload::share(t));
         ObservedFlow { octets: vec![goodput; samples], connections: vec![goodput * 90], work: None }
     };
     let total: f64 = wire_mbps.iter().sum();

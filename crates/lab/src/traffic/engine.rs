@@ -7,13 +7,13 @@ use crate::Error;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{
-    MsgFlags, MultiHeaders, SockaddrIn, connect, getsockopt, recv, send, sendmmsg, sockopt,
+    MsgFlags, MultiHeaders, SockaddrStorage, connect, getsockopt, recv, send, sendmmsg, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::sys::timer::{Expiration, TimerSetTimeFlags};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use std::io::IoSlice;
-use std::net::{SocketAddrV4, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ struct Source {
 /// TCP connections that wait for their start or, once started, for their stop.
 struct Bulk {
     entry: usize,
-    to: SocketAddrV4,
+    to: SocketAddr,
     waiting: Vec<OwnedFd>,
     start: Span,
     stop: Span,
@@ -148,7 +148,8 @@ impl Engine {
                 over: false,
             }),
             TrafficKind::Udp { rate, on, off, payload } => {
-                let pacer = Pacer::new(*rate, *payload, *on, *off, self.sources.len());
+                let pacer =
+                    Pacer::new(*rate, (traffic.ip, *payload), *on, *off, self.sources.len());
                 let payload = payload.get() as usize;
                 let source = |fd| Source { fd, pacer: pacer.clone(), payload, start, stop };
                 self.sources.extend(entry.senders.into_iter().map(source));
@@ -162,7 +163,7 @@ impl Engine {
     pub(crate) fn run(&mut self) {
         let mut buffer = vec![0; TAKEN];
         let zeros = vec![0; OFFERED];
-        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(IN_TURN, None);
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(IN_TURN, None);
         let mut events = vec![EpollEvent::empty(); 512];
         while !self.tally.stop.load(Ordering::Relaxed) {
             let ready = match self.epoll.wait(&mut events, EpollTimeout::from(10u8)) {
@@ -233,8 +234,8 @@ impl Engine {
         self.timer.set(interval, TimerSetTimeFlags::empty())
     }
 
-    fn connect(&mut self, entry: usize, to: SocketAddrV4, fd: OwnedFd) {
-        let result = match connect(fd.as_raw_fd(), &SockaddrIn::from(to)) {
+    fn connect(&mut self, entry: usize, to: SocketAddr, fd: OwnedFd) {
+        let result = match connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => {
                 self.watch(Socket::Connecting { entry, fd }, EpollFlags::EPOLLOUT)
             }
@@ -324,7 +325,7 @@ impl Engine {
 
     /// Sends what is due of every source, a few packets at a time in turn, each tick beginning with
     /// another one: several senders' packets mix, also after the thread came late.
-    fn send_udp(&mut self, now: Span, zeros: &[u8], headers: &mut MultiHeaders<SockaddrIn>) {
+    fn send_udp(&mut self, now: Span, zeros: &[u8], headers: &mut MultiHeaders<SockaddrStorage>) {
         if self.sources.is_empty() {
             return;
         }
@@ -375,7 +376,7 @@ fn send_packets(
     source: &Source,
     count: usize,
     zeros: &[u8],
-    headers: &mut MultiHeaders<SockaddrIn>,
+    headers: &mut MultiHeaders<SockaddrStorage>,
 ) -> usize {
     let packet = [IoSlice::new(&zeros[..source.payload])];
     let addresses = [None; IN_TURN];

@@ -7,12 +7,12 @@ use crate::world::World;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrStorage, bind, connect, listen,
-    setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt,
+    socket, sockopt,
 };
 use std::collections::btree_map;
 use std::ffi::OsString;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
 
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     /// One per connection; not connected yet if TCP.
     pub(crate) senders: Vec<OwnedFd>,
     /// Where they send to.
-    pub(crate) to: SocketAddrV4,
+    pub(crate) to: SocketAddr,
 }
 
 /// Where an entry's octets arrive.
@@ -60,13 +60,13 @@ impl Sockets {
         }
         let mut sockets = Self { entries: Vec::new(), exchanges: Opened::default() };
         for (i, traffic) in scenario.traffic.iter().enumerate() {
-            let to = SocketAddrV4::new(plan::vm_address(scenario, traffic.to), port(i));
+            let to = SocketAddr::new(plan::vm_ip(scenario, traffic.to, traffic.ip), port(i));
             match &traffic.kind {
                 TrafficKind::Tcp { .. } | TrafficKind::Udp { .. } => {
                     sockets.entries.push((i, long_lived(scenario, world, traffic, to)?));
                 }
                 kind if exchange::plays(kind) => {
-                    sockets.exchanges.add(scenario, world, i, to.into())?;
+                    sockets.exchanges.add(scenario, world, i, to)?;
                 }
                 // Answers come on the requests' connections; programs have their own sockets.
                 _ => {}
@@ -85,7 +85,7 @@ fn long_lived(
     scenario: &Scenario,
     world: &World,
     traffic: &Traffic,
-    to: SocketAddrV4,
+    to: SocketAddr,
 ) -> Result<Entry, Error> {
     world.vm(traffic.to).enter()?;
     let receiver = receiver(&traffic.kind, to).map_err(Error::kernel(format!(
@@ -141,14 +141,13 @@ fn exchange_listener(at: SocketAddr, congestion: &str) -> Result<TcpListener, Er
 
 /// A TCP socket of the family of `address`, in the namespace the thread is in.
 pub(super) fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    socket(family, SockType::Stream, flags, None)
+    new(SockType::Stream, address)
 }
 
-fn new(kind: SockType) -> Result<OwnedFd, Errno> {
+fn new(kind: SockType, address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    socket(AddressFamily::Inet, kind, flags, None)
+    socket(family, kind, flags, None)
 }
 
 /// Closing resets: a connection that says goodbye politely would keep its namespace for a minute.
@@ -156,29 +155,29 @@ fn reset_on_close(fd: &OwnedFd) -> Result<(), Errno> {
     setsockopt(fd, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })
 }
 
-fn receiver(kind: &TrafficKind, at: SocketAddrV4) -> Result<Receiver, Errno> {
+fn receiver(kind: &TrafficKind, at: SocketAddr) -> Result<Receiver, Errno> {
     match kind {
         TrafficKind::Udp { .. } => {
-            let fd = new(SockType::Datagram)?;
+            let fd = new(SockType::Datagram, at)?;
             setsockopt(&fd, sockopt::RcvBufForce, &UDP_RECEIVE_BUFFER)?;
-            bind(fd.as_raw_fd(), &SockaddrIn::from(at))?;
+            bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
             Ok(Receiver::Udp(fd))
         }
         _ => {
-            let fd = new(SockType::Stream)?;
+            let fd = new(SockType::Stream, at)?;
             reset_on_close(&fd)?; // what it accepts inherits this
-            bind(fd.as_raw_fd(), &SockaddrIn::from(at))?;
+            bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
             listen(&fd, Backlog::MAXCONN)?;
             Ok(Receiver::Tcp(TcpListener::from(fd)))
         }
     }
 }
 
-fn senders(kind: &TrafficKind, to: SocketAddrV4) -> Result<Vec<OwnedFd>, Errno> {
+fn senders(kind: &TrafficKind, to: SocketAddr) -> Result<Vec<OwnedFd>, Errno> {
     match kind {
         TrafficKind::Tcp { connections, congestion } => {
             let one = |_| {
-                let fd = new(SockType::Stream)?;
+                let fd = new(SockType::Stream, to)?;
                 reset_on_close(&fd)?;
                 setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
                 setsockopt(&fd, sockopt::SndBufForce, &TCP_SEND_BUFFER)?;
@@ -187,9 +186,9 @@ fn senders(kind: &TrafficKind, to: SocketAddrV4) -> Result<Vec<OwnedFd>, Errno> 
             (0..*connections).map(one).collect()
         }
         _ => {
-            let fd = new(SockType::Datagram)?;
+            let fd = new(SockType::Datagram, to)?;
             setsockopt(&fd, sockopt::SndBufForce, &UDP_SEND_BUFFER)?;
-            connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;
+            connect(fd.as_raw_fd(), &SockaddrStorage::from(to))?;
             Ok(vec![fd])
         }
     }

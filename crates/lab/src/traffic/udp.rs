@@ -8,10 +8,11 @@
 //!           slept: what was missed for longer than [`PATIENCE`] is given up and counted.
 //! Not here  Sockets.
 
+use weir_model::scenario::IpVersion;
 use weir_units::{Bytes, Rate, Span};
 
-/// Ethernet, IPv4 and UDP headers of one packet.
-const HEADERS: u64 = 14 + 20 + 8;
+/// Ethernet and UDP headers of one packet.
+const HEADERS: u64 = 14 + 8;
 /// Older debts are not paid: a burst of them would be a different workload.
 const PATIENCE: Span = Span::from_millis(20);
 
@@ -44,12 +45,12 @@ impl Pacer {
     /// tell sources apart.
     pub(crate) fn new(
         rate: Rate,
-        payload: Bytes,
+        (ip, payload): (IpVersion, Bytes),
         on: Option<Span>,
         off: Option<Span>,
         number: usize,
     ) -> Self {
-        let wire = payload.get() + HEADERS;
+        let wire = payload.get() + ip.header() + HEADERS;
         // Multiples of the golden ratio spread evenly over a packet's length, however many.
         let phase = (number as f64 * 0.618_033_988_75).fract();
         Self {
@@ -101,7 +102,8 @@ mod tests {
     fn pacer(on: Option<u64>, off: Option<u64>, number: usize) -> Pacer {
         // 1514 octets on the wire at 12.112 Mb/s: one packet per millisecond.
         let ms = |n: Option<u64>| n.map(Span::from_millis);
-        Pacer::new(Rate::from_bps(12_112_000), Bytes::new(1472), ms(on), ms(off), number)
+        let packet = (IpVersion::V4, Bytes::new(1472));
+        Pacer::new(Rate::from_bps(12_112_000), packet, ms(on), ms(off), number)
     }
 
     fn total(pacer: &mut Pacer, until_ms: u64, step_us: u64) -> u64 {

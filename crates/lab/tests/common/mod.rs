@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_model::scenario::{
-    Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
+    IpVersion, Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -33,6 +33,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         floor_out: Rate::from_mbps(mbps / 10),
         floor_in: Rate::from_mbps(mbps / 10),
         cap_out: None,
+        outside: Vec::new(),
     };
     Scenario {
         name: "test".into(),
@@ -58,7 +59,15 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
 /// Traffic over the whole scenario.
 pub(crate) fn flow(scenario: &mut Scenario, from: usize, to: usize, kind: TrafficKind) {
     let (start, stop) = (Span::ZERO, scenario.duration);
-    scenario.traffic.push(Traffic { group: format!("{from}-{to}"), from, to, start, stop, kind });
+    scenario.traffic.push(Traffic {
+        group: format!("{from}-{to}"),
+        from,
+        to,
+        start,
+        stop,
+        ip: IpVersion::V4,
+        kind,
+    });
 }
 
 /// TCP with cubic.

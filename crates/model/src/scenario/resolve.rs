@@ -17,7 +17,8 @@ use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
-use super::{Expectation, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind, Vm};
+use super::{Expectation, IpVersion, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind, Vm};
+use crate::net::Prefix;
 use metrics::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
@@ -28,8 +29,6 @@ const WARMUP: Span = Span::from_secs(5);
 const HEADROOM: f64 = 0.1;
 /// The shortest burst or pause. A world's timers are no finer, and a judge looks at each one.
 const BURST_LEAST: Span = Span::from_millis(1);
-/// Payload of a UDP packet that fills an Ethernet frame, and the most there can be.
-const PAYLOAD: u64 = 1472;
 
 /// The scenario at one point of the sweep.
 pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario, Error> {
@@ -204,6 +203,11 @@ impl<'a> Placement<'a> {
             let message = format!("the cap of {cap} is below the floor of {floor_out}");
             return Err(formula.error(message, "raise the cap or lower the floor"));
         }
+        let prefix = |word: &Word| {
+            let help = "write all addresses that the tenant sees outside: ['0.0.0.0/0']";
+            word.text.parse::<Prefix>().map_err(|message| word.error(message, help))
+        };
+        let outside = spec.outside.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
         let at = |f: &Option<Formula>| match f {
             Some(f) => (f.place.clone(), f.path.clone()),
             None => (spec.name.place.clone(), spec.name.path.clone()),
@@ -225,7 +229,8 @@ impl<'a> Placement<'a> {
                 own.push(index);
             }
             self.members.entry(spec.name.text.clone()).or_default().push(index);
-            self.vms.push(Vm { name, tenant, host, floor_out, floor_in, cap_out });
+            let outside = outside.clone();
+            self.vms.push(Vm { name, tenant, host, floor_out, floor_in, cap_out, outside });
             self.origin.push(self.origins.len() - 1);
         }
         Ok(())
@@ -316,12 +321,17 @@ fn flows(
         let message = format!("starts at {start}, when the scenario of {duration} is over");
         return Err(formula.error(message, "start earlier, or write it as a part of `duration`"));
     }
-    let kind = kind(&spec.kind, scope)?;
+    let ip = spec.ip.as_ref().map_or(Ok(IpVersion::V4), ip)?;
+    let kind = kind(&spec.kind, scope, ip)?;
+    for &vm in from.iter().chain(to) {
+        has_address(&place.vms[vm], ip, spec.ip.as_ref().unwrap_or(&spec.group))?;
+    }
     let mut flows = Vec::new();
     for &a in from {
         for &b in to.iter().filter(|b| **b != a) {
             let (group, kind) = (spec.group.text.clone(), kind.clone());
-            flows.push(Traffic { group, from: a, to: b, start, stop: stop.min(duration), kind });
+            let stop = stop.min(duration);
+            flows.push(Traffic { group, from: a, to: b, start, stop, ip, kind });
         }
     }
     if flows.is_empty() && !from.is_empty() && !to.is_empty() {
@@ -335,7 +345,29 @@ fn flows(
     Ok(flows)
 }
 
-fn kind(spec: &KindSpec, scope: &Scope) -> Result<TrafficKind, Error> {
+fn ip(word: &Word) -> Result<IpVersion, Error> {
+    match word.text.as_str() {
+        "4" => Ok(IpVersion::V4),
+        "6" => Ok(IpVersion::V6),
+        other => Err(word.error(format!("there is no IP version `{other}`"), "write 4 or 6")),
+    }
+}
+
+/// What is outside has addresses of its prefixes only; a VM has one of each version.
+fn has_address(vm: &Vm, ip: IpVersion, blame: &Word) -> Result<(), Error> {
+    let fits = |prefix: &Prefix| prefix.first().is_ipv4() == (ip == IpVersion::V4);
+    if vm.outside.is_empty() || vm.outside.iter().any(fits) {
+        return Ok(());
+    }
+    let (name, other) = match ip {
+        IpVersion::V4 => ("IPv4", "0.0.0.0/0"),
+        IpVersion::V6 => ("IPv6", "::/0"),
+    };
+    let message = format!("`{}` stands for no {name} address", vm.name);
+    Err(blame.error(message, format!("add '{other}' to its `outside`, or use the other version")))
+}
+
+fn kind(spec: &KindSpec, scope: &Scope, ip: IpVersion) -> Result<TrafficKind, Error> {
     match spec {
         KindSpec::Work(work) => traffic::kind(work, scope),
         KindSpec::Tcp { connections, congestion } => Ok(TrafficKind::Tcp {
@@ -347,12 +379,13 @@ fn kind(spec: &KindSpec, scope: &Scope) -> Result<TrafficKind, Error> {
                 Some((on, off)) => (Some(burst(on, scope)?), Some(burst(off, scope)?)),
                 None => (None, None),
             };
+            let most = ip.udp_payload();
             let octets = match payload {
-                None => PAYLOAD,
+                None => most,
                 Some(f) => match f.size(scope)?.get() {
-                    octets @ 1..=PAYLOAD => octets,
+                    octets if (1..=most).contains(&octets) => octets,
                     octets => {
-                        let help = "write 1B to 1472B: one packet of an Ethernet frame";
+                        let help = format!("write 1B to {most}B: one packet of an Ethernet frame");
                         return Err(f.error(format!("a payload of {octets} octets"), help));
                     }
                 },

@@ -95,6 +95,7 @@ pub(crate) struct VmSpec {
     pub(crate) floor_in: Option<Formula>,
     pub(crate) floor_out: Option<Formula>,
     pub(crate) cap: Option<Formula>,
+    pub(crate) outside: Vec<Word>,
 }
 
 #[derive(Clone, Debug)]
@@ -103,6 +104,7 @@ pub(crate) struct TrafficSpec {
     pub(crate) from: Word,
     pub(crate) to: Word,
     pub(crate) kind: KindSpec,
+    pub(crate) ip: Option<Word>,
     pub(crate) start: Option<Formula>,
     pub(crate) stop: Option<Formula>,
 }
@@ -319,6 +321,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "floor_in",
         "floor_out",
         "cap",
+        "outside",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -330,6 +333,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("host", "hosts")?;
     clash("floor", "floor_in")?;
     clash("floor", "floor_out")?;
+    clash("count", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -344,11 +348,15 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         floor_in: either("floor_in")?,
         floor_out: either("floor_out")?,
         cap: formula("cap")?,
+        outside: match table.get("outside") {
+            Some(some) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        },
     })
 }
 
 fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
-    let keys = [&["group", "from", "to", "start", "stop"], &traffic::KINDS[..]].concat();
+    let keys = [&["group", "from", "to", "ip", "start", "stop"], &traffic::KINDS[..]].concat();
     let table = field.table(&keys)?;
     let kind = match table.one_of(&traffic::KINDS)? {
         ("tcp", Field { node: Node { kind: Kind::Null, .. }, .. }) => {
@@ -384,6 +392,7 @@ fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
         from: word(table.need("from", "x-src")?)?,
         to: word(table.need("to", "x-dst")?)?,
         kind,
+        ip: table.get("ip").map(word).transpose()?,
         start: table.get("start").map(Formula::read).transpose()?,
         stop: table.get("stop").map(Formula::read).transpose()?,
     })

@@ -382,6 +382,7 @@ mod tests {
             to: 5,
             start: Span::ZERO,
             stop: Span::from_secs(9),
+            ip: crate::scenario::IpVersion::V4,
             kind: TrafficKind::Request(request),
         };
         let mut flows = vec![flow.clone(), Traffic { to: 6, ..flow }];

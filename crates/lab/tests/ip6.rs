@@ -1,0 +1,57 @@
+//! IPv6, and what is outside: packets arrive, and their headers are counted. As root.
+
+mod common;
+
+use common::{alone, dumbbell, flow, none, tcp, udp};
+use std::sync::atomic::AtomicBool;
+use weir_lab::{Options, Record, play};
+use weir_model::scenario::{IpVersion, Scenario, TrafficKind};
+use weir_units::Bytes;
+
+fn played(scenario: &Scenario) -> Record {
+    let _alone = alone();
+    play(scenario, &none(), &Options::new("weir"), &mut |_| {}, &AtomicBool::new(false))
+        .expect("plays; these tests need root")
+}
+
+/// Mean goodput after the warm-up, in Mb/s.
+fn goodput(scenario: &Scenario, record: &Record, flow: usize) -> f64 {
+    let skip = scenario.warmup.div_span(record.sample) as usize;
+    let series = &record.flows[flow].octets[skip..];
+    let seconds = record.sample.as_secs_f64() * series.len() as f64;
+    series.iter().sum::<u64>() as f64 * 8.0 / seconds / 1e6
+}
+
+#[test]
+fn tcp_and_udp_flow_over_ipv6_beside_ipv4() {
+    let mut scenario = dumbbell(2, 2, 100);
+    flow(&mut scenario, 0, 2, tcp(1));
+    flow(&mut scenario, 1, 3, udp(20.0));
+    flow(&mut scenario, 1, 3, udp(20.0));
+    scenario.traffic[0].ip = IpVersion::V6;
+    scenario.traffic[1].ip = IpVersion::V6;
+    if let TrafficKind::Udp { payload, .. } = &mut scenario.traffic[1].kind {
+        *payload = Bytes::new(1452);
+    }
+    let record = played(&scenario);
+    let got: Vec<f64> = (0..3).map(|f| goodput(&scenario, &record, f)).collect();
+    // Both offer the same on the wire (less on a busy machine), of which the larger header is no
+    // payload; the rest is for TCP.
+    let ratio = got[1] / got[2];
+    assert!((ratio / (1452.0 / 1472.0) - 1.0).abs() < 0.03, "{got:?} {:?}", record.notes);
+    assert!((30.0..75.0).contains(&got[0]), "{got:?} {:?}", record.notes);
+}
+
+#[test]
+fn the_outside_is_reached_at_an_address_of_its_prefix() {
+    let mut scenario = dumbbell(2, 1, 100);
+    for (vm, prefix) in [(0, "0.0.0.0/0"), (1, "2001:db8:7::/48")] {
+        scenario.vms[vm].outside = vec![prefix.parse().expect("a prefix")];
+    }
+    flow(&mut scenario, 0, 2, udp(10.0));
+    flow(&mut scenario, 2, 1, tcp(1));
+    scenario.traffic[1].ip = IpVersion::V6;
+    let record = played(&scenario);
+    assert!(goodput(&scenario, &record, 0) > 5.0, "from outside: {:?}", record.notes);
+    assert!(goodput(&scenario, &record, 1) > 30.0, "to the outside: {:?}", record.notes);
+}
