@@ -17,6 +17,12 @@
 #define WEIR_OUTWARD 1u	  /* leads out of the cloud: behind it is whatever `outside` says */
 #define WEIR_FIXED_MAC 2u /* only `mac` may send here */
 
+/* Settings flags. */
+#define WEIR_ECN 1u /* marks are a signal: what leaves is ECN-capable */
+
+/* How many segments behind the newest a missing one may still come; a power of two. */
+#define WEIR_WINDOW 512u
+
 /* Event directions. */
 #define WEIR_TX 0u /* a VM of this host began to send */
 #define WEIR_RX 1u /* a VM of this host began to receive */
@@ -108,6 +114,26 @@ struct weir_places {
 };
 _Static_assert(sizeof(struct weir_places) == 32, "intf.rs expects 32");
 
+/* What all programs go by. Written by the agent only, before they are attached. */
+struct weir_settings {
+	__u64 reorder_ns; /* a gap that stays open for so long is a loss */
+	__u32 flags;	  /* WEIR_ECN */
+	__u32 spare;
+};
+_Static_assert(sizeof(struct weir_settings) == 16, "intf.rs expects 16");
+
+/*
+ * A TCP connection as its packets come in whose ends agreed on ECN. Key of
+ * `flows`. Written by the kernel side.
+ */
+struct weir_flow {
+	struct weir_address src;
+	struct weir_address dst;
+	__be16 src_port;
+	__be16 dst_port;
+};
+_Static_assert(sizeof(struct weir_flow) == 36, "intf.rs expects 36");
+
 /*
  * What a port saw. Written by the kernel side on every CPU by atomic
  * addition; the agent only reads it. Octets are those of layer 2 without FCS
@@ -144,8 +170,10 @@ struct weir_tx {
 	__u64 told_ns;	/* when the agent was last told; moved by compare-and-swap */
 	__u32 sequence; /* segments stamped, after the shaper; by `stamp` */
 	__u32 spare;
+	__u64 numbered;	  /* octets that left with a number; by `stamp` */
+	__u64 unnumbered; /* octets that left without: IPv6, fragments; by `stamp` */
 };
-_Static_assert(sizeof(struct weir_tx) == 32, "intf.rs expects 32");
+_Static_assert(sizeof(struct weir_tx) == 48, "intf.rs expects 48");
 
 /*
  * A pair whose destination is here. Created and written by the kernel side
@@ -156,16 +184,21 @@ _Static_assert(sizeof(struct weir_tx) == 32, "intf.rs expects 32");
 struct weir_rx {
 	__u64 octets;	 /* on the wire */
 	__u64 segments;	 /* the same in segments */
-	__u64 lost;	 /* segments missing in the sequence when the next came */
+	__u64 lost;	 /* segments missing in the sequence for longer than the window */
 	__u64 ce;	 /* segments with the congestion mark */
-	__u64 reordered; /* segments that came after all, late (or twice) */
+	__u64 reordered; /* segments that came after later ones (or twice) */
 	__u64 resyncs;	 /* jumps too far to be a loss: the sender began anew */
+	__u64 gap_ns;	 /* when the youngest hole appeared */
+	__u64 aged_ns;	 /* all holes before `aged` had appeared by then */
+	__u64 holes[WEIR_WINDOW / 64]; /* a bit per missing segment, at its number modulo WINDOW */
+	__u32 missing;	 /* how many bits are set */
+	__u32 aged;	 /* an identification, 16 bits */
 	__u32 expected;	 /* the next identification, 16 bits */
 	__u32 synced;	 /* 0: `expected` is unknown; else 1 + its way since then, at most NEAR */
 	struct bpf_spin_lock lock;
 	__u32 spare;
 };
-_Static_assert(sizeof(struct weir_rx) == 64, "intf.rs expects 64");
+_Static_assert(sizeof(struct weir_rx) == 152, "intf.rs expects 152");
 
 /* Told to the agent through the ring `events`. Written by the kernel side. */
 struct weir_event {

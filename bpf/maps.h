@@ -86,6 +86,26 @@ struct {
 	__type(value, __u32);
 } classes SEC(".maps");
 
+/* One entry. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_settings);
+} settings SEC(".maps");
+
+/*
+ * TCP connections that agreed on ECN. A VM that opens many pushes out those of
+ * others: these then see Not-ECT, which any end of a connection must bear.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct weir_flow);
+	__type(value, __u32);
+} flows SEC(".maps");
+
 /* weir_event, kernel to agent: 4096 of them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -3,51 +3,13 @@
  * meter: on a port's egress, that is, on what a VM is sent.
  *
  * Counts per pair what arrived, what carries the congestion mark, and what the
- * network lost: the gap between the identification that comes and the one
- * that should (see stamp). Drops nothing.
- *
- *   gap 0                        as it should be
- *   0 < gap < FAR                lost += gap
- *   -NEAR <= gap < 0             late (or twice): reordered += segments
- *   everything else              the sender began anew: resync, counted
- *
- * A packet that was overtaken counts as lost when the other comes, and as
- * reordered when it comes itself: lost - reordered is what is really missing.
- * Pairs are overtaken easily, for they are many flows on many paths. What was
- * overtaken by the very first packet to come (the first ones wait for ARP) was
- * never missed, and is not counted as reordered: `synced` tells it.
+ * network lost: the gaps in the sequence that stamp writes (see sequence.h).
+ * Where marks are a signal, gives the guest its own ECN back (see ecn.h), and
+ * changes nothing else. Drops nothing.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
- * fragments and in IPv6. A loss shows when the next packet comes: the last
- * ones of a burst are seen when the pair speaks again.
+ * fragments and in IPv6.
  */
-
-#define FAR 0x4000
-#define NEAR 0x400
-
-/* Caller holds the lock. */
-static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u32 segments)
-{
-	__u16 gap = id - (__u16)state->expected;
-	__u16 late = -gap;
-
-	if (state->synced && late && late <= NEAR) {
-		if (late < state->synced)
-			state->reordered += segments;
-		return;
-	}
-	if (!state->synced || gap >= FAR) {
-		if (state->synced)
-			state->resyncs++;
-		state->synced = 1;
-		gap = 0;
-	}
-	state->lost += gap;
-	state->synced += gap + segments;
-	if (state->synced > NEAR + 1)
-		state->synced = NEAR + 1;
-	state->expected = (__u16)(id + segments);
-}
 
 /* An entry for a pair that has none, if the VM in `slot` has a place for it. */
 static __always_inline struct weir_rx *begin_receiving(struct weir_pair *pair, __u32 slot,
@@ -110,6 +72,9 @@ int weir_meter(struct __sk_buff *skb)
 	struct weir_rx *state;
 	struct weir_port *port;
 	enum kind kind;
+	struct weir_settings *limits;
+	__u64 now, span = 0;
+	__u32 first = 0, restores = 0;
 	int local = 0;
 
 	unclass(skb);
@@ -131,13 +96,21 @@ int weir_meter(struct __sk_buff *skb)
 	if (!state)
 		return TC_ACT_UNSPEC;
 
+	limits = bpf_map_lookup_elem(&settings, &first);
+	if (limits) {
+		span = limits->reorder_ns;
+		restores = limits->flags & WEIR_ECN;
+	}
+	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&state->lock);
 	state->octets += p.octets;
 	state->segments += p.segments;
-	if (p.ecn == ECN_MASK)
+	if (p.ecn == CE)
 		state->ce += p.segments;
 	if (kind == KIND_IP4 && !p.fragment && !local)
-		check_sequence(state, bpf_ntohs(p.id), p.segments);
+		check_sequence(state, bpf_ntohs(p.id), p.segments, now, span);
 	bpf_spin_unlock(&state->lock);
+	if (restores && !local)
+		give_back(skb, &p, kind == KIND_IP4);
 	return TC_ACT_UNSPEC;
 }

@@ -8,8 +8,12 @@
  * A super-packet takes as many numbers as it has segments: whoever cuts it
  * counts on from its first.
  *
- * Left alone: fragments, whose identification holds them together; IPv6, which
- * has no such field; and whatever is not of a pair that sends from here.
+ * Without a number go fragments, whose identification holds them together, and
+ * IPv6, which has no such field. Octets with and without are counted: a pair in
+ * which losses do not show must not borrow on their absence.
+ *
+ * Where marks are a signal, all of a pair's packets leave ECN-capable (see
+ * ecn.h). Whatever is not of a pair that sends from here is left alone.
  *
  * Also takes the class out of skb->priority again. The uplink's own qdisc
  * would read it as a band: pfifo_fast looks at its low four bits.
@@ -30,10 +34,12 @@ int weir_stamp(struct __sk_buff *skb)
 	struct ends ends;
 	struct weir_pair pair;
 	struct weir_tx *state;
+	enum kind kind;
 	__be16 id;
 
 	unclass(skb);
-	if (parse(skb, &p) != KIND_IP4 || p.fragment)
+	kind = parse(skb, &p);
+	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
 	if (!find_ends(&p, &ends) || !(ends.from->flags & WEIR_LOCAL))
 		return TC_ACT_UNSPEC;
@@ -43,6 +49,13 @@ int weir_stamp(struct __sk_buff *skb)
 	if (!state)
 		return TC_ACT_UNSPEC;
 
+	if (ecn_is_signal())
+		make_capable(skb, &p, kind == KIND_IP4);
+	if (kind != KIND_IP4 || p.fragment) {
+		__sync_fetch_and_add(&state->unnumbered, p.octets);
+		return TC_ACT_UNSPEC;
+	}
+	__sync_fetch_and_add(&state->numbered, p.octets);
 	id = bpf_htons((__u16)__sync_fetch_and_add(&state->sequence, p.segments));
 	if (id == p.id)
 		return TC_ACT_UNSPEC;

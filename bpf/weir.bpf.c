@@ -7,7 +7,7 @@
  *   VM <- port <- [meter] <- bridge <- uplink      uplink <- [stamp]
  *
  * The programs decide which class a packet belongs to, count, number and
- * look for gaps. They never delay a packet and never limit one: a queue does
+ * look for gaps and marks. They never delay a packet and never limit one: a queue does
  * that, in the shaper, because a program that drops is no limiter for TCP.
  *
  * They pass with TC_ACT_UNSPEC (the same number as TCX_NEXT), so that the
@@ -24,6 +24,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
+#include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -32,6 +33,8 @@
 #include "maps.h"
 #include "parse.h"
 #include "endpoints.h"
+#include "ecn.h"
+#include "sequence.h"
 
 #include "classify.bpf.c"
 #include "stamp.bpf.c"

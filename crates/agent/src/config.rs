@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
-use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
+use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 use weir_core::partition::Unconfirmed;
-use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm};
+use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
 use weir_model::agent::{AgentConfig, Directory, MechanismConfig};
 use weir_model::text;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
@@ -111,6 +111,22 @@ impl Setup {
         Ok(Self { file, directory, names, tenants, host, key })
     }
 
+    /// Whether packets have to leave ECN-capable.
+    pub(crate) fn needs_marks(&self) -> bool {
+        match &self.host.mechanism {
+            Mechanism::ElasticSwitch(es) => es.rate.signal.needs_marks(),
+            Mechanism::Reservation { .. } => false,
+        }
+    }
+
+    /// How long a gap may stay open before it is a loss.
+    pub(crate) fn reorder_window(&self) -> Span {
+        match &self.host.mechanism {
+            Mechanism::ElasticSwitch(es) => es.reorder_window,
+            Mechanism::Reservation { .. } => ElasticSwitch::default().reorder_window,
+        }
+    }
+
     /// What the default class of a VM gets: traffic without a floor.
     pub(crate) fn default_rate(&self) -> Rate {
         match &self.host.mechanism {
@@ -123,22 +139,19 @@ impl Setup {
 fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mechanism> {
     match config.name.as_str() {
         "elasticswitch" => {
-            let mut es = ElasticSwitch::preset(&config.preset).with_context(|| {
+            let es = ElasticSwitch::preset(&config.preset).with_context(|| {
                 format!(
                     "preset: there is no `{}`; there are {}",
                     config.preset,
                     ElasticSwitch::PRESETS.join(", ")
                 )
             })?;
-            // First: the other keys are given as they are meant.
-            if let Some(factor) = config.set.get("scale") {
-                es = es.scaled(real(factor).context("set.scale")?);
-            }
-            for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
-                set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
-            }
-            es.check().map_err(anyhow::Error::msg).context("set")?;
-            Ok(Mechanism::ElasticSwitch(Box::new(es)))
+            elastic(es, config)
+        }
+        "seawall" => {
+            // Its law has no sets of constants of its own.
+            ensure!(config.preset == "paper", "preset: `seawall` has none; leave it out");
+            elastic(ElasticSwitch::seawall(), config)
         }
         "reservation" => {
             let mut rates = BTreeMap::new();
@@ -158,8 +171,23 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
             };
             Ok(Mechanism::Reservation { rates, other })
         }
-        other => bail!("name: there is no `{other}`; there are elasticswitch, reservation"),
+        other => {
+            bail!("name: there is no `{other}`; there are elasticswitch, reservation, seawall")
+        }
     }
+}
+
+/// The law with all constants set that differ.
+fn elastic(mut es: ElasticSwitch, config: &MechanismConfig) -> Result<Mechanism> {
+    // First: the other keys are given as they are meant.
+    if let Some(factor) = config.set.get("scale") {
+        es = es.scaled(real(factor).context("set.scale")?);
+    }
+    for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
+        set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
+    }
+    es.check().map_err(anyhow::Error::msg).context("set")?;
+    Ok(Mechanism::ElasticSwitch(Box::new(es)))
 }
 
 /// Sets one constant by its name in docs/algorithms/elasticswitch.md.
@@ -168,6 +196,7 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
     match key {
         "rate_period" => r.period = span(value)?,
         "alpha" => r.alpha = real(value)?,
+        "alpha_marked" => r.alpha_marked = real(value)?,
         "delta" => r.delta = real(value)?,
         "a" => r.a = rate(value)?,
         "steps_max" => r.steps_max = real(value)? as u32,
@@ -201,6 +230,17 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "hold_cap" => r.hold_cap = Some(span(value)?),
         "reference_rate" => r.reference = rate(value)?,
         "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
+        "signal" => {
+            r.signal = one_of(
+                value,
+                &[("loss", Signal::Loss), ("ecn", Signal::Ecn), ("both", Signal::Both)],
+            )?;
+        }
+        "reorder_window" => es.reorder_window = span(value)?,
+        "weight" => {
+            ensure!(es.promise != Promise::Hose, "pairs have floors here; `seawall` has weights");
+            es.promise = Promise::Weight(rate(value)?);
+        }
         "partition_period" => es.partition_period = span(value)?,
         "sample_period" => es.sample_period = span(value)?,
         "small_start" => p.small_start = rate(value)?,
@@ -338,6 +378,29 @@ floor_in = "400Mbit"
     }
 
     #[test]
+    fn the_signal_is_a_constant_and_ecn_presets_have_marks_for_it() {
+        for (text, signal) in [
+            ("\"elasticswitch\"", Signal::Loss),
+            ("\"elasticswitch\", preset = \"steady-ecn\"", Signal::Ecn),
+            ("\"elasticswitch\", set = { signal = \"both\" }", Signal::Both),
+            ("\"seawall\"", Signal::Loss),
+        ] {
+            let setup = load(("\"elasticswitch\"", text), AS_IT_IS).expect("sound");
+            let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("{text}") };
+            assert_eq!(es.rate.signal, signal, "{text}");
+        }
+    }
+
+    #[test]
+    fn seawall_has_weights_and_neither_hold_nor_caution() {
+        let set = "\"seawall\", set = { scale = 0.2 }";
+        let setup = load(("\"elasticswitch\"", set), AS_IT_IS).expect("sound");
+        let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("the law") };
+        assert_eq!(es.promise, Promise::Weight(Rate::from_mbps(9)));
+        assert_eq!((es.rate.hold, es.rate.caution), (HoldForm::None, 0.0));
+    }
+
+    #[test]
     fn each_mistake_is_named_with_its_file_and_field() {
         let mechanism = |m| error(("{ name = \"elasticswitch\" }", m), AS_IT_IS);
         for (got, wanted) in [
@@ -349,6 +412,19 @@ floor_in = "400Mbit"
             (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),
             (mechanism("{ name = \"magic\" }"), "there is no `magic`; there are elasticswitch"),
             (mechanism("{ name = \"elasticswitch\", preset = \"x\" }"), "there are paper, steady"),
+            (mechanism("{ name = \"seawall\", preset = \"steady\" }"), "`seawall` has none"),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { signal = \"marks\" } }"),
+                "set.signal: `marks` is none of loss, ecn, both",
+            ),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { weight = \"1Mbit\" } }"),
+                "set.weight: pairs have floors here",
+            ),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { reorder_window = \"1s\" } }"),
+                "reorder_window in ms is 1000; it should lie between 0.01 and 20",
+            ),
             (
                 mechanism("{ name = \"elasticswitch\", set = { alpha = 2 } }"),
                 "alpha is 2; it should lie between 0 and 1",

@@ -246,7 +246,7 @@ impl Driver {
     }
 
     fn read_counters(&mut self, now: Time) {
-        if let Err(e) = self.dataplane.read(&mut self.counters) {
+        if let Err(e) = self.dataplane.read(now.as_nanos(), &mut self.counters) {
             self.failed_reads += 1;
             if self.failed_reads == 1 {
                 tracing::error!("counters could not be read: {e}");
@@ -257,7 +257,12 @@ impl Driver {
         self.sample.send.clear();
         self.sample.receive.clear();
         for (pair, c) in &self.counters.tx {
-            self.sample.send.push((*pair, SendCount { octets: c.octets.get() }));
+            let count = SendCount {
+                octets: c.octets.get(),
+                numbered: c.numbered.get(),
+                unnumbered: c.unnumbered.get(),
+            };
+            self.sample.send.push((*pair, count));
         }
         for (pair, c) in &self.counters.rx {
             let count = ReceiveCount {
@@ -550,6 +555,8 @@ fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
         max_pairs: MAX_PAIRS,
         pairs_per_vm: file.pairs_per_vm,
         attach: None,
+        ecn: setup.needs_marks(),
+        reorder_window: setup.reorder_window(),
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::config::Names;
 use weir_core::host::{PairView, ReceiveView, SendView};
 use weir_core::partition::Borrowing;
-use weir_core::rate::Phase;
+use weir_core::rate::{Phase, Signal};
 use weir_model::status::{Explain, Pair};
 use weir_units::Time;
 
@@ -24,6 +24,7 @@ pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
         pair.floor_bps = r.offered.map_or(0, |o| o.floor.as_bps());
         pair.measured_bps = r.measured.as_bps();
         pair.lost = r.lost;
+        pair.marked = r.marked;
         pair.phase = match r.offered {
             Some(o) if o.unbounded => "unbounded".into(),
             Some(_) => "bounded".into(),
@@ -35,7 +36,8 @@ pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
         pair.rate_bps = s.setting.ceiling.as_bps();
         pair.measured_bps = s.measured.as_bps();
         pair.lost = s.lost;
-        pair.phase = phase(s.phase).into();
+        pair.marked = s.marked;
+        pair.phase = if s.is_blind { "no-signal".into() } else { phase(s.phase).into() };
     }
     pair
 }
@@ -69,6 +71,30 @@ pub(crate) fn explain(view: &PairView, names: &Names, now: Time) -> Explain {
 }
 
 fn sending(s: &SendView, src: &str, dst: &str, now: Time, reasons: &mut Vec<String>) {
+    if s.is_weighted {
+        reasons.push(
+            "Seawall: no floors. All sending VMs have the same weight, each divided evenly over the \
+             VMs it sends to."
+                .into(),
+        );
+    } else {
+        floor(s, src, dst, reasons);
+    }
+    if let Borrowing::Decaying { silent_for } = s.borrowing {
+        reasons.push(format!(
+            "{dst}'s host has been silent for {silent_for}: what was borrowed is given back."
+        ));
+    }
+    law(s, now, reasons);
+    reasons.push(format!(
+        "Now it may send {}; it sent {} in the last period. Lost so far: {} segments, marked {}, {} \
+         cuts.",
+        s.setting.ceiling, s.measured, s.lost, s.marked, s.cuts
+    ));
+}
+
+/// From both hoses to the pair's floor.
+fn floor(s: &SendView, src: &str, dst: &str, reasons: &mut Vec<String>) {
     reasons.push(format!(
         "{src} is promised {} out; of that, this pair's part is {}.",
         s.hose, s.share
@@ -87,37 +113,45 @@ fn sending(s: &SendView, src: &str, dst: &str, now: Time, reasons: &mut Vec<Stri
     });
     reasons
         .push(format!("So the floor is {}: it holds whatever the neighbours do.", s.setting.floor));
-    if let Borrowing::Decaying { silent_for } = s.borrowing {
-        reasons.push(format!(
-            "{dst}'s host has been silent for {silent_for}: what was borrowed is given back."
-        ));
+}
+
+/// What the law makes of congestion.
+fn law(s: &SendView, now: Time, reasons: &mut Vec<String>) {
+    if s.is_blind {
+        reasons.push(
+            "No congestion signal: what it sends is mostly IPv6 or fragments, in which losses do not \
+             show, and marks are not the signal here (signal=ecn). So it may not borrow: its ceiling \
+             is its floor."
+                .into(),
+        );
+        return;
     }
+    let what = match s.signal {
+        Signal::Loss => "Losses were",
+        Signal::Ecn | Signal::Both => "Marks or losses were",
+    };
     let since = |at: Option<Time>| match at {
         Some(at) => format!("{:.2} s ago", now.since(at).as_secs_f64()),
         None => "never".into(),
     };
     let goal = s.goal.map_or_else(|| "none".into(), |g| g.to_string());
     reasons.push(match s.phase {
-        Phase::Starting => "No loss was seen so far: the rate grows.".into(),
+        Phase::Starting => "No congestion was seen so far: the rate grows.".into(),
         Phase::Holding => format!(
-            "Losses were reported {}, at {goal}: the rate was cut and is held before it may grow.",
+            "{what} reported {}, at {goal}: the rate was cut and is held before it may grow.",
             since(s.congested_at)
         ),
         Phase::Regaining => format!(
-            "The hold is over: the rate returns toward {goal}, where the last loss was ({}).",
+            "The hold is over: the rate returns toward {goal}, where the last congestion was ({}).",
             since(s.congested_at)
         ),
         Phase::Probing => format!(
-            "No loss since {} (then at {goal}): the rate grows, the slower the further above the \
-             floor.",
+            "No congestion since {} (then at {goal}): the rate grows, the slower the further above \
+             the floor.",
             since(s.congested_at)
         ),
         Phase::Decaying => "The rate falls toward the floor.".into(),
     });
-    reasons.push(format!(
-        "Now it may send {}; it sent {} in the last period. Lost so far: {} segments, {} cuts.",
-        s.setting.ceiling, s.measured, s.lost, s.cuts
-    ));
 }
 
 fn receiving(r: &ReceiveView, src: &str, dst: &str, reasons: &mut Vec<String>) {

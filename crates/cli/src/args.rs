@@ -68,8 +68,8 @@ pub(crate) enum Command {
 pub(crate) struct Lab {
     /// The scenario file
     pub(crate) file: PathBuf,
-    /// Play this instead of the file's mechanisms: none, reservation, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady); may be repeated
+    /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
+    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn); may be repeated
     #[arg(long = "mechanism", value_name = "M")]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated

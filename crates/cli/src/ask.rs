@@ -61,7 +61,8 @@ fn top_text(top: &Top) -> String {
     table.remove_style(TableComponent::HorizontalLines);
     table.remove_style(TableComponent::MiddleIntersections);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "phase"]);
+    table
+        .set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"]);
     for pair in &top.pairs {
         let rate = |bps: u64| if bps == 0 { "–".into() } else { rate_text(bps as f64) };
         table.add_row([
@@ -72,6 +73,7 @@ fn top_text(top: &Top) -> String {
             rate(pair.rate_bps),
             rate_text(pair.measured_bps as f64),
             pair.lost.to_string(),
+            pair.marked.to_string(),
             pair.phase.clone(),
         ]);
     }

@@ -77,6 +77,9 @@ a hundred; when bulk turns to UDP, gold gets nothing. The bar's mark is what gol
             "Act 2: fixed reservations. Each pair of VMs is limited to what its floor promises. Gold
 gets its floor, but the tenth of the link that nobody was promised stays empty."
         }
+        MechanismKind::Seawall => {
+            "Between the acts: Seawall. Every sending VM has the same weight, and none has a floor."
+        }
         MechanismKind::ElasticSwitch => {
             "Act 3: Weir with ElasticSwitch. Agents on the hosts split each floor over the pairs that
 are active and let them borrow what is left (its preset “steady”). Gold keeps its floor, and the link

@@ -90,7 +90,7 @@ impl World {
         self.sample.send.clear();
         self.sample.receive.clear();
         for id in &self.ids {
-            self.sample.send.push((*id, SendCount { octets: self.octets }));
+            self.sample.send.push((*id, SendCount { octets: self.octets, ..SendCount::default() }));
             let count = ReceiveCount { octets: self.octets, segments: 0, lost: 0, marked: 0 };
             self.sample.receive.push((id.reversed(), count));
         }

@@ -46,8 +46,11 @@ fn host() -> Result<Programs, Box<dyn std::error::Error>> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let programs = host()?;
-    println!("{:<16} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
-    for program in Program::ALL {
+    println!("{:<22} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
+    let plain = Program::ALL.map(|program| (program, 0, ""));
+    let with_ecn = [Program::Stamp, Program::Meter].map(|p| (p, intf::ECN, " with ECN"));
+    for (program, flags, how) in plain.into_iter().chain(with_ecn) {
+        programs.set(intf::Settings { reorder_ns: 1_000_000, flags, spare: 0 })?;
         let octets = match program {
             Program::Classify | Program::Stamp => frame(1, 2),
             Program::Meter => frame(2, 1),
@@ -59,7 +62,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         nanos.sort_unstable();
         let (median, min, max) = (nanos[RUNS / 2], nanos[0], nanos[RUNS - 1]);
-        println!("{:<16} {median:>8} {min:>8} {max:>8}", program.name());
+        let name = format!("{}{how}", program.name());
+        println!("{name:<22} {median:>8} {min:>8} {max:>8}");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::shaper::MAX_PAIRS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use weir_units::{Bytes, PairId, Rate, TenantId, VmId};
+use weir_units::{Bytes, PairId, Rate, Span, TenantId, VmId};
 
 /// The largest tables of pairs: about 20 MB of the kernel's memory.
 const MAX_ENTRIES: u32 = 1 << 16;
@@ -41,6 +41,11 @@ pub struct Config {
     pub pairs_per_vm: u32,
     /// How programs are attached; `None` takes TCX where the kernel has it.
     pub attach: Option<Mode>,
+    /// Marks are a signal: pairs leave ECN-capable, and guests get their own ECN back. The same on
+    /// all hosts.
+    pub ecn: bool,
+    /// A gap in a pair's sequence that stays open for so long is a loss.
+    pub reorder_window: Span,
 }
 
 /// A VM's port: the host's end of its veth, or its tap.
@@ -124,6 +129,10 @@ pub struct TxCounters {
     pub octets: Bytes,
     /// The same in segments.
     pub segments: u64,
+    /// What left the host with a number, after the shaper: losses show in it.
+    pub numbered: Bytes,
+    /// What left without, IPv6 and fragments: losses do not show. Both stay zero within a host.
+    pub unnumbered: Bytes,
 }
 
 /// What a pair received here, cumulative since it appeared or reappeared.
@@ -133,13 +142,12 @@ pub struct RxCounters {
     pub octets: Bytes,
     /// The same in segments.
     pub segments: u64,
-    /// Segments that the network lost: missing in the sequence, and not come since (IPv4, from
-    /// other hosts). One that was only overtaken may be among them for a moment; then the next
-    /// lost one adds nothing. Never falls.
+    /// Segments that the network lost: missing in the sequence for longer than the reorder window
+    /// (IPv4, from other hosts). Never falls.
     pub lost: u64,
     /// Segments with the congestion mark.
     pub ce: u64,
-    /// Segments that came after all, late (or twice).
+    /// Segments that came after later ones (or twice).
     pub reordered: u64,
     /// Jumps of the sequence that are no loss: the sending host began anew.
     pub resyncs: u64,
@@ -303,6 +311,8 @@ mod tests {
             max_pairs: 16,
             pairs_per_vm: 8,
             attach: None,
+            ecn: false,
+            reorder_window: Span::from_millis(1),
         }
     }
 

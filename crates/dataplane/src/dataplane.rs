@@ -51,6 +51,7 @@ pub struct Dataplane {
     reclaims: u64,
     mode: Mode,
     pairs_per_vm: usize,
+    reorder_ns: u64,
     instance: Instance,
     journal: Journal,
     /// Held until the end.
@@ -117,6 +118,7 @@ impl Dataplane {
         let mut shaper = Htb::open(shaper_config(config))?;
         shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut shaper)?;
+        programs.set(settings(config))?;
         fill_endpoints(&programs, config)?;
         let slots = fill_ports(&mut programs, config, hooks, &shaper)?;
         let places = fill_places(&mut programs, config, &shaper, &slots)?;
@@ -136,6 +138,7 @@ impl Dataplane {
             local: config.ports.iter().map(|p| p.vm).collect(),
             _lock: Arc::clone(lock),
             pairs_per_vm: config.pairs_per_vm as usize,
+            reorder_ns: config.reorder_window.as_nanos(),
             instance: instance.clone(),
             pairs: Pairs::default(),
             places,
@@ -164,15 +167,17 @@ impl Dataplane {
 
     /// Reads all counters: two calls into the kernel, however many pairs. `out` is overwritten, its
     /// memory reused. Forgotten pairs are left out until they speak again.
-    pub fn read(&mut self, out: &mut Counters) -> Result<(), Error> {
+    ///
+    /// `now_ns` is the monotonic clock's: a gap that has been open for too long by then is a loss,
+    /// also if no packet came since.
+    pub fn read(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         out.tx.clear();
         out.rx.clear();
         out.ports.clear();
         self.places.begin();
         for (pair, tx) in self.programs.tx.read()? {
             self.places.sends(VmId(pair.src));
-            let now = TxCounters { octets: Bytes::new(tx.octets), segments: tx.segments };
-            if let Some(shown) = self.pairs.show(pair.into(), now) {
+            if let Some(shown) = self.pairs.show(pair.into(), tx.into()) {
                 out.tx.push((pair.into(), shown));
             }
         }
@@ -181,7 +186,8 @@ impl Dataplane {
         }
         for (pair, rx) in self.programs.rx.read()? {
             self.places.receives(VmId(pair.dst));
-            let lost = self.pairs.show_lost(pair.into(), rx.lost, rx.reordered);
+            let overdue = rx.overdue(now_ns, self.reorder_ns);
+            let lost = self.pairs.show_lost(pair.into(), rx.lost, overdue);
             out.rx.push((pair.into(), RxCounters { lost, ..rx.into() }));
         }
         self.places.end();
@@ -262,8 +268,7 @@ impl Dataplane {
                 unbound.push(*pair);
             }
             if let Some(tx) = self.programs.tx.get((*pair).into())? {
-                let now = TxCounters { octets: Bytes::new(tx.octets), segments: tx.segments };
-                self.pairs.forget(*pair, now);
+                self.pairs.forget(*pair, tx.into());
             }
         }
         Ok(self.shaper.remove(&unbound)?)
@@ -405,6 +410,14 @@ fn claim(programs: &mut Programs, shaper: &mut Htb) -> Result<BTreeMap<PairId, C
         bound.remove(&pair);
     }
     Ok(bound)
+}
+
+fn settings(config: &Config) -> intf::Settings {
+    intf::Settings {
+        reorder_ns: config.reorder_window.as_nanos(),
+        flags: if config.ecn { intf::ECN } else { 0 },
+        spare: 0,
+    }
 }
 
 fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(), Error> {
@@ -580,6 +593,17 @@ impl From<intf::Event> for Event {
     fn from(e: intf::Event) -> Self {
         let direction = if e.direction == intf::TX { Direction::Tx } else { Direction::Rx };
         Self { pair: e.pair.into(), direction, same_tenant: e.same_tenant != 0 }
+    }
+}
+
+impl From<intf::Tx> for TxCounters {
+    fn from(tx: intf::Tx) -> Self {
+        Self {
+            octets: Bytes::new(tx.octets),
+            segments: tx.segments,
+            numbered: Bytes::new(tx.numbered),
+            unnumbered: Bytes::new(tx.unnumbered),
+        }
     }
 }
 

@@ -11,6 +11,12 @@ pub const OUTWARD: u32 = 1;
 pub const FIXED_MAC: u32 = 2;
 /// Bits of a [`Prefix`] before its address.
 pub const PREFIX_HEAD: u32 = 64;
+/// Settings flag: marks are a signal, and what leaves is ECN-capable.
+pub const ECN: u32 = 1;
+/// How many segments behind the newest a missing one may still come.
+pub const WINDOW: u32 = 512;
+/// Words of the ring of holes.
+const WORDS: usize = WINDOW as usize / 64;
 /// Event direction: a VM of this host began to send.
 pub const TX: u32 = 0;
 /// Event direction: a VM of this host began to receive.
@@ -135,6 +141,30 @@ shared!(
     }
 );
 shared!(
+    /// What all programs go by.
+    Settings, 16, {
+        /// A gap that stays open for so long is a loss.
+        reorder_ns: u64,
+        /// [`ECN`] or 0.
+        flags: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// A TCP connection as its packets come in whose ends agreed on ECN.
+    Flow, 36, {
+        /// From.
+        src: Address,
+        /// To.
+        dst: Address,
+        /// In network order.
+        src_port: [u8; 2],
+        /// In network order.
+        dst_port: [u8; 2],
+    }
+);
+shared!(
     /// What a port saw.
     PortCounters, 112, {
         /// Octets from the VM, passed on.
@@ -169,7 +199,7 @@ shared!(
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 32, {
+    Tx, 48, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -180,23 +210,37 @@ shared!(
         sequence: u32,
         /// Unused.
         spare: u32,
+        /// Octets that left with a number.
+        numbered: u64,
+        /// Octets that left without: IPv6, fragments.
+        unnumbered: u64,
     }
 );
 shared!(
     /// A pair whose destination is here.
-    Rx, 64, {
+    Rx, 152, {
         /// Octets on the wire.
         octets: u64,
         /// The same in segments.
         segments: u64,
-        /// Segments missing in the sequence when the next came.
+        /// Segments missing in the sequence for longer than the window.
         lost: u64,
         /// Segments with the congestion mark.
         ce: u64,
-        /// Segments that came after all, late (or twice).
+        /// Segments that came after later ones (or twice).
         reordered: u64,
         /// Jumps too far to be a loss.
         resyncs: u64,
+        /// When the youngest hole appeared, on the kernel's monotonic clock.
+        gap_ns: u64,
+        /// All holes before `aged` had appeared by then.
+        aged_ns: u64,
+        /// A bit per missing segment, at its number modulo [`WINDOW`].
+        holes: [u64; WORDS],
+        /// How many bits are set.
+        missing: u32,
+        /// An identification.
+        aged: u32,
         /// The next identification.
         expected: u32,
         /// 0: `expected` is unknown. Else 1 and how far it has moved since then, up to a bound.
@@ -218,6 +262,30 @@ shared!(
         same_tenant: u32,
     }
 );
+
+impl Rx {
+    /// Holes that have been open for `reorder_ns` by `now_ns`, and no packet came since to count them
+    /// as lost.
+    pub fn overdue(&self, now_ns: u64, reorder_ns: u64) -> u64 {
+        // A packet may have come after the reader looked at its clock.
+        let is_over = |since| now_ns.checked_sub(since).is_some_and(|age| age >= reorder_ns);
+        if self.missing == 0 || !is_over(self.aged_ns) {
+            return 0;
+        }
+        if is_over(self.gap_ns) {
+            return self.missing.into();
+        }
+        // The places of the ring from `expected` on hold the oldest segments; those from `aged` on
+        // are too young.
+        let young = (self.expected as u16).wrapping_sub(self.aged as u16);
+        let old = WINDOW.saturating_sub(young.into());
+        let is_hole = |place: u32| {
+            let place = (self.expected + place) % WINDOW;
+            self.holes[place as usize / 64] >> (place % 64) & 1
+        };
+        (0..old).map(is_hole).sum()
+    }
+}
 
 impl Event {
     /// Reads one event of the ring; `None` if it has another length.

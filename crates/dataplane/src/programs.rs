@@ -23,6 +23,9 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// Ports that one host can have.
 pub const MAX_PORTS: u32 = 1024;
 
+/// Connections whose ECN is remembered, at most; as in maps.h.
+const MAX_FLOWS: u32 = 8192;
+
 /// `struct __sk_buff` of the UAPI: its length, and where the fields are that a run sets or reads.
 const CONTEXT: usize = 192;
 const PRIORITY: usize = 32;
@@ -124,6 +127,9 @@ pub struct Programs {
     pub rx: Table<intf::Pair, intf::Rx>,
     /// Pair → `skb->priority`.
     pub classes: Table<intf::Pair, u32>,
+    /// TCP connections that agreed on ECN.
+    pub flows: Table<intf::Flow, u32>,
+    settings: Table<u32, intf::Settings>,
 }
 
 impl Programs {
@@ -160,6 +166,8 @@ impl Programs {
             tx: Table::new("tx", fd(&object, "tx")?, sizes.pairs),
             rx: Table::new("rx", fd(&object, "rx")?, sizes.pairs),
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
+            flows: Table::new("flows", fd(&object, "flows")?, MAX_FLOWS),
+            settings: Table::new("settings", fd(&object, "settings")?, 1),
             object,
         })
     }
@@ -168,6 +176,11 @@ impl Programs {
     pub fn places(&self) -> Result<CounterArray<intf::Places>, Error> {
         CounterArray::map(&fd(&self.object, "places")?, MAX_PORTS)
             .during(|| "mapping BPF map places".to_owned())
+    }
+
+    /// Sets what the programs go by. Before they are attached, or they go by zeros for a moment.
+    pub fn set(&self, settings: intf::Settings) -> Result<(), Error> {
+        self.settings.put(0, settings)
     }
 
     /// Puts the directory under the pins, in the place of an earlier one. Call it when it is filled

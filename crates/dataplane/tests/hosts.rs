@@ -4,7 +4,7 @@
 #[path = "common/net.rs"]
 mod net;
 
-use net::{PAIR, UPLINK, VM2, World};
+use net::{PAIR, UPLINK, VM2, World, now_ns};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ fn events(host: &mut Dataplane) -> Vec<Event> {
 
 fn counters(host: &mut Dataplane) -> Counters {
     let mut counters = Counters::default();
-    host.read(&mut counters).unwrap();
+    host.read(now_ns(), &mut counters).unwrap();
     counters
 }
 

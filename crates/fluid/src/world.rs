@@ -62,6 +62,9 @@ pub struct World {
     pub buffer: u64,
     /// Who loses.
     pub loss: Loss,
+    /// What passes while the buffer holds more octets than this is marked: all of it (ElasticSwitch
+    /// §6). `None` = a link that does not mark.
+    pub mark_above: Option<u64>,
     /// The law and its constants.
     pub mechanism: ElasticSwitch,
     /// All pairs.
@@ -91,6 +94,8 @@ pub struct Outcome {
     pub messages: u64,
     /// Rate cuts of each pair.
     pub cuts: Vec<u64>,
+    /// Octets of each pair that were marked, and that were lost, in all.
+    pub signals: Vec<(f64, f64)>,
 }
 
 impl World {
@@ -100,6 +105,7 @@ impl World {
             capacity,
             buffer: 128_000,
             loss: Loss::Proportional,
+            mark_above: None,
             mechanism,
             pairs,
             control_delay: Span::from_micros(100),
@@ -124,6 +130,7 @@ struct Flow {
     sent: f64,
     delivered: f64,
     lost: f64,
+    marked: f64,
 }
 
 struct Running<'a> {
@@ -168,6 +175,7 @@ impl<'a> Running<'a> {
                 sent: 0.0,
                 delivered: 0.0,
                 lost: 0.0,
+                marked: 0.0,
             });
         }
         let mut random = world.seed.max(1);
@@ -238,6 +246,7 @@ impl<'a> Running<'a> {
             worst_floor_sum: self.worst_floor_sum,
             messages: self.sequence,
             cuts: self.cuts(end),
+            signals: self.flows.iter().map(|f| (f.marked, f.lost)).collect(),
             series,
         }
     }
@@ -282,8 +291,11 @@ impl<'a> Running<'a> {
         let total: f64 = arrivals.iter().sum();
         let served = (self.queue + total).min(capacity);
         let excess = (self.queue + total - served - buffer).max(0.0);
+        let before = self.queue;
         self.queue = (self.queue + total - served - excess).max(0.0);
         self.carried += served;
+        let marked =
+            self.world.mark_above.map_or(0.0, |k| share_above(k as f64, before, self.queue));
         let senders = arrivals.iter().filter(|a| **a > 0.0).count().max(1) as f64;
         for (arrival, flow) in arrivals.iter().zip(&mut self.flows) {
             let part = match self.world.loss {
@@ -294,6 +306,7 @@ impl<'a> Running<'a> {
             let lost = part.min(*arrival);
             flow.lost += lost;
             flow.delivered += arrival - lost;
+            flow.marked += (arrival - lost) * marked;
         }
     }
 
@@ -324,14 +337,17 @@ impl<'a> Running<'a> {
         let mut sample = Sample::default();
         for flow in self.flows.iter().filter(|f| f.started) {
             if flow.hosts.0 == i {
-                sample.send.push((flow.id, SendCount { octets: flow.sent as u64 }));
+                sample.send.push((
+                    flow.id,
+                    SendCount { octets: flow.sent as u64, ..SendCount::default() },
+                ));
             }
             if flow.hosts.1 == i {
                 let count = ReceiveCount {
                     octets: flow.delivered as u64,
                     segments: (flow.delivered / SEGMENT) as u64,
                     lost: (flow.lost / SEGMENT) as u64,
-                    marked: 0,
+                    marked: (flow.marked / SEGMENT) as u64,
                 };
                 sample.receive.push((flow.id, count));
             }
@@ -364,6 +380,16 @@ impl<'a> Running<'a> {
             let hose = self.hoses[&vm].as_f64().max(1.0);
             self.worst_floor_sum = self.worst_floor_sum.max(sum.as_f64() / hose);
         }
+    }
+}
+
+/// The part of a step in which a queue that goes evenly from one length to another is above `k`.
+fn share_above(k: f64, from: f64, to: f64) -> f64 {
+    let (low, high) = (from.min(to), from.max(to));
+    match (low > k, high > k) {
+        (true, _) => 1.0,
+        (false, false) => 0.0,
+        (false, true) => (high - k) / (high - low),
     }
 }
 

@@ -309,6 +309,7 @@ fn configuration(
                 MechanismKind::None => "none",
                 MechanismKind::Reservation => "reservation",
                 MechanismKind::ElasticSwitch => "elasticswitch",
+                MechanismKind::Seawall => "seawall",
             }
             .into(),
             preset: mechanism.preset.clone(),

@@ -109,9 +109,9 @@ pub struct VmConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
-    /// `elasticswitch`, `reservation`.
+    /// `elasticswitch`, `reservation`, `seawall`.
     pub name: String,
-    /// Named set of constants; default `paper`.
+    /// Named set of constants of `elasticswitch`; default `paper`.
     #[serde(default = "default_preset")]
     pub preset: String,
     /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md.

@@ -67,10 +67,10 @@ pub struct Scenario {
 /// A mechanism with the parameters it is played with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mechanism {
-    /// As in results and on the command line: `none`, `reservation`, `elasticswitch`, or
-    /// `elasticswitch:PRESET`.
+    /// As in results and on the command line: `none`, `reservation`, `seawall`,
+    /// `elasticswitch`, or `elasticswitch:PRESET`.
     pub label: String,
-    /// `none`, `reservation`, `elasticswitch`.
+    /// Without the preset.
     pub kind: MechanismKind,
     /// The preset's name: `paper` unless said otherwise.
     pub preset: String,
@@ -85,6 +85,8 @@ pub enum MechanismKind {
     Reservation,
     /// Guarantee partitioning and rate allocation.
     ElasticSwitch,
+    /// The same law without floors, Hold-Increase and Rate-Caution: equal weights per sending VM.
+    Seawall,
 }
 
 /// Nodes and links. Nodes are hosts first (`0..hosts.len()`), then switches.

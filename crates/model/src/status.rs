@@ -68,6 +68,9 @@ pub struct Pair {
     pub phase: String,
     /// Segments lost so far.
     pub lost: u64,
+    /// Segments marked CE so far.
+    #[serde(default)]
+    pub marked: u64,
 }
 
 /// One pair, and why it has its rate.

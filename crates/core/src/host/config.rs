@@ -1,7 +1,7 @@
 //! What a host's agent is told, and nothing more: no traffic matrix, no topology.
 
 use crate::partition::PartitionConfig;
-use crate::rate::{HoldForm, RateConfig};
+use crate::rate::{HoldForm, RateConfig, Signal};
 use std::collections::BTreeMap;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
@@ -70,6 +70,21 @@ pub struct ElasticSwitch {
     pub new_pair_delay: Span,
     /// The small hose, in each direction of each VM, that all its traffic to other tenants shares.
     pub default_floor: Rate,
+    /// A gap in a pair's sequence is a loss when it has stayed open for this long: on several paths
+    /// packets overtake each other. Paper: at once.
+    pub reorder_window: Span,
+    /// What a pair may send in any case.
+    pub promise: Promise,
+}
+
+/// What a pair may send in any case, and what decides its part of the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// Its part of both hoses, which is its weight too.
+    Hose,
+    /// Nothing but a trickle. All sending VMs have the weight of a floor of this much, each divided
+    /// evenly over the VMs it sends to.
+    Weight(Rate),
 }
 
 impl Default for ElasticSwitch {
@@ -82,21 +97,35 @@ impl Default for ElasticSwitch {
             feedback_gap: Span::from_micros(500),
             new_pair_delay: Span::from_millis(5),
             default_floor: Rate::from_mbps(1),
+            reorder_window: Span::from_millis(1),
+            promise: Promise::Hose,
         }
     }
 }
 
 impl ElasticSwitch {
     /// The named sets of constants.
-    pub const PRESETS: &[&str] = &["paper", "steady"];
+    pub const PRESETS: &[&str] = &["paper", "steady", "paper-ecn", "steady-ecn"];
 
     /// A named set of constants, for links of 1 Gb/s; see docs/algorithms/elasticswitch.md.
     pub fn preset(name: &str) -> Option<Self> {
         match name {
             "paper" => Some(Self::default()),
             "steady" => Some(Self::steady()),
+            "paper-ecn" => Some(Self::default().with_ecn()),
+            "steady-ecn" => Some(Self::steady_ecn()),
             _ => None,
         }
+    }
+
+    /// Seawall: shares of a link in proportion to the weights of the VMs that send over it, without
+    /// any floor, Hold-Increase or Rate-Caution (ElasticSwitch §2, §7.2). Weights are equal. That of
+    /// a floor of 45 Mb/s on 1 Gb/s: the shares do not depend on it, only how fast they are reached.
+    ///
+    /// Offers and echoes go on, for they say that the other host lives; floors do not follow them.
+    pub fn seawall() -> Self {
+        let rate = RateConfig::default().without_hold_and_caution();
+        Self { rate, promise: Promise::Weight(Rate::from_mbps(45)), ..Self::default() }
     }
 
     /// The same on links `factor` times as fast: rates scale, periods do not.
@@ -107,6 +136,10 @@ impl ElasticSwitch {
             rate: self.rate.scaled(factor),
             partition,
             default_floor: self.default_floor.scale(factor),
+            promise: match self.promise {
+                Promise::Hose => Promise::Hose,
+                Promise::Weight(weight) => Promise::Weight(weight.scale(factor)),
+            },
             ..self.clone()
         }
     }
@@ -127,12 +160,15 @@ impl ElasticSwitch {
         // Receivers speak once per period: twice in what counts as silence, or nobody ever borrows.
         within("partition_period in ms", ms(self.partition_period), 5.0, ms(p.silent_after) / 2.0)?;
         within("alpha", r.alpha, 0.0, 1.0)?;
+        within("alpha_marked", r.alpha_marked, 0.0, 1.0)?;
         within("delta", r.delta, 0.0, 1.0)?;
         within("gamma", r.gamma, 0.0, 0.999)?;
         within("caution_min", r.caution_min, 0.0, 1.0)?;
         within("time_scale", r.time_scale, 0.001, 1e6)?;
         within("steps_max", f64::from(r.steps_max), 1.0, f64::from(u32::MAX))?;
         within("reference_rate in bit/s", r.reference.as_f64(), 1.0, 1e13)?;
+        // Above, a fast pair's sequence of 16 bits could come round within the window.
+        within("reorder_window in ms", ms(self.reorder_window), 0.01, 20.0)?;
         Ok(())
     }
 
@@ -155,5 +191,26 @@ impl ElasticSwitch {
             ..RateConfig::default()
         };
         Self { rate, ..Self::default() }
+    }
+
+    /// The same law with marks as its signal (ElasticSwitch §6, §7.4).
+    fn with_ecn(self) -> Self {
+        Self { rate: RateConfig { signal: Signal::Ecn, ..self.rate }, ..self }
+    }
+
+    /// For links that mark all that passes above a threshold. Found in the fluid world.
+    ///
+    /// Marks come before losses and to all pairs at once, so nobody need wait for the others: small
+    /// cuts and small steps, and no hold ("our improvements to Seawall's algorithm are not necessary
+    /// on ECN-capable networks", ElasticSwitch §7.4). A loss, where marks came too late, takes as much
+    /// as in `paper`.
+    fn steady_ecn() -> Self {
+        let rate = RateConfig {
+            alpha_marked: 0.05,
+            hold: HoldForm::None,
+            steps_max: 8,
+            ..RateConfig::default()
+        };
+        Self { rate, ..Self::default() }.with_ecn()
     }
 }

@@ -43,6 +43,10 @@ pub struct Sample {
 pub struct SendCount {
     /// Octets on layer 2 without FCS.
     pub octets: u64,
+    /// Octets that left with a number: the receiver sees when some are lost.
+    pub numbered: u64,
+    /// Octets that left without: IPv6 and fragments, in which only marks show congestion.
+    pub unnumbered: u64,
 }
 
 /// What arrived.

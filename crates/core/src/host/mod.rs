@@ -22,7 +22,7 @@ mod io;
 mod pairs;
 mod view;
 
-pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
+pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 pub use io::{Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Why};
 pub use view::{PairView, ReceiveView, SendView};
 
@@ -206,8 +206,9 @@ impl HostAgent {
             self.counters.refused_pairs += 1;
             return;
         }
-        let floor = hose.floor(now, pair.dst);
-        self.insert_sending(now, pair, SendPair::new(now, is_default, floor));
+        // The partitioned floor of a new pair is a good beginning for one that has none, too.
+        let start = hose.floor(now, pair.dst);
+        self.insert_sending(now, pair, SendPair::new(now, is_default, start));
         // A local destination is offered at once, as a remote one is by its own host.
         if self.config.vms.contains_key(&pair.dst) {
             self.seen_receiving(now, pair, out);
@@ -360,8 +361,8 @@ impl HostAgent {
     }
 
     fn congested(&mut self, now: Time, congestion: Congestion) -> Option<()> {
-        let settle = self.elastic()?.rate.settle;
-        self.send.get_mut(&congestion.pair)?.congested(now, settle, congestion);
+        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return None };
+        self.send.get_mut(&congestion.pair)?.congested(now, &es.rate, congestion);
         Some(())
     }
 
@@ -461,13 +462,16 @@ impl HostAgent {
         for (pair, p) in &mut self.send {
             let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
             let hose = &mut vm.hose(p.is_default).send;
-            let floor = hose.floor(now, pair.dst);
+            let (floor, weight) = standing(es.promise, now, hose, pair.dst);
             let feedback = p.take_feedback(span);
+            p.look_for_blindness();
+            let is_blind = p.is_blind && !es.rate.signal.needs_marks();
             match hose.borrowing(now, pair.dst) {
-                Borrowing::Allowed => {
-                    p.rate.step(&es.rate, now, floor, self.config.line, feedback);
+                Borrowing::Allowed if !is_blind => {
+                    let line = self.config.line;
+                    p.rate.step_weighted(&es.rate, now, (floor, weight), line, feedback);
                 }
-                Borrowing::Decaying { .. } => {
+                Borrowing::Allowed | Borrowing::Decaying { .. } => {
                     p.rate.decay(floor);
                 }
             }
@@ -484,9 +488,10 @@ impl HostAgent {
 
     /// Writes what is known of a pair into the desired table: applied rate = max(floor, proposal).
     fn apply(&mut self, now: Time, pair: PairId) {
+        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
         let Some(p) = self.send.get_mut(&pair) else { return };
         let Some(vm) = self.vms.get_mut(&pair.src) else { return };
-        let floor = vm.hose(p.is_default).send.floor(now, pair.dst);
+        let (floor, _) = standing(es.promise, now, &mut vm.hose(p.is_default).send, pair.dst);
         let ceiling = p.rate.rate().max(floor);
         self.desired.set(pair, Setting { floor, ceiling });
     }
@@ -525,11 +530,24 @@ fn has_room(hose: &SendHose) -> bool {
     hose.is_empty() || hose.hose().split(hose.len() + 1) >= LEAST_PAIR_RATE
 }
 
+/// A pair's floor, and the rate that stands for its weight.
+fn standing(promise: Promise, now: Time, hose: &mut SendHose, peer: VmId) -> (Rate, Rate) {
+    match promise {
+        Promise::Hose => {
+            let floor = hose.floor(now, peer);
+            (floor, floor)
+        }
+        Promise::Weight(weight) => (LEAST_PAIR_RATE, weight.split(hose.len().max(1))),
+    }
+}
+
 /// The next multiple of the period that is still ahead: a late driver skips, it does not catch up.
 fn next_period(due: Time, period: Span, now: Time) -> Time {
     let missed = now.since(due).div_span(period);
     due + period * (missed + 1)
 }
 
+#[cfg(test)]
+mod signal_tests;
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,12 @@
 
 use super::io::{ReceiveCount, SendCount};
 use crate::message::{Congestion, Offer};
-use crate::rate::{Feedback, PairRate};
+use crate::rate::{Feedback, PairRate, RateConfig};
 use weir_units::{Bytes, PairId, Rate, Span, Time};
+
+/// With losses as the signal, a pair may borrow if they show in all but one part in this many of the
+/// octets it sends: whoever could hide more of them could borrow without end.
+const BLIND: u64 = 8;
 
 /// A cumulative counter that may start again from zero when the data plane forgot the pair.
 #[derive(Clone, Copy, Default, Debug)]
@@ -34,12 +38,21 @@ pub(super) struct SendPair {
     pub(super) is_default: bool,
     pub(super) rate: PairRate,
     pub(super) active_at: Time,
-    /// Losses reported since the last step of the law.
+    /// What the reports since the last step of the law weigh.
     lost: u32,
-    /// Of them, reported too soon after the last cut to be its consequence.
+    /// Of that, reported too soon after the last cut to be its consequence.
     late: u32,
+    /// Something was lost, and not too soon after the last cut.
+    has_loss: bool,
     pub(super) lost_total: u64,
+    pub(super) marked_total: u64,
     meter: Meter,
+    numbered: Meter,
+    unnumbered: Meter,
+    /// What left with and without a number up to the last step of the law.
+    seen_at_rate: (u64, u64),
+    /// Losses do not show in enough of what it sends.
+    pub(super) is_blind: bool,
     octets_at_partition: u64,
     octets_at_rate: u64,
     /// As measured over the last partitioning period.
@@ -54,8 +67,14 @@ impl SendPair {
             active_at: now,
             lost: 0,
             late: 0,
+            has_loss: false,
             lost_total: 0,
+            marked_total: 0,
             meter: Meter::default(),
+            numbered: Meter::default(),
+            unnumbered: Meter::default(),
+            seen_at_rate: (0, 0),
+            is_blind: false,
             octets_at_partition: 0,
             octets_at_rate: 0,
             measured: Rate::ZERO,
@@ -66,16 +85,31 @@ impl SendPair {
         if self.meter.read(count.octets) > 0 {
             self.active_at = now;
         }
+        self.numbered.read(count.numbered);
+        self.unnumbered.read(count.unnumbered);
     }
 
-    pub(super) fn congested(&mut self, now: Time, settle: Span, congestion: Congestion) {
-        // Marks are reported but are no signal yet: losses are.
-        let signals = congestion.lost;
-        self.lost = self.lost.saturating_add(signals);
-        if self.rate.congested_at().is_some_and(|at| now.since(at) < settle) {
-            self.late = self.late.saturating_add(signals);
+    pub(super) fn congested(&mut self, now: Time, config: &RateConfig, congestion: Congestion) {
+        let weight = config.signal.weigh(congestion.lost, congestion.marked);
+        self.lost = self.lost.saturating_add(weight);
+        if self.rate.congested_at().is_some_and(|at| now.since(at) < config.settle) {
+            self.late = self.late.saturating_add(weight);
+        } else {
+            self.has_loss |= congestion.lost > 0;
         }
-        self.lost_total += u64::from(signals);
+        self.lost_total += u64::from(congestion.lost);
+        self.marked_total += u64::from(congestion.marked);
+    }
+
+    /// Whether, since the last call, losses would have shown in too little of what was sent. While
+    /// nothing leaves, what was found last stands; a pair within a host has no network to lose in.
+    pub(super) fn look_for_blindness(&mut self) {
+        let seen = (self.numbered.total, self.unnumbered.total);
+        let (numbered, unnumbered) = (seen.0 - self.seen_at_rate.0, seen.1 - self.seen_at_rate.1);
+        self.seen_at_rate = seen;
+        if numbered + unnumbered > 0 {
+            self.is_blind = unnumbered > (numbered + unnumbered) / BLIND;
+        }
     }
 
     pub(super) fn rate_since_partition(&mut self, span: Span) -> Rate {
@@ -90,7 +124,8 @@ impl SendPair {
         self.octets_at_rate = self.meter.total;
         let used = Some(Rate::of(Bytes::new(octets), span));
         let (lost, late) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.late));
-        Feedback { lost, late, used }
+        let only_marks = !std::mem::take(&mut self.has_loss);
+        Feedback { lost, late, only_marks, used }
     }
 }
 
@@ -110,6 +145,7 @@ pub(super) struct ReceivePair {
     octets_at_partition: u64,
     pub(super) measured: Rate,
     pub(super) lost_total: u64,
+    pub(super) marked_total: u64,
 }
 
 impl ReceivePair {
@@ -127,6 +163,7 @@ impl ReceivePair {
             octets_at_partition: 0,
             measured: Rate::ZERO,
             lost_total: 0,
+            marked_total: 0,
         }
     }
 
@@ -136,8 +173,9 @@ impl ReceivePair {
         let lost = self.lost.read(count.lost);
         self.lost_total += lost;
         self.pending.lost = self.pending.lost.saturating_add(clamp(lost));
-        self.pending.marked =
-            self.pending.marked.saturating_add(clamp(self.marked.read(count.marked)));
+        let marked = self.marked.read(count.marked);
+        self.marked_total += marked;
+        self.pending.marked = self.pending.marked.saturating_add(clamp(marked));
         self.pending.received =
             self.pending.received.saturating_add(clamp(self.segments.read(count.segments)));
     }

@@ -122,7 +122,7 @@ fn a_loss_cuts_what_is_borrowed_and_never_the_floor() {
             let now = ms(from + i * 5);
             let ceiling = agent.desired(now).get(PAIR).expect("active").ceiling;
             octets += ceiling.bytes_in(Span::from_millis(5)).get();
-            let send = vec![(PAIR, SendCount { octets })];
+            let send = vec![(PAIR, SendCount { octets, ..SendCount::default() })];
             serial += 1;
             let offer =
                 Offer { pair: PAIR, serial, floor: mbps(300), unbounded: true, confirm: false };

@@ -1,9 +1,9 @@
 //! Why a pair has the rate it has: a picture for people, taken from the machines' own state.
 
-use super::{HostAgent, Setting};
+use super::{HostAgent, Promise, Setting};
 use crate::message::Offer;
 use crate::partition::Borrowing;
-use crate::rate::Phase;
+use crate::rate::{Phase, Signal};
 use weir_units::{PairId, Rate, Time};
 
 /// Both ends of a pair, as far as they are on this host.
@@ -42,6 +42,14 @@ pub struct SendView {
     pub congested_at: Option<Time>,
     /// Segments reported lost so far.
     pub lost: u64,
+    /// Segments reported marked so far.
+    pub marked: u64,
+    /// What counts as congestion.
+    pub signal: Signal,
+    /// Losses are the signal, and do not show in what the pair sends: it may not borrow.
+    pub is_blind: bool,
+    /// The pair has a weight and no floor (Seawall).
+    pub is_weighted: bool,
     /// How often the rate was cut.
     pub cuts: u64,
 }
@@ -57,6 +65,8 @@ pub struct ReceiveView {
     pub measured: Rate,
     /// Segments lost on the way so far.
     pub lost: u64,
+    /// Segments that came marked so far.
+    pub marked: u64,
 }
 
 impl HostAgent {
@@ -81,6 +91,9 @@ impl HostAgent {
     fn send_view(&mut self, now: Time, pair: PairId) -> Option<SendView> {
         let p = self.send.get(&pair)?;
         let setting = self.desired.get(pair)?;
+        let es = self.elastic();
+        let signal = es.map_or(Signal::Loss, |es| es.rate.signal);
+        let is_weighted = es.is_some_and(|es| es.promise != Promise::Hose);
         let mut view = SendView {
             setting,
             hose: setting.floor,
@@ -92,6 +105,10 @@ impl HostAgent {
             goal: p.rate.goal(),
             congested_at: p.rate.congested_at(),
             lost: p.lost_total,
+            marked: p.marked_total,
+            signal,
+            is_blind: p.is_blind && !signal.needs_marks(),
+            is_weighted,
             cuts: p.rate.cuts(),
         };
         if let Some(vm) = self.vms.get_mut(&pair.src) {
@@ -112,6 +129,7 @@ impl HostAgent {
             offered: p.offered,
             measured: p.measured,
             lost: p.lost_total,
+            marked: p.marked_total,
         })
     }
 }

@@ -14,6 +14,9 @@ pub struct RateConfig {
     pub settle: Span,
     /// Part of the rate that a loss takes. Paper: 0.4.
     pub alpha: f64,
+    /// Part of the rate that marks take where nothing was lost. Paper: as a loss. But a marked packet
+    /// arrived: nobody has suffered yet, and small cuts keep the link in use.
+    pub alpha_marked: f64,
     /// δ, gain of the concave part. Paper: 0.75.
     pub delta: f64,
     /// A, added per period, per unit of weight and per step of the convex part. Paper: 0.5 Mb/s on a
@@ -49,6 +52,40 @@ pub struct RateConfig {
     pub least_floor: Rate,
     /// Grow only while at least this share of the rate is used. Paper: not asked (`None`).
     pub growth_needs_use: Option<f64>,
+    /// What counts as congestion. Paper: losses, or ECN marks where the switches mark (§6, §7.4).
+    pub signal: Signal,
+}
+
+/// What counts as congestion (ElasticSwitch §6: gaps in the sequence, or ECN).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// Lost segments, one by one. Packets leave as the guests made them; marks mean nothing here.
+    Loss,
+    /// Marks. Every packet leaves ECN-capable. A queue over its threshold marks all that passes, so
+    /// the number of marks says how fast a pair is and not how bad it is: a report counts as one. A
+    /// loss is congestion in any case (RFC 3168 §5) and comes from the same queues: it counts as one
+    /// with them.
+    Ecn,
+    /// Marks where ports mark, and lost segments, one by one, where they do not.
+    Both,
+}
+
+impl Signal {
+    /// Whether packets have to leave ECN-capable, so that ports can mark them.
+    pub const fn needs_marks(self) -> bool {
+        !matches!(self, Self::Loss)
+    }
+
+    /// What a report of `lost` and `marked` segments adds to a pair's history of congestion; zero is
+    /// no congestion.
+    pub const fn weigh(self, lost: u32, marked: u32) -> u32 {
+        match self {
+            Self::Loss => lost,
+            Self::Ecn => (lost > 0 || marked > 0) as u32,
+            Self::Both if lost > 0 => lost,
+            Self::Both => (marked > 0) as u32,
+        }
+    }
 }
 
 /// The unit in which Δt counts.
@@ -89,6 +126,7 @@ impl Default for RateConfig {
             period: Span::from_millis(15),
             settle: Span::from_millis(10),
             alpha: 0.4,
+            alpha_marked: 0.4,
             delta: 0.75,
             a: Rate::from_bps(500_000),
             steps_max: u32::MAX,
@@ -104,6 +142,7 @@ impl Default for RateConfig {
             reference: Rate::from_mbps(450),
             least_floor: Rate::from_bps(1_000),
             growth_needs_use: None,
+            signal: Signal::Loss,
         }
     }
 }

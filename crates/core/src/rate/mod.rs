@@ -7,13 +7,13 @@
 //!           the further above the floor (Rate-Caution). Applied rate = max(floor, this rate).
 //! Promises  The rate lies between the floor and the limit, whatever the order of the inputs; one cut
 //!           per period; no growth while held; hold time in inverse proportion to the floor.
-//! Not here  What the floor is: see `partition`. What counts as a loss: the data plane.
+//! Not here  What the floor is: see `partition`. What is lost or marked: the data plane.
 //! Source    ElasticSwitch §5 and §7 (constants). Departs: see [`RateConfig`], field by field.
 
 mod config;
 mod hold;
 
-pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig};
+pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 
 use hold::Hold;
 use weir_units::{Rate, Span, Time};
@@ -52,10 +52,12 @@ pub struct PairRate {
 /// What a pair learned during one period.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Feedback {
-    /// Segments that the receiver reported lost (or marked, where marks are the signal).
+    /// What the receiver's reports weigh ([`Signal::weigh`]): lost segments, or reports of marks.
     pub lost: u32,
-    /// Of them, reported so soon after the last cut that they were lost before it.
+    /// Of that, reported so soon after the last cut that it is from before it.
     pub late: u32,
+    /// All of it but the late is marks: nothing was lost.
+    pub only_marks: bool,
     /// How much the pair used of its rate, if the law should look at it: bit/s on the wire.
     pub used: Option<Rate>,
 }
@@ -86,14 +88,30 @@ impl PairRate {
         limit: Rate,
         feedback: Feedback,
     ) -> Rate {
+        self.step_weighted(config, now, (floor, floor), limit, feedback)
+    }
+
+    /// The same where the weight is not the floor (Seawall): `standing` is the floor, and the rate
+    /// that stands for the weight.
+    pub fn step_weighted(
+        &mut self,
+        config: &RateConfig,
+        now: Time,
+        standing: (Rate, Rate),
+        limit: Rate,
+        feedback: Feedback,
+    ) -> Rate {
         // B = 0 would mean no weight and no growth: a pair without any floor still gets out of zero.
-        let floor_bps = floor.as_f64().max(config.least_floor.as_f64());
-        let weight = floor_bps / config.reference.as_f64();
+        let least = config.least_floor.as_f64();
+        let floor_bps = standing.0.as_f64().max(least);
+        let weight = standing.1.as_f64().max(least) / config.reference.as_f64();
         self.rate = self.rate.max(floor_bps);
 
         self.hold.decay(config, weight);
         if feedback.lost > feedback.late {
-            self.cut(config, now, weight, feedback.lost);
+            let alpha = if feedback.only_marks { config.alpha_marked } else { config.alpha };
+            self.cut(alpha, now);
+            self.hold.congested(config, now, weight, feedback.lost);
         } else if feedback.late > 0 {
             self.hold.congested(config, now, weight, feedback.late);
         } else if self.hold.holds(config, now) {
@@ -106,14 +124,13 @@ impl PairRate {
         self.rate()
     }
 
-    /// Multiplicative decrease by a constant independent of the weight; the loss is remembered.
-    fn cut(&mut self, config: &RateConfig, now: Time, weight: f64, lost: u32) {
+    /// Multiplicative decrease by a constant independent of the weight.
+    fn cut(&mut self, alpha: f64, now: Time) {
         self.goal = self.rate;
-        self.rate *= 1.0 - config.alpha;
+        self.rate *= 1.0 - alpha;
         self.steps = 0;
         self.congested_at = Some(now);
         self.held_until = Some(now);
-        self.hold.congested(config, now, weight, lost);
         self.phase = Phase::Holding;
         self.cuts += 1;
     }

@@ -11,7 +11,7 @@ fn run(p: &mut PairRate, c: &RateConfig, from: Time, n: u32, floor: Rate, lost: 
     let mut now = from;
     for _ in 0..n {
         now += c.period;
-        p.step(c, now, floor, LINE, Feedback { lost, late: 0, used: None });
+        p.step(c, now, floor, LINE, Feedback { lost, ..Feedback::default() });
     }
     now
 }
@@ -39,11 +39,11 @@ fn a_loss_takes_alpha_of_the_rate_but_nothing_of_the_floor() {
         Time::from_nanos(1),
         mbps(100),
         LINE,
-        Feedback { lost: 3, late: 0, used: None },
+        Feedback { lost: 3, ..Feedback::default() },
     );
     assert_eq!(pair.rate(), mbps(300));
     for i in 2..20 {
-        let loss = Feedback { lost: 3, late: 0, used: None };
+        let loss = Feedback { lost: 3, ..Feedback::default() };
         pair.step(&config, Time::from_nanos(i), mbps(100), LINE, loss);
     }
     assert_eq!(pair.rate(), mbps(100));
@@ -112,7 +112,7 @@ fn after_a_hold_the_rate_returns_towards_the_goal_and_not_beyond() {
     };
     let mut pair = PairRate::new(mbps(450));
     pair.rate = 800e6;
-    pair.step(&config, Time::ZERO, mbps(450), LINE, Feedback { lost: 1, late: 0, used: None });
+    pair.step(&config, Time::ZERO, mbps(450), LINE, Feedback { lost: 1, ..Feedback::default() });
     assert_eq!(pair.goal(), Some(mbps(800)));
     let mut now = Time::ZERO;
     while pair.rate < 0.99 * 800e6 {
@@ -131,7 +131,7 @@ fn unused_rate_does_not_grow_when_growth_needs_use() {
     let mut now = Time::ZERO;
     let mut play = |pair: &mut PairRate, used| {
         now += config.period;
-        let feedback = Feedback { lost: 0, late: 0, used: Some(used) };
+        let feedback = Feedback { lost: 0, used: Some(used), ..Feedback::default() };
         pair.step(&config, now, mbps(100), LINE, feedback)
     };
     assert_eq!(play(&mut pair, mbps(20)), mbps(100));
@@ -150,6 +150,58 @@ fn what_is_borrowed_decays_and_the_floor_stays() {
     assert_eq!(pair.phase(), Phase::Decaying);
 }
 
+#[test]
+fn marks_take_their_own_part_of_the_rate_and_a_loss_among_them_the_whole() {
+    let config = RateConfig { alpha_marked: 0.1, ..RateConfig::default() };
+    for (only_marks, left) in [(true, 450), (false, 300)] {
+        let mut pair = PairRate::new(mbps(100));
+        pair.rate = 500e6;
+        let feedback = Feedback { lost: 1, only_marks, ..Feedback::default() };
+        pair.step(&config, Time::from_nanos(1), mbps(100), LINE, feedback);
+        assert_eq!(pair.rate(), mbps(left), "only marks: {only_marks}");
+        assert_eq!(pair.phase(), Phase::Holding);
+    }
+}
+
+#[test]
+fn a_report_of_marks_weighs_one_however_many_there_are() {
+    for (signal, lost, marked, weight) in [
+        (Signal::Loss, 7, 0, 7),
+        (Signal::Loss, 0, 200, 0),
+        (Signal::Ecn, 0, 200, 1),
+        (Signal::Ecn, 7, 0, 1),
+        (Signal::Ecn, 0, 0, 0),
+        (Signal::Both, 0, 200, 1),
+        (Signal::Both, 7, 200, 7),
+        (Signal::Both, 0, 0, 0),
+    ] {
+        assert_eq!(signal.weigh(lost, marked), weight, "{signal:?}: {lost} lost, {marked} marked");
+    }
+    assert!(!Signal::Loss.needs_marks() && Signal::Ecn.needs_marks() && Signal::Both.needs_marks());
+}
+
+#[test]
+fn a_weight_without_a_floor_grows_alike_and_falls_to_the_trickle() {
+    let config = RateConfig::default().without_hold_and_caution();
+    let trickle = Rate::from_bps(64_000);
+    let mut weighted = PairRate::new(mbps(45));
+    let mut floored = PairRate::new(mbps(45));
+    let mut now = Time::ZERO;
+    for _ in 0..10 {
+        now += config.period;
+        let standing = (trickle, mbps(45));
+        weighted.step_weighted(&config, now, standing, LINE, Feedback::default());
+        floored.step(&config, now, mbps(45), LINE, Feedback::default());
+    }
+    assert_eq!(weighted.rate(), floored.rate());
+    for _ in 0..50 {
+        now += config.period;
+        let loss = Feedback { lost: 1, ..Feedback::default() };
+        weighted.step_weighted(&config, now, (trickle, mbps(45)), LINE, loss);
+    }
+    assert_eq!(weighted.rate(), trickle);
+}
+
 proptest::proptest! {
     #[test]
     fn the_rate_lies_between_floor_and_limit(
@@ -166,7 +218,7 @@ proptest::proptest! {
             now += Span::from_nanos(dt);
             let floor = Rate::from_bps(floor);
             let limit = Rate::from_bps(limit);
-            let feedback = Feedback { lost, late: 0, used: None };
+            let feedback = Feedback { lost, ..Feedback::default() };
             let rate = pair.step(&config, now, floor, limit, feedback);
             proptest::prop_assert!(rate >= floor);
             proptest::prop_assert!(rate <= limit.max(floor).max(config.least_floor));

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_dataplane::{Config, Endpoint, Mode, Port};
-use weir_units::{PairId, Rate, TenantId, VmId};
+use weir_units::{PairId, Rate, Span, TenantId, VmId};
 
 /// The uplink's rate in all tests: above everything that is limited.
 pub(crate) const UPLINK: Rate = Rate::from_mbps(200);
@@ -27,6 +27,15 @@ static WORLDS: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct World {
     prefix: String,
     pub(crate) dir: PathBuf,
+}
+
+/// The kernel's monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    let ret = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    assert_eq!(ret, 0, "every Linux has this clock");
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 /// Runs a command line (words without spaces); fails with its words if it does.
@@ -165,6 +174,8 @@ impl World {
             max_pairs: 64,
             pairs_per_vm: 64,
             attach: Some(mode),
+            ecn: false,
+            reorder_window: Span::from_millis(1),
         }
     }
 

@@ -437,10 +437,10 @@ fn mechanism(word: &Word) -> Result<Mechanism, Error> {
 }
 
 impl Mechanism {
-    /// Parses a label: `none`, `reservation`, `elasticswitch` or `elasticswitch:PRESET`. The error is
-    /// what is wrong and what would be right. Which presets there are, the mechanism knows.
+    /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch` or `elasticswitch:PRESET`. The
+    /// error is what is wrong and what would be right. Which presets there are, the mechanism knows.
     pub fn parse(label: &str) -> Result<Self, (String, String)> {
-        const KNOWN: [&str; 3] = ["none", "reservation", "elasticswitch"];
+        const KNOWN: [&str; 4] = ["none", "reservation", "seawall", "elasticswitch"];
         let (name, preset) = match label.split_once(':') {
             Some((name, preset)) => (name, Some(preset)),
             None => (label, None),
@@ -448,6 +448,7 @@ impl Mechanism {
         let kind = match name {
             "none" => MechanismKind::None,
             "reservation" => MechanismKind::Reservation,
+            "seawall" => MechanismKind::Seawall,
             "elasticswitch" => MechanismKind::ElasticSwitch,
             _ => return Err((format!("unknown mechanism `{name}`"), did_you_mean(name, KNOWN))),
         };
