@@ -54,7 +54,7 @@ fn open(world: &World, n: u32, config: Config) -> Dataplane {
 
 fn counters(host: &mut Dataplane) -> Counters {
     let mut counters = Counters::default();
-    host.read(&mut counters).unwrap();
+    host.read(net::now_ns(), &mut counters).unwrap();
     counters
 }
 
