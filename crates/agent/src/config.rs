@@ -18,7 +18,6 @@ pub(crate) struct Setup {
     pub(crate) names: Names,
     pub(crate) tenants: BTreeMap<VmId, TenantId>,
     pub(crate) host: HostConfig,
-    pub(crate) key: String,
 }
 
 /// Names of VMs, both ways.
@@ -59,13 +58,19 @@ impl Setup {
         let directory = weir_model::agent::load_directory(&file.directory)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("{}", file.directory.display()))?;
-        let key = std::fs::read_to_string(&file.key_file)
-            .with_context(|| format!("{}: the key cannot be read", file.key_file.display()))?;
-        Self::resolve(file, directory, key.trim().to_owned())
-            .with_context(|| format!("{}", path.display()))
+        Self::resolve(file, directory).with_context(|| format!("{}", path.display()))
     }
 
-    fn resolve(file: AgentConfig, directory: Directory, key: String) -> Result<Self> {
+    /// The same from texts, for what needs no file.
+    pub(crate) fn parse(config: &str, directory: &str) -> Result<Self> {
+        let file: AgentConfig = toml::from_str(config).context("agent.toml")?;
+        let directory = weir_model::agent::parse_directory(directory)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("{}", file.directory.display()))?;
+        Self::resolve(file, directory).context("agent.toml")
+    }
+
+    fn resolve(file: AgentConfig, directory: Directory) -> Result<Self> {
         let names = Names::new(&directory).context("directory")?;
         let mut host_ids: BTreeMap<&str, HostId> = BTreeMap::new();
         for (i, h) in (0..).map(HostId).zip(&directory.hosts) {
@@ -108,7 +113,7 @@ impl Setup {
         ensure!(!line.is_zero(), "uplink.rate: a rate of zero; write the NIC's, such as 10Gbit");
         let mechanism = mechanism(&file.mechanism, &names, line).context("mechanism")?;
         let host = HostConfig { host, line, mechanism, vms, directory: locations };
-        Ok(Self { file, directory, names, tenants, host, key })
+        Ok(Self { file, directory, names, tenants, host })
     }
 
     /// Whether packets have to leave ECN-capable.
@@ -348,7 +353,6 @@ floor_in = "400Mbit"
         assert_eq!(setup.host.vms, BTreeMap::from([(VmId(0), hose)]));
         let location = setup.host.directory[&VmId(2)];
         assert_eq!(location, Location { tenant: TenantId(1), host: HostId(1) });
-        assert_eq!(setup.key, "000102030405060708090a0b0c0d0e0f");
         let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
         assert_eq!(*es, ElasticSwitch::default(), "the paper's constants");
     }

@@ -2,6 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::config::Setup;
+use crate::keys::KeyFile;
 use crate::server::{Question, Server};
 use crate::{client, explain};
 use anyhow::{Context, Result, ensure};
@@ -19,7 +20,7 @@ use weir_core::host::{
 use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
 use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
-use weir_wire::{Incarnation, Key, KeyId, Keyring, Opened, Session};
+use weir_wire::{Incarnation, Opened, Session};
 
 /// DSCP CS6 in the former TOS octet: control messages before data, where the network looks at it.
 const CONTROL_TOS: u32 = 48 << 2;
@@ -51,7 +52,9 @@ pub fn run(config: &Path) -> Result<()> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let mut driver = Driver::start(setup)?;
+    let hang_up = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&hang_up))?;
+    let mut driver = Driver::start(setup, hang_up)?;
     // An error ends the agent as a crash would: floors stand, and the guardian takes back the rest.
     driver.turn_until(&stop)?;
     driver.close()
@@ -63,6 +66,9 @@ struct Driver {
     outbox: Outbox,
     dataplane: Dataplane,
     session: Session,
+    keys: KeyFile,
+    /// Set by SIGHUP: the key file is to be read again.
+    hang_up: Arc<AtomicBool>,
     socket: UdpSocket,
     peers: BTreeMap<HostId, SocketAddr>,
     greeted: BTreeMap<HostId, Time>,
@@ -83,13 +89,12 @@ struct Driver {
 }
 
 impl Driver {
-    fn start(setup: Setup) -> Result<Self> {
+    fn start(setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
         let now = now();
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
         std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
-        let key = Key::from_hex(&setup.key)
-            .with_context(|| format!("{}: not a key", file.key_file.display()))?;
+        let (keys, ring) = KeyFile::open(&file.key_file)?;
         let socket = UdpSocket::bind(file.listen)
             .with_context(|| format!("listen: {} cannot be bound", file.listen))?;
         socket.set_nonblocking(true)?;
@@ -105,7 +110,7 @@ impl Driver {
         let incarnation = Incarnation::new(u64::from_ne_bytes(incarnation).max(1))
             .context("an incarnation is not zero")?;
         let others: Vec<HostId> = peers.keys().copied().filter(|h| *h != setup.host.host).collect();
-        let mut session = Session::new(setup.host.host, incarnation, Keyring::new(KeyId(0), key));
+        let mut session = Session::new(setup.host.host, incarnation, ring);
         for host in others {
             session.add_peer(host)?;
         }
@@ -125,6 +130,8 @@ impl Driver {
             outbox: Outbox::default(),
             dataplane,
             session,
+            keys,
+            hang_up,
             socket,
             peers,
             greeted: BTreeMap::new(),
@@ -187,6 +194,7 @@ impl Driver {
                 // Also a first sight that got lost in the ring shows here.
                 self.read_counters(now);
                 self.renew(now);
+                self.look_at_keys();
             }
         }
         tracing::info!("asked to stop");
@@ -242,6 +250,19 @@ impl Driver {
                 Ok(Opened::Greet(from)) => self.greet(now, from),
                 Err(rejected) => tracing::debug!("dropped a control message: {rejected}"),
             }
+        }
+    }
+
+    /// Takes up other keys if the key file has changed; peers stay believed.
+    fn look_at_keys(&mut self) {
+        match self.keys.look(self.hang_up.swap(false, Ordering::Relaxed)) {
+            Ok(None) => {}
+            Ok(Some(ring)) => {
+                let ids: Vec<String> = ring.ids().map(|id| id.0.to_string()).collect();
+                tracing::info!("keys accepted: {}; the first signs", ids.join(", "));
+                self.session.set_keys(ring);
+            }
+            Err(e) => tracing::error!("{e:#}"),
         }
     }
 
@@ -425,6 +446,7 @@ impl Driver {
             up_s: now.since(self.started).as_secs_f64(),
             pairs,
             counters: self.all_counters(),
+            keys: self.session.keys().map(key).collect(),
             cpu_s: cpu_seconds(),
         }
     }
@@ -440,6 +462,9 @@ impl Driver {
             ("agent.outbox_dropped".to_owned(), self.outbox.dropped),
             ("agent.unsent_datagrams".to_owned(), self.unsent),
             ("agent.failed_writes".to_owned(), self.failed_writes),
+            ("agent.clients_turned_away".to_owned(), self.server.turned_away()),
+            ("agent.key_reloads".to_owned(), self.keys.reloads),
+            ("agent.key_failures".to_owned(), self.keys.failures),
         ];
         for (name, value) in self.session.counters().rows() {
             all.push((format!("wire.{name}"), value));
@@ -485,6 +510,11 @@ fn end_guardian(guardian: &mut Child) {
     }
     drop(guardian.kill());
     drop(guardian.wait());
+}
+
+/// A key, as the status tells it.
+fn key(key: weir_wire::KeyUse) -> weir_model::status::Key {
+    weir_model::status::Key { id: key.id.0, signs: key.signs, seen: key.seen }
 }
 
 /// A pair's end, as the data plane calls it.
@@ -582,7 +612,7 @@ fn rest() {
 }
 
 /// The driver's clock: monotonic, nanoseconds since boot; the guardian reads the same.
-fn now() -> Time {
+pub(crate) fn now() -> Time {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Time::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }

@@ -14,6 +14,31 @@ pub mod client;
 mod config;
 mod driver;
 mod explain;
+mod keys;
 mod server;
 
 pub use driver::run;
+
+use anyhow::Result;
+use std::path::Path;
+use weir_model::agent::AgentConfig;
+
+/// Reads the configuration and all files it names, as [`run`] does at its start; touches nothing.
+///
+/// # Errors
+///
+/// What would keep an agent from starting, with file and field.
+pub fn check(config: &Path) -> Result<AgentConfig> {
+    let setup = config::Setup::load(config)?;
+    keys::KeyFile::open(&setup.file.key_file)?;
+    Ok(setup.file)
+}
+
+/// The same for the texts of `agent.toml` and of the directory; no file is read.
+///
+/// # Errors
+///
+/// As [`check`].
+pub fn check_texts(config: &str, directory: &str) -> Result<AgentConfig> {
+    Ok(config::Setup::parse(config, directory)?.file)
+}

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::path::PathBuf;
 use weir_agent::client;
-use weir_model::status::{Explain, Reply, Request, Top};
+use weir_model::status::{Explain, Key, Reply, Request, Top};
 
 /// `weir top`.
 ///
@@ -88,12 +88,24 @@ fn top_text(top: &Top) -> String {
         top.cpu_s,
         top.pairs.len()
     );
+    if !top.keys.is_empty() {
+        text.push_str(&format!("{}\n", keys_text(&top.keys)));
+    }
     let told: Vec<String> =
         top.counters.iter().filter(|c| c.1 > 0).map(|(name, n)| format!("{name} {n}")).collect();
     if !told.is_empty() {
         text.push_str(&format!("{}\n", told.join(", ")));
     }
     text
+}
+
+/// `keys: 2 signs (seen 90), 1 accepted (seen 7)`.
+fn keys_text(keys: &[Key]) -> String {
+    let one = |key: &Key| {
+        let role = if key.signs { "signs" } else { "accepted" };
+        format!("{} {role} (seen {})", key.id, key.seen)
+    };
+    format!("keys: {}", keys.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 fn explain_text(explain: &Explain) -> String {
@@ -135,7 +147,9 @@ mod tests {
         let pair =
             Pair { from: "a".into(), to: "b".into(), floor_bps: 90_000_000, ..Pair::default() };
         let counters = vec![("forged".into(), 0), ("sent".into(), 7)];
-        let text = top_text(&Top { pairs: vec![pair.clone()], counters, ..Top::default() });
+        let keys = vec![Key { id: 2, signs: true, seen: 90 }, Key { id: 1, signs: false, seen: 7 }];
+        let text = top_text(&Top { pairs: vec![pair.clone()], counters, keys, ..Top::default() });
+        assert!(text.contains("keys: 2 signs (seen 90), 1 accepted (seen 7)"), "{text}");
         assert!(text.contains("90.0 Mbit/s") && text.contains("sent 7"), "{text}");
         assert!(!text.contains("forged"), "{text}");
         let text = explain_text(&Explain { pair, reasons: vec!["the hose is split".into()] });

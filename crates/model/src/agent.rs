@@ -24,7 +24,8 @@ pub struct AgentConfig {
     /// Where control messages arrive, and the address they are sent from: one of the host's own, which
     /// is closed to VMs.
     pub listen: SocketAddr,
-    /// File with the key that all agents share: 32 hexadecimal digits (128 bits).
+    /// File with the keys that all agents share, one per line: `ID KEY`, a key being 32 hexadecimal
+    /// digits (128 bits). The first signs, all are accepted; read again when it changes.
     pub key_file: PathBuf,
     /// YAML file with all VMs and hosts.
     pub directory: PathBuf,
@@ -182,5 +183,10 @@ pub struct DirectoryVm {
 /// Reads a directory file. The error names line and column.
 pub fn load_directory(path: &std::path::Path) -> Result<Directory, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
-    serde_saphyr::from_str(&text).map_err(|e| e.to_string())
+    parse_directory(&text)
+}
+
+/// The same from `text`.
+pub fn parse_directory(text: &str) -> Result<Directory, String> {
+    serde_saphyr::from_str(text).map_err(|e| e.to_string())
 }

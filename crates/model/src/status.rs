@@ -45,8 +45,22 @@ pub struct Top {
     pub pairs: Vec<Pair>,
     /// Named counters of the agent, the control channel and the data plane.
     pub counters: Vec<(String, u64)>,
+    /// The keys that are accepted, the one that signs first. Never the keys themselves.
+    #[serde(default)]
+    pub keys: Vec<Key>,
     /// User and system CPU of the agent so far, seconds.
     pub cpu_s: f64,
+}
+
+/// A key of the control channel, by its id.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Key {
+    /// As in the key file.
+    pub id: u8,
+    /// Whether it signs what this agent sends.
+    pub signs: bool,
+    /// Authentic datagrams that others signed with it. One that stands still on every host may go.
+    pub seen: u64,
 }
 
 /// One pair as its source's or destination's host sees it.

@@ -147,6 +147,16 @@ impl Keyring {
         self.position(id).ok().map(|position| &self.keys[position].1)
     }
 
+    /// The ids of all keys, the one that signs first.
+    pub fn ids(&self) -> impl Iterator<Item = KeyId> + '_ {
+        self.keys.iter().map(|(id, _)| *id)
+    }
+
+    /// Whether `key` is accepted, under whatever id.
+    pub(crate) fn holds(&self, key: &Key) -> bool {
+        self.keys.iter().any(|(_, known)| known == key)
+    }
+
     fn position(&self, id: KeyId) -> Result<usize, KeyringError> {
         let unknown = KeyringError::Unknown { id: id.0 };
         self.keys.iter().position(|(known, _)| *known == id).ok_or(unknown)

@@ -67,6 +67,7 @@
 
 mod datagram;
 mod key;
+mod keyfile;
 pub mod packet;
 mod peer;
 mod session;
@@ -77,8 +78,9 @@ pub use datagram::{
     parse, sayable,
 };
 pub use key::{Key, KeyError, KeyId, Keyring, KeyringError, MAX_KEYS};
+pub use keyfile::{KeyFileError, LineError, MAX_KEY_FILE};
 pub use packet::{MAX_DATAGRAM, MAX_RECORDS, VERSION};
-pub use session::{Counters, MAX_PEERS, Opened, PeerError, Rejected, Session, UnknownPeer};
+pub use session::{Counters, KeyUse, MAX_PEERS, Opened, PeerError, Rejected, Session, UnknownPeer};
 
 /// How many messages fit into one datagram.
 pub const fn max_records() -> usize {

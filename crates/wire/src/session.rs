@@ -10,7 +10,7 @@
 use crate::datagram::{self, Header, Incarnation, Messages, ParseError, RecordError};
 use crate::packet::{MAX_RECORDS, Packet};
 use crate::peer::{Peer, Verdict};
-use crate::{Heard, Keyring, encode, sayable};
+use crate::{Heard, KeyId, Keyring, encode, sayable};
 use std::collections::BTreeMap;
 use thiserror::Error;
 use weir_core::message::Message;
@@ -200,6 +200,18 @@ impl Counters {
     }
 }
 
+/// A key as a session uses it. Says which key, never the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyUse {
+    /// Its id.
+    pub id: KeyId,
+    /// Whether it signs what is sent.
+    pub signs: bool,
+    /// Authentic datagrams that were signed with it, since it was first accepted. An old key may be
+    /// removed when this stands still on every host.
+    pub seen: u64,
+}
+
 /// The host is not a peer of this session; nothing was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{0} is not a peer")]
@@ -224,13 +236,16 @@ pub enum PeerError {
 /// - for each datagram that arrives: [`open`](Self::open), and [`greet`](Self::greet) if asked to;
 /// - on change: [`set_epoch`](Self::set_epoch), [`set_keys`](Self::set_keys),
 ///   [`remove_peer`](Self::remove_peer);
-/// - to watch: [`counters`](Self::counters), [`is_confirmed`](Self::is_confirmed).
+/// - to watch: [`counters`](Self::counters), [`keys`](Self::keys),
+///   [`is_confirmed`](Self::is_confirmed).
 #[derive(Clone, Debug)]
 pub struct Session {
     own: HostId,
     incarnation: Incarnation,
     epoch: u32,
     keys: Keyring,
+    /// Authentic datagrams by the key that signed them; of accepted keys only.
+    seen: BTreeMap<KeyId, u64>,
     peers: BTreeMap<HostId, Peer>,
     /// First sequence of a new peer: above all that removed peers have heard, so that one that
     /// returns neither takes us for a replay nor can be replayed.
@@ -246,6 +261,7 @@ impl Session {
             incarnation,
             epoch: 0,
             keys,
+            seen: BTreeMap::new(),
             peers: BTreeMap::new(),
             first: 1,
             counters: Counters::default(),
@@ -259,7 +275,18 @@ impl Session {
 
     /// Other keys from now on; peers stay confirmed.
     pub fn set_keys(&mut self, keys: Keyring) {
+        self.seen.retain(|id, _| self.keys.get(*id) == keys.get(*id));
         self.keys = keys;
+    }
+
+    /// The keys in use, the one that signs first.
+    pub fn keys(&self) -> impl Iterator<Item = KeyUse> + '_ {
+        let signing = self.keys.signing().0;
+        self.keys.ids().map(move |id| KeyUse {
+            id,
+            signs: id == signing,
+            seen: self.seen.get(&id).copied().unwrap_or(0),
+        })
     }
 
     /// Talks with `host` from now on. One that is there already stays as it is.
@@ -378,6 +405,7 @@ impl Session {
             return Err(Rejected::Tag);
         }
         // From here on the sender holds the key.
+        *self.seen.entry(id).or_default() += 1;
         let datagram::Datagram { header, messages } = datagram::of(packet)?;
         let Header { from, to, epoch, sequence, echo, .. } = header;
         if to != self.own {

@@ -35,6 +35,8 @@ use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 /// The least rate of a pair with a queue of its own: HTB cannot well do with less. Pairs for which the
 /// hose has no more stay in their VM's default queue.
 const LEAST_PAIR_RATE: Rate = Rate::from_bps(64_000);
+/// Pairs that a host reserves at most: a VM that talks to everybody makes no more.
+const MAX_RESERVED: usize = 4096;
 /// How often pairs are looked at when nothing but their age matters.
 const HOUSEKEEPING: Span = Span::from_millis(500);
 
@@ -188,6 +190,10 @@ impl HostAgent {
             return;
         }
         if let Mechanism::Reservation { rates, other } = &self.config.mechanism {
+            if self.send.len() >= MAX_RESERVED {
+                self.counters.refused_pairs += 1;
+                return;
+            }
             let setting = match rates.get(&pair) {
                 Some(rate) => Setting { floor: *rate, ceiling: *rate },
                 None => Setting { floor: Rate::ZERO, ceiling: *other },

@@ -92,7 +92,7 @@ impl Class {
     }
 }
 
-fn parse(payload: &[u8]) -> Option<ClassEntry> {
+pub(super) fn parse(payload: &[u8]) -> Option<ClassEntry> {
     let (fixed, attrs) = Fixed::parse(payload)?;
     let options = attrs.find(TCA_OPTIONS)?.nested();
     let p = options.find(TCA_HTB_PARMS)?;

@@ -35,7 +35,7 @@ fn info(index: u32, flags: u32, change: u32) -> [u8; 16] {
     octets
 }
 
-fn parse(payload: &[u8]) -> Option<Link> {
+pub(super) fn parse(payload: &[u8]) -> Option<Link> {
     let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
     let attrs = Attrs(payload.get(16..)?);
     let text = |kind| attrs.find(kind).map(super::attr::Value::text).unwrap_or_default();

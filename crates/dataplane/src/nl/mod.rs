@@ -10,6 +10,7 @@
 //!           sent (`linklayer` = Ethernet makes the kernel compute), buffers are in 64 ns ticks.
 
 mod attr;
+mod dissect;
 pub mod htb;
 pub mod link;
 mod message;
@@ -17,6 +18,7 @@ pub mod redirect;
 mod socket;
 pub mod tc;
 
+pub use dissect::{Answer, dissect};
 pub use message::{Batch, Verb};
 pub use socket::{ANSWER_LIMIT_S, Socket};
 

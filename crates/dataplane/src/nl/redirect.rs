@@ -63,7 +63,7 @@ fn mirred(target: u32) -> Vec<u8> {
     [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, target].map(u32::to_ne_bytes).concat()
 }
 
-fn parse(payload: &[u8]) -> Option<FilterEntry> {
+pub(super) fn parse(payload: &[u8]) -> Option<FilterEntry> {
     let (fixed, attrs) = Fixed::parse(payload)?;
     let action = attrs
         .find(TCA_OPTIONS)

@@ -31,11 +31,11 @@ pub struct Socket {
 }
 
 /// One received message.
-struct Received<'a> {
-    kind: u16,
+pub(super) struct Received<'a> {
+    pub(super) kind: u16,
     flags: u16,
     sequence: u32,
-    payload: &'a [u8],
+    pub(super) payload: &'a [u8],
 }
 
 fn failed(action: &'static str) -> Error {
@@ -265,7 +265,7 @@ impl Socket {
 }
 
 /// The messages in a datagram.
-fn messages(mut octets: &[u8]) -> impl Iterator<Item = Received<'_>> {
+pub(super) fn messages(mut octets: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
         let word = |at: usize| Some(octets.get(at..at + 4)?.try_into().expect("four octets"));
         let half = |at: usize| Some(octets.get(at..at + 2)?.try_into().expect("two octets"));
@@ -281,12 +281,17 @@ fn messages(mut octets: &[u8]) -> impl Iterator<Item = Received<'_>> {
     })
 }
 
+/// The error number of an `nlmsgerr` or of a dump's end: 0 or negative, if the kernel sent it.
+pub(super) fn code(message: &Received<'_>) -> Option<i32> {
+    let code = message.payload.get(..4)?;
+    Some(i32::from_ne_bytes(code.try_into().expect("four octets")))
+}
+
 /// What an `nlmsgerr` (or the end of a dump) says: nothing, or a refusal with the kernel's words.
 fn verdict(message: &Received<'_>, verb: Verb, object: &Object) -> Result<(), Error> {
-    let Some(code) = message.payload.get(..4) else {
+    let Some(code) = code(message) else {
         return Err(Error::Answer { verb, object: object.clone(), what: "was cut short" });
     };
-    let code = i32::from_ne_bytes(code.try_into().expect("four octets"));
     if code == 0 {
         return Ok(());
     }
@@ -300,7 +305,7 @@ fn verdict(message: &Received<'_>, verb: Verb, object: &Object) -> Result<(), Er
     Err(Error::Refused {
         verb,
         object: object.clone(),
-        errno: -code,
+        errno: code.saturating_neg(),
         message: words.unwrap_or_default(),
     })
 }

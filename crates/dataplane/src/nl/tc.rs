@@ -105,7 +105,7 @@ pub struct Qdisc {
     pub limit: Option<u32>,
 }
 
-fn parse_qdisc(payload: &[u8]) -> Option<Qdisc> {
+pub(super) fn parse_qdisc(payload: &[u8]) -> Option<Qdisc> {
     let (fixed, attrs) = Fixed::parse(payload)?;
     let kind = attrs.find(TCA_KIND)?.text();
     let fifo = matches!(kind.as_str(), "bfifo" | "pfifo");
@@ -149,6 +149,15 @@ impl Batch {
         self.push(libc::RTM_NEWQDISC, Verb::Replace, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "bfifo");
             body.put(TCA_OPTIONS, &limit.to_ne_bytes());
+        });
+    }
+
+    /// Appends: a root qdisc of this kind, with the kernel's own settings.
+    pub fn add_plain_root(&mut self, device: &Device, kind: &str) {
+        let fixed = Fixed { index: device.index, handle: 0, parent: ROOT, info: 0 };
+        let object = place(device, ROOT);
+        self.push(libc::RTM_NEWQDISC, Verb::Create, object, &fixed.octets(), |body| {
+            body.text(TCA_KIND, kind);
         });
     }
 

@@ -1,0 +1,69 @@
+//! A datagram of the kernel's as values: for tests, fuzzing, and whoever records a dump.
+//!
+//! Problem   Every dump passes these parsers; what they make of hostile or cut octets must be known
+//!           without a kernel that sends such.
+//! Approach  The same walk and the same parsers as [`super::Socket`] uses, over octets from anywhere.
+//! Promises  Never panics, never reads beyond the octets, gives at most one value per message header.
+
+use super::htb::ClassEntry;
+use super::link::Link;
+use super::redirect::FilterEntry;
+use super::tc::Qdisc;
+use super::{htb, link, redirect, socket, tc};
+
+/// One message of the kernel's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// A network device.
+    Link(Link),
+    /// A qdisc.
+    Qdisc(Qdisc),
+    /// An HTB class.
+    Class(ClassEntry),
+    /// A filter.
+    Filter(FilterEntry),
+    /// The answer to a request, or the end of a dump: an error number, 0 for success.
+    Verdict(i32),
+    /// A kind that is not read here, or a message that its parser did not understand.
+    Other(u16),
+}
+
+/// All messages in a datagram, up to the first one that does not fit into it.
+pub fn dissect(octets: &[u8]) -> impl Iterator<Item = Answer> + '_ {
+    socket::messages(octets).map(|message| {
+        let payload = message.payload;
+        let read = match message.kind {
+            libc::RTM_NEWLINK => link::parse(payload).map(Answer::Link),
+            libc::RTM_NEWQDISC => tc::parse_qdisc(payload).map(Answer::Qdisc),
+            libc::RTM_NEWTCLASS => htb::parse(payload).map(Answer::Class),
+            libc::RTM_NEWTFILTER => redirect::parse(payload).map(Answer::Filter),
+            kind if kind == libc::NLMSG_ERROR as u16 || kind == libc::NLMSG_DONE as u16 => {
+                socket::code(&message).map(Answer::Verdict)
+            }
+            _ => None,
+        };
+        read.unwrap_or(Answer::Other(message.kind))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nl::{Batch, Device, Verb};
+
+    #[test]
+    fn what_is_written_is_read_as_what_it_is() {
+        let device = Device { name: "weir-x".into(), index: 7 };
+        let mut batch = Batch::new();
+        batch.set_bfifo(&device, tc::ROOT, 0x10000, weir_units::Bytes::new(9000));
+        batch.add_redirect(&device, 9, [3; redirect::COOKIE]);
+        let class = htb::Class { rate: 1000, ceil: 2000, ..htb::Class::default() };
+        batch.set_class(&device, Verb::Create, 0x10001, 0x10002, &class);
+        let all: Vec<Answer> = dissect(batch.octets()).collect();
+        let [Answer::Qdisc(qdisc), Answer::Filter(filter), Answer::Class(entry)] = &all[..] else {
+            panic!("{all:?}");
+        };
+        assert_eq!((qdisc.limit, entry.class), (Some(9000), class));
+        assert_eq!(filter.redirect, Some((9, vec![3; redirect::COOKIE])));
+    }
+}
