@@ -10,6 +10,7 @@
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
 
+mod counts;
 mod usage;
 
 use crate::plan::{self, Plan};
@@ -40,8 +41,6 @@ use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario};
 use weir_model::text::RateText;
 use weir_units::{Rate, Span};
 
-/// Port of the agents' control messages, in each host's own namespace.
-const CONTROL_PORT: u16 = 7001;
 /// How long an agent may take to open its socket: twenty of them with thirty VMs each wait for one
 /// another in the kernel, which changes one interface at a time.
 const READY: Duration = Duration::from_secs(40);
@@ -246,7 +245,7 @@ fn write_shared_files(scenario: &Scenario, directory: &Path) -> Result<(), Error
 fn directory_of(scenario: &Scenario) -> Directory {
     let host = |(host, name): (usize, &String)| DirectoryHost {
         name: name.clone(),
-        control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
+        control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), plan::CONTROL_PORT),
     };
     let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
     let addresses =
@@ -295,7 +294,7 @@ fn configuration(
         } else {
             Role::Host
         },
-        listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), CONTROL_PORT),
+        listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), plan::CONTROL_PORT),
         key_file: directory.join("key"),
         directory: directory.join("directory.yaml"),
         run_dir: directory.to_path_buf(),

@@ -10,7 +10,7 @@ use crate::Error;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_model::net::Prefix;
-use weir_model::scenario::{IpVersion, Scenario, TrafficKind};
+use weir_model::scenario::{AttackKind, Attacker, IpVersion, Scenario, TrafficKind};
 use weir_units::Span;
 
 /// Interface index of the bridge in every host and switch.
@@ -19,6 +19,8 @@ pub(crate) const BRIDGE: u32 = 2;
 pub(crate) const UPLINK: u32 = 3;
 /// Interface index of the port of VM 0 on its host, and of link 0 on a switch.
 const FIRST_PORT: u32 = 16;
+/// Port of the agents' control messages, in each host's own namespace.
+pub(crate) const CONTROL_PORT: u16 = 7001;
 /// What addresses and interface names have room for.
 const MAX_VMS: usize = 60_000;
 const MAX_TENANTS: usize = 250;
@@ -33,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) peers: Vec<BTreeSet<usize>>,
     /// The same for the hosts of these VMs.
     pub(crate) host_peers: Vec<BTreeSet<usize>>,
+    /// Hosts that a VM attacks: it knows where they are.
+    pub(crate) attacked: Vec<BTreeSet<usize>>,
 }
 
 impl Plan {
@@ -55,7 +59,18 @@ impl Plan {
                 host_peers[b].insert(a);
             }
         }
-        Ok(Self { toward, uplink, peers, host_peers })
+        let mut attacked = vec![BTreeSet::new(); scenario.vms.len()];
+        for attack in &scenario.attacks {
+            match (attack.from, attack.kind) {
+                (Attacker::Vm(vm), AttackKind::Forge { to, .. }) => _ = peers[vm].insert(to),
+                (Attacker::Vm(vm), AttackKind::Control { to, .. }) => _ = attacked[vm].insert(to),
+                (Attacker::Host(host), AttackKind::Control { to, .. }) => {
+                    host_peers[host].insert(to);
+                }
+                (Attacker::Host(_), AttackKind::Forge { .. }) => {}
+            }
+        }
+        Ok(Self { toward, uplink, peers, host_peers, attacked })
     }
 }
 
@@ -277,6 +292,7 @@ mod tests {
             vms: vec![],
             tenants: vec![],
             traffic: vec![],
+            attacks: vec![],
             mechanisms: vec![],
             congested: vec![],
             expect: vec![],

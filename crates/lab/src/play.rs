@@ -1,6 +1,7 @@
 //! One run from the first namespace to the last.
 
 use crate::agents::Agents;
+use crate::attack::Attackers;
 use crate::exec::Programs;
 use crate::plan::Plan;
 use crate::ports::Counters;
@@ -56,6 +57,7 @@ pub fn play(
     let lost_before = machine::lost_inside();
     let origin = Instant::now();
     let traffic = Traffic::play(scenario, sockets, origin)?;
+    let attackers = Attackers::start(scenario, &world, origin)?;
 
     let mut sampler = Sampler::new(scenario, options.sample, &traffic.tally);
     let cpu_before = cpu(&agents);
@@ -83,12 +85,15 @@ pub fn play(
     record.agent_pairs = agents.pairs();
     notes.extend(traffic.tally.notes());
     notes.append(&mut programs.notes);
+    notes.extend(attackers.notes());
+    record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
     let lost = machine::lost_inside().saturating_sub(lost_before);
     if lost > 0 {
         notes.push(format!("this machine lost {lost} packets between devices, at no port"));
     }
 
     watch(&frame(Phase::TearingDown));
+    drop(attackers);
     drop(traffic);
     drop(programs);
     agents.stop();

@@ -195,6 +195,9 @@ impl World {
                 batch.push(neighbour(UPLINK, plan::vm_ip(scenario, peer, ip), mac));
             }
         }
+        for &host in &plan.attacked[vm] {
+            batch.push(neighbour(UPLINK, plan::host_address(host), plan::host_mac(host)));
+        }
         ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
         namespace.netlink.send(batch)?;
         self.vms.push(namespace);

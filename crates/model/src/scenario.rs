@@ -55,6 +55,8 @@ pub struct Scenario {
     pub tenants: Vec<String>,
     /// Traffic; one entry per flow group between two VMs.
     pub traffic: Vec<Traffic>,
+    /// What nobody should believe.
+    pub attacks: Vec<Attack>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
@@ -242,6 +244,63 @@ pub enum Other {
     Mechanism(String),
     /// This one of the same run.
     Metric(String),
+}
+
+/// Packets or control messages that are not what they say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attack {
+    /// For people.
+    pub name: String,
+    /// Who sends them.
+    pub from: Attacker,
+    /// What.
+    pub kind: AttackKind,
+    /// How many in a second.
+    pub per_second: u32,
+    /// When it starts.
+    pub start: Span,
+    /// When it stops.
+    pub stop: Span,
+}
+
+/// Who attacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attacker {
+    /// A VM; index into `vms`.
+    Vm(usize),
+    /// Somebody on a host, or on the network between hosts, who holds no key; index into
+    /// `topology.hosts`.
+    Host(usize),
+}
+
+/// What an attacker sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttackKind {
+    /// UDP packets with another VM's address as their source.
+    Forge {
+        /// Whose address; index into `vms`.
+        source: usize,
+        /// To whom; index into `vms`.
+        to: usize,
+        /// UDP payload.
+        payload: Bytes,
+    },
+    /// Control messages to an agent, in the name of other hosts' agents.
+    Control {
+        /// How they were made.
+        how: ControlAttack,
+        /// To whose agent; index into `topology.hosts`.
+        to: usize,
+    },
+}
+
+/// How false control messages are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlAttack {
+    /// Well formed, with a tag that was guessed.
+    Forged,
+    /// Recorded on their way to this agent, and sent again.
+    Replayed,
 }
 
 /// What a good run shows: `metric` of the runs of `mechanism` lies within the bounds.

@@ -8,6 +8,7 @@
 //!           was too slow for is invalid, with its reasons.
 //! Not here  Whether a number is good enough: see [`crate::verdict`].
 
+mod attacks;
 mod demand;
 mod ends;
 mod events;
@@ -124,6 +125,7 @@ pub(crate) fn judge(
     let links = links::judge(&case, &mut summary);
     ends::receivers(&vms, &mut summary);
     ends::agents(&case, &mut summary);
+    attacks::judge(observed, &mut summary);
     summary.retain(|_, value| value.is_finite());
     let reasons = validity::reasons(&case);
     Ok(Run {

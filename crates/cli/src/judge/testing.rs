@@ -52,6 +52,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
             mechanism("none", MechanismKind::None),
             mechanism("elasticswitch", MechanismKind::ElasticSwitch),
         ],
+        attacks: vec![],
         congested: vec!["core".into()],
         expect: vec![],
     }

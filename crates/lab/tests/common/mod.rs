@@ -50,6 +50,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         vms: (0..hosts).map(vm).collect(),
         tenants: vec!["only".into()],
         traffic: vec![],
+        attacks: vec![],
         mechanisms: vec![],
         congested: vec![],
         expect: vec![],

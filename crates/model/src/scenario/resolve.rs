@@ -7,6 +7,7 @@
 //! Promises  What comes out needs no further checks.
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
+mod attacks;
 mod metrics;
 mod traffic;
 
@@ -57,8 +58,14 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         workload::complete(&mut flows, number);
         entries.extend(std::iter::repeat_n(number, flows.len()));
         traffic.extend(flows);
+        if traffic.len() > MOST as usize {
+            let message = format!("{} pairs of VMs with the entries before", traffic.len());
+            let help = format!("at most {MOST} in all: use fewer VMs");
+            return Err(entry.group.error(message, help));
+        }
     }
     traffic::check_programs(spec, &traffic, &entries)?;
+    let attacks = attacks::attacks(spec, &place, &scope, duration)?;
     let congested = congested(spec, &scope, &topology)?;
     let mechanisms = mechanisms(spec)?;
     let expect = expectations(spec, &scope, &traffic, scale)?;
@@ -82,6 +89,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         vms: place.vms,
         tenants: spec.tenants.iter().map(|t| t.name.text.clone()).collect(),
         traffic,
+        attacks,
         mechanisms,
         congested,
         expect,
@@ -327,6 +335,13 @@ fn flows(
         has_address(&place.vms[vm], ip, spec.ip.as_ref().unwrap_or(&spec.group))?;
     }
     let mut flows = Vec::new();
+    // Before they are made: ten thousand VMs to each other would take all memory there is.
+    let pairs = from.len().saturating_mul(to.len())
+        - from.iter().filter(|a| to.binary_search(a).is_ok()).count();
+    if pairs > MOST as usize {
+        let message = format!("{pairs} pairs of VMs");
+        return Err(spec.from.error(message, format!("at most {MOST}: use fewer VMs")));
+    }
     for &a in from {
         for &b in to.iter().filter(|b| **b != a) {
             let (group, kind) = (spec.group.text.clone(), kind.clone());
@@ -337,10 +352,6 @@ fn flows(
     if flows.is_empty() && !from.is_empty() && !to.is_empty() {
         let message = format!("traffic from VM `{}` to itself", spec.from.text);
         return Err(spec.to.error(message, "let `to` be another VM"));
-    }
-    if flows.len() > MOST as usize {
-        let message = format!("{} pairs of VMs", flows.len());
-        return Err(spec.from.error(message, format!("at most {MOST}: use fewer VMs")));
     }
     Ok(flows)
 }

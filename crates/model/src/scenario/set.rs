@@ -167,7 +167,7 @@ fn known(spec: &Node) -> Vec<String> {
         names.extend(params.iter().map(|(key, _)| key.text.clone()));
     }
     names.extend(SINGLE.map(String::from));
-    for section in ["topology", "tenants", "traffic"] {
+    for section in ["topology", "tenants", "traffic", "attacks"] {
         if let Some(node) = spec.get(section) {
             leaves(node, section, &mut names);
         }

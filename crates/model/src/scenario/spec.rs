@@ -4,6 +4,7 @@
 //! Approach  One struct per map of the format; this module alone knows the keys.
 //! Not here  What the values mean together: see `resolve`.
 
+pub(crate) mod attacks;
 pub(crate) mod traffic;
 
 use super::error::{Error, Place};
@@ -43,6 +44,7 @@ pub(crate) struct Spec {
     pub(crate) topology: TopologySpec,
     pub(crate) tenants: Vec<TenantSpec>,
     pub(crate) traffic: Vec<TrafficSpec>,
+    pub(crate) attacks: Vec<attacks::AttackSpec>,
     pub(crate) sweep: Vec<Vec<(Word, Formula)>>,
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) expect: Vec<ExpectSpec>,
@@ -165,6 +167,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         "topology",
         "tenants",
         "traffic",
+        "attacks",
         "sweep",
         "mechanisms",
         "expect",
@@ -186,6 +189,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         topology: topology(&spec.need("topology", "{dumbbell: {left: 2, right: 2, …}}")?)?,
         tenants: list("tenants")?.iter().map(tenant).collect::<Result<_, _>>()?,
         traffic: list("traffic")?.iter().map(traffic_entry).collect::<Result<_, _>>()?,
+        attacks: list("attacks")?.iter().map(attacks::attack).collect::<Result<_, _>>()?,
         sweep: spec.get("sweep").map_or(Ok(Vec::new()), |f| sweep(&f))?,
         mechanisms: words("mechanisms")?,
         expect: list("expect")?.iter().map(expect).collect::<Result<_, _>>()?,
@@ -412,6 +416,11 @@ fn sweep(field: &Field<'_>) -> Result<Vec<Vec<(Word, Formula)>>, Error> {
         if values.is_empty() {
             return Err(word.error("is an empty list", "write at least one value"));
         }
+        // Before they are made: a few lists of a thousand values would take all memory there is.
+        let count = points.len().saturating_mul(values.len());
+        if count > super::formula::MOST as usize {
+            return Err(word.error(format!("{count} points"), "sweep over less"));
+        }
         let values: Vec<Formula> =
             values.into_iter().map(Formula::read).collect::<Result<_, _>>()?;
         points = points
@@ -421,9 +430,6 @@ fn sweep(field: &Field<'_>) -> Result<Vec<Vec<(Word, Formula)>>, Error> {
                 values.iter().map(move |v| [&point[..], &[(word.clone(), v.clone())]].concat())
             })
             .collect();
-        if points.len() > super::formula::MOST as usize {
-            return Err(word.error(format!("{} points", points.len()), "sweep over less"));
-        }
     }
     Ok(points)
 }

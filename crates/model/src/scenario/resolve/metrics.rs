@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 17] = [
+const RUN: [&str; 22] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -23,6 +23,11 @@ const RUN: [&str; 17] = [
     "agents_memory",
     "agents_memory_growth",
     "agents_pairs",
+    "spoofed_delivered",
+    "spoofed_counted",
+    "control_sent",
+    "control_believed",
+    "control_refused",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
 const GROUP: [&str; 9] = [

@@ -1,0 +1,86 @@
+//! What agents counted of attacks, from their own status.
+
+use super::Agents;
+use crate::attack::Sent;
+use crate::{AgentCounts, AttackRecord};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use weir_model::status::{Reply, Request};
+
+/// How long an agent may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Agents {
+    /// What became of attacks: what was sent, and what the agents say of it.
+    pub(crate) fn attacked(&self, sent: Sent) -> AttackRecord {
+        // What is under way at this moment is counted somewhere.
+        std::thread::sleep(Duration::from_millis(100));
+        AttackRecord {
+            forged: sent.forged,
+            delivered: sent.delivered,
+            control_of_vms: sent.control_of_vms,
+            control_of_hosts: sent.control_of_hosts,
+            agents: self.counts(),
+        }
+    }
+
+    /// Sums over all agents; `None` if there are none, or one does not answer.
+    fn counts(&self) -> Option<AgentCounts> {
+        let all = || self.agents.iter().map(|agent| counters(&agent.socket));
+        let first = all().collect::<Option<Vec<_>>>()?;
+        // Asked again for what they sent: whatever was believed before was sent before.
+        let second = all().collect::<Option<Vec<_>>>()?;
+        if first.is_empty() {
+            return None;
+        }
+        let sum = |answers: &[Vec<(String, u64)>], wanted: &dyn Fn(&str) -> bool| {
+            answers.iter().flatten().filter(|(name, _)| wanted(name)).map(|(_, n)| n).sum()
+        };
+        Some(AgentCounts {
+            dropped: sum(&first, &is_dropped),
+            refused: sum(&first, &is_refused),
+            believed: sum(&first, &|name| name == "wire.accepted"),
+            sent: sum(&second, &|name| name == "wire.sent"),
+        })
+    }
+}
+
+/// Counters of ports are called `port.VM.NAME`.
+fn is_dropped(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    name.starts_with("port.") && ["spoofed", "spoofed_mac", "control_denied"].contains(&last)
+}
+
+fn is_refused(name: &str) -> bool {
+    name.starts_with("wire.rejected_") || ["wire.unconfirmed", "wire.outdated"].contains(&name)
+}
+
+/// Asks one agent.
+fn counters(socket: &Path) -> Option<Vec<(String, u64)>> {
+    let stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut question = serde_json::to_string(&Request::Top).ok()?;
+    question.push('\n');
+    (&stream).write_all(question.as_bytes()).ok()?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).ok()?;
+    match serde_json::from_str(&answer).ok()? {
+        Reply::Top(top) => Some(top.counters),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_port_drops_and_what_a_session_refuses_is_known_by_name() {
+        assert!(is_dropped("port.evil.spoofed") && is_dropped("port.a.b.control_denied"));
+        assert!(!is_dropped("port.evil.foreign") && !is_dropped("agent.spoofed"));
+        assert!(is_refused("wire.rejected_tag") && is_refused("wire.outdated"));
+        assert!(!is_refused("wire.accepted") && !is_refused("agent.misdirected"));
+    }
+}

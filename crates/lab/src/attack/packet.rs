@@ -1,0 +1,86 @@
+//! Packets octet by octet: an attacker has no library of ours.
+
+use std::net::SocketAddrV4;
+
+const IP_HEADER: usize = 20;
+const UDP_HEADER: usize = 8;
+const UDP: u8 = 17;
+
+/// A UDP packet from its IPv4 header on. The checksums stay zero: the kernel fills in that of IP, and
+/// UDP needs none.
+pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let length = (IP_HEADER + UDP_HEADER + payload.len()) as u16;
+    let mut octets = vec![0x45, 0];
+    octets.extend(length.to_be_bytes());
+    octets.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]);
+    octets.extend(from.ip().octets());
+    octets.extend(to.ip().octets());
+    octets.extend(from.port().to_be_bytes());
+    octets.extend(to.port().to_be_bytes());
+    octets.extend(((UDP_HEADER + payload.len()) as u16).to_be_bytes());
+    octets.extend([0, 0]);
+    octets.extend(payload);
+    octets
+}
+
+/// A control message with a tag that was guessed: an offer of 10 Tbit/s to VM `n`, in the name of
+/// each host in turn. Its layout is that of `weir-wire`, version 1.
+pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
+    let noise = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let sender = if n as u32 % 4 == victim { victim + 1 } else { n as u32 % 4 };
+    let mut octets = vec![1, 0, 0, 1, 0, 0, 0, 0]; // version, key 0, no flags, one record; epoch
+    octets.extend(sender.to_be_bytes());
+    octets.extend(victim.to_be_bytes());
+    octets.extend(noise.to_be_bytes()); // the sender's incarnation
+    octets.extend((n + 1).to_be_bytes()); // sequence
+    octets.extend(noise.rotate_left(13).max(1).to_be_bytes()); // the victim's incarnation: a guess
+    octets.extend((n + 1).to_be_bytes());
+    octets.extend([1, 3, 0, 0]); // an offer, unbounded, to be confirmed
+    octets.extend((n as u32).to_be_bytes());
+    octets.extend((n as u32 % 64).to_be_bytes());
+    octets.extend((n as u32 % 64 + 1).to_be_bytes());
+    octets.extend(10_000_000_000_000u64.to_be_bytes());
+    octets.extend(noise.rotate_left(29).to_be_bytes()); // the tag: a guess
+    octets
+}
+
+/// Whether a frame is a UDP packet to `to`; then the packet from its IPv4 header on.
+pub(super) fn packet_to(frame: &[u8], to: SocketAddrV4) -> Option<&[u8]> {
+    let packet = frame.strip_prefix(frame.get(..12)?)?.strip_prefix(&[0x08, 0x00])?;
+    let plain = packet.first() == Some(&0x45) && packet.get(9) == Some(&UDP);
+    let is_to = packet.get(16..20) == Some(&to.ip().octets()[..])
+        && packet.get(22..24) == Some(&to.port().to_be_bytes()[..]);
+    let length = usize::from(u16::from_be_bytes(packet.get(2..4)?.try_into().ok()?));
+    packet.get(..length).filter(|_| plain && is_to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 7001);
+    const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 2), 7001);
+
+    #[test]
+    fn a_packet_that_was_sent_is_recognised_in_its_frame() {
+        let packet = udp(FROM, TO, &forged_offer(3, 0));
+        assert_eq!(packet.len(), 20 + 8 + 48 + 24 + 8);
+        let frame = [&[2; 12][..], &[8, 0], &packet, &[0; 4]].concat();
+        assert_eq!(packet_to(&frame, TO), Some(&packet[..]));
+        assert_eq!(packet_to(&frame, FROM), None);
+        for length in 0..frame.len() - 4 {
+            assert_eq!(packet_to(&frame[..length], TO), None, "cut at {length}");
+        }
+        assert_eq!(packet_to(&[&[2; 12][..], &[0x86, 0xdd], &packet].concat(), TO), None);
+    }
+
+    #[test]
+    fn a_forged_offer_is_never_in_the_name_of_its_victim() {
+        for n in 0..100 {
+            let octets = forged_offer(n, 2);
+            assert_ne!(octets[8..12], octets[12..16]);
+            assert_ne!(octets[16..24], [0; 8]);
+        }
+    }
+}

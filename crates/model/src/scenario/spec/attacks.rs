@@ -1,0 +1,55 @@
+//! `attacks:` as it is written: who sends what nobody should believe.
+
+use super::{Word, name, word};
+use crate::scenario::error::Error;
+use crate::scenario::formula::Formula;
+use crate::scenario::yaml::Field;
+
+/// One attack.
+#[derive(Clone, Debug)]
+pub(crate) struct AttackSpec {
+    pub(crate) name: Word,
+    /// A VM or a host.
+    pub(crate) from: Word,
+    pub(crate) kind: AttackKindSpec,
+    pub(crate) per_second: Formula,
+    pub(crate) start: Option<Formula>,
+    pub(crate) stop: Option<Formula>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum AttackKindSpec {
+    /// Packets of somebody else: from whom they claim to be, to whom they go.
+    Forge { source: Word, to: Word, payload: Option<Formula> },
+    /// Control messages to a host's agent.
+    Control { how: Word, to: Word },
+}
+
+pub(crate) fn attack(field: &Field<'_>) -> Result<AttackSpec, Error> {
+    let table = field.table(&["name", "from", "forge", "control", "start", "stop"])?;
+    let (kind, body) = table.one_of(&["forge", "control"])?;
+    let (kind, per_second) = if kind == "forge" {
+        let body = body.table(&["source", "to", "per_second", "payload"])?;
+        let kind = AttackKindSpec::Forge {
+            source: word(body.need("source", "x-src")?)?,
+            to: word(body.need("to", "x-dst")?)?,
+            payload: body.get("payload").map(Formula::read).transpose()?,
+        };
+        (kind, body.need("per_second", "1000")?)
+    } else {
+        let body = body.table(&["how", "to", "per_second"])?;
+        let kind = AttackKindSpec::Control {
+            how: word(body.need("how", "forged")?)?,
+            to: word(body.need("to", "right-0")?)?,
+        };
+        (kind, body.need("per_second", "1000")?)
+    };
+    Ok(AttackSpec {
+        name: name(table.need("name", "liar")?)?,
+        from: word(table.need("from", "evil")?)?,
+        kind,
+        per_second: Formula::read(per_second)?,
+        start: table.get("start").map(Formula::read).transpose()?,
+        stop: table.get("stop").map(Formula::read).transpose()?,
+    })
+}
