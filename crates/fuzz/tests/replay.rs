@@ -1,0 +1,122 @@
+//! Every target over its corpus and some thousand damaged copies of it, in a minute.
+#![expect(clippy::disallowed_methods, reason = "a driver: it watches how long an input takes")]
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+use weir_fuzz::{Limits, TARGETS, corpus, replay, target};
+
+/// What the whole test program may have used at its peak, whatever it was fed.
+const MEMORY_KB: u64 = 1 << 20;
+
+fn clock() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}
+
+/// `WEIR_FUZZ_SEED` and `WEIR_FUZZ_MUTATIONS` try others, and more.
+fn limits(mutations: u32) -> Limits {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    Limits {
+        mutations: number("WEIR_FUZZ_MUTATIONS").map_or(mutations, |n| n as u32),
+        seed: number("WEIR_FUZZ_SEED").unwrap_or(1),
+        each: Duration::from_secs(5),
+        clock,
+    }
+}
+
+fn peak_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("the kernel says it");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Runs one target, and sees that it did not take the machine's memory.
+fn run(name: &str, mutations: u32) {
+    let limits = limits(mutations);
+    assert!(replay(target(name), &limits) > limits.mutations as usize);
+    let peak = peak_kb();
+    assert!(peak < MEMORY_KB, "{name} and its neighbours have used {peak} kB");
+}
+
+#[test]
+fn no_octets_are_a_datagram_of_two_forms_or_believed_without_the_key() {
+    run("datagram", 20_000);
+}
+
+#[test]
+fn no_network_delivers_a_message_twice_or_damaged_whatever_keys_and_agents_do() {
+    run("session", 1_000);
+}
+
+#[test]
+fn a_key_file_is_a_ring_or_an_error_that_names_its_line_and_no_key() {
+    run("key_file", 20_000);
+}
+
+#[test]
+fn a_scenario_is_sound_or_has_a_line_that_is_not() {
+    run("scenario", 3_000);
+}
+
+#[test]
+fn an_expression_has_a_value_or_a_column_that_is_wrong() {
+    run("expression", 3_000);
+}
+
+#[test]
+fn what_is_set_on_the_command_line_is_sound_or_named() {
+    run("assignment", 3_000);
+}
+
+#[test]
+fn an_agents_configuration_starts_it_or_says_why_not() {
+    run("agent_config", 5_000);
+}
+
+#[test]
+fn a_directory_is_read_or_has_a_line_that_is_wrong() {
+    run("directory", 5_000);
+}
+
+#[test]
+fn a_quantity_is_read_back_as_it_is_shown() {
+    run("quantity", 20_000);
+}
+
+#[test]
+fn results_are_read_back_or_have_a_line_that_is_wrong() {
+    run("results", 5_000);
+}
+
+#[test]
+fn a_question_or_answer_on_the_socket_is_read_back() {
+    run("socket", 20_000);
+}
+
+#[test]
+fn an_answer_of_the_kernel_is_never_read_beyond_its_end() {
+    run("netlink", 50_000);
+}
+
+/// `WEIR_WRITE_CORPUS=1` writes the files of the seeds anew.
+#[test]
+fn the_corpus_holds_every_seed_and_every_target_has_a_program() {
+    let fuzz = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    for target in TARGETS {
+        let folder = fuzz.join("corpus").join(target.name);
+        for (name, octets) in (target.seeds)() {
+            let file = folder.join(name);
+            if std::env::var_os("WEIR_WRITE_CORPUS").is_some() {
+                std::fs::create_dir_all(&folder).expect("a folder");
+                std::fs::write(&file, &octets).expect("written");
+            }
+            assert_eq!(std::fs::read(&file).ok(), Some(octets), "{}", file.display());
+        }
+        assert!(corpus(&target).len() >= 4, "{}: too few inputs to start from", target.name);
+        let program = fuzz.join("fuzz_targets").join(format!("{}.rs", target.name));
+        let text = std::fs::read_to_string(&program).expect("every target has a program");
+        assert!(text.contains(&format!("\"{}\"", target.name)), "{}", program.display());
+        let manifest = std::fs::read_to_string(fuzz.join("Cargo.toml")).expect("a manifest");
+        assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
+    }
+}
