@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[command(name = "weir", version, propagate_version = true)]
 #[command(
     after_help = "Exit status: 0 all expectations held and all runs are valid; 1 an expectation \
-failed; 2 bad usage or bad input; 3 runs are invalid; 130 interrupted."
+failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -47,6 +47,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         socket: Socket,
     },
+    /// What this host can do, what is missing, what that costs and how to get it (root)
+    Doctor(Doctor),
     /// Remove what a lab left behind that was killed (root)
     Clean,
     /// Take back borrowed bandwidth when the agent stops renewing its lease
@@ -86,6 +88,19 @@ pub(crate) struct Lab {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print the results as one JSON object on stdout, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// agent.toml: look at its uplink and its VMs' ports, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where BPF objects would be pinned [default: what the configuration says, else /sys/fs/bpf]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bpffs: Option<PathBuf>,
+    /// Print the findings as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

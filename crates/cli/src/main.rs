@@ -12,6 +12,7 @@ mod args;
 mod ask;
 mod commands;
 mod demo;
+mod doctor;
 mod experiment;
 mod judge;
 mod lab;
@@ -55,6 +56,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Top(socket) => ask::top(socket),
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
         Command::Clean => commands::clean(),
+        Command::Doctor(args) => doctor::doctor(args),
         Command::Guardian { instance, bpffs, run_dir } => {
             log_to_stderr();
             let stop = commands::stop_flag()?;

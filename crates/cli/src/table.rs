@@ -39,11 +39,13 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    fn new(header: &[&str], names: usize) -> Self {
+    /// No rows yet.
+    pub(crate) fn new(header: &[&str], names: usize) -> Self {
         Self { header: header.iter().map(|h| (*h).into()).collect(), rows: Vec::new(), names }
     }
 
-    fn table(&self) -> Table {
+    /// As people see it in a terminal.
+    pub(crate) fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
         table.remove_style(TableComponent::HorizontalLines);

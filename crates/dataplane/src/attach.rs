@@ -157,7 +157,10 @@ pub fn refuse_owned(hook: &Hook) -> Result<(), Error> {
 }
 
 /// Ids of the programs on a TCX hook.
-fn tcx_programs(ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> io::Result<Vec<u32>> {
+pub(crate) fn tcx_programs(
+    ifindex: u32,
+    kind: libbpf_sys::bpf_attach_type,
+) -> io::Result<Vec<u32>> {
     let mut ids = [0u32; 64];
     let mut opts = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,

@@ -262,7 +262,7 @@ fn netns() -> Result<u64, Error> {
     Ok(fs::metadata(path).during(|| format!("reading {path}"))?.st_ino())
 }
 
-fn is_bpffs(path: &Path) -> bool {
+pub(crate) fn is_bpffs(path: &Path) -> bool {
     let Ok(text) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else {
         return false;
     };

@@ -27,6 +27,7 @@ pub mod nl;
 mod outside;
 mod pairs;
 mod places;
+pub mod probe;
 pub mod programs;
 pub mod shaper;
 pub mod table;
