@@ -187,6 +187,14 @@ pub fn load_directory(path: &std::path::Path) -> Result<Directory, String> {
 }
 
 /// The same from `text`.
+///
+/// # Errors
+///
+/// What is wrong, with its line.
 pub fn parse_directory(text: &str) -> Result<Directory, String> {
-    serde_saphyr::from_str(text).map_err(|e| e.to_string())
+    serde_saphyr::from_str(text).map_err(|e| match e.location() {
+        Some(_) => e.to_string(),
+        // Of a document that is not there, or empty.
+        None => format!("line 1: {e}"),
+    })
 }
