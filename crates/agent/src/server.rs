@@ -185,9 +185,12 @@ mod tests {
     fn ask(server: &Server, place: &Place, sent: &[u8]) -> String {
         let mut client = UnixStream::connect(&place.0).expect("it listens");
         client.set_read_timeout(Some(3 * PATIENCE)).expect("a timeout");
-        client.write_all(sent).expect("room in the socket");
-        client.shutdown(std::net::Shutdown::Write).expect("connected");
         let mut answer = String::new();
+        // Who is turned away finds the other end closed.
+        let told = client.write_all(sent).and_then(|()| client.shutdown(std::net::Shutdown::Write));
+        if told.is_err() {
+            return answer;
+        }
         while !answer.ends_with('\n') {
             let bell = rustix::event::PollFd::new(&server.bell, rustix::event::PollFlags::IN);
             let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };

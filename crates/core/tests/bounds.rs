@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use weir_core::host::{
-    Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
-    Sample, SendCount,
+    Direction, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox, Sample, SendCount,
 };
 use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
@@ -31,7 +30,7 @@ fn agent(mechanism: Mechanism) -> HostAgent {
 }
 
 fn elastic() -> Mechanism {
-    Mechanism::ElasticSwitch(Box::new(ElasticSwitch::default()))
+    Mechanism::ElasticSwitch(Box::default())
 }
 
 fn ms(n: u64) -> Time {

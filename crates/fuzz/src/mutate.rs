@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ impl Random {
 
     /// A number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
+        (self.number() % bound.max(1) as u64) as usize
     }
 }
 
@@ -90,7 +90,7 @@ fn damage(random: &mut Random, octets: &mut Vec<u8>, other: &[u8], words: &[&str
             insert(octets, at, &nest);
         }
         11 => swap_lines(random, octets),
-        _ => octets.push(random.next() as u8),
+        _ => octets.push(random.number() as u8),
     }
 }
 

@@ -55,7 +55,7 @@ fn a_key_file_is_a_ring_or_an_error_that_names_its_line_and_no_key() {
 
 #[test]
 fn a_scenario_is_sound_or_has_a_line_that_is_not() {
-    run("scenario", 3_000);
+    run("scenario", 1_500);
 }
 
 #[test]

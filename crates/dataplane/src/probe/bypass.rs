@@ -328,7 +328,7 @@ mod tests {
         sysfs.link("class/net/eth0/device/virtfn1", "../../../devices/vf1");
         let held = virtual_functions(&sysfs.roots(), "eth0").expect("two");
         assert_eq!((held.state, held.found.as_str()), (State::Costs, "2, held by the host"));
-        sysfs.link("class/net/devices/vf1/driver", "../../../bus/vfio-pci");
+        sysfs.link("class/devices/vf1/driver", "../../../bus/vfio-pci");
         let given = virtual_functions(&sysfs.roots(), "eth0").expect("two");
         assert_eq!(given.state, State::Unenforced);
         assert_eq!(given.found, "2, of which guests hold 1");

@@ -18,8 +18,7 @@ pub fn uplink(roots: &Roots, name: &str, rate: Rate, ports: &[&str]) -> Vec<Find
             "correct `uplink.interface`, or run it in the agent's network namespace",
         )];
     }
-    let mut findings = Vec::new();
-    findings.push(match way_of(&device) {
+    let way = match way_of(&device) {
         Way::Through(kind) => Finding::fine(&what, kind),
         Way::Past(why) => Finding::new(
             &what,
@@ -28,10 +27,13 @@ pub fn uplink(roots: &Roots, name: &str, rate: Rate, ports: &[&str]) -> Vec<Find
             "no queue and no program sees all that leaves this host",
             "name the physical device, or the bond or bridge that carries the VMs' traffic",
         ),
-    });
-    findings.push(speed(&what, text(&device.join("speed")).as_deref(), rate));
-    findings.push(mtu(roots, &what, name, ports));
-    findings.push(offloaded(&what, name));
+    };
+    let mut findings = vec![
+        way,
+        speed(&what, text(&device.join("speed")).as_deref(), rate),
+        mtu(roots, &what, name, ports),
+        offloaded(&what, name),
+    ];
     findings.extend(datapath::others(roots, &what, name));
     findings
 }
