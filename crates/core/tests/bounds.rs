@@ -48,7 +48,9 @@ fn a_vm_that_talks_to_everybody_gets_a_bounded_number_of_pairs_and_the_rest_is_c
             agent.handle(ms(1), Input::Seen(to, Direction::Send), &mut out);
             agent.handle(ms(1), Input::Seen(from, Direction::Receive), &mut out);
         }
-        let all = (1..VMS).map(|n| (PairId::new(VmId(0), VmId(n)), SendCount { octets: 1 }));
+        let all = (1..VMS).map(|n| {
+            (PairId::new(VmId(0), VmId(n)), SendCount { octets: 1, ..SendCount::default() })
+        });
         let sample = Sample { send: all.collect(), receive: Vec::new() };
         agent.handle(ms(2), Input::Sample(&sample), &mut out);
         agent.handle(ms(60), Input::Tick, &mut out);

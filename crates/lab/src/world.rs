@@ -196,7 +196,7 @@ impl World {
             }
         }
         for &host in &plan.attacked[vm] {
-            batch.push(neighbour(UPLINK, plan::host_address(host), plan::host_mac(host)));
+            batch.push(neighbour(UPLINK, plan::host_address(host).into(), plan::host_mac(host)));
         }
         ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
         namespace.netlink.send(batch)?;
