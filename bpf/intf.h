@@ -208,4 +208,37 @@ struct weir_event {
 };
 _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
 
+/*
+ * Departure times (see depart.bpf.c). A node is named by the low half of a
+ * class: 1 the uplink, 2 what has no class, 1024.. VMs, 2048.. and 3072.. their
+ * default and control queues, 4096.. pairs.
+ */
+#define WEIR_NODES 8192
+
+/* What a node may send, in bit/s on layer 2 without FCS. Written by the agent only. */
+struct weir_level {
+	__u64 floor;	/* what it gets in any case */
+	__u64 ceiling;	/* what it may use; 0: there is no such node */
+	__u64 fallback; /* the ceiling when the agent has not renewed its lease */
+	__u64 limit_ns; /* a leaf makes nobody wait longer, an inner node lends no longer ahead */
+	__u64 limit;	/* of a leaf: octets that may wait */
+	__u64 parent;	/* the node that lends */
+};
+_Static_assert(sizeof(struct weir_level) == 48, "intf.rs expects 48");
+
+/* A leaf. Written by the kernel side under `lock`; the agent only reads it. */
+struct weir_queue {
+	__u64 departs_ns; /* when the last packet leaves */
+	__u64 floor_ns;	  /* when the last one that used the floor was due by it */
+	__u64 octets;	  /* taken */
+	__u64 segments;	  /* the same in segments */
+	__u64 dropped;	  /* segments that found it full */
+	__u64 seen_ns;	  /* when the last packet came */
+	__u32 backlog;	  /* octets that waited then, with it */
+	__u32 last;	  /* octets of the last packet */
+	__u32 floor_last; /* octets of the last one that used the floor */
+	struct bpf_spin_lock lock;
+};
+_Static_assert(sizeof(struct weir_queue) == 64, "intf.rs expects 64");
+
 #endif

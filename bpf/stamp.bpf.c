@@ -15,11 +15,12 @@
  * Where marks are a signal, all of a pair's packets leave ECN-capable (see
  * ecn.h). Whatever is not of a pair that sends from here is left alone.
  *
+ * Before that it gives the packet its departure time, where the agent has
+ * chosen those, or drops it (see depart.bpf.c): what is dropped has no number.
+ *
  * Also takes the class out of skb->priority again. The uplink's own qdisc
  * would read it as a band: pfifo_fast looks at its low four bits.
  */
-
-#define WEIR_MAJOR 1u /* handle of the shaper's qdisc */
 
 static __always_inline void unclass(struct __sk_buff *skb)
 {
@@ -30,18 +31,23 @@ static __always_inline void unclass(struct __sk_buff *skb)
 SEC("tc")
 int weir_stamp(struct __sk_buff *skb)
 {
+	__u32 class = skb->priority;
 	struct packet p = {};
 	struct ends ends;
 	struct weir_pair pair;
 	struct weir_tx *state;
 	enum kind kind;
+	int is_pair;
 	__be16 id;
 
 	unclass(skb);
 	kind = parse(skb, &p);
+	is_pair = find_ends(&p, &ends);
+	if (depart(skb, &p, &ends, class))
+		return TC_ACT_SHOT;
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
-	if (!find_ends(&p, &ends) || !(ends.from->flags & WEIR_LOCAL))
+	if (!is_pair || !(ends.from->flags & WEIR_LOCAL))
 		return TC_ACT_UNSPEC;
 	pair.src = ends.from->vm;
 	pair.dst = ends.to->vm;

@@ -7,8 +7,10 @@
  *   VM <- port <- [meter] <- bridge <- uplink      uplink <- [stamp]
  *
  * The programs decide which class a packet belongs to, count, number and
- * look for gaps and marks. They never delay a packet and never limit one: a queue does
- * that, in the shaper, because a program that drops is no limiter for TCP.
+ * look for gaps and marks. They never delay a packet: a queue does that, in the
+ * shaper, because a program that drops is no limiter for TCP. Where the agent
+ * has chosen departure times there is no IFB: stamp says when a packet may
+ * leave (see depart.bpf.c), and the uplink's fq qdisc holds it until then.
  *
  * They pass with TC_ACT_UNSPEC (the same number as TCX_NEXT), so that the
  * programs of others behind them run too; they drop only what is forged or
@@ -37,6 +39,7 @@
 #include "sequence.h"
 
 #include "classify.bpf.c"
+#include "depart.bpf.c"
 #include "stamp.bpf.c"
 #include "meter.bpf.c"
 

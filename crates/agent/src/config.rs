@@ -294,6 +294,7 @@ fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
 mod tests {
     use super::*;
     use crate::addresses::Addresses;
+    use weir_model::agent::ShaperChoice;
 
     const DIRECTORY: &str = "
 hosts:
@@ -355,6 +356,22 @@ floor_in = "400Mbit"
         assert_eq!(location, Location { tenant: TenantId(1), host: HostId(1) });
         let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
         assert_eq!(*es, ElasticSwitch::default(), "the paper's constants");
+    }
+
+    #[test]
+    fn the_shaper_is_chosen_by_name() {
+        assert_eq!(load(AS_IT_IS, AS_IT_IS).expect("sound").file.shaper, ShaperChoice::Auto);
+        let with = |name| ("host = \"h0\"\n", format!("host = \"h0\"\nshaper = \"{name}\"\n"));
+        for (name, choice) in
+            [("htb", ShaperChoice::Htb), ("departure-time", ShaperChoice::DepartureTime)]
+        {
+            let (from, to) = with(name);
+            let setup = load((from, &to), AS_IT_IS).expect("sound");
+            assert_eq!(setup.file.shaper, choice);
+        }
+        let (from, to) = with("fq");
+        let error = error((from, &to), AS_IT_IS);
+        assert!(error.contains("unknown variant `fq`, expected one of `auto`, `htb`"), "{error}");
     }
 
     #[test]

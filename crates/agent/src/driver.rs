@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::{
     Direction, HostAgent, Input, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
 };
+use weir_dataplane::shaper::Kind;
 use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
+use weir_model::agent::ShaperChoice;
 use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Opened, Session};
@@ -119,11 +121,12 @@ impl Driver {
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         let agent = HostAgent::new(setup.host.clone(), now);
         tracing::info!(
-            "host {} guards {} VMs on {} at {}",
+            "host {} guards {} VMs on {} at {} with {}",
             file.host,
             file.vms.len(),
             file.uplink.interface,
-            file.uplink.rate.0
+            file.uplink.rate.0,
+            dataplane.shaper()
         );
         let mut driver = Self {
             agent,
@@ -437,6 +440,7 @@ impl Driver {
     }
 
     fn top(&mut self, now: Time) -> Top {
+        let counters = self.all_counters();
         let names = &self.setup.names;
         let pairs = self.agent.pairs(now).iter().map(|v| explain::row(v, names)).collect();
         let mechanism = &self.setup.file.mechanism;
@@ -445,13 +449,17 @@ impl Driver {
             mechanism: format!("{} ({})", mechanism.name, mechanism.preset),
             up_s: now.since(self.started).as_secs_f64(),
             pairs,
-            counters: self.all_counters(),
+            counters,
             keys: self.session.keys().map(key).collect(),
             cpu_s: cpu_seconds(),
         }
     }
 
-    fn all_counters(&self) -> Vec<(String, u64)> {
+    fn all_counters(&mut self) -> Vec<(String, u64)> {
+        let late_drops = self.dataplane.late_drops().unwrap_or_else(|e| {
+            tracing::error!("the uplink's queue could not be read: {e}");
+            0
+        });
         let a = self.agent.counters();
         let mut all = vec![
             ("agent.messages".to_owned(), a.messages),
@@ -465,6 +473,7 @@ impl Driver {
             ("agent.clients_turned_away".to_owned(), self.server.turned_away()),
             ("agent.key_reloads".to_owned(), self.keys.reloads),
             ("agent.key_failures".to_owned(), self.keys.failures),
+            ("shaper.late_drops".to_owned(), late_drops),
         ];
         for (name, value) in self.session.counters().rows() {
             all.push((format!("wire.{name}"), value));
@@ -587,6 +596,11 @@ fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
         attach: None,
         ecn: setup.needs_marks(),
         reorder_window: setup.reorder_window(),
+        shaper: match file.shaper {
+            ShaperChoice::Auto => None,
+            ShaperChoice::Htb => Some(Kind::Htb),
+            ShaperChoice::DepartureTime => Some(Kind::DepartureTime),
+        },
     })
 }
 

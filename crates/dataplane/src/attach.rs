@@ -72,7 +72,8 @@ impl Interface {
         Err(Error::NotEthernet { interface: self.name.clone(), kind })
     }
 
-    fn device(&self) -> nl::Device {
+    /// As netlink needs it.
+    pub(crate) fn device(&self) -> nl::Device {
         nl::Device { name: self.name.as_str().into(), index: self.index }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::attach::Mode;
 use crate::error::Error;
-use crate::shaper::MAX_PAIRS;
+use crate::shaper::{Kind, MAX_PAIRS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -46,6 +46,10 @@ pub struct Config {
     pub ecn: bool,
     /// A gap in a pair's sequence that stays open for so long is a loss.
     pub reorder_window: Span,
+    /// How pairs are limited; `None` takes departure times where the uplink is faster than
+    /// [`HTB_CARRIES`](crate::shaper::HTB_CARRIES), the kernel has fq and nobody has chosen the
+    /// uplink's root qdisc, else HTB.
+    pub shaper: Option<Kind>,
 }
 
 /// A VM's port: the host's end of its veth, or its tap.
@@ -313,6 +317,7 @@ mod tests {
             attach: None,
             ecn: false,
             reorder_window: Span::from_millis(1),
+            shaper: None,
         }
     }
 

@@ -21,7 +21,10 @@ use crate::outside;
 use crate::pairs::Pairs;
 use crate::places::Places;
 use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
-use crate::shaper::{self, ClassId, Htb, PairRate as Levels, Shaper, ShaperConfig, VmShare};
+use crate::shaper::{
+    self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, PairRate as Levels, Shaper,
+    ShaperConfig, VmShare,
+};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -77,13 +80,21 @@ impl Dataplane {
             // Its interfaces are in another namespace, or gone with it; only files are left.
             undo(&instance)?;
         }
-        match Self::build(&config, &instance, &hooks, &lock) {
+        let (kind, alternative) = choice(&config)?;
+        let build = |kind| match Self::build(&config, kind, &instance, &hooks, &lock) {
             // What an earlier agent left does not fit. Better a gap than no start.
             Err(_) if stale => {
                 undo(&instance)?;
-                Self::build(&config, &instance, &hooks, &lock)
+                Self::build(&config, kind, &instance, &hooks, &lock)
             }
             other => other,
+        };
+        match (build(kind), alternative) {
+            (Err(error), Some(kind)) if is_unavailable(&error) => {
+                undo(&instance)?;
+                build(kind)
+            }
+            (built, _) => built,
         }
         .inspect_err(|_| {
             // The first error says more than one of the clean-up would.
@@ -93,6 +104,7 @@ impl Dataplane {
 
     fn build(
         config: &Config,
+        kind: Kind,
         instance: &Instance,
         hooks: &[Hook],
         lock: &Arc<Lock>,
@@ -111,17 +123,19 @@ impl Dataplane {
         }
 
         let endpoints = outside::directory_size(config);
-        let sizes = Sizes { pairs: config.table_size(), endpoints };
+        let nodes = if kind == Kind::DepartureTime { intf::NODES } else { 1 };
+        let sizes = Sizes { pairs: config.table_size(), endpoints, nodes };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         same_ids(&programs, config)?;
         sweep(&mut programs, config)?;
-        let mut shaper = Htb::open(shaper_config(config))?;
+        let uplink = &hooks[0].interface;
+        let mut shaper = open_shaper(kind, config, uplink, &mut programs, &mut journal)?;
         shaper.apply_vms(&shares(config))?;
-        let bound = claim(&mut programs, &mut shaper)?;
+        let bound = claim(&mut programs, &mut *shaper)?;
         programs.set(settings(config))?;
         fill_endpoints(&programs, config)?;
-        let slots = fill_ports(&mut programs, config, hooks, &shaper)?;
-        let places = fill_places(&mut programs, config, &shaper, &slots)?;
+        let slots = fill_ports(&mut programs, config, hooks, &*shaper)?;
+        let places = fill_places(&mut programs, config, &*shaper, &slots)?;
         outside::close_to_vms(&programs, config)?;
         detach_others(instance, &journal, hooks, mode)?;
         for hook in hooks {
@@ -142,7 +156,7 @@ impl Dataplane {
             instance: instance.clone(),
             pairs: Pairs::default(),
             places,
-            shaper: Box::new(shaper),
+            shaper,
             programs,
             bound,
             slots,
@@ -157,6 +171,17 @@ impl Dataplane {
     /// How the programs are attached.
     pub const fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// How pairs are limited.
+    pub fn shaper(&self) -> Kind {
+        self.shaper.kind()
+    }
+
+    /// Packets dropped behind the sequence stamp, which receivers take for the network's losses. Not
+    /// zero means that a bound is wrong.
+    pub fn late_drops(&mut self) -> Result<u64, Error> {
+        Ok(self.shaper.late_drops()?)
     }
 
     /// Whether state of an earlier agent of this name was taken over: counters go on from there,
@@ -274,13 +299,14 @@ impl Dataplane {
         Ok(self.shaper.remove(&unbound)?)
     }
 
-    /// Says that the agent lives, so that what pairs borrow is left to them. Any value that differs
-    /// from the last will do: the time.
+    /// Says that the agent lives at `now_ns`, on the kernel's monotonic clock, so that what pairs
+    /// borrow is left to them.
     ///
     /// Says whether the guardian had taken back what was borrowed since the last call: then all
     /// levels are to be set again, also those that did not change.
     pub fn renew_lease(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.lease.beat(now_ns);
+        self.shaper.renew(now_ns);
         self.mend_after_reclaim()
     }
 
@@ -355,6 +381,44 @@ fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
     Ok(hooks)
 }
 
+/// Which shaper to try, and which instead if the host has no place for that one. An earlier agent's
+/// HTB stays: trying something else would end it.
+fn choice(config: &Config) -> Result<(Kind, Option<Kind>), Error> {
+    Ok(match config.shaper {
+        Some(kind) => (kind, None),
+        None if config.uplink_rate <= HTB_CARRIES => (Kind::Htb, None),
+        None if shaper::exists(&config.instance)? => (Kind::Htb, None),
+        None => (Kind::DepartureTime, Some(Kind::Htb)),
+    })
+}
+
+/// Whether a host cannot have this shaper, as it is.
+const fn is_unavailable(error: &Error) -> bool {
+    matches!(error, Error::Shaper(shaper::Error::NoFq | shaper::Error::Foreign { .. }))
+}
+
+fn open_shaper(
+    kind: Kind,
+    config: &Config,
+    uplink: &Interface,
+    programs: &mut Programs,
+    journal: &mut Journal,
+) -> Result<Box<dyn Shaper + Send>, Error> {
+    if kind == Kind::Htb {
+        return Ok(Box::new(Htb::open(shaper_config(config))?));
+    }
+    let deed = Deed::Fq(uplink.clone());
+    if !journal.has(&deed) {
+        journal.record(deed)?;
+    }
+    let mut before: Vec<_> =
+        programs.classes.read()?.map(|(pair, class)| (VmId(pair.src), ClassId(class))).collect();
+    let ports = programs.ports.read()?;
+    before.extend(ports.map(|(_, port)| (VmId(port.vm), ClassId(port.default_class))));
+    let (maps, uplink) = (programs.departures()?, uplink.device());
+    Ok(Box::new(DepartureTimes::open(shaper_config(config), uplink, maps, &before)?))
+}
+
 fn shaper_config(config: &Config) -> ShaperConfig {
     ShaperConfig {
         default_rate: config.default_rate,
@@ -401,7 +465,10 @@ fn sweep(programs: &mut Programs, config: &Config) -> Result<(), Error> {
 }
 
 /// Tells the shaper which pairs the adopted map binds; drops bindings to queues that are gone.
-fn claim(programs: &mut Programs, shaper: &mut Htb) -> Result<BTreeMap<PairId, ClassId>, Error> {
+fn claim(
+    programs: &mut Programs,
+    shaper: &mut dyn Shaper,
+) -> Result<BTreeMap<PairId, ClassId>, Error> {
     let mut bound: BTreeMap<PairId, ClassId> =
         programs.classes.read()?.map(|(p, c)| (p.into(), ClassId(c))).collect();
     let claimed: Vec<_> = bound.iter().map(|(p, c)| (*p, *c)).collect();
@@ -438,7 +505,7 @@ fn fill_ports(
     programs: &mut Programs,
     config: &Config,
     hooks: &[Hook],
-    shaper: &Htb,
+    shaper: &dyn Shaper,
 ) -> Result<Vec<(VmId, u32)>, Error> {
     let mut old: BTreeMap<u32, intf::Port> = programs.ports.read()?.collect();
     let mut kept = BTreeMap::new();
@@ -496,7 +563,7 @@ fn flags(config: &Config, port: &Port) -> u32 {
 fn fill_places(
     programs: &mut Programs,
     config: &Config,
-    shaper: &Htb,
+    shaper: &dyn Shaper,
     ports: &[(VmId, u32)],
 ) -> Result<Places, Error> {
     let mut slots: BTreeMap<VmId, u32> = ports.iter().copied().collect();

@@ -12,6 +12,7 @@
 use crate::attach::{self, Hook, Interface};
 use crate::error::{Context, Error};
 use crate::programs::Program;
+use crate::shaper;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::linux::fs::MetadataExt;
@@ -158,6 +159,8 @@ pub enum Deed {
     Clsact(Interface),
     /// A program was attached under clsact.
     Filter(Hook),
+    /// fq took the root of the uplink.
+    Fq(Interface),
 }
 
 /// The list of deeds, on disk before they are done.
@@ -179,6 +182,7 @@ fn deed_line(deed: &Deed) -> String {
             let i = &h.interface;
             format!("filter {} {} {}", h.program.name(), i.index, i.name)
         }
+        Deed::Fq(i) => format!("fq {} {}", i.index, i.name),
     }
 }
 
@@ -234,6 +238,9 @@ impl Journal {
             result = result.and(match deed {
                 Deed::Clsact(i) if i.is_there() => attach::remove_clsact(i),
                 Deed::Filter(h) if h.interface.is_there() => attach::detach_clsact(h),
+                Deed::Fq(i) if i.is_there() => {
+                    shaper::release(&i.device()).map(drop).map_err(Error::from)
+                }
                 _ => Ok(()),
             });
         }
@@ -248,6 +255,7 @@ fn parse_deed(line: &str) -> Option<Deed> {
     };
     match words[..] {
         ["clsact", index, name] => Some(Deed::Clsact(interface(index, name)?)),
+        ["fq", index, name] => Some(Deed::Fq(interface(index, name)?)),
         ["filter", program, index, name] => {
             let program = Program::ALL.into_iter().find(|p| p.name() == program)?;
             Some(Deed::Filter(Hook { interface: interface(index, name)?, program }))
@@ -309,7 +317,7 @@ mod tests {
     #[test]
     fn what_the_journal_says_is_what_was_done() {
         let interface = Interface { name: "tap7.100".into(), index: 12 };
-        let mut deeds = vec![Deed::Clsact(interface.clone())];
+        let mut deeds = vec![Deed::Clsact(interface.clone()), Deed::Fq(interface.clone())];
         deeds.extend(
             Program::ALL
                 .map(|program| Deed::Filter(Hook { interface: interface.clone(), program })),
@@ -321,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_line_cut_short_is_no_deed() {
-        for line in ["", "clsact", "clsact 12", "clsact x eth0", "filter weir_st 12 eth0", "filter"]
+        for line in
+            ["", "clsact", "clsact 12", "fq", "clsact x eth0", "filter weir_st 12 eth0", "filter"]
         {
             assert_eq!(parse_deed(line), None, "{line:?}");
         }

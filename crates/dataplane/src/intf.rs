@@ -22,6 +22,9 @@ pub const TX: u32 = 0;
 /// Event direction: a VM of this host began to receive.
 pub const RX: u32 = 1;
 
+/// Nodes of the tree of departure times.
+pub const NODES: u32 = 8192;
+
 /// A type that is nothing but octets: valid for every bit pattern, and without padding.
 ///
 /// # Safety
@@ -31,6 +34,8 @@ pub unsafe trait Plain: Copy + Default {}
 
 // SAFETY: integers.
 unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
 
 macro_rules! shared {
     ($(#[$doc:meta])* $name:ident, $size:literal, { $($(#[$fdoc:meta])* $field:ident: $t:ty),* $(,)? }) => {
@@ -249,6 +254,48 @@ shared!(
         lock: u32,
         /// Unused.
         spare: u32,
+    }
+);
+shared!(
+    /// What a node of the tree of departure times may send, in bit/s on layer 2 without FCS.
+    Level, 48, {
+        /// What it gets in any case.
+        floor: u64,
+        /// What it may use; 0: there is no such node.
+        ceiling: u64,
+        /// The ceiling when the agent has not renewed its lease.
+        fallback: u64,
+        /// A leaf makes nobody wait longer, an inner node lends no longer ahead; nanoseconds.
+        limit_ns: u64,
+        /// Of a leaf: octets that may wait.
+        limit: u64,
+        /// The node that lends.
+        parent: u64,
+    }
+);
+shared!(
+    /// A leaf of that tree. Times are on the kernel's monotonic clock.
+    Queue, 64, {
+        /// When the last packet leaves.
+        departs_ns: u64,
+        /// When the last one that used the floor was due by it.
+        floor_ns: u64,
+        /// Octets taken.
+        octets: u64,
+        /// The same in segments.
+        segments: u64,
+        /// Segments that found it full.
+        dropped: u64,
+        /// When the last packet came.
+        seen_ns: u64,
+        /// Octets that waited then, with it.
+        backlog: u32,
+        /// Octets of the last packet.
+        last: u32,
+        /// Octets of the last one that used the floor.
+        floor_last: u32,
+        /// The kernel's; reads as zero.
+        lock: u32,
     }
 );
 shared!(

@@ -30,6 +30,7 @@ const MAX_FLOWS: u32 = 8192;
 const CONTEXT: usize = 192;
 const PRIORITY: usize = 32;
 const IFINDEX: usize = 40;
+const TSTAMP: usize = 152;
 const GSO_SEGS: usize = 164;
 const GSO_SIZE: usize = 176;
 
@@ -37,7 +38,8 @@ const GSO_SIZE: usize = 176;
 const DIRECTORY: &str = "endpoints";
 
 /// Maps that hold state: pinned, and adopted by the next agent.
-const STATE: [&str; 5] = ["ports", "port_counters", "tx", "rx", "classes"];
+const STATE: [&str; 8] =
+    ["ports", "port_counters", "tx", "rx", "classes", "levels", "queues", "lease"];
 
 /// One of the three programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,6 +73,8 @@ pub struct Sizes {
     pub pairs: u32,
     /// Addresses in the directory; also prefixes, and twice the hosts.
     pub endpoints: u32,
+    /// Nodes of the tree of departure times: [`intf::NODES`], or 1 where nothing departs by them.
+    pub nodes: u32,
 }
 
 /// What a packet becomes in [`Programs::run`].
@@ -80,6 +84,8 @@ pub struct Ran {
     pub verdict: i32,
     /// `skb->priority` afterwards.
     pub priority: u32,
+    /// `skb->tstamp` afterwards: when it may leave, on the kernel's monotonic clock; 0: at once.
+    pub departs_ns: u64,
     /// The octets afterwards.
     pub octets: Vec<u8>,
     /// Mean time per run, in nanoseconds.
@@ -101,6 +107,18 @@ pub struct Frame<'a> {
     pub gso_size: u32,
     /// How often to run; 0 is once. Every run counts.
     pub repeat: u32,
+}
+
+/// The maps of departure times.
+#[derive(Debug)]
+pub struct Departures {
+    /// Node → what it may send. Written by the agent.
+    pub levels: CounterArray<intf::Level>,
+    /// Node → its queue, for leaves.
+    pub queues: Table<u32, intf::Queue>,
+    /// Entry 0: when the agent was last known to live, in nanoseconds on the kernel's monotonic
+    /// clock. Written by the agent.
+    pub lease: CounterArray<u64>,
 }
 
 /// The loaded programs and their maps.
@@ -143,6 +161,7 @@ impl Programs {
                 "ports" | "port_counters" | "places" => MAX_PORTS,
                 "tx" | "rx" | "classes" => sizes.pairs,
                 "endpoints" | "outside" | "controls" => sizes.endpoints,
+                "levels" | "queues" | "clocks" => sizes.nodes,
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(Error::Load)?;
@@ -194,6 +213,19 @@ impl Programs {
         pin_to(&mut map.expect("the object has the directory"), &path)
     }
 
+    /// The maps of departure times.
+    pub fn departures(&self) -> Result<Departures, Error> {
+        let nodes = self.object.maps().find(|m| m.name() == "levels").map(|m| m.max_entries());
+        let nodes = nodes.expect("the object has all maps");
+        let mapped = |name: &'static str| format!("mapping BPF map {name}");
+        let (levels, lease) = (fd(&self.object, "levels")?, fd(&self.object, "lease")?);
+        Ok(Departures {
+            levels: CounterArray::map(&levels, nodes).during(|| mapped("levels"))?,
+            queues: Table::new("queues", fd(&self.object, "queues")?, nodes),
+            lease: CounterArray::map(&lease, 1).during(|| mapped("lease"))?,
+        })
+    }
+
     /// A program's descriptor, to attach it by.
     pub fn fd(&self, program: Program) -> BorrowedFd<'_> {
         let found = self.object.progs().find(|p| p.name() == program.name());
@@ -241,7 +273,10 @@ impl Programs {
         let length = output.data.map_or(0, |d| d.len());
         out.truncate(length);
         let priority = after[PRIORITY..PRIORITY + 4].try_into().expect("four octets");
-        Ok(Ran { verdict, priority: u32::from_ne_bytes(priority), octets: out, nanos })
+        let priority = u32::from_ne_bytes(priority);
+        let departs = after[TSTAMP..TSTAMP + 8].try_into().expect("eight octets");
+        let departs_ns = u64::from_ne_bytes(departs);
+        Ok(Ran { verdict, priority, departs_ns, octets: out, nanos })
     }
 }
 

@@ -107,7 +107,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
     }
 }
 
-/// A BPF array of structs of 64-bit counters, mapped into this process.
+/// A BPF array of structs of 64-bit words, mapped into this process: counters that the kernel
+/// writes, or levels that the agent writes.
 #[derive(Debug)]
 pub struct CounterArray<V> {
     base: *mut AtomicU64,
@@ -122,7 +123,7 @@ unsafe impl<V: Send> Send for CounterArray<V> {}
 impl<V: Plain> CounterArray<V> {
     /// 64-bit words per entry; also proves that the entry is made of them.
     const WORDS: usize = {
-        assert!(size_of::<V>().is_multiple_of(8), "entries are 64-bit counters");
+        assert!(size_of::<V>().is_multiple_of(8), "entries are 64-bit words");
         size_of::<V>() / 8
     };
 
@@ -172,9 +173,41 @@ impl<V: Plain> CounterArray<V> {
 
     /// Sets an entry to zero. Only before a port uses it.
     pub(crate) fn clear(&self, index: usize) {
-        for word in self.words(index) {
-            word.store(0, Ordering::Relaxed);
+        self.put(index, V::default());
+    }
+
+    /// Sets an entry, in a map that this side writes. Each word is whole at any time; the kernel may
+    /// see some of them earlier than others.
+    pub fn put(&self, index: usize, value: V) {
+        let from = (&raw const value).cast::<u64>();
+        for (i, word) in self.words(index).iter().enumerate() {
+            // SAFETY: `V` is plain and WORDS words long; unaligned, as a V may be less aligned.
+            word.store(unsafe { from.add(i).read_unaligned() }, Ordering::Relaxed);
         }
+    }
+
+    /// How many entries there are.
+    pub const fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// An array in memory of our own, to test without a kernel.
+    #[cfg(test)]
+    pub(crate) fn in_memory(entries: usize) -> Self {
+        let octets = (entries * size_of::<V>()).next_multiple_of(4096);
+        let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+        // SAFETY: fresh memory of our own; the result is checked.
+        let base = unsafe {
+            let null = ptr::null_mut();
+            libc::mmap(null, octets, protection, kind | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED, "memory for a test");
+        Self { base: base.cast(), octets, entries, of: PhantomData }
     }
 }
 

@@ -142,7 +142,6 @@ fn floors_above_their_parent_and_other_nonsense_are_refused_by_name() {
     );
     assert_eq!(apply(&[vm(VM_A, "px", 1)]), "vm1: there is no port `px`");
     assert_eq!(apply(&[vm(VM_A, "pa", 1), vm(VM_A, "pb", 1)]), "vm1 is given twice");
-    assert_eq!(apply(&[vm(VM_A, "pa", 1), vm(VM_B, "pa", 1)]), "port `pa` is given twice");
     let capped = VmShare { cap: Some(Rate::from_mbps(50)), ..vm(VM_A, "pa", 90) };
     assert_eq!(apply(&[capped]), "vm1 on port `pa`: ceiling 50Mbit is below floor 90Mbit");
 

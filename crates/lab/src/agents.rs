@@ -303,6 +303,7 @@ fn configuration(
             interface: "up0".into(),
             rate: RateText(topology.links[plan.uplink[host]].rate),
         },
+        shaper: options.shaper,
         mechanism: MechanismConfig {
             name: match mechanism.kind {
                 MechanismKind::None => "none",

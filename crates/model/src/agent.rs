@@ -37,6 +37,9 @@ pub struct AgentConfig {
     pub bpffs: PathBuf,
     /// The interface toward the network.
     pub uplink: Uplink,
+    /// How pairs are limited. Default `auto`.
+    #[serde(default)]
+    pub shaper: ShaperChoice,
     /// How rates are decided.
     pub mechanism: MechanismConfig,
     /// How many pairs one VM may send on, and as many to receive on; beyond it traffic goes without a
@@ -73,6 +76,38 @@ fn default_run_dir() -> PathBuf {
 
 fn default_bpffs() -> PathBuf {
     "/sys/fs/bpf".into()
+}
+
+/// How pairs are limited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShaperChoice {
+    /// Departure times where the uplink is faster than HTB can carry and the host has what they need,
+    /// else HTB.
+    #[default]
+    Auto,
+    /// HTB classes on an IFB device.
+    Htb,
+    /// Departure times, kept by the uplink's fq qdisc.
+    DepartureTime,
+}
+
+impl ShaperChoice {
+    /// All, by name.
+    pub const NAMES: [(&str, Self); 3] =
+        [("auto", Self::Auto), ("htb", Self::Htb), ("departure-time", Self::DepartureTime)];
+
+    /// The one of this name; the error lists them.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, choice)| *choice);
+        found.ok_or_else(|| format!("there is no `{name}`; there are auto, htb, departure-time"))
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMES.iter().find(|(_, choice)| *choice == self);
+        found.map_or("auto", |(name, _)| name)
+    }
 }
 
 /// The interface toward the network.

@@ -1,4 +1,4 @@
-//! Talks rtnetlink: links, qdiscs, HTB classes, redirect filters.
+//! Talks rtnetlink: links, qdiscs, fq, HTB classes, redirect filters.
 //!
 //! Problem   Rates change every few milliseconds for hundreds of pairs; a `tc` process per change
 //!           costs milliseconds, and its failures are text.
@@ -11,6 +11,7 @@
 
 mod attr;
 mod dissect;
+pub mod fq;
 pub mod htb;
 pub mod link;
 mod message;

@@ -21,12 +21,13 @@
 //!           adopts it without a gap.
 //! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`.
 
+use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
 use super::levels::{Levels, MIN_RATE};
 use super::tree::{self, Node, Nodes, Tree};
 use super::{
-    Changes, ClassId, ClassStats, Error, Overbooking, PairRate, Shaper, ShaperConfig, VmClasses,
-    VmShare, owner, ports,
+    Changes, ClassId, ClassStats, Error, Kind, PairRate, Shaper, ShaperConfig, VmClasses, VmShare,
+    owner, ports,
 };
 use crate::nl::htb::{self, Class};
 use crate::nl::link::{self, Link};
@@ -46,7 +47,7 @@ pub struct Htb {
     adopted: bool,
     levels: Levels,
     vms: BTreeMap<VmId, Vm>,
-    pairs: BTreeMap<PairId, Pair>,
+    pairs: Pairs,
     /// Who uses which pair class; the others are pool.
     owners: BTreeMap<u16, PairId>,
     /// Pair classes of a predecessor that have not been claimed or given up yet.
@@ -62,12 +63,6 @@ pub struct Htb {
 struct Vm {
     share: VmShare,
     slot: u16,
-}
-
-#[derive(Clone, Copy)]
-struct Pair {
-    minor: u16,
-    rate: PairRate,
 }
 
 impl Htb {
@@ -126,26 +121,6 @@ impl Htb {
     /// Where packets go that no program has classified.
     pub const fn unclassified(&self) -> ClassId {
         class_id(layout::UNCLASSIFIED)
-    }
-
-    fn check(&self, vms: &[VmShare]) -> Result<(), Error> {
-        let mut ids = BTreeSet::new();
-        for vm in vms {
-            if !ids.insert(vm.vm) {
-                return Err(Error::Twice { what: vm.vm.to_string() });
-            }
-            let ceiling = vm.cap.unwrap_or(Rate::MAX).min(self.config.uplink);
-            if ceiling < vm.floor {
-                let of = format!("{} on port `{}`", vm.vm, vm.port);
-                return Err(Error::Ceiling { of, floor: vm.floor, ceiling });
-            }
-        }
-        let limit = Levels::new(&self.config, vms).budget();
-        let floors: Rate = vms.iter().map(|vm| vm.floor).sum();
-        if self.config.overbooking == Overbooking::Refuse && floors > limit {
-            return Err(Error::Floors { parent: "the uplink".to_owned(), floors, limit });
-        }
-        Ok(())
     }
 
     /// Gives each VM the slot it has, else the one that its port remembers, else a fresh one. A
@@ -232,12 +207,6 @@ impl Htb {
 
     fn vm_of(&self, pair: PairId) -> Result<&Vm, Error> {
         self.vms.get(&pair.src).ok_or(Error::UnknownVm(pair.src))
-    }
-
-    /// What the floors of one VM's pairs sum to.
-    fn floors_of(&self, vm: VmId) -> Rate {
-        let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
-        self.pairs.range(all).map(|(_, pair)| pair.rate.floor).sum()
     }
 
     /// Writes the classes of these pairs that differ; how many.
@@ -353,8 +322,12 @@ impl Htb {
 }
 
 impl Shaper for Htb {
+    fn kind(&self) -> Kind {
+        Kind::Htb
+    }
+
     fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error> {
-        self.check(vms)?;
+        desired::check_vms(&self.config, vms)?;
         self.refresh()?;
         let links = link::list(&mut self.socket)?;
         let port = |vm: &VmShare| {
@@ -372,7 +345,7 @@ impl Shaper for Htb {
         self.vms = placed;
         self.pairs.retain(|id, _| self.vms.contains_key(&id.src));
         self.owners.retain(|_, id| self.vms.contains_key(&id.src));
-        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        self.floors = desired::floors(&self.pairs);
 
         // Ports that are no longer ours go first: their classes are about to go.
         let mut changes = Changes::default();
@@ -439,7 +412,7 @@ impl Shaper for Htb {
             }
             self.owners.insert(minor, *id);
         }
-        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        self.floors = desired::floors(&self.pairs);
         self.give_up_unclaimed()?;
         Ok(refused)
     }
@@ -469,39 +442,13 @@ impl Shaper for Htb {
 
     fn set(&mut self, rates: &[(PairId, PairRate)]) -> Result<usize, Error> {
         self.fresh()?;
-        let mut wanted: BTreeMap<PairId, PairRate> = BTreeMap::new();
-        for (id, rate) in rates {
-            if !self.pairs.contains_key(id) {
-                return Err(Error::UnknownPair(*id));
-            }
-            let PairRate { floor, ceiling } = *rate;
-            if ceiling < floor {
-                return Err(Error::Ceiling { of: format!("pair {id}"), floor, ceiling });
-            }
-            wanted.insert(*id, *rate);
-        }
-        let sources: BTreeSet<VmId> = wanted.keys().map(|id| id.src).collect();
-        let before: Vec<(VmId, Rate)> =
-            sources.into_iter().map(|vm| (vm, self.floors_of(vm))).collect();
-        let mut former = Vec::with_capacity(wanted.len());
-        for (id, rate) in &wanted {
-            let pair = self.pairs.get_mut(id).expect("checked above");
-            former.push((*id, std::mem::replace(&mut pair.rate, *rate)));
-        }
-        for (vm, before) in before {
-            let (after, limit) = (self.floors_of(vm), self.vms[&vm].share.floor);
-            // After a VM's floor was lowered its pairs may be above it: lowering them is allowed.
-            if after > limit && after > before {
-                for (id, rate) in former {
-                    self.pairs.get_mut(&id).expect("checked above").rate = rate;
-                }
-                return Err(Error::Floors { parent: vm.to_string(), floors: after, limit });
-            }
-        }
+        let Self { pairs, vms, .. } = self;
+        // Only VMs that were applied have pairs.
+        let named = desired::set_rates(pairs, rates, |vm| vms[&vm].share.floor)?;
         let shortfall = self.shortfall();
-        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        self.floors = desired::floors(&self.pairs);
         if shortfall == self.shortfall() {
-            self.write(wanted.into_keys())
+            self.write(named.into_iter())
         } else {
             // Everybody's part of an overbooked uplink has changed.
             let all: Vec<PairId> = self.pairs.keys().copied().collect();
@@ -517,7 +464,7 @@ impl Shaper for Htb {
             self.owners.remove(minor);
         }
         let shortfall = self.shortfall();
-        self.floors = self.pairs.values().map(|pair| pair.rate.floor).sum();
+        self.floors = desired::floors(&self.pairs);
         self.retire(&minors)?;
         if shortfall != self.shortfall() {
             let all: Vec<PairId> = self.pairs.keys().copied().collect();

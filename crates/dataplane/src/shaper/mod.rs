@@ -4,12 +4,15 @@
 //!           whatever a VM sends, without the agent in the packet path.
 //! Approach  A [`Shaper`] holds a desired table of levels (floor and ceiling per pair); it compares
 //!           it with the kernel and writes only differences. [`Htb`] does it with classes on an IFB
-//!           device; a backend with departure times (fq) can take its place behind the same trait.
+//!           device; [`DepartureTimes`] does it with times that a BPF program computes and the
+//!           uplink's fq qdisc keeps.
 //! Promises  A floor is a class's rate and stands without anybody alive; what is borrowed is its
 //!           ceiling, which [`reclaim`] takes back. Floors above the parent are refused. Queues are
 //!           bounded in octets. A second pass finds nothing to do.
 //! Not here  Who steers a packet to a class: the BPF programs do, by `skb->priority` = [`ClassId`].
 
+mod departure;
+mod desired;
 mod htb;
 mod layout;
 mod levels;
@@ -17,9 +20,12 @@ mod owner;
 mod ports;
 mod tree;
 
+pub use departure::DepartureTimes;
+pub(crate) use departure::release;
 pub use htb::Htb;
 pub use layout::device_name;
 pub use levels::{FRAME, MIN_RATE};
+pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
 
 use weir_units::{Bytes, PairId, Rate, VmId};
@@ -28,6 +34,28 @@ use weir_units::{Bytes, PairId, Rate, VmId};
 /// (major in the high 16 bits).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClassId(pub u32);
+
+/// How pairs are limited.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// Classes on an IFB device: every kernel.
+    Htb,
+    /// Departure times and the uplink's fq qdisc.
+    DepartureTime,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Htb => "htb",
+            Self::DepartureTime => "departure-time",
+        })
+    }
+}
+
+/// Above this line rate departure times are tried first when nobody has chosen: one HTB tree with its
+/// one lock does not carry much more. Below it HTB's sharing by weight is worth more.
+pub const HTB_CARRIES: Rate = Rate::from_mbps(2500);
 
 /// What one VM of this host gets of the uplink.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,15 +96,15 @@ pub struct ClassStats {
     pub class: ClassId,
     /// The pair that uses it now; `None` for default, control and pooled queues.
     pub pair: Option<PairId>,
-    /// Octets sent.
+    /// Octets sent; with departure times, those that wait are among them.
     pub octets: u64,
-    /// Packets sent (a super-packet counts as its segments).
+    /// Packets sent, likewise (a super-packet counts as its segments).
     pub packets: u64,
-    /// Packets that found the queue full (a super-packet counts once).
+    /// Packets that found the queue full (for HTB a super-packet counts once).
     pub drops: u64,
-    /// Octets waiting.
+    /// Octets waiting; with departure times, when the last packet came.
     pub backlog: Bytes,
-    /// Packets waiting.
+    /// Packets waiting behind those sent; with departure times always zero.
     pub queued: u32,
 }
 
@@ -178,6 +206,9 @@ impl ShaperConfig {
 /// [`add_pairs`](Self::add_pairs), [`set`](Self::set), [`remove`](Self::remove) as pairs come and go.
 /// Dropping a shaper leaves everything in the kernel in force; only [`close`](Self::close) removes it.
 pub trait Shaper {
+    /// Which one it is.
+    fn kind(&self) -> Kind;
+
     /// Makes exactly these VMs exist, redirects their ports here, and mends whatever in the kernel
     /// differs from the desired levels (pairs included). Refuses floors that sum above the uplink.
     fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error>;
@@ -208,12 +239,24 @@ pub trait Shaper {
     /// [`set`](Self::set), which else finds "no difference".
     fn refresh(&mut self) -> Result<(), Error>;
 
+    /// The agent lives at `now_ns` on the kernel's monotonic clock. A shaper that can take back what
+    /// was lent by itself waits one second for the next call; HTB leaves that to the guardian.
+    fn renew(&mut self, now_ns: u64) {
+        let _ = now_ns;
+    }
+
     /// By how much the pairs' floors exceed what the uplink can hold; they are scaled down by the
     /// kernel's levels then. Zero on a host whose admission and partitioning work.
     fn shortfall(&self) -> Rate;
 
     /// Counters of all queues.
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error>;
+
+    /// Packets dropped behind the sequence stamp, which a receiver takes for the network's losses.
+    /// Not zero means that a bound is wrong: alarm on it.
+    fn late_drops(&mut self) -> Result<u64, Error> {
+        Ok(0)
+    }
 
     /// Removes all that this instance has set in the kernel, and nothing else.
     fn close(self: Box<Self>) -> Result<(), Error>;
@@ -225,6 +268,14 @@ pub enum Error {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] crate::nl::Error),
+    /// A BPF map could not be read.
+    #[error("{0}")]
+    Map(String),
+    /// Departure times were asked for on a kernel without fq.
+    #[error(
+        "this kernel has no fq qdisc, which departure times need: load the module sch_fq, or set the shaper to htb"
+    )]
+    NoFq,
     /// The configuration contradicts itself.
     #[error("shaper: {0}")]
     Config(&'static str),

@@ -22,6 +22,11 @@ pub(super) fn find(socket: &mut Socket, instance: &str) -> Result<Option<Link>, 
     Ok(Some(link))
 }
 
+/// Whether the instance has an HTB device.
+pub(crate) fn exists(instance: &str) -> Result<bool, Error> {
+    Ok(find(&mut Socket::open()?, instance)?.is_some())
+}
+
 /// Takes back what pairs have borrowed on a device made by [`Htb`](super::Htb): every pair's
 /// ceiling becomes its floor. Needs no state of the agent that set it, so a guardian can call it
 /// when that agent is gone. Returns how many pairs had borrowed; none if there is no such device.

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_dataplane::shaper::Kind;
 use weir_dataplane::{Config, Endpoint, Mode, Port};
 use weir_units::{PairId, Rate, Span, TenantId, VmId};
 
@@ -176,6 +177,7 @@ impl World {
             attach: Some(mode),
             ecn: false,
             reorder_window: Span::from_millis(1),
+            shaper: Some(Kind::Htb),
         }
     }
 

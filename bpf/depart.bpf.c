@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * depart: a part of stamp, on the uplink's egress. Limits without classes: it
+ * computes when a packet may leave and writes that into skb->tstamp; the fq
+ * qdisc behind it holds the packet until then. Only where the agent has chosen
+ * departure times: else the uplink has no level, and all passes as it is.
+ *
+ * The rule is HTB's, said in times. There is a tree: uplink, VMs, queues. Each
+ * of them has two clocks, which say when it is free again: one runs at its
+ * floor, one at its ceiling. Something may leave
+ *
+ *   when its own ceiling allows, and
+ *   when its floor allows, or, if that is earlier, when its parent lends.
+ *
+ * A clock that lags behind is set to now: who was idle has saved nothing.
+ *
+ * What the rule cannot say: who gets what is lent when many want it. Here it
+ * is the first to come, in HTB it goes by weights.
+ *
+ * A packet that finds its queue full is dropped, before it gets a number: our
+ * own drops are not the network's losses. fq's bounds are so far above ours
+ * that it never drops. Full is: so many octets, or so long a wait.
+ *
+ * A departure that was given cannot be taken back. That is why waits are
+ * short, and why a queue keeps the last packet's size and not the moment it
+ * is free: when the rate is raised, the next packet sees the new rate.
+ *
+ * When the agent has not renewed its lease for LEASE_NS, ceilings are what
+ * they fall back to: for pairs, the floor. Nobody needs to be alive for that.
+ */
+
+#define WEIR_MAJOR 1u /* the high half of a class */
+#define NODES 1	     /* the agent makes it WEIR_NODES if it chooses departure times */
+#define UPLINK 1u    /* the root of the tree */
+#define UNSORTED 2u  /* the queue of what is ours and has no class */
+#define LEASE_NS 1000000000ull
+#define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */
+#define NEVER (~0ull)
+#define TRIES 8
+
+/* node -> levels. Written by the agent only. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NODES);
+	__type(key, __u32);
+	__type(value, struct weir_level);
+} levels SEC(".maps");
+
+/* node -> its queue, for leaves. Written by the kernel side. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NODES);
+	__type(key, __u32);
+	__type(value, struct weir_queue);
+} queues SEC(".maps");
+
+/* When an inner node is free again. The kernel's own, moved by compare-and-swap. */
+struct clocks {
+	__u64 ceiling_ns;
+	__u64 floor_ns;
+};
+
+/* node -> its clocks, for the uplink and VMs. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NODES);
+	__type(key, __u32);
+	__type(value, struct clocks);
+} clocks SEC(".maps");
+
+/* When the agent was last known to live, on the kernel's monotonic clock. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lease SEC(".maps");
+
+static __always_inline __u64 later(__u64 a, __u64 b)
+{
+	return a > b ? a : b;
+}
+
+static __always_inline __u64 earlier(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
+/* How long so many octets take. Rounds up: late by a nanosecond, never early. */
+static __always_inline __u64 time_for(__u64 octets, __u64 bps)
+{
+	return bps ? (octets * 8000000000ull + bps - 1) / bps : NEVER >> 2;
+}
+
+/* Books `span` on an inner node's clock. */
+static __always_inline void book(__u64 *clock, __u64 now, __u64 span)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 before = *(volatile __u64 *)clock;
+		__u64 from = earlier(later(before, now), now + DEBT_NS);
+
+		if (__sync_val_compare_and_swap(clock, before, from + span) == before)
+			return;
+	}
+	/* So many CPUs at once: the clock is not behind, one of them has just set it. */
+	__sync_fetch_and_add(clock, span);
+}
+
+static __always_inline int is_lease_over(__u64 now)
+{
+	__u32 zero = 0;
+	__u64 *beat = bpf_map_lookup_elem(&lease, &zero);
+	/* Read once: the agent writes it meanwhile. */
+	__u64 last = beat ? *(volatile __u64 *)beat : 0;
+
+	return now > last + LEASE_NS;
+}
+
+/*
+ * The queue of a packet: what classify says, or, where routing has overwritten
+ * that, what its addresses say. 0: not of a VM of ours.
+ */
+static __always_inline __u32 queue_of(struct ends *ends, __u32 priority)
+{
+	struct weir_pair pair;
+	__u32 *class;
+
+	if (priority >> 16 == WEIR_MAJOR)
+		return priority & 0xffff;
+	if (!ends->from || !(ends->from->flags & WEIR_LOCAL))
+		return 0;
+	if (!ends->to)
+		return UNSORTED;
+	pair.src = ends->from->vm;
+	pair.dst = ends->to->vm;
+	class = bpf_map_lookup_elem(&classes, &pair);
+	return class ? *class & 0xffff : UNSORTED;
+}
+
+/* What an inner node lends, and on whose account. */
+struct loan {
+	__u64 from_ns;	 /* from when on; NEVER: not now */
+	__u32 own_floor; /* on the VM's own floor, not what the uplink lends */
+};
+
+static __always_inline __u64 bounded(__u64 at, __u64 now, struct weir_level *level)
+{
+	return at - now > level->limit_ns ? NEVER : at;
+}
+
+/* `vm` may be missing: then the uplink is the parent. */
+static __always_inline void ask(struct loan *loan, __u64 now, struct weir_level *uplink,
+				struct clocks *uplink_clocks, struct weir_level *vm,
+				struct clocks *vm_clocks)
+{
+	__u64 uplink_lends = bounded(later(now, uplink_clocks->ceiling_ns), now, uplink);
+	__u64 floor;
+
+	loan->from_ns = uplink_lends;
+	loan->own_floor = 0;
+	if (!vm || !vm_clocks)
+		return;
+	floor = later(now, vm_clocks->floor_ns);
+	loan->own_floor = floor <= uplink_lends;
+	loan->from_ns = later(earlier(floor, uplink_lends), vm_clocks->ceiling_ns);
+	if (loan->from_ns != NEVER)
+		loan->from_ns = bounded(loan->from_ns, now, vm);
+}
+
+/*
+ * Octets that still wait. They leave one after the other until departs_ns;
+ * taken as evenly, which is exact while the rate stays. Caller holds the lock.
+ */
+static __always_inline __u64 waiting(struct weir_queue *queue, __u64 now)
+{
+	if (queue->departs_ns <= now)
+		return 0;
+	return queue->backlog * (queue->departs_ns - now) / (queue->departs_ns - queue->seen_ns);
+}
+
+/*
+ * Puts a packet into its queue. Returns its departure, or NEVER if the queue is
+ * full; `*own` says whether it leaves on the queue's own floor.
+ */
+static __always_inline __u64 enqueue(struct weir_queue *queue, struct weir_level *level,
+				     __u32 octets, __u32 segments, __u64 now, __u64 lent,
+				     __u32 *own)
+{
+	__u64 bps = is_lease_over(now) ? level->fallback : level->ceiling;
+	__u64 ceiling, floor, at, backlog;
+
+	bpf_spin_lock(&queue->lock);
+	ceiling = later(now, queue->departs_ns + time_for(queue->last, bps));
+	floor = later(now, queue->floor_ns + time_for(queue->floor_last, level->floor));
+	*own = floor <= lent;
+	at = later(ceiling, *own ? floor : lent);
+	backlog = waiting(queue, now);
+	if (at - now > level->limit_ns || backlog > level->limit) {
+		queue->dropped += segments;
+		at = NEVER;
+	} else {
+		queue->departs_ns = at;
+		queue->last = octets;
+		if (*own) {
+			queue->floor_ns = floor;
+			queue->floor_last = octets;
+		}
+		queue->octets += octets;
+		queue->segments += segments;
+		queue->seen_ns = now;
+		queue->backlog = backlog + octets;
+	}
+	bpf_spin_unlock(&queue->lock);
+	return at;
+}
+
+/*
+ * Whether a packet of this queue is to be dropped. Sets its departure if not.
+ * A function of its own, so that the verifier looks at it once, and not again
+ * for every way through the parser.
+ */
+__attribute__((noinline)) int weir_depart(struct __sk_buff *skb, __u32 node, __u32 octets,
+					  __u32 segments)
+{
+	__u32 root = UPLINK, parent, own;
+	struct weir_level *uplink, *level, *vm = 0;
+	struct clocks *uplink_clocks, *vm_clocks = 0;
+	struct weir_queue *queue;
+	struct loan loan;
+	__u64 now, at;
+
+	uplink = bpf_map_lookup_elem(&levels, &root);
+	if (!uplink)
+		return 0;
+	level = bpf_map_lookup_elem(&levels, &node);
+	if (!level || !level->ceiling) {
+		/* Its pair was forgotten while the packet was on its way from the port. */
+		node = UNSORTED;
+		level = bpf_map_lookup_elem(&levels, &node);
+	}
+	queue = bpf_map_lookup_elem(&queues, &node);
+	uplink_clocks = bpf_map_lookup_elem(&clocks, &root);
+	if (!level || !queue || !uplink_clocks)
+		return 0;
+	parent = level->parent;
+	if (parent != UPLINK) {
+		vm = bpf_map_lookup_elem(&levels, &parent);
+		vm_clocks = bpf_map_lookup_elem(&clocks, &parent);
+	}
+
+	now = bpf_ktime_get_ns();
+	ask(&loan, now, uplink, uplink_clocks, vm, vm_clocks);
+	at = enqueue(queue, level, octets, segments, now, loan.from_ns, &own);
+	if (at == NEVER)
+		return 1;
+	book(&uplink_clocks->ceiling_ns, now, time_for(octets, uplink->ceiling));
+	if (vm && vm_clocks) {
+		book(&vm_clocks->ceiling_ns, now, time_for(octets, vm->ceiling));
+		if (own || loan.own_floor)
+			book(&vm_clocks->floor_ns, now, time_for(octets, vm->floor));
+	}
+	skb->tstamp = at;
+	return 0;
+}
+
+/* Whether the packet is to be dropped. Sets its departure if not. */
+static __always_inline int depart(struct __sk_buff *skb, struct packet *p, struct ends *ends,
+				  __u32 priority)
+{
+	__u32 root = UPLINK, node;
+	struct weir_level *uplink = bpf_map_lookup_elem(&levels, &root);
+
+	if (!uplink || !uplink->ceiling)
+		return 0;
+	node = queue_of(ends, priority);
+	return node && weir_depart(skb, node, p->octets, p->segments);
+}

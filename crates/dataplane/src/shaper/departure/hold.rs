@@ -1,0 +1,79 @@
+//! The uplink's fq qdisc: holds each packet until its departure time.
+//!
+//! Problem   Whoever configured the uplink must find it as it was; and a drop behind the sequence
+//!           stamp would pass for a loss of the network's.
+//! Approach  fq takes the root of the uplink only from a qdisc that the kernel put there by itself
+//!           (its handle is zero): when ours goes, the kernel puts it back. Its bounds are far above
+//!           those of `depart.bpf.c`, which drops before the stamp.
+//! Not here  When a packet departs: the program says so.
+
+use crate::nl::fq::{self, Entry, Fq};
+use crate::nl::tc::{self, ROOT};
+use crate::nl::{Batch, Device, Handle, Socket, Verb};
+use crate::shaper::Error;
+use weir_units::Span;
+
+/// Marks the qdisc as ours, for a successor and for people.
+const HANDLE: u32 = 0x3e1_0000;
+
+/// As many packets as no host of ours ever holds: 2 ms of the smallest at 16 Gbit/s, or 512 pairs with
+/// 128 kB of full frames each. The horizon is fq's own, forty times ours.
+const BOUNDS: Fq = Fq { limit: 65_536, flow_limit: 65_536, horizon: Span::from_secs(10) };
+
+/// Makes fq the root of the uplink, or mends the one that is there from before. Whether it was.
+pub(super) fn hold(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> {
+    let (found, verb) = match ours(socket, uplink)? {
+        Some(entry) if entry.fq == BOUNDS => return Ok(true),
+        Some(_) => (true, Verb::Change),
+        None => {
+            refuse_foreign(socket, uplink)?;
+            (false, Verb::Create)
+        }
+    };
+    let mut batch = Batch::new();
+    batch.set_fq(uplink, verb, HANDLE, &BOUNDS);
+    match socket.send(&batch) {
+        Ok(()) => {}
+        Err(error) if error.errno() == Some(libc::ENOENT) => return Err(Error::NoFq),
+        Err(error) => return Err(error.into()),
+    }
+    match ours(socket, uplink)? {
+        Some(entry) if entry.fq == BOUNDS => Ok(found),
+        there => Err(Error::ReadBack {
+            object: format!("root qdisc of {uplink}"),
+            wanted: format!("{BOUNDS:?}"),
+            found: format!("{there:?}"),
+        }),
+    }
+}
+
+/// Removes our fq; the kernel puts its default in its place. What still waits in it is lost. Whether
+/// it was there.
+pub(super) fn release(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> {
+    if ours(socket, uplink)?.is_none() {
+        return Ok(false);
+    }
+    let mut batch = Batch::new();
+    batch.delete_qdisc(uplink, ROOT);
+    match socket.send(&batch) {
+        Err(error) if !error.is_absent() => Err(error.into()),
+        _ => Ok(true),
+    }
+}
+
+/// Our fq on the uplink.
+pub(super) fn ours(socket: &mut Socket, uplink: &Device) -> Result<Option<Entry>, Error> {
+    Ok(fq::root(socket, uplink)?.filter(|entry| entry.handle == HANDLE))
+}
+
+/// Refuses an uplink whose root qdisc somebody has chosen.
+fn refuse_foreign(socket: &mut Socket, uplink: &Device) -> Result<(), Error> {
+    let qdiscs = tc::qdiscs(socket, Some(uplink))?;
+    let Some(root) = qdiscs.iter().find(|q| q.parent == ROOT && q.handle != 0) else {
+        return Ok(());
+    };
+    Err(Error::Foreign {
+        what: format!("root qdisc {} {} of {uplink}", root.kind, Handle(root.handle)),
+        advice: "remove it, or set the shaper to htb",
+    })
+}
