@@ -60,7 +60,7 @@ pub struct Scenario {
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
-    /// there is invalid.
+    /// or mark there is invalid.
     pub congested: Vec<String>,
     /// What a good run shows.
     pub expect: Vec<Expectation>,
@@ -117,6 +117,65 @@ pub struct Link {
     pub buffer: Bytes,
     /// One way.
     pub delay: Span,
+    /// What else happens to packets at its ports and on it.
+    pub queueing: Queueing,
+}
+
+impl Link {
+    /// Whether it takes more than a rate, a buffer and a threshold to play it: time, chance, or several
+    /// ways.
+    pub fn is_more_than_a_queue(&self) -> bool {
+        let Queueing { ecn: _, red, loss, paths } = &self.queueing;
+        self.delay > Span::ZERO || red.is_some() || *loss > 0.0 || paths.is_some()
+    }
+}
+
+/// What happens to packets on a link beside waiting for their turn. Marking and RED are done by
+/// switches: a host's end of the link does neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Queueing {
+    /// ECN-capable packets that find a longer queue than this get the congestion mark.
+    pub ecn: Option<Bytes>,
+    /// Random early detection.
+    pub red: Option<Red>,
+    /// The part of packets that is lost at random.
+    pub loss: f64,
+    /// The link is a bundle of paths of different lengths.
+    pub paths: Option<Paths>,
+}
+
+/// Random early detection (Floyd and Jacobson 1993): ECN-capable packets are marked, others dropped,
+/// with a chance that grows with the average queue from `min` to `max`, and always beyond.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Red {
+    /// Average queue at which it begins.
+    pub min: Bytes,
+    /// Average queue beyond which nothing passes unharmed.
+    pub max: Bytes,
+    /// The chance just below `max`.
+    pub probability: f64,
+    /// Weight of the newest queue length in the average.
+    pub weight: f64,
+}
+
+/// Paths side by side that share the link's rate and queue; path `i` takes `i × skew` longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// How many, from 2.
+    pub count: u32,
+    /// How much longer each takes than the one before it.
+    pub skew: Span,
+    /// Who chooses.
+    pub by: PathBy,
+}
+
+/// How a path is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathBy {
+    /// By addresses, protocol and ports: packets of one flow stay in order.
+    Flow,
+    /// Each packet takes the next path.
+    Packet,
 }
 
 /// One VM on one host.

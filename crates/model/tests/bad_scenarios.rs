@@ -423,3 +423,50 @@ fn a_number_is_held_against_one_that_is_there() {
     let error = expect("{metric: latency.x.p99, at_most: 3");
     check(&error, 27, "spec.expect.0.at_most", "`3` has no unit: a time is wanted", "30s");
 }
+
+#[test]
+fn what_ports_cannot_do_is_refused_where_it_is_written() {
+    let dumbbell = "core: 1Gbit}";
+    let with = |keys: &str| changed(dumbbell, &format!("core: 1Gbit, {keys}}}"));
+    let at = "spec.topology.dumbbell";
+    let cases = [
+        ("ecn: 1MB", "ecn", "a threshold of 1000000 B at a buffer of 128000 B", "128000B"),
+        ("links: {cor: {ecn: 9kB}}", "links.cor", "there is no link `cor`", "did you mean `core`"),
+        ("links: {core: {red: {min: 9kB, max: 8kB}}}", "links.core.red", "RED from", "min < max"),
+        (
+            "links: {core: {ecn: 9kB, red: {min: 9kB, max: 19kB}}}",
+            "links.core.ecn",
+            "`ecn` beside `red`",
+            "keep `ecn` or `red`",
+        ),
+        (
+            "links: {core: {red: {min: 9kB, max: 19kB, weight: 0}}}",
+            "links.core.red.weight",
+            "is zero",
+            "0.002",
+        ),
+        ("links: {core: {loss: 2}}", "links.core.loss", "a part of 2", "from 0 to 1"),
+        ("links: {core: {paths: {skew: 0s}}}", "links.core.paths.skew", "same length", "200us"),
+        (
+            "links: {core: {paths: {skew: 1ms, by: flows}}}",
+            "links.core.paths.by",
+            "paths by `flows`",
+            "did you mean `flow`",
+        ),
+        (
+            "links: {core: {paths: {skew: 1ms, count: 17}}}",
+            "links.core.paths.count",
+            "17 paths",
+            "2 to 16",
+        ),
+        (
+            "ecn: 20kB, links: {core: {buffer: 9kB}}",
+            "links.core.buffer",
+            "below the threshold of 20000 B",
+            "ecn: 0",
+        ),
+    ];
+    for (keys, field, message, help) in cases {
+        check(&with(keys), 8, &format!("{at}.{field}"), message, help);
+    }
+}

@@ -1,7 +1,9 @@
 //! What the format can say, beyond what the shipped scenarios use.
 
 use proptest::prelude::*;
-use weir_model::scenario::{Connections, File, Load, Scenario, Spacing, TrafficKind};
+use weir_model::scenario::{
+    Connections, File, Link, Load, PathBy, Paths, Red, Scenario, Spacing, TrafficKind,
+};
 use weir_units::{Bytes, Rate, Span};
 
 const DOCS: &str = include_str!("../../../docs/scenarios.md");
@@ -241,4 +243,42 @@ fn flows_of_a_sender_are_dealt_to_its_destinations() {
     assert!(flows.windows(2).all(|pair| pair[0].arrivals == pair[1].arrivals), "one sender");
     // 2 kB are two segments; a third of thirty per second.
     assert!(point.traffic[1].kind.offers() == Some(Rate::from_bps((2000 + 132) * 8 * 10)));
+}
+
+fn link<'a>(scenario: &'a Scenario, name: &str) -> &'a Link {
+    scenario.topology.links.iter().find(|l| l.name == name).unwrap_or_else(|| panic!("{name}"))
+}
+
+#[test]
+fn all_links_mark_and_a_single_one_is_called_by_its_name() {
+    let points = on(
+        "{dumbbell: {left: 1, right: 1, edge: 1G, core: 1G, ecn: 20kB, \
+          links: {core: {delay: 1ms, buffer: 200kB, red: {min: 30kB, max: 90kB}}, left-0: {ecn: 0}, \
+          right-0: {loss: 0.01, paths: {skew: 200us}}}}}",
+        "left-0",
+    );
+    let core = link(&points[0], "core");
+    let (min, max) = (Bytes::new(30_000), Bytes::new(90_000));
+    let red = Red { min, max, probability: 0.1, weight: 0.002 };
+    assert_eq!((core.queueing.red, core.queueing.ecn), (Some(red), None), "RED marks alone");
+    assert_eq!((core.delay, core.buffer), (Span::from_millis(1), Bytes::new(200_000)));
+    let (left, right) = (link(&points[0], "left-0"), link(&points[0], "right-0"));
+    assert_eq!((left.queueing.ecn, left.is_more_than_a_queue()), (None, false));
+    assert_eq!(right.queueing.ecn, Some(Bytes::new(20_000)));
+    assert_eq!(right.queueing.loss, 0.01);
+    let paths = Paths { count: 2, skew: Span::from_micros(200), by: PathBy::Flow };
+    assert_eq!((right.queueing.paths, right.is_more_than_a_queue()), (Some(paths), true));
+}
+
+#[test]
+fn a_link_of_a_list_has_paths_and_a_threshold_of_its_own() {
+    let points = on(
+        "{links: {hosts: [a, b], switches: [s], links: [{a: a, b: s, rate: 1G}, {name: two, a: s, \
+          b: b, rate: 10M, ecn: 9kB, paths: {count: 3, skew: 1ms, by: packet}}]}}",
+        "a",
+    );
+    let two = link(&points[0], "two");
+    let paths = Paths { count: 3, skew: Span::from_millis(1), by: PathBy::Packet };
+    assert_eq!((two.queueing.ecn, two.queueing.paths), (Some(Bytes::new(9_000)), Some(paths)));
+    assert!(!link(&points[0], "a-s").is_more_than_a_queue());
 }

@@ -31,6 +31,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         rate: Rate::from_mbps(rate),
         buffer: Bytes::new(128_000),
         delay: Span::ZERO,
+        queueing: Default::default(),
     };
     let hosts = vec!["left".into(), "right".into()];
     let switches = vec!["s1".into(), "s2".into()];
@@ -86,6 +87,7 @@ pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
     let links = (0..2 * scenario.topology.links.len()).map(|directed| ObservedLink {
         octets: vec![if directed % 2 == 0 { octets(total) } else { 0 }; samples],
         drops: vec![u64::from(directed == 2); samples],
+        marks: vec![0; samples],
     });
     Observed {
         sample: Span::from_millis(100),

@@ -1,6 +1,6 @@
 //! Scenarios for the lab's tests, and a way to see what a run left behind.
 
-#![expect(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         rate: Rate::from_mbps(mbps),
         buffer: Bytes::new(128_000),
         delay: Span::ZERO,
+        queueing: Default::default(),
     };
     let mut links = vec![link("core".into(), hosts, hosts + 1)];
     for host in 0..hosts {

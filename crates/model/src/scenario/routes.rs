@@ -120,7 +120,15 @@ mod tests {
 
     fn link(name: &str, a: usize, b: usize) -> Link {
         let (rate, buffer) = (Rate::from_mbps(1), Bytes::new(1));
-        Link { name: name.into(), a, b, rate, buffer, delay: Span::ZERO }
+        Link {
+            name: name.into(),
+            a,
+            b,
+            rate,
+            buffer,
+            delay: Span::ZERO,
+            queueing: Default::default(),
+        }
     }
 
     /// Two hosts (0, 1), switches 2 and 3 between them, and two equal links between the switches.

@@ -5,12 +5,14 @@
 //! Not here  What the values mean together: see `resolve`.
 
 pub(crate) mod attacks;
+pub(crate) mod links;
 pub(crate) mod traffic;
 
 use super::error::{Error, Place};
 use super::expr::is_name;
 use super::formula::Formula;
 use super::yaml::{Field, Kind, Node};
+use links::{LinkSpec, PortSpec};
 
 /// A word with its place.
 #[derive(Clone, Debug)]
@@ -54,8 +56,10 @@ pub(crate) struct Spec {
 pub(crate) struct TopologySpec {
     pub(crate) whole: Word,
     pub(crate) shape: Shape,
-    pub(crate) buffer: Option<Formula>,
-    pub(crate) delay: Option<Formula>,
+    /// Of all links.
+    pub(crate) ports: PortSpec,
+    /// Of single links, where the kind names them.
+    pub(crate) of_links: Vec<(Word, PortSpec)>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,16 +74,6 @@ pub(crate) enum Shape {
 pub(crate) enum Uplink {
     Rate(Formula),
     Oversubscription(Formula),
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct LinkSpec {
-    pub(crate) name: Option<Word>,
-    pub(crate) a: Word,
-    pub(crate) b: Word,
-    pub(crate) rate: Formula,
-    pub(crate) buffer: Option<Formula>,
-    pub(crate) delay: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -242,14 +236,12 @@ fn topology(field: &Field<'_>) -> Result<TopologySpec, Error> {
     const KINDS: [&str; 4] = ["dumbbell", "single-switch", "two-tier", "links"];
     let (kind, body) = field.table(&KINDS)?.one_of(&KINDS)?;
     let keys: &[&str] = match kind {
-        "dumbbell" => &["left", "right", "edge", "core", "buffer", "delay"],
-        "single-switch" => &["hosts", "link", "buffer", "delay"],
-        "two-tier" => {
-            &["racks", "hosts_per_rack", "link", "uplink", "oversubscription", "buffer", "delay"]
-        }
-        _ => &["hosts", "switches", "links", "buffer", "delay"],
+        "dumbbell" => &["left", "right", "edge", "core", "links"],
+        "single-switch" => &["hosts", "link", "links"],
+        "two-tier" => &["racks", "hosts_per_rack", "link", "uplink", "oversubscription", "links"],
+        _ => &["hosts", "switches", "links"],
     };
-    let table = body.table(keys)?;
+    let table = body.table(&[keys, &links::OF_ALL].concat())?;
     let need = |key: &str, example: &str| Formula::read(table.need(key, example)?);
     let words = |key: &str| match table.get(key) {
         Some(f) => f.items()?.into_iter().map(name).collect::<Result<Vec<_>, _>>(),
@@ -281,29 +273,15 @@ fn topology(field: &Field<'_>) -> Result<TopologySpec, Error> {
                 .need("links", "[{a: h1, b: s, rate: 1Gbit}]")?
                 .items()?
                 .iter()
-                .map(link)
+                .map(links::link)
                 .collect::<Result<_, _>>()?,
         },
     };
-    let formula = |key: &str| table.get(key).map(Formula::read).transpose();
-    Ok(TopologySpec {
-        whole: whole(&body),
-        shape,
-        buffer: formula("buffer")?,
-        delay: formula("delay")?,
-    })
-}
-
-fn link(field: &Field<'_>) -> Result<LinkSpec, Error> {
-    let table = field.table(&["name", "a", "b", "rate", "buffer", "delay"])?;
-    Ok(LinkSpec {
-        name: table.get("name").map(name).transpose()?,
-        a: word(table.need("a", "h1")?)?,
-        b: word(table.need("b", "s")?)?,
-        rate: Formula::read(table.need("rate", "1Gbit")?)?,
-        buffer: table.get("buffer").map(Formula::read).transpose()?,
-        delay: table.get("delay").map(Formula::read).transpose()?,
-    })
+    let of_links = match (&shape, table.get("links")) {
+        (Shape::Links { .. }, _) | (_, None) => Vec::new(),
+        (_, Some(field)) => links::by_name(&field)?,
+    };
+    Ok(TopologySpec { whole: whole(&body), shape, ports: links::ports(&table)?, of_links })
 }
 
 fn tenant(field: &Field<'_>) -> Result<TenantSpec, Error> {

@@ -4,11 +4,14 @@
 //! Approach  Four kinds; names follow from the kind, so that tenants and `--set` can use them.
 //! Promises  Every host has one link and reaches every other; no rate is zero.
 
+mod ports;
+
 use super::error::{Error, did_you_mean};
 use super::expr::Scope;
 use super::formula::Formula;
-use super::spec::{LinkSpec, Shape, TopologySpec, Uplink, Word};
-use super::{Link, Topology};
+use super::spec::links::LinkSpec;
+use super::spec::{Shape, TopologySpec, Uplink, Word};
+use super::{Link, Queueing, Topology};
 use weir_units::{Bytes, Rate, Span};
 
 /// Drop-tail buffer of a port when the file does not say.
@@ -17,12 +20,18 @@ const BUFFER: Bytes = Bytes::new(128_000);
 impl TopologySpec {
     /// Builds and checks it. Rates are as written; `scale` comes later.
     pub(crate) fn build(&self, scope: &Scope) -> Result<Topology, Error> {
-        let mut plan = Plan {
-            scope,
-            buffer: buffer(self.buffer.as_ref(), scope)?.unwrap_or(BUFFER),
-            delay: delay(self.delay.as_ref(), scope)?.unwrap_or(Span::ZERO),
-            built: Topology { hosts: vec![], switches: vec![], links: vec![] },
+        let mut usual = Link {
+            name: String::new(),
+            a: 0,
+            b: 0,
+            rate: Rate::ZERO,
+            buffer: BUFFER,
+            delay: Span::ZERO,
+            queueing: Queueing::default(),
         };
+        ports::apply(&mut usual, &self.ports, scope)?;
+        let built = Topology { hosts: vec![], switches: vec![], links: vec![] };
+        let mut plan = Plan { scope, usual, built };
         match &self.shape {
             Shape::Dumbbell { left, right, edge, core } => {
                 plan.dumbbell(left, right, edge, core)?
@@ -33,7 +42,15 @@ impl TopologySpec {
             }
             Shape::Links { hosts, switches, links } => plan.links(hosts, switches, links)?,
         }
-        let built = plan.built;
+        let mut built = plan.built;
+        for (word, spec) in &self.of_links {
+            let names: Vec<String> = built.links.iter().map(|link| link.name.clone()).collect();
+            let Some(index) = names.iter().position(|name| *name == word.text) else {
+                let help = did_you_mean(&word.text, names.iter().map(String::as_str));
+                return Err(word.error(format!("there is no link `{}`", word.text), help));
+            };
+            ports::apply(&mut built.links[index], spec, scope)?;
+        }
         self.check(&built)?;
         Ok(built)
     }
@@ -69,25 +86,10 @@ impl TopologySpec {
     }
 }
 
-fn buffer(formula: Option<&Formula>, scope: &Scope) -> Result<Option<Bytes>, Error> {
-    let Some(formula) = formula else { return Ok(None) };
-    let size = formula.size(scope)?;
-    // Less than one full-sized frame would drop everything.
-    if size < Bytes::new(1514) {
-        let message = format!("a buffer of {size} holds no full packet");
-        return Err(formula.error(message, "write 1514B or more; 128kB is the default"));
-    }
-    Ok(Some(size))
-}
-
-fn delay(formula: Option<&Formula>, scope: &Scope) -> Result<Option<Span>, Error> {
-    formula.map(|f| f.span(scope)).transpose()
-}
-
 struct Plan<'a> {
     scope: &'a Scope,
-    buffer: Bytes,
-    delay: Span,
+    /// A link as all are unless they say otherwise.
+    usual: Link,
     built: Topology,
 }
 
@@ -98,8 +100,7 @@ impl Plan<'_> {
     }
 
     fn link(&mut self, name: String, a: usize, b: usize, rate: Rate) {
-        let (buffer, delay) = (self.buffer, self.delay);
-        self.built.links.push(Link { name, a, b, rate, buffer, delay });
+        self.built.links.push(Link { name, a, b, rate, ..self.usual.clone() });
     }
 
     /// A link from host `host` to node `switch`, named after the host.
@@ -216,8 +217,7 @@ impl Plan<'_> {
             let rate = self.rate(&spec.rate)?;
             self.link(name, a, b, rate);
             let built = self.built.links.last_mut().expect("just pushed");
-            built.buffer = buffer(spec.buffer.as_ref(), self.scope)?.unwrap_or(built.buffer);
-            built.delay = delay(spec.delay.as_ref(), self.scope)?.unwrap_or(built.delay);
+            ports::apply(built, &spec.ports, self.scope)?;
         }
         Ok(())
     }

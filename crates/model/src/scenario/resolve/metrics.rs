@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 22] = [
+const RUN: [&str; 26] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -28,10 +28,15 @@ const RUN: [&str; 22] = [
     "control_sent",
     "control_believed",
     "control_refused",
+    "drops",
+    "marks",
+    "losses_reported",
+    "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 9] = [
+const GROUP: [&str; 10] = [
     "goodput",
+    "goodput_std",
     "share",
     "goodput_of_link",
     "goodput_of_floor",
