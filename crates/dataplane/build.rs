@@ -1,4 +1,5 @@
-//! Compiles `bpf/` into one object, which the crate carries inside it.
+//! Compiles `bpf/` into two objects, which the crate carries inside it: the datapath, and the marking
+//! port of emulated switches.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;
@@ -7,15 +8,19 @@ use std::path::PathBuf;
 fn main() {
     let bpf =
         PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf");
-    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it")).join("weir.bpf.o");
     // The UAPI headers' <asm/types.h> lives in a directory per architecture on Debian.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let multiarch = format!("-I/usr/include/{arch}-linux-gnu");
-    SkeletonBuilder::new()
-        .source(bpf.join("weir.bpf.c"))
-        .obj(&out)
-        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &multiarch])
-        .build()
-        .unwrap_or_else(|e| panic!("bpf/ did not compile (clang 14 or newer is needed): {e:#}"));
+    for name in ["weir", "mark"] {
+        let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+        SkeletonBuilder::new()
+            .source(bpf.join(format!("{name}.bpf.c")))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &multiarch])
+            .build()
+            .unwrap_or_else(|e| {
+                panic!("bpf/ did not compile (clang 14 or newer is needed): {e:#}")
+            });
+    }
     println!("cargo::rerun-if-changed={}", bpf.display());
 }

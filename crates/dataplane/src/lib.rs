@@ -23,6 +23,7 @@ pub mod guardian;
 pub mod instance;
 pub mod intf;
 mod lease;
+pub mod mark;
 pub mod nl;
 mod outside;
 mod pairs;
@@ -31,6 +32,7 @@ pub mod probe;
 pub mod programs;
 pub mod shaper;
 pub mod table;
+pub mod tap;
 
 pub use attach::Mode;
 pub use config::{

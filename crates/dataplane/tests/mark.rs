@@ -1,0 +1,124 @@
+//! The marking port, on frames and on packets. Needs root, and fails without.
+#![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
+
+#[path = "common/frame.rs"]
+mod frame;
+#[path = "common/net.rs"]
+mod net;
+
+use frame::{packet, udp};
+use net::{VM1, VM2, World};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+use weir_dataplane::mark::{Marker, MarkingPort, Marks};
+use weir_units::{Bytes, Rate};
+
+/// Runs `test` in a network namespace that is gone afterwards.
+fn alone(test: impl FnOnce() + Send + 'static) {
+    let run = move || {
+        // SAFETY: changes this thread's own namespace only.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "these tests need root");
+        test();
+    };
+    std::thread::spawn(run).join().unwrap();
+}
+
+/// A full frame with an ECN field of `ecn`.
+fn full(v6: bool, ecn: u8) -> Vec<u8> {
+    let (src, dst) = if v6 { ("fd00::1", "fd00::2") } else { ("10.0.0.1", "10.0.0.2") };
+    let mut packet = packet(src, dst, 17, udp(9, if v6 { 1452 } else { 1472 }));
+    packet.tos = ecn;
+    packet.octets()
+}
+
+#[test]
+fn above_the_threshold_the_capable_are_marked_and_nobody_is_dropped() {
+    alone(|| {
+        // A full frame takes an eighth of a second: nothing drains while this runs.
+        let rate = Rate::from_bps(100_000);
+        let port = MarkingPort { interface: 1, rate, threshold: Bytes::new(3028) };
+        let marker = Marker::open(&[port]).unwrap();
+        let ecn_of = |v6: bool, ecn: u8| {
+            let out = marker.run(&full(v6, ecn)).unwrap();
+            assert_eq!(out.len(), 1514);
+            if v6 { out[15] >> 4 & 3 } else { out[15] & 3 }
+        };
+        assert_eq!([ecn_of(false, 2), ecn_of(false, 2), ecn_of(false, 2)], [2, 2, 2]);
+        assert_eq!(marker.marks(0).unwrap(), Marks { marked: 0, spared: 0, segments: 3 });
+        assert_eq!([ecn_of(false, 2), ecn_of(false, 1), ecn_of(true, 2)], [3, 3, 3]);
+        assert_eq!(marker.run(&full(false, 2)).unwrap(), full(false, 3), "nothing else changes");
+        assert_eq!([ecn_of(false, 0), ecn_of(true, 0)], [0, 0], "these cannot be marked");
+        assert_eq!(ecn_of(false, 3), 3, "somebody else's mark");
+        assert_eq!(marker.marks(0).unwrap(), Marks { marked: 4, spared: 2, segments: 10 });
+        // However much came, what is above the threshold is forgotten in an eighth of a second.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(ecn_of(false, 2), 2);
+    });
+}
+
+#[test]
+fn nothing_that_is_no_ip_packet_confuses_it() {
+    alone(|| {
+        let rate = Rate::from_bps(1000);
+        let port = MarkingPort { interface: 1, rate, threshold: Bytes::new(1514) };
+        let marker = Marker::open(&[port]).unwrap();
+        for _ in 0..3 {
+            let mut arp = vec![0xff; 60];
+            arp[12..14].copy_from_slice(&[8, 6]);
+            assert_eq!(marker.run(&arp).unwrap(), arp);
+            let mut cut = full(false, 2);
+            cut.truncate(30);
+            assert_eq!(marker.run(&cut).unwrap(), cut);
+            marker.run(&full(false, 0)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_port_that_marks_all_lets_a_new_connection_in() {
+    let world = World::new();
+    world.without_super_packets();
+    world.bottleneck("20mbit", "60000");
+    let index = world.inside("switch", || {
+        // SAFETY: a terminated string.
+        unsafe { libc::if_nametoindex(c"sw2".as_ptr()) }
+    });
+    let (rate, threshold) = (Rate::from_mbps(20), Bytes::new(10_000));
+    let port = MarkingPort { interface: index, rate, threshold };
+    let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
+    let listener = world.inside("vm2", || TcpListener::bind((VM2, 7000)).unwrap());
+    let _sink = world.inside("vm2", || UdpSocket::bind((VM2, 9000)).unwrap());
+    let sender = world.inside("vm1", || UdpSocket::bind((VM1, 0)).unwrap());
+    let ect: libc::c_int = 2;
+    // SAFETY: a live socket, and an integer that outlives the call.
+    let set = unsafe {
+        let value = (&raw const ect).cast();
+        libc::setsockopt(sender.as_raw_fd(), libc::IPPROTO_IP, libc::IP_TOS, value, 4)
+    };
+    assert_eq!(set, 0);
+    let blast = move || {
+        // 19.8 of 20 Mb/s: more than the virtual queue drains, less than the real one sends.
+        let begun = Instant::now();
+        for i in 0..3200u64 {
+            sender.send_to(&[0; 1472], (VM2, 9000)).unwrap();
+            let due = Duration::from_nanos(i * 1514 * 8 * 1000 * 10 / 198);
+            if let Some(early) = due.checked_sub(begun.elapsed()) {
+                std::thread::sleep(early);
+            }
+        }
+    };
+    let blaster = std::thread::spawn(blast);
+    std::thread::sleep(Duration::from_millis(1200));
+    let before = marker.marks(0).unwrap();
+    let connected = world.inside("vm1", || {
+        let to = SocketAddr::from((VM2, 7000));
+        TcpStream::connect_timeout(&to, Duration::from_millis(900)).is_ok()
+    });
+    assert!(connected, "its SYN lived");
+    drop(listener);
+    blaster.join().unwrap();
+    let after = marker.marks(0).unwrap();
+    assert!(before.marked > 100, "{before:?}");
+    assert!(after.spared > before.spared, "the SYN was among those that cannot be marked");
+}
