@@ -1,11 +1,8 @@
 //! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
-//! socket, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
+//! socket, where it answers nothing, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
 //! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind.
 
-#![expect(clippy::disallowed_methods, reason = "it has nothing to do but wait")]
-
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 use weir_model::agent::{AgentConfig, Directory};
 
 fn main() {
@@ -39,8 +36,7 @@ fn main() {
     }
     let run = config.run_dir.join(&config.instance);
     std::fs::create_dir_all(&run).expect("a run directory");
-    let _socket = UnixListener::bind(run.join("agent.sock")).expect("a socket");
-    loop {
-        std::thread::sleep(Duration::from_secs(1));
-    }
+    let socket = UnixListener::bind(run.join("agent.sock")).expect("a socket");
+    // Whoever asks gets no answer.
+    socket.incoming().for_each(drop);
 }

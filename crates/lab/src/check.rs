@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario, TrafficKind};
+use weir_model::scenario::{Link, Mechanism, MechanismKind, Scenario, TrafficKind};
 
 /// Fails with the remedy if this machine cannot play `scenario`.
 pub(crate) fn machine(
@@ -32,6 +32,15 @@ pub(crate) fn machine(
             if !Path::new(name).is_file() {
                 program(name, "install it, or write its whole path")?;
             }
+        }
+    }
+    if scenario.topology.links.iter().any(Link::is_more_than_a_queue) {
+        let path = Path::new(weir_dataplane::tap::DEVICE);
+        if !path.exists() {
+            return Err(Error::Missing {
+                what: format!("{}, for a link with delay, RED, loss or paths", path.display()),
+                remedy: "load the module tun, or use a kernel with CONFIG_TUN".into(),
+            });
         }
     }
     congestion_controls(scenario)?;

@@ -53,6 +53,9 @@ pub enum Error {
         /// The kernel's answer.
         errno: Errno,
     },
+    /// What marks or carries packets could not be set up or read.
+    #[error("cannot set up the network: {0}")]
+    Dataplane(#[source] weir_dataplane::Error),
     /// A file or a process could not be handled.
     #[error("cannot {doing}: {source}")]
     Io {

@@ -3,8 +3,9 @@
 //! Problem   A mechanism that only ever met a simulator has not met TCP, timers or the kernel.
 //! Approach  One namespace per host, switch and VM, joined by veths and bridges; HTB with a bounded
 //!           FIFO gives every port its link's rate; one real `weir agent` per host; one thread with
-//!           epoll plays long-lived traffic, another what comes and goes. Goodput is read from the
-//!           receivers' sockets, octets and drops from the ports.
+//!           epoll plays long-lived traffic, another what comes and goes. Switch ports mark by a BPF
+//!           program; a link with delay, RED, chance or several paths is carried by a thread between two
+//!           TAPs. Goodput is read from the receivers' sockets, octets, drops and marks from the ports.
 //! Promises  Whatever happens (success, error, stop, panic), namespaces and processes are gone when
 //!           [`play`] returns; if the lab itself was killed, the next run removes what it left.
 //! Not here  What a scenario means (`weir-model`), and whether a run is valid or good (`weir`).
@@ -19,6 +20,7 @@ mod attack;
 mod check;
 mod error;
 mod exec;
+mod linkbox;
 mod machine;
 mod netlink;
 mod netns;
@@ -102,6 +104,8 @@ pub struct Frame<'a> {
     pub links_bps: &'a [f64],
     /// Packets dropped during this sample, indexed like `links_bps`.
     pub drops: &'a [u64],
+    /// Packets marked during this sample, indexed like `links_bps`.
+    pub marks: &'a [u64],
     /// The smallest idle share of any CPU during this sample.
     pub idle: f64,
 }
@@ -133,6 +137,9 @@ pub struct Record {
     pub wall: Span,
     /// What became of the scenario's attacks; `None` without attacks.
     pub attacks: Option<AttackRecord>,
+    /// Segments that all agents together said at the end that the network had lost, of the pairs that
+    /// were active then. `None` without agents.
+    pub losses_reported: Option<u64>,
     /// What a reader of the results should know: stale state that was removed, an offered load that
     /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
@@ -206,4 +213,6 @@ pub struct LinkRecord {
     pub octets: Vec<u64>,
     /// Packets dropped at this direction's port per sample.
     pub drops: Vec<u64>,
+    /// Packets that got the congestion mark at this direction's port per sample.
+    pub marks: Vec<u64>,
 }

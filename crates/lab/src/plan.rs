@@ -2,8 +2,8 @@
 //!
 //! Problem   Thousands of devices need names, indices, addresses and forwarding entries that agree.
 //! Approach  All of them follow from positions in the scenario; nothing is looked up afterwards.
-//! Promises  Deterministic. A topology that bridges cannot carry (a loop, a host with two uplinks,
-//!           delay) is refused here, before anything exists.
+//! Promises  Deterministic. A topology that bridges cannot carry (a loop, a host with two uplinks) is
+//!           refused here, before anything exists.
 //! Not here  Making it: see `world`.
 
 use crate::Error;
@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_model::net::Prefix;
 use weir_model::scenario::{AttackKind, Attacker, IpVersion, Scenario, TrafficKind};
-use weir_units::Span;
 
 /// Interface index of the bridge in every host and switch.
 pub(crate) const BRIDGE: u32 = 2;
@@ -172,12 +171,6 @@ fn unsupported(what: impl Into<String>, instead: impl Into<String>) -> Error {
 }
 
 fn refuse_what_is_not_supported(scenario: &Scenario) -> Result<(), Error> {
-    if let Some(link) = scenario.topology.links.iter().find(|link| link.delay > Span::ZERO) {
-        return Err(unsupported(
-            format!("link {} has a delay of {}", link.name, link.delay),
-            "this kernel's queues have no delay: leave `delay` out, or play it in the simulator",
-        ));
-    }
     if let Some(link) = scenario.topology.links.iter().find(|link| link.rate.is_zero()) {
         return Err(unsupported(
             format!("link {} has a rate of zero", link.name),
@@ -266,7 +259,7 @@ fn routes(scenario: &Scenario, switch: usize) -> Result<Vec<usize>, Error> {
 mod tests {
     use super::*;
     use weir_model::scenario::{Link, Topology};
-    use weir_units::{Bytes, Rate};
+    use weir_units::{Bytes, Rate, Span};
 
     fn scenario(hosts: usize, switches: usize, links: &[(usize, usize)]) -> Scenario {
         let link = |(i, &(a, b)): (usize, &(usize, usize))| Link {
@@ -276,6 +269,7 @@ mod tests {
             rate: Rate::from_mbps(100),
             buffer: Bytes::new(128_000),
             delay: Span::ZERO,
+            queueing: Default::default(),
         };
         Scenario {
             name: "t".into(),
@@ -314,9 +308,6 @@ mod tests {
         assert!(text(&scenario(1, 2, &[(0, 1), (0, 2)])).contains("h0 has several links"));
         assert!(text(&scenario(2, 1, &[(0, 2)])).contains("h1 has no links"));
         assert!(text(&scenario(2, 2, &[(0, 2), (1, 3)])).contains("h1 cannot be reached"));
-        let mut delayed = scenario(2, 1, &[(0, 2), (1, 2)]);
-        delayed.topology.links[1].delay = Span::from_micros(50);
-        assert!(text(&delayed).contains("link l1 has a delay of 50us"));
     }
 
     #[test]

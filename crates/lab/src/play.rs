@@ -83,10 +83,12 @@ pub fn play(
     record.agent_cpu = each.map(|(&after, &before)| after - before).collect();
     record.agent_memory = agents.memory();
     record.agent_pairs = agents.pairs();
+    record.losses_reported = agents.losses();
     notes.extend(traffic.tally.notes());
     notes.append(&mut programs.notes);
     notes.extend(attackers.notes());
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
+    notes.extend(world.notes());
     let lost = machine::lost_inside().saturating_sub(lost_before);
     if lost > 0 {
         notes.push(format!("this machine lost {lost} packets between devices, at no port"));
@@ -105,7 +107,8 @@ pub fn play(
 }
 
 fn frame(phase: Phase) -> Frame<'static> {
-    Frame { phase, at: Span::ZERO, flows_bps: &[], links_bps: &[], drops: &[], idle: 1.0 }
+    let at = Span::ZERO;
+    Frame { phase, at, flows_bps: &[], links_bps: &[], drops: &[], marks: &[], idle: 1.0 }
 }
 
 /// Where the files of a run are; removed on drop unless the caller named it.
@@ -185,6 +188,7 @@ struct Sampler<'a> {
     flows_bps: Vec<f64>,
     links_bps: Vec<f64>,
     drops: Vec<u64>,
+    marks: Vec<u64>,
 }
 
 impl<'a> Sampler<'a> {
@@ -212,6 +216,7 @@ impl<'a> Sampler<'a> {
             flows_bps: vec![0.0; flows],
             links_bps: vec![0.0; directions],
             drops: vec![0; directions],
+            marks: vec![0; directions],
         }
     }
 
@@ -256,11 +261,13 @@ impl<'a> Sampler<'a> {
             share_out(&mut flow.octets, octets, n);
         }
         for (i, link) in self.record.links.iter_mut().enumerate() {
-            let (octets, drops) = passed[i];
-            self.links_bps[i] = octets as f64 * 8.0 / seconds;
-            self.drops[i] = drops;
-            share_out(&mut link.octets, octets, n);
-            share_out(&mut link.drops, drops, n);
+            let passed = passed[i];
+            self.links_bps[i] = passed.octets as f64 * 8.0 / seconds;
+            self.drops[i] = passed.drops;
+            self.marks[i] = passed.marks;
+            share_out(&mut link.octets, passed.octets, n);
+            share_out(&mut link.drops, passed.drops, n);
+            share_out(&mut link.marks, passed.marks, n);
         }
         self.record.idle.extend(std::iter::repeat_n(idle, n));
         if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
@@ -277,6 +284,7 @@ impl<'a> Sampler<'a> {
             flows_bps: &self.flows_bps,
             links_bps: &self.links_bps,
             drops: &self.drops,
+            marks: &self.marks,
             idle: self.record.idle.last().copied().unwrap_or(1.0),
         }
     }

@@ -142,37 +142,62 @@ pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str)
     }));
 }
 
-/// Reads the counters of all ports of all links.
+/// What passed a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// Octets sent, layer 2 without FCS.
+    pub(crate) octets: u64,
+    /// Packets dropped.
+    pub(crate) drops: u64,
+    /// Packets marked.
+    pub(crate) marks: u64,
+}
+
+/// From cumulative counters of all ports to what passed since the last look.
 pub(crate) struct Counters {
-    /// Last values by direction: octets, packets dropped.
-    last: Vec<(u64, u64)>,
+    /// Last values by direction.
+    last: Vec<Passed>,
+}
+
+impl Counters {
+    /// For `directions` link directions (two per link).
+    pub(crate) fn new(directions: usize) -> Self {
+        Self { last: vec![Passed::default(); directions] }
+    }
+
+    /// How many link directions there are.
+    pub(crate) fn directions(&self) -> usize {
+        self.last.len()
+    }
+
+    /// What passed since the last call, by direction; `now` is what passed so far.
+    pub(crate) fn step(&mut self, now: Vec<Passed>) -> Vec<Passed> {
+        let delta = |(now, last): (&Passed, &Passed)| Passed {
+            octets: grown(now.octets, last.octets),
+            drops: grown32(now.drops, last.drops),
+            marks: grown(now.marks, last.marks),
+        };
+        let deltas = now.iter().zip(&self.last).map(delta).collect();
+        self.last = now;
+        deltas
+    }
 }
 
 /// The ports of one node: (interface, direction it sends in).
 pub(crate) type PortList = Vec<(u32, usize)>;
 
-impl Counters {
-    /// For `directions` link directions (two per link).
-    pub(crate) fn new(directions: usize) -> Self {
-        Self { last: vec![(0, 0); directions] }
-    }
-
-    /// What passed and what was dropped since the last call, by direction.
-    pub(crate) fn read<'a>(
-        &mut self,
-        nodes: impl Iterator<Item = (&'a mut Netlink, &'a PortList)>,
-    ) -> Result<Vec<(u64, u64)>, Error> {
-        let mut deltas = vec![(0, 0); self.last.len()];
-        for (netlink, ports) in nodes {
-            let interfaces: Vec<u32> = ports.iter().map(|&(interface, _)| interface).collect();
-            for (&(_, direction), now) in ports.iter().zip(netlink.queues(&interfaces)?) {
-                let last = &mut self.last[direction];
-                deltas[direction] = (grown(now.0, last.0), grown32(now.1, last.1));
-                *last = now;
-            }
+/// Reads the queues of all nodes' ports into `passed`, by direction.
+pub(crate) fn read_queues<'a>(
+    nodes: impl Iterator<Item = (&'a mut Netlink, &'a PortList)>,
+    passed: &mut [Passed],
+) -> Result<(), Error> {
+    for (netlink, ports) in nodes {
+        let interfaces: Vec<u32> = ports.iter().map(|&(interface, _)| interface).collect();
+        for (&(_, direction), (octets, drops)) in ports.iter().zip(netlink.queues(&interfaces)?) {
+            passed[direction] = Passed { octets, drops, ..passed[direction] };
         }
-        Ok(deltas)
     }
+    Ok(())
 }
 
 /// A counter that went back was started anew: somebody replaced the queue.

@@ -7,26 +7,32 @@
 //! Promises  Dropping a world removes it, also a half-built one.
 //! Not here  Which names and addresses: see `plan`. Rates and queues: see `ports`.
 
+use crate::linkbox::LinkBox;
 use crate::netlink::{
     Batch, NEW, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE, Request, link_header,
 };
 use crate::netns::{self, Namespace};
 use crate::plan::{self, BRIDGE, Plan, UPLINK};
-use crate::ports::{self, Counters, PortList};
+use crate::ports::{self, Counters, Passed, PortList};
 use crate::{Error, sweep};
 use nix::errno::Errno;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use weir_dataplane::mark::{Marker, MarkingPort};
 use weir_model::scenario::{IpVersion, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
+    /// Links that are carried by a thread, with their index. Dropped first: their TAPs are theirs.
+    boxes: Vec<(usize, LinkBox)>,
+    /// Per switch that marks: its marking ports, and the direction each of them sends in.
+    markers: Vec<(Marker, Vec<usize>)>,
     /// Hosts first, then switches: indexed like the scenario's nodes.
     nodes: Vec<Namespace>,
     vms: Vec<Namespace>,
-    /// Per node.
+    /// Per node: the ports that have a queue of the kernel's.
     ports: Vec<PortList>,
 }
 
@@ -36,10 +42,14 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const MTU: u32 = 1500;
+/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is the
+/// one that is meant to be full.
+const TAP_QUEUE: u32 = 2048;
 /// How long the kernel may take to notice that all devices are connected.
 const UP: Duration = Duration::from_secs(10);
 
@@ -54,7 +64,13 @@ impl World {
         stop: &AtomicBool,
     ) -> Result<Self, Error> {
         netns::prepare()?;
-        let mut world = Self { nodes: Vec::new(), vms: Vec::new(), ports: Vec::new() };
+        let mut world = Self {
+            boxes: Vec::new(),
+            markers: Vec::new(),
+            nodes: Vec::new(),
+            vms: Vec::new(),
+            ports: Vec::new(),
+        };
         let hosts = scenario.topology.hosts.len();
         for (node, name) in
             scenario.topology.hosts.iter().chain(&scenario.topology.switches).enumerate()
@@ -75,7 +91,11 @@ impl World {
         }
         for link in 0..scenario.topology.links.len() {
             go_on(stop)?;
-            world.connect(scenario, link)?;
+            if scenario.topology.links[link].is_more_than_a_queue() {
+                world.connect_by_box(scenario, link)?;
+            } else {
+                world.connect(scenario, link)?;
+            }
         }
         for vm in 0..scenario.vms.len() {
             go_on(stop)?;
@@ -84,6 +104,7 @@ impl World {
         }
         world.write_in_where_everybody_is(scenario, plan)?;
         world.ports = ports_of(scenario);
+        world.let_switches_mark(scenario)?;
         world.wait_until_up(scenario, stop)?;
         Ok(world)
     }
@@ -146,6 +167,51 @@ impl World {
         batch.push(bridge_port(b_port, true));
         ports::shape(&mut batch, b_port, link);
         self.nodes[link.b].netlink.send(batch)
+    }
+
+    /// A TAP at each of two nodes, and a thread that carries frames between them.
+    fn connect_by_box(&mut self, scenario: &Scenario, index: usize) -> Result<(), Error> {
+        let link = &scenario.topology.links[index];
+        let mut end = |node: usize| {
+            let (name, port) = plan::link_port(scenario, node, index);
+            self.nodes[node].enter()?;
+            let file = weir_dataplane::tap::open(&name, port).map_err(Error::Dataplane)?;
+            let mut batch = Batch::default();
+            let what = format!("join the box of link {} to its bridge", link.name);
+            batch.push(
+                Request::new(what, RTM_NEWLINK, 0, &link_header(port, true))
+                    .attr_u32(IFLA_MASTER, BRIDGE)
+                    .attr_u32(IFLA_TXQLEN, TAP_QUEUE),
+            );
+            batch.push(bridge_port(port, true));
+            self.nodes[node].netlink.send(batch)?;
+            Ok::<_, Error>(file)
+        };
+        let ends = [end(link.a)?, end(link.b)?];
+        let hosts = scenario.topology.hosts.len();
+        let by_switch = [link.a >= hosts, link.b >= hosts];
+        self.boxes.push((index, LinkBox::start(link, ends, by_switch)?));
+        Ok(())
+    }
+
+    /// Puts the marking program on the switches' ports of links that ask for it.
+    fn let_switches_mark(&mut self, scenario: &Scenario) -> Result<(), Error> {
+        let hosts = scenario.topology.hosts.len();
+        for node in hosts..self.nodes.len() {
+            let marks = |&(interface, direction): &(u32, usize)| {
+                let link = &scenario.topology.links[direction / 2];
+                let threshold = link.queueing.ecn?;
+                Some((MarkingPort { interface, rate: link.rate, threshold }, direction))
+            };
+            let (ports, directions): (Vec<_>, Vec<_>) =
+                self.ports[node].iter().filter_map(marks).unzip();
+            if !ports.is_empty() {
+                self.nodes[node].enter()?;
+                let marker = Marker::open(&ports).map_err(Error::Dataplane)?;
+                self.markers.push((marker, directions));
+            }
+        }
+        Ok(())
     }
 
     /// A VM: a namespace with `eth0`, and its port on its host.
@@ -249,10 +315,26 @@ impl World {
         Ok(self.vms[vm].netlink.received(&[UPLINK])?[0])
     }
 
-    /// What passed and was dropped since the last call, by link direction.
-    pub(crate) fn read(&mut self, counters: &mut Counters) -> Result<Vec<(u64, u64)>, Error> {
+    /// What passed since the last call, by link direction.
+    pub(crate) fn read(&mut self, counters: &mut Counters) -> Result<Vec<Passed>, Error> {
+        let mut passed = vec![Passed::default(); counters.directions()];
         let netlinks = self.nodes.iter_mut().map(|node| &mut node.netlink);
-        counters.read(netlinks.zip(&self.ports))
+        ports::read_queues(netlinks.zip(&self.ports), &mut passed)?;
+        for (marker, directions) in &self.markers {
+            for (port, &direction) in directions.iter().enumerate() {
+                passed[direction].marks = marker.marks(port).map_err(Error::Dataplane)?.marked;
+            }
+        }
+        for (link, carried) in &mut self.boxes {
+            let both = carried.passed()?;
+            passed[2 * *link..2 * *link + 2].copy_from_slice(&both);
+        }
+        Ok(counters.step(passed))
+    }
+
+    /// What a reader of the results should know.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        self.boxes.iter().filter_map(|(_, carried)| carried.note())
     }
 }
 
@@ -260,11 +342,11 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
 }
 
-/// The ports of each node, and the direction each of them sends in.
+/// The ports of each node that have a queue of the kernel's, and the direction each of them sends in.
 fn ports_of(scenario: &Scenario) -> Vec<PortList> {
     let topology = &scenario.topology;
     let mut ports = vec![PortList::new(); topology.hosts.len() + topology.switches.len()];
-    for (l, link) in topology.links.iter().enumerate() {
+    for (l, link) in topology.links.iter().enumerate().filter(|(_, l)| !l.is_more_than_a_queue()) {
         ports[link.a].push((plan::link_port(scenario, link.a, l).1, 2 * l));
         ports[link.b].push((plan::link_port(scenario, link.b, l).1, 2 * l + 1));
     }

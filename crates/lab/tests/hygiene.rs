@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces};
+use common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_lab::{Error, Options, Phase, play, sweep_stale};
@@ -186,14 +186,4 @@ fn the_agents_of_a_killed_lab_end_and_the_next_one_removes_the_rest_and_says_so(
         assert!(said.iter().any(|line| line.contains(&what)), "{what} in {said:?}");
     }
     assert_eq!(traces_of(pid), (0, 0));
-}
-
-#[test]
-fn a_delay_is_refused_before_anything_is_made() {
-    let _alone = alone();
-    let mut scenario = short();
-    scenario.topology.links[0].delay = Span::from_micros(100);
-    let never = AtomicBool::new(false);
-    let result = play(&scenario, &none(), &Options::new("weir"), &mut |_| {}, &never);
-    assert!(matches!(result, Err(Error::Unsupported { .. })), "{result:?}");
 }

@@ -1,4 +1,4 @@
-//! What agents use: CPU, memory, state.
+//! What agents use: CPU, memory, state; and what they say of the network.
 
 use super::Agents;
 use crate::machine;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use weir_model::status::{Reply, Request};
+use weir_model::status::{Reply, Request, Top};
 use weir_units::Span;
 
 /// How long an agent may take to answer.
@@ -29,12 +29,22 @@ impl Agents {
 
     /// How many pairs each agent knows; of those that answer.
     pub(crate) fn pairs(&self) -> Vec<u64> {
-        self.agents.iter().filter_map(|agent| pairs(&agent.socket)).collect()
+        self.agents.iter().filter_map(|agent| Some(ask(&agent.socket)?.pairs.len() as u64)).collect()
+    }
+
+    /// Segments that the network lost, as the receiving hosts' agents say, over the pairs that are
+    /// active now; `None` if there are no agents. One that does not answer adds nothing.
+    pub(crate) fn losses(&self) -> Option<u64> {
+        let lost = |agent: &super::Agent| -> u64 {
+            let pairs = ask(&agent.socket).map(|top| top.pairs).unwrap_or_default();
+            pairs.iter().filter(|pair| pair.side == "receive").map(|pair| pair.lost).sum()
+        };
+        (!self.agents.is_empty()).then(|| self.agents.iter().map(lost).sum())
     }
 }
 
 /// Asks one agent.
-fn pairs(socket: &Path) -> Option<u64> {
+fn ask(socket: &Path) -> Option<Top> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut question = serde_json::to_string(&Request::Top).ok()?;
@@ -43,7 +53,7 @@ fn pairs(socket: &Path) -> Option<u64> {
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).ok()?;
     match serde_json::from_str(&answer).ok()? {
-        Reply::Top(top) => Some(top.pairs.len() as u64),
+        Reply::Top(top) => Some(top),
         _ => None,
     }
 }

@@ -1,0 +1,237 @@
+//! What switches and links do to packets beside making them wait: marks, delay, exact queues. As root.
+
+#![expect(clippy::disallowed_methods, reason = "measures round trips")]
+
+mod common;
+
+use common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces, udp};
+use nix::sched::{CloneFlags, setns};
+use std::fs::File;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use weir_lab::{Frame, Options, Phase, Record, play};
+use weir_model::scenario::{MechanismKind, Red, Scenario};
+use weir_units::{Bytes, Span};
+
+/// The core link from left to right, which is given what a test is about.
+const CORE: usize = 0;
+
+fn played(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Record {
+    play(scenario, &none(), &Options::new("weir"), watch, &AtomicBool::new(false))
+        .expect("plays; these tests need root")
+}
+
+/// Judges what was measured, once more if the machine was busy with something else meanwhile.
+fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
+    for attempt in 1.. {
+        let record = played(scenario, &mut |_| {});
+        let busy = record.idle.iter().filter(|&&idle| idle < 0.05).count();
+        match judge(&record) {
+            Ok(()) => return,
+            Err(what) if attempt < 3 && busy * 10 > record.idle.len() => {
+                println!("{what}; but the machine was busy in {busy} samples: again");
+            }
+            Err(what) => panic!("{what}; busy in {busy} samples; {:?}", record.notes),
+        }
+    }
+}
+
+fn ensure(good: bool, what: impl Into<String>) -> Result<(), String> {
+    if good { Ok(()) } else { Err(what.into()) }
+}
+
+/// Mean rate on the core after the warm-up, Mb/s.
+fn carried(scenario: &Scenario, record: &Record) -> f64 {
+    let skip = scenario.warmup.div_span(record.sample) as usize;
+    let series = &record.links[CORE].octets[skip..];
+    let seconds = record.sample.as_secs_f64() * series.len() as f64;
+    series.iter().sum::<u64>() as f64 * 8.0 / seconds / 1e6
+}
+
+/// The name of VM `vm`'s namespace in this process's run.
+fn namespace(vm: usize) -> PathBuf {
+    let own = format!("weir-{}-", std::process::id());
+    let of_vm = format!("-v{vm}-");
+    let is = |name: &str| name.starts_with(&own) && name.contains(&of_vm);
+    let entries = std::fs::read_dir("/run/netns").expect("namespaces").flatten();
+    let mut found = entries.filter(|e| is(&e.file_name().to_string_lossy()));
+    found.next().expect("the VM's namespace").path()
+}
+
+/// Runs `work` on a thread in VM `vm`'s namespace.
+fn inside<T: Send + 'static>(
+    vm: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::thread::JoinHandle<T> {
+    let file = File::open(namespace(vm)).expect("the namespace is there");
+    std::thread::spawn(move || {
+        setns(file, CloneFlags::CLONE_NEWNET).expect("as root");
+        work()
+    })
+}
+
+#[test]
+fn a_marking_port_marks_the_capable_before_its_queue_fills_and_spares_the_others() {
+    let _alone = alone();
+    let mut scenario = dumbbell(2, 2, 100);
+    scenario.topology.links[CORE].queueing.ecn = Some(Bytes::new(20_000));
+    flow(&mut scenario, 0, 2, tcp(4));
+    let mut delayed = scenario.clone();
+    delayed.traffic[0].start = Span::from_millis(300);
+    // Not capable: nothing is marked, and the port's own queue fills.
+    expect(&scenario, |record| {
+        let core = &record.links[CORE];
+        let (marks, drops) = (core.marks.iter().sum::<u64>(), core.drops.iter().sum::<u64>());
+        ensure(marks == 0 && drops > 0, format!("{marks} marks, {drops} drops"))?;
+        ensure(carried(&scenario, record) > 95.0, "and the link is full")
+    });
+    // Capable, before the first connection is made: SYNs pass, marks come, nothing is dropped.
+    let mut told = false;
+    let record = played(&delayed, &mut |frame| {
+        if frame.phase == Phase::Running && !std::mem::replace(&mut told, true) {
+            for vm in [0, 2] {
+                inside(vm, || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1"))
+                    .join()
+                    .expect("no panic")
+                    .expect("this kernel has ECN");
+            }
+        }
+    });
+    let core = &record.links[CORE];
+    let (marks, drops) = (core.marks.iter().sum::<u64>(), core.drops.iter().sum::<u64>());
+    assert!(marks > 1000, "{marks} marks, {drops} drops");
+    assert!(drops < marks / 100, "{marks} marks, {drops} drops");
+    assert!(carried(&delayed, &record) > 90.0, "{} Mb/s", carried(&delayed, &record));
+    let others: u64 = record.links[CORE + 1..].iter().flat_map(|link| &link.marks).sum();
+    assert_eq!(others, 0, "no other port marks");
+    assert_eq!(record.flows[0].connections.len(), 4);
+    assert!(record.flows[0].connections.iter().all(|c| c[1] > 0), "all four connected");
+}
+
+#[test]
+fn a_link_box_has_the_rate_of_its_link_within_two_percent_and_counts_every_packet() {
+    let _alone = alone();
+    let mut scenario = dumbbell(2, 1, 60);
+    scenario.topology.links[CORE].delay = Span::from_micros(200);
+    flow(&mut scenario, 0, 2, udp(50.0));
+    flow(&mut scenario, 1, 2, udp(50.0));
+    // The other links are faster, so that only the box limits.
+    scenario.topology.links[CORE].rate = weir_units::Rate::from_mbps(50);
+    expect(&scenario, |record| {
+        let got = carried(&scenario, record);
+        ensure((got / 50.0 - 1.0).abs() < 0.02, format!("{got} Mb/s on a link of 50"))?;
+        let seconds = scenario.duration.as_secs_f64();
+        let dropped = record.links[CORE].drops.iter().sum::<u64>() as f64 / seconds;
+        let expected = 50e6 / 8.0 / 1514.0;
+        ensure(
+            (dropped / expected - 1.0).abs() < 0.05,
+            format!("{dropped} of {expected} packets/s"),
+        )
+    });
+}
+
+#[test]
+fn tcp_fills_a_link_box() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    scenario.topology.links[CORE].delay = Span::from_millis(1);
+    flow(&mut scenario, 0, 1, tcp(2));
+    expect(&scenario, |record| {
+        let got = carried(&scenario, record);
+        ensure((95.0..101.0).contains(&got), format!("{got} Mb/s on a link of 100"))
+    });
+}
+
+#[test]
+fn red_in_a_link_box_drops_before_the_buffer_is_full() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    let (min, max) = (Bytes::new(10_000), Bytes::new(40_000));
+    let red = Red { min, max, probability: 0.1, weight: 0.02 };
+    scenario.topology.links[CORE].queueing.red = Some(red);
+    flow(&mut scenario, 0, 1, tcp(4));
+    expect(&scenario, |record| {
+        let drops: u64 = record.links[CORE].drops.iter().sum();
+        ensure(drops > 10, format!("{drops} drops"))?;
+        let got = carried(&scenario, record);
+        ensure(got > 85.0, format!("{got} Mb/s on a link of 100"))
+    });
+}
+
+/// The median round trip of 100 small packets from VM 0 to VM 1, in microseconds.
+fn round_trip() -> f64 {
+    let echo = inside(1, || {
+        let socket = UdpSocket::bind("10.1.0.2:9000").expect("VM 1's address");
+        socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
+        let mut octets = [0; 64];
+        while let Ok((length, from)) = socket.recv_from(&mut octets) {
+            socket.send_to(&octets[..length], from).expect("sends");
+        }
+    });
+    let ask = inside(0, || {
+        let socket = UdpSocket::bind("10.1.0.1:0").expect("VM 0's address");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+        socket.connect("10.1.0.2:9000").expect("an address");
+        let mut trips = Vec::new();
+        for _ in 0..100 {
+            let sent = Instant::now();
+            socket.send(&[0; 32]).expect("sends");
+            if socket.recv(&mut [0; 64]).is_ok() {
+                trips.push(sent.elapsed().as_secs_f64() * 1e6);
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        trips.sort_by(f64::total_cmp);
+        assert!(trips.len() > 90, "{} of 100 came back", trips.len());
+        trips[trips.len() / 2]
+    });
+    let median = ask.join().expect("no panic");
+    echo.join().expect("no panic");
+    median
+}
+
+#[test]
+fn a_link_box_has_the_delay_of_its_link_within_ten_percent() {
+    let _alone = alone();
+    for delay in [500, 1000] {
+        let mut scenario = dumbbell(1, 1, 100);
+        scenario.topology.links[CORE].delay = Span::from_micros(delay);
+        flow(&mut scenario, 0, 1, udp(0.1));
+        let mut median = None;
+        let record = played(&scenario, &mut |frame| {
+            if frame.phase == Phase::Running && median.is_none() {
+                median = Some(round_trip());
+            }
+        });
+        let (median, wanted) = (median.expect("it ran"), 2.0 * delay as f64);
+        println!("{delay} us one way: a round trip of {median:.0} us");
+        let off = median / wanted;
+        assert!((1.0..1.1).contains(&off), "{median} us, not {wanted}; {:?}", record.notes);
+    }
+}
+
+#[test]
+fn a_world_with_boxes_and_marking_ports_is_gone_afterwards() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    scenario.duration = Span::from_millis(600);
+    scenario.warmup = Span::from_millis(200);
+    scenario.topology.links.iter_mut().for_each(|link| {
+        link.queueing.ecn = Some(Bytes::new(20_000));
+    });
+    // A host's uplink, too: its agent finds a TAP there.
+    for link in [0, 1] {
+        scenario.topology.links[link].delay = Span::from_micros(100);
+    }
+    flow(&mut scenario, 0, 1, tcp(2));
+    let es = mechanism(MechanismKind::ElasticSwitch, "paper");
+    let options = Options::new(stand_in());
+    let never = AtomicBool::new(false);
+    let record = play(&scenario, &es, &options, &mut |_| {}, &never).expect("plays");
+    assert!(record.flows[0].octets.iter().sum::<u64>() > 100_000);
+    assert!(record.links.iter().all(|link| link.marks.len() == 6));
+    assert_eq!(record.losses_reported, Some(0), "the stand-in answers nothing");
+    assert_eq!(traces(), Vec::<String>::new());
+}
