@@ -100,7 +100,7 @@ fn observed(record: Record) -> Observed {
         links: record
             .links
             .into_iter()
-            .map(|link| ObservedLink { octets: link.octets, drops: link.drops })
+            .map(|link| ObservedLink { octets: link.octets, drops: link.drops, marks: link.marks })
             .collect(),
         idle: record.idle,
         agents_cpu: record.agents_cpu,
@@ -109,6 +109,7 @@ fn observed(record: Record) -> Observed {
         agent_memory: record.agent_memory,
         agent_pairs: record.agent_pairs,
         user_cpu: record.user_cpu,
+        losses_reported: record.losses_reported,
         wall: record.wall,
         attacks: record.attacks,
         notes: record.notes,

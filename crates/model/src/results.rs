@@ -209,6 +209,9 @@ pub struct LinkResult {
     pub series_bps: Vec<f64>,
     /// Packets dropped at its port per sample.
     pub drops: Vec<f64>,
+    /// Packets that got the congestion mark at its port per sample.
+    #[serde(default)]
+    pub marks: Vec<f64>,
 }
 
 /// What the run cost.

@@ -92,12 +92,31 @@ pub(super) fn ratio(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Opti
 
 /// The same per tumbling window of half a second; windows that are not wholly in `samples` are out.
 pub(super) fn window_ratios(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Vec<f64> {
+    windows(case, samples).filter_map(|window| ratio(case, flows, window)).collect()
+}
+
+/// How much the goodput of `flows` varies: the standard deviation of its windows of half a second / their
+/// mean. `None` if there are fewer than two windows, or nothing arrived.
+pub(super) fn goodput_std(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
+    let goodput = |window: &[usize]| -> f64 {
+        let in_sample = |&s: &usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
+        window.iter().map(in_sample).sum::<f64>() / window.len() as f64
+    };
+    let values: Vec<f64> = windows(case, samples).map(goodput).collect();
+    let mean = super::mean(values.iter().copied());
+    if values.len() < 2 || mean <= 0.0 {
+        return None;
+    }
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    Some((squares / (values.len() - 1) as f64).sqrt() / mean)
+}
+
+/// Tumbling windows of half a second, as samples; those that are not wholly in `samples` are out.
+fn windows<'a>(case: &Case<'_>, samples: &'a [usize]) -> impl Iterator<Item = &'a [usize]> {
     let width = (WINDOW_S / case.sample_s).round().max(1.0) as usize;
-    let starts = case.measured.clone().step_by(width);
-    let window = |start: usize| {
+    case.measured.clone().step_by(width).filter_map(move |start| {
         let first = samples.binary_search(&start).ok()?;
         let window = samples.get(first..first + width)?;
         (window[width - 1] == start + width - 1).then_some(window)
-    };
-    starts.filter_map(|start| ratio(case, flows, window(start)?)).collect()
+    })
 }

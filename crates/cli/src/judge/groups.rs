@@ -55,6 +55,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("share", (group.ideal_bps > 0.0).then(|| group.goodput_bps / group.ideal_bps));
         put("goodput_of_link", judged.then(|| of_link(case, &flows, &samples)).flatten());
         put("goodput_of_floor", floors::ratio(case, &flows, &samples));
+        put("goodput_std", floors::goodput_std(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));
         put("window_p1", percentile(&windows, 0.01));
         let steady = flows.iter().filter(|&&f| case.scenario.traffic[f].kind.is_steady());

@@ -6,7 +6,7 @@ use weir_model::results::LinkResult;
 use weir_model::scenario::LinkDir;
 
 /// One result per directed link, and into `summary`: `optimum_ratio`, `link_utilisation`,
-/// `total_of_link`.
+/// `total_of_link`, and what was lost.
 pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<LinkResult> {
     if let Some(ratio) = optimum_ratio(case) {
         summary.insert("optimum_ratio".into(), ratio);
@@ -20,7 +20,22 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         let all = |s: usize| crossing.iter().map(|&f| case.on_wire(f, s)).sum::<f64>();
         summary.insert("total_of_link".into(), mean(case.measured.clone().map(all)) / rate);
     }
+    losses(case, summary);
     (0..case.observed.links.len()).map(|link| result(case, link)).collect()
+}
+
+/// What the network did to packets from the first to the last sample, at all ports together, and what
+/// the mechanism says it did: `drops`, `marks`, `losses_reported`, `false_losses`.
+fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let links = &case.observed.links;
+    let drops: u64 = links.iter().flat_map(|link| &link.drops).sum();
+    let marks: u64 = links.iter().flat_map(|link| &link.marks).sum();
+    summary.insert("drops".into(), drops as f64);
+    summary.insert("marks".into(), marks as f64);
+    if let Some(reported) = case.observed.losses_reported {
+        summary.insert("losses_reported".into(), reported as f64);
+        summary.insert("false_losses".into(), reported.saturating_sub(drops) as f64);
+    }
 }
 
 /// For each link that limits somebody in the ideal allocation: octets carried / octets the ideal
@@ -84,5 +99,6 @@ fn result(case: &Case<'_>, link: usize) -> LinkResult {
         ideal_bps: mean(case.measured.clone().map(ideal)).round(),
         series_bps: (0..observed.octets.len()).map(|s| carried(case, link, s).round()).collect(),
         drops: observed.drops.iter().map(|&d| d as f64).collect(),
+        marks: observed.marks.iter().map(|&m| m as f64).collect(),
     }
 }

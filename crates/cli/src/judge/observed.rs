@@ -25,6 +25,8 @@ pub(crate) struct Observed {
     pub(crate) agent_pairs: Vec<u64>,
     /// User CPU of the whole world.
     pub(crate) user_cpu: Span,
+    /// Segments that the mechanism says the network lost; `None` if there is none that says.
+    pub(crate) losses_reported: Option<u64>,
     /// How long it took.
     pub(crate) wall: Span,
     /// What became of the scenario's attacks.
@@ -71,6 +73,8 @@ pub(crate) struct ObservedLink {
     pub(crate) octets: Vec<u64>,
     /// Packets dropped at its port per sample.
     pub(crate) drops: Vec<u64>,
+    /// Packets that got the congestion mark at its port per sample.
+    pub(crate) marks: Vec<u64>,
 }
 
 impl Observed {

@@ -239,6 +239,48 @@ fn no_drop_without_protection_makes_the_whole_point_invalid() {
 }
 
 #[test]
+fn a_mark_is_congestion_as_a_drop_is() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    observed.links[2].drops.fill(0);
+    observed.links[2].marks.fill(1);
+    let judged = |m| judge(&scenario, m, 0, &observed).expect("the floors fit");
+    let mut runs: Vec<Run> = scenario.mechanisms.iter().map(judged).collect();
+    without_congestion(&scenario, &mut runs);
+    assert!(runs.iter().all(|r| r.valid), "{runs:?}");
+    close(runs[0].summary["marks"], 100.0);
+}
+
+#[test]
+fn what_is_reported_lost_beyond_what_was_dropped_is_false() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    let none = run(&scenario, &observed);
+    assert!(!none.summary.contains_key("false_losses"), "nobody said anything");
+    for (reported, false_losses) in [(90, 0.0), (100, 0.0), (107, 7.0)] {
+        observed.losses_reported = Some(reported);
+        let run = run(&scenario, &observed);
+        close(run.summary["drops"], 100.0);
+        close(run.summary["losses_reported"], reported as f64);
+        close(run.summary["false_losses"], false_losses);
+    }
+}
+
+#[test]
+fn a_goodput_that_swings_has_a_standard_deviation() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    close(run(&scenario, &observed).summary["goodput_std.X"], 0.0);
+    // Half a second 10 % above its mean, half a second as much below.
+    for (sample, octets) in observed.flows[0].octets.iter_mut().enumerate() {
+        *octets = if sample / 5 % 2 == 0 { 1_100_000 } else { 900_000 };
+    }
+    let swings = run(&scenario, &observed).summary["goodput_std.X"];
+    // 18 windows: the sample's deviation is a little larger than the population's.
+    close(swings, 0.1 * (18.0f64 / 17.0).sqrt());
+}
+
+#[test]
 fn a_point_at_which_nothing_should_be_congested_needs_no_drop() {
     let mut scenario = dumbbell(0);
     scenario.congested.clear();

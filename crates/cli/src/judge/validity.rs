@@ -38,8 +38,9 @@ pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
     reasons
 }
 
-/// Marks all runs of a point invalid whose `none` run shows no drop where the scenario says that the
-/// network is congested at this point: then nothing was there to protect against. `runs` are those of one point.
+/// Marks all runs of a point invalid whose `none` run shows neither a drop nor a mark where the scenario
+/// says that the network is congested at this point: then nothing was there to protect against. `runs`
+/// are those of one point.
 pub(crate) fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
     let is_none = |run: &Run| {
         let kind = |m: &&weir_model::scenario::Mechanism| m.label == run.mechanism;
@@ -52,12 +53,13 @@ pub(crate) fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
                 link.link.rsplit_once(':').is_some_and(|(of, _)| of == name)
             };
             let from = (run.warmup_s / run.sample_s).ceil() as usize;
-            let dropped: f64 =
-                run.links.iter().filter(here).flat_map(|l| l.drops.iter().skip(from)).sum();
-            if dropped == 0.0 {
+            let struck = |l: &weir_model::results::LinkResult| -> f64 {
+                [&l.drops, &l.marks].into_iter().flat_map(|series| series.iter().skip(from)).sum()
+            };
+            if run.links.iter().filter(here).all(|link| struck(link) == 0.0) {
                 reasons.push(format!(
                     "link {name} should be congested, and without protection (repeat {}) nothing \
-                     was dropped there",
+                     was dropped or marked there",
                     run.repeat
                 ));
             }
