@@ -298,3 +298,33 @@ fn the_four_combinations_share_everything_but_what_they_are_named_for() {
         assert_eq!(mixed.expect, traffic.expect, "{file}");
     }
 }
+
+#[test]
+fn with_ecn_all_switches_mark_and_either_many_tcp_senders_or_one_udp_sender_compete() {
+    let points = load("elasticswitch/ecn.yaml", &[]);
+    assert_eq!(points.len(), 10);
+    for point in &points {
+        let marks = |l: &weir_model::scenario::Link| l.queueing.ecn == Some(Bytes::new(20_000));
+        assert!(point.topology.links.iter().all(|l| marks(l) && !l.is_more_than_a_queue()));
+    }
+    let others: Vec<usize> = points.iter().map(|p| p.traffic.len() - 1).collect();
+    assert_eq!(others, [0, 1, 2, 10, 100, 1, 1, 1, 1, 1]);
+    let rate = |p: &Scenario| match p.traffic[1].kind {
+        TrafficKind::Udp { rate, .. } => rate,
+        _ => panic!("UDP"),
+    };
+    assert_eq!((rate(&points[5]), rate(&points[9])), (Rate::from_mbps(20), Rate::from_mbps(200)));
+    assert!(points[0].congested.is_empty() && points[5].congested == ["core"]);
+}
+
+#[test]
+fn reordering_is_played_with_and_without_true_losses() {
+    let points = load("elasticswitch/reorder.yaml", &[]);
+    assert_eq!(points.len(), 2);
+    let paths = points[0].topology.links[0].queueing.paths.expect("two paths");
+    assert_eq!((paths.count, paths.skew), (2, Span::from_micros(200)));
+    // What is offered fits the core: 30 of X, 17 of U, of 100 Mb/s.
+    assert_eq!(vm(&points[0], "x-src").cap_out, Some(Rate::from_mbps(30)));
+    assert_eq!((points[0].traffic.len(), points[1].traffic.len()), (3, 13));
+    assert!(points.iter().all(|p| !expectations(p, "false_losses").is_empty()));
+}
