@@ -32,6 +32,8 @@ const EARLY: Span = Span::from_micros(5);
 const WHILE: Span = Span::from_micros(100);
 /// How often in a row the thread may wake before its sleeps get longer.
 const WAKES: u32 = 8;
+/// How long it takes to earn another such wake.
+const EARN: Span = Span::from_micros(400);
 /// How long to sleep while nothing happens: how fast the end is noticed.
 const IDLE: Span = Span::from_millis(20);
 /// The largest frame: an MTU of 1500, its header, a tag, and room.
@@ -106,7 +108,7 @@ impl Carrier {
     fn is_calm(&mut self) -> bool {
         let now = self.now();
         let (left, since) = self.wakes;
-        let earned = now.since(since).div_span(WHILE);
+        let earned = now.since(since).div_span(EARN);
         let left = (u64::from(left) + earned).min(u64::from(WAKES)) as u32;
         let since = if earned > 0 { now } else { since };
         self.wakes = (left.saturating_sub(1), since);
