@@ -25,7 +25,9 @@ use weir_units::{Bytes, Span, Time};
 /// A frame that arrives this much after its time is late.
 pub(super) const LATE: Span = Span::from_micros(500);
 /// How much before a frame is due the thread wants to wake: about as late as timers are.
-const LEAD: Span = Span::from_micros(40);
+const LEAD: Span = Span::from_micros(50);
+/// How long a frame has waited for the thread that it woke. Counted as time on the way.
+const WOKE: Span = Span::from_micros(25);
 /// How much too early a frame may arrive while little happens.
 const EARLY: Span = Span::from_micros(5);
 /// How long to sleep while a lot happens; frames are then up to half of it too early.
@@ -54,6 +56,8 @@ pub(super) struct Carrier {
     spare: Vec<Vec<u8>>,
     /// How many wakes are free, and since when they are counted.
     wakes: (u32, Time),
+    /// How long the frames that are there now have waited, if one of them woke the thread.
+    waited: Span,
 }
 
 impl Carrier {
@@ -73,6 +77,7 @@ impl Carrier {
             origin: Instant::now(),
             spare: Vec::new(),
             wakes: (WAKES, Time::ZERO),
+            waited: Span::ZERO,
         }
     }
 
@@ -149,8 +154,9 @@ impl Carrier {
             ecn_capable: packet::is_ecn_capable(&frame),
             flow: packet::flow(&frame),
         };
-        let now = self.now();
-        let dropped = self.queues[end].offer(now, arrival, frame, |frame| packet::mark(frame));
+        // Later ones may have come in this very moment: a few microseconds, in the order they came.
+        let came = Time::from_nanos(self.now().as_nanos().saturating_sub(self.waited.as_nanos()));
+        let dropped = self.queues[end].offer(came, arrival, frame, |frame| packet::mark(frame));
         dropped.into_iter().for_each(|frame| self.reuse(frame));
         Ok(true)
     }
@@ -202,8 +208,16 @@ impl Carrier {
     fn sleep(&mut self, span: Span, frames: bool) -> Result<bool, Errno> {
         let mut fds = self.ends.each_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
         let fds = if frames { &mut fds[..] } else { &mut [] };
-        match ppoll(fds, Some(TimeSpec::from_duration(Duration::from(span))), None) {
-            Ok(n) => Ok(n > 0),
+        let from = self.now();
+        let polled = ppoll(fds, Some(TimeSpec::from_duration(Duration::from(span))), None);
+        self.waited = Span::ZERO;
+        match polled {
+            Ok(n) => {
+                if n > 0 {
+                    self.waited = WOKE.min(self.now().since(from));
+                }
+                Ok(n > 0)
+            }
             Err(Errno::EINTR) => Ok(false),
             Err(errno) => Err(errno),
         }
