@@ -29,7 +29,10 @@ impl Agents {
 
     /// How many pairs each agent knows; of those that answer.
     pub(crate) fn pairs(&self) -> Vec<u64> {
-        self.agents.iter().filter_map(|agent| Some(ask(&agent.socket)?.pairs.len() as u64)).collect()
+        self.agents
+            .iter()
+            .filter_map(|agent| Some(ask(&agent.socket)?.pairs.len() as u64))
+            .collect()
     }
 
     /// Segments that the network lost, as the receiving hosts' agents say, over the pairs that are
