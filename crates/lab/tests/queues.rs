@@ -161,7 +161,8 @@ fn red_in_a_link_box_drops_before_the_buffer_is_full() {
     });
 }
 
-/// The median round trip of 100 small packets from VM 0 to VM 1, in microseconds.
+/// The round trip of small packets from VM 0 to VM 1 in microseconds: of 100, the one that a quarter are
+/// not above. What else the machine does makes round trips longer, never shorter.
 fn round_trip() -> f64 {
     let echo = inside(1, || {
         let socket = UdpSocket::bind("10.1.0.2:9000").expect("VM 1's address");
@@ -186,11 +187,11 @@ fn round_trip() -> f64 {
         }
         trips.sort_by(f64::total_cmp);
         assert!(trips.len() > 90, "{} of 100 came back", trips.len());
-        trips[trips.len() / 2]
+        trips[trips.len() / 4]
     });
-    let median = ask.join().expect("no panic");
+    let trip = ask.join().expect("no panic");
     echo.join().expect("no panic");
-    median
+    trip
 }
 
 #[test]
@@ -201,16 +202,16 @@ fn a_link_box_has_the_delay_of_its_link_within_ten_percent() {
         scenario.topology.links[CORE].delay = Span::from_micros(delay);
         flow(&mut scenario, 0, 1, udp(0.1));
         let measure = || {
-            let mut median = None;
+            let mut trip = None;
             played(&scenario, &mut |frame| {
-                if frame.phase == Phase::Running && median.is_none() {
-                    median = Some(round_trip());
+                if frame.phase == Phase::Running && trip.is_none() {
+                    trip = Some(round_trip());
                 }
             });
-            println!("{delay} us one way: a round trip of {:.0} us", median.expect("it ran"));
-            median.expect("it ran") / (2.0 * delay as f64)
+            let trip = trip.expect("it ran");
+            println!("{delay} us one way: a round trip of {trip:.0} us");
+            trip / (2.0 * delay as f64)
         };
-        // Whatever else the machine does makes round trips longer, never shorter.
         let tries: Vec<f64> = std::iter::repeat_with(measure).take(3).collect();
         let best = tries.iter().copied().fold(f64::MAX, f64::min);
         assert!((0.97..1.1).contains(&best), "{tries:?} of what they should be");
