@@ -26,6 +26,8 @@ const ACK: u16 = 0x4;
 const NLMSG_ERROR: u16 = 2;
 /// Acknowledgements queue up while the kernel works: more than this could overflow the socket.
 const AT_ONCE: usize = 48;
+/// The same for questions: a device describes itself at length.
+const QUESTIONS_AT_ONCE: usize = 16;
 
 /// Requests in order, not sent yet.
 #[derive(Default)]
@@ -208,7 +210,8 @@ impl Netlink {
         read: impl Fn(&[u8]) -> T,
     ) -> Result<Vec<T>, Error> {
         let mut found = vec![T::default(); interfaces.len()];
-        for (some, found) in interfaces.chunks(AT_ONCE).zip(found.chunks_mut(AT_ONCE)) {
+        let chunks = interfaces.chunks(QUESTIONS_AT_ONCE);
+        for (some, found) in chunks.zip(found.chunks_mut(QUESTIONS_AT_ONCE)) {
             let mut batch = Batch::default();
             some.iter().for_each(|&interface| batch.push(question(interface)));
             let octets = number(batch.messages.iter().map(|m| m.octets.as_slice()));

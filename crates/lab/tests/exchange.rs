@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, WorkRecord, play};
 use weir_model::scenario::{
     Arrivals, Connections, Exec, Flows, Load, Pick, Request, Scenario, Sizes, Spacing, Traffic,
-    TrafficKind,
+    TrafficKind, Vm,
 };
 use weir_units::{Bytes, Span};
 
@@ -229,4 +229,16 @@ fn hundreds_of_short_connections_a_second_are_no_trouble() {
     assert!((745..=755).contains(&due), "{due}");
     assert!(due - done <= 5, "{done} of {due}");
     assert!(record.notes.iter().all(|n| !n.contains("failed")), "{:?}", record.notes);
+}
+
+#[test]
+fn a_host_has_room_for_hundreds_of_vms() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    scenario.duration = Span::from_millis(600);
+    scenario.warmup = Span::ZERO;
+    let one = scenario.vms[0].clone();
+    scenario.vms.extend((0..300).map(|i| Vm { name: format!("more{i}"), ..one.clone() }));
+    flow(&mut scenario, 301, 1, tcp(1));
+    assert!(octets(&run(&scenario), 0) > 1_000_000);
 }

@@ -44,10 +44,10 @@ fn fig05_sweeps_the_senders_of_the_paper() {
         let congested: &[&str] = if n == 0 { &[] } else { &["core"] };
         assert_eq!(point.congested, congested);
         let kinds: Vec<MechanismKind> = point.mechanisms.iter().map(|m| m.kind).collect();
-        use MechanismKind::{ElasticSwitch, None, Reservation};
-        assert_eq!(kinds, [None, Reservation, ElasticSwitch, ElasticSwitch]);
-        assert_eq!(point.mechanisms[2].preset, "paper");
-        assert_eq!(point.mechanisms[3].preset, "steady");
+        use MechanismKind::{ElasticSwitch, None, Reservation, Seawall};
+        assert_eq!(kinds, [None, Reservation, Seawall, ElasticSwitch, ElasticSwitch]);
+        assert_eq!(point.mechanisms[3].preset, "paper");
+        assert_eq!(point.mechanisms[4].preset, "steady");
     }
     assert_eq!(vm(&points[4], "y-src-99").floor_out, Rate::from_mbps(18));
     assert_eq!(vm(&points[6], "y-src-0").floor_out, Rate::from_mbps(6));
