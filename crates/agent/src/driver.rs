@@ -4,7 +4,7 @@ use crate::addresses::Addresses;
 use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::server::{Question, Server};
-use crate::{client, explain};
+use crate::{client, control, explain};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -24,8 +24,6 @@ use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Opened, Session};
 
-/// DSCP CS6 in the former TOS octet: control messages before data, where the network looks at it.
-const CONTROL_TOS: u32 = 48 << 2;
 /// More datagrams than this wait for the next turn of the loop: rates come first.
 const DATAGRAMS_PER_TURN: usize = 256;
 /// Pairs that the data plane and the machine hold at most.
@@ -97,13 +95,7 @@ impl Driver {
         let run_dir = file.run_dir.join(&file.instance);
         std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
         let (keys, ring) = KeyFile::open(&file.key_file)?;
-        let socket = UdpSocket::bind(file.listen)
-            .with_context(|| format!("listen: {} cannot be bound", file.listen))?;
-        socket.set_nonblocking(true)?;
-        // Not fatal: without the mark, control messages are as good as data.
-        if let Err(e) = rustix::net::sockopt::set_ip_tos(&socket, CONTROL_TOS as u8) {
-            tracing::warn!("control messages go unmarked: {e}");
-        }
+        let socket = control::open(file.listen)?;
         let peers: BTreeMap<HostId, SocketAddr> =
             (0..).map(HostId).zip(setup.directory.hosts.iter().map(|h| h.control)).collect();
         let mut incarnation = [0; 8];
@@ -470,6 +462,7 @@ impl Driver {
             ("agent.outbox_dropped".to_owned(), self.outbox.dropped),
             ("agent.unsent_datagrams".to_owned(), self.unsent),
             ("agent.failed_writes".to_owned(), self.failed_writes),
+            ("agent.control_queue_full".to_owned(), control::dropped(&self.socket).unwrap_or(0)),
             ("agent.clients_turned_away".to_owned(), self.server.turned_away()),
             ("agent.key_reloads".to_owned(), self.keys.reloads),
             ("agent.key_failures".to_owned(), self.keys.failures),

@@ -12,6 +12,7 @@
 mod addresses;
 pub mod client;
 mod config;
+mod control;
 mod driver;
 mod explain;
 mod keys;

@@ -26,7 +26,7 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
 /// A control message with a tag that was guessed: an offer of 10 Tbit/s to VM `n`, in the name of
 /// each host in turn. Its layout is that of `weir-wire`, version 1.
 pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
-    let noise = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let noise = noise(n + 1);
     let sender = if n as u32 % 4 == victim { victim + 1 } else { n as u32 % 4 };
     let mut octets = vec![1, 0, 0, 1, 0, 0, 0, 0]; // version, key 0, no flags, one record; epoch
     octets.extend(sender.to_be_bytes());
@@ -42,6 +42,19 @@ pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     octets.extend(10_000_000_000_000u64.to_be_bytes());
     octets.extend(noise.rotate_left(29).to_be_bytes()); // the tag: a guess
     octets
+}
+
+/// An incarnation that nobody draws by chance for this sequence.
+fn noise(sequence: u64) -> u64 {
+    sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Whether a packet (from its IPv4 header on) is one of [`forged_offer`]: no recording is of use
+/// that was never sent by an agent.
+pub(super) fn is_forged(packet: &[u8]) -> bool {
+    let payload = packet.get(IP_HEADER + UDP_HEADER..).unwrap_or(&[]);
+    let word = |at: usize| Some(u64::from_be_bytes(payload.get(at..at + 8)?.try_into().ok()?));
+    matches!((word(16), word(24)), (Some(incarnation), Some(n)) if incarnation == noise(n))
 }
 
 /// Whether a frame is a UDP packet to `to`; then the packet from its IPv4 header on.
@@ -73,6 +86,14 @@ mod tests {
             assert_eq!(packet_to(&frame[..length], TO), None, "cut at {length}");
         }
         assert_eq!(packet_to(&[&[2; 12][..], &[0x86, 0xdd], &packet].concat(), TO), None);
+    }
+
+    #[test]
+    fn what_was_forged_is_known_and_what_an_agent_sent_is_not() {
+        let mut packet = udp(FROM, TO, &forged_offer(3, 0));
+        assert!(is_forged(&packet));
+        packet[20 + 8 + 20] ^= 1;
+        assert!(!is_forged(&packet) && !is_forged(&packet[..40]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Records control messages on the last step of their way.
 
-use super::packet::packet_to;
+use super::packet::{is_forged, packet_to};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt,
@@ -39,6 +39,7 @@ impl Recorder {
         while let Ok(length) = recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
             if let Some(packet) = packet_to(&buffer[..length.min(buffer.len())], self.to)
                 && self.recorded.len() < KEPT
+                && !is_forged(packet)
                 && self.recorded.last().is_none_or(|last| last != packet)
             {
                 // A bridge shows a frame once per device it passes.
