@@ -14,6 +14,7 @@ mod datagram;
 mod key_file;
 pub mod mutate;
 mod netlink;
+mod packet;
 mod quantity;
 mod replay;
 mod results;
@@ -36,7 +37,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     datagram::TARGET,
     session::TARGET,
     key_file::TARGET,
@@ -49,6 +50,7 @@ pub const TARGETS: [Target; 12] = [
     results::TARGET,
     results::SOCKET,
     netlink::TARGET,
+    packet::TARGET,
 ];
 
 /// The target of this name. Panics if there is none: names are ours.
