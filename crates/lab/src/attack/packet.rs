@@ -49,6 +49,16 @@ fn noise(sequence: u64) -> u64 {
     sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The packet without UDP's checksum: a virtual device leaves that to the next one, and what is
+/// recorded between the two carries half of it.
+pub(super) fn without_checksum(packet: &[u8]) -> Vec<u8> {
+    let mut octets = packet.to_vec();
+    if let Some(sum) = octets.get_mut(IP_HEADER + 6..IP_HEADER + UDP_HEADER) {
+        sum.fill(0);
+    }
+    octets
+}
+
 /// Whether a packet (from its IPv4 header on) is one of [`forged_offer`]: no recording is of use
 /// that was never sent by an agent.
 pub(super) fn is_forged(packet: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Records control messages on the last step of their way.
 
-use super::packet::{is_forged, packet_to};
+use super::packet::{is_forged, packet_to, without_checksum};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt,
@@ -40,10 +40,10 @@ impl Recorder {
             if let Some(packet) = packet_to(&buffer[..length.min(buffer.len())], self.to)
                 && self.recorded.len() < KEPT
                 && !is_forged(packet)
-                && self.recorded.last().is_none_or(|last| last != packet)
-            {
                 // A bridge shows a frame once per device it passes.
-                self.recorded.push(packet.to_vec());
+                && self.recorded.last().is_none_or(|last| *last != without_checksum(packet))
+            {
+                self.recorded.push(without_checksum(packet));
             }
         }
         self.looks += 1;
