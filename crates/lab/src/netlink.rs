@@ -197,7 +197,16 @@ impl Netlink {
         let question = |interface| {
             Request::new("read a device", RTM_GETLINK, 0, &link_header(interface, false))
         };
-        self.ask(interfaces, question, (RTM_NEWLINK, 16), octets_received)
+        self.ask(interfaces, question, (RTM_NEWLINK, 16), |octets| counter(octets, 2))
+    }
+
+    /// Packets that an interface dropped instead of sending since it was made.
+    pub(crate) fn unsent(&mut self, interface: u32) -> Result<u64, Error> {
+        let question = |interface| {
+            Request::new("read a device", RTM_GETLINK, 0, &link_header(interface, false))
+        };
+        let found = self.ask(&[interface], question, (RTM_NEWLINK, 16), |o| counter(o, 7))?;
+        Ok(found[0])
     }
 
     /// Puts one question per interface; answers are of a kind, with a header of so many octets, of
@@ -300,12 +309,12 @@ fn queue_counters(octets: &[u8]) -> (u64, u64) {
     counters
 }
 
-/// Octets received, from the attributes of a device.
-fn octets_received(octets: &[u8]) -> u64 {
+/// A counter from the attributes of a device: packets received, packets sent, octets received, octets
+/// sent, errors of both, dropped when received, dropped when sent (struct rtnl_link_stats64).
+fn counter(octets: &[u8], index: usize) -> u64 {
     const IFLA_STATS64: u16 = 23;
-    // struct rtnl_link_stats64: packets received, packets sent, octets received, …
     let stats = attributes(octets).find(|(kind, _)| *kind == IFLA_STATS64);
-    let field = stats.and_then(|(_, stats)| stats.get(16..24));
+    let field = stats.and_then(|(_, stats)| stats.get(8 * index..8 * index + 8));
     field.map_or(0, |field| u64::from_ne_bytes(field.try_into().expect("eight octets")))
 }
 

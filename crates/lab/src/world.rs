@@ -25,8 +25,8 @@ use weir_model::scenario::{IpVersion, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
-    /// Links that are carried by a thread, with their index. Dropped first: their TAPs are theirs.
-    boxes: Vec<(usize, LinkBox)>,
+    /// Links that are carried by a thread. Dropped first: their TAPs are theirs.
+    boxes: Vec<Carried>,
     /// Per switch that marks: its marking ports, and the direction each of them sends in.
     markers: Vec<(Marker, Vec<usize>)>,
     /// Hosts first, then switches: indexed like the scenario's nodes.
@@ -38,6 +38,14 @@ pub(crate) struct World {
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
+/// A link that is carried by a thread.
+struct Carried {
+    link: usize,
+    carrier: LinkBox,
+    /// Its TAPs, as (node, interface).
+    taps: [(usize, u32); 2],
+}
+
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -185,12 +193,13 @@ impl World {
             );
             batch.push(bridge_port(port, true));
             self.nodes[node].netlink.send(batch)?;
-            Ok::<_, Error>(file)
+            Ok::<_, Error>((file, (node, port)))
         };
-        let ends = [end(link.a)?, end(link.b)?];
+        let [(a, tap_a), (b, tap_b)] = [end(link.a)?, end(link.b)?];
         let hosts = scenario.topology.hosts.len();
         let by_switch = [link.a >= hosts, link.b >= hosts];
-        self.boxes.push((index, LinkBox::start(link, ends, by_switch)?));
+        let carrier = LinkBox::start(link, [a, b], by_switch)?;
+        self.boxes.push(Carried { link: index, carrier, taps: [tap_a, tap_b] });
         Ok(())
     }
 
@@ -325,16 +334,20 @@ impl World {
                 passed[direction].marks = marker.marks(port).map_err(Error::Dataplane)?.marked;
             }
         }
-        for (link, carried) in &mut self.boxes {
-            let both = carried.passed()?;
-            passed[2 * *link..2 * *link + 2].copy_from_slice(&both);
+        for Carried { link, carrier, taps } in &mut self.boxes {
+            let both = carrier.passed()?;
+            for ((direction, so_far), (node, tap)) in (2 * *link..).zip(both).zip(*taps) {
+                // What a TAP had no room for never came to its box.
+                let unsent = self.nodes[node].netlink.unsent(tap)?;
+                passed[direction] = Passed { drops: so_far.drops + unsent, ..so_far };
+            }
         }
         Ok(counters.step(passed))
     }
 
     /// What a reader of the results should know.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> + '_ {
-        self.boxes.iter().filter_map(|(_, carried)| carried.note())
+        self.boxes.iter().filter_map(|carried| carried.carrier.note())
     }
 }
 

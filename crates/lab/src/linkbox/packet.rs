@@ -139,7 +139,7 @@ mod tests {
         let two: std::collections::BTreeSet<u64> =
             (5001..5101).map(|port| flow(&ip4(0, port)) % 2).collect();
         assert_eq!(two.len(), 2, "a hundred flows take both of two paths");
-        let one = (5001..5101).filter(|port| flow(&ip4(0, *port)) % 2 == 0).count();
+        let one = (5001..5101).filter(|port| flow(&ip4(0, *port)).is_multiple_of(2)).count();
         assert!((30..=70).contains(&one), "{one} of 100 on one of two paths");
     }
 
