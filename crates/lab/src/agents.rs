@@ -14,6 +14,7 @@ mod counts;
 mod usage;
 
 use crate::plan::{self, Plan};
+use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
 use crate::{Error, Options, machine};
@@ -62,8 +63,27 @@ pub(crate) struct Agents {
 struct Agent {
     host: String,
     child: Child,
+    life: Life,
     log: PathBuf,
     socket: PathBuf,
+    /// Its configuration and its host's namespace: what starting it again takes.
+    config: PathBuf,
+    namespace: PathBuf,
+    /// User and system CPU time of its earlier lives.
+    spent: (Span, Span),
+}
+
+/// What an agent is supposed to do at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// It answers.
+    Runs,
+    /// It was started and should answer by then.
+    Starts(Instant),
+    /// It was asked to stop, should have ended by then, and is to be started again.
+    Ends(Instant),
+    /// The scenario killed it, and it has been waited for.
+    Dead,
 }
 
 impl Agents {
@@ -94,9 +114,17 @@ impl Agents {
             let log = directory.join(format!("h{host}.log"));
             let namespace = world.host(host).path();
             agents.hosts.extend(sweep::identity(namespace));
-            let child = spawn(&options.agent, &file, namespace, &log)?;
-            let socket = config.run_dir.join(&config.instance).join("agent.sock");
-            agents.agents.push(Agent { host: name.clone(), child, log, socket });
+            write(&log, "")?;
+            agents.agents.push(Agent {
+                host: name.clone(),
+                child: spawn(&options.agent, &file, namespace, &log)?,
+                life: Life::Runs,
+                log,
+                socket: config.run_dir.join(&config.instance).join("agent.sock"),
+                config: file,
+                namespace: namespace.to_owned(),
+                spent: (Span::ZERO, Span::ZERO),
+            });
         }
         let until = Instant::now() + READY;
         for agent in &mut agents.agents {
@@ -105,22 +133,52 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Fails if an agent has ended by itself.
-    pub(crate) fn check(&mut self, stop: &AtomicBool) -> Result<(), Error> {
-        self.agents.iter_mut().try_for_each(|agent| agent.check(stop))
+    /// Fails if an agent has ended by itself, or is late. Call it now and then: an agent that is to
+    /// be started again is started here once it has ended.
+    pub(crate) fn check(&mut self, options: &Options, stop: &AtomicBool) -> Result<(), Error> {
+        self.agents.iter_mut().try_for_each(|agent| agent.live(options, stop))
+    }
+
+    /// Kills an agent without a chance to do anything, and in the same moment its guardian if that is
+    /// asked for.
+    pub(crate) fn kill(&mut self, host: usize, guardian: bool) {
+        let agent = &mut self.agents[host];
+        agent.spent = agent.cpu();
+        if guardian {
+            sweep::kill_all_in(&sweep::identity(&agent.namespace).into_iter().collect());
+        }
+        agent.signal(Signal::SIGKILL);
+        let _ = agent.child.wait();
+        agent.life = Life::Dead;
+    }
+
+    /// Starts a dead agent again; does not wait for it.
+    pub(crate) fn start_again(&mut self, host: usize, options: &Options) -> Result<(), Error> {
+        self.agents[host].start_again(options)
+    }
+
+    /// Asks an agent to stop; it is started again once it has.
+    pub(crate) fn restart(&mut self, host: usize) {
+        let agent = &mut self.agents[host];
+        agent.spent = agent.cpu();
+        agent.signal(Signal::SIGTERM);
+        agent.life = Life::Ends(Instant::now() + READY);
     }
 
     /// User and system CPU time of all agents together so far.
     pub(crate) fn cpu(&self) -> (Span, Span) {
         self.agents
             .iter()
-            .map(|agent| machine::cpu_of(agent.child.id()))
+            .map(Agent::cpu)
             .fold((Span::ZERO, Span::ZERO), |(user, system), (u, s)| (user + u, system + s))
     }
 
     /// Ends all agents: asks, waits, insists. Then ends what they left running and removes what they
     /// pinned: an agent's guardian and its programs by design go on without it.
     pub(crate) fn stop(&mut self) {
+        // A guardian whose agent the scenario killed stays, and rightly so.
+        let is_broken = self.agents.iter().any(|agent| agent.life != Life::Runs);
+        self.agents.retain(|agent| agent.life != Life::Dead);
         for agent in &self.agents {
             agent.signal(Signal::SIGTERM);
         }
@@ -139,12 +197,12 @@ impl Agents {
             }
             let _ = agent.child.wait();
         }
-        let until = Instant::now() + LEAVE;
+        let until = Instant::now() + if is_broken { Duration::ZERO } else { LEAVE };
         while Instant::now() < until && !sweep::processes_in(&self.hosts).is_empty() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let left = sweep::kill_all_in(&self.hosts);
-        if left > 0 {
+        if left > 0 && !is_broken {
             self.notes.push(format!("agents left {left} processes running; they were killed"));
         }
         sweep::remove_pins(&self.run);
@@ -176,6 +234,45 @@ impl Agent {
         Ok(())
     }
 
+    /// User and system CPU time so far, earlier lives included.
+    fn cpu(&self) -> (Span, Span) {
+        let (user, system) = self.spent;
+        if self.life == Life::Dead {
+            return (user, system);
+        }
+        let now = machine::cpu_of(self.child.id());
+        (user + now.0, system + now.1)
+    }
+
+    fn start_again(&mut self, options: &Options) -> Result<(), Error> {
+        self.child = spawn(&options.agent, &self.config, &self.namespace, &self.log)?;
+        self.life = Life::Starts(Instant::now() + READY);
+        Ok(())
+    }
+
+    /// One look at it.
+    fn live(&mut self, options: &Options, stop: &AtomicBool) -> Result<(), Error> {
+        let now = Instant::now();
+        match self.life {
+            Life::Dead => Ok(()),
+            Life::Runs => self.check(stop),
+            Life::Starts(until) => {
+                self.check(stop)?;
+                if UnixStream::connect(&self.socket).is_ok() {
+                    self.life = Life::Runs;
+                } else if now >= until {
+                    return Err(self.error("did not answer when started again".into()));
+                }
+                Ok(())
+            }
+            Life::Ends(until) => match self.child.try_wait() {
+                Ok(Some(_)) => self.start_again(options),
+                _ if now >= until => Err(self.error("did not end when asked to".into())),
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// Once `stop` is set, nobody asks why an agent ended: whoever stopped the lab may have stopped
     /// the agent, too.
     fn check(&mut self, stop: &AtomicBool) -> Result<(), Error> {
@@ -201,7 +298,7 @@ impl Agent {
 
 fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Child, Error> {
     let doing = || format!("start {}", agent.display());
-    let out = File::create(log).map_err(Error::io(doing()))?;
+    let out = File::options().append(true).open(log).map_err(Error::io(doing()))?;
     let err = out.try_clone().map_err(Error::io(doing()))?;
     // Absolute, because `nsenter` and `setpriv` would look a bare name up in PATH.
     let agent = agent.canonicalize().map_err(Error::io(doing()))?;
@@ -245,7 +342,7 @@ fn write_shared_files(scenario: &Scenario, directory: &Path) -> Result<(), Error
 fn directory_of(scenario: &Scenario) -> Directory {
     let host = |(host, name): (usize, &String)| DirectoryHost {
         name: name.clone(),
-        control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), plan::CONTROL_PORT),
+        control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), relay::port(scenario)),
     };
     let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
     let addresses =

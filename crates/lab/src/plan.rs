@@ -256,12 +256,13 @@ fn routes(scenario: &Scenario, switch: usize) -> Result<Vec<usize>, Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use weir_model::scenario::{Link, Topology};
     use weir_units::{Bytes, Rate, Span};
 
-    fn scenario(hosts: usize, switches: usize, links: &[(usize, usize)]) -> Scenario {
+    /// A network without VMs or traffic.
+    pub(crate) fn scenario(hosts: usize, switches: usize, links: &[(usize, usize)]) -> Scenario {
         let link = |(i, &(a, b)): (usize, &(usize, usize))| Link {
             name: format!("l{i}"),
             a,
@@ -287,6 +288,7 @@ mod tests {
             tenants: vec![],
             traffic: vec![],
             attacks: vec![],
+            faults: vec![],
             mechanisms: vec![],
             congested: vec![],
             expect: vec![],

@@ -3,8 +3,10 @@
 use crate::agents::Agents;
 use crate::attack::Attackers;
 use crate::exec::Programs;
+use crate::faults::Faults;
 use crate::plan::Plan;
 use crate::ports::Counters;
+use crate::relay::Relay;
 use crate::traffic::{Tally, Traffic};
 use crate::world::World;
 use crate::{Error, FlowRecord, Frame, LinkRecord, Options, Phase, Record, check, machine, sweep};
@@ -46,11 +48,14 @@ pub fn play(
     // From here on the order of declaration matters: dropped are first the sockets, then the
     // agents, then the world.
     let mut world = build(scenario, &plan, &run, watch, stop)?;
-    let mut agents = if mechanism.kind == MechanismKind::None {
-        Agents::none(&run)
+    let relay = Relay::open(scenario, &world)?;
+    let (mut agents, mut faults) = if mechanism.kind == MechanismKind::None {
+        (Agents::none(&run), Faults::none())
     } else {
         watch(&frame(Phase::StartingAgents));
-        Agents::start(scenario, mechanism, options, &plan, &world, (&run, &place.path), stop)?
+        let place = (run.as_str(), place.path.as_path());
+        let agents = Agents::start(scenario, mechanism, options, &plan, &world, place, stop)?;
+        (agents, Faults::new(scenario))
     };
     let sockets = Traffic::open(scenario, &world)?;
     let mut programs = Programs::open(scenario, &world, &place.path)?;
@@ -65,14 +70,16 @@ pub fn play(
     programs.count(&mut world, &traffic.tally)?;
     while !sampler.is_done() {
         programs.step(Span::from(origin.elapsed()))?;
-        sampler.wait(origin, stop)?;
+        sampler.wait(origin, stop, &mut |now| {
+            faults.play(now, &mut agents, relay.as_ref(), options)
+        })?;
         programs.count(&mut world, &traffic.tally)?;
         sampler.sample(&mut world, origin)?;
         if sampler.taken >= sampler.warmup && sampler.record.agent_memory_before.is_empty() {
             sampler.record.agent_memory_before = agents.memory();
         }
         watch(&sampler.frame());
-        agents.check(stop)?;
+        agents.check(options, stop)?;
         assert!(traffic.is_alive(), "the traffic thread ends only when told to");
     }
     let cpu_after = cpu(&agents);
@@ -89,6 +96,7 @@ pub fn play(
     notes.extend(attackers.notes());
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
     notes.extend(world.notes());
+    notes.extend(relay.as_ref().map(Relay::note));
     let lost = machine::lost_inside().saturating_sub(lost_before);
     if lost > 0 {
         notes.push(format!("this machine lost {lost} packets between devices, at no port"));
@@ -100,6 +108,7 @@ pub fn play(
     drop(programs);
     agents.stop();
     notes.append(&mut agents.notes);
+    drop(relay);
     drop(world);
     record.notes = notes;
     record.wall = Span::from(begun.elapsed());
@@ -230,13 +239,20 @@ impl<'a> Sampler<'a> {
         self.taken >= self.samples
     }
 
-    /// Waits for the end of the current sample.
-    fn wait(&self, origin: Instant, stop: &AtomicBool) -> Result<(), Error> {
+    /// Waits for the end of the current sample. `meanwhile` is called now and then with the time
+    /// since the start of traffic.
+    fn wait(
+        &self,
+        origin: Instant,
+        stop: &AtomicBool,
+        meanwhile: &mut dyn FnMut(Span) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let until = origin + Duration::from(self.sample * (self.taken as u64 + 1));
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
+            meanwhile(Span::from(origin.elapsed()))?;
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());

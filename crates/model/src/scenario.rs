@@ -57,6 +57,8 @@ pub struct Scenario {
     pub traffic: Vec<Traffic>,
     /// What nobody should believe.
     pub attacks: Vec<Attack>,
+    /// What breaks, in the order of time. Nothing of it happens where no agent runs.
+    pub faults: Vec<Fault>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
@@ -360,6 +362,56 @@ pub enum ControlAttack {
     Forged,
     /// Recorded on their way to this agent, and sent again.
     Replayed,
+}
+
+/// Something that breaks, or is mended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// When, since the start of traffic.
+    pub at: Span,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// What breaks. Hosts are indices into `topology.hosts`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FaultKind {
+    /// The host's agent is killed without a chance to do anything (SIGKILL).
+    KillAgent {
+        /// Whose.
+        host: usize,
+        /// Its guardian too, in the same moment.
+        guardian: bool,
+    },
+    /// A dead agent is started again, with the configuration it had.
+    StartAgent {
+        /// Whose.
+        host: usize,
+    },
+    /// The agent is asked to stop, which restores its host, and is started again.
+    RestartAgent {
+        /// Whose.
+        host: usize,
+    },
+    /// Control messages suffer. A later one for the same host replaces it.
+    Control(ControlFault),
+}
+
+/// What happens to control messages on their last step to a host's agent, each for itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlFault {
+    /// To whose agents.
+    pub hosts: Vec<usize>,
+    /// The part that is lost.
+    pub loss: f64,
+    /// The part that arrives twice.
+    pub duplicate: f64,
+    /// The part that is held back, so that later ones overtake it.
+    pub reorder: f64,
+    /// How much later than without it all of them arrive.
+    pub delay: Span,
+    /// When it is over.
+    pub until: Span,
 }
 
 /// What a good run shows: `metric` of the runs of `mechanism` lies within the bounds.

@@ -330,3 +330,23 @@ fn reordering_is_played_with_and_without_true_losses() {
     assert_eq!((points[0].traffic.len(), points[1].traffic.len()), (3, 13));
     assert!(points.iter().all(|p| !expectations(p, "false_losses").is_empty()));
 }
+
+#[test]
+fn each_end_dies_in_turn_and_comes_back_while_senders_start() {
+    use weir_model::scenario::FaultKind;
+    let points = load("elasticswitch/agent-crash.yaml", &[]);
+    let victims = ["left-0", "right-0", "right-1", "left-1"];
+    assert_eq!(points.len(), victims.len());
+    for (point, victim) in points.iter().zip(victims) {
+        let host = point.topology.hosts.iter().position(|h| h == victim).expect("a host");
+        let steps: Vec<(Span, &FaultKind)> =
+            point.faults.iter().map(|fault| (fault.at, &fault.kind)).collect();
+        let (kill, start) =
+            (FaultKind::KillAgent { host, guardian: false }, FaultKind::StartAgent { host });
+        assert_eq!(steps, [(Span::from_secs(10), &kill), (Span::from_secs(15), &start)]);
+        let late = point.traffic.iter().filter(|t| t.start == Span::from_secs(12)).count();
+        assert_eq!(late, 100);
+    }
+    let starts: Vec<Span> = points.iter().map(|p| p.traffic[0].start).collect();
+    assert_eq!(starts[2..], [Span::ZERO, Span::from_secs(11)], "the borrower has the link alone");
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::Event;
-use weir_model::scenario::{Scenario, TrafficKind};
+use weir_model::scenario::{Fault, FaultKind, Scenario, TrafficKind};
 use weir_units::Span;
 
 /// What a group does at one moment: kinds of traffic that stop and that start.
@@ -12,7 +12,7 @@ struct Change {
     starts: BTreeSet<&'static str>,
 }
 
-/// Starts and stops of groups' traffic within the run; bursts are not told.
+/// Starts and stops of groups' traffic within the run, and what breaks; bursts are not told.
 pub(super) fn of(scenario: &Scenario) -> Vec<Event> {
     let mut changes: BTreeMap<(Span, &str), Change> = BTreeMap::new();
     for traffic in &scenario.traffic {
@@ -42,5 +42,41 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Event> {
             _ => format!("{group} turns from {} to {}", list(change.stops), list(change.starts)),
         },
     };
-    changes.into_iter().map(event).collect()
+    let mut events: Vec<Event> = changes.into_iter().map(event).collect();
+    events.extend(scenario.faults.iter().map(|fault| broken(scenario, fault)));
+    events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    events
+}
+
+/// What breaks, in a few words.
+fn broken(scenario: &Scenario, fault: &Fault) -> Event {
+    let name = |host: &usize| scenario.topology.hosts[*host].clone();
+    let says = match &fault.kind {
+        FaultKind::KillAgent { host, guardian: false } => format!("{}: agent killed", name(host)),
+        FaultKind::KillAgent { host, guardian: true } => {
+            format!("{}: agent and guardian killed", name(host))
+        }
+        FaultKind::StartAgent { host } => format!("{}: agent starts", name(host)),
+        FaultKind::RestartAgent { host } => format!("{}: agent restarts", name(host)),
+        FaultKind::Control(control) => {
+            let parts = [
+                (control.loss, "lost"),
+                (control.duplicate, "doubled"),
+                (control.reorder, "overtaken"),
+            ];
+            let mut words: Vec<String> = parts
+                .iter()
+                .filter(|(part, _)| *part > 0.0)
+                .map(|(part, what)| format!("{:.0} % {what}", part * 100.0))
+                .collect();
+            if control.delay > Span::ZERO {
+                words.push(format!("{} late", control.delay));
+            }
+            if words.is_empty() {
+                words.push("all well".into());
+            }
+            format!("control messages: {}", words.join(", "))
+        }
+    };
+    Event { at_s: fault.at.as_secs_f64(), says }
 }

@@ -1,9 +1,13 @@
 //! What each flow group got: of the link, of its floors, of the ideal; and how evenly.
 
-use super::{Case, floors, links, mean, percentile, work};
+use super::{Case, SLACK_S, floors, links, mean, percentile, work};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::Group;
-use weir_model::scenario::{Scenario, TrafficKind};
+use weir_model::scenario::{Fault, FaultKind, Scenario, TrafficKind};
+
+/// How long after an agent went down `window_min_settled` does not look: by then what was borrowed is
+/// given back.
+const SETTLE_S: f64 = 2.0;
 
 /// What a group's floors are worth over time, for those who watch.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +54,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
             }
         };
         let windows = floors::window_ratios(case, &flows, &samples);
+        let settled = floors::window_ratios(case, &flows, &settled(case, &samples));
         let judged = !samples.is_empty();
         put("goodput", judged.then_some(group.goodput_bps));
         put("share", (group.ideal_bps > 0.0).then(|| group.goodput_bps / group.ideal_bps));
@@ -58,6 +63,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("goodput_std", floors::goodput_std(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));
         put("window_p1", percentile(&windows, 0.01));
+        put("window_min_settled", settled.iter().copied().min_by(f64::total_cmp));
         let steady = flows.iter().filter(|&&f| case.scenario.traffic[f].kind.is_steady());
         let rates: Vec<f64> = steady.flat_map(|&f| connection_rates(case, f)).collect();
         if rates.len() > 1 {
@@ -77,6 +83,22 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         summary.insert("min_flow_ratio".into(), worst);
     }
     results
+}
+
+/// Samples that are not within the time that what survives may take after an agent went down.
+fn settled(case: &Case<'_>, samples: &[usize]) -> Vec<usize> {
+    let down = |fault: &Fault| match fault.kind {
+        FaultKind::KillAgent { .. } | FaultKind::RestartAgent { .. } => {
+            Some(fault.at.as_secs_f64())
+        }
+        FaultKind::StartAgent { .. } | FaultKind::Control(_) => None,
+    };
+    let downs: Vec<f64> = case.scenario.faults.iter().filter_map(down).collect();
+    let is_settled = |&sample: &usize| {
+        let (from, to) = case.bounds(sample);
+        downs.iter().all(|&at| to <= at + SLACK_S || from + SLACK_S >= at + SETTLE_S)
+    };
+    samples.iter().copied().filter(is_settled).collect()
 }
 
 /// Groups in the order of their first appearance, with their traffic entries.

@@ -49,6 +49,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         vms,
         tenants: vec!["gold".into(), "bulk".into()],
         traffic,
+        faults: vec![],
         mechanisms: vec![
             mechanism("none", MechanismKind::None),
             mechanism("elasticswitch", MechanismKind::ElasticSwitch),

@@ -482,3 +482,23 @@ fn agents_are_judged_by_the_one_that_needs_most() {
     close(run.summary["agents_memory_growth"], 1.5);
     assert_eq!((run.summary["agents_memory"], run.summary["agents_pairs"]), (6e6, 300.0));
 }
+
+#[test]
+fn windows_in_the_time_to_settle_after_a_kill_are_told_apart() {
+    use weir_model::scenario::{Fault, FaultKind};
+    let mut scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    // X stands still from 4.2 s to 5.9 s, and stumbles at 7 s.
+    observed.flows[0].octets[42..59].fill(0);
+    let stumble = observed.flows[0].octets[0] / 2;
+    observed.flows[0].octets[70..75].fill(stumble);
+    let settled = |scenario: &Scenario, observed: &Observed| run(scenario, observed).summary["window_min_settled.X"];
+    close(settled(&scenario, &observed), 0.0);
+    let kill = FaultKind::KillAgent { host: 0, guardian: false };
+    scenario.faults = vec![Fault { at: Span::from_secs(4), kind: kill }];
+    close(settled(&scenario, &observed), 100.0 / 2.0 / 90.0);
+    close(run(&scenario, &observed).summary["window_min.X"], 0.0);
+    let said: Vec<String> =
+        run(&scenario, &observed).events.into_iter().map(|event| event.says).collect();
+    assert_eq!(said, ["left: agent killed"]);
+}

@@ -52,6 +52,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         tenants: vec!["only".into()],
         traffic: vec![],
         attacks: vec![],
+        faults: vec![],
         mechanisms: vec![],
         congested: vec![],
         expect: vec![],

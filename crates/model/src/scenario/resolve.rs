@@ -8,6 +8,7 @@
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
 mod attacks;
+mod faults;
 mod metrics;
 mod traffic;
 
@@ -66,6 +67,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     }
     traffic::check_programs(spec, &traffic, &entries)?;
     let attacks = attacks::attacks(spec, &place, &scope, duration)?;
+    let faults = faults::faults(spec, &place, &scope, duration)?;
     let congested = congested(spec, &scope, &topology)?;
     let mechanisms = mechanisms(spec)?;
     let expect = expectations(spec, &scope, &traffic, scale)?;
@@ -90,6 +92,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         tenants: spec.tenants.iter().map(|t| t.name.text.clone()).collect(),
         traffic,
         attacks,
+        faults,
         mechanisms,
         congested,
         expect,
@@ -248,14 +251,7 @@ impl<'a> Placement<'a> {
     fn hosts_of(&self, spec: &VmSpec) -> Result<Vec<usize>, Error> {
         let mut hosts = Vec::new();
         for word in &spec.hosts {
-            match word.text.split_once("..") {
-                None => hosts.push(self.host(&word.text, word)?),
-                Some((first, last)) => {
-                    for name in range(first, last, word)? {
-                        hosts.push(self.host(&name, word)?);
-                    }
-                }
-            }
+            hosts.extend(self.hosts_named(word)?);
         }
         if hosts.is_empty() {
             let message = format!("VM `{}` is on no host", spec.name.text);
@@ -267,6 +263,16 @@ impl<'a> Placement<'a> {
             return Err(spec.whole.error(message, help));
         }
         Ok(hosts)
+    }
+
+    /// One host, or a range of them.
+    fn hosts_named(&self, word: &Word) -> Result<Vec<usize>, Error> {
+        match word.text.split_once("..") {
+            None => Ok(vec![self.host(&word.text, word)?]),
+            Some((first, last)) => {
+                range(first, last, word)?.iter().map(|name| self.host(name, word)).collect()
+            }
+        }
     }
 
     fn host(&self, name: &str, word: &Word) -> Result<usize, Error> {

@@ -11,8 +11,17 @@ use super::error::{Error, Place, did_you_mean};
 use super::yaml::{self, Key, Kind, Node};
 
 /// Keys of `spec` that may be set although the file does not have them.
-const SINGLE: [&str; 8] =
-    ["duration", "warmup", "scale", "headroom", "repeat", "mechanisms", "congested", "sweep"];
+const SINGLE: [&str; 9] = [
+    "duration",
+    "warmup",
+    "scale",
+    "headroom",
+    "repeat",
+    "mechanisms",
+    "congested",
+    "sweep",
+    "faults",
+];
 
 /// Applies one override to the tree of a whole file.
 pub(crate) fn apply(file: &mut Node, key: &str, value: &str) -> Result<(), Error> {
@@ -167,7 +176,7 @@ fn known(spec: &Node) -> Vec<String> {
         names.extend(params.iter().map(|(key, _)| key.text.clone()));
     }
     names.extend(SINGLE.map(String::from));
-    for section in ["topology", "tenants", "traffic", "attacks"] {
+    for section in ["topology", "tenants", "traffic", "attacks", "faults"] {
         if let Some(node) = spec.get(section) {
             leaves(node, section, &mut names);
         }

@@ -6,6 +6,7 @@
 
 pub(crate) mod attacks;
 pub(crate) mod links;
+pub(crate) mod faults;
 pub(crate) mod traffic;
 
 use super::error::{Error, Place};
@@ -47,6 +48,7 @@ pub(crate) struct Spec {
     pub(crate) tenants: Vec<TenantSpec>,
     pub(crate) traffic: Vec<TrafficSpec>,
     pub(crate) attacks: Vec<attacks::AttackSpec>,
+    pub(crate) faults: Vec<faults::FaultSpec>,
     pub(crate) sweep: Vec<Vec<(Word, Formula)>>,
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) expect: Vec<ExpectSpec>,
@@ -162,6 +164,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         "tenants",
         "traffic",
         "attacks",
+        "faults",
         "sweep",
         "mechanisms",
         "expect",
@@ -184,6 +187,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         tenants: list("tenants")?.iter().map(tenant).collect::<Result<_, _>>()?,
         traffic: list("traffic")?.iter().map(traffic_entry).collect::<Result<_, _>>()?,
         attacks: list("attacks")?.iter().map(attacks::attack).collect::<Result<_, _>>()?,
+        faults: list("faults")?.iter().map(faults::fault).collect::<Result<_, _>>()?,
         sweep: spec.get("sweep").map_or(Ok(Vec::new()), |f| sweep(&f))?,
         mechanisms: words("mechanisms")?,
         expect: list("expect")?.iter().map(expect).collect::<Result<_, _>>()?,

@@ -42,6 +42,7 @@ const GROUP: [&str; 10] = [
     "goodput_of_floor",
     "window_min",
     "window_p1",
+    "window_min_settled",
     "jain",
     "shuffle_s",
     "unfinished",

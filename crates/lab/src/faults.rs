@@ -1,0 +1,138 @@
+//! Plays the faults of a scenario: each at its time, on whatever is there.
+//!
+//! Problem   What breaks in a datacenter breaks while the rest goes on: measuring must not wait for it.
+//! Approach  A list of steps with times, looked at whenever the lab waits for its next sample. A step
+//!           starts something; `agents` and `relay` see it through.
+//! Promises  In the order of the scenario, none twice, at most one nap of the sampler late.
+//! Not here  How an agent is killed or a message lost: see `agents` and `relay`.
+
+use crate::agents::Agents;
+use crate::relay::{Relay, Weather};
+use crate::{Error, Options};
+use std::time::Duration;
+use weir_model::scenario::{ControlFault, Fault, FaultKind, Scenario};
+use weir_units::Span;
+
+/// The faults of a run that are still to come.
+pub(crate) struct Faults {
+    /// Latest first.
+    steps: Vec<(Span, Step)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Kill { host: usize, guardian: bool },
+    Start(usize),
+    Restart(usize),
+    Weather { hosts: Vec<usize>, weather: Weather },
+}
+
+impl Faults {
+    /// No faults: nothing runs that could break.
+    pub(crate) const fn none() -> Self {
+        Self { steps: Vec::new() }
+    }
+
+    /// All faults of a scenario. Weather that ends is a step of its own.
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let mut steps = Vec::new();
+        for fault in &scenario.faults {
+            steps.push((fault.at, step(fault)));
+            if let FaultKind::Control(control) = &fault.kind
+                && control.until < scenario.duration
+                && !is_replaced(scenario, control, fault.at)
+            {
+                let hosts = control.hosts.clone();
+                steps.push((control.until, Step::Weather { hosts, weather: Weather::default() }));
+            }
+        }
+        steps.sort_by_key(|(at, _)| *at);
+        steps.reverse();
+        Self { steps }
+    }
+
+    /// Does what is due at `now`, time since the start of traffic.
+    pub(crate) fn play(
+        &mut self,
+        now: Span,
+        agents: &mut Agents,
+        relay: Option<&Relay>,
+        options: &Options,
+    ) -> Result<(), Error> {
+        while self.steps.last().is_some_and(|(at, _)| *at <= now) {
+            match self.steps.pop().expect("it was there").1 {
+                Step::Kill { host, guardian } => agents.kill(host, guardian),
+                Step::Start(host) => agents.start_again(host, options)?,
+                Step::Restart(host) => agents.restart(host),
+                Step::Weather { hosts, weather } => {
+                    let relay = relay.expect("a scenario with weather has doors");
+                    hosts.into_iter().for_each(|host| relay.set(host, weather));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn step(fault: &Fault) -> Step {
+    match &fault.kind {
+        FaultKind::KillAgent { host, guardian } => Step::Kill { host: *host, guardian: *guardian },
+        FaultKind::StartAgent { host } => Step::Start(*host),
+        FaultKind::RestartAgent { host } => Step::Restart(*host),
+        FaultKind::Control(control) => {
+            let weather = Weather {
+                loss: control.loss,
+                duplicate: control.duplicate,
+                reorder: control.reorder,
+                delay: Duration::from(control.delay),
+            };
+            Step::Weather { hosts: control.hosts.clone(), weather }
+        }
+    }
+}
+
+/// Whether other weather comes before this one is over: then its end is not the end.
+fn is_replaced(scenario: &Scenario, control: &ControlFault, at: Span) -> bool {
+    scenario.faults.iter().any(|later| match &later.kind {
+        FaultKind::Control(other) => {
+            later.at > at
+                && later.at <= control.until
+                && other.hosts.iter().any(|host| control.hosts.contains(host))
+        }
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::scenario;
+
+    #[test]
+    fn weather_ends_unless_other_weather_came_meanwhile() {
+        let control = |at: u64, until: u64, loss: f64| Fault {
+            at: Span::from_secs(at),
+            kind: FaultKind::Control(ControlFault {
+                hosts: vec![0],
+                loss,
+                duplicate: 0.0,
+                reorder: 0.0,
+                delay: Span::ZERO,
+                until: Span::from_secs(until),
+            }),
+        };
+        let mut scenario = scenario(2, 1, &[(0, 2), (1, 2)]);
+        scenario.duration = Span::from_secs(30);
+        scenario.faults = vec![control(1, 9, 0.1), control(5, 20, 0.2), control(25, 30, 0.3)];
+        let mut steps = Faults::new(&scenario).steps;
+        steps.reverse();
+        let told: Vec<(u64, f64)> = steps
+            .iter()
+            .map(|(at, step)| match step {
+                Step::Weather { weather, .. } => (at.as_nanos() / 1_000_000_000, weather.loss),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told, [(1, 0.1), (5, 0.2), (20, 0.0), (25, 0.3)]);
+    }
+}

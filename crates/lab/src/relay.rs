@@ -1,0 +1,302 @@
+//! Control messages that get lost, come twice, late or out of order: on purpose.
+//!
+//! Problem   A promise about lost messages is shown by losing them, on the way between two real agents,
+//!           without an agent knowing.
+//! Approach  In a scenario that says so, the directory names a door of ours beside each agent's own
+//!           port, in the host's own namespace. A thread takes what arrives there and passes it on as
+//!           the moment's [`Weather`] allows. What crosses the network is what agents send, and it is
+//!           lost at its last step. In calm weather everything is passed on at once.
+//! Promises  The same messages meet the same fate in every run: the choice is seeded by host. Bounded:
+//!           what finds no room is dropped and counted.
+//! Not here  When the weather changes: see `faults`. Loss of data packets.
+
+use crate::Error;
+use crate::plan;
+use crate::world::World;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::collections::BTreeMap;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weir_model::scenario::{FaultKind, Scenario};
+
+/// Where control messages are sent to in a scenario that breaks them.
+const DOOR: u16 = 7002;
+/// How much later than the others a message comes that is to be overtaken.
+const HELD_BACK: Duration = Duration::from_millis(10);
+/// Messages that wait at a time.
+const ROOM: usize = 100_000;
+/// How long the thread may take to notice that it is over.
+const NAP: Duration = Duration::from_millis(20);
+
+/// What messages to one host meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Weather {
+    /// The part that is lost.
+    pub(crate) loss: f64,
+    /// The part that comes twice.
+    pub(crate) duplicate: f64,
+    /// The part that is overtaken.
+    pub(crate) reorder: f64,
+    /// Added to all.
+    pub(crate) delay: Duration,
+}
+
+/// Whether a scenario needs doors at all: they cost a wake-up per message.
+pub(crate) fn is_needed(scenario: &Scenario) -> bool {
+    scenario.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Control(_)))
+}
+
+/// The port that a host's peers send to.
+pub(crate) fn port(scenario: &Scenario) -> u16 {
+    if is_needed(scenario) { DOOR } else { plan::CONTROL_PORT }
+}
+
+/// What the thread and its owner share.
+struct Shared {
+    /// Per host.
+    weather: Mutex<Vec<Weather>>,
+    stop: AtomicBool,
+    passed: AtomicU64,
+    lost: AtomicU64,
+    doubled: AtomicU64,
+    held: AtomicU64,
+    no_room: AtomicU64,
+}
+
+/// The doors of all hosts; dropping it closes them.
+pub(crate) struct Relay {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Opens a door in each host's namespace, if the scenario needs any.
+    pub(crate) fn open(scenario: &Scenario, world: &World) -> Result<Option<Self>, Error> {
+        if !is_needed(scenario) {
+            return Ok(None);
+        }
+        let hosts = scenario.topology.hosts.len();
+        // A thread of its own, because it wanders from namespace to namespace.
+        let sockets = std::thread::scope(|scope| {
+            scope
+                .spawn(|| (0..hosts).map(|host| door(world, host)).collect::<Result<Vec<_>, _>>())
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        let shared = Arc::new(Shared {
+            weather: Mutex::new(vec![Weather::default(); hosts]),
+            stop: AtomicBool::new(false),
+            passed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            doubled: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            no_room: AtomicU64::new(0),
+        });
+        let mut keeper = Keeper::new(sockets, Arc::clone(&shared))?;
+        let thread = std::thread::Builder::new()
+            .name("relay".into())
+            .spawn(move || keeper.run())
+            .map_err(Error::io("start the relay of control messages"))?;
+        Ok(Some(Self { shared, thread: Some(thread) }))
+    }
+
+    /// From now on messages to `host` meet this.
+    pub(crate) fn set(&self, host: usize, weather: Weather) {
+        self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner)[host] = weather;
+    }
+
+    /// What became of the messages so far, for the notes.
+    pub(crate) fn note(&self) -> String {
+        let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let s = &self.shared;
+        let mut note = format!(
+            "of the control messages {} arrived, {} were lost, {} doubled and {} overtaken on purpose",
+            count(&s.passed),
+            count(&s.lost),
+            count(&s.doubled),
+            count(&s.held)
+        );
+        if count(&s.no_room) > 0 {
+            note += &format!("; {} found no room in the relay", count(&s.no_room));
+        }
+        note
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A host's door, and the address of the agent behind it.
+fn door(world: &World, host: usize) -> Result<(UdpSocket, SocketAddrV4), Error> {
+    world.host(host).enter()?;
+    let address = plan::host_address(host);
+    let doing = format!("open a door at {address}:{DOOR}");
+    let socket = UdpSocket::bind((address, DOOR)).map_err(Error::io(doing.clone()))?;
+    socket.set_nonblocking(true).map_err(Error::io(doing))?;
+    Ok((socket, SocketAddrV4::new(address, plan::CONTROL_PORT)))
+}
+
+/// The thread that keeps the doors.
+struct Keeper {
+    doors: Vec<(UdpSocket, SocketAddrV4)>,
+    epoll: Epoll,
+    chance: Vec<Chance>,
+    /// What is to be passed on later. The number keeps the order of what is due at one time.
+    waiting: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    taken: u64,
+    shared: Arc<Shared>,
+}
+
+impl Keeper {
+    fn new(doors: Vec<(UdpSocket, SocketAddrV4)>, shared: Arc<Shared>) -> Result<Self, Error> {
+        let doing = || Error::kernel("wait for control messages");
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(doing())?;
+        for (host, (socket, _)) in doors.iter().enumerate() {
+            epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, host as u64)).map_err(doing())?;
+        }
+        let chance = (0..doors.len() as u64).map(Chance::new).collect();
+        Ok(Self { doors, epoll, chance, waiting: BTreeMap::new(), taken: 0, shared })
+    }
+
+    fn run(&mut self) {
+        let mut events = [EpollEvent::empty(); 32];
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let due = self.waiting.first_key_value().map(|((at, _), _)| *at);
+            let left = due.map_or(NAP, |at| at.saturating_duration_since(Instant::now()).min(NAP));
+            // Rounded up: a message is late rather than early.
+            let ms = left.as_micros().div_ceil(1000) as u16;
+            let ready = match self.epoll.wait(&mut events, EpollTimeout::from(ms)) {
+                Ok(ready) => ready,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => unreachable!("our own epoll descriptor: {errno}"),
+            };
+            for event in &events[..ready] {
+                self.take(event.data() as usize);
+            }
+            self.pass_on();
+        }
+    }
+
+    /// Takes everything that waits at a door.
+    fn take(&mut self, host: usize) {
+        let weather = self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner)[host];
+        let mut octets = [0; 2048];
+        while let Ok((len, _)) = self.doors[host].0.recv_from(&mut octets) {
+            let now = Instant::now();
+            let fate = self.chance[host].fate(&weather);
+            let count = |n: &AtomicU64, yes: bool| _ = n.fetch_add(yes.into(), Ordering::Relaxed);
+            count(&self.shared.lost, fate.copies == 0);
+            count(&self.shared.doubled, fate.copies == 2);
+            count(&self.shared.held, fate.copies > 0 && fate.is_held);
+            let held = if fate.is_held { HELD_BACK } else { Duration::ZERO };
+            for _ in 0..fate.copies {
+                if self.waiting.len() >= ROOM {
+                    count(&self.shared.no_room, true);
+                    continue;
+                }
+                let key = (now + weather.delay + held, self.taken);
+                self.taken += 1;
+                self.waiting.insert(key, (host, octets[..len].to_vec()));
+            }
+        }
+    }
+
+    fn pass_on(&mut self) {
+        let now = Instant::now();
+        while let Some(first) = self.waiting.first_entry() {
+            if first.key().0 > now {
+                return;
+            }
+            let (host, octets) = first.remove();
+            let (socket, agent) = &self.doors[host];
+            // Nobody there, or no room at the agent's door: lost as on any network.
+            if socket.send_to(&octets, agent).is_ok() {
+                self.shared.passed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What becomes of one message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Fate {
+    /// 0 = lost, 2 = doubled.
+    copies: u8,
+    is_held: bool,
+}
+
+/// A seeded generator: splitmix64, which is enough for dice.
+struct Chance(u64);
+
+impl Chance {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed_0f0d_d51c_e001)
+    }
+
+    /// Evenly between 0 and 1.
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) as f64 / u64::MAX as f64
+    }
+
+    /// Three dice for every message, whatever the weather: a change of one part does not shift the
+    /// others' luck.
+    fn fate(&mut self, weather: &Weather) -> Fate {
+        let [lost, doubled, held] = [self.next(), self.next(), self.next()];
+        let copies =
+            if lost < weather.loss { 0 } else { 1 + u8::from(doubled < weather.duplicate) };
+        Fate { copies, is_held: held < weather.reorder }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_messages_suffer_as_the_weather_says() {
+        let weather = Weather { loss: 0.3, duplicate: 0.1, reorder: 0.2, ..Weather::default() };
+        let mut chance = Chance::new(7);
+        let fates: Vec<Fate> = (0..100_000).map(|_| chance.fate(&weather)).collect();
+        let part = |yes: &dyn Fn(&Fate) -> bool| {
+            fates.iter().filter(|fate| yes(fate)).count() as f64 / fates.len() as f64
+        };
+        assert!((part(&|f| f.copies == 0) - 0.3).abs() < 0.01);
+        assert!((part(&|f| f.copies == 2) - 0.7 * 0.1).abs() < 0.01);
+        assert!((part(&|f| f.is_held) - 0.2).abs() < 0.01);
+    }
+
+    #[test]
+    fn calm_weather_changes_nothing_and_a_full_storm_loses_all() {
+        let mut chance = Chance::new(0);
+        for _ in 0..1000 {
+            assert_eq!(chance.fate(&Weather::default()), Fate { copies: 1, is_held: false });
+            let storm = Weather { loss: 1.1, ..Weather::default() };
+            assert_eq!(chance.fate(&storm).copies, 0);
+        }
+    }
+
+    #[test]
+    fn the_same_messages_meet_the_same_fate() {
+        let weather = Weather { loss: 0.5, ..Weather::default() };
+        let fates = |host| {
+            let mut chance = Chance::new(host);
+            (0..64).map(|_| chance.fate(&weather).copies).collect::<Vec<_>>()
+        };
+        assert_eq!(fates(3), fates(3));
+        assert_ne!(fates(3), fates(4), "hosts do not suffer in step");
+    }
+}

@@ -1,0 +1,139 @@
+//! What breaks in a scenario: resolved to hosts and times, and each slip named.
+
+use weir_model::scenario::{ControlFault, Error, Fault, FaultKind, File, Scenario};
+use weir_units::Span;
+
+/// A scenario with these faults, on the sweep's points 0 and 1 of `which`.
+fn play(faults: &str) -> Result<Vec<Scenario>, Error> {
+    let text = format!(
+        "apiVersion: weir/v1alpha1\n\
+         kind: Scenario\n\
+         metadata: {{name: t}}\n\
+         spec:\n  \
+           params: {{which: 0}}\n  \
+           sweep: {{which: [0, 1]}}\n  \
+           duration: 20s\n  \
+           topology: {{single-switch: {{hosts: 3, link: 1G}}}}\n  \
+           tenants: [{{name: a, vms: [{{name: v, host: host-0}}]}}]\n  \
+           mechanisms: [elasticswitch]\n  \
+           faults:\n{faults}"
+    );
+    File::parse("faults.yaml", &text, &[])?.points()
+}
+
+fn faults(text: &str) -> Vec<Fault> {
+    play(text).unwrap_or_else(|e| panic!("{e}")).swap_remove(0).faults
+}
+
+#[track_caller]
+fn refused(text: &str, field: &str, message: &str) {
+    let error = play(text).expect_err("a slip");
+    assert_eq!(error.field, field, "{error}");
+    assert!(error.message.contains(message), "{error}");
+    assert!(!error.help.is_empty(), "{error}");
+    assert!(error.line() >= 12, "{error}");
+}
+
+fn at(seconds: u64, kind: FaultKind) -> Fault {
+    Fault { at: Span::from_secs(seconds), kind }
+}
+
+#[test]
+fn faults_come_in_the_order_of_time_with_their_hosts() {
+    let text = "    - {at: 15s, start-agent: host-1}\n    \
+                - {at: 10s, kill-agent: [host-0..host-1], guardian: true}\n    \
+                - {at: duration / 2 + 1s, restart-agent: host-2}\n";
+    let kill = |host| at(10, FaultKind::KillAgent { host, guardian: true });
+    let wanted = [
+        kill(0),
+        kill(1),
+        at(11, FaultKind::RestartAgent { host: 2 }),
+        at(15, FaultKind::StartAgent { host: 1 }),
+    ];
+    assert_eq!(faults(text), wanted);
+}
+
+#[test]
+fn control_messages_suffer_everywhere_and_to_the_end_unless_it_is_said() {
+    let text = "    - {at: 0s, control: {loss: 0.1}}\n    \
+                - at: 5s\n      control: {hosts: host-2, delay: 5ms, duplicate: 0.5, for: 4s}\n";
+    let calm = ControlFault {
+        hosts: vec![0, 1, 2],
+        loss: 0.1,
+        duplicate: 0.0,
+        reorder: 0.0,
+        delay: Span::ZERO,
+        until: Span::from_secs(20),
+    };
+    let late = ControlFault {
+        hosts: vec![2],
+        loss: 0.0,
+        duplicate: 0.5,
+        delay: Span::from_millis(5),
+        until: Span::from_secs(9),
+        ..calm.clone()
+    };
+    assert_eq!(faults(text), [at(0, FaultKind::Control(calm)), at(5, FaultKind::Control(late))]);
+}
+
+#[test]
+fn a_fault_may_happen_at_some_points_only() {
+    let text = "    - {at: 10s, kill-agent: host-0, when: which == 0}\n    \
+                - {at: 10s, kill-agent: host-1, when: which == 1}\n";
+    let points = play(text).unwrap_or_else(|e| panic!("{e}"));
+    let hosts: Vec<&FaultKind> = points.iter().map(|p| &p.faults[0].kind).collect();
+    let kill = |host| FaultKind::KillAgent { host, guardian: false };
+    assert_eq!(hosts, [&kill(0), &kill(1)]);
+    assert!(points.iter().all(|p| p.faults.len() == 1));
+}
+
+#[test]
+fn who_is_dead_cannot_be_killed_and_who_lives_cannot_be_started() {
+    let dead = "    - {at: 10s, kill-agent: host-0}\n    - {at: 12s, kill-agent: host-0}\n";
+    refused(dead, "spec.faults.1.kill-agent", "at 12s the agent of host-0 is dead by then");
+    let gone = "    - {at: 10s, kill-agent: host-0}\n    - {at: 12s, restart-agent: host-0}\n";
+    refused(gone, "spec.faults.1.restart-agent", "the agent of host-0 is dead by then");
+    let alive = "    - {at: 12s, start-agent: host-0}\n";
+    refused(alive, "spec.faults.0.start-agent", "the agent of host-0 runs already");
+    let back = "    - {at: 10s, kill-agent: host-0}\n    - {at: 12s, start-agent: host-0}\n    \
+                - {at: 14s, kill-agent: host-0}\n";
+    assert_eq!(faults(back).len(), 3);
+}
+
+#[test]
+fn each_slip_is_named_with_its_field() {
+    let one = |entry: &str| format!("    - {entry}\n");
+    refused(&one("{at: 10s, kill-agent: host-9}"), "spec.faults.0.kill-agent", "no host `host-9`");
+    refused(&one("{at: 30s, kill-agent: host-0}"), "spec.faults.0.at", "scenario of 20s is over");
+    refused(&one("{at: 10s}"), "spec.faults.0", "has none of `kill-agent`");
+    refused(&one("{kill-agent: host-0}"), "spec.faults.0.at", "`at` is missing");
+    let guarded = "{at: 10s, restart-agent: host-0, guardian: true}";
+    refused(&one(guarded), "spec.faults.0.guardian", "`guardian` beside `restart-agent`");
+    let half = "{at: 10s, kill-agent: host-0, guardian: half}";
+    refused(&one(half), "spec.faults.0.guardian", "`half` is neither true nor false");
+    let most = "{at: 10s, control: {loss: 1.5}}";
+    refused(&one(most), "spec.faults.0.control.loss", "a part of 1.5");
+    refused(&one("{at: 1s, control: {for: 5s}}"), "spec.faults.0.control", "does nothing");
+    let word = "{at: 10s, control: {lose: 0.5}}";
+    refused(&one(word), "spec.faults.0.control.lose", "unknown key `lose`");
+}
+
+#[test]
+fn an_override_reaches_into_a_fault() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../scenarios/elasticswitch/control-loss.yaml");
+    let set = |key: &str, value: &str| {
+        let overrides = [(key.to_string(), value.to_string())];
+        let file = File::load(&path, &overrides).unwrap_or_else(|e| panic!("{e}"));
+        file.points().unwrap_or_else(|e| panic!("{e}"))
+    };
+    let loss = |scenario: &Scenario| match &scenario.faults[0].kind {
+        FaultKind::Control(control) => control.loss,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(set("loss", "0.5").iter().map(loss).collect::<Vec<_>>(), [0.5]);
+    assert_eq!(
+        set("faults.0.control.loss", "0.25").iter().map(loss).max_by(f64::total_cmp),
+        Some(0.25)
+    );
+}
