@@ -39,6 +39,13 @@ impl Names {
         Ok(names)
     }
 
+    /// Names by position, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(names: &[&str]) -> Self {
+        let by_name = names.iter().zip((0..).map(VmId)).map(|(n, id)| ((*n).to_owned(), id));
+        Self { by_id: names.iter().map(|n| (*n).to_owned()).collect(), by_name: by_name.collect() }
+    }
+
     pub(crate) fn id(&self, name: &str) -> Option<VmId> {
         self.by_name.get(name).copied()
     }
@@ -48,13 +55,17 @@ impl Names {
     }
 }
 
+/// Reads `agent.toml` alone.
+pub(crate) fn read(path: &Path) -> Result<AgentConfig> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("{}: cannot be read", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("{}", path.display()))
+}
+
 impl Setup {
     /// Reads all files that `path` names.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("{}: cannot be read", path.display()))?;
-        let file: AgentConfig =
-            toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        let file = read(path)?;
         let directory = weir_model::agent::load_directory(&file.directory)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("{}", file.directory.display()))?;

@@ -3,11 +3,12 @@
 use crate::addresses::Addresses;
 use crate::config::Setup;
 use crate::keys::KeyFile;
+use crate::notify::Notifier;
 use crate::server::{Question, Server};
 use crate::{client, control, explain};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -19,7 +20,7 @@ use weir_core::host::{
 };
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
-use weir_model::agent::ShaperChoice;
+use weir_model::agent::{ShaperChoice, VmConfig};
 use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Opened, Session};
@@ -60,6 +61,17 @@ pub fn run(config: &Path) -> Result<()> {
     driver.close()
 }
 
+/// Takes back what the VMs of this host borrow, at once: for the service manager to call when the agent
+/// has ended, however it did (its guardian may have ended with it). Says how many pairs had borrowed.
+///
+/// # Errors
+///
+/// Bad configuration, or whatever the kernel refuses.
+pub fn reclaim(config: &Path) -> Result<usize> {
+    let file = crate::config::read(config)?;
+    Ok(weir_dataplane::guardian::reclaim(&file.instance, &file.bpffs, &file.run_dir)?)
+}
+
 struct Driver {
     setup: Setup,
     agent: HostAgent,
@@ -86,6 +98,7 @@ struct Driver {
     unwritten_since: Option<Time>,
     /// When the guardian was last started.
     guardian_at: Time,
+    notifier: Notifier,
 }
 
 impl Driver {
@@ -94,6 +107,8 @@ impl Driver {
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
         std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
+        // First: who comes second is told so, not that some address is taken.
+        weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
         let (keys, ring) = KeyFile::open(&file.key_file)?;
         let socket = control::open(file.listen)?;
         let peers: BTreeMap<HostId, SocketAddr> =
@@ -111,6 +126,11 @@ impl Driver {
 
         let dataplane = Dataplane::open(dataplane_config(&setup)?)?;
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
+        if let Some(why) = dataplane.replaced() {
+            tracing::warn!("what an earlier agent left was not taken over: {why}");
+        } else if dataplane.adopted() {
+            tracing::info!("took over what an earlier agent left");
+        }
         let agent = HostAgent::new(setup.host.clone(), now);
         tracing::info!(
             "host {} guards {} VMs on {} at {} with {}",
@@ -141,11 +161,13 @@ impl Driver {
             failed_reads: 0,
             unwritten_since: None,
             guardian_at: now,
+            notifier: Notifier::new(now),
             setup,
         };
         driver.renew(now);
         driver.adopt(now);
         driver.carry_out(now);
+        driver.notifier.ready(&driver.status());
         Ok(driver)
     }
 
@@ -160,6 +182,18 @@ impl Driver {
             }
             Err(e) => tracing::error!("the levels of an earlier agent could not be read: {e}"),
         }
+        let mut found = Counters::default();
+        if let Err(e) = self.dataplane.read(now.as_nanos(), &mut found) {
+            tracing::error!("the counters of an earlier agent could not be read: {e}");
+        }
+        let mut peers = BTreeSet::new();
+        let directory = &self.setup.host.directory;
+        for (pair, _) in &found.rx {
+            peers.extend(directory.get(&pair.src).map(|location| location.host));
+            self.agent.handle(now, Input::Found(*pair), &mut self.outbox);
+        }
+        // They tell what they hold once they believe us.
+        peers.into_iter().for_each(|peer| self.greet(now, peer));
         self.read_counters(now);
     }
 
@@ -191,6 +225,10 @@ impl Driver {
                 self.renew(now);
                 self.look_at_keys();
             }
+            if self.notifier.due().is_some_and(|due| due <= now) {
+                let status = self.status();
+                self.notifier.beat(now, &status);
+            }
         }
         tracing::info!("asked to stop");
         Ok(())
@@ -200,6 +238,7 @@ impl Driver {
     fn wait(&self) -> Result<(bool, bool, bool)> {
         let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
         let until = self.agent.next_deadline().map_or(heartbeat, |(at, _)| at.min(heartbeat));
+        let until = self.notifier.due().map_or(until, |due| due.min(until));
         let nanos = until.since(now()).as_nanos();
         let timeout = Timespec {
             tv_sec: (nanos / 1_000_000_000) as i64,
@@ -235,6 +274,10 @@ impl Driver {
             let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
             match self.session.open(&octets[..len]) {
                 Ok(Opened::Believed { from, messages, greet, .. }) => {
+                    if greet {
+                        // Before it is offered anything anew: see `Input::Found`.
+                        self.agent.handle(now, Input::PeerRestarted(from), &mut self.outbox);
+                    }
                     for message in messages {
                         self.agent.handle(now, Input::Message(from, message), &mut self.outbox);
                     }
@@ -419,8 +462,18 @@ impl Driver {
             let unknown = if names.id(from).is_none() { from } else { to };
             return Reply::Error { message: format!("no VM `{unknown}` in the directory") };
         };
-        match self.agent.pair(now, PairId::new(src, dst)) {
-            Some(view) => Reply::Explain(explain::explain(&view, names, now)),
+        let pair = PairId::new(src, dst);
+        let levels = self.dataplane.levels().unwrap_or_default();
+        let level = levels.into_iter().find(|level| level.pair == pair);
+        let facts = explain::Facts {
+            now,
+            cap: self.setup.file.vms.iter().find(|vm| vm.name == from).and_then(cap),
+            kernel: level.map(|l| Setting { floor: l.floor, ceiling: l.ceiling }),
+            renewed: self.renewed,
+            lease: Span::from(weir_dataplane::guardian::LEASE),
+        };
+        match self.agent.pair(now, pair) {
+            Some(view) => Reply::Explain(explain::explain(&view, names, &facts)),
             None => Reply::Error {
                 message: format!(
                     "{from} → {to} is not active on host {}: nothing was sent for a while, or \
@@ -471,6 +524,10 @@ impl Driver {
         for (name, value) in self.session.counters().rows() {
             all.push((format!("wire.{name}"), value));
         }
+        let wire = self.session.counters();
+        all.push(("wire.late".into(), wire.late));
+        all.push(("wire.lost".into(), wire.lost()));
+        all.push(("wire.rejected".into(), wire.rejected()));
         for (vm, port) in &self.counters.ports {
             for (name, value) in port_rows(port) {
                 all.push((format!("port.{}.{name}", self.setup.names.name(*vm)), value));
@@ -479,7 +536,15 @@ impl Driver {
         all
     }
 
+    /// One line for the service manager.
+    fn status(&self) -> String {
+        let (pairs, vms) =
+            (self.counters.tx.len() + self.counters.rx.len(), self.setup.file.vms.len());
+        format!("guards {vms} VMs, {pairs} ends of pairs are active")
+    }
+
     fn close(mut self) -> Result<()> {
+        self.notifier.stopping();
         // The guardian sees the lease end cleanly and leaves by itself; if not, it is ended.
         let result = self.dataplane.close();
         end_guardian(&mut self.guardian);
@@ -501,6 +566,10 @@ fn attend(setup: &Setup, dataplane: Dataplane) -> Result<(Dataplane, Server, Chi
             Err(also) => Err(e.context(format!("and the host could not be restored: {also}"))),
         },
     }
+}
+
+fn cap(vm: &VmConfig) -> Option<Rate> {
+    vm.cap_out.map(|cap| cap.0)
 }
 
 fn end_guardian(guardian: &mut Child) {
@@ -608,6 +677,9 @@ fn spawn_guardian(setup: &Setup) -> Result<Child> {
         .arg(&file.bpffs)
         .arg("--run-dir")
         .arg(&file.run_dir)
+        // The service manager listens to the agent, not to whom it starts.
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
         .stdin(Stdio::null())
         .spawn()
         .context("the guardian could not be started")

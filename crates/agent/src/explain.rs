@@ -1,11 +1,31 @@
 //! From the machines' own state to sentences: the chain of reasons for one pair's rate.
 
 use crate::config::Names;
-use weir_core::host::{PairView, ReceiveView, SendView};
-use weir_core::partition::Borrowing;
-use weir_core::rate::{Phase, Signal};
+use weir_core::host::{PairView, ReceiveView, SendView, Setting};
+use weir_core::partition::{Borrowing, Want};
+use weir_core::rate::{Phase, RateView, Signal};
 use weir_model::status::{Explain, Pair};
-use weir_units::Time;
+use weir_units::{Rate, Span, Time};
+
+/// What the machines do not know: the driver adds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) now: Time,
+    /// The source VM's cap, if it has one and is here.
+    pub(crate) cap: Option<Rate>,
+    /// What the kernel has; `None` without a class of its own.
+    pub(crate) kernel: Option<Setting>,
+    /// When the lease on what is borrowed was last renewed.
+    pub(crate) renewed: Time,
+    /// How long it holds without.
+    pub(crate) lease: Span,
+}
+
+impl Facts {
+    fn ago(&self, at: Time) -> String {
+        format!("{:.2} s ago", self.now.since(at).as_secs_f64())
+    }
+}
 
 /// One row of `weir top`.
 pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
@@ -37,7 +57,7 @@ pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
         pair.measured_bps = s.measured.as_bps();
         pair.lost = s.lost;
         pair.marked = s.marked;
-        pair.phase = if s.is_blind { "no-signal".into() } else { phase(s.phase).into() };
+        pair.phase = if s.is_blind { "no-signal".into() } else { phase(s.law.phase).into() };
     }
     pair
 }
@@ -52,8 +72,8 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// The chain of reasons, from the hose to the rate.
-pub(crate) fn explain(view: &PairView, names: &Names, now: Time) -> Explain {
+/// The chain of reasons, from the demand to the kernel.
+pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain {
     let mut reasons = Vec::new();
     let (src, dst) = (names.name(view.pair.src), names.name(view.pair.dst));
     if view.is_default {
@@ -62,7 +82,19 @@ pub(crate) fn explain(view: &PairView, names: &Names, now: Time) -> Explain {
         ));
     }
     if let Some(s) = &view.send {
-        sending(s, &src, &dst, now, &mut reasons);
+        reasons.push(demand(&src, "sent", s.measured, s.wants));
+        if s.is_weighted {
+            reasons.push(
+                "Seawall: no floors. All sending VMs have the same weight, each divided evenly over \
+                 the VMs it sends to."
+                    .into(),
+            );
+        } else {
+            floor(s, &src, &dst, facts, &mut reasons);
+        }
+        silence(s, &dst, &mut reasons);
+        rate(s, facts, &mut reasons);
+        kernel(s.setting, facts, &mut reasons);
     }
     if let Some(r) = &view.receive {
         receiving(r, &src, &dst, &mut reasons);
@@ -70,53 +102,75 @@ pub(crate) fn explain(view: &PairView, names: &Names, now: Time) -> Explain {
     Explain { pair: row(view, names), reasons }
 }
 
-fn sending(s: &SendView, src: &str, dst: &str, now: Time, reasons: &mut Vec<String>) {
-    if s.is_weighted {
-        reasons.push(
-            "Seawall: no floors. All sending VMs have the same weight, each divided evenly over the \
-             VMs it sends to."
-                .into(),
-        );
-    } else {
-        floor(s, src, dst, reasons);
-    }
-    if let Borrowing::Decaying { silent_for } = s.borrowing {
-        reasons.push(format!(
-            "{dst}'s host has been silent for {silent_for}: what was borrowed is given back."
-        ));
-    }
-    law(s, now, reasons);
-    reasons.push(format!(
-        "Now it may send {}; it sent {} in the last period. Lost so far: {} segments, marked {}, {} \
-         cuts.",
-        s.setting.ceiling, s.measured, s.lost, s.marked, s.cuts
-    ));
+/// What the pair is thought to want at one of its ends.
+fn demand(src: &str, verb: &str, measured: Rate, wants: Option<(Want, Rate)>) -> String {
+    let Some((want, limit)) = wants else {
+        return format!("{src} {verb} {measured} in the last period.");
+    };
+    let so = match want {
+        Want::New => format!("the pair is new and is taken to want {limit}"),
+        Want::Bounded => format!("less than it could: it is taken to want {limit} and no more"),
+        Want::Growing => format!("all it could: it is taken to want {limit}, and more each period"),
+        Want::Unbounded => "all it could, and that is its fair share: it wants all there is".into(),
+    };
+    format!("{src} {verb} {measured} in the last period, {so}.")
 }
 
-/// From both hoses to the pair's floor.
-fn floor(s: &SendView, src: &str, dst: &str, reasons: &mut Vec<String>) {
+/// Both parts, and the smaller of them.
+fn floor(s: &SendView, src: &str, dst: &str, facts: &Facts, reasons: &mut Vec<String>) {
     reasons.push(format!(
-        "{src} is promised {} out; of that, this pair's part is {}.",
-        s.hose, s.share
+        "{src} is promised {} out, divided over {} active pair{}; this pair's part is {}.",
+        s.hose,
+        s.peers,
+        if s.peers == 1 { "" } else { "s" },
+        s.share
     ));
-    reasons.push(match s.offer {
+    let held = s.held_for.as_secs_f64();
+    reasons.push(match s.heard {
         None => format!(
             "{dst}'s host has not offered its part yet: until it does the floor is the small start."
         ),
-        Some(o) if o.floor < s.share && o.unbounded => format!(
-            "{dst} can give {} and no more (it divides its own floor over its senders), which is \
-             less: {src}'s rest goes to its other pairs.",
-            o.floor
+        Some(h) if h.is_adopted => format!(
+            "{dst}'s host was not heard since this agent started {}: the {} that was found in force \
+             counts as its part, for {held:.1} s.",
+            facts.ago(h.at),
+            h.offer.floor
         ),
-        Some(o) if o.floor < s.share => format!("{dst} offers {}, which is less.", o.floor),
-        Some(o) => format!("{dst} offers {}: no less than {src}'s own part.", o.floor),
+        Some(h) => {
+            let (offer, at) = (h.offer, facts.ago(h.at));
+            let what = if offer.floor >= s.share {
+                format!("no less than {src}'s own part")
+            } else if offer.unbounded {
+                format!("its full fair share there, and less than {src}'s part: the rest goes to \
+                         {src}'s other pairs")
+            } else {
+                format!("as much as it sees used, and less than {src}'s part")
+            };
+            let confirmed = if offer.confirm { ", which was echoed" } else { "" };
+            format!("{dst}'s host offers {} (offer {}, {at}{confirmed}): {what}.", offer.floor, offer.serial)
+        }
     });
-    reasons
-        .push(format!("So the floor is {}: it holds whatever the neighbours do.", s.setting.floor));
+    let why = if s.setting.floor.is_zero() {
+        "nothing is promised to this pair"
+    } else {
+        "it holds whatever the neighbours do"
+    };
+    reasons.push(format!("So the floor is {}, the smaller of both: {why}.", s.setting.floor));
 }
 
-/// What the law makes of congestion.
-fn law(s: &SendView, now: Time, reasons: &mut Vec<String>) {
+fn silence(s: &SendView, dst: &str, reasons: &mut Vec<String>) {
+    let held = s.held_for.as_secs_f64();
+    if let Borrowing::Decaying { silent_for } = s.borrowing {
+        reasons.push(format!(
+            "{dst}'s host has been silent for {:.1} s: what was borrowed is given back, and after \
+             {held:.1} s of silence the floor falls to the small start.",
+            silent_for.as_secs_f64()
+        ));
+    }
+}
+
+/// What the law makes of it.
+fn rate(s: &SendView, facts: &Facts, reasons: &mut Vec<String>) {
     if s.is_blind {
         reasons.push(
             "No congestion signal: what it sends is mostly IPv6 or fragments, in which losses do not \
@@ -124,45 +178,123 @@ fn law(s: &SendView, now: Time, reasons: &mut Vec<String>) {
              is its floor."
                 .into(),
         );
-        return;
+    } else {
+        reasons.push(phase_of(s, facts));
     }
-    let what = match s.signal {
-        Signal::Loss => "Losses were",
-        Signal::Ecn | Signal::Both => "Marks or losses were",
-    };
-    let since = |at: Option<Time>| match at {
-        Some(at) => format!("{:.2} s ago", now.since(at).as_secs_f64()),
-        None => "never".into(),
-    };
-    let goal = s.goal.map_or_else(|| "none".into(), |g| g.to_string());
-    reasons.push(match s.phase {
-        Phase::Starting => "No congestion was seen so far: the rate grows.".into(),
-        Phase::Holding => format!(
-            "{what} reported {}, at {goal}: the rate was cut and is held before it may grow.",
-            since(s.congested_at)
-        ),
-        Phase::Regaining => format!(
-            "The hold is over: the rate returns toward {goal}, where the last congestion was ({}).",
-            since(s.congested_at)
-        ),
-        Phase::Probing => format!(
-            "No congestion since {} (then at {goal}): the rate grows, the slower the further above \
-             the floor.",
-            since(s.congested_at)
-        ),
+    reasons.push(format!(
+        "So far {} segments were lost and {} marked; the rate was cut {} times.",
+        s.lost, s.marked, s.law.cuts
+    ));
+    ceiling(s, facts, reasons);
+}
+
+/// What the law does, and why.
+fn phase_of(s: &SendView, facts: &Facts) -> String {
+    let law = &s.law;
+    let last = congestion(law, s.signal, facts);
+    let grows = format!(
+        "step {} since, weight {:.3}, slowed to {:.0} % by caution",
+        law.steps,
+        law.weight,
+        law.caution * 100.0
+    );
+    match law.phase {
+        Phase::Starting => format!("No congestion was seen so far: the rate grows ({grows})."),
+        Phase::Holding => {
+            let until = law.held_until.map_or_else(String::new, |until| {
+                let left = until.since(facts.now).as_secs_f64();
+                format!(", {left:.2} s more if nothing is lost")
+            });
+            format!("{last} The rate was cut and is held before it may grow{until}.")
+        }
+        Phase::Regaining => {
+            format!("{last} The hold is over: the rate returns toward that ({grows}).")
+        }
+        Phase::Probing => format!("{last} The rate is above that and probes for more ({grows})."),
         Phase::Decaying => "The rate falls toward the floor.".into(),
+    }
+}
+
+/// What it may send, and how much of that is lent.
+fn ceiling(s: &SendView, facts: &Facts, reasons: &mut Vec<String>) {
+    let borrowed = s.setting.ceiling.saturating_sub(s.setting.floor);
+    let mut now = format!("Now it may send {}", s.setting.ceiling);
+    now += &match borrowed.is_zero() {
+        true => ": its floor, nothing borrowed".into(),
+        false => format!(": its floor and {borrowed} borrowed"),
+    };
+    if s.setting.ceiling >= s.line {
+        now += "; no more than the uplink's line rate";
+    }
+    if let Some(cap) = facts.cap {
+        now += &format!("; all pairs of the VM together no more than its cap of {cap}");
+    }
+    reasons.push(now + ".");
+    if !borrowed.is_zero() {
+        reasons.push(format!(
+            "What is borrowed is a lease, renewed {}: the guardian takes it back after {:.1} s without.",
+            facts.ago(facts.renewed),
+            facts.lease.as_secs_f64()
+        ));
+    }
+}
+
+fn congestion(law: &RateView, signal: Signal, facts: &Facts) -> String {
+    let what = match signal {
+        Signal::Loss => "got lost",
+        Signal::Ecn | Signal::Both => "got lost or marked",
+    };
+    match (law.congested_at, law.goal) {
+        (Some(at), Some(goal)) => format!(
+            "{}, at {goal}, {} segment{} {what}.",
+            facts.ago(at),
+            law.congestion,
+            if law.congestion == 1 { "" } else { "s" }
+        ),
+        _ => "No congestion was seen so far.".into(),
+    }
+}
+
+/// Whether what was decided is in force.
+fn kernel(decided: Setting, facts: &Facts, reasons: &mut Vec<String>) {
+    reasons.push(match facts.kernel {
+        None => "The kernel has no queue for this pair: it shares its VM's default one.".into(),
+        Some(k) if k == decided => "The kernel has just that.".into(),
+        Some(k) => format!(
+            "The kernel has a floor of {} and a ceiling of {}: small rises wait, and what HTB cannot \
+             express is rounded.",
+            k.floor, k.ceiling
+        ),
     });
 }
 
 fn receiving(r: &ReceiveView, src: &str, dst: &str, reasons: &mut Vec<String>) {
+    reasons.push(demand(src, "reached us with", r.measured, r.wants));
+    reasons.push(format!(
+        "{dst} is promised {} in, divided over {} active pair{}; senders hold {} of it.",
+        r.hose,
+        r.peers,
+        if r.peers == 1 { "" } else { "s" },
+        r.spent
+    ));
     reasons.push(match r.offered {
-        None => format!("{dst} has not offered {src} a part of its {} in yet.", r.hose),
+        None => format!("{src} was not offered a part yet."),
         Some(o) => format!(
-            "{dst} is promised {} in and offers {src} {} of it{}; {} arrived in the last period.",
-            r.hose,
+            "{src} is offered {} (offer {}){}.",
             o.floor,
-            if o.unbounded { ", its full fair share" } else { "" },
-            r.measured
+            o.serial,
+            if o.unbounded { ", its full fair share" } else { "" }
         ),
     });
+    if let Some(held) = r.held.filter(|held| held.awaits_echo) {
+        reasons.push(format!(
+            "{src} has not confirmed the smaller offer: {} counts as spent until it does.",
+            held.most
+        ));
+    }
+    let (lost, marked) = (r.lost, r.marked);
+    reasons.push(format!("On the way {lost} segments were lost so far, and {marked} marked."));
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,9 +16,10 @@ mod control;
 mod driver;
 mod explain;
 mod keys;
+mod notify;
 mod server;
 
-pub use driver::run;
+pub use driver::{reclaim, run};
 
 use anyhow::Result;
 use std::path::Path;

@@ -52,6 +52,13 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Remove what a lab left behind that was killed (root)
     Clean,
+    /// Take back borrowed bandwidth now: for the service manager, when the agent has ended
+    #[command(hide = true)]
+    Reclaim {
+        /// agent.toml
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Take back borrowed bandwidth when the agent stops renewing its lease
     #[command(hide = true)]
     Guardian {

@@ -57,6 +57,12 @@ fn run(command: &Command) -> Result<u8> {
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
         Command::Clean => commands::clean(),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Reclaim { config } => {
+            log_to_stderr();
+            let borrowed = weir_agent::reclaim(config)?;
+            eprintln!("took back what {borrowed} pairs had borrowed");
+            Ok(0)
+        }
         Command::Guardian { instance, bpffs, run_dir } => {
             log_to_stderr();
             let stop = commands::stop_flag()?;

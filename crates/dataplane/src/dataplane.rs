@@ -53,6 +53,7 @@ pub struct Dataplane {
     lease: Lease,
     reclaims: u64,
     mode: Mode,
+    replaced: Option<String>,
     pairs_per_vm: usize,
     reorder_ns: u64,
     instance: Instance,
@@ -83,9 +84,14 @@ impl Dataplane {
         let (kind, alternative) = choice(&config)?;
         let build = |kind| match Self::build(&config, kind, &instance, &hooks, &lock) {
             // What an earlier agent left does not fit. Better a gap than no start.
-            Err(_) if stale => {
+            Err(why) if stale => {
                 undo(&instance)?;
                 Self::build(&config, kind, &instance, &hooks, &lock)
+                    .map(|built| Self { replaced: Some(why.to_string()), ..built })
+            }
+            Ok(built) if stale && !built.adopted() => {
+                let why = "its counters have another layout".to_owned();
+                Ok(Self { replaced: Some(why), ..built })
             }
             other => other,
         };
@@ -164,6 +170,7 @@ impl Dataplane {
             heard,
             lease,
             mode,
+            replaced: None,
             journal,
         })
     }
@@ -188,6 +195,12 @@ impl Dataplane {
     /// and pairs keep their classes and levels.
     pub const fn adopted(&self) -> bool {
         self.programs.adopted
+    }
+
+    /// Why the state of an earlier agent of this name was given up instead of taken over: a newer
+    /// version's layout, another size, a renumbered directory. Pairs are then learned anew.
+    pub fn replaced(&self) -> Option<&str> {
+        self.replaced.as_deref()
     }
 
     /// Reads all counters: two calls into the kernel, however many pairs. `out` is overwritten, its
@@ -341,6 +354,12 @@ impl Dataplane {
         }
         Ok(reclaimed)
     }
+}
+
+/// Fails with [`Error::Locked`] while an agent of this name lives. Whoever wants to be the agent asks
+/// first, before it takes addresses and files; [`Dataplane::open`] asks again.
+pub fn refuse_running(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<(), Error> {
+    Instance::new(instance, bpffs, run_dir)?.lock().map(drop)
 }
 
 /// Removes everything that a dead agent of this name left; says whether there was something.

@@ -6,7 +6,10 @@
 //! Approach  A small process of its own watches the heartbeat. When it has not changed for
 //!           [`LEASE`], every pair's ceiling becomes its floor. It goes on watching: an agent that
 //!           comes back finds the count of reclaims changed and writes its ceilings again.
-//! Promises  At most [`LEASE`] + two [`PERIOD`]s from the last beat. Ends when the agent closes.
+//!           Agent and guardian watch each other: a guardian that ends is replaced. If both end in
+//!           one moment, whoever started them must call [`reclaim`]: the systemd unit does.
+//! Promises  At most [`LEASE`] + two [`PERIOD`]s from the last beat. Ends when the agent closes, or when
+//!           a later guardian has begun: however often an agent dies, one guardian watches.
 //! Not here  Floors, programs, redirects: they stay. Removing them: see `clean`.
 //! Source    Departs from nothing: ElasticSwitch does not say what happens when a host agent dies.
 
@@ -30,9 +33,31 @@ pub enum Ended {
     Closed,
     /// It was told to stop.
     Stopped,
+    /// A later guardian watches, that of an agent that came back.
+    Relieved,
 }
 
-/// Watches an instance until its agent closes cleanly or `stop` is set. The agent must be open: its
+/// Takes back at once what pairs of this instance borrow, whoever lives: for what is called when the
+/// agent has ended and its guardian may have ended with it (`ExecStopPost` of the service). Says how
+/// many had borrowed; nothing is there to take back after a clean end. An agent that lives after all
+/// finds the count of reclaims changed and writes its ceilings again.
+///
+/// # Errors
+///
+/// A name that is none; whatever the kernel refuses.
+pub fn reclaim(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<usize, Error> {
+    let instance = Instance::new(instance, bpffs, run_dir)?;
+    let borrowed = shaper::reclaim(&shaper::device_name(&instance.name))?;
+    // Without a heartbeat there is no agent to tell.
+    if let Ok(lease) = Lease::open(&instance.lease(), false)
+        && borrowed > 0
+    {
+        lease.count_reclaim();
+    }
+    Ok(borrowed)
+}
+
+/// Watches an instance until its agent closes cleanly, a later guardian watches, or `stop` is set. The agent must be open: its
 /// heartbeat must be there. Runs in the agent's network namespace.
 ///
 /// # Errors
@@ -47,30 +72,29 @@ pub fn run(
 ) -> Result<Ended, Error> {
     let instance = Instance::new(instance, bpffs, run_dir)?;
     let lease = Lease::open(&instance.lease(), false)?;
-    // The guardian of an agent that was killed is still there: this one stands by.
-    let _lock = loop {
+    let turn = lease.next_guardian();
+    // Only who holds it takes back. The guardian of an agent that was killed may still have it.
+    let mut lock = None;
+    let mut last = (lease.last_beat(), Instant::now());
+    let mut reclaimed = false;
+    loop {
         if lease.is_closed() {
             return Ok(Ended::Closed);
         }
         if stop.load(Ordering::Relaxed) {
             return Ok(Ended::Stopped);
         }
-        match lock_file(&instance.guardian_lock())? {
-            Ok(lock) => break lock,
-            Err(_) => std::thread::sleep(PERIOD),
+        if lease.guardian() != turn {
+            return Ok(Ended::Relieved);
         }
-    };
-    let mut last = (lease.last_beat(), Instant::now());
-    let mut reclaimed = false;
-    while !stop.load(Ordering::Relaxed) {
-        if lease.is_closed() {
-            return Ok(Ended::Closed);
+        if lock.is_none() {
+            lock = lock_file(&instance.guardian_lock())?.ok();
         }
         let (beat, now) = (lease.last_beat(), Instant::now());
         if beat != last.0 {
             last = (beat, now);
             reclaimed = false;
-        } else if !reclaimed && now.duration_since(last.1) >= LEASE {
+        } else if lock.is_some() && !reclaimed && now.duration_since(last.1) >= LEASE {
             // Nobody else could do it: a refusal now is no reason not to try again.
             if shaper::reclaim(&shaper::device_name(&instance.name)).is_ok() {
                 lease.count_reclaim();
@@ -79,5 +103,4 @@ pub fn run(
         }
         std::thread::sleep(PERIOD);
     }
-    Ok(Ended::Stopped)
 }

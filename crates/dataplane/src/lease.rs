@@ -16,6 +16,8 @@ const BEAT: usize = 0;
 const CLOSED: usize = 1;
 /// Written by the guardian: how often it took back what was borrowed.
 const RECLAIMED: usize = 2;
+/// Written by guardians: how many have begun. The last one watches.
+const GUARDIANS: usize = 3;
 
 /// The page, mapped.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl Lease {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: `index` is one of the three constants above: inside the page, aligned, and
+        // SAFETY: `index` is one of the constants above: inside the page, aligned, and
         // every access is atomic.
         unsafe { &*self.words.add(index) }
     }
@@ -84,6 +86,16 @@ impl Lease {
     /// Notes that everything borrowed was taken back.
     pub(crate) fn count_reclaim(&self) {
         self.word(RECLAIMED).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A guardian begins; says which one it is.
+    pub(crate) fn next_guardian(&self) -> u64 {
+        self.word(GUARDIANS).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The guardian that watches.
+    pub(crate) fn guardian(&self) -> u64 {
+        self.word(GUARDIANS).load(Ordering::Acquire)
     }
 
     /// How often that happened.

@@ -255,7 +255,7 @@ impl<'a> Running<'a> {
         let agents = &mut self.agents;
         let cuts = self.flows.iter().map(|f| {
             let view = agents[f.hosts.0].pair(now, f.id);
-            view.and_then(|v| v.send).map_or(0, |s| s.cuts)
+            view.and_then(|v| v.send).map_or(0, |s| s.law.cuts)
         });
         cuts.collect()
     }

@@ -36,7 +36,11 @@ fn main() {
     }
     let run = config.run_dir.join(&config.instance);
     std::fs::create_dir_all(&run).expect("a run directory");
-    let socket = UnixListener::bind(run.join("agent.sock")).expect("a socket");
+    let socket = run.join("agent.sock");
+    // One that was killed leaves its own behind.
+    let _ = std::fs::remove_file(&socket);
+    let socket = UnixListener::bind(socket).expect("a socket");
+    eprintln!("ready");
     // Whoever asks gets no answer.
     socket.incoming().for_each(drop);
 }

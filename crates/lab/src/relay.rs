@@ -56,6 +56,7 @@ pub(crate) fn port(scenario: &Scenario) -> u16 {
 }
 
 /// What the thread and its owner share.
+#[derive(Default)]
 struct Shared {
     /// Per host.
     weather: Mutex<Vec<Weather>>,
@@ -87,21 +88,21 @@ impl Relay {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
+        Self::keep(sockets).map(Some)
+    }
+
+    /// Starts the thread that keeps these doors, one per host.
+    fn keep(doors: Vec<(UdpSocket, SocketAddrV4)>) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
-            weather: Mutex::new(vec![Weather::default(); hosts]),
-            stop: AtomicBool::new(false),
-            passed: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            doubled: AtomicU64::new(0),
-            held: AtomicU64::new(0),
-            no_room: AtomicU64::new(0),
+            weather: Mutex::new(vec![Weather::default(); doors.len()]),
+            ..Shared::default()
         });
-        let mut keeper = Keeper::new(sockets, Arc::clone(&shared))?;
+        let mut keeper = Keeper::new(doors, Arc::clone(&shared))?;
         let thread = std::thread::Builder::new()
             .name("relay".into())
             .spawn(move || keeper.run())
             .map_err(Error::io("start the relay of control messages"))?;
-        Ok(Some(Self { shared, thread: Some(thread) }))
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// From now on messages to `host` meet this.
@@ -287,6 +288,55 @@ mod tests {
             let storm = Weather { loss: 1.1, ..Weather::default() };
             assert_eq!(chance.fate(&storm).copies, 0);
         }
+    }
+
+    /// A door on this machine, and the agent's port behind it.
+    fn relay() -> (Relay, UdpSocket, SocketAddrV4) {
+        let bind = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let address = |socket: &UdpSocket| match socket.local_addr().expect("bound") {
+            std::net::SocketAddr::V4(address) => address,
+            other => panic!("{other}"),
+        };
+        let (door, agent) = (bind(), bind());
+        door.set_nonblocking(true).expect("a socket");
+        agent.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
+        let (at, to) = (address(&door), address(&agent));
+        (Relay::keep(vec![(door, to)]).expect("a thread"), agent, at)
+    }
+
+    /// Sends `n` numbered datagrams to the door; the numbers that reach the agent, in their order.
+    fn through(agent: &UdpSocket, door: SocketAddrV4, n: u8) -> Vec<u8> {
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        for number in 0..n {
+            peer.send_to(&[number], door).expect("the door is open");
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        let mut octets = [0; 16];
+        std::iter::from_fn(|| agent.recv(&mut octets).ok().map(|_| octets[0])).collect()
+    }
+
+    #[test]
+    fn messages_pass_the_door_in_order_and_suffer_as_the_weather_says() {
+        let (relay, agent, door) = relay();
+        assert_eq!(through(&agent, door, 100), (0..100).collect::<Vec<_>>());
+
+        relay.set(0, Weather { loss: 0.5, ..Weather::default() });
+        let came = through(&agent, door, 200);
+        assert!((70..130).contains(&came.len()) && came.is_sorted(), "{came:?}");
+
+        relay.set(0, Weather { duplicate: 1.0, ..Weather::default() });
+        assert_eq!(through(&agent, door, 50).len(), 100);
+
+        relay.set(0, Weather { reorder: 0.3, ..Weather::default() });
+        let came = through(&agent, door, 100);
+        assert!(came.len() == 100 && !came.is_sorted(), "{came:?}");
+
+        relay.set(0, Weather { delay: Duration::from_millis(100), ..Weather::default() });
+        let start = Instant::now();
+        assert_eq!(through(&agent, door, 1), [0]);
+        // The last reading waits in vain for its time-out.
+        assert!(start.elapsed() >= Duration::from_millis(400), "{:?}", start.elapsed());
+        assert!(relay.note().contains("50 doubled"), "{}", relay.note());
     }
 
     #[test]

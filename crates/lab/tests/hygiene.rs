@@ -82,6 +82,36 @@ fn an_agent_is_told_its_vms_its_peers_and_its_constants() {
 }
 
 #[test]
+fn an_agent_that_the_scenario_kills_is_no_error_and_returns_when_it_says_so() {
+    use weir_model::scenario::{Fault, FaultKind};
+    let _alone = alone();
+    let directory = std::env::temp_dir().join(format!("weir-lab-faults-{}", std::process::id()));
+    let mut options = Options::new(stand_in());
+    options.run_dir = Some(directory.clone());
+    let mut scenario = short();
+    scenario.duration = Span::from_secs(2);
+    scenario.traffic.iter_mut().for_each(|traffic| traffic.stop = Span::from_secs(2));
+    let fault = |ms, kind| Fault { at: Span::from_millis(ms), kind };
+    scenario.faults = vec![
+        fault(200, FaultKind::KillAgent { host: 0, guardian: true }),
+        fault(700, FaultKind::StartAgent { host: 0 }),
+        fault(800, FaultKind::RestartAgent { host: 1 }),
+        fault(1800, FaultKind::KillAgent { host: 0, guardian: false }),
+    ];
+    let record =
+        play(&scenario, &mechanism(ES, "paper"), &options, &mut |_| {}, &AtomicBool::new(false))
+            .expect("plays");
+    let lives = |host: &str| {
+        let log = std::fs::read_to_string(directory.join(host)).expect("a log");
+        log.lines().filter(|line| *line == "ready").count()
+    };
+    assert_eq!((lives("h0.log"), lives("h1.log")), (2, 2));
+    assert_eq!(record.notes, Vec::<String>::new());
+    std::fs::remove_dir_all(directory).expect("was made");
+    assert_eq!(traces(), Vec::<String>::new());
+}
+
+#[test]
 fn stopping_at_any_time_leaves_nothing() {
     let _alone = alone();
     for at in 0..14 {

@@ -8,7 +8,7 @@
 //! Promises  Of one incarnation no sequence is believed twice, also if it is confirmed again later.
 //! Not here  Tags and octets: see [`crate::Session`].
 
-use crate::window::Window;
+use crate::window::{Came, Window};
 use crate::{Header, Heard, Incarnation};
 
 /// What is known of a peer. Its only transition between incarnations is [`Peer::confirm`].
@@ -44,7 +44,7 @@ struct Confirmed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Its messages count.
-    Believe,
+    Believe(Came),
     /// They count, and its incarnation is new: greet it, so that it confirms us too.
     Confirm,
     /// They do not count; a greeting lets the sender prove itself, if it lives.
@@ -111,7 +111,10 @@ impl Peer {
                     self.candidate = Some(now.heard);
                     return Verdict::Greet;
                 }
-                if now.window.admit(header.sequence) { Verdict::Believe } else { Verdict::Replayed }
+                match now.window.admit(header.sequence) {
+                    Some(came) => Verdict::Believe(came),
+                    None => Verdict::Replayed,
+                }
             }
             _ if has_heard_us_since(self.fence) => self.confirm(header),
             _ => {

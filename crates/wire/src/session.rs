@@ -10,6 +10,7 @@
 use crate::datagram::{self, Header, Incarnation, Messages, ParseError, RecordError};
 use crate::packet::{MAX_RECORDS, Packet};
 use crate::peer::{Peer, Verdict};
+use crate::window::Came;
 use crate::{Heard, KeyId, Keyring, encode, sayable};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -140,6 +141,11 @@ pub struct Counters {
     /// Authentic, but its sender knew an earlier incarnation of ours, or had not heard from us
     /// since its successor was confirmed: greeted, not believed. Grows with restarts and replays.
     pub outdated: u64,
+    /// Believed after a later one of its sender: a part of `accepted`.
+    pub late: u64,
+    /// Sequences that a peer's datagram was ahead by: those that are late come after all, the rest
+    /// ([`Counters::lost`]) do not.
+    pub skipped: u64,
     pub rejected_length: u64,
     pub rejected_version: u64,
     pub rejected_key: u64,
@@ -176,6 +182,11 @@ impl Counters {
             ("rejected_stale", self.rejected_stale),
             ("rejected_replayed", self.rejected_replayed),
         ]
+    }
+
+    /// Datagrams that peers sent and that have not come. A late one counts as long as it is away.
+    pub const fn lost(&self) -> u64 {
+        self.skipped.saturating_sub(self.late)
     }
 
     /// Datagrams rejected, for whatever reason.
@@ -413,7 +424,13 @@ impl Session {
         }
         let peer = self.peers.get_mut(&from).ok_or(Rejected::UnknownPeer { from })?;
         match peer.judge(self.incarnation, &header) {
-            Verdict::Believe => Ok(Opened::Believed { from, epoch, messages, greet: false }),
+            Verdict::Believe(came) => {
+                match came {
+                    Came::Ahead { skipped } => self.counters.skipped += skipped,
+                    Came::Late => self.counters.late += 1,
+                }
+                Ok(Opened::Believed { from, epoch, messages, greet: false })
+            }
             Verdict::Confirm => {
                 self.counters.confirmed += 1;
                 Ok(Opened::Believed { from, epoch, messages, greet: true })

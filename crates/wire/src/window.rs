@@ -26,20 +26,32 @@ impl Window {
         self.highest
     }
 
-    /// Whether `sequence` is new; it is not, from now on.
-    pub(crate) fn admit(&mut self, sequence: u64) -> bool {
+    /// Whether `sequence` is new, and how it came; it is not new from now on.
+    pub(crate) fn admit(&mut self, sequence: u64) -> Option<Came> {
         if let Some(ahead) = sequence.checked_sub(self.highest).filter(|ahead| *ahead > 0) {
             self.seen = if ahead < WIDTH { self.seen << ahead | 1 } else { 1 };
             self.highest = sequence;
-            return true;
+            return Some(Came::Ahead { skipped: ahead - 1 });
         }
         let behind = self.highest - sequence;
         if behind >= WIDTH || self.seen & 1 << behind != 0 {
-            return false;
+            return None;
         }
         self.seen |= 1 << behind;
-        true
+        Some(Came::Late)
     }
+}
+
+/// How a new sequence came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    /// Above all before.
+    Ahead {
+        /// Sequences between it and the highest before it: lost, or late.
+        skipped: u64,
+    },
+    /// After a higher one.
+    Late,
 }
 
 #[cfg(test)]
@@ -51,22 +63,22 @@ mod tests {
     #[test]
     fn a_late_sequence_is_admitted_once_within_sixty_four() {
         let mut window = Window::new(100);
-        assert!(!window.admit(100));
-        assert!(window.admit(37), "63 below");
-        assert!(!window.admit(37));
-        assert!(!window.admit(36), "64 below");
-        assert!(window.admit(101));
-        assert!(!window.admit(37), "has left the window");
+        assert_eq!(window.admit(100), None);
+        assert_eq!(window.admit(37), Some(Came::Late), "63 below");
+        assert_eq!(window.admit(37), None);
+        assert_eq!(window.admit(36), None, "64 below");
+        assert_eq!(window.admit(101), Some(Came::Ahead { skipped: 0 }));
+        assert_eq!(window.admit(37), None, "has left the window");
     }
 
     #[test]
     fn a_leap_forgets_what_it_leaves_behind() {
         let mut window = Window::new(1);
-        assert!(window.admit(65));
-        assert!(!window.admit(1));
-        assert!(window.admit(2), "never seen, 63 below");
-        assert!(window.admit(u64::MAX));
-        assert!(!window.admit(65));
+        assert_eq!(window.admit(65), Some(Came::Ahead { skipped: 63 }));
+        assert_eq!(window.admit(1), None);
+        assert_eq!(window.admit(2), Some(Came::Late), "never seen, 63 below");
+        assert!(window.admit(u64::MAX).is_some());
+        assert_eq!(window.admit(65), None);
     }
 
     proptest! {
@@ -80,7 +92,7 @@ mod tests {
             for sequence in rest {
                 let highest = *seen.last().unwrap();
                 let expected = sequence + 64 > highest && seen.insert(sequence);
-                prop_assert_eq!(window.admit(sequence), expected);
+                prop_assert_eq!(window.admit(sequence).is_some(), expected);
             }
         }
     }

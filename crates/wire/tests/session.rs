@@ -374,6 +374,20 @@ fn every_datagram_is_in_exactly_one_counter() {
 }
 
 #[test]
+fn what_is_lost_is_told_from_what_is_late() {
+    let (mut a, mut b) = confirmed();
+    let said: Vec<_> = (0..5).map(|_| sealed(&mut a, B, &[offer(1)])).collect();
+    for octets in [&said[0], &said[3], &said[4]] {
+        let _ = b.open(octets);
+    }
+    assert_eq!((b.counters().lost(), b.counters().late), (2, 0));
+    let _ = b.open(&said[1]);
+    assert_eq!((b.counters().lost(), b.counters().late), (1, 1), "one comes after all");
+    let _ = b.open(&said[1]);
+    assert_eq!((b.counters().lost(), b.counters().late), (1, 1), "and once only");
+}
+
+#[test]
 fn an_incarnation_is_never_zero() {
     assert!(Incarnation::new(0).is_none());
 }

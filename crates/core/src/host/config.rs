@@ -20,6 +20,16 @@ pub struct HostConfig {
     pub directory: BTreeMap<VmId, Location>,
 }
 
+impl HostConfig {
+    /// The constants of ElasticSwitch, if that is the mechanism.
+    pub(super) fn elastic(&self) -> Option<&ElasticSwitch> {
+        match &self.mechanism {
+            Mechanism::ElasticSwitch(es) => Some(es),
+            Mechanism::Reservation { .. } => None,
+        }
+    }
+}
+
 /// The hose of one VM: its minimum rates to and from anyone of its tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hose {

@@ -11,6 +11,11 @@ pub enum Input<'a> {
     Seen(PairId, Direction),
     /// A pair that an earlier life of this agent left with these levels, still in force.
     Adopt(PairId, Setting),
+    /// A pair that an earlier life of this agent received on. Its sender holds an offer of that life
+    /// and is given until the next partitioning to tell ([`Input::PeerRestarted`] at its host).
+    Found(PairId),
+    /// A peer's agent has a new life, and is believed: it does not know what its senders here hold.
+    PeerRestarted(HostId),
     /// All counters of the data plane, read in one batch. Also shows pairs that were never `Seen`,
     /// for instance after a restart.
     Sample(&'a Sample),

@@ -13,7 +13,9 @@
 //! | when | call |
 //! | --- | --- |
 //! | a pair's first packet passes | `handle(now, Input::Seen(…))` |
+//! | at a restart | `handle(now, Input::Adopt(…))` and `Input::Found(…)` for what is there |
 //! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
+//! | a peer has a new life | `handle(now, Input::PeerRestarted(…))`, before its messages |
 //! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))`, then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
 
@@ -133,6 +135,8 @@ impl HostAgent {
             Input::Seen(pair, Direction::Send) => self.seen_sending(now, pair, out),
             Input::Seen(pair, Direction::Receive) => self.seen_receiving(now, pair, out),
             Input::Adopt(pair, setting) => self.adopt(now, pair, setting),
+            Input::Found(pair) => _ = self.insert_receiving(now, pair),
+            Input::PeerRestarted(host) => self.tell_what_is_held(now, host, out),
             Input::Sample(sample) => self.sample(now, sample, out),
             Input::Message(from, message) => self.message(now, from, message, out),
             Input::Tick => self.tick(now, out),
@@ -170,10 +174,7 @@ impl HostAgent {
     }
 
     fn elastic(&self) -> Option<&ElasticSwitch> {
-        match &self.config.mechanism {
-            Mechanism::ElasticSwitch(es) => Some(es),
-            Mechanism::Reservation { .. } => None,
-        }
+        self.config.elastic()
     }
 
     /// Whether the pair's VMs share no hose; `None` if one of them is unknown.
@@ -245,22 +246,48 @@ impl HostAgent {
     }
 
     fn seen_receiving(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        if self.insert_receiving(now, pair) {
+            self.new_pairs(now);
+            self.offer(now, pair, out);
+        }
+    }
+
+    /// Without an offer: that comes at once, or with the next partitioning. Says whether it is new.
+    fn insert_receiving(&mut self, now: Time, pair: PairId) -> bool {
         if self.receive.contains_key(&pair) || self.elastic().is_none() {
-            return;
+            return false;
         }
         let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.dst))
         else {
             self.counters.unknown_pairs += 1;
-            return;
+            return false;
         };
         if !vm.hose(is_default).receive.see(now, pair.src) {
             self.counters.refused_pairs += 1;
-            return;
+            return false;
         }
         self.start_clocks_if_first(now);
         self.receive.insert(pair, ReceivePair::new(is_default));
-        self.new_pairs(now);
-        self.offer(now, pair, out);
+        true
+    }
+
+    /// Tells a host that has a new life what was taken from its former one and still holds.
+    fn tell_what_is_held(&mut self, now: Time, host: HostId, out: &mut Outbox) {
+        let Some(held_for) = self.elastic().map(|es| es.partition.held_for()) else { return };
+        let at = |vm: VmId| self.config.directory.get(&vm).map(|l| l.host);
+        let mut held = Vec::new();
+        for (pair, p) in &self.send {
+            let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
+            let heard = vm.hose(p.is_default).send.heard(pair.dst);
+            if let Some(h) = heard.filter(|h| !h.is_adopted && now.since(h.at) <= held_for)
+                && at(pair.dst) == Some(host)
+            {
+                held.push(Echo { pair: *pair, serial: h.offer.serial, floor: h.offer.floor });
+            }
+        }
+        for echo in held {
+            self.post(now, echo.pair.dst, Message::Echo(echo), out);
+        }
     }
 
     /// Many pairs that start together share one new division of their hoses.
@@ -359,6 +386,9 @@ impl HostAgent {
     fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
         let is_default = self.receive.get(&echo.pair)?.is_default;
         let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(is_default).receive;
+        if hose.learn(now, echo.pair.src, echo) {
+            return Some(());
+        }
         if hose.echo(echo.pair.src, echo) {
             // Something was freed that others wait for.
             self.new_pairs(now);
@@ -447,6 +477,8 @@ impl HostAgent {
         let changed: Vec<PairId> = self
             .receive
             .iter()
+            // Who was found is offered nothing before the next partitioning.
+            .filter(|(_, p)| p.offered.is_some())
             .filter(|(pair, p)| {
                 let vm = self.vms.get_mut(&pair.dst);
                 let offer = vm.map(|vm| vm.hose(p.is_default).receive.offer(now, pair.src));

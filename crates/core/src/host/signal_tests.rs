@@ -107,7 +107,7 @@ fn marks_cut_where_they_are_the_signal_and_mean_nothing_where_they_are_not() {
         assert_eq!(after.ceiling == FLOOR, heeds, "{signal:?}: {after:?}");
         assert_eq!(after.floor, FLOOR);
         let view = sender.view();
-        assert_eq!((view.marked > 0, view.lost, view.cuts > 0), (true, 0, heeds), "{signal:?}");
+        assert_eq!((view.marked > 0, view.lost, view.law.cuts > 0), (true, 0, heeds), "{signal:?}");
     }
 }
 

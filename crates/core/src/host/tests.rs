@@ -290,3 +290,52 @@ fn serials_of_a_second_life_are_newer() {
     };
     assert!(offer_of(ms(60_000)) > offer_of(ms(1_000)) + 50_000);
 }
+
+#[test]
+fn a_restarted_receiver_goes_on_with_what_its_senders_tell() {
+    let (mut sender, mut out) = (agent(0), Outbox::default());
+    sender.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let offer = Offer { pair: PAIR, serial: 90, floor: mbps(250), unbounded: true, confirm: false };
+    sender.handle(ms(100), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+    sender.desired(ms(100)).take_changed();
+
+    // Its receiver dies and returns 4 s later; the sender has held its offer meanwhile.
+    let now = ms(4_100);
+    let mut config = agent(1).config;
+    config.host = HostId(1);
+    let mut receiver = HostAgent::new(config, now);
+    receiver.handle(now, Input::Found(PAIR), &mut out);
+    receiver.handle(now, Input::Sample(&sample(1_000_000, 0)), &mut out);
+    assert!(out.is_empty(), "it listens before it offers");
+    sender.handle(now, Input::PeerRestarted(HostId(2)), &mut out);
+    assert!(out.is_empty(), "not its receiver's host");
+    sender.handle(now, Input::PeerRestarted(HostId(1)), &mut out);
+    let told = out.take();
+    assert_eq!(
+        told,
+        vec![(HostId(1), Message::Echo(Echo { pair: PAIR, serial: 90, floor: mbps(250) }))]
+    );
+    receiver.handle(ms(4_102), Input::Message(HostId(0), told[0].1), &mut out);
+    // What arrives in the next period is what the pair is promised.
+    receiver.handle(ms(4_160), Input::Sample(&sample(1_000_000 + 1_875_000, 0)), &mut out);
+    receiver.handle(ms(4_160), Input::Tick, &mut out);
+    let offers: Vec<Rate> = out
+        .take()
+        .into_iter()
+        .filter_map(|(_, message)| match message {
+            Message::Offer(offer) => Some(offer.floor),
+            _ => None,
+        })
+        .collect();
+    assert!(offers.len() == 1 && offers[0] >= mbps(250), "{offers:?}");
+}
+
+#[test]
+fn what_was_held_too_long_is_not_told() {
+    let (mut sender, mut out) = (agent(0), Outbox::default());
+    sender.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let offer = Offer { pair: PAIR, serial: 90, floor: mbps(250), unbounded: true, confirm: false };
+    sender.handle(ms(100), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+    sender.handle(ms(6_000), Input::PeerRestarted(HostId(1)), &mut out);
+    assert!(out.is_empty(), "the receiver may have given it to others");
+}

@@ -1,10 +1,10 @@
 //! Why a pair has the rate it has: a picture for people, taken from the machines' own state.
 
-use super::{HostAgent, Promise, Setting};
+use super::{HostAgent, Promise, Setting, standing};
 use crate::message::Offer;
-use crate::partition::Borrowing;
-use crate::rate::{Phase, Signal};
-use weir_units::{PairId, Rate, Time};
+use crate::partition::{Borrowing, Heard, Spent, Want};
+use crate::rate::{RateConfig, RateView, Signal};
+use weir_units::{PairId, Rate, Span, Time};
 
 /// Both ends of a pair, as far as they are on this host.
 #[derive(Clone, Debug)]
@@ -26,20 +26,24 @@ pub struct SendView {
     pub setting: Setting,
     /// The source VM's hose.
     pub hose: Rate,
+    /// How many pairs share it.
+    pub peers: usize,
+    /// What the pair is thought to want of it, and why.
+    pub wants: Option<(Want, Rate)>,
     /// This pair's part of it, before the receiver's word.
     pub share: Rate,
     /// The receiver's last word.
-    pub offer: Option<Offer>,
+    pub heard: Option<Heard>,
+    /// The receiver's word is held through a silence for this long.
+    pub held_for: Span,
     /// Whether the receiver is silent.
     pub borrowing: Borrowing,
+    /// The uplink's line rate: no pair's rate is ever above it.
+    pub line: Rate,
     /// Offered by the VM over the last partitioning period.
     pub measured: Rate,
-    /// What the law does.
-    pub phase: Phase,
-    /// The rate at which congestion was last seen.
-    pub goal: Option<Rate>,
-    /// When that was.
-    pub congested_at: Option<Time>,
+    /// What the law thinks.
+    pub law: RateView,
     /// Segments reported lost so far.
     pub lost: u64,
     /// Segments reported marked so far.
@@ -50,8 +54,6 @@ pub struct SendView {
     pub is_blind: bool,
     /// The pair has a weight and no floor (Seawall).
     pub is_weighted: bool,
-    /// How often the rate was cut.
-    pub cuts: u64,
 }
 
 /// What the destination's host knows.
@@ -59,8 +61,16 @@ pub struct SendView {
 pub struct ReceiveView {
     /// The destination VM's hose.
     pub hose: Rate,
+    /// Of it, what senders may hold, all together.
+    pub spent: Rate,
+    /// How many pairs share it.
+    pub peers: usize,
+    /// What the pair is thought to want of it, and why.
+    pub wants: Option<(Want, Rate)>,
     /// The last offer that left.
     pub offered: Option<Offer>,
+    /// What counts as spent on this pair.
+    pub held: Option<Spent>,
     /// Arrived over the last partitioning period.
     pub measured: Rate,
     /// Segments lost on the way so far.
@@ -91,32 +101,41 @@ impl HostAgent {
     fn send_view(&mut self, now: Time, pair: PairId) -> Option<SendView> {
         let p = self.send.get(&pair)?;
         let setting = self.desired.get(pair)?;
-        let es = self.elastic();
+        let default = RateConfig::default();
+        let es = self.config.elastic();
+        let config = es.map_or(&default, |es| &es.rate);
+        let promise = es.map_or(Promise::Hose, |es| es.promise);
+        let law = p.rate.view(config, now, (setting.floor, setting.floor));
+        let held_for = es.map_or(Span::ZERO, |es| es.partition.held_for());
         let signal = es.map_or(Signal::Loss, |es| es.rate.signal);
-        let is_weighted = es.is_some_and(|es| es.promise != Promise::Hose);
+        let is_weighted = promise != Promise::Hose;
         let mut view = SendView {
             setting,
             hose: setting.floor,
+            peers: 1,
+            wants: None,
             share: setting.floor,
-            offer: None,
+            heard: None,
+            held_for,
             borrowing: Borrowing::Allowed,
+            line: self.config.line,
             measured: p.measured,
-            phase: p.rate.phase(),
-            goal: p.rate.goal(),
-            congested_at: p.rate.congested_at(),
+            law,
             lost: p.lost_total,
             marked: p.marked_total,
             signal,
             is_blind: p.is_blind && !signal.needs_marks(),
             is_weighted,
-            cuts: p.rate.cuts(),
         };
         if let Some(vm) = self.vms.get_mut(&pair.src) {
             let hose = &mut vm.hose(p.is_default).send;
             view.hose = hose.hose();
+            view.peers = hose.len();
+            view.wants = hose.wants(pair.dst);
             view.share = hose.share(pair.dst);
-            view.offer = hose.offered(pair.dst);
+            view.heard = hose.heard(pair.dst);
             view.borrowing = hose.borrowing(now, pair.dst);
+            view.law = p.rate.view(config, now, standing(promise, now, hose, pair.dst));
         }
         Some(view)
     }
@@ -126,7 +145,11 @@ impl HostAgent {
         let hose = &self.vms.get_mut(&pair.dst)?.hose(p.is_default).receive;
         Some(ReceiveView {
             hose: hose.hose(),
+            spent: hose.spent(),
+            peers: hose.peers().count(),
+            wants: hose.wants(pair.src),
             offered: p.offered,
+            held: hose.spent_on(pair.src),
             measured: p.measured,
             lost: p.lost_total,
             marked: p.marked_total,

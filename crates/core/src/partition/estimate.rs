@@ -13,7 +13,7 @@ use weir_units::{Rate, Span, Time};
 
 /// How an estimate came about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Want {
+pub enum Want {
     /// Not a full period old: the small start, whatever was measured.
     New,
     /// Used less than it could.
@@ -75,6 +75,11 @@ impl Estimate {
             Want::Unbounded => Demand::Unbounded,
             Want::New | Want::Bounded | Want::Growing => Demand::Bounded(self.rate),
         }
+    }
+
+    /// How it came about, and what it is.
+    pub(super) const fn view(&self) -> (Want, Rate) {
+        (self.want, self.rate)
     }
 
     /// Whether the pair is less than one period old.

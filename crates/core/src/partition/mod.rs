@@ -41,9 +41,10 @@ mod maxmin;
 mod receive;
 mod send;
 
+pub use estimate::Want;
 pub use maxmin::{Demand, hand_out, max_min};
-pub use receive::ReceiveHose;
-pub use send::SendHose;
+pub use receive::{ReceiveHose, Spent};
+pub use send::{Heard, SendHose};
 
 use weir_units::{Rate, Span};
 
@@ -121,7 +122,7 @@ impl PartitionConfig {
     }
 
     /// How long after the last offer a sender still holds it.
-    fn held_for(&self) -> Span {
+    pub(crate) fn held_for(&self) -> Span {
         self.silent_after + self.silent_hold
     }
 }

@@ -10,7 +10,7 @@
 //! Source    ElasticSwitch §4. Departs: echoes; the paper takes offers as arriving in time.
 
 use super::account::Account;
-use super::estimate::{Epoch, Estimate, Small};
+use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::{Demand, PartitionConfig, older};
 use crate::message::{Echo, Offer};
@@ -29,6 +29,8 @@ pub struct ReceiveHose {
     fair: Rate,
     /// Grows whenever an offer may differ from the one before.
     serial: u32,
+    /// Offers with older serials were made by an earlier life of this host.
+    born: u32,
     /// Σ of what senders may hold.
     spent: Rate,
     /// Σ of what pairs should have and could not be offered yet.
@@ -38,6 +40,15 @@ pub struct ReceiveHose {
     refused: u64,
     split: Split,
     idle: Vec<VmId>,
+}
+
+/// What counts as spent on one pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spent {
+    /// The largest offer that the sender may still hold.
+    pub most: Rate,
+    /// The sender has not confirmed the present, smaller one.
+    pub awaits_echo: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +85,7 @@ impl ReceiveHose {
             pairs: BTreeMap::new(),
             fair: hose,
             serial,
+            born: serial,
             spent: Rate::ZERO,
             missing: Rate::ZERO,
             dirty: false,
@@ -181,6 +193,25 @@ impl ReceiveHose {
         wanted
     }
 
+    /// The sender holds an offer of an earlier life of this host: it counts as made by this one, as far
+    /// as the hose has room. False if it is none of those, or if the pair was offered something since:
+    /// then [`ReceiveHose::echo`] is to judge it.
+    pub fn learn(&mut self, now: Time, peer: VmId, echo: Echo) -> bool {
+        let Some(pair) = self.pairs.get_mut(&peer) else { return false };
+        if pair.announced || !older(echo.serial, self.born) {
+            return false;
+        }
+        let others = self.spent - pair.account.spent();
+        let held = echo.floor.min(self.hose.saturating_sub(others));
+        pair.account = Account::default();
+        pair.account.set(now, self.serial, held);
+        pair.estimate = Estimate::adopted(now, held);
+        (pair.share, pair.in_force) = (held, held);
+        self.spent = others + held;
+        self.dirty = true;
+        true
+    }
+
     /// The periodic step: estimates demands from what was `measured` since the last one and divides
     /// the hose again. Returns the pairs that are over; they are forgotten here.
     ///
@@ -214,6 +245,18 @@ impl ReceiveHose {
     /// The last offer's floor. Zero for an unknown pair.
     pub fn offered(&self, peer: VmId) -> Rate {
         self.pairs.get(&peer).map_or(Rate::ZERO, |p| p.account.offer())
+    }
+
+    /// What the pair is thought to want of this end, and why.
+    pub fn wants(&self, peer: VmId) -> Option<(Want, Rate)> {
+        self.pairs.get(&peer).map(|p| p.estimate.view())
+    }
+
+    /// What counts as spent on one pair.
+    pub fn spent_on(&self, peer: VmId) -> Option<Spent> {
+        self.pairs
+            .get(&peer)
+            .map(|p| Spent { most: p.account.spent(), awaits_echo: p.account.awaits_echo() })
     }
 
     /// Σ over pairs of the largest offer that their senders may hold.

@@ -9,7 +9,7 @@
 //! Not here  The receiver's side: see `receive`.
 //! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
 
-use super::estimate::{Epoch, Estimate, Small};
+use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::{Borrowing, Demand, PartitionConfig, Unconfirmed, older};
 use crate::message::{Echo, Offer};
@@ -49,6 +49,17 @@ struct Word {
     heard_at: Time,
     /// Not heard but found: any word of the receiver is newer.
     is_adopted: bool,
+}
+
+/// The receiver's last word as a sender remembers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heard {
+    /// What it offered.
+    pub offer: Offer,
+    /// When.
+    pub at: Time,
+    /// Not heard but found in force after a restart of this host: any word is newer.
+    pub is_adopted: bool,
 }
 
 /// What a pair knows of the receiver's part.
@@ -227,6 +238,17 @@ impl SendHose {
     /// The receiver's last word, if there was one.
     pub fn offered(&self, peer: VmId) -> Option<Offer> {
         self.pairs.get(&peer)?.word.map(|w| w.offer)
+    }
+
+    /// The receiver's last word, and when it came; for people.
+    pub fn heard(&self, peer: VmId) -> Option<Heard> {
+        let Word { offer, heard_at, is_adopted } = self.pairs.get(&peer)?.word?;
+        Some(Heard { offer, at: heard_at, is_adopted })
+    }
+
+    /// What the pair is thought to want of this end, and why.
+    pub fn wants(&self, peer: VmId) -> Option<(Want, Rate)> {
+        self.pairs.get(&peer).map(|p| p.estimate.view())
     }
 
     /// Whether the pair may exceed its floor: not while its receiver is silent.

@@ -7,11 +7,11 @@ use weir_units::{Span, Time};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     /// Decayed count of lost segments ([`HoldForm::History`]).
-    history: f64,
+    pub(super) history: f64,
     /// End of the hold (the other forms).
-    until: Option<Time>,
+    pub(super) until: Option<Time>,
     /// When the present hold began, for the cap.
-    since: Option<Time>,
+    pub(super) since: Option<Time>,
 }
 
 impl Hold {

@@ -12,8 +12,10 @@
 
 mod config;
 mod hold;
+mod view;
 
 pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
+pub use view::RateView;
 
 use hold::Hold;
 use weir_units::{Rate, Span, Time};
@@ -46,6 +48,8 @@ pub struct PairRate {
     held_until: Option<Time>,
     hold: Hold,
     phase: Phase,
+    /// Segments lost at the last congestion.
+    congestion: u32,
     cuts: u64,
 }
 
@@ -73,6 +77,7 @@ impl PairRate {
             held_until: None,
             hold: Hold::default(),
             phase: Phase::Starting,
+            congestion: 0,
             cuts: 0,
         }
     }
@@ -111,6 +116,7 @@ impl PairRate {
         if feedback.lost > feedback.late {
             let alpha = if feedback.only_marks { config.alpha_marked } else { config.alpha };
             self.cut(alpha, now);
+            self.congestion = feedback.lost;
             self.hold.congested(config, now, weight, feedback.lost);
         } else if feedback.late > 0 {
             self.hold.congested(config, now, weight, feedback.late);
@@ -136,7 +142,7 @@ impl PairRate {
     }
 
     fn grow(&mut self, config: &RateConfig, now: Time, weight: f64, floor: f64) {
-        let caution = (1.0 - config.caution * (self.rate - floor) / floor).max(config.caution_min);
+        let caution = self.caution(config, floor);
         // Close to the goal the concave step vanishes and would never arrive.
         let below_goal = self.rate < 0.99 * self.goal;
         match self.delta_t(config, now) {
@@ -153,6 +159,11 @@ impl PairRate {
                     if self.congested_at.is_some() { Phase::Probing } else { Phase::Starting };
             }
         }
+    }
+
+    /// Rate-Caution: the further above the floor, the slower (ElasticSwitch §5).
+    fn caution(&self, config: &RateConfig, floor: f64) -> f64 {
+        (1.0 - config.caution * (self.rate - floor) / floor).clamp(config.caution_min, 1.0)
     }
 
     /// Δt of the concave part: scaled time since the last congestion, `None` if there was none.

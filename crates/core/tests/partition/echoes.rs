@@ -173,3 +173,33 @@ fn serials_wrap_without_harm() {
     hose.offer(at(3), A, offer(1, u32::MAX, Rate::from_mbps(30)));
     assert_eq!(hose.offered(A).map(|o| o.floor), Some(Rate::from_mbps(1)));
 }
+
+#[test]
+fn a_receiver_that_restarts_learns_what_its_senders_hold() {
+    let born = 1_000;
+    let config = PartitionConfig::default();
+    let mut hose = ReceiveHose::starting_at(config, VmId(0), HOSE, born);
+    let held = |peer, mbps| Echo {
+        pair: weir_units::PairId::new(peer, VmId(0)),
+        serial: born - 7,
+        floor: Rate::from_mbps(mbps),
+    };
+    assert!(!hose.learn(at(0), A, held(A, 60)), "not a pair yet");
+    for peer in [A, B] {
+        hose.see(at(0), peer);
+    }
+    assert!(hose.learn(at(1), A, held(A, 60)));
+    assert_eq!(hose.offered(A), Rate::from_mbps(60));
+    // Whatever it is told: never more than the hose.
+    assert!(hose.learn(at(1), B, held(B, 60)));
+    assert_eq!((hose.offered(B), hose.spent()), (Rate::from_mbps(30), HOSE));
+
+    hose.step(at(60), greedy);
+    let offer_to_a = hose.offer(at(60), A);
+    assert!(offer_to_a.floor >= Rate::from_mbps(45), "the division goes on from there");
+    assert!(hose.spent() <= HOSE);
+    // Once this life has spoken, what the former one said is history.
+    assert!(!hose.learn(at(61), A, held(A, 1)));
+    let ours = Echo { serial: born, ..held(B, 80) };
+    assert!(!hose.learn(at(61), B, ours), "of this life");
+}

@@ -1,6 +1,6 @@
 //! What agents use: CPU, memory, state; and what they say of the network.
 
-use super::Agents;
+use super::{Agent, Agents};
 use crate::machine;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,11 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 impl Agents {
     /// User and system CPU time of each agent so far, in the order of the hosts.
     pub(crate) fn cpu_each(&self) -> Vec<Span> {
-        let used = |pid| {
-            let (user, system) = machine::cpu_of(pid);
+        let used = |agent: &Agent| {
+            let (user, system) = agent.cpu();
             user + system
         };
-        self.agents.iter().map(|agent| used(agent.child.id())).collect()
+        self.agents.iter().map(used).collect()
     }
 
     /// Resident memory of each agent in octets, in the order of the hosts.

@@ -5,8 +5,8 @@
 //! Not here  What the values mean together: see `resolve`.
 
 pub(crate) mod attacks;
-pub(crate) mod links;
 pub(crate) mod faults;
+pub(crate) mod links;
 pub(crate) mod traffic;
 
 use super::error::{Error, Place};

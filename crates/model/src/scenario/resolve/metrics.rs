@@ -34,7 +34,7 @@ const RUN: [&str; 26] = [
     "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 10] = [
+const GROUP: [&str; 11] = [
     "goodput",
     "goodput_std",
     "share",

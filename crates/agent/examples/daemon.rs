@@ -1,0 +1,34 @@
+//! The agent and its guardian as processes of their own, for the survival tests: what `weir agent`,
+//! `weir guardian` and `weir reclaim` do, without the rest of `weir`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+fn main() -> std::process::ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let arguments: Vec<String> = std::env::args().collect();
+    let value = |name: &str| {
+        let at = arguments.iter().position(|a| a == name).expect("a known call");
+        Path::new(&arguments[at + 1])
+    };
+    let result = match arguments[1].as_str() {
+        "agent" => weir_agent::run(value("--config")),
+        "reclaim" => weir_agent::reclaim(value("--config")).map(|n| println!("{n}")),
+        "guardian" => {
+            let stop = Arc::new(AtomicBool::new(false));
+            let instance = value("--instance").to_str().expect("a plain name");
+            weir_dataplane::guardian::run(instance, value("--bpffs"), value("--run-dir"), &stop)
+                .map(drop)
+                .map_err(Into::into)
+        }
+        other => panic!("no command {other}"),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            std::process::ExitCode::from(2)
+        }
+    }
+}

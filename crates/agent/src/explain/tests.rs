@@ -1,0 +1,179 @@
+//! Golden chains: what a person reads, letter by letter.
+
+use super::*;
+use weir_core::message::Offer;
+use weir_core::partition::{Heard, Spent};
+use weir_units::{PairId, VmId};
+
+const PAIR: PairId = PairId::new(VmId(0), VmId(1));
+const NOW: Time = Time::from_nanos(100_000_000_000);
+
+fn mbps(m: u64) -> Rate {
+    Rate::from_mbps(m)
+}
+
+fn ago(ms: u64) -> Time {
+    Time::from_nanos(NOW.as_nanos() - ms * 1_000_000)
+}
+
+fn names() -> Names {
+    Names::of(&["web", "db"])
+}
+
+fn facts(kernel: Option<Setting>) -> Facts {
+    Facts { now: NOW, cap: None, kernel, renewed: ago(120), lease: Span::from_secs(1) }
+}
+
+fn offer(floor: Rate, unbounded: bool, confirm: bool) -> Offer {
+    Offer { pair: PAIR, serial: 4711, floor, unbounded, confirm }
+}
+
+fn heard(offer: Offer) -> Option<Heard> {
+    Some(Heard { offer, at: ago(40), is_adopted: false })
+}
+
+/// A pair that borrows, cut a while ago.
+fn sending() -> SendView {
+    let setting = Setting { floor: mbps(45), ceiling: mbps(63) };
+    SendView {
+        setting,
+        hose: mbps(90),
+        peers: 2,
+        wants: Some((Want::Unbounded, mbps(90))),
+        share: mbps(45),
+        heard: heard(offer(mbps(60), false, false)),
+        held_for: Span::from_millis(5600),
+        borrowing: Borrowing::Allowed,
+        line: mbps(200),
+        measured: mbps(62),
+        law: RateView {
+            phase: Phase::Holding,
+            rate: mbps(63),
+            goal: Some(mbps(100)),
+            congested_at: Some(ago(300)),
+            congestion: 3,
+            held_until: Some(NOW + Span::from_millis(700)),
+            steps: 0,
+            weight: 0.5,
+            caution: 0.8,
+            cuts: 9,
+        },
+        lost: 31,
+        marked: 7,
+        signal: Signal::Loss,
+        is_blind: false,
+        is_weighted: false,
+    }
+}
+
+fn reasons(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) -> Vec<String> {
+    let view = PairView { pair: PAIR, is_default: false, send, receive };
+    explain(&view, &names(), facts).reasons
+}
+
+#[test]
+fn a_held_pair_is_explained_from_its_demand_to_the_kernel() {
+    let kernel = Some(Setting { floor: mbps(45), ceiling: mbps(63) });
+    let wanted = [
+        "web sent 62Mbit in the last period, all it could, and that is its fair share: it wants all \
+         there is.",
+        "web is promised 90Mbit out, divided over 2 active pairs; this pair's part is 45Mbit.",
+        "db's host offers 60Mbit (offer 4711, 0.04 s ago): no less than web's own part.",
+        "So the floor is 45Mbit, the smaller of both: it holds whatever the neighbours do.",
+        "0.30 s ago, at 100Mbit, 3 segments got lost. The rate was cut and is held before it may \
+         grow, 0.70 s more if nothing is lost.",
+        "So far 31 segments were lost and 7 marked; the rate was cut 9 times.",
+        "Now it may send 63Mbit: its floor and 18Mbit borrowed.",
+        "What is borrowed is a lease, renewed 0.12 s ago: the guardian takes it back after 1.0 s \
+         without.",
+        "The kernel has just that.",
+    ];
+    assert_eq!(reasons(Some(sending()), None, &facts(kernel)), wanted);
+}
+
+#[test]
+fn a_receiver_that_cannot_give_more_is_named_and_so_is_what_the_kernel_lacks() {
+    let setting = Setting { floor: mbps(9), ceiling: mbps(200) };
+    let law = RateView { phase: Phase::Probing, steps: 6, caution: 0.3, ..sending().law };
+    let send = SendView {
+        setting,
+        heard: heard(offer(mbps(9), true, true)),
+        wants: Some((Want::Bounded, mbps(50))),
+        law,
+        ..sending()
+    };
+    let facts = Facts { cap: Some(mbps(300)), ..facts(None) };
+    let got = reasons(Some(send), None, &facts);
+    assert_eq!(
+        got[0],
+        "web sent 62Mbit in the last period, less than it could: it is taken to want 50Mbit and no \
+         more."
+    );
+    assert_eq!(
+        got[2],
+        "db's host offers 9Mbit (offer 4711, 0.04 s ago, which was echoed): its full fair share \
+         there, and less than web's part: the rest goes to web's other pairs."
+    );
+    assert_eq!(
+        got[4],
+        "0.30 s ago, at 100Mbit, 3 segments got lost. The rate is above that and probes for more \
+         (step 6 since, weight 0.500, slowed to 30 % by caution)."
+    );
+    assert_eq!(
+        got[6],
+        "Now it may send 200Mbit: its floor and 191Mbit borrowed; no more than the uplink's line \
+         rate; all pairs of the VM together no more than its cap of 300Mbit."
+    );
+    assert_eq!(got[8], "The kernel has no queue for this pair: it shares its VM's default one.");
+}
+
+#[test]
+fn silence_and_a_restart_are_told_as_what_they_are() {
+    let silent_for = Span::from_millis(2500);
+    let law = RateView { phase: Phase::Decaying, ..sending().law };
+    let send = SendView { borrowing: Borrowing::Decaying { silent_for }, law, ..sending() };
+    let got = reasons(Some(send), None, &facts(None));
+    assert_eq!(
+        got[4],
+        "db's host has been silent for 2.5 s: what was borrowed is given back, and after 5.6 s of \
+         silence the floor falls to the small start."
+    );
+    assert_eq!(got[5], "The rate falls toward the floor.");
+
+    let found = Heard { offer: offer(mbps(45), false, false), at: ago(900), is_adopted: true };
+    let got = reasons(Some(SendView { heard: Some(found), ..sending() }), None, &facts(None));
+    assert_eq!(
+        got[2],
+        "db's host was not heard since this agent started 0.90 s ago: the 45Mbit that was found in \
+         force counts as its part, for 5.6 s."
+    );
+    let got = reasons(Some(SendView { heard: None, ..sending() }), None, &facts(None));
+    assert_eq!(
+        got[2],
+        "db's host has not offered its part yet: until it does the floor is the small start."
+    );
+}
+
+#[test]
+fn the_receiving_end_tells_its_division_and_what_is_not_confirmed() {
+    let receive = ReceiveView {
+        hose: mbps(90),
+        spent: mbps(88),
+        peers: 10,
+        wants: Some((Want::Growing, mbps(12))),
+        offered: Some(offer(mbps(9), true, true)),
+        held: Some(Spent { most: mbps(20), awaits_echo: true }),
+        measured: mbps(10),
+        lost: 2,
+        marked: 0,
+    };
+    let wanted = [
+        "web reached us with 10Mbit in the last period, all it could: it is taken to want 12Mbit, \
+         and more each period.",
+        "db is promised 90Mbit in, divided over 10 active pairs; senders hold 88Mbit of it.",
+        "web is offered 9Mbit (offer 4711), its full fair share.",
+        "web has not confirmed the smaller offer: 20Mbit counts as spent until it does.",
+        "On the way 2 segments were lost so far, and 0 marked.",
+    ];
+    assert_eq!(reasons(None, Some(receive), &facts(None)), wanted);
+}
