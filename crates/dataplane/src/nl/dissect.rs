@@ -9,7 +9,7 @@ use super::htb::ClassEntry;
 use super::link::Link;
 use super::redirect::FilterEntry;
 use super::tc::Qdisc;
-use super::{htb, link, redirect, socket, tc};
+use super::{fq, htb, link, redirect, socket, tc};
 
 /// One message of the kernel's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +18,8 @@ pub enum Answer {
     Link(Link),
     /// A qdisc.
     Qdisc(Qdisc),
+    /// A root qdisc that is fq, and the index of its device.
+    Fq(u32, fq::Entry),
     /// An HTB class.
     Class(ClassEntry),
     /// A filter.
@@ -34,7 +36,9 @@ pub fn dissect(octets: &[u8]) -> impl Iterator<Item = Answer> + '_ {
         let payload = message.payload;
         let read = match message.kind {
             libc::RTM_NEWLINK => link::parse(payload).map(Answer::Link),
-            libc::RTM_NEWQDISC => tc::parse_qdisc(payload).map(Answer::Qdisc),
+            libc::RTM_NEWQDISC => fq::parse(payload)
+                .map(|(index, entry)| Answer::Fq(index, entry))
+                .or_else(|| tc::parse_qdisc(payload).map(Answer::Qdisc)),
             libc::RTM_NEWTCLASS => htb::parse(payload).map(Answer::Class),
             libc::RTM_NEWTFILTER => redirect::parse(payload).map(Answer::Filter),
             kind if kind == libc::NLMSG_ERROR as u16 || kind == libc::NLMSG_DONE as u16 => {
@@ -59,10 +63,20 @@ mod tests {
         batch.add_redirect(&device, 9, [3; redirect::COOKIE]);
         let class = htb::Class { rate: 1000, ceil: 2000, ..htb::Class::default() };
         batch.set_class(&device, Verb::Create, 0x10001, 0x10002, &class);
+        let horizon = weir_units::Span::from_secs(1);
+        let fq = fq::Fq { limit: 9, flow_limit: 8, horizon };
+        batch.set_fq(&device, Verb::Create, 0x20000, &fq);
         let all: Vec<Answer> = dissect(batch.octets()).collect();
-        let [Answer::Qdisc(qdisc), Answer::Filter(filter), Answer::Class(entry)] = &all[..] else {
+        let [
+            Answer::Qdisc(qdisc),
+            Answer::Filter(filter),
+            Answer::Class(entry),
+            Answer::Fq(7, root),
+        ] = &all[..]
+        else {
             panic!("{all:?}");
         };
+        assert_eq!((root.handle, root.fq), (0x20000, fq));
         assert_eq!((qdisc.limit, entry.class), (Some(9000), class));
         assert_eq!(filter.redirect, Some((9, vec![3; redirect::COOKIE])));
     }

@@ -34,7 +34,7 @@ pub struct Entry {
     pub stats: Stats,
 }
 
-fn parse(payload: &[u8]) -> Option<(u32, Entry)> {
+pub(super) fn parse(payload: &[u8]) -> Option<(u32, Entry)> {
     let (fixed, attrs) = Fixed::parse(payload)?;
     if fixed.parent != ROOT || attrs.find(TCA_KIND)?.text() != "fq" {
         return None;
