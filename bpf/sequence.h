@@ -7,8 +7,10 @@
  *           still be on its way.
  * Approach  A missing segment is a hole, a bit in a ring. What comes late fills
  *           its hole. A hole becomes a loss when it has been open for
- *           `reorder_ns`, or when the sequence is WEIR_WINDOW segments further:
- *           a window in time and in packets, whichever ends first.
+ *           `reorder_ns` and ENOUGH later segments came; on a path that stands
+ *           still time alone says nothing. A slow pair's hole is a loss after
+ *           PATIENCE windows, and any hole once the sequence is WEIR_WINDOW
+ *           segments further.
  *           Holes appear in the order of the sequence, so their age needs no
  *           list: all before `aged` had appeared by `aged_ns`.
  *
@@ -17,9 +19,9 @@
  *   -NEAR <= gap < 0             late (or twice): fills holes
  *   everything else              the sender began anew: resync, counted
  *
- * A hole is looked at when the next packet comes, and counts between one and
- * two windows after it appeared; if none comes, the agent counts what is
- * overdue when it reads (intf.rs). What was overtaken by the very first packet
+ * Holes are looked at when a packet comes that carries the sequence on: what a
+ * path held back for a while comes in its order, late ones first. If none
+ * comes, the agent counts what is overdue when it reads (intf.rs). What was overtaken by the very first packet
  * to come (the first ones wait for ARP) was never missed, and is not counted
  * as reordered: `synced` tells it.
  *
@@ -30,6 +32,8 @@
 
 #define FAR 0x4000
 #define NEAR 0x400
+#define ENOUGH 3u
+#define PATIENCE 8u
 #define WORDS (WEIR_WINDOW / 64)
 
 static __always_inline __u64 low_bits(__u32 n)
@@ -90,14 +94,13 @@ static __always_inline int is_over(__u64 since, __u64 now, __u64 span)
 /* Holes that were open for too long are losses. */
 static __always_inline void age(struct weir_rx *state, __u64 now, __u64 span)
 {
+	__u16 past = state->expected - state->aged;
 	__u32 n = WEIR_WINDOW;
-	__u16 young;
 
-	if (!is_over(state->gap_ns, now, span)) {
-		if (!is_over(state->aged_ns, now, span))
+	if (!is_over(state->gap_ns, now, PATIENCE * span)) {
+		if (!is_over(state->aged_ns, now, past >= ENOUGH ? span : PATIENCE * span))
 			return;
-		young = state->expected - state->aged;
-		n = young < WEIR_WINDOW ? WEIR_WINDOW - young : 0;
+		n = past < WEIR_WINDOW ? WEIR_WINDOW - past : 0;
 	}
 	/* The oldest place is that of the next segment. */
 	state->lost += close_holes(state, state->expected, n);
@@ -159,12 +162,12 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 	__u16 gap = id - (__u16)state->expected;
 	__u16 late = -gap;
 
-	if (state->missing)
-		age(state, now, span);
 	if (state->synced && late && late <= NEAR) {
 		come_late(state, id, late, segments);
 		return;
 	}
+	if (state->missing)
+		age(state, now, span);
 	if (!state->synced || gap >= FAR) {
 		begin_anew(state, id);
 		gap = 0;

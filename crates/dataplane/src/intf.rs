@@ -15,6 +15,8 @@ pub const PREFIX_HEAD: u32 = 64;
 pub const ECN: u32 = 1;
 /// How many segments behind the newest a missing one may still come.
 pub const WINDOW: u32 = 512;
+/// Reorder windows after which a hole is a loss though no packet came since.
+pub const SILENCE: u64 = 32;
 /// Words of the ring of holes.
 const WORDS: usize = WINDOW as usize / 64;
 /// Event direction: a VM of this host began to send.
@@ -311,9 +313,10 @@ shared!(
 );
 
 impl Rx {
-    /// Holes that have been open for `reorder_ns` by `now_ns`, and no packet came since to count them
-    /// as lost.
+    /// Holes that have been open for [`SILENCE`] times `reorder_ns` by `now_ns`, and no packet came
+    /// since to count them as lost. Long, for a path that stands still loses nothing.
     pub fn overdue(&self, now_ns: u64, reorder_ns: u64) -> u64 {
+        let reorder_ns = reorder_ns.saturating_mul(SILENCE);
         // A packet may have come after the reader looked at its clock.
         let is_over = |since| now_ns.checked_sub(since).is_some_and(|age| age >= reorder_ns);
         if self.missing == 0 || !is_over(self.aged_ns) {

@@ -14,7 +14,7 @@ pub(crate) const UNKNOWN: &str = "192.0.2.1";
 pub(crate) const TO_PEER: Pair = Pair { src: 1, dst: 2 };
 pub(crate) const FROM_PEER: Pair = Pair { src: 2, dst: 1 };
 /// A reorder window that does not end, and one that ends before the next packet.
-pub(crate) const NEVER: u64 = i64::MAX as u64;
+pub(crate) const NEVER: u64 = 1 << 59;
 pub(crate) const AT_ONCE: u64 = 0;
 
 /// A host with VM 1 on the loopback as its port; VM 2 elsewhere, VM 4 on this host too.
