@@ -255,13 +255,13 @@ pub struct Session {
     incarnation: Incarnation,
     epoch: u32,
     keys: Keyring,
-    /// Authentic datagrams by the key that signed them; of accepted keys only.
-    seen: BTreeMap<KeyId, u64>,
     peers: BTreeMap<HostId, Peer>,
     /// First sequence of a new peer: above all that removed peers have heard, so that one that
     /// returns neither takes us for a replay nor can be replayed.
     first: u64,
     counters: Counters,
+    /// Authentic datagrams by the key that signed them; of accepted keys only.
+    seen: BTreeMap<KeyId, u64>,
 }
 
 impl Session {
