@@ -2,7 +2,6 @@
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
-use weir_model::agent::ShaperChoice;
 
 /// A minimum bandwidth for every VM of every tenant, work-conserving, on stock Linux.
 #[derive(Debug, Parser)]
@@ -89,9 +88,6 @@ pub(crate) struct Lab {
     /// its preset says: --constant alpha=0.5 --constant rate_period=30ms; may be repeated
     #[arg(long = "constant", value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) constants: Vec<(String, String)>,
-    /// How the agents limit pairs: auto, htb, departure-time
-    #[arg(long, value_name = "SHAPER", value_parser = ShaperChoice::parse)]
-    pub(crate) shaper: Option<ShaperChoice>,
     /// How often to play each point and mechanism [default: what the file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,

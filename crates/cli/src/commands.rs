@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use weir_core::host::ElasticSwitch;
-use weir_model::agent::ShaperChoice;
 use weir_model::results::{About, Results, Verdict};
 use weir_model::scenario::{File, Mechanism, Scenario};
 
@@ -52,7 +51,7 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     };
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    let played = play(&points, repeats, about, &args.constants, args.shaper, &mut screen)?;
+    let played = play(&points, repeats, about, &args.constants, &mut screen)?;
     let deciding = played.results.verdicts.clone();
     let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
@@ -85,11 +84,10 @@ pub(crate) fn play(
     repeats: u32,
     about: About,
     constants: &[(String, String)],
-    shaper: Option<ShaperChoice>,
     screen: &mut dyn Screen,
 ) -> Result<Played> {
     let stop = stop_flag()?;
-    let mut lab = Lab::new(constants, shaper)?;
+    let mut lab = Lab::new(constants)?;
     Ok(experiment::play(&mut lab, points, repeats, about, screen, &stop))
 }
 
@@ -186,7 +184,6 @@ fn command_line(args: &args::Lab) -> String {
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
     let constants = args.constants.iter();
     words.extend(constants.map(|(k, v)| format!("--constant {}", quoted(&format!("{k}={v}")))));
-    words.extend(args.shaper.map(|shaper| format!("--shaper {}", shaper.name())));
     words.extend(args.repeat.map(|n| format!("--repeat {n}")));
     words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
     words.join(" ")
@@ -232,7 +229,6 @@ mod tests {
             mechanisms: vec!["none".into()],
             set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
             constants: vec![("alpha".into(), "0.5".into())],
-            shaper: Some(ShaperChoice::DepartureTime),
             repeat: Some(3),
             out: None,
             json: true,
@@ -240,8 +236,7 @@ mod tests {
         assert_eq!(
             command_line(&args),
             "weir lab 'my scenario.yaml' --mechanism none --set duration=10s \
-             --set 'floor=0.4 * core' --constant alpha=0.5 \
-             --shaper departure-time --repeat 3"
+             --set 'floor=0.4 * core' --constant alpha=0.5 --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }

@@ -27,7 +27,7 @@ pub(crate) fn demo(out: &Path) -> Result<u8> {
     println!("{PROLOGUE}");
     let about = About { title: file.title().into(), command: "make demo".into() };
     let mut stage = Stage { live: Live::new() };
-    let played = commands::play(&points, 1, about, &[], None, &mut stage)?;
+    let played = commands::play(&points, 1, about, &[], &mut stage)?;
     println!();
     let deciding = deciding(&points, &played.results.verdicts);
     commands::conclude(played, &deciding, Some(out), false)

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Error, Frame, Options, Phase, Record, WorkRecord};
-use weir_model::agent::ShaperChoice;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 
 /// Real Linux on this machine.
@@ -15,29 +14,24 @@ pub(crate) struct Lab {
     agent: PathBuf,
     /// Constants of the mechanism that all agents are told.
     constants: BTreeMap<String, toml::Value>,
-    shaper: ShaperChoice,
 }
 
 impl Lab {
     /// # Errors
     /// The path of the running binary cannot be found.
-    pub(crate) fn new(
-        constants: &[(String, String)],
-        shaper: Option<ShaperChoice>,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(constants: &[(String, String)]) -> anyhow::Result<Self> {
         // A bare number is a number; all else is text with a unit, as agents read it.
         let value = |text: &str| match text.parse() {
             Ok(number) => toml::Value::Float(number),
             Err(_) => toml::Value::String(text.into()),
         };
         let constants = constants.iter().map(|(k, v)| (k.clone(), value(v))).collect();
-        Ok(Self { agent: std::env::current_exe()?, constants, shaper: shaper.unwrap_or_default() })
+        Ok(Self { agent: std::env::current_exe()?, constants })
     }
 
     fn options(&self, scenario: &Scenario, mechanism: &Mechanism) -> Options {
         let mut options = Options::new(&self.agent);
         options.mechanism_set = self.constants.clone();
-        options.shaper = self.shaper;
         if mechanism.kind == MechanismKind::Reservation {
             let index = |vm: weir_units::VmId| vm.0 as usize;
             options.reserve = judge::reservations(scenario)

@@ -400,7 +400,8 @@ fn configuration(
             interface: "up0".into(),
             rate: RateText(topology.links[plan.uplink[host]].rate),
         },
-        shaper: options.shaper,
+        // The ports that the lab makes of uplinks have an HTB of their own at their root.
+        shaper: weir_model::agent::ShaperChoice::Htb,
         mechanism: MechanismConfig {
             name: match mechanism.kind {
                 MechanismKind::None => "none",

@@ -40,7 +40,6 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::agent::ShaperChoice;
 use weir_units::{Rate, Span};
 
 /// How to play, beside what the scenario says.
@@ -57,8 +56,6 @@ pub struct Options {
     pub sample: Span,
     /// Constants for the agents; they take precedence over what follows from the scenario's scale.
     pub mechanism_set: BTreeMap<String, toml::Value>,
-    /// How the agents limit pairs.
-    pub shaper: ShaperChoice,
 }
 
 impl Options {
@@ -70,7 +67,6 @@ impl Options {
             run_dir: None,
             sample: Span::from_millis(100),
             mechanism_set: BTreeMap::new(),
-            shaper: ShaperChoice::default(),
         }
     }
 }

@@ -92,24 +92,6 @@ pub enum ShaperChoice {
     DepartureTime,
 }
 
-impl ShaperChoice {
-    /// All, by name.
-    pub const NAMES: [(&str, Self); 3] =
-        [("auto", Self::Auto), ("htb", Self::Htb), ("departure-time", Self::DepartureTime)];
-
-    /// The one of this name; the error lists them.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        let found = Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, choice)| *choice);
-        found.ok_or_else(|| format!("there is no `{name}`; there are auto, htb, departure-time"))
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        let found = Self::NAMES.iter().find(|(_, choice)| *choice == self);
-        found.map_or("auto", |(name, _)| name)
-    }
-}
-
 /// The interface toward the network.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
