@@ -258,6 +258,9 @@ static __always_inline enum kind parse(struct __sk_buff *skb, struct packet *p)
 			return KIND_BAD;
 		p->l3 += VLAN_HLEN;
 	}
+	/* Receivers take off tags without end: what is behind them must not pass unseen. */
+	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
+		return KIND_BAD;
 	p->l4 = p->l3;
 	if (type == bpf_htons(ETH_P_IP))
 		kind = parse_ip4(skb, p);

@@ -103,7 +103,6 @@ struct Driver {
 
 impl Driver {
     fn start(setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
-        let now = now();
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
         std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
@@ -131,6 +130,9 @@ impl Driver {
         } else if dataplane.adopted() {
             tracing::info!("took over what an earlier agent left");
         }
+        // Not before: loading programs takes longer than a period, and the first one is when peers say
+        // what they hold.
+        let now = now();
         let agent = HostAgent::new(setup.host.clone(), now);
         tracing::info!(
             "host {} guards {} VMs on {} at {} with {}",

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::results::{About, Results, Run};
-use weir_model::scenario::{Mechanism, Scenario};
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 
 /// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
 pub(crate) struct Played {
@@ -49,6 +49,9 @@ pub(crate) fn play(
                     }
                     Err(why) => {
                         judge::without_congestion(scenario, &mut here[first..]);
+                        if unproven(scenario, &here[first..]) {
+                            here.truncate(first);
+                        }
                         cut = Some(why);
                         break 'point;
                     }
@@ -65,6 +68,14 @@ pub(crate) fn play(
         }
     }
     Played { results, cut: None }
+}
+
+/// Whether the run that would show that the network was congested is still missing.
+fn unproven(scenario: &Scenario, runs: &[Run]) -> bool {
+    let mut shows = scenario.mechanisms.iter().filter(|m| m.kind == MechanismKind::None).peekable();
+    !scenario.congested.is_empty()
+        && shows.peek().is_some()
+        && !shows.any(|m| runs.iter().any(|run| run.mechanism == m.label))
 }
 
 fn once(
@@ -99,7 +110,7 @@ mod tests {
     use crate::live::Silent;
     use crate::verdict::Outcome;
     use crate::world::Moment;
-    use weir_model::scenario::{Expectation, MechanismKind};
+    use weir_model::scenario::Expectation;
 
     /// Without protection X starves; with it everything is ideal.
     struct Paper {
@@ -200,5 +211,14 @@ mod tests {
         assert!(matches!(played.cut, Some(Cut::Failed(_))));
         assert_eq!(played.results.runs.len(), 3, "both runs of the first point, one of the second");
         assert!(!played.results.verdicts.is_empty(), "they are judged");
+    }
+
+    #[test]
+    fn runs_whose_congestion_nothing_shows_yet_are_not_kept() {
+        let mut late = scenario();
+        late.mechanisms.reverse();
+        let (about, stop) = (About::default(), AtomicBool::new(false));
+        let played = play(&mut Torn { whole: 1 }, &[late], 1, about, &mut Silent, &stop);
+        assert!(played.results.runs.is_empty(), "the run without protection was not played");
     }
 }

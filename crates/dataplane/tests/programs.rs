@@ -196,6 +196,13 @@ fn a_vlan_tag_is_looked_through_and_counted() {
 }
 
 #[test]
+fn more_tags_than_are_looked_through_hide_nothing() {
+    let mut stacked = plain(PEER, STRANGER);
+    stacked.tags = vec![0, 0, 0, 0];
+    expect_malformed(&stacked.octets());
+}
+
+#[test]
 fn fragments_belong_to_the_pair_of_their_addresses() {
     let mut later = plain(MINE, PEER);
     later.fragment = 0x2000 | 185;
