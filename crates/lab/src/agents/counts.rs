@@ -1,16 +1,10 @@
 //! What agents counted of attacks, from their own status.
 
 use super::Agents;
+use super::usage::ask;
 use crate::attack::Sent;
 use crate::{AgentCounts, AttackRecord};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
-use weir_model::status::{Reply, Request};
-
-/// How long an agent may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Agents {
     /// What became of attacks: what was sent, and what the agents say of it.
@@ -28,7 +22,7 @@ impl Agents {
 
     /// Sums over all agents; `None` if there are none, or one does not answer.
     fn counts(&self) -> Option<AgentCounts> {
-        let all = || self.agents.iter().map(|agent| counters(&agent.socket));
+        let all = || self.agents.iter().map(|agent| Some(ask(&agent.socket)?.counters));
         let first = all().collect::<Option<Vec<_>>>()?;
         // Asked again for what they sent: whatever was believed before was sent before.
         let second = all().collect::<Option<Vec<_>>>()?;
@@ -55,21 +49,6 @@ fn is_dropped(name: &str) -> bool {
 
 fn is_refused(name: &str) -> bool {
     name.starts_with("wire.rejected_") || ["wire.unconfirmed", "wire.outdated"].contains(&name)
-}
-
-/// Asks one agent.
-fn counters(socket: &Path) -> Option<Vec<(String, u64)>> {
-    let stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut question = serde_json::to_string(&Request::Top).ok()?;
-    question.push('\n');
-    (&stream).write_all(question.as_bytes()).ok()?;
-    let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).ok()?;
-    match serde_json::from_str(&answer).ok()? {
-        Reply::Top(top) => Some(top.counters),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

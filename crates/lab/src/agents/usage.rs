@@ -36,18 +36,18 @@ impl Agents {
     }
 
     /// Segments that the network lost, as the receiving hosts' agents say, over the pairs that are
-    /// active now; `None` if there are no agents. One that does not answer adds nothing.
+    /// active now; `None` if there are no agents, or one does not answer: its losses are unknown.
     pub(crate) fn losses(&self) -> Option<u64> {
-        let lost = |agent: &super::Agent| -> u64 {
-            let pairs = ask(&agent.socket).map(|top| top.pairs).unwrap_or_default();
-            pairs.iter().filter(|pair| pair.side == "receive").map(|pair| pair.lost).sum()
+        let lost = |agent: &super::Agent| -> Option<u64> {
+            let pairs = ask(&agent.socket)?.pairs;
+            Some(pairs.iter().filter(|pair| pair.side == "receive").map(|pair| pair.lost).sum())
         };
-        (!self.agents.is_empty()).then(|| self.agents.iter().map(lost).sum())
+        if self.agents.is_empty() { None } else { self.agents.iter().map(lost).sum() }
     }
 }
 
 /// Asks one agent.
-fn ask(socket: &Path) -> Option<Top> {
+pub(super) fn ask(socket: &Path) -> Option<Top> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut question = serde_json::to_string(&Request::Top).ok()?;
