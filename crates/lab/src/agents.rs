@@ -3,9 +3,8 @@
 //! Problem   An agent is a daemon of a host; here a machine has twenty, and they must not outlive
 //!           the lab.
 //! Approach  Each gets its own configuration, instance name and log, and joins its host's network
-//!           namespace only (`nsenter --net`), so that the bpffs stays visible. `setpriv
-//!           --pdeathsig` lets it die with the thread that called [`crate::play`]. It leads a process
-//!           group: Ctrl-C in a terminal is for the lab, which then ends its agents in order.
+//!           namespace only (`nsenter --net`), so that the bpffs stays visible. It dies with the
+//!           thread that called [`crate::play`] (see `child`).
 //! Promises  An agent that does not come up is an error with the end of its log. All agents have
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
@@ -17,7 +16,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, machine};
+use crate::{Error, Options, child, machine};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -28,9 +27,8 @@ use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::agent::{
@@ -302,18 +300,11 @@ fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Ch
     let err = out.try_clone().map_err(Error::io(doing()))?;
     // Absolute, because `nsenter` and `setpriv` would look a bare name up in PATH.
     let agent = agent.canonicalize().map_err(Error::io(doing()))?;
-    let mut net = std::ffi::OsString::from("--net=");
-    net.push(namespace);
-    Command::new("nsenter")
-        .arg(net)
-        .args(["--", "setpriv", "--pdeathsig", "TERM", "--"])
-        .arg(agent)
+    child::command(namespace, "TERM", agent)
         .args(["agent", "--config"])
         .arg(config)
-        .stdin(Stdio::null())
         .stdout(out)
         .stderr(err)
-        .process_group(0)
         .spawn()
         .map_err(Error::io(doing()))
 }

@@ -11,6 +11,7 @@
 //!           clients of one receiver are not told apart: each is credited an equal part.
 
 use crate::Error;
+use crate::child;
 use crate::plan;
 use crate::sweep::{self, Identity};
 use crate::traffic::{self, Tally};
@@ -19,9 +20,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 use weir_model::scenario::{Exec, Scenario, Traffic, TrafficKind};
 use weir_units::Span;
@@ -121,16 +121,11 @@ impl Programs {
         let log = self.directory.join(format!("{}.log", name.replace(' ', "-")));
         let out = File::create(&log).map_err(Error::io(doing()))?;
         let err = out.try_clone().map_err(Error::io(doing()))?;
-        let mut net = std::ffi::OsString::from("--net=");
-        net.push(namespace);
-        let child = Command::new("nsenter")
-            .arg(net)
-            .args(["--", "setpriv", "--pdeathsig", "KILL", "--"])
-            .args(command)
-            .stdin(Stdio::null())
+        let (program, arguments) = command.split_first().expect("a program, checked on reading");
+        let child = child::command(namespace, "KILL", program)
+            .args(arguments)
             .stdout(out)
             .stderr(err)
-            .process_group(0)
             .spawn()
             .map_err(Error::io(doing()))?;
         self.running.push(Program { name, child, log, stop, ended: false });

@@ -18,6 +18,7 @@
 mod agents;
 mod attack;
 mod check;
+mod child;
 mod error;
 mod exec;
 mod faults;
