@@ -213,9 +213,11 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "rate_period" => r.period = span(value)?,
         "alpha" => r.alpha = real(value)?,
         "alpha_marked" => r.alpha_marked = real(value)?,
+        "alpha_again" => r.alpha_again = Some(real(value)?),
         "delta" => r.delta = real(value)?,
         "a" => r.a = rate(value)?,
         "steps_max" => r.steps_max = real(value)? as u32,
+        "steps_patience" => r.steps_patience = Some(span(value)?),
         "settle" => r.settle = span(value)?,
         "time_scale" => r.time_scale = real(value)?,
         "delta_t_unit" => {

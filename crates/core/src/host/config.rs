@@ -1,7 +1,7 @@
 //! What a host's agent is told, and nothing more: no traffic matrix, no topology.
 
 use crate::partition::PartitionConfig;
-use crate::rate::{HoldForm, RateConfig, Signal};
+use crate::rate::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 use std::collections::BTreeMap;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
@@ -171,11 +171,15 @@ impl ElasticSwitch {
         within("partition_period in ms", ms(self.partition_period), 5.0, ms(p.silent_after) / 2.0)?;
         within("alpha", r.alpha, 0.0, 1.0)?;
         within("alpha_marked", r.alpha_marked, 0.0, 1.0)?;
+        within("alpha_again", r.alpha_again.unwrap_or(r.alpha), 0.0, 1.0)?;
         within("delta", r.delta, 0.0, 1.0)?;
         within("gamma", r.gamma, 0.0, 0.999)?;
         within("caution_min", r.caution_min, 0.0, 1.0)?;
         within("time_scale", r.time_scale, 0.001, 1e6)?;
         within("steps_max", f64::from(r.steps_max), 1.0, f64::from(u32::MAX))?;
+        if let Some(patience) = r.steps_patience {
+            within("steps_patience in ms", ms(patience), ms(r.period), 1e6)?;
+        }
         within("reference_rate in bit/s", r.reference.as_f64(), 1.0, 1e13)?;
         // Above, a fast pair's sequence of 16 bits could come round within the window.
         within("reorder_window in ms", ms(self.reorder_window), 0.01, 20.0)?;
@@ -183,19 +187,24 @@ impl ElasticSwitch {
     }
 
     /// For links whose floors are nearly all reserved, and many small pairs. Found in the lab at
-    /// 50, 150 and 250 senders; measured at the paper's points in docs/results.
+    /// 50, 150 and 250 senders, and for Table 2 and Fig. 2 in the fluid world; measured at the paper's
+    /// points in docs/results.
     ///
     /// With the paper's constants a small pair's single loss holds one period only, its cut leaves it
     /// above its floor, and one that was spared for seconds grows by several floors at once: many
-    /// small pairs then keep the link congested, and one large TCP flow pays. Here a loss takes
-    /// nearly all that was borrowed, every loss holds in inverse proportion to the floor, and growth
-    /// all but stops at twice the floor.
+    /// small pairs then keep the link congested, and one large TCP flow pays. Here every loss holds in
+    /// inverse proportion to the floor, a pair that loses again soon returns to its floor, and growth
+    /// all but stops at twice the floor, until a pair has seen no loss for seconds.
     fn steady() -> Self {
         let rate = RateConfig {
-            alpha: 0.7,
+            alpha_again: Some(0.9),
             hold: HoldForm::Linear,
             hold_base: Span::from_millis(100),
             steps_max: 8,
+            steps_patience: Some(Span::from_millis(1500)),
+            delta_t_unit: DeltaTUnit::Second,
+            delta_t_from: DeltaTFrom::HoldEnd,
+            time_scale: 0.25,
             caution: 1.0,
             caution_min: 0.1,
             ..RateConfig::default()

@@ -17,6 +17,9 @@ pub struct RateConfig {
     /// Part of the rate that marks take where nothing was lost. Paper: as a loss. But a marked packet
     /// arrived: nobody has suffered yet, and small cuts keep the link in use.
     pub alpha_marked: f64,
+    /// Part that a loss takes that comes within one hold time after the last hold: the pair has hardly
+    /// grown, so it was not its growth alone that was too much. Paper: as any other (`None`).
+    pub alpha_again: Option<f64>,
     /// δ, gain of the concave part. Paper: 0.75.
     pub delta: f64,
     /// A, added per period, per unit of weight and per step of the convex part. Paper: 0.5 Mb/s on a
@@ -26,6 +29,9 @@ pub struct RateConfig {
     /// Bound of n, the count of convex steps. The paper has none: a small pair that was spared for
     /// seconds then grows by several times its floor within one period, before it sees its own loss.
     pub steps_max: u32,
+    /// That bound doubles for each such time that a pair grows without seeing congestion, after the first
+    /// and after half a hold time: who is in somebody's way hears of it sooner. The paper has no bound.
+    pub steps_patience: Option<Span>,
     /// T_S, divides physical time. Paper: 1.5.
     pub time_scale: f64,
     /// The unit of physical time, on which the paper is silent.
@@ -127,9 +133,11 @@ impl Default for RateConfig {
             settle: Span::from_millis(10),
             alpha: 0.4,
             alpha_marked: 0.4,
+            alpha_again: None,
             delta: 0.75,
             a: Rate::from_bps(500_000),
             steps_max: u32::MAX,
+            steps_patience: None,
             time_scale: 1.5,
             delta_t_unit: DeltaTUnit::Period,
             delta_t_from: DeltaTFrom::Congestion,

@@ -18,7 +18,7 @@ pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 pub use view::RateView;
 
 use hold::Hold;
-use weir_units::{Rate, Span, Time};
+use weir_units::{Rate, Time};
 
 /// What a pair does at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,8 @@ pub struct PairRate {
     steps: u32,
     congested_at: Option<Time>,
     held_until: Option<Time>,
+    /// Since when the pair may grow without having seen congestion.
+    quiet_since: Option<Time>,
     hold: Hold,
     phase: Phase,
     /// Segments lost at the last congestion.
@@ -75,6 +77,7 @@ impl PairRate {
             steps: 0,
             congested_at: None,
             held_until: None,
+            quiet_since: None,
             hold: Hold::default(),
             phase: Phase::Starting,
             congestion: 0,
@@ -113,16 +116,23 @@ impl PairRate {
         self.rate = self.rate.max(floor_bps);
 
         self.hold.decay(config, weight);
+        self.quiet_since.get_or_insert(now);
         if feedback.lost > feedback.late {
-            let alpha = if feedback.only_marks { config.alpha_marked } else { config.alpha };
+            let alpha = match config.alpha_again {
+                _ if feedback.only_marks => config.alpha_marked,
+                Some(again) if self.grew_hardly(config, now, weight) => again,
+                _ => config.alpha,
+            };
             self.cut(alpha, now);
             self.congestion = feedback.lost;
             self.hold.congested(config, now, weight, feedback.lost);
         } else if feedback.late > 0 {
             self.hold.congested(config, now, weight, feedback.late);
+            self.quiet_since = Some(now);
         } else if self.hold.holds(config, now) {
             self.phase = Phase::Holding;
             self.held_until = Some(now);
+            self.quiet_since = Some(now);
         } else if uses_its_rate(config, self.rate, feedback.used) {
             self.grow(config, now, weight, floor_bps);
         }
@@ -137,6 +147,7 @@ impl PairRate {
         self.steps = 0;
         self.congested_at = Some(now);
         self.held_until = Some(now);
+        self.quiet_since = Some(now);
         self.phase = Phase::Holding;
         self.cuts += 1;
     }
@@ -152,7 +163,8 @@ impl PairRate {
                 self.phase = Phase::Regaining;
             }
             _ => {
-                self.steps = self.steps.saturating_add(1).min(config.steps_max);
+                let bound = self.steps_bound(config, now, weight);
+                self.steps = self.steps.saturating_add(1).min(bound);
                 let v = f64::from(self.steps) * weight * config.a.as_f64();
                 self.rate += v * caution;
                 self.phase =
@@ -166,6 +178,27 @@ impl PairRate {
         (1.0 - config.caution * (self.rate - floor) / floor).clamp(config.caution_min, 1.0)
     }
 
+    /// Seconds that the pair has been free to grow without seeing congestion.
+    fn quiet(&self, now: Time) -> Option<f64> {
+        self.quiet_since.map(|since| now.since(since).as_secs_f64())
+    }
+
+    /// Whether the last hold ended less than a hold time ago, or has not ended.
+    fn grew_hardly(&self, config: &RateConfig, now: Time, weight: f64) -> bool {
+        let soon = |quiet: f64| quiet < hold_time(config, weight);
+        self.congested_at.is_some() && self.quiet(now).is_some_and(soon)
+    }
+
+    /// The most convex steps at this moment.
+    fn steps_bound(&self, config: &RateConfig, now: Time, weight: f64) -> u32 {
+        let (Some(patience), Some(quiet)) = (config.steps_patience, self.quiet(now)) else {
+            return config.steps_max;
+        };
+        let beyond = quiet - hold_time(config, weight) / 2.0;
+        let doublings = (beyond / patience.as_secs_f64() - 1.0).max(0.0);
+        (f64::from(config.steps_max) * doublings.exp2()) as u32
+    }
+
     /// Δt of the concave part: scaled time since the last congestion, `None` if there was none.
     fn delta_t(&self, config: &RateConfig, now: Time) -> Option<f64> {
         let from = match config.delta_t_from {
@@ -173,10 +206,10 @@ impl PairRate {
             DeltaTFrom::HoldEnd => self.held_until,
         }?;
         let unit = match config.delta_t_unit {
-            DeltaTUnit::Period => config.period,
-            DeltaTUnit::Second => Span::from_secs(1),
+            DeltaTUnit::Period => config.period.as_secs_f64(),
+            DeltaTUnit::Second => 1.0,
         };
-        Some(now.since(from).as_secs_f64() / unit.as_secs_f64() / config.time_scale)
+        Some(now.since(from).as_secs_f64() / unit / config.time_scale)
     }
 
     /// Gives back part of what is borrowed: halves the distance to the floor.
@@ -184,6 +217,7 @@ impl PairRate {
         let floor = floor.as_f64();
         self.rate = if self.rate > floor { floor + (self.rate - floor) / 2.0 } else { floor };
         self.steps = 0;
+        self.quiet_since = None;
         self.phase = Phase::Decaying;
         self.rate()
     }
@@ -212,6 +246,11 @@ impl PairRate {
     pub const fn cuts(&self) -> u64 {
         self.cuts
     }
+}
+
+/// How long one loss holds a pair of this weight (linear form), in seconds.
+fn hold_time(config: &RateConfig, weight: f64) -> f64 {
+    config.hold_base.as_secs_f64() / weight
 }
 
 /// Whether unused rate may grow further: always with the paper's law.

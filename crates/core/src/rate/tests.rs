@@ -1,4 +1,5 @@
 use super::*;
+use weir_units::Span;
 
 const LINE: Rate = Rate::from_mbps(1000);
 
@@ -178,6 +179,61 @@ fn a_report_of_marks_weighs_one_however_many_there_are() {
         assert_eq!(signal.weigh(lost, marked), weight, "{signal:?}: {lost} lost, {marked} marked");
     }
     assert!(!Signal::Loss.needs_marks() && Signal::Ecn.needs_marks() && Signal::Both.needs_marks());
+}
+
+#[test]
+fn a_loss_soon_after_the_hold_takes_more_than_one_that_was_long_in_coming() {
+    let config = RateConfig {
+        hold: HoldForm::Linear,
+        hold_base: Span::from_millis(150),
+        alpha_again: Some(0.9),
+        a: Rate::ZERO,
+        delta: 0.0,
+        ..RateConfig::default()
+    };
+    // Weight 1/10: one loss holds for 1.5 s, 100 periods. The rate stays, for it may not grow.
+    for (periods, left) in [(150, 60), (250, 360)] {
+        let mut pair = PairRate::new(mbps(45));
+        pair.rate = 600e6;
+        let now = run(&mut pair, &config, Time::ZERO, 1, mbps(45), 1);
+        assert_eq!(pair.rate(), mbps(360), "the first loss is any loss");
+        let now = run(&mut pair, &config, now, periods, mbps(45), 0);
+        pair.rate = 600e6;
+        run(&mut pair, &config, now, 1, mbps(45), 1);
+        assert_eq!(pair.rate(), mbps(left), "after {periods} periods");
+    }
+}
+
+#[test]
+fn who_sees_no_congestion_for_long_grows_ever_faster_and_one_loss_ends_that() {
+    let bounded = RateConfig {
+        hold: HoldForm::Linear,
+        hold_base: Span::from_millis(150),
+        steps_max: 4,
+        caution: 0.0,
+        ..RateConfig::default()
+    };
+    let config = RateConfig { steps_patience: Some(Span::from_millis(1500)), ..bounded.clone() };
+    let floor = mbps(45);
+    // What one period adds after so many without congestion, in steps of w*A: n.
+    let steps_after = |config: &RateConfig, periods| {
+        let mut pair = PairRate::new(floor);
+        let now = run(&mut pair, config, Time::ZERO, periods, floor, 0);
+        pair.rate = 100e6;
+        run(&mut pair, config, now, 1, floor, 0);
+        ((pair.rate - 100e6) / (0.1 * config.a.as_f64())).round()
+    };
+    // Half a hold of 1.5 s and the patience: 150 periods as before; then doubled every 100.
+    assert_eq!([2, 140, 251, 351].map(|n| steps_after(&config, n)), [3.0, 4.0, 8.0, 16.0]);
+    assert_eq!([2, 140, 251, 351].map(|n| steps_after(&bounded, n)), [3.0, 4.0, 4.0, 4.0]);
+
+    let mut pair = PairRate::new(floor);
+    let mut now = run(&mut pair, &config, Time::ZERO, 400, floor, 0);
+    now = run(&mut pair, &config, now, 1, floor, 1);
+    now = run(&mut pair, &config, now, 110, floor, 0);
+    let before = pair.rate;
+    run(&mut pair, &config, now, 1, floor, 0);
+    assert!(pair.rate - before <= 4.0 * 0.1 * config.a.as_f64() + 1.0);
 }
 
 #[test]
