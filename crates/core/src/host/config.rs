@@ -225,7 +225,7 @@ impl ElasticSwitch {
     /// as in `paper`.
     fn steady_ecn() -> Self {
         let rate = RateConfig {
-            alpha_marked: 0.05,
+            alpha_marked: 0.02,
             hold: HoldForm::None,
             steps_max: 8,
             ..RateConfig::default()
