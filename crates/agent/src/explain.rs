@@ -193,7 +193,7 @@ fn phase_of(s: &SendView, facts: &Facts) -> String {
     let law = &s.law;
     let last = congestion(law, s.signal, facts);
     let grows = format!(
-        "step {} since, weight {:.3}, slowed to {:.0} % by caution",
+        "steps of {} by now, weight {:.3}, slowed to {:.0} % by caution",
         law.steps,
         law.weight,
         law.caution * 100.0
@@ -210,7 +210,11 @@ fn phase_of(s: &SendView, facts: &Facts) -> String {
         Phase::Regaining => {
             format!("{last} The hold is over: the rate returns toward that ({grows}).")
         }
-        Phase::Probing => format!("{last} The rate is above that and probes for more ({grows})."),
+        Phase::Probing => {
+            let below = law.goal.is_some_and(|goal| law.rate < goal);
+            let where_ = if below { "still below that" } else { "above that" };
+            format!("{last} The rate is {where_} and probes for more ({grows}).")
+        }
         Phase::Decaying => "The rate falls toward the floor.".into(),
     }
 }

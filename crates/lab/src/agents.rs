@@ -298,7 +298,7 @@ fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Ch
     let doing = || format!("start {}", agent.display());
     let out = File::options().append(true).open(log).map_err(Error::io(doing()))?;
     let err = out.try_clone().map_err(Error::io(doing()))?;
-    // Absolute, because `nsenter` and `setpriv` would look a bare name up in PATH.
+    // Absolute, because `nsenter` and those it runs would look a bare name up in PATH.
     let agent = agent.canonicalize().map_err(Error::io(doing()))?;
     child::command(namespace, "TERM", agent)
         .args(["agent", "--config"])

@@ -15,7 +15,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Becomes what its arguments say, unless its parent is not the process named first.
-const IF_PARENT_LIVES: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+const IF_PARENT_LIVES: &str =
+    r#"[ "$PPID" = "$0" ] && exec "$@"; echo "the lab that started this is gone" >&2; exit 1"#;
 
 /// A command that runs `program` in the network namespace at `namespace`, and gets the signal
 /// `death` when the calling thread ends.
@@ -25,7 +26,7 @@ pub(crate) fn command(namespace: &Path, death: &str, program: impl AsRef<OsStr>)
     let mut command = Command::new("nsenter");
     command
         .arg(net)
-        .args(["--", "setpriv", "--pdeathsig", death, "--", "sh", "-c", IF_PARENT_LIVES])
+        .args(["--", "setpriv", "--pdeathsig", death, "--", "/bin/sh", "-c", IF_PARENT_LIVES])
         .arg(std::process::id().to_string())
         .arg(program)
         .stdin(Stdio::null())
@@ -40,7 +41,7 @@ mod tests {
     #[test]
     fn a_child_that_was_left_alone_does_not_start() {
         let played = |parent: u32| {
-            let output = Command::new("sh")
+            let output = Command::new("/bin/sh")
                 .args(["-c", IF_PARENT_LIVES, &parent.to_string(), "echo", "runs"])
                 .output()
                 .expect("a shell");

@@ -116,8 +116,8 @@ fn a_receiver_that_cannot_give_more_is_named_and_so_is_what_the_kernel_lacks() {
     );
     assert_eq!(
         got[4],
-        "0.30 s ago, at 100Mbit, 3 segments got lost. The rate is above that and probes for more \
-         (step 6 since, weight 0.500, slowed to 30 % by caution)."
+        "0.30 s ago, at 100Mbit, 3 segments got lost. The rate is still below that and probes for more \
+         (steps of 6 by now, weight 0.500, slowed to 30 % by caution)."
     );
     assert_eq!(
         got[6],

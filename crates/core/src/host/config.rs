@@ -186,7 +186,7 @@ impl ElasticSwitch {
         Ok(())
     }
 
-    /// For links whose floors are nearly all reserved, and many small pairs. Found in the lab at
+    /// For links whose floors may all be reserved, and many small pairs. Found in the lab at
     /// 50, 150 and 250 senders, and for Table 2 and Fig. 2 in the fluid world; measured at the paper's
     /// points in docs/results.
     ///
@@ -217,7 +217,8 @@ impl ElasticSwitch {
         Self { rate: RateConfig { signal: Signal::Ecn, ..self.rate }, ..self }
     }
 
-    /// For links that mark all that passes above a threshold. Found in the fluid world.
+    /// For links that mark all that passes above a threshold. Found in the fluid world; the size of the
+    /// cut in the lab.
     ///
     /// Marks come before losses and to all pairs at once, so nobody need wait for the others: small
     /// cuts and small steps, and no hold ("our improvements to Seawall's algorithm are not necessary

@@ -17,8 +17,9 @@ pub struct RateConfig {
     /// Part of the rate that marks take where nothing was lost. Paper: as a loss. But a marked packet
     /// arrived: nobody has suffered yet, and small cuts keep the link in use.
     pub alpha_marked: f64,
-    /// Part that a loss takes that comes within one hold time after the last hold: the pair has hardly
-    /// grown, so it was not its growth alone that was too much. Paper: as any other (`None`).
+    /// Part that a loss takes that comes during a hold or within one hold time (`hold_base` / w) after
+    /// it: the pair has hardly grown, so it was not its growth alone that was too much. Meant for the
+    /// linear form. Paper: as any other (`None`).
     pub alpha_again: Option<f64>,
     /// δ, gain of the concave part. Paper: 0.75.
     pub delta: f64,

@@ -4,7 +4,9 @@
 //!           use it; but a host sees neither the link nor its rivals, only its own losses.
 //! Approach  A weighted, TCP-like law per pair: cut on loss, hold in inverse proportion to the floor
 //!           (Hold-Increase), return to the rate of the last loss, then probe beyond it, the slower
-//!           the further above the floor (Rate-Caution). Applied rate = max(floor, this rate).
+//!           the further above the floor (Rate-Caution). Applied rate = max(floor, this rate). Beyond
+//!           the paper, and off by default: a loss soon after a hold takes more, and who has seen none
+//!           for seconds probes ever faster.
 //! Promises  The rate lies between the floor and the limit, whatever the order of the inputs; one cut
 //!           per period; no growth while held; hold time in inverse proportion to the floor.
 //! Not here  What the floor is: see `partition`. What is lost or marked: the data plane.
@@ -29,7 +31,7 @@ pub enum Phase {
     Holding,
     /// Below the rate of the last loss: returning to it (the concave part of Seawall's law).
     Regaining,
-    /// Above it: exploring (the convex part).
+    /// Exploring, above that rate or where the time to return to it is over (the convex part).
     Probing,
     /// The receiver is silent: what was borrowed is given back.
     Decaying,
@@ -42,7 +44,7 @@ pub struct PairRate {
     rate: f64,
     /// The rate at which congestion was last seen, bit/s.
     goal: f64,
-    /// Convex steps since the last congestion.
+    /// n: convex steps since the last congestion, as far as its bound.
     steps: u32,
     congested_at: Option<Time>,
     held_until: Option<Time>,
@@ -140,7 +142,7 @@ impl PairRate {
         self.rate()
     }
 
-    /// Multiplicative decrease by a constant independent of the weight.
+    /// Multiplicative decrease.
     fn cut(&mut self, alpha: f64, now: Time) {
         self.goal = self.rate;
         self.rate *= 1.0 - alpha;
@@ -185,8 +187,8 @@ impl PairRate {
 
     /// Whether the last hold ended less than a hold time ago, or has not ended.
     fn grew_hardly(&self, config: &RateConfig, now: Time, weight: f64) -> bool {
-        let soon = |quiet: f64| quiet < hold_time(config, weight);
-        self.congested_at.is_some() && self.quiet(now).is_some_and(soon)
+        let soon = |end: Time| now.since(end).as_secs_f64() < hold_time(config, weight);
+        self.held_until.is_some_and(soon)
     }
 
     /// The most convex steps at this moment.

@@ -198,6 +198,8 @@ fn a_loss_soon_after_the_hold_takes_more_than_one_that_was_long_in_coming() {
         let now = run(&mut pair, &config, Time::ZERO, 1, mbps(45), 1);
         assert_eq!(pair.rate(), mbps(360), "the first loss is any loss");
         let now = run(&mut pair, &config, now, periods, mbps(45), 0);
+        // A moment of silence makes neither of a loss.
+        pair.decay(mbps(45));
         pair.rate = 600e6;
         run(&mut pair, &config, now, 1, mbps(45), 1);
         assert_eq!(pair.rate(), mbps(left), "after {periods} periods");
@@ -262,19 +264,34 @@ proptest::proptest! {
     #[test]
     fn the_rate_lies_between_floor_and_limit(
         steps in proptest::collection::vec(
-            (0u64..2_000_000_000, 0u64..1_000_000_000, 0u32..5000, 0u64..100_000_000), 1..200),
+            (0u64..2_000_000_000, 0u64..1_000_000_000, 0u32..5000, -50_000_000i64..10_000_000_000),
+            1..200),
         hold in 0..4,
+        again in proptest::option::of(0.0f64..=1.0),
+        patience in proptest::option::of(15u64..5000),
     ) {
         let hold = [HoldForm::None, HoldForm::Linear, HoldForm::History, HoldForm::Logarithmic]
             [hold as usize];
-        let config = RateConfig { hold, ..RateConfig::default() };
+        let config = RateConfig {
+            hold,
+            alpha_again: again,
+            steps_patience: patience.map(Span::from_millis),
+            ..RateConfig::default()
+        };
         let mut pair = PairRate::new(mbps(10));
         let mut now = Time::ZERO;
         for (floor, limit, lost, dt) in steps {
-            now += Span::from_nanos(dt);
+            // Clocks of some hosts step back.
+            now = Time::from_nanos(now.as_nanos().saturating_add_signed(dt));
+            if dt % 7 == 0 {
+                pair.decay(Rate::from_bps(floor));
+            }
             let floor = Rate::from_bps(floor);
             let limit = Rate::from_bps(limit);
-            let feedback = Feedback { lost, ..Feedback::default() };
+            // Half of the periods are without loss: else nothing ever grows.
+            let lost = if lost < 2500 { 0 } else { lost };
+            let late = if dt % 3 == 0 { lost } else { 0 };
+            let feedback = Feedback { lost, late, ..Feedback::default() };
             let rate = pair.step(&config, now, floor, limit, feedback);
             proptest::prop_assert!(rate >= floor);
             proptest::prop_assert!(rate <= limit.max(floor).max(config.least_floor));

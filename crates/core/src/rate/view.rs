@@ -22,7 +22,7 @@ pub struct RateView {
     pub congestion: u32,
     /// When the hold will be over if nothing more is lost; `None` if the pair is not held.
     pub held_until: Option<Time>,
-    /// n: convex steps since the last congestion.
+    /// n: convex steps since the last congestion, as far as its bound.
     pub steps: u32,
     /// w: the floor in units of the fleet's reference rate.
     pub weight: f64,
