@@ -214,6 +214,7 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "alpha" => r.alpha = real(value)?,
         "alpha_marked" => r.alpha_marked = real(value)?,
         "alpha_again" => r.alpha_again = Some(real(value)?),
+        "again_after" => r.again_after = span(value)?,
         "delta" => r.delta = real(value)?,
         "a" => r.a = rate(value)?,
         "steps_max" => r.steps_max = real(value)? as u32,

@@ -172,6 +172,9 @@ impl ElasticSwitch {
         within("alpha", r.alpha, 0.0, 1.0)?;
         within("alpha_marked", r.alpha_marked, 0.0, 1.0)?;
         within("alpha_again", r.alpha_again.unwrap_or(r.alpha), 0.0, 1.0)?;
+        within("again_after in ms", ms(r.again_after), 0.0, 1e6)?;
+        within("settle in ms", ms(r.settle), 0.0, 1e6)?;
+        within("hold_base in ms", ms(r.hold_base), 0.0, 1e6)?;
         within("delta", r.delta, 0.0, 1.0)?;
         within("gamma", r.gamma, 0.0, 0.999)?;
         within("caution_min", r.caution_min, 0.0, 1.0)?;
@@ -200,7 +203,7 @@ impl ElasticSwitch {
             alpha_again: Some(0.9),
             hold: HoldForm::Linear,
             hold_base: Span::from_millis(100),
-            steps_max: 8,
+            steps_max: 3,
             steps_patience: Some(Span::from_millis(1500)),
             delta_t_unit: DeltaTUnit::Second,
             delta_t_from: DeltaTFrom::HoldEnd,

@@ -185,10 +185,12 @@ impl PairRate {
         self.quiet_since.map(|since| now.since(since).as_secs_f64())
     }
 
-    /// Whether the last hold ended less than a hold time ago, or has not ended.
+    /// Whether this is another congestion than the last one, and the hold that followed that ended less
+    /// than a hold time ago, or has not ended.
     fn grew_hardly(&self, config: &RateConfig, now: Time, weight: f64) -> bool {
+        let is_another = |cut: Time| now.since(cut) >= config.again_after;
         let soon = |end: Time| now.since(end).as_secs_f64() < hold_time(config, weight);
-        self.held_until.is_some_and(soon)
+        self.congested_at.is_some_and(is_another) && self.held_until.is_some_and(soon)
     }
 
     /// The most convex steps at this moment.
