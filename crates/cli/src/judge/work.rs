@@ -1,7 +1,7 @@
 //! How long requests, short flows and shuffles took.
 
-use super::Case;
 use super::observed::{Observed, Work};
+use super::{Case, mean};
 use crate::verdict::median;
 use std::collections::BTreeMap;
 use weir_lab::Histogram;
@@ -92,6 +92,9 @@ pub(super) fn judge(
     if let Some(seconds) = shuffle(case, flows) {
         summary.insert(format!("shuffle_s.{name}"), seconds);
     }
+    if let Some(seconds) = shuffle_worst(case, flows) {
+        summary.insert(format!("shuffle_worst_s.{name}"), seconds);
+    }
     shown
 }
 
@@ -109,12 +112,34 @@ fn shuffle(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
     Some((last - first).as_secs_f64())
 }
 
-/// The median over groups of how long their shuffles took, if all ended.
+/// How long a group's shuffles would take if everything else went on as in the measured interval: until
+/// its slowest receiver had all (ElasticSwitch Fig 8b, "worst-case completion time"). `None` if one of
+/// them ended, or receives nothing.
+fn shuffle_worst(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
+    let traffic = &case.scenario.traffic;
+    let mut receivers: BTreeMap<usize, (u64, f64)> = BTreeMap::new();
+    for &f in flows {
+        let TrafficKind::Shuffle { octets, .. } = &traffic[f].kind else { continue };
+        if case.observed.flows[f].work.as_ref().is_some_and(Work::is_done) {
+            return None;
+        }
+        let receiver = receivers.entry(traffic[f].to).or_default();
+        receiver.0 += octets.get();
+        receiver.1 += mean(case.measured.clone().map(|s| case.goodput(f, s)));
+    }
+    let seconds = receivers.values().map(|(octets, bps)| *octets as f64 * 8.0 / bps);
+    seconds.max_by(f64::total_cmp).filter(|seconds| seconds.is_finite())
+}
+
+/// The medians over groups of how long their shuffles took, if all ended, and of how long they would take.
 pub(super) fn all_shuffles(groups: &[String], summary: &mut BTreeMap<String, f64>) {
-    let took = |name: &String| summary.get(&format!("shuffle_s.{name}")).copied();
-    let mut seconds: Vec<f64> = groups.iter().filter_map(took).collect();
-    seconds.sort_by(f64::total_cmp);
-    if let Some(middle) = median(&seconds) {
-        summary.insert("shuffle_p50_s".into(), middle);
+    for (each, all) in [("shuffle_s", "shuffle_p50_s"), ("shuffle_worst_s", "shuffle_worst_p50_s")]
+    {
+        let took = |name: &String| summary.get(&format!("{each}.{name}")).copied();
+        let mut seconds: Vec<f64> = groups.iter().filter_map(took).collect();
+        seconds.sort_by(f64::total_cmp);
+        if let Some(middle) = median(&seconds) {
+            summary.insert(all.into(), middle);
+        }
     }
 }

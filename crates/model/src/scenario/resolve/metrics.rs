@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 26] = [
+const RUN: [&str; 27] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -18,6 +18,7 @@ const RUN: [&str; 26] = [
     "receivers_below",
     "receiver_goodput_mean",
     "shuffle_p50_s",
+    "shuffle_worst_p50_s",
     "agents_cpu_cores",
     "agent_cpu_cores",
     "agents_memory",
@@ -34,7 +35,7 @@ const RUN: [&str; 26] = [
     "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 11] = [
+const GROUP: [&str; 12] = [
     "goodput",
     "goodput_std",
     "share",
@@ -45,6 +46,7 @@ const GROUP: [&str; 11] = [
     "window_min_settled",
     "jain",
     "shuffle_s",
+    "shuffle_worst_s",
     "unfinished",
 ];
 /// Times of a group's requests or flows: `METRIC.GROUP.STATISTIC`.
@@ -71,7 +73,8 @@ pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
     match metric.split('.').next().unwrap_or_default() {
         _ if is_ratio => Unit::None,
         "goodput" | "receiver_goodput_mean" => Unit::Rate,
-        "latency" | "fct" | "shuffle_s" | "shuffle_p50_s" => Unit::Time,
+        "latency" | "fct" => Unit::Time,
+        "shuffle_s" | "shuffle_p50_s" | "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
         _ => Unit::None,
     }
