@@ -36,6 +36,6 @@ mod wheel;
 mod world;
 
 pub use network::{Bursts, Flaw, FlowSpec, LinkSpec, Network, ParseError, Problem, Traffic, Way};
-pub use outcome::{Census, FlowOutcome, LinkOutcome, Outcome};
+pub use outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 pub use tcp::{Algorithm, TcpConfig};
 pub use world::{Options, Sim, play};

@@ -11,16 +11,18 @@
 //!           event per departure. Propagation without a queue is a link with a great rate.
 //! Source    The marking rule: DCTCP (SIGCOMM 2010) §3.1, instantaneous queue at arrival.
 //!
-//! Instants of the simulation are whole nanoseconds; a port counts in 2⁻¹⁰ ns, so that 64 octets at
-//! 10 Gb/s (51.2 ns) fill the link exactly, and a last bit arrives at the next whole nanosecond.
+//! Instants of the simulation are whole nanoseconds, as everywhere in Weir: a packet of 1500 octets
+//! takes 1200 of them at 10 Gb/s, and a second is far from the end of 64 bits. But one of 64 octets
+//! takes 51.2: so a port counts in 2⁻¹⁶ ns, a link is late by less than 3 in a million up to
+//! 400 Gb/s, and only the arrival of the last bit is rounded, to the nearest nanosecond.
 //! A packet on the wire counts as queued with the octets of it that have not left.
 
 use crate::network::LinkSpec;
 
 /// Fine time units in a nanosecond, as a shift.
-const FINE: u32 = 10;
+const FINE: u32 = 16;
 /// Further fractional bits of the time of an octet.
-const PACE: u32 = 16;
+const PACE: u32 = 8;
 
 /// What a port did with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,13 +39,13 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Link {
-    /// The last octet queued leaves at this instant, in 2⁻¹⁰ ns.
+    /// The last octet queued leaves at this instant, in 2⁻¹⁶ ns.
     busy: u64,
-    /// Time of an octet, in 2⁻²⁶ ns. Rounded up: a link may run late, never early.
+    /// Time of an octet, in 2⁻²⁴ ns. Rounded up: a link may run late, never early.
     pace: u64,
-    /// Time it takes to empty the full buffer, in 2⁻¹⁰ ns.
+    /// Time it takes to empty the full buffer, in 2⁻¹⁶ ns.
     room: u64,
-    /// A packet that finds more than this queued is marked, in 2⁻¹⁰ ns.
+    /// A packet that finds more than this queued is marked, in 2⁻¹⁶ ns.
     knee: u64,
     pub(crate) octets: u64,
     pub(crate) packets: u64,
@@ -59,10 +61,12 @@ const _: () = assert!(size_of::<Link>() == 64, "a port is one cache line");
 
 impl Link {
     pub(crate) fn new(spec: &LinkSpec) -> Self {
-        let pace = ((8_000_000_000u128 << (FINE + PACE)).div_ceil(spec.rate.as_bps().max(1).into()))
-            as u64;
+        let bps = u128::from(spec.rate.as_bps().max(1));
+        let pace = (8_000_000_000u128 << (FINE + PACE)).div_ceil(bps) as u64;
+        // And half an octet, so that roundings decide nothing.
         let time = |octets: u64| {
-            (u128::from(octets) * u128::from(pace) >> PACE).try_into().unwrap_or(u64::MAX)
+            let halves = 2 * u128::from(octets) + 1;
+            ((halves * u128::from(pace)) >> (PACE + 1)).try_into().unwrap_or(u64::MAX)
         };
         Self {
             busy: 0,
@@ -84,7 +88,7 @@ impl Link {
         let now = now << FINE;
         let busy = self.busy.max(now);
         let wait = busy - now;
-        let wire = (u64::from(size) * self.pace) >> PACE;
+        let wire = (u64::from(size) * self.pace + (1 << PACE) - 1) >> PACE;
         if wait + wire > self.room {
             self.drops += 1;
             return Verdict::Dropped;
@@ -94,14 +98,16 @@ impl Link {
         self.busy = busy + wire;
         self.octets += u64::from(size);
         self.packets += 1;
-        let at = ((busy + wire + (1 << FINE) - 1) >> FINE) + u64::from(self.delay);
+        let at = ((busy + wire + (1 << (FINE - 1))) >> FINE) + u64::from(self.delay);
         Verdict::Sent { at, mark }
     }
 
-    /// Octets that wait at `now` ns, what is on the wire included with what has not left. Rounds down.
+    /// Octets that wait at `now` ns, what is on the wire included with what has not left. To the
+    /// nearest octet.
     pub(crate) fn queued(&self, now: u64) -> u64 {
         let wait = self.busy.saturating_sub(now << FINE);
-        ((u128::from(wait) << PACE) / u128::from(self.pace)) as u64
+        let pace = u128::from(self.pace);
+        (((u128::from(wait) << PACE) + pace / 2) / pace) as u64
     }
 }
 
@@ -147,8 +153,8 @@ mod tests {
                 last = at;
             }
         }
-        // 51.2 ns each; late by less than one in a hundred million.
-        assert!((51_200_500..=51_200_501).contains(&last), "{last}");
+        // 51.2 ns each, never early.
+        assert!((51_200_500..=51_200_520).contains(&last), "{last}");
     }
 
     #[test]
@@ -158,7 +164,7 @@ mod tests {
         assert!(matches!(link.offer(0, 1500, false), Verdict::Sent { .. }));
         assert_eq!(link.offer(0, 1, false), Verdict::Dropped);
         assert_eq!((link.packets, link.octets, link.drops), (2, 3000, 1));
-        assert_eq!(link.offer(11_999, 1500, false), Verdict::Dropped, "not all of it has left");
+        assert_eq!(link.offer(11_990, 1500, false), Verdict::Dropped, "not all of it has left");
         assert!(matches!(link.offer(12_000, 1500, false), Verdict::Sent { .. }));
     }
 

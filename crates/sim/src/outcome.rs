@@ -48,7 +48,7 @@ pub struct LinkOutcome {
 
 /// Where all packets are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Census {
+pub struct Packets {
     /// Sent by hosts: segments, ACKs, datagrams.
     pub launched: u64,
     /// Arrived at the end of their route.
@@ -69,7 +69,7 @@ pub struct Outcome {
     /// By number.
     pub links: Vec<LinkOutcome>,
     /// Packets.
-    pub packets: Census,
+    pub packets: Packets,
     /// Links crossed by packets: each link by each data packet, ACK and datagram.
     pub packet_hops: u64,
     /// Events played: packet-hops and wake-ups.
@@ -80,13 +80,13 @@ impl Outcome {
     /// One number for all of it: two runs with the same one did the same.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::new();
-        let census = &self.packets;
+        let packets = &self.packets;
         for word in [
             self.now.as_nanos(),
-            census.launched,
-            census.delivered,
-            census.dropped,
-            census.in_flight,
+            packets.launched,
+            packets.delivered,
+            packets.dropped,
+            packets.in_flight,
             self.packet_hops,
             self.events,
         ] {

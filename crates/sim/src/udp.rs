@@ -35,7 +35,7 @@ impl Source {
         start: u64,
         route: u32,
     ) -> Self {
-        let gap = (u128::from(size) * 8_000_000_000 << FINE).div_ceil(rate.as_bps().into());
+        let gap = ((u128::from(size) * 8_000_000_000) << FINE).div_ceil(rate.as_bps().into());
         let mut source = Self {
             size,
             gap,

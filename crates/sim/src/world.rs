@@ -11,13 +11,13 @@
 //!           shapers belong in [`Sim::pump`] and in [`Sim::arrive`].
 
 use crate::net::{END, Net};
-use crate::network::{HEADER, Network, Traffic};
-use crate::outcome::{FlowOutcome, LinkOutcome, Outcome};
+use crate::network::{HEADER, LONGEST, Network, Traffic};
+use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::packet::{CE, CWR, ECE, ECT, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
-use weir_units::{Bytes, Span, Time};
+use weir_units::{Bytes, Rate, Span, Time};
 
 /// What a run needs beside its network.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -118,9 +118,9 @@ impl Sim {
         sim
     }
 
-    /// Plays all that happens until `until`, that instant included.
+    /// Plays all that happens until `until`, that instant included; at most a day.
     pub fn run_until(&mut self, until: Time) {
-        let until = until.as_nanos();
+        let until = until.as_nanos().min(LONGEST.as_nanos());
         if until < self.net.now {
             return;
         }
@@ -331,7 +331,7 @@ impl Sim {
 
     /// What has come out so far.
     pub fn outcome(&self) -> Outcome {
-        let packets = crate::outcome::Census {
+        let packets = Packets {
             launched: self.net.launched,
             delivered: self.delivered,
             dropped: self.net.dropped,
@@ -353,7 +353,7 @@ impl Sim {
             start,
             completed: None,
             octets: Bytes::ZERO,
-            goodput: weir_units::Rate::ZERO,
+            goodput: Rate::ZERO,
             repeats: 0,
             timeouts: 0,
             recoveries: 0,
@@ -383,17 +383,16 @@ impl Sim {
         }
         let span = outcome.completed.unwrap_or(self.now()).since(start);
         if span > Span::ZERO {
-            outcome.goodput = weir_units::Rate::of(outcome.octets, span);
+            outcome.goodput = Rate::of(outcome.octets, span);
         }
         outcome
     }
 
     fn link_outcome(&self, number: usize) -> LinkOutcome {
         let link = &self.net.links[number];
-        // A packet in part on the wire: what has left is rounded up with what is queued rounded down.
         let queued = link.queued(self.net.now);
         LinkOutcome {
-            octets: Bytes::new(link.octets - queued),
+            octets: Bytes::new(link.octets.saturating_sub(queued)),
             packets: link.packets,
             drops: link.drops.into(),
             lost: self.net.lost(link.special),

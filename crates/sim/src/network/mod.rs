@@ -8,6 +8,8 @@
 //! Not here  Names, tenants, topologies: see `weir-model`.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 pub use read::{ParseError, Problem};
 
@@ -16,8 +18,8 @@ use weir_units::{Bytes, Rate, Span, Time};
 
 use crate::tcp::Algorithm;
 
-/// No instant, delay or emptying of a buffer is longer than this: eleven days. So no sum overflows.
-pub(crate) const LONGEST: Span = Span::from_secs(1_000_000);
+/// No run and no emptying of a buffer is longer than this: a day. So no sum overflows.
+pub(crate) const LONGEST: Span = Span::from_secs(86_400);
 /// Links of one route at most.
 const LONGEST_ROUTE: usize = 64;
 /// TCP and IP headers of a segment, without options; an ACK has nothing else.
@@ -121,8 +123,8 @@ pub enum Flaw {
     /// Longer than counters are made for.
     #[error("a delay of {0} ns: at most 4 s are possible")]
     Delay(u64),
-    /// A buffer that takes eleven days to empty.
-    #[error("a buffer of {octets} octets takes more than 11 days to empty at {bps} bit/s")]
+    /// A buffer that takes more than a day to empty.
+    #[error("a buffer of {octets} octets takes more than a day to empty at {bps} bit/s")]
     Buffer {
         /// Its size.
         octets: u64,
@@ -166,7 +168,7 @@ pub enum Flaw {
         wanted: u32,
     },
     /// An instant beyond the counters.
-    #[error("{0} ns: at most 11 days can be simulated")]
+    #[error("{0} ns: at most a day can be simulated")]
     Late(u64),
     /// More segments than sequence numbers.
     #[error("{0} octets: a flow has at most 4294967294 segments")]
@@ -180,7 +182,7 @@ pub enum Flaw {
         mtu: u16,
     },
     /// A source that is never on, or whose rhythm is beyond the counters.
-    #[error("bursts of {on} ns every {period} ns: on for at least 1 ns, at most 11 days in all")]
+    #[error("bursts of {on} ns every {period} ns: on for at least 1 ns, at most a day in all")]
     Bursts {
         /// Time on, in ns.
         on: u64,

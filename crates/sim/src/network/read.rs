@@ -98,11 +98,9 @@ impl Network {
             fields.end()?;
             network.add_flow(flow).map_err(|flaw| here(lines.line, flaw))?;
         }
-        while let Some(text) = lines.lines.next() {
-            lines.line += 1;
+        for (line, text) in (lines.line + 1..).zip(lines.lines) {
             if !text.trim().is_empty() {
-                let problem = Problem::Surplus(excerpt(text));
-                return Err(ParseError { line: lines.line, problem });
+                return Err(ParseError { line, problem: Problem::Surplus(excerpt(text)) });
             }
         }
         Ok(network)

@@ -6,6 +6,7 @@
 
 use super::bits::Bits;
 use super::{BLOCKS, Block, NEVER, TcpConfig};
+use crate::network::LONGEST;
 use crate::tcp::Algorithm;
 
 /// An ACK to be sent.
@@ -70,7 +71,7 @@ impl Receiver {
             exact: algorithm == Algorithm::Dctcp,
             ack_at: NEVER,
             looks_at: NEVER,
-            delay: config.ack_delay.as_nanos(),
+            delay: config.ack_delay.min(LONGEST).as_nanos(),
             window,
             end,
             done_at: NEVER,

@@ -4,6 +4,8 @@
 //!           no segment that was sent twice.
 
 use super::TcpConfig;
+use crate::network::LONGEST;
+use weir_units::Span;
 
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
@@ -20,12 +22,15 @@ pub(super) struct Rtt {
 
 impl Rtt {
     pub(super) fn new(config: &TcpConfig) -> Self {
+        let bounded = |span: Span| span.as_nanos().clamp(1, LONGEST.as_nanos());
+        let least = bounded(config.min_rto);
+        let most = bounded(config.max_rto).max(least);
         Self {
             smoothed: 0,
             deviation: 0,
-            timeout: config.initial_rto.as_nanos(),
-            least: config.min_rto.as_nanos(),
-            most: config.max_rto.as_nanos(),
+            timeout: bounded(config.initial_rto).clamp(least, most),
+            least,
+            most,
             backed_off: 0,
         }
     }
@@ -64,7 +69,6 @@ impl Rtt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_units::Span;
 
     fn rtt(least_ms: u64) -> Rtt {
         Rtt::new(&TcpConfig { min_rto: Span::from_millis(least_ms), ..TcpConfig::default() })

@@ -26,7 +26,7 @@ const BLOCKS: u64 = 8;
 const RING: std::ops::RangeInclusive<u32> = 12..=17;
 /// Slots are wider than this only if nearly nothing happens.
 const WIDEST: u32 = 24;
-/// Slots played before their width is judged.
+/// Events played before the width of slots is judged.
 const PATIENCE: u64 = 4096;
 
 /// The events of a run that are yet to come. `cells` is in all calls the slab they live in.
@@ -57,7 +57,6 @@ pub(crate) struct Wheel {
 #[derive(Debug, Default)]
 struct Census {
     since: u64,
-    slots: u64,
     events: u64,
     patience: u64,
 }
@@ -128,12 +127,11 @@ impl Wheel {
             self.cursor += (place.wrapping_sub(here) & (self.slots.len() - 1)) as u64;
             if (self.cursor >> self.block) + BLOCKS > self.far.base() {
                 self.bring_forward(cells);
-                if self.census.slots >= self.census.patience && self.judge(cells) {
+                if self.census.events >= self.census.patience && self.judge(cells) {
                     continue;
                 }
             }
             let head = self.take(place);
-            self.census.slots += 1;
             self.census.events += 1;
             if cells[head as usize].next == NIL {
                 return Some(head);

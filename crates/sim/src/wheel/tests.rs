@@ -124,7 +124,7 @@ proptest! {
             twins.pop();
             // Dense, then sparse, then dense; one in a hundred is a timer.
             let gap = if i / 10_000 == 1 { gap * 64 } else { gap };
-            let ahead = if rng.next() % 100 == 0 { gap * 1_000_000 } else { gap * 300 };
+            let ahead = if rng.next().is_multiple_of(100) { gap * 1_000_000 } else { gap * 300 };
             twins.schedule(twins.now + rng.next() % ahead);
         }
         while twins.pop().is_some() {}
