@@ -61,32 +61,37 @@ impl Board {
         self.lost_count
     }
 
-    /// Segments from `una` to `to` are acknowledged, and forgotten.
-    pub(super) fn advance(&mut self, una: u32, to: u32) {
+    /// Segments from `una` to `to` are acknowledged, and forgotten. Returns how many were not SACKed.
+    pub(super) fn advance(&mut self, una: u32, to: u32) -> u32 {
         if una < self.edge {
             let until = to.min(self.edge);
             self.lost_count -= count_neither(&self.sacked, &self.resent, una, until);
         }
-        self.sacked_count -= self.sacked.remove_range(una, to);
+        let known = self.sacked.remove_range(una, to);
+        self.sacked_count -= known;
         self.resent.remove_range(una, to);
         self.edge = self.edge.max(to);
         self.high = self.high.max(to);
         self.scanned = self.scanned.max(to);
+        to - una - known
     }
 
-    /// Segments `from..to` are SACKed; they lie between the window's ends.
-    pub(super) fn sack(&mut self, from: u32, to: u32) {
+    /// Segments `from..to` are SACKed; they lie between the window's ends. Returns how many were not.
+    pub(super) fn sack(&mut self, from: u32, to: u32) -> u32 {
         if from < self.edge {
             let until = to.min(self.edge);
             self.lost_count -= count_neither(&self.sacked, &self.resent, from, until);
         }
-        self.sacked_count += self.sacked.insert_range(from, to);
+        let fresh = self.sacked.insert_range(from, to);
+        self.sacked_count += fresh;
         self.high = self.high.max(to);
+        fresh
     }
 
-    /// Finds what is lost by what is SACKed from `una` on.
-    pub(super) fn judge(&mut self, una: u32) {
-        let Some(third) = self.sacked.nth_last(una, self.high, DUP_THRESH) else { return };
+    /// Finds what is lost by what is SACKed from `una` on. True if that is more than was known.
+    pub(super) fn judge(&mut self, una: u32) -> bool {
+        let before = self.lost_count;
+        let Some(third) = self.sacked.nth_last(una, self.high, DUP_THRESH) else { return false };
         if third >= self.resent_before && self.resent_before > una {
             // What arrived was sent after all that was sent again: what is missing is lost again.
             let still = self.resent.remove_range(una, self.edge);
@@ -100,6 +105,7 @@ impl Board {
             self.lost_count += count_neither(&self.sacked, &self.resent, self.edge, third);
             self.edge = third;
         }
+        self.lost_count > before
     }
 
     /// The next segment to send again, `next` being the next new one.
@@ -201,7 +207,7 @@ mod tests {
                 match what {
                     0 => {
                         let to = (una + len).min(next);
-                        board.advance(una, to);
+                        _ = board.advance(una, to);
                         una = to;
                     }
                     1 | 2 => {

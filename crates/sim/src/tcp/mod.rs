@@ -13,6 +13,7 @@
 mod bits;
 mod board;
 mod control;
+mod prr;
 mod receiver;
 mod rtt;
 mod sender;

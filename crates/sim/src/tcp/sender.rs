@@ -6,12 +6,12 @@
 //!           already let out. A congestion signal counts once per window. The timer runs exactly
 //!           while something is in flight.
 //! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule, 6675 §5 (recovery by the pipe), 3168
-//!           §6.1.2 (one reduction per window, CWR). Departs: after recovery cwnd is ssthresh at
-//!           once, as in RFC 6675, without RFC 6937's proportional reduction; at a timeout what was
-//!           SACKed stays so, as in Linux (our receivers never renege).
+//!           §6.1.2 (one reduction per window, CWR), 6937 (see `prr`). Departs: at a timeout what
+//!           was SACKed stays so, as in Linux (our receivers never renege).
 
 use super::board::Board;
 use super::control::{Acked, Algorithm, Control, Window};
+use super::prr::Prr;
 use super::rtt::Rtt;
 use super::{Block, NEVER, TcpConfig};
 
@@ -77,6 +77,7 @@ pub(crate) struct Sender {
     pub(crate) route: u32,
     rtt: Rtt,
     control: Control,
+    prr: Prr,
     board: Option<Box<Board>>,
     pub(crate) sent: Sent,
 }
@@ -109,6 +110,7 @@ impl Sender {
             route,
             rtt: Rtt::new(config),
             control: Control::new(algorithm),
+            prr: Prr::default(),
             board: None,
             sent: Sent::default(),
         }
@@ -134,6 +136,9 @@ impl Sender {
         }
         let seq = self.next;
         self.next += 1;
+        if self.phase == Phase::Recovery {
+            self.prr.on_sent();
+        }
         if self.timed_at == NEVER {
             (self.timed, self.timed_at) = (seq, now);
         }
@@ -192,7 +197,7 @@ impl Sender {
         }
         debug_assert!(self.una < self.next, "the timer runs while something is in flight");
         self.sent.timeouts += 1;
-        self.control.on_timeout(&mut self.window, self.phase != Phase::Loss);
+        self.control.on_timeout(&mut self.window, self.phase == Phase::Open);
         let (una, next, limit) = (self.una, self.next, self.limit);
         let board = self.board.get_or_insert_with(|| Box::new(Board::new(limit, una)));
         board.give_up(una, next);
@@ -237,6 +242,7 @@ impl Sender {
     /// Karn's rule: what is in flight now measures nothing.
     fn again(&mut self) {
         self.timed_at = NEVER;
+        self.prr.on_sent();
         self.sent.repeats += 1;
     }
 
@@ -245,16 +251,24 @@ impl Sender {
     fn repaired(&mut self, first: u32, blocks: &[Block]) {
         let (una, next, limit) = (self.una, self.next, self.limit);
         let board = self.board.get_or_insert_with(|| Box::new(Board::new(limit, first)));
-        board.advance(first, una);
+        let mut delivered = board.advance(first, una);
         for &(from, to) in blocks {
             let (from, to) = (from.max(una), to.min(next));
             if from < to {
-                board.sack(from, to);
+                delivered += board.sack(from, to);
             }
         }
-        board.judge(una);
+        let lost = board.judge(una);
         if self.phase != Phase::Open && una >= self.recover {
+            if self.phase == Phase::Recovery {
+                self.window.cwnd = self.window.ssthresh;
+            }
             self.phase = Phase::Open;
+        }
+        if self.phase == Phase::Recovery {
+            let pipe = next - una - board.absent();
+            let safe = una > first && !lost;
+            self.window.cwnd = pipe + self.prr.on_ack(delivered, safe, pipe, self.window.ssthresh);
         }
     }
 
@@ -271,6 +285,8 @@ impl Sender {
                 }
                 self.phase = Phase::Recovery;
                 self.prompt = true;
+                self.prr = Prr::begin(self.next - self.una);
+                self.window.cwnd = self.next - self.una - board.absent();
                 self.recover = self.next;
                 self.resend_at = now + self.rtt.timeout();
                 self.sent.recoveries += 1;

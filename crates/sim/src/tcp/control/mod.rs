@@ -144,7 +144,7 @@ impl Control {
         }
     }
 
-    /// The retransmission timer expired; `first` since something was acknowledged.
+    /// The retransmission timer expired; `first` unless the window has fallen already.
     pub(super) fn on_timeout(&mut self, window: &mut Window, first: bool) {
         if first {
             self.on_loss(window);
