@@ -84,6 +84,17 @@ impl Net {
         self.forward(id, link);
     }
 
+    /// Reads what the event after this one will need, so that it is in the cache by then.
+    #[inline]
+    pub(crate) fn look_ahead(&self) {
+        if let Some(id) = self.wheel.ahead() {
+            let link = self.routes[self.slab.cells[id as usize].hop as usize];
+            if let Some(link) = self.links.get(link as usize) {
+                std::hint::black_box(link.packets);
+            }
+        }
+    }
+
     /// Schedules a wake-up.
     pub(crate) fn wake(&mut self, at: u64, kind: Kind, flow: u32) {
         let id = self.slab.put(Packet { at, ..Packet::wake(kind, flow) });

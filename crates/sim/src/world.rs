@@ -127,6 +127,7 @@ impl Sim {
         self.net.wake(until, Kind::Stop, 0);
         let mut stopping = false;
         while let Some(id) = self.net.wheel.pop(&mut self.net.slab.cells) {
+            self.net.look_ahead();
             let packet = &self.net.slab.cells[id as usize];
             self.net.now = packet.at;
             let link = self.net.routes[packet.hop as usize];

@@ -23,7 +23,7 @@ use far::Far;
 /// The ring is brought forward by an eighth at a time.
 const BLOCKS: u64 = 8;
 /// Slots of the smallest and of the largest ring, as powers of two.
-const RING: std::ops::RangeInclusive<u32> = 12..=17;
+const RING: std::ops::RangeInclusive<u32> = 12..=15;
 /// Slots are wider than this only if nearly nothing happens.
 const WIDEST: u32 = 24;
 /// Events played before the width of slots is judged.
@@ -111,6 +111,12 @@ impl Wheel {
             return Some(id);
         }
         self.turn(cells)
+    }
+
+    /// The event that comes after the one popped last, if it is known already.
+    #[inline]
+    pub(crate) fn ahead(&self) -> Option<u32> {
+        self.batch.get(self.played).copied()
     }
 
     /// Moves the cursor to the next slot in use and takes its list.
