@@ -107,3 +107,15 @@ fn the_digest_sees_a_single_packet() {
     let digest = |n| play(&dumbbell.network(octets(n)), &options(TcpConfig::default())).digest();
     assert_ne!(digest(100_000), digest(100_001));
 }
+
+/// The same on every machine and in every build: all arithmetic is exact or IEEE 754's. When the model
+/// changes on purpose, so does this number.
+#[test]
+fn a_run_is_the_same_on_every_machine() {
+    let digests = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Dctcp].map(|algorithm| {
+        let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
+        play(&small(5, 40, 0.001).network(BULK), &options(tcp)).digest()
+    });
+    let expected = [0xdf68_7d1b_ad70_e013, 0x5b48_4055_36ba_8cf4, 0x5f51_e565_aca0_7dfd_u64];
+    assert_eq!(digests, expected, "{digests:x?}");
+}

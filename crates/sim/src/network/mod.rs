@@ -14,12 +14,15 @@ mod tests;
 pub use read::{ParseError, Problem};
 
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use weir_units::{Bytes, Rate, Span, Time};
 
 use crate::tcp::Algorithm;
 
 /// No run and no emptying of a buffer is longer than this: a day. So no sum overflows.
 pub(crate) const LONGEST: Span = Span::from_secs(86_400);
+/// Rates of links and sources: below, an octet takes too long, above it takes no time at all.
+const RATES: RangeInclusive<Rate> = Rate::from_bps(1_000)..=Rate::from_mbps(10_000_000);
 /// Links of one route at most.
 const LONGEST_ROUTE: usize = 64;
 /// TCP and IP headers of a segment, without options; an ACK has nothing else.
@@ -32,7 +35,7 @@ pub struct LinkSpec {
     pub from: u32,
     /// The node at the far end.
     pub to: u32,
-    /// Rate; at least 1 kbit/s.
+    /// From 1 kbit/s to 10 Tbit/s.
     pub rate: Rate,
     /// Propagation, at most 4 s.
     pub delay: Span,
@@ -117,8 +120,8 @@ pub enum Flaw {
         /// How many there are.
         links: usize,
     },
-    /// Too slow to count in.
-    #[error("a rate of {0} bit/s: at least 1000 are needed")]
+    /// Too slow or too fast to count in.
+    #[error("a rate of {0} bit/s: from 1000 to 10000000000000 are possible")]
     Rate(u64),
     /// Longer than counters are made for.
     #[error("a delay of {0} ns: at most 4 s are possible")]
@@ -236,7 +239,7 @@ impl Network {
     pub fn add_link(&mut self, link: LinkSpec) -> Result<u32, Flaw> {
         self.check_node(link.from)?;
         self.check_node(link.to)?;
-        if link.rate.as_bps() < 1000 {
+        if !RATES.contains(&link.rate) {
             return Err(Flaw::Rate(link.rate.as_bps()));
         }
         if link.delay > Span::from_secs(4) {
@@ -270,7 +273,7 @@ impl Network {
                 }
             }
             Traffic::Udp { rate, size, bursts } => {
-                if rate.as_bps() < 1000 {
+                if !RATES.contains(&rate) {
                     return Err(Flaw::Rate(rate.as_bps()));
                 }
                 if !(29..=self.mtu).contains(&size) {

@@ -75,7 +75,7 @@ pub enum Problem {
 }
 
 impl Network {
-    /// Reads a network file (see the format in this module's source, or in the manual).
+    /// Reads a network file; `docs/simulator.md` has the format.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut lines = Lines { lines: text.lines(), line: 0 };
         let until = lines.head("until_ns", u64::MAX)?;

@@ -68,7 +68,11 @@ fn each_error_names_its_line_and_what_is_wrong() {
             "1 1 2 -5",
             "line 6: rate_bps is \"-5\": a whole number up to 18446744073709551615 was expected",
         ),
-        ("1 1 2 1000000", "1 1 2 0", "line 6: a rate of 0 bit/s: at least 1000 are needed"),
+        (
+            "1 1 2 1000000",
+            "1 1 2 0",
+            "line 6: a rate of 0 bit/s: from 1000 to 10000000000000 are possible",
+        ),
         (
             "0 0 1 1000000 10",
             "0 0 1 1000000 5000000000",
