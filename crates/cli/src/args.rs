@@ -1,6 +1,6 @@
 //! What people type.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// A minimum bandwidth for every VM of every tenant, work-conserving, on stock Linux.
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     },
     /// Play a scenario on real Linux, in network namespaces of this machine (root)
     Lab(Lab),
+    /// Play a network file in the packet simulator
+    Sim(Sim),
     /// Write one HTML page from the results in a folder
     Report {
         /// Folder with one or more results.json, also in folders below it
@@ -97,6 +99,32 @@ pub(crate) struct Lab {
     /// Print the results as one JSON object on stdout, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// Links, routes and flows, one per line (docs/simulator.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) network: PathBuf,
+    /// Congestion control of all flows
+    #[arg(long, value_enum, default_value = "dctcp")]
+    pub(crate) cc: CongestionControl,
+    /// All chance is drawn from this
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the results as one JSON object on stdout, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum CongestionControl {
+    /// RFC 8257, with marks
+    Dctcp,
+    /// RFC 9438, with ECN where links mark
+    Cubic,
+    /// NewReno, RFC 5681, with ECN where links mark
+    Reno,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ mod judge;
 mod lab;
 mod live;
 mod report;
+mod sim;
 mod table;
 mod verdict;
 mod world;
@@ -45,6 +46,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Demo { out } => demo::demo(out),
         Command::Lab(args) => commands::lab(args),
+        Command::Sim(args) => sim::sim(args),
         Command::Report { dir } => {
             println!("{}", report::write(dir)?.display());
             Ok(0)

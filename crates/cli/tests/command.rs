@@ -44,7 +44,8 @@ fn bad_usage_is_status_2() {
 fn help_names_every_command_and_the_exit_statuses() {
     let output = weir(&["--help"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for word in ["demo", "lab", "report", "agent", "top", "explain", "clean", "3 runs are invalid"]
+    for word in
+        ["demo", "lab", "sim", "report", "agent", "top", "explain", "clean", "3 runs are invalid"]
     {
         assert!(text.contains(word), "{word} is missing in {text}");
     }
@@ -114,4 +115,53 @@ fn a_report_needs_results() {
     let output = weir(&["report", &folder.0.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("results.json"), "{}", stderr(&output));
+}
+
+/// Two hosts and a link of 1 Gb/s that marks.
+const NETWORK: &str = "until_ns 20000000\nmtu 1500\nnodes 2\nlinks 2\n\
+    0 0 1 1000000000 50000 150000 30000\n1 1 0 1000000000 50000 150000 30000\n\
+    flows 2\n0 0 1 0 0 1 0 1 1\n1 0 1 1000 14600 1 0 1 1\n";
+
+#[test]
+fn a_network_file_is_played_the_same_way_twice() {
+    let folder = Folder::new("network");
+    let file = folder.0.join("two.net");
+    std::fs::write(&file, NETWORK).expect("a file");
+    let file = file.display().to_string();
+    let play = |cc: &str| {
+        let output = weir(&["sim", "--network", &file, "--cc", cc, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("one JSON object")
+    };
+    let (once, again, other) = (play("dctcp"), play("dctcp"), play("cubic"));
+    assert_eq!(once["digest"], again["digest"]);
+    assert_ne!(once["digest"], other["digest"]);
+    let flows = once["flows"].as_array().expect("flows");
+    assert_eq!(flows[1]["octets"], 14600);
+    assert!(flows[1]["completed_s"].as_f64().expect("it ends") < 0.01);
+    assert!(flows[0]["completed_s"].is_null());
+    let goodput = flows[0]["goodput_bps"].as_f64().expect("a rate");
+    assert!((0.9e9..0.974e9).contains(&goodput), "{goodput}");
+    assert!(once["perf"]["packet_hops"].as_u64().expect("a count") > 2000);
+    let text = weir(&["sim", "--network", &file]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("packet-hops/s") && text.contains("dctcp"), "{text}");
+}
+
+#[test]
+fn a_mistake_in_a_network_file_names_file_and_line() {
+    let folder = Folder::new("network-mistake");
+    let file = folder.0.join("bad.net");
+    std::fs::write(&file, NETWORK.replace("nodes 2", "nodes 1")).expect("a file");
+    let output = weir(&["sim", "--network", &file.display().to_string(), "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = stderr(&output);
+    assert!(
+        error.contains("bad.net") && error.contains("line 5: node 1 does not exist"),
+        "{error}"
+    );
+    assert!(output.stdout.is_empty(), "stdout belongs to results");
+    let output = weir(&["sim", "--network", "/nonexistent/x.net"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/nonexistent/x.net"), "{}", stderr(&output));
 }

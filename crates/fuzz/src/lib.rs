@@ -14,6 +14,7 @@ mod datagram;
 mod key_file;
 pub mod mutate;
 mod netlink;
+mod network;
 mod packet;
 mod quantity;
 mod replay;
@@ -37,7 +38,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     datagram::TARGET,
     session::TARGET,
     key_file::TARGET,
@@ -50,6 +51,7 @@ pub const TARGETS: [Target; 13] = [
     results::TARGET,
     results::SOCKET,
     netlink::TARGET,
+    network::TARGET,
     packet::TARGET,
 ];
 

@@ -54,6 +54,11 @@ fn a_key_file_is_a_ring_or_an_error_that_names_its_line_and_no_key() {
 }
 
 #[test]
+fn a_network_file_hangs_together_or_has_a_line_that_does_not() {
+    run("network", 20_000);
+}
+
+#[test]
 fn a_scenario_is_sound_or_has_a_line_that_is_not() {
     run("scenario", 1_500);
 }

@@ -1,0 +1,129 @@
+//! `weir sim --network FILE`: plays a network file in the packet simulator.
+//!
+//! Not here  Scenario files: they will be a world beside the lab. The model: see `weir-sim`.
+
+use crate::args::{self, CongestionControl};
+use crate::table::Grid;
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::{Duration, Instant};
+use weir_sim::{Algorithm, FlowOutcome, LinkOutcome, Network, Options, Outcome, Sim, TcpConfig};
+use weir_units::Time;
+
+/// Plays the file and prints what came out.
+///
+/// # Errors
+/// The file cannot be read, or says nothing that can be played.
+#[expect(clippy::disallowed_methods, reason = "a driver: it says how fast the simulator is")]
+pub(crate) fn sim(args: &args::Sim) -> Result<u8> {
+    let file = args.network.display();
+    let text = fs::read_to_string(&args.network).with_context(|| file.to_string())?;
+    let network = Network::parse(&text).map_err(|error| anyhow!("{file}: {error}"))?;
+    let (algorithm, name) = match args.cc {
+        CongestionControl::Dctcp => (Algorithm::Dctcp, "dctcp"),
+        CongestionControl::Cubic => (Algorithm::Cubic, "cubic"),
+        CongestionControl::Reno => (Algorithm::Reno, "reno"),
+    };
+    let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
+    let begin = Instant::now();
+    let mut sim = Sim::new(&network, &Options { tcp, seed: args.seed });
+    sim.run_until(network.until());
+    let wall = begin.elapsed();
+    let outcome = sim.outcome();
+    if args.json {
+        let mut all = whole(&outcome, wall);
+        all["network"] = json!(file.to_string());
+        all["cc"] = json!(name);
+        all["seed"] = json!(args.seed);
+        println!("{all}");
+    } else {
+        println!("{file}: {name}, seed {}", args.seed);
+        println!("{}", table(&outcome));
+        println!("{}", cost(&outcome, wall));
+    }
+    Ok(0)
+}
+
+/// Everything: rates in bit/s, times in seconds, flows and links in the file's order.
+fn whole(outcome: &Outcome, wall: Duration) -> Value {
+    let packets = &outcome.packets;
+    json!({
+        "until_s": outcome.now.as_secs_f64(),
+        "digest": format!("{:016x}", outcome.digest()),
+        "flows": outcome.flows.iter().map(flow).collect::<Vec<_>>(),
+        "links": outcome.links.iter().map(link).collect::<Vec<_>>(),
+        "packets": {
+            "launched": packets.launched,
+            "delivered": packets.delivered,
+            "dropped": packets.dropped,
+            "in_flight": packets.in_flight,
+        },
+        "perf": {
+            "packet_hops": outcome.packet_hops,
+            "events": outcome.events,
+            "wall_s": wall.as_secs_f64(),
+            "packet_hops_per_s": per_second(outcome, wall),
+        },
+    })
+}
+
+fn flow(flow: &FlowOutcome) -> Value {
+    json!({
+        "start_s": flow.start.as_secs_f64(),
+        "completed_s": flow.completed.map(Time::as_secs_f64),
+        "octets": flow.octets.get(),
+        "goodput_bps": flow.goodput.as_f64(),
+        "repeats": flow.repeats,
+        "timeouts": flow.timeouts,
+        "recoveries": flow.recoveries,
+        "reductions": flow.reductions,
+        "cwnd": flow.cwnd,
+        "rtt_s": flow.rtt.as_secs_f64(),
+    })
+}
+
+fn link(link: &LinkOutcome) -> Value {
+    json!({
+        "octets": link.octets.get(),
+        "packets": link.packets,
+        "drops": link.drops,
+        "lost": link.lost,
+        "marks": link.marks,
+        "queued": link.queued.get(),
+    })
+}
+
+/// All flows in one row: people who want each ask for JSON.
+fn table(outcome: &Outcome) -> String {
+    let header = ["flows", "completed", "goodput Gb/s", "drops", "marks", "repeats", "time-outs"];
+    let mut grid = Grid::new(&header, 0);
+    let octets: u64 = outcome.flows.iter().map(|flow| flow.octets.get()).sum();
+    let seconds = outcome.now.as_secs_f64().max(1e-9);
+    let completed = outcome.flows.iter().filter(|flow| flow.completed.is_some()).count();
+    grid.rows.push(vec![
+        outcome.flows.len().to_string(),
+        completed.to_string(),
+        format!("{:.3}", octets as f64 * 8.0 / seconds / 1e9),
+        outcome.links.iter().map(|link| link.drops).sum::<u64>().to_string(),
+        outcome.links.iter().map(|link| link.marks).sum::<u64>().to_string(),
+        outcome.flows.iter().map(|flow| flow.repeats).sum::<u64>().to_string(),
+        outcome.flows.iter().map(|flow| u64::from(flow.timeouts)).sum::<u64>().to_string(),
+    ]);
+    grid.table().to_string()
+}
+
+fn cost(outcome: &Outcome, wall: Duration) -> String {
+    format!(
+        "{:.3} s simulated in {:.3} s: {} packet-hops, {:.1} M packet-hops/s; digest {:016x}",
+        outcome.now.as_secs_f64(),
+        wall.as_secs_f64(),
+        outcome.packet_hops,
+        per_second(outcome, wall) / 1e6,
+        outcome.digest(),
+    )
+}
+
+fn per_second(outcome: &Outcome, wall: Duration) -> f64 {
+    outcome.packet_hops as f64 / wall.as_secs_f64().max(1e-9)
+}

@@ -1,0 +1,154 @@
+//! The network in motion: ports, packets under way, routes, and what happens next.
+//!
+//! Problem   Per hop there is time for one packet, one port and the wheel: three cache lines.
+//! Approach  A packet carries its place in one flat table of routes; a hop reads the next link there,
+//!           asks that port for the instant of arrival, and schedules the packet itself as the event.
+//! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
+//! Not here  What hosts do with packets: see `world`.
+
+use crate::link::{Link, Verdict};
+use crate::network::{LinkSpec, Network};
+use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
+use crate::rng::Rng;
+use crate::tcp::Blocks;
+use crate::wheel::Wheel;
+
+/// The end of a route in the table.
+pub(crate) const END: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Net {
+    pub(crate) now: u64,
+    pub(crate) slab: Slab,
+    pub(crate) wheel: Wheel,
+    pub(crate) links: Vec<Link>,
+    /// All routes, each followed by [`END`]. Number 0 is the empty route, for wake-ups.
+    pub(crate) routes: Vec<u32>,
+    pub(crate) blocks: Blocks,
+    lossy: Vec<Lossy>,
+    pub(crate) launched: u64,
+    pub(crate) dropped: u64,
+    /// Wake-ups scheduled and not yet played.
+    pub(crate) asleep: u32,
+}
+
+/// A link that loses packets by chance.
+#[derive(Debug)]
+pub(crate) struct Lossy {
+    /// Of 2⁶⁴.
+    chance: u64,
+    rng: Rng,
+    pub(crate) lost: u64,
+}
+
+impl Net {
+    pub(crate) fn new(network: &Network, seed: u64) -> Self {
+        let mut links: Vec<_> = network.links().iter().map(Link::new).collect();
+        let mut lossy = Vec::new();
+        for (number, spec) in network.links().iter().enumerate() {
+            if spec.loss > 0.0 {
+                // A cast saturates: a chance of 1 is one of 1 − 2⁻⁶⁴.
+                let chance = (spec.loss * 2f64.powi(64)) as u64;
+                lossy.push(Lossy { chance, rng: Rng::new(seed, number as u64), lost: 0 });
+                links[number].special = lossy.len() as u32;
+            }
+        }
+        Self {
+            now: 0,
+            slab: Slab::default(),
+            wheel: Wheel::new(reach(network.links())),
+            links,
+            routes: vec![END],
+            blocks: Blocks::default(),
+            lossy,
+            launched: 0,
+            dropped: 0,
+            asleep: 0,
+        }
+    }
+
+    /// Adds a route; returns where it begins.
+    pub(crate) fn add_route(&mut self, links: &[u32]) -> u32 {
+        let begin = self.routes.len() as u32;
+        self.routes.extend_from_slice(links);
+        self.routes.push(END);
+        begin
+    }
+
+    /// Sends a packet from the host at which its route begins.
+    #[inline]
+    pub(crate) fn launch(&mut self, packet: Packet) {
+        self.launched += 1;
+        let link = self.routes[packet.hop as usize];
+        let id = self.slab.put(packet);
+        self.forward(id, link);
+    }
+
+    /// Reads what the event after this one will need, so that it is in the cache by then.
+    #[inline]
+    pub(crate) fn look_ahead(&self) {
+        if let Some(id) = self.wheel.ahead() {
+            let link = self.routes[self.slab.cells[id as usize].hop as usize];
+            if let Some(link) = self.links.get(link as usize) {
+                std::hint::black_box(link.packets);
+            }
+        }
+    }
+
+    /// Schedules a wake-up.
+    pub(crate) fn wake(&mut self, at: u64, kind: Kind, flow: u32) {
+        let id = self.slab.put(Packet { at, ..Packet::wake(kind, flow) });
+        self.asleep += 1;
+        self.wheel.schedule(&mut self.slab.cells, id);
+    }
+
+    /// A packet stands before `link`, the next of its route.
+    #[inline]
+    pub(crate) fn forward(&mut self, id: u32, link: u32) {
+        let port = &mut self.links[link as usize];
+        let packet = &mut self.slab.cells[id as usize];
+        packet.hop += 1;
+        if port.special != 0 {
+            let lossy = &mut self.lossy[port.special as usize - 1];
+            if lossy.rng.next() < lossy.chance {
+                lossy.lost += 1;
+                return self.drop(id);
+            }
+        }
+        match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
+            Verdict::Sent { at, mark } => {
+                packet.at = at;
+                packet.bits |= if mark { CE } else { 0 };
+                self.wheel.schedule(&mut self.slab.cells, id);
+            }
+            Verdict::Dropped => self.drop(id),
+        }
+    }
+
+    /// Packets lost by chance on the link with this `special`.
+    pub(crate) fn lost(&self, special: u32) -> u64 {
+        special.checked_sub(1).map_or(0, |i| self.lossy[i as usize].lost)
+    }
+
+    #[cold]
+    fn drop(&mut self, id: u32) {
+        self.dropped += 1;
+        let sack = self.slab.cells[id as usize].sack;
+        if sack != NIL {
+            self.blocks.take(sack);
+        }
+        self.slab.free(id);
+    }
+}
+
+/// How far ahead most packets are scheduled, in ns: propagation, and a queue around its mark or, if
+/// no port marks, a full one.
+fn reach(links: &[LinkSpec]) -> u64 {
+    let any_marks = links.iter().any(|link| link.mark_above.is_some());
+    let ahead = links.iter().filter(|link| link.mark_above.is_some() || !any_marks).map(|link| {
+        let queue =
+            link.mark_above.map_or(link.buffer.get(), |k| (k.get() * 3 / 2).min(link.buffer.get()));
+        (link.delay + link.rate.time_for(weir_units::Bytes::new(queue))).as_nanos()
+    });
+    ahead.max().unwrap_or(1)
+}

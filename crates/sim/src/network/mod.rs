@@ -1,0 +1,343 @@
+//! What is simulated: links, routes and flows, as plain data that has been checked.
+//!
+//! Problem   A route that does not hang together, or a rate of zero, is found out in the middle of a
+//!           run, if at all.
+//! Approach  A network is built piece by piece, by a caller or by the [reader](self::Network::parse);
+//!           each piece is checked against what is there.
+//! Promises  What has been built can be played without further checks.
+//! Not here  Names, tenants, topologies: see `weir-model`.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use read::{ParseError, Problem};
+
+use std::num::NonZero;
+use std::ops::RangeInclusive;
+use weir_units::{Bytes, Rate, Span, Time};
+
+use crate::tcp::Algorithm;
+
+/// No run and no emptying of a buffer is longer than this: a day. So no sum overflows.
+pub(crate) const LONGEST: Span = Span::from_secs(86_400);
+/// Rates of links and sources: below, an octet takes too long, above it takes no time at all.
+const RATES: RangeInclusive<Rate> = Rate::from_bps(1_000)..=Rate::from_mbps(10_000_000);
+/// Links of one route at most.
+const LONGEST_ROUTE: usize = 64;
+/// TCP and IP headers of a segment, without options; an ACK has nothing else.
+pub(crate) const HEADER: u16 = 40;
+
+/// One direction of a cable, with the port that sends into it: FIFO, drop-tail.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LinkSpec {
+    /// The node whose port it is.
+    pub from: u32,
+    /// The node at the far end.
+    pub to: u32,
+    /// From 1 kbit/s to 10 Tbit/s.
+    pub rate: Rate,
+    /// Propagation, at most 4 s.
+    pub delay: Span,
+    /// Octets the port holds, what is on the wire included as far as it has not left.
+    pub buffer: Bytes,
+    /// ECN-capable packets that find more octets than this queued are marked. `None`: none.
+    pub mark_above: Option<Bytes>,
+    /// Chance of each packet to be lost before it gets to the queue. From 0 to 1.
+    pub loss: f64,
+}
+
+/// What a flow sends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Traffic {
+    /// TCP: so many octets of payload, `None` for ever. Without an algorithm: the run's.
+    Tcp {
+        /// Octets of payload.
+        octets: Option<NonZero<u64>>,
+        /// Congestion control, if it is to differ from the run's.
+        algorithm: Option<Algorithm>,
+    },
+    /// UDP: datagrams of `size` octets on the wire, at `rate` on the wire while it is on.
+    Udp {
+        /// Rate on the wire while it is on.
+        rate: Rate,
+        /// Octets of a datagram on the wire, headers included.
+        size: u16,
+        /// `None`: always on.
+        bursts: Option<Bursts>,
+    },
+}
+
+/// When a UDP source sends, and when it is silent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bursts {
+    /// Time on, or its mean.
+    pub on: Span,
+    /// Time off, or its mean.
+    pub off: Span,
+    /// Times are drawn from the exponential distribution, from the run's seed. Otherwise they are
+    /// always the same.
+    pub random: bool,
+}
+
+/// One flow and its routes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowSpec {
+    /// Node that sends.
+    pub src: u32,
+    /// Node that receives.
+    pub dst: u32,
+    /// When it begins.
+    pub start: Time,
+    /// What it sends.
+    pub traffic: Traffic,
+    /// Links from `src` to `dst`, by number.
+    pub forward: Vec<u32>,
+    /// Links from `dst` to `src`, for ACKs. UDP needs none.
+    pub reverse: Vec<u32>,
+}
+
+/// Why a piece does not fit into a network.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Packets have to hold a header and something else.
+    #[error("packets of {0} octets: at least 64 are needed")]
+    Mtu(u16),
+    /// A node's number is too great.
+    #[error("node {node} does not exist: there are {nodes}, counted from 0")]
+    Node {
+        /// The number.
+        node: u32,
+        /// How many there are.
+        nodes: u32,
+    },
+    /// A link's number is too great.
+    #[error("link {link} does not exist: there are {links}, counted from 0")]
+    Link {
+        /// The number.
+        link: u32,
+        /// How many there are.
+        links: usize,
+    },
+    /// Too slow or too fast to count in.
+    #[error("a rate of {0} bit/s: from 1000 to 10000000000000 are possible")]
+    Rate(u64),
+    /// Longer than counters are made for.
+    #[error("a delay of {0} ns: at most 4 s are possible")]
+    Delay(u64),
+    /// A buffer that takes more than a day to empty.
+    #[error("a buffer of {octets} octets takes more than a day to empty at {bps} bit/s")]
+    Buffer {
+        /// Its size.
+        octets: u64,
+        /// The link's rate.
+        bps: u64,
+    },
+    /// No chance.
+    #[error("a chance of loss of {0}: it has to be from 0 to 1")]
+    Loss(f64),
+    /// A flow needs a route.
+    #[error("the {0} route is empty: name at least one link")]
+    NoRoute(Way),
+    /// A route that goes in circles.
+    #[error("the {way} route has {links} links: at most {LONGEST_ROUTE} are possible")]
+    LongRoute {
+        /// Which one.
+        way: Way,
+        /// Its length.
+        links: usize,
+    },
+    /// Links that do not follow each other.
+    #[error("the {way} route is broken: link {link} begins at node {begins}, not at {at}")]
+    Broken {
+        /// Which one.
+        way: Way,
+        /// The link that does not fit.
+        link: u32,
+        /// Where it begins.
+        begins: u32,
+        /// Where the route has got to.
+        at: u32,
+    },
+    /// A route to another node than the flow's end.
+    #[error("the {way} route ends at node {ends}, not at {wanted}")]
+    Astray {
+        /// Which one.
+        way: Way,
+        /// Where it ends.
+        ends: u32,
+        /// Where it should.
+        wanted: u32,
+    },
+    /// An instant beyond the counters.
+    #[error("{0} ns: at most a day can be simulated")]
+    Late(u64),
+    /// More segments than sequence numbers.
+    #[error("{0} octets: a flow has at most 4294967294 segments")]
+    Octets(u64),
+    /// A datagram without payload, or larger than packets are.
+    #[error("datagrams of {size} octets: from 29 to {mtu} are possible")]
+    Datagram {
+        /// Its size.
+        size: u16,
+        /// The largest packet.
+        mtu: u16,
+    },
+    /// A source that is never on, or whose rhythm is beyond the counters.
+    #[error("bursts of {on} ns every {period} ns: on for at least 1 ns, at most a day in all")]
+    Bursts {
+        /// Time on, in ns.
+        on: u64,
+        /// Time on and off, in ns.
+        period: u64,
+    },
+}
+
+/// One of a flow's two routes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From source to destination.
+    Forward,
+    /// Back.
+    Reverse,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Reverse => "reverse",
+        })
+    }
+}
+
+/// Nodes, links and flows that fit together.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Network {
+    mtu: u16,
+    nodes: u32,
+    until: Time,
+    links: Vec<LinkSpec>,
+    flows: Vec<FlowSpec>,
+}
+
+impl Network {
+    /// `nodes` nodes without links. Packets are up to `mtu` octets on the wire, TCP's headers of 40
+    /// octets included; a run ends at `until`.
+    pub fn new(nodes: u32, mtu: u16, until: Time) -> Result<Self, Flaw> {
+        if mtu < 64 {
+            return Err(Flaw::Mtu(mtu));
+        }
+        if until.since(Time::ZERO) > LONGEST {
+            return Err(Flaw::Late(until.as_nanos()));
+        }
+        Ok(Self { mtu, nodes, until, links: Vec::new(), flows: Vec::new() })
+    }
+
+    /// Adds a link and returns its number.
+    pub fn add_link(&mut self, link: LinkSpec) -> Result<u32, Flaw> {
+        self.check_node(link.from)?;
+        self.check_node(link.to)?;
+        if !RATES.contains(&link.rate) {
+            return Err(Flaw::Rate(link.rate.as_bps()));
+        }
+        if link.delay > Span::from_secs(4) {
+            return Err(Flaw::Delay(link.delay.as_nanos()));
+        }
+        if link.rate.time_for(link.buffer) > LONGEST {
+            let (octets, bps) = (link.buffer.get(), link.rate.as_bps());
+            return Err(Flaw::Buffer { octets, bps });
+        }
+        if !(0.0..=1.0).contains(&link.loss) {
+            return Err(Flaw::Loss(link.loss));
+        }
+        self.links.push(link);
+        Ok(self.links.len() as u32 - 1)
+    }
+
+    /// Adds a flow and returns its number.
+    pub fn add_flow(&mut self, flow: FlowSpec) -> Result<u32, Flaw> {
+        self.check_node(flow.src)?;
+        self.check_node(flow.dst)?;
+        if flow.start.since(Time::ZERO) > LONGEST {
+            return Err(Flaw::Late(flow.start.as_nanos()));
+        }
+        self.check_route(Way::Forward, &flow.forward, flow.src, flow.dst)?;
+        match flow.traffic {
+            Traffic::Tcp { octets, .. } => {
+                self.check_route(Way::Reverse, &flow.reverse, flow.dst, flow.src)?;
+                let most = u64::from(u32::MAX - 1) * u64::from(self.mtu - HEADER);
+                if let Some(octets) = octets.filter(|octets| octets.get() > most) {
+                    return Err(Flaw::Octets(octets.get()));
+                }
+            }
+            Traffic::Udp { rate, size, bursts } => {
+                if !RATES.contains(&rate) {
+                    return Err(Flaw::Rate(rate.as_bps()));
+                }
+                if !(29..=self.mtu).contains(&size) {
+                    return Err(Flaw::Datagram { size, mtu: self.mtu });
+                }
+                if let Some(Bursts { on, off, .. }) = bursts {
+                    let (on, period) =
+                        (on.as_nanos(), on.as_nanos().saturating_add(off.as_nanos()));
+                    if on == 0 || period > LONGEST.as_nanos() {
+                        return Err(Flaw::Bursts { on, period });
+                    }
+                }
+            }
+        }
+        self.flows.push(flow);
+        Ok(self.flows.len() as u32 - 1)
+    }
+
+    /// The largest packet, in octets on the wire.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Octets of payload in a full TCP segment.
+    pub fn segment(&self) -> u16 {
+        self.mtu - HEADER
+    }
+
+    /// When a run ends.
+    pub fn until(&self) -> Time {
+        self.until
+    }
+
+    /// All links, by number.
+    pub fn links(&self) -> &[LinkSpec] {
+        &self.links
+    }
+
+    /// All flows, by number.
+    pub fn flows(&self) -> &[FlowSpec] {
+        &self.flows
+    }
+
+    fn check_node(&self, node: u32) -> Result<(), Flaw> {
+        let nodes = self.nodes;
+        if node < nodes { Ok(()) } else { Err(Flaw::Node { node, nodes }) }
+    }
+
+    fn check_route(&self, way: Way, route: &[u32], from: u32, to: u32) -> Result<(), Flaw> {
+        if route.is_empty() {
+            return Err(Flaw::NoRoute(way));
+        }
+        if route.len() > LONGEST_ROUTE {
+            return Err(Flaw::LongRoute { way, links: route.len() });
+        }
+        let mut at = from;
+        for &link in route {
+            let links = self.links.len();
+            let spec = self.links.get(link as usize).ok_or(Flaw::Link { link, links })?;
+            if spec.from != at {
+                return Err(Flaw::Broken { way, link, begins: spec.from, at });
+            }
+            at = spec.to;
+        }
+        if at == to { Ok(()) } else { Err(Flaw::Astray { way, ends: at, wanted: to }) }
+    }
+}

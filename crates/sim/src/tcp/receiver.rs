@@ -1,0 +1,281 @@
+//! The receiving end: what is in order, what is not, and when to say so.
+//!
+//! Source    RFC 5681 §4.2 (delayed ACKs; out of order: at once), RFC 2018 §4 (the block that changed
+//!           last first), RFC 3168 §6.1.3 (ECE until CWR), RFC 8257 §3.2 (a change of CE is
+//!           acknowledged with what was pending, under the old state).
+
+use super::bits::Bits;
+use super::{BLOCKS, Block, NEVER, TcpConfig};
+use crate::network::LONGEST;
+use crate::tcp::Algorithm;
+
+/// An ACK to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ack {
+    /// The segment expected next.
+    pub(crate) expected: u32,
+    /// ECN-Echo.
+    pub(crate) echo: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// All segments before this one have arrived.
+    expected: u32,
+    /// In order, and not acknowledged.
+    pending: u32,
+    every: u32,
+    /// DCTCP's CE state, or RFC 3168's latch.
+    echo: bool,
+    exact: bool,
+    /// When a delayed ACK is due.
+    pub(crate) ack_at: u64,
+    /// When the wheel will look at `ack_at`; written by the world.
+    pub(crate) looks_at: u64,
+    delay: u64,
+    window: u32,
+    /// Segments there will ever be.
+    end: u32,
+    /// When the last of them was in order, ns.
+    pub(crate) done_at: u64,
+    pub(crate) route: u32,
+    gaps: Option<Box<Gaps>>,
+    /// Segments that had arrived before.
+    pub(crate) repeats: u64,
+}
+
+/// What has arrived out of order.
+#[derive(Debug)]
+struct Gaps {
+    arrived: Bits,
+    /// One more than the highest that has arrived.
+    high: u32,
+    /// Blocks as they were told, the one that changed last first.
+    recent: Vec<Block>,
+}
+
+impl Receiver {
+    /// Of segments 0 to `end`, the last not included. `window` in segments; ACKs take `route`.
+    pub(crate) fn new(
+        config: &TcpConfig,
+        algorithm: Algorithm,
+        end: u32,
+        window: u32,
+        route: u32,
+    ) -> Self {
+        Self {
+            expected: 0,
+            pending: 0,
+            every: config.ack_every.max(1),
+            echo: false,
+            exact: algorithm == Algorithm::Dctcp,
+            ack_at: NEVER,
+            looks_at: NEVER,
+            delay: config.ack_delay.min(LONGEST).as_nanos(),
+            window,
+            end,
+            done_at: NEVER,
+            route,
+            gaps: None,
+            repeats: 0,
+        }
+    }
+
+    /// A segment arrived. Returns the ACK that must go before it counts, and the one it asks for.
+    #[inline]
+    pub(crate) fn on_data(
+        &mut self,
+        now: u64,
+        seq: u32,
+        marked: bool,
+        reduced: bool,
+        last: bool,
+    ) -> (Option<Ack>, Option<Ack>) {
+        let mut early = None;
+        if self.exact {
+            if marked != self.echo {
+                if self.pending > 0 {
+                    early = Some(self.ack());
+                }
+                self.echo = marked;
+            }
+        } else {
+            self.echo = marked | (self.echo & !reduced);
+        }
+        if seq != self.expected || self.gaps.is_some() {
+            self.out_of_order(seq);
+            self.finish(now);
+            return (early, Some(self.ack()));
+        }
+        self.expected += 1;
+        self.pending += 1;
+        if last {
+            self.finish(now);
+        }
+        if self.pending >= self.every || last {
+            return (early, Some(self.ack()));
+        }
+        self.ack_at = now + self.delay;
+        (early, None)
+    }
+
+    /// The delayed ACK, if one is due.
+    pub(crate) fn on_timer(&mut self, now: u64) -> Option<Ack> {
+        (self.ack_at <= now).then(|| self.ack())
+    }
+
+    /// What the next ACK tells about segments out of order.
+    #[inline]
+    pub(crate) fn blocks(&self) -> &[Block] {
+        self.gaps.as_ref().map_or(&[], |gaps| &gaps.recent)
+    }
+
+    /// All segments before this one have arrived.
+    pub(crate) fn expected(&self) -> u32 {
+        self.expected
+    }
+
+    fn finish(&mut self, now: u64) {
+        if self.expected == self.end && self.done_at == NEVER {
+            self.done_at = now;
+        }
+    }
+
+    #[inline]
+    fn ack(&mut self) -> Ack {
+        self.pending = 0;
+        self.ack_at = NEVER;
+        Ack { expected: self.expected, echo: self.echo }
+    }
+
+    #[cold]
+    fn out_of_order(&mut self, seq: u32) {
+        if seq < self.expected || seq - self.expected >= self.window {
+            self.repeats += 1;
+            return;
+        }
+        let (window, expected) = (self.window, self.expected);
+        let gaps = self.gaps.get_or_insert_with(|| {
+            let recent = Vec::with_capacity(BLOCKS + 1);
+            Box::new(Gaps { arrived: Bits::new(window), high: expected, recent })
+        });
+        if !gaps.arrived.insert(seq) {
+            self.repeats += 1;
+        }
+        gaps.high = gaps.high.max(seq + 1);
+        if seq == expected {
+            self.expected = gaps.arrived.first_absent(expected, gaps.high);
+            gaps.arrived.remove_range(expected, self.expected);
+            if self.expected == gaps.high {
+                self.gaps = None;
+                return;
+            }
+            let expected = self.expected;
+            gaps.recent.retain(|block| block.1 > expected);
+        } else {
+            gaps.tell(seq, expected);
+        }
+    }
+}
+
+impl Gaps {
+    /// The block around `seq` changed: it is told first.
+    fn tell(&mut self, seq: u32, expected: u32) {
+        let known = |block: &&Block| block.0 <= seq && seq <= block.1;
+        let begin = match self.recent.iter().find(known) {
+            Some(block) => block.0,
+            None => self.arrived.run_before(expected, seq),
+        };
+        // It may also touch a block that was told and ends just before.
+        let begin = self.arrived.run_before(expected, begin);
+        let end = self.arrived.first_absent(seq, self.high);
+        self.recent.retain(|block| block.1 < begin || block.0 > end);
+        self.recent.insert(0, (begin, end));
+        self.recent.truncate(BLOCKS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receiver(algorithm: Algorithm) -> Receiver {
+        Receiver::new(&TcpConfig::default(), algorithm, u32::MAX, 1000, 0)
+    }
+
+    fn ack(expected: u32) -> Option<Ack> {
+        Some(Ack { expected, echo: false })
+    }
+
+    #[test]
+    fn every_second_segment_is_acknowledged_and_a_single_one_after_40_ms() {
+        let mut r = receiver(Algorithm::Reno);
+        assert_eq!(r.on_data(100, 0, false, false, false), (None, None));
+        assert_eq!(r.ack_at, 100 + 40_000_000);
+        assert_eq!(r.on_data(200, 1, false, false, false), (None, ack(2)));
+        assert_eq!(r.ack_at, NEVER);
+        assert_eq!(r.on_data(300, 2, false, false, false), (None, None));
+        assert_eq!(r.on_timer(39_000_000), None);
+        assert_eq!(r.on_timer(40_000_300), ack(3));
+        assert_eq!(r.on_timer(80_000_300), None, "once");
+    }
+
+    #[test]
+    fn the_last_segment_is_acknowledged_at_once() {
+        let mut r = receiver(Algorithm::Reno);
+        assert_eq!(r.on_data(0, 0, false, false, true), (None, ack(1)));
+    }
+
+    #[test]
+    fn a_gap_is_told_at_once_with_the_block_that_changed_first() {
+        let mut r = receiver(Algorithm::Reno);
+        let mut data = |seq| {
+            let (_, ack) = r.on_data(0, seq, false, false, false);
+            (ack.map(|ack| ack.expected), r.blocks().to_vec())
+        };
+        assert_eq!(data(1), (Some(0), vec![(1, 2)]));
+        assert_eq!(data(3), (Some(0), vec![(3, 4), (1, 2)]));
+        assert_eq!(data(5), (Some(0), vec![(5, 6), (3, 4), (1, 2)]));
+        assert_eq!(data(7), (Some(0), vec![(7, 8), (5, 6), (3, 4)]), "three are told");
+        assert_eq!(data(2), (Some(0), vec![(1, 4), (7, 8), (5, 6)]), "joined with one forgotten");
+        assert_eq!(data(0), (Some(4), vec![(7, 8), (5, 6)]));
+        assert_eq!(data(4), (Some(6), vec![(7, 8)]));
+        assert_eq!(data(6), (Some(8), vec![]));
+        assert_eq!(r.expected(), 8);
+    }
+
+    #[test]
+    fn what_comes_twice_or_from_beyond_the_window_changes_nothing() {
+        let mut r = receiver(Algorithm::Reno);
+        r.on_data(0, 0, false, false, false);
+        assert_eq!(r.on_data(0, 0, false, false, false), (None, ack(1)));
+        assert_eq!(r.on_data(0, 1001, false, false, false), (None, ack(1)));
+        assert!(r.blocks().is_empty());
+        assert_eq!(r.repeats, 2);
+    }
+
+    #[test]
+    fn an_echo_lasts_until_the_sender_says_that_it_reduced() {
+        let mut r = receiver(Algorithm::Cubic);
+        let mut echo = |seq, marked, reduced| {
+            let (_, ack) = r.on_data(0, seq, marked, reduced, true);
+            ack.is_some_and(|ack| ack.echo)
+        };
+        assert!(echo(0, true, false));
+        assert!(echo(1, false, false));
+        assert!(!echo(2, false, true));
+        assert!(!echo(3, false, false));
+        assert!(echo(4, true, true), "a mark on the very packet begins anew");
+    }
+
+    #[test]
+    fn dctcp_acknowledges_what_is_pending_when_marks_begin_or_end() {
+        let mut r = receiver(Algorithm::Dctcp);
+        let with = |expected, echo| Some(Ack { expected, echo });
+        assert_eq!(r.on_data(0, 0, false, false, false), (None, None));
+        assert_eq!(r.on_data(0, 1, true, false, false), (with(1, false), None));
+        assert_eq!(r.on_data(0, 2, true, false, false), (None, with(3, true)));
+        assert_eq!(r.on_data(0, 3, false, false, false), (None, None), "nothing was pending");
+        assert_eq!(r.on_data(0, 4, false, false, false), (None, with(5, false)));
+    }
+}

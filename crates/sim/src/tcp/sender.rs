@@ -1,0 +1,309 @@
+//! The sending end: what may go now, and what an ACK or a silence means.
+//!
+//! Approach  While nothing is missing an ACK moves two numbers and lets the window grow; the
+//!           scoreboard exists only from the first SACK block until all is repaired.
+//! Promises  Never more than min(cwnd, receive window) in flight, but for what the window had
+//!           already let out. A congestion signal counts once per window. The timer runs exactly
+//!           while something is in flight.
+//! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule, 6675 §5 (recovery by the pipe), 3168
+//!           §6.1.2 (one reduction per window, CWR), 6937 (see `prr`). Departs: at a timeout what
+//!           was SACKed stays so, as in Linux (our receivers never renege).
+
+#[cfg(test)]
+mod tests;
+
+use super::board::Board;
+use super::control::{Acked, Algorithm, Control, Window};
+use super::prr::Prr;
+use super::rtt::Rtt;
+use super::{Block, NEVER, TcpConfig};
+
+/// A segment to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub(crate) seq: u32,
+    /// It answers ECN-Echo.
+    pub(crate) reduced: bool,
+}
+
+/// What a sender is doing about losses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Nothing is missing.
+    Open,
+    /// Losses are repaired until `recover` is acknowledged.
+    Recovery,
+    /// The same after a timeout: slow start.
+    Loss,
+}
+
+/// What a sender counts.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Sent {
+    /// Segments sent again.
+    pub(crate) repeats: u64,
+    /// Expired retransmission timers.
+    pub(crate) timeouts: u32,
+    /// Fast recoveries.
+    pub(crate) recoveries: u32,
+    /// Reductions because of marks.
+    pub(crate) reductions: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// The first segment not acknowledged, and the next new one.
+    una: u32,
+    next: u32,
+    /// One more than the last segment there will ever be.
+    pub(crate) end: u32,
+    /// The receiver's window, in segments.
+    limit: u32,
+    window: Window,
+    phase: Phase,
+    /// Its answer to ECN-Echo has not been sent.
+    reduced: bool,
+    /// The first repair of a recovery waits for no room in the window (RFC 6675 §5, step 4.3).
+    prompt: bool,
+    pub(crate) capable: bool,
+    /// Repaired when this one is acknowledged.
+    recover: u32,
+    /// No other reduction before this one is acknowledged.
+    settled: u32,
+    /// This segment, sent once, measures the round-trip time, from `timed_at`, if that is not never.
+    timed: u32,
+    timed_at: u64,
+    /// When the retransmission timer expires.
+    pub(crate) resend_at: u64,
+    /// When the wheel will look at `resend_at`; written by the world.
+    pub(crate) looks_at: u64,
+    pub(crate) route: u32,
+    rtt: Rtt,
+    control: Control,
+    prr: Prr,
+    /// The last ACK told of a loss that was not known.
+    new_loss: bool,
+    board: Option<Box<Board>>,
+    pub(crate) sent: Sent,
+}
+
+impl Sender {
+    /// Sends segments 0 to `end`, the last not included; at most `limit` in flight.
+    pub(crate) fn new(
+        config: &TcpConfig,
+        algorithm: Algorithm,
+        end: u32,
+        limit: u32,
+        route: u32,
+    ) -> Self {
+        Self {
+            una: 0,
+            next: 0,
+            end,
+            limit,
+            window: Window::new(config.initial_window),
+            phase: Phase::Open,
+            reduced: false,
+            prompt: false,
+            capable: config.ecn || algorithm == Algorithm::Dctcp,
+            recover: 0,
+            settled: 0,
+            timed: 0,
+            timed_at: NEVER,
+            resend_at: NEVER,
+            looks_at: NEVER,
+            route,
+            rtt: Rtt::new(config),
+            control: Control::new(algorithm),
+            prr: Prr::default(),
+            new_loss: false,
+            board: None,
+            sent: Sent::default(),
+        }
+    }
+
+    /// The next segment that may go now; to be called until there is none.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: u64) -> Option<Segment> {
+        let mut flight = self.next - self.una;
+        if let Some(board) = &self.board {
+            flight -= board.absent();
+        }
+        if flight >= self.window.cwnd && !std::mem::take(&mut self.prompt) {
+            return None;
+        }
+        if self.board.is_some()
+            && let Some(seq) = self.repair()
+        {
+            return Some(Segment { seq, reduced: false });
+        }
+        if self.next >= self.end || self.next - self.una >= self.limit {
+            return self.suspect();
+        }
+        let seq = self.next;
+        self.next += 1;
+        if self.phase == Phase::Recovery {
+            self.prr.on_sent();
+        }
+        if self.timed_at == NEVER {
+            (self.timed, self.timed_at) = (seq, now);
+        }
+        if self.resend_at == NEVER {
+            self.resend_at = now + self.rtt.timeout();
+        }
+        Some(Segment { seq, reduced: std::mem::take(&mut self.reduced) })
+    }
+
+    /// All before `una` has arrived, and `blocks`.
+    #[inline]
+    pub(crate) fn on_ack(&mut self, now: u64, una: u32, echo: bool, blocks: &[Block]) {
+        if una > self.next {
+            return;
+        }
+        let flight = self.next - self.una;
+        let acked = una.saturating_sub(self.una);
+        if self.timed_at != NEVER && una > self.timed {
+            self.rtt.sample(now - self.timed_at);
+            self.timed_at = NEVER;
+        }
+        let first = self.una;
+        self.una += acked;
+        let mut delivered = acked;
+        if self.board.is_some() || !blocks.is_empty() {
+            delivered = self.learn(first, blocks);
+        }
+        if acked > 0 {
+            self.resend_at = if self.una == self.next { NEVER } else { now + self.rtt.timeout() };
+            let growing = matches!(self.phase, Phase::Open) & (flight >= self.window.cwnd) & !echo;
+            let ack = Acked {
+                now,
+                acked,
+                echo,
+                una: self.una,
+                next: self.next,
+                rtt: self.rtt.smoothed(),
+                may_grow: growing | matches!(self.phase, Phase::Loss),
+            };
+            self.control.on_ack(&mut self.window, &ack);
+        }
+        if echo && self.una >= self.settled && self.phase == Phase::Open {
+            self.control.on_mark(&mut self.window);
+            self.settled = self.next + 1;
+            self.reduced = true;
+            self.sent.reductions += 1;
+        }
+        if self.board.is_some() {
+            self.conclude(now, delivered, acked > 0);
+        }
+    }
+
+    /// The timer was looked at: if it has expired, everything in flight is lost.
+    pub(crate) fn on_timer(&mut self, now: u64) {
+        if now < self.resend_at {
+            return;
+        }
+        debug_assert!(self.una < self.next, "the timer runs while something is in flight");
+        self.sent.timeouts += 1;
+        self.control.on_timeout(&mut self.window, self.phase == Phase::Open);
+        let (una, next, limit) = (self.una, self.next, self.limit);
+        let board = self.board.get_or_insert_with(|| Box::new(Board::new(limit, una)));
+        board.give_up(una, next);
+        self.phase = Phase::Loss;
+        (self.recover, self.settled) = (self.next, self.next);
+        self.rtt.back_off();
+        self.timed_at = NEVER;
+        self.resend_at = now + self.rtt.timeout();
+    }
+
+    /// Congestion window, in segments.
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.window.cwnd
+    }
+
+    /// Smoothed round-trip time in ns; zero before the first sample.
+    pub(crate) fn rtt(&self) -> u64 {
+        self.rtt.smoothed()
+    }
+
+    /// NextSeg rule 1.
+    #[cold]
+    fn repair(&mut self) -> Option<u32> {
+        let next = self.next;
+        let seq = self.board.as_mut()?.resend(next)?;
+        self.again();
+        Some(seq)
+    }
+
+    /// NextSeg rule 3, when there is nothing else to send.
+    #[inline]
+    fn suspect(&mut self) -> Option<Segment> {
+        if self.phase != Phase::Recovery {
+            return None;
+        }
+        let next = self.next;
+        let seq = self.board.as_mut()?.suspect(next)?;
+        self.again();
+        Some(Segment { seq, reduced: false })
+    }
+
+    /// Karn's rule: what is in flight now measures nothing.
+    fn again(&mut self) {
+        self.timed_at = NEVER;
+        self.prompt = false;
+        self.prr.on_sent();
+        self.sent.repeats += 1;
+    }
+
+    /// Brings the scoreboard up to date; `first` was the first segment not acknowledged. Returns how
+    /// many segments were delivered.
+    #[cold]
+    fn learn(&mut self, first: u32, blocks: &[Block]) -> u32 {
+        let (una, next, limit) = (self.una, self.next, self.limit);
+        let board = self.board.get_or_insert_with(|| Box::new(Board::new(limit, first)));
+        let mut delivered = board.advance(first, una);
+        for &(from, to) in blocks {
+            let (from, to) = (from.max(una), to.min(next));
+            if from < to {
+                delivered += board.sack(from, to);
+            }
+        }
+        self.new_loss = board.judge(una);
+        if self.phase != Phase::Open && una >= self.recover {
+            if self.phase == Phase::Recovery {
+                self.window.cwnd = self.window.ssthresh;
+            }
+            self.phase = Phase::Open;
+        }
+        delivered
+    }
+
+    /// Enters recovery if something is lost, says what may go during it, and drops the scoreboard if
+    /// it says nothing.
+    #[cold]
+    fn conclude(&mut self, now: u64, delivered: u32, advanced: bool) {
+        let Some(board) = &self.board else { return };
+        if self.phase == Phase::Open && board.lost() > 0 {
+            // Marks and losses of one window are one signal, but not to DCTCP (RFC 8257 §3.5).
+            if self.una >= self.settled || matches!(self.control, Control::Dctcp(_)) {
+                self.control.on_loss(&mut self.window);
+                self.settled = self.next;
+            }
+            self.phase = Phase::Recovery;
+            self.prompt = true;
+            self.prr = Prr::begin(self.next - self.una);
+            self.recover = self.next;
+            self.resend_at = now + self.rtt.timeout();
+            self.sent.recoveries += 1;
+        }
+        match self.phase {
+            Phase::Recovery => {
+                let pipe = self.next - self.una - board.absent();
+                let safe = advanced && !self.new_loss;
+                let may = self.prr.on_ack(delivered, safe, pipe, self.window.ssthresh);
+                self.window.cwnd = (pipe + may).max(1);
+            }
+            Phase::Open if board.is_blank() => self.board = None,
+            Phase::Open | Phase::Loss => {}
+        }
+    }
+}

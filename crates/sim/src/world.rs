@@ -1,0 +1,314 @@
+//! The simulation: hosts at the ends of routes, and the loop.
+//!
+//! Problem   Everything that happens is one of eight kinds of event, and nearly all are packets in
+//!           the middle of their route.
+//! Approach  The loop forwards those at once. What arrives at the end of its route goes to its
+//!           flow's end there: a pure machine that says what to send. A flow has at most two
+//!           wake-ups waiting, for its two timers; each is looked at when it comes, and sleeps again
+//!           if the timer has moved.
+//! Promises  Same network, same options: same outcome, in one go or in many.
+//! Not here  A shim between a host's flows and its first link: `weir-core`'s `HostAgent` and its
+//!           shapers belong in [`Sim::pump`] and in [`Sim::arrive`].
+
+mod view;
+
+use crate::net::{END, Net};
+use crate::network::{HEADER, LONGEST, Network, Traffic};
+use crate::outcome::Outcome;
+use crate::packet::{CE, CWR, ECE, ECT, Kind, LAST, NIL, Packet};
+use crate::rng::Rng;
+use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
+use crate::udp::Source;
+use weir_units::Time;
+
+/// What a run needs beside its network.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Options {
+    /// How TCP behaves.
+    pub tcp: TcpConfig,
+    /// All chance is drawn from this.
+    pub seed: u64,
+}
+
+/// Plays a network to its end.
+pub fn play(network: &Network, options: &Options) -> Outcome {
+    let mut sim = Sim::new(network, options);
+    sim.run_until(network.until());
+    sim.outcome()
+}
+
+/// A network that is being played.
+#[derive(Debug)]
+pub struct Sim {
+    net: Net,
+    senders: Vec<Sender>,
+    receivers: Vec<Receiver>,
+    sources: Vec<Source>,
+    /// Octets on the wire of each TCP flow's last segment, and of a full one.
+    tails: Vec<u16>,
+    mtu: u16,
+    flows: Vec<Flow>,
+    /// Flows in the order of their starts, and how many of them have started.
+    starts: Vec<u32>,
+    started: usize,
+    events: u64,
+    hops: u64,
+    /// Packets that arrived at the end of their route.
+    delivered: u64,
+}
+
+/// A flow's place among its kind.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Tcp(u32),
+    Udp(u32),
+}
+
+#[derive(Debug)]
+struct Flow {
+    end: End,
+    start: u64,
+    octets: Option<u64>,
+}
+
+impl Sim {
+    /// `network` before its first event.
+    pub fn new(network: &Network, options: &Options) -> Self {
+        let mut sim = Self {
+            net: Net::new(network, options.seed),
+            senders: Vec::new(),
+            receivers: Vec::new(),
+            sources: Vec::new(),
+            tails: Vec::new(),
+            mtu: network.mtu(),
+            flows: Vec::with_capacity(network.flows().len()),
+            starts: (0..network.flows().len() as u32).collect(),
+            started: 0,
+            events: 0,
+            hops: 0,
+            delivered: 0,
+        };
+        let payload = u64::from(network.segment());
+        let window = options.tcp.receive_window.get() / payload;
+        let window = window.clamp(1, 1 << 16) as u32;
+        for (number, spec) in network.flows().iter().enumerate() {
+            let start = spec.start.as_nanos();
+            let forward = sim.net.add_route(&spec.forward);
+            let (end, octets) = match spec.traffic {
+                Traffic::Tcp { octets, algorithm } => {
+                    let reverse = sim.net.add_route(&spec.reverse);
+                    let octets = octets.map(std::num::NonZero::get);
+                    let segments = octets.map_or(u32::MAX, |o| o.div_ceil(payload) as u32);
+                    let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;
+                    let (tcp, cc) = (&options.tcp, algorithm.unwrap_or(options.tcp.algorithm));
+                    sim.tails.push(tail + HEADER);
+                    sim.senders.push(Sender::new(tcp, cc, segments, window, forward));
+                    sim.receivers.push(Receiver::new(tcp, cc, segments, window, reverse));
+                    (End::Tcp(sim.senders.len() as u32 - 1), octets)
+                }
+                Traffic::Udp { rate, size, bursts } => {
+                    let stream = !(number as u64);
+                    let bursts = bursts.map(|bursts| (bursts, Rng::new(options.seed, stream)));
+                    sim.sources.push(Source::new((rate, size), bursts, start, forward));
+                    (End::Udp(sim.sources.len() as u32 - 1), None)
+                }
+            };
+            sim.flows.push(Flow { end, start, octets });
+        }
+        sim.starts.sort_by_key(|flow| sim.flows[*flow as usize].start);
+        sim.announce();
+        sim
+    }
+
+    /// Plays all that happens until `until`, that instant included; at most a day.
+    pub fn run_until(&mut self, until: Time) {
+        let until = until.as_nanos().min(LONGEST.as_nanos());
+        if until < self.net.now {
+            return;
+        }
+        self.net.wake(until, Kind::Stop, 0);
+        let mut stopping = false;
+        while let Some(id) = self.net.wheel.pop(&mut self.net.slab.cells) {
+            self.net.look_ahead();
+            let packet = &self.net.slab.cells[id as usize];
+            self.net.now = packet.at;
+            let link = self.net.routes[packet.hop as usize];
+            if link != END {
+                self.hops += 1;
+                stopping = false;
+                self.net.forward(id, link);
+            } else if packet.kind != Kind::Stop {
+                stopping = false;
+                self.arrive(id);
+            } else if stopping {
+                // Nothing came between two stops: nothing else happens at this instant.
+                self.net.slab.free(id);
+                self.net.asleep -= 1;
+                return;
+            } else {
+                stopping = true;
+                self.net.wheel.schedule(&mut self.net.slab.cells, id);
+            }
+        }
+    }
+
+    /// A packet at the end of its route, or a wake-up.
+    #[inline]
+    fn arrive(&mut self, id: u32) {
+        let packet = self.net.slab.cells[id as usize];
+        self.net.slab.free(id);
+        let flow = packet.flow as usize;
+        match packet.kind {
+            Kind::Data => self.on_data(&packet),
+            Kind::Ack => self.on_ack(&packet),
+            Kind::Datagram => {
+                self.delivered += 1;
+                self.sources[flow].arrived += 1;
+            }
+            _ => self.on_wake(&packet),
+        }
+    }
+
+    #[inline]
+    fn on_data(&mut self, packet: &Packet) {
+        self.delivered += 1;
+        let (now, has) = (self.net.now, |bit| packet.bits & bit != 0);
+        let receiver = &mut self.receivers[packet.flow as usize];
+        let (early, ack) = receiver.on_data(now, packet.seq, has(CE), has(CWR), has(LAST));
+        if let Some(early) = early {
+            answer(&mut self.net, receiver, packet.flow, early);
+        }
+        if let Some(ack) = ack {
+            answer(&mut self.net, receiver, packet.flow, ack);
+        } else if receiver.ack_at < receiver.looks_at {
+            receiver.looks_at = receiver.ack_at;
+            self.net.wake(receiver.ack_at, Kind::AckDue, packet.flow);
+        }
+    }
+
+    #[inline]
+    fn on_ack(&mut self, packet: &Packet) {
+        self.delivered += 1;
+        let sender = &mut self.senders[packet.flow as usize];
+        let echo = packet.bits & ECE != 0;
+        if packet.sack == NIL {
+            sender.on_ack(self.net.now, packet.seq, echo, &[]);
+        } else {
+            let (blocks, count) = self.net.blocks.take(packet.sack);
+            sender.on_ack(self.net.now, packet.seq, echo, &blocks[..count]);
+        }
+        self.pump(packet.flow);
+    }
+
+    /// Sends what a TCP flow may send now.
+    #[inline]
+    fn pump(&mut self, flow: u32) {
+        let sender = &mut self.senders[flow as usize];
+        let capable = if sender.capable { ECT } else { 0 };
+        while let Some(segment) = sender.poll(self.net.now) {
+            let last = segment.seq + 1 == sender.end;
+            let size = if last { self.tails[flow as usize] } else { self.mtu };
+            let bits =
+                capable | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
+            let (hop, seq) = (sender.route, segment.seq);
+            let at = self.net.now;
+            self.net.launch(Packet {
+                at,
+                next: NIL,
+                hop,
+                flow,
+                seq,
+                sack: NIL,
+                size,
+                kind: Kind::Data,
+                bits,
+            });
+        }
+        if sender.resend_at < sender.looks_at {
+            sender.looks_at = sender.resend_at;
+            self.net.wake(sender.resend_at, Kind::Timeout, flow);
+        }
+    }
+
+    #[cold]
+    fn on_wake(&mut self, wake: &Packet) {
+        self.net.asleep -= 1;
+        self.events += 1;
+        let flow = wake.flow;
+        match wake.kind {
+            Kind::Start => self.start(flow),
+            Kind::Timeout => {
+                let sender = &mut self.senders[flow as usize];
+                // Another wake-up has been set since for an earlier instant: this one is void.
+                if sender.looks_at == wake.at {
+                    sender.looks_at = NEVER;
+                    sender.on_timer(self.net.now);
+                    self.pump(flow);
+                }
+            }
+            Kind::AckDue => {
+                let receiver = &mut self.receivers[flow as usize];
+                if receiver.looks_at == wake.at {
+                    receiver.looks_at = NEVER;
+                    if let Some(ack) = receiver.on_timer(self.net.now) {
+                        answer(&mut self.net, receiver, flow, ack);
+                    } else if receiver.ack_at != NEVER {
+                        receiver.looks_at = receiver.ack_at;
+                        self.net.wake(receiver.ack_at, Kind::AckDue, flow);
+                    }
+                }
+            }
+            Kind::Emit => self.emit(flow),
+            Kind::Data | Kind::Ack | Kind::Datagram | Kind::Stop => {
+                unreachable!("not a wake-up of a flow")
+            }
+        }
+    }
+
+    /// Schedules the start of the next flow that has not started.
+    fn announce(&mut self) {
+        if let Some(&flow) = self.starts.get(self.started) {
+            self.started += 1;
+            self.net.wake(self.flows[flow as usize].start, Kind::Start, flow);
+        }
+    }
+
+    fn start(&mut self, flow: u32) {
+        self.announce();
+        match self.flows[flow as usize].end {
+            End::Tcp(tcp) => self.pump(tcp),
+            End::Udp(udp) => self.emit(udp),
+        }
+    }
+
+    fn emit(&mut self, flow: u32) {
+        let source = &mut self.sources[flow as usize];
+        let (size, hop) = (source.size, source.route);
+        let at = source.next();
+        self.net.wake(at, Kind::Emit, flow);
+        let kind = Kind::Datagram;
+        self.net.launch(Packet { size, hop, kind, ..Packet::wake(kind, flow) });
+    }
+}
+
+/// Sends an ACK: 40 octets, and 2 + 8·n of options, padded to words, if it has n blocks.
+#[inline]
+fn answer(net: &mut Net, receiver: &Receiver, flow: u32, ack: Ack) {
+    let blocks = receiver.blocks();
+    let (mut size, mut sack) = (HEADER, NIL);
+    if !blocks.is_empty() {
+        size += 4 + 8 * blocks.len() as u16;
+        sack = net.blocks.put(blocks);
+    }
+    net.launch(Packet {
+        at: net.now,
+        next: NIL,
+        hop: receiver.route,
+        flow,
+        seq: ack.expected,
+        sack,
+        size,
+        kind: Kind::Ack,
+        bits: if ack.echo { ECE } else { 0 },
+    });
+}

@@ -1,0 +1,101 @@
+//! What can be seen of a run, while it runs and in the end.
+
+use super::{End, Flow, Sim};
+use crate::network::HEADER;
+use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
+use crate::tcp::NEVER;
+use weir_units::{Bytes, Rate, Span, Time};
+
+/// IPv4 and UDP headers.
+const UDP_HEADER: u16 = 28;
+
+impl Sim {
+    /// The last instant that was played.
+    pub fn now(&self) -> Time {
+        Time::from_nanos(self.net.now)
+    }
+
+    /// Octets in a link's port, what is on the wire included as far as it has not left; `None` if
+    /// there is no such link.
+    pub fn queued(&self, link: u32) -> Option<Bytes> {
+        let link = self.net.links.get(link as usize)?;
+        Some(Bytes::new(link.queued(self.net.now)))
+    }
+
+    /// Links crossed by packets so far.
+    pub fn packet_hops(&self) -> u64 {
+        self.hops + self.delivered
+    }
+
+    /// What has come out so far.
+    pub fn outcome(&self) -> Outcome {
+        let packets = Packets {
+            launched: self.net.launched,
+            delivered: self.delivered,
+            dropped: self.net.dropped,
+            in_flight: u64::from(self.net.slab.live() - self.net.asleep),
+        };
+        Outcome {
+            now: self.now(),
+            flows: self.flows.iter().map(|flow| self.flow_outcome(flow)).collect(),
+            links: (0..self.net.links.len()).map(|link| self.link_outcome(link)).collect(),
+            packets,
+            packet_hops: self.packet_hops(),
+            events: self.packet_hops() + self.events,
+        }
+    }
+
+    fn flow_outcome(&self, flow: &Flow) -> FlowOutcome {
+        let start = Time::from_nanos(flow.start);
+        let mut outcome = FlowOutcome {
+            start,
+            completed: None,
+            octets: Bytes::ZERO,
+            goodput: Rate::ZERO,
+            repeats: 0,
+            timeouts: 0,
+            recoveries: 0,
+            reductions: 0,
+            cwnd: 0,
+            rtt: Span::ZERO,
+        };
+        match flow.end {
+            End::Tcp(tcp) => {
+                let (sender, receiver) =
+                    (&self.senders[tcp as usize], &self.receivers[tcp as usize]);
+                let octets = u64::from(receiver.expected()) * u64::from(self.mtu - HEADER);
+                outcome.octets = Bytes::new(octets.min(flow.octets.unwrap_or(u64::MAX)));
+                outcome.completed =
+                    (receiver.done_at != NEVER).then(|| Time::from_nanos(receiver.done_at));
+                outcome.repeats = sender.sent.repeats;
+                outcome.timeouts = sender.sent.timeouts;
+                outcome.recoveries = sender.sent.recoveries;
+                outcome.reductions = sender.sent.reductions;
+                outcome.cwnd = sender.cwnd();
+                outcome.rtt = Span::from_nanos(sender.rtt());
+            }
+            End::Udp(udp) => {
+                let source = &self.sources[udp as usize];
+                outcome.octets = Bytes::new(source.arrived * u64::from(source.size - UDP_HEADER));
+            }
+        }
+        let span = outcome.completed.unwrap_or(self.now()).since(start);
+        if span > Span::ZERO {
+            outcome.goodput = Rate::of(outcome.octets, span);
+        }
+        outcome
+    }
+
+    fn link_outcome(&self, number: usize) -> LinkOutcome {
+        let link = &self.net.links[number];
+        let queued = link.queued(self.net.now);
+        LinkOutcome {
+            octets: Bytes::new(link.octets.saturating_sub(queued)),
+            packets: link.packets,
+            drops: link.drops.into(),
+            lost: self.net.lost(link.special),
+            marks: link.marks.into(),
+            queued: Bytes::new(queued),
+        }
+    }
+}

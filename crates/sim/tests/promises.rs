@@ -1,0 +1,121 @@
+//! What holds in every run: nothing is lost from sight, and the same run twice is the same run.
+
+mod common;
+
+use common::{BULK, Dumbbell, options};
+use proptest::prelude::*;
+use std::num::NonZero;
+use weir_sim::{Algorithm, Bursts, Network, Options, Outcome, Sim, TcpConfig, Traffic, play};
+use weir_units::{Rate, Span, Time};
+
+fn small(pairs: u32, buffer: u64, loss: f64) -> Dumbbell {
+    Dumbbell {
+        pairs,
+        mbps: 1000,
+        rtt: Span::from_micros(300),
+        buffer,
+        mark_above: Some(20),
+        loss,
+        until: Span::from_millis(60),
+    }
+}
+
+fn check(network: &Network, outcome: &Outcome) {
+    let packets = &outcome.packets;
+    assert_eq!(packets.launched, packets.delivered + packets.dropped + packets.in_flight);
+    let entered: u64 = outcome.links.iter().map(|link| link.packets).sum();
+    let gone: u64 = outcome.links.iter().map(|link| link.drops + link.lost).sum();
+    assert_eq!(packets.dropped, gone);
+    assert_eq!(entered, outcome.packet_hops + packets.in_flight, "each packet is on one link");
+    assert!(outcome.events >= outcome.packet_hops);
+    for (spec, link) in network.links().iter().zip(&outcome.links) {
+        let most = spec.rate.bytes_in(outcome.now.since(Time::ZERO));
+        assert!(link.octets.get() <= most.get() + 1, "more than the link's rate");
+        assert!(link.queued <= spec.buffer, "more than the buffer");
+        assert!(spec.mark_above.is_some() || link.marks == 0);
+    }
+    for (spec, flow) in network.flows().iter().zip(&outcome.flows) {
+        if let Traffic::Tcp { octets: Some(octets), .. } = spec.traffic {
+            assert!(flow.octets.get() <= octets.get());
+            assert_eq!(flow.completed.is_some(), flow.octets.get() == octets.get());
+        }
+    }
+}
+
+fn traffic() -> impl Strategy<Value = Traffic> {
+    let algorithm = prop_oneof![
+        Just(None),
+        Just(Some(Algorithm::Reno)),
+        Just(Some(Algorithm::Cubic)),
+        Just(Some(Algorithm::Dctcp)),
+    ];
+    let octets = prop_oneof![Just(0u64), 1u64..5_000, 1u64..3_000_000];
+    prop_oneof![
+        3 => (octets, algorithm)
+            .prop_map(|(octets, algorithm)| Traffic::Tcp { octets: NonZero::new(octets), algorithm }),
+        1 => (1u64..2000, 29u16..1501, 0u64..900, any::<bool>()).prop_map(|(mbps, size, off, random)| {
+            let (on, off) = (Span::from_micros(200), Span::from_micros(off));
+            let bursts = (off > Span::ZERO).then_some(Bursts { on, off, random });
+            Traffic::Udp { rate: Rate::from_mbps(mbps), size, bursts }
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_packet_is_delivered_dropped_or_in_flight(
+        pairs in 1u32..12,
+        buffer in 1u64..80,
+        loss in prop_oneof![Just(0.0), 0.0f64..0.2],
+        traffic in traffic(),
+        stops in prop::collection::vec(0u64..60_000_000, 0..5),
+        seed in any::<u64>(),
+    ) {
+        let network = small(pairs, buffer, loss).network(traffic);
+        let tcp = TcpConfig { min_rto: Span::from_millis(2), ..TcpConfig::default() };
+        let options = Options { tcp, seed };
+        let mut sim = Sim::new(&network, &options);
+        let mut stops = stops;
+        stops.sort_unstable();
+        for stop in stops {
+            sim.run_until(Time::from_nanos(stop));
+            check(&network, &sim.outcome());
+        }
+        sim.run_until(network.until());
+        let outcome = sim.outcome();
+        check(&network, &outcome);
+        let at_once = play(&network, &options);
+        prop_assert_eq!(&at_once, &outcome, "stops change nothing");
+        prop_assert_eq!(at_once.digest(), outcome.digest());
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_is_another() {
+    let network = small(6, 30, 0.01).network(BULK);
+    let digest = |seed| play(&network, &Options { seed, ..options(TcpConfig::default()) }).digest();
+    assert_eq!(digest(1), digest(1));
+    assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn the_digest_sees_a_single_packet() {
+    let dumbbell = small(2, 50, 0.0);
+    let octets = |n| Traffic::Tcp { octets: NonZero::new(n), algorithm: None };
+    let digest = |n| play(&dumbbell.network(octets(n)), &options(TcpConfig::default())).digest();
+    assert_ne!(digest(100_000), digest(100_001));
+}
+
+/// The same on every machine and in every build: all arithmetic is exact or IEEE 754's. When the model
+/// changes on purpose, so does this number.
+#[test]
+fn a_run_is_the_same_on_every_machine() {
+    let digests = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Dctcp].map(|algorithm| {
+        let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
+        play(&small(5, 40, 0.001).network(BULK), &options(tcp)).digest()
+    });
+    let expected = [0xdf68_7d1b_ad70_e013, 0x5b48_4055_36ba_8cf4, 0x5f51_e565_aca0_7dfd_u64];
+    assert_eq!(digests, expected, "{digests:x?}");
+}
