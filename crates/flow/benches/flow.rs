@@ -58,7 +58,8 @@ fn flow(tree: FatTree, kind: Kind, random: &mut Random) -> Flow {
     let mut flow = Flow::greedy(tree.path(src, dst, random.below(64)));
     if kind == Kind::Mixed {
         if random.below(2) == 0 {
-            flow.floor = Floor::Fixed(Rate::from_bps(1_000_000 + u64::from(random.below(40_000_000))));
+            flow.floor =
+                Floor::Fixed(Rate::from_bps(1_000_000 + u64::from(random.below(40_000_000))));
         }
         if random.below(2) == 0 {
             flow.demand = Some(Rate::from_bps(u64::from(random.below(200_000_000))));
@@ -105,7 +106,9 @@ fn events(kind: Kind, name: &str) {
     };
     let scratch = median(&mut (0..15).map(scratch).collect::<Vec<_>>());
     println!("\n{name}: {:.1} ms from scratch (median of 15)", scratch * 1e3);
-    println!("tolerance  median µs  mean µs   p90 µs  links/event  refills  times cheaper");
+    println!(
+        "tolerance  median µs  mean µs   p90 µs  links/event  refills  times cheaper  rates off by: worst  mean"
+    );
     for tolerance in [1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2] {
         let part = Tolerance::from_fraction(tolerance).expect("in range");
         let mut solver = Solver::new(world.clone(), part);
@@ -127,17 +130,22 @@ fn events(kind: Kind, name: &str) {
             times.push(start.elapsed());
         }
         solver.check().expect("what is promised");
+        let (_, now_there, ours) = solver.snapshot();
+        let ideal = allocate(&world, &now_there).expect("admissible");
+        let off = ours.rates.iter().zip(&ideal.rates).map(|(a, b)| (a - b).abs() / b.max(1e6));
+        let (worst, sum) = off.fold((0f64, 0.0), |(worst, sum), off| (worst.max(off), sum + off));
         let work = solver.work();
         let mean = times.iter().sum::<Duration>().as_secs_f64() / times.len() as f64;
         let middle = median(&mut times);
         println!(
-            "{tolerance:>9.0e} {:>10.1} {:>8.1} {:>8.1} {:>12.1} {:>8} {:>14.1}",
+            "{tolerance:>9.0e} {:>10.1} {:>8.1} {:>8.1} {:>12.1} {:>8} {:>14.1} {worst:>20.1e} {:>8.1e}",
             middle * 1e6,
             mean * 1e6,
             times[times.len() * 9 / 10].as_secs_f64() * 1e6,
             (work.links - before.links) as f64 / EVENTS as f64,
             work.fillings - before.fillings,
             scratch / middle,
+            sum / ours.rates.len() as f64,
         );
     }
 }

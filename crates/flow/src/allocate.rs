@@ -67,13 +67,10 @@ pub fn allocate(world: &World, flows: &Flows) -> Result<Allocation, AllocationEr
         bottlenecks: vec![Bottleneck::Demand; flows.len()],
         floors,
     };
-    let caps = |weights: &[f64]| -> Vec<f64> {
-        flows.demands.iter().zip(weights).map(|(demand, weight)| demand / weight).collect()
-    };
     let mut taken = Vec::new();
     if allocation.floors.iter().any(|&floor| floor > 0.0) {
         let weights = allocation.floors.clone();
-        let filled = fill(&csr.with(&weights, &caps(&weights)), capacity());
+        let filled = fill(&csr.with(&weights, &flows.demands), capacity());
         allocation.note(&filled, &weights, flows);
         taken = loads(world, flows, &allocation.rates);
     }
@@ -84,7 +81,7 @@ pub fn allocate(world: &World, flows: &Flows) -> Result<Allocation, AllocationEr
         let weights: Vec<f64> = allocation.floors.iter().zip(&flows.weights).map(weight).collect();
         taken.resize(world.links.len(), 0.0);
         let room = capacity().zip(&taken).map(|(capacity, taken)| capacity - taken);
-        let filled = fill(&csr.with(&weights, &caps(&weights)), room);
+        let filled = fill(&csr.with(&weights, &flows.demands), room);
         allocation.note(&filled, &weights, flows);
     }
 
@@ -157,7 +154,9 @@ fn admissible(world: &World, flows: &Flows, floors: &[f64]) -> Result<(), Alloca
         return Ok(());
     }
     let owed = loads(world, flows, floors);
-    match (0u32..).zip(owed.iter().zip(&world.links)).find(|(_, (owed, link))| **owed > link.as_f64())
+    match (0u32..)
+        .zip(owed.iter().zip(&world.links))
+        .find(|(_, (owed, link))| **owed > link.as_f64())
     {
         Some((link, (&owed, &capacity))) => {
             let owed = Rate::from_bps_f64(owed);
@@ -184,11 +183,8 @@ mod tests {
     #[test]
     fn those_without_a_floor_share_what_is_left_by_weight() {
         let fixed = |bps| Floor::Fixed(Rate::from_bps(bps));
-        let limited = Flow {
-            floor: fixed(300),
-            demand: Some(Rate::from_bps(400)),
-            ..Flow::greedy(vec![0])
-        };
+        let limited =
+            Flow { floor: fixed(300), demand: Some(Rate::from_bps(400)), ..Flow::greedy(vec![0]) };
         let heavy = Flow { weight: 3, ..Flow::greedy(vec![0]) };
         let flows = [limited, heavy, Flow::greedy(vec![0])];
         assert_eq!(rates(&world(&[1000], &[]), &flows), [400.0, 450.0, 150.0]);

@@ -1,6 +1,6 @@
 //! What an allocation owes, verified from scratch: each flow's bottleneck is its witness.
 
-use crate::allocate::{Allocation, Bottleneck, loads};
+use crate::allocate::{Allocation, Bottleneck};
 use crate::world::{Flows, World};
 use thiserror::Error;
 
@@ -103,15 +103,14 @@ impl Allocation {
             return Err(Violation::Shape);
         }
         let slack = |capacity: f64| capacity * (LOST + tolerance) + LEAST;
-        let all = loads(world, flows, &self.rates);
-        for (link, (&load, capacity)) in (0..).zip(all.iter().zip(&world.links)) {
-            let capacity = capacity.as_f64();
+        // Those without a floor come last: they are no reason for others to have less.
+        let uses = self.uses(world, flows);
+        for (link, ([with, without], capacity)) in (0..).zip(uses.iter().zip(&world.links)) {
+            let (load, capacity) = (with.load + without.load, capacity.as_f64());
             if load > capacity + slack(capacity) {
                 return Err(Violation::Overload { link, load, capacity });
             }
         }
-        // Those without a floor come last: they are no reason for others to have less.
-        let [with, without] = self.uses(world, flows);
         for flow in 0..count as u32 {
             self.check_rate(flow, flows)?;
             let Bottleneck::Link(link) = self.bottlenecks[flow as usize] else { continue };
@@ -119,8 +118,9 @@ impl Allocation {
                 return Err(Violation::NotOnPath { flow, link });
             }
             let floored = self.floors[flow as usize] > 0.0;
-            let there = if floored { with[link as usize] } else { without[link as usize] };
-            let taken = if floored { there.load } else { all[link as usize] };
+            let [with, without] = uses[link as usize];
+            let there = if floored { with } else { without };
+            let taken = if floored { with.load } else { with.load + without.load };
             let capacity = world.links[link as usize].as_f64();
             if taken < capacity - slack(capacity) {
                 return Err(Violation::NotFull { flow, link, taken, capacity });
@@ -154,14 +154,13 @@ impl Allocation {
     }
 
     /// Per link, of those with a floor and of those without.
-    fn uses(&self, world: &World, flows: &Flows) -> [Vec<Use>; 2] {
-        let none = vec![Use::default(); world.links.len()];
-        let mut uses = [none.clone(), none];
+    fn uses(&self, world: &World, flows: &Flows) -> Vec<[Use; 2]> {
+        let mut uses = vec![[Use::default(); 2]; world.links.len()];
         for (flow, (&rate, &floor)) in (0..).zip(self.rates.iter().zip(&self.floors)) {
             let level = self.level(flow, flows);
-            let there = &mut uses[usize::from(floor == 0.0)];
+            let kind = usize::from(floor == 0.0);
             for &link in flows.path(flow) {
-                let there = &mut there[link as usize];
+                let there = &mut uses[link as usize][kind];
                 there.load += rate;
                 there.greatest = there.greatest.max(level);
             }
@@ -208,7 +207,7 @@ mod tests {
         assert_eq!(told, Violation::Overload { link: 0, load: 1001.0, capacity: 1000.0 });
         let told = broken(|a| a.rates[0] = 99.0);
         assert_eq!(told, Violation::BelowFloor { flow: 0, rate: 99.0, owed: 100.0 });
-        let told = broken(|a| a.rates[3] = 49.0);
+        let told = broken(|a| (a.rates[3], a.rates[2]) = (49.0, 351.0));
         assert_eq!(told, Violation::Demand { flow: 3, rate: 49.0, demand: 50.0 });
         let told = broken(|a| (a.rates[3], a.rates[2]) = (51.0, 349.0));
         assert_eq!(told, Violation::Demand { flow: 3, rate: 51.0, demand: 50.0 });

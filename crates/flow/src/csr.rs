@@ -34,9 +34,9 @@ impl<'a> Csr<'a> {
         Self { flows, starts, members }
     }
 
-    /// These flows with weights and caps of their own (per flow; weight 0 = takes no part).
-    pub(crate) fn with<'b>(&'b self, weights: &'b [f64], caps: &'b [f64]) -> Weighted<'b> {
-        Weighted { csr: self, weights, caps }
+    /// These flows with weights (per flow; 0 = takes no part) and demands (per flow, in bit/s).
+    pub(crate) fn with<'b>(&'b self, weights: &'b [f64], demands: &'b [f64]) -> Weighted<'b> {
+        Weighted { csr: self, weights, demands }
     }
 }
 
@@ -44,7 +44,7 @@ impl<'a> Csr<'a> {
 pub(crate) struct Weighted<'a> {
     csr: &'a Csr<'a>,
     weights: &'a [f64],
-    caps: &'a [f64],
+    demands: &'a [f64],
 }
 
 impl Graph for Weighted<'_> {
@@ -68,7 +68,7 @@ impl Graph for Weighted<'_> {
     }
 
     fn cap(&self, flow: u32) -> f64 {
-        self.caps[flow as usize]
+        self.demands[flow as usize] / self.weights[flow as usize]
     }
 }
 

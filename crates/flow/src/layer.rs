@@ -20,13 +20,19 @@ use std::collections::BinaryHeap;
 /// Not decided yet: the flow sends nothing. Levels are not negative.
 pub(crate) const UNDECIDED: f64 = -1.0;
 
+/// Largest drift of a load, in slacks: then rounding took less than a fiftieth of a slack from it.
+const DRIFT: f64 = 1e14;
+
 /// One direction of a link.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     /// In bit/s.
     pub(crate) capacity: f64,
-    /// What the flows put on it.
+    /// What the flows put on it, as far as `drift` allows.
     pub(crate) load: f64,
+    /// What was added to the load and taken from it since it was summed. A flow may have an absurd
+    /// rate until the link that will hold it is worked on, and leave its rounding here.
+    pub(crate) drift: f64,
     /// Nobody on it is above; infinite if it holds nobody.
     pub(crate) level: f64,
     /// How far a settled link's load may be from its capacity.
@@ -36,7 +42,8 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn settled(&self) -> bool {
         let excess = self.load - self.capacity;
-        excess <= self.slack && (self.level.is_infinite() || excess >= -self.slack)
+        let held = excess <= self.slack && (self.level.is_infinite() || excess >= -self.slack);
+        held && self.drift <= self.slack * DRIFT
     }
 }
 
@@ -92,7 +99,7 @@ pub(crate) struct Layer {
     /// Links to work on whatever their load says: somebody there is undecided.
     pub(crate) forced: Vec<u32>,
     changed: Marked,
-    moved: Marked,
+    moved: Option<Marked>,
 }
 
 /// A list of numbers, each at most once.
@@ -121,9 +128,10 @@ impl Marked {
 }
 
 impl Layer {
-    /// Links with capacities (bit/s) and slacks.
-    pub(crate) fn new(links: impl Iterator<Item = (f64, f64)>) -> Self {
-        let link = |(capacity, slack)| Link { capacity, load: 0.0, level: f64::INFINITY, slack };
+    /// Links with capacities (bit/s) and slacks. `follow`: whether [`Layer::take_moved`] is asked.
+    pub(crate) fn new(links: impl Iterator<Item = (f64, f64)>, follow: bool) -> Self {
+        let (load, drift, level) = (0.0, 0.0, f64::INFINITY);
+        let link = |(capacity, slack)| Link { capacity, load, drift, level, slack };
         let links: Vec<Link> = links.map(link).collect();
         Self {
             members: vec![Vec::new(); links.len()],
@@ -138,7 +146,7 @@ impl Layer {
             dirty: BinaryHeap::new(),
             forced: Vec::new(),
             changed: Marked::default(),
-            moved: Marked::default(),
+            moved: follow.then(Marked::default),
         }
     }
 
@@ -149,7 +157,7 @@ impl Layer {
 
     /// The links whose loads changed since the last time this was asked.
     pub(crate) fn take_moved(&mut self, into: &mut Vec<u32>) {
-        self.moved.take(into);
+        self.moved.as_mut().expect("followed").take(into);
     }
 
     pub(crate) fn path(&self, flow: u32) -> &[u32] {
@@ -195,7 +203,8 @@ impl Layer {
         }
         self.crossings -= slot.len as usize;
         self.holes[slot.len as usize].push(slot.start);
-        self.slots[flow as usize] = Slot { level: UNDECIDED, weight: 0.0, cap: 0.0, start: 0, len: 0 };
+        self.slots[flow as usize] =
+            Slot { level: UNDECIDED, weight: 0.0, cap: 0.0, start: 0, len: 0 };
         self.free.push(flow);
     }
 
@@ -256,8 +265,10 @@ impl Layer {
         for crossing in self.slots[flow as usize].crossings() {
             let link = self.paths[crossing];
             if link != but {
-                self.links[link as usize].load += change;
-                self.moved.mark(link);
+                let there = &mut self.links[link as usize];
+                there.load += change;
+                there.drift += change.abs();
+                self.mark_moved(link);
                 self.look_at(link, level);
             }
         }
@@ -290,7 +301,9 @@ impl Layer {
 
     /// Notes that a link's load was summed anew.
     pub(crate) fn mark_moved(&mut self, link: u32) {
-        self.moved.mark(link);
+        if let Some(moved) = &mut self.moved {
+            moved.mark(link);
+        }
     }
 
     /// Room for a path, and its crossings.

@@ -189,7 +189,8 @@ impl Stage {
 
     fn admit(&mut self, arrival: &Arrival) -> Result<(), PlayError> {
         let number = self.tally.arrivals;
-        let id = self.solver.insert(&arrival.flow).map_err(|why| PlayError::Flow { number, why })?;
+        let id =
+            self.solver.insert(&arrival.flow).map_err(|why| PlayError::Flow { number, why })?;
         let at = arrival.at;
         let (size, sent, rate) = (arrival.size, 0.0, 0.0);
         let active = Active { number, start: at, size, sent, since: at, rate };

@@ -35,7 +35,6 @@ pub(crate) struct Claim {
 #[derive(Default)]
 pub(crate) struct Scratch {
     claims: Vec<Claim>,
-    open: Vec<Claim>,
 }
 
 impl Layer {
@@ -61,6 +60,7 @@ impl Layer {
             self.work_on(link, scratch);
             cost.links += 1;
         }
+        debug_assert!(self.links.iter().all(|link| link.settled()), "some link is not settled");
     }
 
     /// Fills everything anew.
@@ -78,7 +78,7 @@ impl Layer {
             }
         }
         // Changes were added one by one; what rounding left of them goes.
-        self.links.iter_mut().for_each(|link| link.load = 0.0);
+        self.links.iter_mut().for_each(|link| (link.load, link.drift) = (0.0, 0.0));
         for flow in 0..self.slots.len() as u32 {
             let rate = self.slots[flow as usize].rate();
             self.add_load(flow, rate);
@@ -98,7 +98,7 @@ impl Layer {
                 if elsewhere { slot.level } else { self.bound(member.flow, slot.cap, link) };
             scratch.claims.push(Claim { bound, weight: slot.weight });
         }
-        let level = share(there.capacity, &scratch.claims, &mut scratch.open);
+        let level = share(there.capacity, &scratch.claims, there.level);
         self.links[link as usize].level = level;
         let mut load = 0.0;
         for (place, claim) in scratch.claims.iter().enumerate() {
@@ -109,37 +109,43 @@ impl Layer {
                 self.set_level_but(flow, new, link);
             }
         }
-        self.links[link as usize].load = load;
+        let there = &mut self.links[link as usize];
+        (there.load, there.drift) = (load, 0.0);
         self.mark_moved(link);
     }
 }
 
-/// The level at which `claims` fill `capacity`; infinite if they never do.
-fn share(capacity: f64, claims: &[Claim], open: &mut Vec<Claim>) -> f64 {
-    open.clear();
-    open.extend_from_slice(claims);
-    let mut left = capacity;
-    loop {
-        let weight: f64 = open.iter().map(|claim| claim.weight).sum();
-        if weight == 0.0 {
-            return f64::INFINITY;
+/// The level at which `claims` fill `capacity`; infinite if they never do. `guess` only saves time.
+///
+/// What is taken at a level is concave in it, so a step of Newton's method from anywhere ends at or
+/// below the level sought, and further steps only rise; each but the last passes a bound.
+fn share(capacity: f64, claims: &[Claim], guess: f64) -> f64 {
+    let mut level = if guess.is_finite() { guess } else { 0.0 };
+    let mut below = usize::MAX;
+    // A bound that rounding puts on either side of the level could be passed again and again.
+    for _ in 0..claims.len() + 4 {
+        // No branches: who is held below the level elsewhere is as good as random.
+        let (mut held, mut weight, mut count) = (0.0, 0.0, 0);
+        for claim in claims {
+            let less = claim.bound < level;
+            held += if less { claim.weight * claim.bound } else { 0.0 };
+            weight += if less { 0.0 } else { claim.weight };
+            count += usize::from(less);
         }
-        // Too low while somebody is held below it elsewhere, never too high.
-        let level = left.max(0.0) / weight;
-        let before = open.len();
-        let mut held = 0.0;
-        open.retain(|claim| {
-            let keep = claim.bound >= level;
-            if !keep {
-                held += claim.weight * claim.bound;
+        if weight > 0.0 {
+            if count == below {
+                return level;
             }
-            keep
-        });
-        if open.len() == before {
-            return level;
+            below = count;
+            level = (capacity - held).max(0.0) / weight;
+        } else if held <= capacity {
+            return f64::INFINITY;
+        } else {
+            // The guess was above everybody; start from below.
+            (level, below) = (0.0, usize::MAX);
         }
-        left -= held;
     }
+    level
 }
 
 #[cfg(test)]
@@ -149,7 +155,10 @@ mod tests {
     fn level(capacity: f64, claims: &[(f64, f64)]) -> f64 {
         let claims: Vec<Claim> =
             claims.iter().map(|&(bound, weight)| Claim { bound, weight }).collect();
-        share(capacity, &claims, &mut Vec::new())
+        let from = |guess| share(capacity, &claims, guess);
+        let level = from(f64::INFINITY);
+        assert_eq!([from(0.0), from(20.0), from(30.5), from(1e9)], [level; 4]);
+        level
     }
 
     #[test]
@@ -157,14 +166,14 @@ mod tests {
         let any = f64::INFINITY;
         assert_eq!(level(100.0, &[(any, 1.0), (any, 3.0)]), 25.0);
         assert_eq!(level(100.0, &[(10.0, 1.0), (any, 2.0), (any, 1.0)]), 30.0);
-        assert_eq!(level(100.0, &[(10.0, 1.0), (31.0, 2.0), (32.0, 1.0)]), f64::INFINITY);
+        assert_eq!(level(100.0, &[(10.0, 1.0), (29.0, 2.0), (31.0, 1.0)]), f64::INFINITY);
         assert_eq!(level(0.0, &[(any, 1.0), (5.0, 1.0)]), 0.0);
         assert_eq!(level(100.0, &[]), f64::INFINITY);
     }
 
     /// Three links of 100; each of n flows crosses two.
     fn layer() -> (Layer, Scratch, Cost) {
-        let layer = Layer::new([(100.0, 1e-9); 3].into_iter());
+        let layer = Layer::new([(100.0, 1e-9); 3].into_iter(), false);
         (layer, Scratch::default(), Cost::default())
     }
 

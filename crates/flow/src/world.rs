@@ -203,8 +203,9 @@ mod tests {
 
     #[test]
     fn flows_in_columns_keep_their_paths() {
-        let flows: Flows =
-            [Flow::greedy(vec![3, 1]), Flow::greedy(vec![]), Flow::greedy(vec![2])].iter().collect();
+        let flows: Flows = [Flow::greedy(vec![3, 1]), Flow::greedy(vec![]), Flow::greedy(vec![2])]
+            .iter()
+            .collect();
         let paths: Vec<&[u32]> = (0..3).map(|at| flows.path(at)).collect();
         assert_eq!(paths, [&[3, 1][..], &[], &[2]]);
     }

@@ -273,7 +273,9 @@ fn failure(line: &Line<'_>) -> What<Failure> {
                     "TOR" => Tier::Tor,
                     "AGG" => Tier::Agg,
                     "CORE" => Tier::Core,
-                    other => return Err(format!("switch_type `{other}` is none of TOR, AGG, CORE")),
+                    other => {
+                        return Err(format!("switch_type `{other}` is none of TOR, AGG, CORE"));
+                    }
                 });
             }
             "switch_id" => switch = Some(keys.number(key)?),

@@ -56,7 +56,10 @@ impl<'a> Iterator for Lines<'a> {
     fn next(&mut self) -> Option<Line<'a>> {
         self.rest.find_map(|(number, line)| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            words.first().is_some_and(|word| !word.starts_with('#')).then_some(Line { number, words })
+            words
+                .first()
+                .is_some_and(|word| !word.starts_with('#'))
+                .then_some(Line { number, words })
         })
     }
 }
@@ -166,7 +169,8 @@ mod tests {
         assert_eq!(rate("2KBps"), Ok(16_000));
         assert_eq!(rate("2Kib/s"), Ok(2048));
         assert_eq!(rate("7bps"), Ok(7));
-        for bad in ["100", "100G", "Gbps", "1e9bps", "-1Gbps", "0bps", "9999Tbps", "1ps", "/s", ""] {
+        for bad in ["100", "100G", "Gbps", "1e9bps", "-1Gbps", "0bps", "9999Tbps", "1ps", "/s", ""]
+        {
             assert!(ns3_rate(bad).is_err(), "{bad}");
         }
         let time = |word| ns3_time(word).map(Span::as_nanos);

@@ -135,9 +135,8 @@ fn layered(header: [Option<u32>; 3], tiers: [Option<Draft>; 3]) -> What<Layered>
     }
     let spec = |(tier, draft): (usize, &Option<Draft>)| {
         let draft = draft.ok_or_else(|| format!("says nothing of tier {tier}"))?;
-        let need = |at: usize| {
-            draft[at].ok_or_else(|| format!("tier {tier} has no `{}`", KEYS[at]))
-        };
+        let need =
+            |at: usize| draft[at].ok_or_else(|| format!("tier {tier} has no `{}`", KEYS[at]));
         let top = tier + 1 == count;
         if top && draft[2].is_some() {
             return Err(format!("tier {tier} is the top, and has a radix_up"));
