@@ -203,7 +203,7 @@ const WRONG: &[(Read, &str, &str, &str, u32, &str)] = &[
     (topology, TOPOLOGY, "1us", "1fortnight", 4, "has no unit"),
     (topology, TOPOLOGY, "0.5", "1.5", 5, "error_rate `1.5`"),
     (topology, TOPOLOGY, "2 3 1.5", "2 2 1.5", 5, "connected with itself"),
-    (topology, TOPOLOGY, "4 1 3", "4 1 9", 7, "write `node node rate"),
+    (topology, TOPOLOGY, "4 1 3", "4 1 9", 7, "node `First`"),
 ];
 
 #[test]
