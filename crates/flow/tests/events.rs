@@ -186,16 +186,18 @@ fn filling_anew_changes_no_rate_beyond_the_tolerance() {
 
 #[test]
 fn an_absurd_rate_on_the_way_leaves_no_trace_in_a_load() {
-    // Alone, a flow with a floor of 1 bit/s has a level of 10¹⁰; a flow with a floor of 45 Mbit/s
-    // at that level would add 4.5·10¹⁷ bit/s to the other links of its path.
-    let links = [10_800_000_007, 999_999_999, 10_800_000_000];
-    let mut solver = Solver::new(world(&links, &[]), Tolerance::LEAST);
+    // Alone on link 0, a floor of 1 bit/s has a level of 10¹⁰. A floor of 1 Gbit/s at that level
+    // would be 10¹⁹ bit/s on link 1, too, until link 0 is worked on.
     let of = |bps, path| Flow { floor: Floor::Fixed(Rate::from_bps(bps)), ..Flow::greedy(path) };
-    solver.insert(&of(1, vec![0])).expect("right");
-    solver.settle();
-    for _ in 0..40 {
-        solver.insert(&of(3_333_331, vec![0, 1, 2])).expect("right");
-        solver.settle();
-        assert_eq!(solver.check(), Ok(()));
+    for odd in 0..20 {
+        let mut solver =
+            Solver::new(world(&[10_000_000_000, 12_000_000_000], &[]), Tolerance::LEAST);
+        let limited = Flow { demand: Some(Rate::from_bps(98_765 * odd)), ..of(1, vec![1]) };
+        for flow in [of(1, vec![0]), limited, Flow::greedy(vec![1]), of(1_000_000_000, vec![0, 1])]
+        {
+            solver.insert(&flow).expect("right");
+            solver.settle();
+            assert_eq!(solver.check(), Ok(()), "{odd}");
+        }
     }
 }
