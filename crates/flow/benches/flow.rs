@@ -71,7 +71,7 @@ fn flow(tree: FatTree, kind: Kind, random: &mut Random) -> Flow {
 fn from_scratch(c: &mut Criterion) {
     let (tree, world) = tree();
     let mut group = c.benchmark_group("from scratch");
-    group.sample_size(30).measurement_time(Duration::from_secs(3));
+    group.sample_size(30).measurement_time(Duration::from_secs(6));
     for (kind, name) in KINDS {
         let mut random = Random(1);
         let flows: Vec<Flow> = (0..FLOWS).map(|_| flow(tree, kind, &mut random)).collect();
