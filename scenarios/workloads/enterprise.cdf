@@ -1,4 +1,5 @@
-# Sizes of flows of an enterprise cluster (CONGA, SIGCOMM 2014): the main knots of 127; mean 157 kB.
+# Sizes of flows of an enterprise cluster (CONGA, SIGCOMM 2014): the main knots of 127; mean 164 kB
+# (of all 127: 157 kB).
 # Source: github.com/jiaqing-phd/numfabric, commit c0c5326, ENTERPRISE_CDF.
 # octets  share of flows that are no larger
 52 0.06
