@@ -1,18 +1,16 @@
-//! The thread that serves all sockets.
+//! The thread that serves all sockets but those that blast.
 
 use super::Tally;
 use super::sockets::{Entry, Receiver};
-use super::udp::Pacer;
 use crate::Error;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{
-    MsgFlags, MultiHeaders, SockaddrStorage, connect, getsockopt, recv, send, sendmmsg, sockopt,
+    MsgFlags, SockaddrStorage, connect, getsockopt, recv, send, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::sys::timer::{Expiration, TimerSetTimeFlags};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
-use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -21,21 +19,14 @@ use std::time::{Duration, Instant};
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;
 
-/// UDP packets of one source handed to the kernel in one call, before it is another one's turn.
-const IN_TURN: usize = 8;
 /// Reads from one socket before it is another one's turn.
 const READS: usize = 64;
 /// One `recv` takes at most this.
 const TAKEN: usize = 1 << 20;
 /// One `send` offers at most this: three hundred senders that start together take turns.
 const OFFERED: usize = 32 * 1024;
-/// A tick sends about this many UDP packets: a burst of more would leave the queue half empty until
-/// the next one, and whoever sends in between would find room that a steady stream leaves nobody.
-const PER_TICK: f64 = 6.0;
-const FASTEST_TICK: Duration = Duration::from_micros(200);
-const SLOWEST_TICK: Duration = Duration::from_millis(1);
-/// Without UDP the tick only looks for starts, stops and the end.
-const IDLE_TICK: Duration = Duration::from_millis(2);
+/// The tick only looks for starts, stops and the end.
+const TICK: Duration = Duration::from_millis(2);
 /// The timer's mark in epoll; all others are positions in `Engine::sockets`.
 const TIMER: u64 = u64::MAX;
 
@@ -46,15 +37,6 @@ enum Socket {
     Sender { entry: usize, fd: OwnedFd },
     Receiver { entry: usize, connection: usize, fd: OwnedFd },
     Closed,
-}
-
-/// A UDP source; it is driven by the tick alone.
-struct Source {
-    fd: OwnedFd,
-    pacer: Pacer,
-    payload: usize,
-    start: Span,
-    stop: Span,
 }
 
 /// TCP connections that wait for their start or, once started, for their stop.
@@ -73,12 +55,8 @@ pub(crate) struct Engine {
     tally: Arc<Tally>,
     epoll: Epoll,
     timer: TimerFd,
-    tick: Duration,
     sockets: Vec<Socket>,
-    sources: Vec<Source>,
     bulks: Vec<Bulk>,
-    /// Who goes first in a tick: rotates, because in a full queue the first finds room.
-    turn: usize,
     names: Vec<String>,
 }
 
@@ -97,6 +75,8 @@ impl Engine {
             TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
         )
         .and_then(|timer| {
+            let interval = Expiration::Interval(TimeSpec::from_duration(TICK));
+            timer.set(interval, TimerSetTimeFlags::empty())?;
             epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map(|()| timer)
         })
         .map_err(Error::kernel("make a timer"))?;
@@ -110,17 +90,13 @@ impl Engine {
             tally,
             epoll,
             timer,
-            tick: Duration::ZERO,
             sockets: Vec::new(),
-            sources: Vec::new(),
             bulks: Vec::new(),
-            turn: 0,
             names,
         };
         for (i, entry) in entries {
             engine.add_entry(scenario, i, entry).map_err(Error::kernel("watch a socket"))?;
         }
-        engine.set_tick(IDLE_TICK).map_err(Error::kernel("set a timer"))?;
         Ok(engine)
     }
 
@@ -137,24 +113,15 @@ impl Engine {
             }
         }
         let traffic = &scenario.traffic[i];
-        let (start, stop) = (traffic.start, traffic.stop);
-        match &traffic.kind {
-            TrafficKind::Tcp { .. } => self.bulks.push(Bulk {
+        if let TrafficKind::Tcp { .. } = traffic.kind {
+            self.bulks.push(Bulk {
                 entry: i,
                 to: entry.to,
                 waiting: entry.senders,
-                start,
-                stop,
+                start: traffic.start,
+                stop: traffic.stop,
                 over: false,
-            }),
-            TrafficKind::Udp { rate, on, off, payload } => {
-                let pacer =
-                    Pacer::new(*rate, (traffic.ip, *payload), *on, *off, self.sources.len());
-                let payload = payload.get() as usize;
-                let source = |fd| Source { fd, pacer: pacer.clone(), payload, start, stop };
-                self.sources.extend(entry.senders.into_iter().map(source));
-            }
-            other => unreachable!("{} is not long-lived", other.name()),
+            });
         }
         Ok(())
     }
@@ -163,7 +130,6 @@ impl Engine {
     pub(crate) fn run(&mut self) {
         let mut buffer = vec![0; TAKEN];
         let zeros = vec![0; OFFERED];
-        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(IN_TURN, None);
         let mut events = vec![EpollEvent::empty(); 512];
         while !self.tally.stop.load(Ordering::Relaxed) {
             let ready = match self.epoll.wait(&mut events, EpollTimeout::from(10u8)) {
@@ -177,7 +143,6 @@ impl Engine {
                     let _ = self.timer.wait();
                     let now = Span::from(self.origin.elapsed());
                     self.start_and_stop(now);
-                    self.send_udp(now, &zeros, &mut headers);
                 } else {
                     self.serve(event.data() as usize, &mut buffer, &zeros);
                 }
@@ -185,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Begins and ends flows whose time has come, and adapts the tick to who is left.
+    /// Begins and ends flows whose time has come.
     fn start_and_stop(&mut self, now: Span) {
         let mut begin = Vec::new();
         let mut end = Vec::new();
@@ -210,28 +175,6 @@ impl Engine {
                 *socket = Socket::Closed;
             }
         }
-        self.sources.retain(|source| now < source.stop);
-        let packets: f64 = self
-            .sources
-            .iter()
-            .filter(|source| source.start <= now)
-            .map(|source| source.pacer.packets_per_second())
-            .sum();
-        let tick = if self.sources.is_empty() {
-            IDLE_TICK
-        } else {
-            Duration::from_secs_f64((PER_TICK / packets.max(1.0)).min(1.0))
-                .clamp(FASTEST_TICK, SLOWEST_TICK)
-        };
-        if tick != self.tick && self.set_tick(tick).is_err() {
-            self.tally.complain(|| "the traffic's timer could not be set".into());
-        }
-    }
-
-    fn set_tick(&mut self, tick: Duration) -> Result<(), Errno> {
-        self.tick = tick;
-        let interval = Expiration::Interval(TimeSpec::from_duration(tick));
-        self.timer.set(interval, TimerSetTimeFlags::empty())
     }
 
     fn connect(&mut self, entry: usize, to: SocketAddr, fd: OwnedFd) {
@@ -322,38 +265,6 @@ impl Engine {
             }
         }
     }
-
-    /// Sends what is due of every source, a few packets at a time in turn, each tick beginning with
-    /// another one: several senders' packets mix, also after the thread came late.
-    fn send_udp(&mut self, now: Span, zeros: &[u8], headers: &mut MultiHeaders<SockaddrStorage>) {
-        if self.sources.is_empty() {
-            return;
-        }
-        let count = self.sources.len();
-        self.turn = (self.turn + 1) % count;
-        let mut waiting = Vec::new();
-        for i in (0..count).map(|i| (self.turn + i) % count) {
-            let source = &mut self.sources[i];
-            if now < source.start {
-                continue;
-            }
-            let due = source.pacer.due(now - source.start);
-            if due.now + due.late > 0 {
-                self.tally.due.fetch_add(due.now + due.late, Ordering::Relaxed);
-                self.tally.late.fetch_add(due.late, Ordering::Relaxed);
-                waiting.push((i, due.now as usize));
-            }
-        }
-        while !waiting.is_empty() {
-            for (i, left) in &mut waiting {
-                let some = (*left).min(IN_TURN);
-                let sent = send_packets(&self.sources[*i], some, zeros, headers);
-                self.tally.refused.fetch_add((some - sent) as u64, Ordering::Relaxed);
-                *left -= some;
-            }
-            waiting.retain(|&(_, left)| left > 0);
-        }
-    }
 }
 
 /// Counts what has arrived, without copying it; an error is the end of a connection. Takes several
@@ -369,19 +280,4 @@ fn drain(fd: &OwnedFd, buffer: &mut [u8], mut count: impl FnMut(usize)) -> Resul
         }
     }
     Ok(())
-}
-
-/// Sends up to `IN_TURN` packets; gives how many the socket took.
-fn send_packets(
-    source: &Source,
-    count: usize,
-    zeros: &[u8],
-    headers: &mut MultiHeaders<SockaddrStorage>,
-) -> usize {
-    let packet = [IoSlice::new(&zeros[..source.payload])];
-    let addresses = [None; IN_TURN];
-    let fd = source.fd.as_raw_fd();
-    let packets = std::iter::repeat_n(&packet, count);
-    sendmmsg(fd, headers, packets, &addresses[..count], [], MsgFlags::MSG_DONTWAIT)
-        .map_or(0, Iterator::count)
 }

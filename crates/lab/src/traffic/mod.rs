@@ -1,14 +1,16 @@
-//! All traffic of a scenario: what is long-lived by one thread, what comes and goes by another.
+//! All traffic of a scenario: what is long-lived by one thread, what comes and goes by another, UDP by two.
 //!
 //! Problem   Three hundred senders in three hundred namespaces, on a machine that also has to carry
 //!           their packets.
 //! Approach  A socket stays in the namespace in which it was opened: one thread opens all of them,
-//!           entering namespace after namespace, and then serves them with epoll. TCP is written
-//!           whenever there is room; UDP is paced on a tick.
+//!           entering namespace after namespace; then they are served with epoll. TCP is written
+//!           whenever there is room; UDP is paced on a tick, by threads of its own: a packet's way
+//!           through the network costs the CPU of its sender.
 //! Promises  What is counted is what the receiver's application got. A UDP packet that its socket
 //!           refuses is lost, as on a real NIC, not retried. Nothing here waits for one socket.
 //! Not here  Octets on links: see `ports`.
 
+mod blaster;
 mod engine;
 mod exchange;
 mod sockets;
@@ -30,6 +32,19 @@ use weir_model::scenario::{Scenario, TrafficKind};
 
 /// Messages about failed connections beyond this many are only counted.
 const KEPT: usize = 5;
+
+/// Threads that send UDP, where there are as many sources.
+const BLASTERS: usize = 2;
+
+/// Deals `all` to as many hands, in turn; no hand is empty.
+fn deal<T>(all: Vec<T>, hands: usize) -> Vec<Vec<T>> {
+    let mut dealt: Vec<Vec<T>> = (0..hands.min(all.len())).map(|_| Vec::new()).collect();
+    let hands = dealt.len();
+    for (i, one) in all.into_iter().enumerate() {
+        dealt[i % hands].push(one);
+    }
+    dealt
+}
 
 /// What the playing thread tells the sampling thread.
 pub(crate) struct Tally {
@@ -144,7 +159,13 @@ impl Traffic {
             let mut exchanges = exchange::Exchanges::new(scenario, exchanges, shared, origin)?;
             traffic.start("exchanges", move || exchanges.run())?;
         }
-        let mut engine = engine::Engine::new(scenario, sockets.entries, tally, origin)?;
+        let mut entries = sockets.entries;
+        let sources = blaster::sources(scenario, &mut entries);
+        for dealt in deal(sources, BLASTERS) {
+            let mut blaster = blaster::Blaster::new(dealt, Arc::clone(&tally), origin)?;
+            traffic.start("blaster", move || blaster.run())?;
+        }
+        let mut engine = engine::Engine::new(scenario, entries, tally, origin)?;
         traffic.start("traffic", move || engine.run())?;
         Ok(traffic)
     }
@@ -170,5 +191,17 @@ impl Drop for Traffic {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::deal;
+
+    #[test]
+    fn all_are_dealt_and_no_hand_is_empty() {
+        assert_eq!(deal(vec![1, 2, 3, 4, 5], 2), [vec![1, 3, 5], vec![2, 4]]);
+        assert_eq!(deal(vec![1], 2), [vec![1]]);
+        assert_eq!(deal(Vec::<u8>::new(), 2), Vec::<Vec<u8>>::new());
     }
 }
