@@ -5,9 +5,7 @@ use super::sockets::{Entry, Receiver};
 use crate::Error;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{
-    MsgFlags, SockaddrStorage, connect, getsockopt, recv, send, sockopt,
-};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, connect, getsockopt, recv, send, sockopt};
 use nix::sys::time::TimeSpec;
 use nix::sys::timer::{Expiration, TimerSetTimeFlags};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
@@ -85,15 +83,8 @@ impl Engine {
             .iter()
             .map(|t| format!("{} → {}", scenario.vms[t.from].name, scenario.vms[t.to].name))
             .collect();
-        let mut engine = Self {
-            origin,
-            tally,
-            epoll,
-            timer,
-            sockets: Vec::new(),
-            bulks: Vec::new(),
-            names,
-        };
+        let mut engine =
+            Self { origin, tally, epoll, timer, sockets: Vec::new(), bulks: Vec::new(), names };
         for (i, entry) in entries {
             engine.add_entry(scenario, i, entry).map_err(Error::kernel("watch a socket"))?;
         }
