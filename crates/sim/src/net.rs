@@ -6,6 +6,7 @@
 //! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
 //! Not here  What hosts do with packets: see `world`.
 
+use crate::host::Letters;
 use crate::link::{Link, Verdict};
 use crate::network::{LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
@@ -25,6 +26,8 @@ pub(crate) struct Net {
     /// All routes, each followed by [`END`]. Number 0 is the empty route, for wake-ups.
     pub(crate) routes: Vec<u32>,
     pub(crate) blocks: Blocks,
+    /// What agents have written to each other and is under way.
+    pub(crate) letters: Letters,
     lossy: Vec<Lossy>,
     pub(crate) launched: u64,
     pub(crate) dropped: u64,
@@ -60,6 +63,7 @@ impl Net {
             links,
             routes: vec![END],
             blocks: Blocks::default(),
+            letters: Letters::default(),
             lossy,
             launched: 0,
             dropped: 0,
@@ -81,6 +85,19 @@ impl Net {
         self.launched += 1;
         let link = self.routes[packet.hop as usize];
         let id = self.slab.put(packet);
+        self.forward(id, link);
+    }
+
+    /// A packet that has left its guest and waits for something: [`Net::release`] or [`Net::drop`]
+    /// comes next.
+    pub(crate) fn hold(&mut self, packet: Packet) -> u32 {
+        self.launched += 1;
+        self.slab.put(packet)
+    }
+
+    /// Sends a packet that was held.
+    pub(crate) fn release(&mut self, id: u32) {
+        let link = self.routes[self.slab.cells[id as usize].hop as usize];
         self.forward(id, link);
     }
 
@@ -130,12 +147,15 @@ impl Net {
         special.checked_sub(1).map_or(0, |i| self.lossy[i as usize].lost)
     }
 
+    /// A packet is lost.
     #[cold]
-    fn drop(&mut self, id: u32) {
+    pub(crate) fn drop(&mut self, id: u32) {
         self.dropped += 1;
-        let sack = self.slab.cells[id as usize].sack;
-        if sack != NIL {
-            self.blocks.take(sack);
+        let packet = &self.slab.cells[id as usize];
+        if packet.kind == Kind::Letter {
+            self.letters.take(packet.seq);
+        } else if packet.sack != NIL {
+            self.blocks.take(packet.sack);
         }
         self.slab.free(id);
     }

@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Ack,
     /// A UDP datagram.
     Datagram,
+    /// A datagram from one host's agent to another's.
+    Letter,
     /// Wake-up: the next flow begins.
     Start,
     /// Wake-up: a sender's retransmission timer may have expired.
@@ -40,6 +42,14 @@ pub(crate) enum Kind {
     AckDue,
     /// Wake-up: a UDP source sends.
     Emit,
+    /// Wake-up: a flow has nothing more to send.
+    Halt,
+    /// Wake-up: a letter that came late is read.
+    Mail,
+    /// Wake-up: a host's agent has something to do.
+    Agent,
+    /// Wake-up: a host's shaper may send again.
+    Shaper,
     /// Wake-up: the run pauses here.
     Stop,
 }

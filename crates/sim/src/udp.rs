@@ -25,6 +25,8 @@ pub(crate) struct Source {
     /// Datagrams sent, and those that arrived.
     pub(crate) sent: u64,
     pub(crate) arrived: u64,
+    /// It sends nothing more.
+    pub(crate) halted: bool,
 }
 
 impl Source {
@@ -46,6 +48,7 @@ impl Source {
             route,
             sent: 0,
             arrived: 0,
+            halted: false,
         };
         source.ends =
             source.length(|bursts| bursts.on.as_nanos()).map_or(u64::MAX, |on| start + on);

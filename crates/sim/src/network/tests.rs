@@ -142,7 +142,10 @@ fn what_a_file_cannot_say_is_checked_too() {
         reverse: vec![],
     };
     assert_eq!(network.add_flow(udp(5, 100, None)), Err(Flaw::Rate(5)));
-    assert_eq!(network.add_flow(udp(5000, 28, None)), Err(Flaw::Datagram { size: 28, mtu: 1500 }));
+    assert_eq!(
+        network.add_flow(udp(5000, 28, None)),
+        Err(Flaw::Datagram { size: 28, least: 29, mtu: 1500 })
+    );
     let never = Bursts { on: Span::ZERO, off: Span::ZERO, random: true };
     assert_eq!(
         network.add_flow(udp(5000, 100, Some(never))),

@@ -197,6 +197,11 @@ impl Sender {
         }
     }
 
+    /// The application has nothing more to send.
+    pub(crate) fn halt(&mut self) {
+        self.end = self.end.min(self.next);
+    }
+
     /// The timer was looked at: if it has expired, everything in flight is lost.
     pub(crate) fn on_timer(&mut self, now: u64) {
         if now < self.resend_at {

@@ -1,13 +1,9 @@
 //! What can be seen of a run, while it runs and in the end.
 
 use super::{End, Flow, Sim};
-use crate::network::HEADER;
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::NEVER;
 use weir_units::{Bytes, Rate, Span, Time};
-
-/// IPv4 and UDP headers.
-const UDP_HEADER: u16 = 28;
 
 impl Sim {
     /// The last instant that was played.
@@ -20,6 +16,13 @@ impl Sim {
     pub fn queued(&self, link: u32) -> Option<Bytes> {
         let link = self.net.links.get(link as usize)?;
         Some(Bytes::new(link.queued(self.net.now)))
+    }
+
+    /// Segments that agents have seen lost, pairs that each agent knows, and packets that found no
+    /// room in a shaper; `None` without agents.
+    pub(crate) fn guarded_view(&mut self) -> Option<(u64, Vec<u64>, u64)> {
+        let (now, shim) = (self.net.now, self.shim.as_mut()?);
+        Some((shim.losses(now), shim.known(now), shim.shaper_drops()))
     }
 
     /// Links crossed by packets so far.
@@ -63,7 +66,7 @@ impl Sim {
             End::Tcp(tcp) => {
                 let (sender, receiver) =
                     (&self.senders[tcp as usize], &self.receivers[tcp as usize]);
-                let octets = u64::from(receiver.expected()) * u64::from(self.mtu - HEADER);
+                let octets = u64::from(receiver.expected()) * u64::from(self.mtu - self.headers.0);
                 outcome.octets = Bytes::new(octets.min(flow.octets.unwrap_or(u64::MAX)));
                 outcome.completed =
                     (receiver.done_at != NEVER).then(|| Time::from_nanos(receiver.done_at));
@@ -76,7 +79,8 @@ impl Sim {
             }
             End::Udp(udp) => {
                 let source = &self.sources[udp as usize];
-                outcome.octets = Bytes::new(source.arrived * u64::from(source.size - UDP_HEADER));
+                outcome.octets =
+                    Bytes::new(source.arrived * u64::from(source.size - self.headers.1));
             }
         }
         let span = outcome.completed.unwrap_or(self.now()).since(start);
