@@ -45,6 +45,16 @@ fn main() {
         row(&es, Loss::Proportional, [name, "(preset)", ""]);
         row(&es, Loss::Equal, [name, "(preset)", ""]);
     }
+    println!("\nSeawall: use of the link by X and 1, 2, 10, 100 senders to Y: {}", seawall());
+}
+
+/// What the law leaves of a link without floors, Hold-Increase and Rate-Caution.
+fn seawall() -> String {
+    let points = [1usize, 2, 10, 100].map(|n| {
+        let got = play(&ElasticSwitch::seawall(), Loss::Proportional, to_x_and_y(n));
+        format!("{:.2}", got.rates.iter().sum::<f64>() / LINK.as_f64())
+    });
+    points.join(" ")
 }
 
 fn readings() -> Vec<(HoldForm, DeltaTUnit, DeltaTFrom)> {
@@ -103,15 +113,20 @@ fn fig2(es: &ElasticSwitch, loss: Loss) -> String {
 }
 
 fn fig5(es: &ElasticSwitch, loss: Loss) -> String {
-    let floor = Rate::from_mbps(450);
     let points = [1usize, 10, 100, 300].map(|n| {
-        let mut pairs = vec![PairSpec::alone(floor)];
-        for i in 0..n {
-            let destination = (i > 0).then_some(1);
-            pairs.push(PairSpec { destination, ..PairSpec::alone(floor) });
-        }
-        let got = play(es, loss, pairs);
+        let got = play(es, loss, to_x_and_y(n));
         format!("{:.0}", got.rates[0] / 1e6)
     });
     points.join(" ")
+}
+
+/// One sender to X and so many to Y, each with a floor of 450 Mb/s.
+fn to_x_and_y(senders: usize) -> Vec<PairSpec> {
+    let floor = Rate::from_mbps(450);
+    let mut pairs = vec![PairSpec::alone(floor)];
+    for i in 0..senders {
+        let destination = (i > 0).then_some(1);
+        pairs.push(PairSpec { destination, ..PairSpec::alone(floor) });
+    }
+    pairs
 }
