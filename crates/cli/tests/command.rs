@@ -175,6 +175,33 @@ fn a_scenario_is_simulated_the_same_way_twice_and_judged() {
 }
 
 #[test]
+fn short_flows_have_times_and_faults_are_told_in_the_simulator_as_in_the_lab() {
+    let play = |file: &str, set: &[&str]| {
+        let file = scenario(file);
+        let args = [&["sim", &file, "--json", "--mechanism", "elasticswitch:steady"][..], set];
+        let output = weir(&args.concat());
+        let results: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}", stderr(&output)));
+        results["runs"][0].clone()
+    };
+    let run = play("short-flows.yaml", &["--set", "duration=5s", "--set", "warmup=1s"]);
+    let metric = |name: &str| run["summary"][name].as_f64().unwrap_or_else(|| panic!("no {name}"));
+    let [p50, p99] = ["fct.search.p50", "fct.search.p99"].map(metric);
+    assert!(p50 > 1e-4 && p50 <= p99 && p99 < 5.0, "{p50} {p99}");
+    assert!((0.0..0.5).contains(&metric("unfinished.search")));
+    assert!(run["flows"][0]["times"]["due"].as_u64().expect("a count") > 0);
+    let crash = ["--set", "duration=5s", "--set", "warmup=1s", "--set", "senders=5"];
+    let run = play("elasticswitch/agent-crash.yaml", &crash);
+    let said: Vec<&str> = run["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .filter_map(|e| e["says"].as_str())
+        .collect();
+    assert!(said.contains(&"left-0: agent killed") && said.contains(&"left-0: agent starts"));
+}
+
+#[test]
 fn what_cannot_be_simulated_is_refused_by_file_and_field() {
     let file = scenario("elasticswitch/ipv6.yaml");
     let output = weir(&["sim", &file]);

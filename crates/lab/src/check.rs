@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
-use weir_model::scenario::{Link, Mechanism, MechanismKind, Scenario, TrafficKind};
+use weir_model::scenario::{FaultKind, Link, Mechanism, MechanismKind, Scenario, TrafficKind};
 
 /// Fails with the remedy if this machine cannot play `scenario`.
 pub(crate) fn machine(
@@ -13,6 +13,7 @@ pub(crate) fn machine(
     mechanism: &Mechanism,
     options: &Options,
 ) -> Result<(), Error> {
+    faults(scenario)?;
     if !Uid::effective().is_root() {
         return Err(Error::NotRoot);
     }
@@ -45,6 +46,25 @@ pub(crate) fn machine(
     }
     congestion_controls(scenario)?;
     files(scenario)
+}
+
+/// Namespaces have one clock and one kernel: the lab breaks agents and their messages, nothing else.
+fn faults(scenario: &Scenario) -> Result<(), Error> {
+    let Some(fault) = scenario.faults.iter().find(|fault| {
+        !matches!(
+            fault.kind,
+            FaultKind::KillAgent { .. }
+                | FaultKind::StartAgent { .. }
+                | FaultKind::RestartAgent { .. }
+                | FaultKind::Control(_)
+        )
+    }) else {
+        return Ok(());
+    };
+    Err(Error::Unsupported {
+        what: format!("spec.faults has `{}` at {}", fault.kind.name(), fault.at),
+        instead: "play it with `weir sim`".into(),
+    })
 }
 
 /// What starts a process in a namespace, so that it ends with the lab.
@@ -116,4 +136,24 @@ fn files(scenario: &Scenario) -> Result<(), Error> {
         what: format!("room for {needed} open files (the limit is {hard})"),
         remedy: "raise it with `ulimit -n`".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::scenario::Fault;
+    use weir_units::Span;
+
+    #[test]
+    fn a_fault_that_only_the_simulator_has_is_refused_by_name_even_where_nothing_protects() {
+        let mut scenario = crate::plan::tests::scenario(2, 1, &[(0, 2), (1, 2)]);
+        assert!(faults(&scenario).is_ok());
+        let at = Span::from_secs(3);
+        scenario.faults =
+            vec![Fault { at, kind: FaultKind::KillAgent { host: 0, guardian: false } }];
+        assert!(faults(&scenario).is_ok());
+        scenario.faults.push(Fault { at, kind: FaultKind::LinkDown { link: 0 } });
+        let text = faults(&scenario).expect_err("no such thing").to_string();
+        assert!(text.contains("`link-down` at 3s") && text.contains("weir sim"), "{text}");
+    }
 }

@@ -88,6 +88,7 @@ fn step(fault: &Fault) -> Step {
             };
             Step::Weather { hosts: control.hosts.clone(), weather }
         }
+        other => unreachable!("`{}` was refused before anything was made", other.name()),
     }
 }
 

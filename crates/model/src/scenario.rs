@@ -57,7 +57,7 @@ pub struct Scenario {
     pub traffic: Vec<Traffic>,
     /// What nobody should believe.
     pub attacks: Vec<Attack>,
-    /// What breaks, in the order of time. Nothing of it happens where no agent runs.
+    /// What breaks, in the order of time. Agents break only where some run.
     pub faults: Vec<Fault>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
@@ -373,7 +373,7 @@ pub struct Fault {
     pub kind: FaultKind,
 }
 
-/// What breaks. Hosts are indices into `topology.hosts`.
+/// What breaks. Hosts are indices into `topology.hosts`, links into `topology.links`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultKind {
     /// The host's agent is killed without a chance to do anything (SIGKILL).
@@ -395,6 +395,58 @@ pub enum FaultKind {
     },
     /// Control messages suffer. A later one for the same host replaces it.
     Control(ControlFault),
+    /// A cable is pulled: what is sent into either of its ends is lost. Routes stay.
+    LinkDown {
+        /// Which.
+        link: usize,
+    },
+    /// It is plugged in again.
+    LinkUp {
+        /// Which.
+        link: usize,
+    },
+    /// A host stands still with its VMs and its agent, and then goes on.
+    PauseHost {
+        /// Which.
+        host: usize,
+        /// When it goes on.
+        until: Span,
+    },
+    /// The clock by which a host's agent lives jumps forward.
+    StepClock {
+        /// Whose.
+        host: usize,
+        /// By how much.
+        by: Span,
+    },
+}
+
+impl FaultKind {
+    /// Whether it breaks something that is not there where nothing protects.
+    pub const fn is_of_agents(&self) -> bool {
+        match self {
+            Self::KillAgent { .. }
+            | Self::StartAgent { .. }
+            | Self::RestartAgent { .. }
+            | Self::Control(_)
+            | Self::StepClock { .. } => true,
+            Self::LinkDown { .. } | Self::LinkUp { .. } | Self::PauseHost { .. } => false,
+        }
+    }
+
+    /// The key by which a file calls it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::KillAgent { .. } => "kill-agent",
+            Self::StartAgent { .. } => "start-agent",
+            Self::RestartAgent { .. } => "restart-agent",
+            Self::Control(_) => "control",
+            Self::LinkDown { .. } => "link-down",
+            Self::LinkUp { .. } => "link-up",
+            Self::PauseHost { .. } => "pause-host",
+            Self::StepClock { .. } => "step-clock",
+        }
+    }
 }
 
 /// What happens to control messages on their last step to a host's agent, each for itself.

@@ -101,6 +101,38 @@ fn who_is_dead_cannot_be_killed_and_who_lives_cannot_be_started() {
 }
 
 #[test]
+fn links_hosts_and_clocks_can_break() {
+    let text = "    - {at: 4s, link-down: [host-1, host-2]}\n    \
+                - {at: 6s, link-up: host-1}\n    \
+                - {at: 7s, pause-host: host-0..host-1, for: 1500ms}\n    \
+                - {at: 9s, step-clock: host-2, by: duration / 4}\n";
+    let pause = |host| at(7, FaultKind::PauseHost { host, until: Span::from_millis(8500) });
+    let wanted = [
+        at(4, FaultKind::LinkDown { link: 1 }),
+        at(4, FaultKind::LinkDown { link: 2 }),
+        at(6, FaultKind::LinkUp { link: 1 }),
+        pause(0),
+        pause(1),
+        at(9, FaultKind::StepClock { host: 2, by: Span::from_secs(5) }),
+    ];
+    assert_eq!(faults(text), wanted);
+    let agents = wanted.iter().filter(|fault| fault.kind.is_of_agents()).count();
+    assert_eq!(agents, 1);
+}
+
+#[test]
+fn a_link_goes_down_and_up_in_turn() {
+    let down = "    - {at: 4s, link-down: host-1}\n    - {at: 5s, link-down: host-1}\n";
+    refused(down, "spec.faults.1.link-down", "at 5s the link host-1 is down already");
+    let up = "    - {at: 4s, link-up: host-1}\n";
+    refused(up, "spec.faults.0.link-up", "at 4s the link host-1 is up already");
+    refused("    - {at: 4s, link-up: core}\n", "spec.faults.0.link-up", "no link `core`");
+    // An agent and a link may have one number.
+    let both = "    - {at: 4s, link-down: host-0}\n    - {at: 5s, kill-agent: host-0}\n";
+    assert_eq!(faults(both).len(), 2);
+}
+
+#[test]
 fn each_slip_is_named_with_its_field() {
     let one = |entry: &str| format!("    - {entry}\n");
     refused(&one("{at: 10s, kill-agent: host-9}"), "spec.faults.0.kill-agent", "no host `host-9`");
@@ -109,6 +141,13 @@ fn each_slip_is_named_with_its_field() {
     refused(&one("{kill-agent: host-0}"), "spec.faults.0.at", "`at` is missing");
     let guarded = "{at: 10s, restart-agent: host-0, guardian: true}";
     refused(&one(guarded), "spec.faults.0.guardian", "`guardian` beside `restart-agent`");
+    let paused = "{at: 10s, link-down: host-0, for: 2s}";
+    refused(&one(paused), "spec.faults.0.for", "`for` beside `link-down`");
+    refused(&one("{at: 10s, pause-host: host-0}"), "spec.faults.0.for", "`for` is missing");
+    let moment = "{at: 10s, pause-host: host-0, for: 0s}";
+    refused(&one(moment), "spec.faults.0.for", "a pause of zero");
+    let back = "{at: 10s, step-clock: host-0, by: -2s}";
+    refused(&one(back), "spec.faults.0.by", "`-2s` is out of range");
     let half = "{at: 10s, kill-agent: host-0, guardian: half}";
     refused(&one(half), "spec.faults.0.guardian", "`half` is neither true nor false");
     let most = "{at: 10s, control: {loss: 1.5}}";

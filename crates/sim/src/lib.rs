@@ -6,7 +6,7 @@
 //!           order ([`wheel`]); packets of 32 octets in a slab ([`packet`]); TCP as two pure machines
 //!           per flow ([`tcp`]). One thread; runs of a sweep are so many threads or processes.
 //!           Scenario files: the network, and on each host the very `HostAgent` of `weir-core`
-//!           ([`scenario`], [`host`]).
+//!           ([`scenario`], [`host`]); traffic that comes and goes ([`exchange`]).
 //! Promises  Same network, same options, same outcome to the octet ([`Outcome::digest`]); no clock, no
 //!           chance but the seed's, no hash order. A packet is delivered, dropped or in flight.
 //! Not here  Ports other than FIFO. What was good: the judge is in `weir`.
@@ -26,6 +26,8 @@
 //! ```
 
 mod digest;
+mod exchange;
+mod extra;
 mod host;
 mod link;
 mod net;
@@ -39,6 +41,7 @@ mod udp;
 mod wheel;
 mod world;
 
+pub use exchange::Work;
 pub use network::{Bursts, Flaw, FlowSpec, LinkSpec, Network, ParseError, Problem, Traffic, Way};
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 pub use tcp::{Algorithm, TcpConfig};

@@ -6,13 +6,14 @@
 //! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
 //! Not here  What hosts do with packets: see `world`.
 
+use crate::extra::Extra;
 use crate::host::Letters;
 use crate::link::{Link, Verdict};
 use crate::network::{LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
-use crate::rng::Rng;
 use crate::tcp::Blocks;
 use crate::wheel::Wheel;
+use weir_units::Span;
 
 /// The end of a route in the table.
 pub(crate) const END: u32 = u32::MAX;
@@ -28,47 +29,51 @@ pub(crate) struct Net {
     pub(crate) blocks: Blocks,
     /// What agents have written to each other and is under way.
     pub(crate) letters: Letters,
-    lossy: Vec<Lossy>,
+    extras: Vec<Extra>,
+    seed: u64,
     pub(crate) launched: u64,
     pub(crate) dropped: u64,
     /// Wake-ups scheduled and not yet played.
     pub(crate) asleep: u32,
 }
 
-/// A link that loses packets by chance.
-#[derive(Debug)]
-pub(crate) struct Lossy {
-    /// Of 2⁶⁴.
-    chance: u64,
-    rng: Rng,
-    pub(crate) lost: u64,
-}
-
 impl Net {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
-        let mut links: Vec<_> = network.links().iter().map(Link::new).collect();
-        let mut lossy = Vec::new();
-        for (number, spec) in network.links().iter().enumerate() {
-            if spec.loss > 0.0 {
-                // A cast saturates: a chance of 1 is one of 1 − 2⁻⁶⁴.
-                let chance = (spec.loss * 2f64.powi(64)) as u64;
-                lossy.push(Lossy { chance, rng: Rng::new(seed, number as u64), lost: 0 });
-                links[number].special = lossy.len() as u32;
-            }
-        }
-        Self {
+        let mut net = Self {
             now: 0,
             slab: Slab::default(),
             wheel: Wheel::new(reach(network.links())),
-            links,
+            links: network.links().iter().map(Link::new).collect(),
             routes: vec![END],
             blocks: Blocks::default(),
             letters: Letters::default(),
-            lossy,
+            extras: Vec::new(),
+            seed,
             launched: 0,
             dropped: 0,
             asleep: 0,
+        };
+        for (number, spec) in (0..).zip(network.links()) {
+            let late = network.lateness(number);
+            if spec.loss > 0.0 || late > Span::ZERO {
+                net.add_extra(number, Extra::new(spec.loss, late, seed, number));
+            }
         }
+        net
+    }
+
+    fn add_extra(&mut self, link: u32, extra: Extra) {
+        self.extras.push(extra);
+        self.links[link as usize].special = self.extras.len() as u32;
+    }
+
+    /// The cable of a link is pulled, or plugged in again.
+    pub(crate) fn set_down(&mut self, link: u32, down: bool) {
+        if self.links[link as usize].special == 0 {
+            self.add_extra(link, Extra::new(0.0, Span::ZERO, self.seed, link));
+        }
+        let special = self.links[link as usize].special;
+        self.extras[special as usize - 1].set_down(down);
     }
 
     /// Adds a route; returns where it begins.
@@ -126,11 +131,7 @@ impl Net {
         let packet = &mut self.slab.cells[id as usize];
         packet.hop += 1;
         if port.special != 0 {
-            let lossy = &mut self.lossy[port.special as usize - 1];
-            if lossy.rng.next() < lossy.chance {
-                lossy.lost += 1;
-                return self.drop(id);
-            }
+            return self.forward_specially(id, link);
         }
         match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
             Verdict::Sent { at, mark } => {
@@ -142,9 +143,28 @@ impl Net {
         }
     }
 
-    /// Packets lost by chance on the link with this `special`.
+    /// The same on a link that does more than others.
+    #[inline(never)]
+    fn forward_specially(&mut self, id: u32, link: u32) {
+        let port = &mut self.links[link as usize];
+        let packet = &mut self.slab.cells[id as usize];
+        let extra = &mut self.extras[port.special as usize - 1];
+        if !extra.passes() {
+            return self.drop(id);
+        }
+        match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
+            Verdict::Sent { at, mark } => {
+                packet.at = extra.arrives(at);
+                packet.bits |= if mark { CE } else { 0 };
+                self.wheel.schedule(&mut self.slab.cells, id);
+            }
+            Verdict::Dropped => self.drop(id),
+        }
+    }
+
+    /// Packets lost before the port of the link with this `special`.
     pub(crate) fn lost(&self, special: u32) -> u64 {
-        special.checked_sub(1).map_or(0, |i| self.lossy[i as usize].lost)
+        special.checked_sub(1).map_or(0, |i| self.extras[i as usize].lost)
     }
 
     /// A packet is lost.

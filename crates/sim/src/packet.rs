@@ -50,6 +50,14 @@ pub(crate) enum Kind {
     Agent,
     /// Wake-up: a host's shaper may send again.
     Shaper,
+    /// Wake-up: a host's guardian takes back what is borrowed.
+    Guardian,
+    /// Wake-up: something breaks, or is mended.
+    Fault,
+    /// Wake-up: a flow begins that should have begun while its host stood still.
+    Late,
+    /// Wake-up: something of traffic that comes and goes begins, or all of it ends.
+    Agenda,
     /// Wake-up: the run pauses here.
     Stop,
 }

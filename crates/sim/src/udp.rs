@@ -58,6 +58,11 @@ impl Source {
     /// A datagram is sent at `began + passed`; returns when the next one is.
     pub(crate) fn next(&mut self) -> u64 {
         self.sent += 1;
+        self.skip()
+    }
+
+    /// The next datagram is not sent; returns when the one after it is.
+    pub(crate) fn skip(&mut self) -> u64 {
         self.passed += self.gap;
         let at = self.began + (self.passed >> FINE) as u64;
         if at < self.ends {

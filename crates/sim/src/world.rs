@@ -10,17 +10,26 @@
 //! Not here  What stands between a host's flows and its first link, where something does: see
 //!           `host`. It is called in [`send`] and in [`Sim::arrive`].
 
+mod exchange;
+mod faults;
 mod view;
 
+pub(crate) use faults::Fault;
+
+use crate::exchange::{Entry, ExchangeSpec, Exchanges};
 use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
-use crate::network::{LONGEST, Network, Traffic};
+use crate::network::{FlowSpec, LONGEST, Network, Traffic};
 use crate::outcome::Outcome;
 use crate::packet::{CE, CWR, ECE, ECT, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
+use faults::Pauses;
 use weir_units::Time;
+
+/// Octets on the wire of a SYN, with Ethernet's and IP's headers and TCP's options.
+const SYN: u16 = 14 + 20 + 40;
 
 /// What a run needs beside its network.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -60,6 +69,28 @@ pub struct Sim {
     hops: u64,
     /// Packets that arrived at the end of their route.
     delivered: u64,
+    /// TCP flows from this one on come and go.
+    dynamic: u32,
+    exchanges: Exchanges,
+    tcp: TcpConfig,
+    /// Receive window, in segments.
+    window: u32,
+    faults: Vec<Fault>,
+    /// Hosts that stand still, if any ever will.
+    pauses: Option<Box<Pauses>>,
+}
+
+/// What happens in a run beside its network and its flows.
+#[derive(Default)]
+pub(crate) struct Stage {
+    /// Agents and shapers on its hosts.
+    pub(crate) guard: Option<Guard>,
+    /// What breaks, and when.
+    pub(crate) faults: Vec<(Time, Fault)>,
+    /// Traffic that comes and goes.
+    pub(crate) exchanges: Vec<ExchangeSpec>,
+    /// Long-lived connections were opened while the network was idle: they know its round trip.
+    pub(crate) established: bool,
 }
 
 /// A flow's place among its kind.
@@ -79,11 +110,12 @@ struct Flow {
 impl Sim {
     /// `network` before its first event.
     pub fn new(network: &Network, options: &Options) -> Self {
-        Self::guarded(network, options, None)
+        Self::staged(network, options, Stage::default())
     }
 
-    /// The same with agents and shapers on its hosts.
-    pub(crate) fn guarded(network: &Network, options: &Options, guard: Option<&Guard>) -> Self {
+    /// The same with what happens beside it.
+    pub(crate) fn staged(network: &Network, options: &Options, stage: Stage) -> Self {
+        let guard = stage.guard.as_ref();
         let mut net = Net::new(network, options.seed);
         let shim = guard.map(|guard| Box::new(Shim::new(guard, &mut net, options.seed)));
         let mut sim = Self {
@@ -101,46 +133,77 @@ impl Sim {
             events: 0,
             hops: 0,
             delivered: 0,
+            dynamic: u32::MAX,
+            exchanges: Exchanges::default(),
+            tcp: options.tcp.clone(),
+            window: 1,
+            faults: stage.faults.iter().map(|(_, fault)| *fault).collect(),
+            pauses: Pauses::new(network, &stage.faults).map(Box::new),
         };
-        let payload = u64::from(network.segment());
-        let window = options.tcp.receive_window.get() / payload;
-        let window = window.clamp(1, 1 << 16) as u32;
-        for (number, spec) in network.flows().iter().enumerate() {
-            let start = spec.start.as_nanos();
-            let forward = sim.net.add_route(&spec.forward);
-            let (end, octets) = match spec.traffic {
-                Traffic::Tcp { octets, algorithm } => {
-                    let reverse = sim.net.add_route(&spec.reverse);
-                    let octets = octets.map(std::num::NonZero::get);
-                    let segments = octets.map_or(u32::MAX, |o| o.div_ceil(payload) as u32);
-                    let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;
-                    let (tcp, cc) = (&options.tcp, algorithm.unwrap_or(options.tcp.algorithm));
-                    sim.tails.push(tail + sim.headers.0);
-                    if let (Some(shim), Some(guard)) = (&mut sim.shim, guard) {
-                        shim.tcp.push(guard.flows[number]);
-                    }
-                    sim.senders.push(Sender::new(tcp, cc, segments, window, forward));
-                    sim.receivers.push(Receiver::new(tcp, cc, segments, window, reverse));
-                    (End::Tcp(sim.senders.len() as u32 - 1), octets)
-                }
-                Traffic::Udp { rate, size, bursts } => {
-                    let stream = !(number as u64);
-                    let bursts = bursts.map(|bursts| (bursts, Rng::new(options.seed, stream)));
-                    if let (Some(shim), Some(guard)) = (&mut sim.shim, guard) {
-                        shim.udp.push(guard.flows[number].0);
-                    }
-                    sim.sources.push(Source::new((rate, size), bursts, start, forward));
-                    (End::Udp(sim.sources.len() as u32 - 1), None)
-                }
-            };
-            sim.flows.push(Flow { end, start, octets });
+        let window = options.tcp.receive_window.get() / u64::from(network.segment());
+        sim.window = window.clamp(1, 1 << 16) as u32;
+        for number in 0..network.flows().len() {
+            sim.add_flow(network, options, &stage, number);
         }
         sim.starts.sort_by_key(|flow| sim.flows[*flow as usize].start);
         sim.announce();
         for &(flow, at) in network.stops() {
             sim.net.wake(at.as_nanos(), Kind::Halt, flow);
         }
+        for (number, (at, _)) in (0..).zip(&stage.faults) {
+            sim.net.wake(at.as_nanos(), Kind::Fault, number);
+        }
+        let entry = |(number, spec): (usize, ExchangeSpec)| {
+            let routes = (sim.net.add_route(&spec.ways.0), sim.net.add_route(&spec.ways.1));
+            let pairs = guard.map_or((0, 0), |guard| guard.exchanges[number]);
+            Entry::new(spec, routes, pairs)
+        };
+        let entries = stage.exchanges.into_iter().enumerate().map(entry).collect();
+        sim.exchange(entries);
         sim
+    }
+
+    /// Takes up the flow of this number: routes, both ends, and its pairs.
+    fn add_flow(&mut self, network: &Network, options: &Options, stage: &Stage, number: usize) {
+        let spec = &network.flows()[number];
+        let payload = u64::from(network.segment());
+        let forward = self.net.add_route(&spec.forward);
+        let pairs = stage.guard.as_ref().map_or((0, 0), |guard| guard.flows[number]);
+        if let Some(pauses) = &mut self.pauses {
+            let is_tcp = matches!(spec.traffic, Traffic::Tcp { .. });
+            pauses.add(is_tcp, (spec.src, spec.dst));
+        }
+        let (end, octets) = match spec.traffic {
+            Traffic::Tcp { octets, algorithm } => {
+                let reverse = self.net.add_route(&spec.reverse);
+                let octets = octets.map(std::num::NonZero::get);
+                let segments = octets.map_or(u32::MAX, |o| o.div_ceil(payload) as u32);
+                let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;
+                let (tcp, cc) = (&options.tcp, algorithm.unwrap_or(options.tcp.algorithm));
+                self.tails.push(tail + self.headers.0);
+                if let Some(shim) = &mut self.shim {
+                    shim.tcp.push(pairs);
+                }
+                let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
+                if stage.established {
+                    sender.knows(handshake(network, spec));
+                }
+                self.senders.push(sender);
+                self.receivers.push(Receiver::new(tcp, cc, segments, self.window, reverse));
+                (End::Tcp(self.senders.len() as u32 - 1), octets)
+            }
+            Traffic::Udp { rate, size, bursts } => {
+                let stream = !(number as u64);
+                let bursts = bursts.map(|bursts| (bursts, Rng::new(options.seed, stream)));
+                if let Some(shim) = &mut self.shim {
+                    shim.udp.push(pairs.0);
+                }
+                let start = spec.start.as_nanos();
+                self.sources.push(Source::new((rate, size), bursts, start, forward));
+                (End::Udp(self.sources.len() as u32 - 1), None)
+            }
+        };
+        self.flows.push(Flow { end, start: spec.start.as_nanos(), octets });
     }
 
     /// Plays all that happens until `until`, that instant included; at most a day.
@@ -178,6 +241,9 @@ impl Sim {
     /// A packet at the end of its route, or a wake-up.
     #[inline]
     fn arrive(&mut self, id: u32) {
+        if self.pauses.is_some() && self.hold_back(id) {
+            return;
+        }
         let mut packet = self.net.slab.cells[id as usize];
         if let Some(shim) = &mut self.shim
             && matches!(packet.kind, Kind::Data | Kind::Ack | Kind::Datagram)
@@ -206,6 +272,10 @@ impl Sim {
     #[inline]
     fn on_data(&mut self, packet: &Packet) {
         self.delivered += 1;
+        let is_dynamic = packet.flow >= self.dynamic;
+        if is_dynamic && self.is_closed(packet.flow) {
+            return;
+        }
         let (now, has) = (self.net.now, |bit| packet.bits & bit != 0);
         let receiver = &mut self.receivers[packet.flow as usize];
         let (early, ack) = receiver.on_data(now, packet.seq, has(CE), has(CWR), has(LAST));
@@ -217,6 +287,9 @@ impl Sim {
         } else if receiver.ack_at < receiver.looks_at {
             receiver.looks_at = receiver.ack_at;
             self.net.wake(receiver.ack_at, Kind::AckDue, packet.flow);
+        }
+        if is_dynamic {
+            self.arrived(packet.flow);
         }
     }
 
@@ -230,6 +303,9 @@ impl Sim {
         } else {
             let (blocks, count) = self.net.blocks.take(packet.sack);
             sender.on_ack(self.net.now, packet.seq, echo, &blocks[..count]);
+        }
+        if packet.flow >= self.dynamic {
+            self.opened(packet.flow);
         }
         self.pump(packet.flow);
     }
@@ -289,7 +365,10 @@ impl Sim {
                 End::Tcp(tcp) => self.senders[tcp as usize].halt(),
                 End::Udp(udp) => self.sources[udp as usize].halted = true,
             },
-            Kind::Mail | Kind::Agent | Kind::Shaper => {
+            Kind::Late => self.begin(flow),
+            Kind::Fault => self.strike(flow),
+            Kind::Agenda => self.keep_agenda(flow),
+            Kind::Mail | Kind::Agent | Kind::Shaper | Kind::Guardian => {
                 if let Some(shim) = &mut self.shim {
                     shim.on_wake(&mut self.net, wake);
                 }
@@ -310,6 +389,13 @@ impl Sim {
 
     fn start(&mut self, flow: u32) {
         self.announce();
+        if let Some(until) = self.stands_still(flow) {
+            return self.net.wake(until, Kind::Late, flow);
+        }
+        self.begin(flow);
+    }
+
+    fn begin(&mut self, flow: u32) {
         match self.flows[flow as usize].end {
             End::Tcp(tcp) => self.pump(tcp),
             End::Udp(udp) => self.emit(udp),
@@ -322,12 +408,24 @@ impl Sim {
             return;
         }
         let (size, hop) = (source.size, source.route);
-        let at = source.next();
+        let mut at = source.next();
+        while at < self.net.now {
+            // Its host stood still: what should have been sent then is not sent.
+            at = source.skip();
+        }
         self.net.wake(at, Kind::Emit, flow);
         let kind = Kind::Datagram;
         let packet = Packet { size, hop, kind, ..Packet::wake(kind, flow) };
         send(&mut self.net, &mut self.shim, packet);
     }
+}
+
+/// The time of a SYN and its answer through an idle network, ns.
+fn handshake(network: &Network, spec: &FlowSpec) -> u64 {
+    let ways = spec.forward.iter().chain(&spec.reverse);
+    let links = ways.map(|link| &network.links()[*link as usize]);
+    let size = weir_units::Bytes::new(SYN.into());
+    links.map(|link| (link.delay + link.rate.time_for(size)).as_nanos()).sum()
 }
 
 /// A guest sends a packet.

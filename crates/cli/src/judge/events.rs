@@ -51,6 +51,7 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Event> {
 /// What breaks, in a few words.
 fn broken(scenario: &Scenario, fault: &Fault) -> Event {
     let name = |host: &usize| scenario.topology.hosts[*host].clone();
+    let cable = |link: &usize| scenario.topology.links[*link].name.clone();
     let says = match &fault.kind {
         FaultKind::KillAgent { host, guardian: false } => format!("{}: agent killed", name(host)),
         FaultKind::KillAgent { host, guardian: true } => {
@@ -77,6 +78,12 @@ fn broken(scenario: &Scenario, fault: &Fault) -> Event {
             }
             format!("control messages: {}", words.join(", "))
         }
+        FaultKind::LinkDown { link } => format!("{}: link down", cable(link)),
+        FaultKind::LinkUp { link } => format!("{}: link up", cable(link)),
+        FaultKind::PauseHost { host, until } => {
+            format!("{}: host pauses for {}", name(host), *until - fault.at)
+        }
+        FaultKind::StepClock { host, by } => format!("{}: clock steps by {by}", name(host)),
     };
     Event { at_s: fault.at.as_secs_f64(), says }
 }

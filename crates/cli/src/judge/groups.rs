@@ -91,7 +91,7 @@ fn settled(case: &Case<'_>, samples: &[usize]) -> Vec<usize> {
         FaultKind::KillAgent { .. } | FaultKind::RestartAgent { .. } => {
             Some(fault.at.as_secs_f64())
         }
-        FaultKind::StartAgent { .. } | FaultKind::Control(_) => None,
+        _ => None,
     };
     let downs: Vec<f64> = case.scenario.faults.iter().filter_map(down).collect();
     let is_settled = |&sample: &usize| {

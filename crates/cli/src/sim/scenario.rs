@@ -11,7 +11,7 @@
 use crate::args;
 use crate::commands;
 use crate::experiment;
-use crate::judge::{self, Observed, ObservedFlow, ObservedLink};
+use crate::judge::{self, Observed, ObservedFlow, ObservedLink, Work};
 use crate::live::{Live, Screen};
 use crate::world::{Cut, Moment, World};
 use anyhow::{Result, anyhow};
@@ -22,6 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use weir_core::host::ElasticSwitch;
+use weir_lab::Histogram;
 use weir_model::results::{About, Run};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
 use weir_sim::scenario::{Failure, Record, Setup};
@@ -40,10 +41,7 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     file.check_presets(ElasticSwitch::PRESETS)?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
     for point in &points {
-        for mechanism in &point.mechanisms {
-            weir_sim::scenario::check(point, mechanism)
-                .map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        }
+        weir_sim::scenario::check(point).map_err(|error| anyhow!("{}: {error}", path.display()))?;
     }
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -166,7 +164,7 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
             .map(|flow| ObservedFlow {
                 octets: flow.octets,
                 connections: flow.connections,
-                work: None,
+                work: flow.work.map(work),
             })
             .collect(),
         links: record
@@ -185,6 +183,17 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
         notes: vec![note],
         ..Observed::default()
     }
+}
+
+/// The same as the lab tells it.
+fn work(work: weir_sim::Work) -> Work {
+    let mut times = Histogram::new(3).expect("three digits are allowed");
+    for took in work.times {
+        // A histogram that grows by itself takes every value.
+        times.record(took.as_nanos().max(1)).expect("it grows");
+    }
+    let last = work.last.since(weir_units::Time::ZERO);
+    Work { due: work.due, done: work.done, last, times }
 }
 
 /// Runs that have been played, in the order in which they are asked for.

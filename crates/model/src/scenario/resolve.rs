@@ -67,7 +67,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     }
     traffic::check_programs(spec, &traffic, &entries)?;
     let attacks = attacks::attacks(spec, &place, &scope, duration)?;
-    let faults = faults::faults(spec, &place, &scope, duration)?;
+    let faults = faults::faults(spec, (&place, &topology), &scope, duration)?;
     let congested = congested(spec, &scope, &topology)?;
     let mechanisms = mechanisms(spec)?;
     let expect = expectations(spec, &scope, &traffic, scale)?;

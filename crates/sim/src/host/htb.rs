@@ -161,6 +161,23 @@ impl Htb {
         std::mem::take(&mut gone.queue).into_iter().map(|(id, _)| id)
     }
 
+    /// The parameters of a queue.
+    pub(crate) fn class(&self, leaf: u32) -> Class {
+        self.leaves[leaf as usize].bucket.class
+    }
+
+    /// Takes out all that waits; it is lost.
+    pub(crate) fn clear(&mut self) -> Vec<u32> {
+        self.backlogged.clear();
+        let mut gone = Vec::new();
+        for leaf in &mut self.leaves {
+            leaf.octets = 0;
+            gone.extend(leaf.queue.drain(..).map(|(id, _)| id));
+        }
+        self.drops += gone.len() as u64;
+        gone
+    }
+
     /// Queues a packet; whether there was room.
     pub(crate) fn push(&mut self, leaf: u32, id: u32, size: u16) -> bool {
         let queue = &mut self.leaves[leaf as usize];

@@ -16,6 +16,9 @@ const HEADERS: usize = 14 + 20 + 8;
 pub(crate) struct Letter {
     pub(super) from: HostId,
     pub(super) to: HostId,
+    /// Which life of its sender's agent wrote it.
+    pub(super) life: u32,
+    /// None: a greeting.
     pub(super) messages: Vec<Message>,
 }
 
@@ -43,7 +46,7 @@ impl Letters {
         self.table.len() as u32 - 1
     }
 
-    pub(super) fn to(&self, id: u32) -> HostId {
+    pub(crate) fn to(&self, id: u32) -> HostId {
         self.table[id as usize].as_ref().expect("a letter is under way").to
     }
 

@@ -8,8 +8,9 @@
 //!           datagrams that take the links everybody takes.
 //! Promises  An agent learns nothing but first sights, counters and messages. A packet that finds a
 //!           queue full is dropped and counted, at the shaper as at a port.
-//! Not here  Who the hosts and pairs are: see `scenario`. Keys, replay protection and greetings: a
-//!           message that arrives is believed. Dead agents, guardians, departure times.
+//!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
+//! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
+//!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
 
 mod classes;

@@ -15,11 +15,11 @@
 use super::letters::Letter;
 use super::meter::Meter;
 use super::pairs::{Guard, Pair, Sending};
-use super::station::Host;
+use super::station::{Host, Life};
 use crate::net::Net;
 use crate::packet::{CE, ECT, Kind, Packet};
 use crate::tcp::NEVER;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Input, Mechanism};
 use weir_core::message::Message;
 use weir_units::{HostId, PairId, Span};
@@ -105,6 +105,7 @@ impl Shim {
         pair.sending.octets += u64::from(packet.size);
         if !pair.sending.seen {
             pair.sending.seen = true;
+            // A dead agent finds out when it lives again, from its counters.
             self.hosts[from as usize].news.push((pair.id, Direction::Send));
             self.wake_agent(net, from, net.now + REACTION);
         }
@@ -170,6 +171,9 @@ impl Shim {
 
     fn wake_agent(&mut self, net: &mut Net, host: u32, at: u64) {
         let state = &mut self.hosts[host as usize];
+        if state.life == Life::Dead {
+            return;
+        }
         let at = at.max(state.begins);
         if at < state.wakes_at {
             state.wakes_at = at;
@@ -177,13 +181,18 @@ impl Shim {
         }
     }
 
-    /// A wake-up of an agent or of a shaper, or for a letter that is late.
+    /// A wake-up of an agent, a guardian or a shaper, or for a letter that is late.
     pub(crate) fn on_wake(&mut self, net: &mut Net, wake: &Packet) {
         if wake.kind == Kind::Mail {
             return self.read(net, wake.flow);
         }
         let host = &mut self.hosts[wake.flow as usize];
-        if wake.kind == Kind::Shaper {
+        if wake.kind == Kind::Guardian {
+            if host.reclaims_at == wake.at {
+                host.reclaims_at = NEVER;
+                self.reclaim(net, wake.flow);
+            }
+        } else if wake.kind == Kind::Shaper {
             if host.serves_at == wake.at {
                 host.serves_at = NEVER;
                 self.serve(net, wake.flow);
@@ -207,7 +216,16 @@ impl Shim {
     fn read(&mut self, net: &mut Net, id: u32) {
         let letter = net.letters.take(id);
         let host = &mut self.hosts[letter.to.0 as usize];
+        if host.life == Life::Dead {
+            return;
+        }
         let now = host.clock(net.now);
+        let known = host.peers.entry(letter.from).or_default();
+        if letter.life > *known {
+            *known = letter.life;
+            let news = Input::PeerRestarted(letter.from);
+            host.agent.handle(now, news, &mut host.outbox);
+        }
         for message in &letter.messages {
             host.agent.handle(now, Input::Message(letter.from, *message), &mut host.outbox);
         }
@@ -288,12 +306,106 @@ impl Shim {
             let Some(&hop) = self.ways.get(&(from, to)) else { continue };
             for part in batch.chunks(MAX_RECORDS) {
                 let messages: Vec<Message> = part.iter().map(|(_, message)| *message).collect();
-                let letter = Letter { from, to, messages };
-                let (at, size) = (net.now, letter.size());
-                let seq = net.letters.put(letter);
-                let packet = Packet::wake(Kind::Letter, 0);
-                net.launch(Packet { at, hop, seq, size, ..packet });
+                let life = self.hosts[number as usize].lives;
+                mail(net, hop, Letter { from, to, life, messages });
             }
+        }
+    }
+
+    // -- what breaks ----------------------------------------------------------------------------
+
+    /// A host's agent is killed, and maybe its guardian in the same moment.
+    pub(crate) fn kill(&mut self, net: &mut Net, number: u32, guardian: bool) {
+        let host = &mut self.hosts[number as usize];
+        let at = host.die(net.now);
+        if !guardian {
+            host.reclaims_at = at;
+            net.wake(at, Kind::Guardian, number);
+        }
+    }
+
+    /// A dead agent is started again, and takes over what it finds.
+    pub(crate) fn start(&mut self, net: &mut Net, number: u32) {
+        let host = &mut self.hosts[number as usize];
+        host.live_again(net.now);
+        let now = host.clock(net.now);
+        let mut peers = BTreeSet::new();
+        for pair in &host.sends {
+            let pair = &self.pairs[*pair as usize];
+            if let Some(leaf) = pair.sending.leaf {
+                let found = Input::Adopt(pair.id, host.level(leaf));
+                host.agent.handle(now, found, &mut host.outbox);
+            }
+        }
+        for pair in &host.receives {
+            let pair = &self.pairs[*pair as usize];
+            if pair.receives {
+                peers.insert(pair.from);
+                host.agent.handle(now, Input::Found(pair.id), &mut host.outbox);
+            }
+        }
+        let (from, life) = (HostId(number), host.lives);
+        for peer in peers {
+            let to = HostId(peer);
+            if let Some(&hop) = self.ways.get(&(from, to)) {
+                mail(net, hop, Letter { from, to, life, messages: Vec::new() });
+            }
+        }
+        host.count(&self.pairs, net.now, self.window);
+        host.agent.handle(now, Input::Sample(&host.sample), &mut host.outbox);
+        self.carry_out(net, number);
+    }
+
+    /// An agent is asked to stop, which restores its host, and is started again at once.
+    pub(crate) fn restart(&mut self, net: &mut Net, number: u32) {
+        let host = &mut self.hosts[number as usize];
+        for id in host.restore(net.now) {
+            net.drop(id);
+        }
+        for pair in host.sends.iter().chain(&host.receives) {
+            let pair = &mut self.pairs[*pair as usize];
+            if pair.from == number {
+                pair.sending = Sending::default();
+            }
+            if pair.to == number {
+                (pair.receives, pair.meter) = (false, Meter::default());
+            }
+        }
+        self.start(net, number);
+    }
+
+    /// The clock of a host's agent jumps forward.
+    pub(crate) fn step_clock(&mut self, net: &mut Net, number: u32, by: u64) {
+        let host = &mut self.hosts[number as usize];
+        host.origin += by;
+        host.wakes_at = NEVER;
+        self.wake_agent(net, number, net.now + 1);
+    }
+
+    /// Every pair's ceiling becomes its floor.
+    fn reclaim(&mut self, net: &mut Net, number: u32) {
+        let host = &mut self.hosts[number as usize];
+        for pair in host.sends.clone() {
+            let pair = &mut self.pairs[pair as usize];
+            if pair.sending.leaf.is_some() {
+                pair.sending.ceiling = pair.sending.floor;
+                host.shape(net.now, pair);
+            }
+        }
+        self.serve(net, number);
+    }
+
+    /// A wake-up of a host that stands still is looked at later.
+    pub(crate) fn hold_back(&mut self, wake: &Packet, until: u64) {
+        let Some(host) = self.hosts.get_mut(wake.flow as usize) else { return };
+        let looks_at = match wake.kind {
+            Kind::Agent => &mut host.wakes_at,
+            Kind::Shaper => &mut host.serves_at,
+            Kind::Guardian => &mut host.reclaims_at,
+            _ => return,
+        };
+        if *looks_at == wake.at {
+            *looks_at = until;
         }
     }
 
@@ -302,6 +414,9 @@ impl Shim {
     /// Segments that the agents have seen lost, of the pairs that they know at this moment.
     pub(crate) fn losses(&mut self, now: u64) -> u64 {
         let lost = |host: &mut Host| -> u64 {
+            if host.life == Life::Dead {
+                return 0;
+            }
             let clock = host.clock(now);
             let views = host.agent.pairs(clock);
             views.iter().filter_map(|view| view.receive.as_ref()).map(|r| r.lost).sum()
@@ -312,6 +427,9 @@ impl Shim {
     /// Pairs that each agent knows at this moment.
     pub(crate) fn known(&mut self, now: u64) -> Vec<u64> {
         let known = |host: &mut Host| {
+            if host.life == Life::Dead {
+                return 0;
+            }
             let clock = host.clock(now);
             host.agent.pairs(clock).len() as u64
         };
@@ -322,4 +440,12 @@ impl Shim {
     pub(crate) fn shaper_drops(&self) -> u64 {
         self.hosts.iter().map(|host| host.htb.drops).sum()
     }
+}
+
+/// Sends a datagram of an agent.
+fn mail(net: &mut Net, hop: u32, letter: Letter) {
+    let (at, size) = (net.now, letter.size());
+    let seq = net.letters.put(letter);
+    let packet = Packet::wake(Kind::Letter, 0);
+    net.launch(Packet { at, hop, seq, size, ..packet });
 }

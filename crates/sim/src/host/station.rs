@@ -1,6 +1,8 @@
 //! One host: its agent, its clock, its shaper, and the counters that its agent reads.
 //!
-//! Promises  A clock and a phase of its own, drawn from the seed.
+//! Promises  A clock and a phase of its own, drawn from the seed. Queues stand without an agent; what
+//!           is borrowed is taken back as the guardian does.
+//! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: who looks how often.
 //! Not here  When what is called: see `shim`.
 
 use super::classes::{Levels, Share};
@@ -10,18 +12,48 @@ use super::pairs::{GuardedHost, Pair, Sending};
 use super::weather::Weather;
 use crate::rng::Rng;
 use crate::tcp::NEVER;
-use weir_core::host::{Direction, HostAgent, Mechanism, Outbox, ReceiveCount, Sample, SendCount};
-use weir_units::{PairId, Rate, Time};
+use std::collections::BTreeMap;
+use weir_core::host::{
+    Direction, HostAgent, HostConfig, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
+};
+use weir_units::{HostId, PairId, Rate, Time};
 
 /// Traffic starts everywhere at one instant; agents first look within this time after it. ns.
 const PHASES: u64 = 15_000_000;
+/// How often a living agent renews the lease on what is borrowed, how long a lease is, and how often
+/// the guardian looks. ns.
+const HEARTBEAT: u64 = 250_000_000;
+const LEASE: u64 = 1_000_000_000;
+const LOOKS: u64 = 100_000_000;
 /// Streams of chance from this one on are the agents'.
 const STREAM: u64 = 1 << 40;
+
+/// Whether a host's agent does anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Life {
+    Runs,
+    Dead,
+}
+
+/// The queues of a host without pairs, and those of its VMs for what has none.
+fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
+    let classes: Vec<_> = shares.iter().map(|share| levels.vm(share)).collect();
+    let mut htb = Htb::new(levels.uplink(), &classes, now);
+    let vms = (0..).zip(shares);
+    let defaults = vms.map(|(vm, share)| htb.add(now, vm, levels.vm_default(share))).collect();
+    (htb, defaults)
+}
 
 /// A host with its agent.
 #[derive(Debug)]
 pub(super) struct Host {
+    config: HostConfig,
     pub(super) agent: HostAgent,
+    pub(super) life: Life,
+    /// How many lives its agent has had before, and the last one of each peer that was heard of.
+    pub(super) lives: u32,
+    pub(super) peers: BTreeMap<HostId, u32>,
+    rng: Rng,
     /// Its clock less the network's, ns.
     pub(super) origin: u64,
     /// It does nothing before this instant.
@@ -38,6 +70,8 @@ pub(super) struct Host {
     pub(super) defaults: Vec<u32>,
     pub(super) floors: Rate,
     pub(super) serves_at: u64,
+    /// When the guardian takes back what is borrowed.
+    pub(super) reclaims_at: u64,
     pub(super) sends: Vec<u32>,
     pub(super) receives: Vec<u32>,
     pub(super) weather: Weather,
@@ -52,17 +86,18 @@ impl Host {
             Mechanism::Reservation { other, .. } => *other,
         };
         let levels = Levels::new(config.line, default_rate, &guarded.shares);
-        let classes: Vec<_> = guarded.shares.iter().map(|share| levels.vm(share)).collect();
-        let mut htb = Htb::new(levels.uplink(), &classes, 0);
-        let defaults = (0..).zip(&guarded.shares);
-        let defaults =
-            defaults.map(|(vm, share)| htb.add(0, vm, levels.vm_default(share))).collect();
+        let (htb, defaults) = queues(&levels, &guarded.shares, 0);
         let mut rng = Rng::new(seed, STREAM + u64::from(number));
         let origin = rng.next() % PHASES;
         Self {
             agent: HostAgent::new(config.clone(), Time::from_nanos(origin)),
+            config: config.clone(),
+            life: Life::Runs,
+            lives: 0,
+            peers: BTreeMap::new(),
             origin,
             begins: rng.next() % PHASES,
+            rng,
             outbox: Outbox::default(),
             sample: Sample::default(),
             news: Vec::new(),
@@ -73,6 +108,7 @@ impl Host {
             defaults,
             floors: Rate::ZERO,
             serves_at: NEVER,
+            reclaims_at: NEVER,
             sends: Vec::new(),
             receives: Vec::new(),
             weather: Weather::new(&guarded.troubles, seed, number),
@@ -82,6 +118,46 @@ impl Host {
     /// What its clock shows.
     pub(super) fn clock(&self, now: u64) -> Time {
         Time::from_nanos(now + self.origin)
+    }
+
+    /// The agent is killed; its queues stay as they are. Returns when its guardian takes back what is
+    /// borrowed: a lease after it saw the last beat.
+    pub(super) fn die(&mut self, now: u64) -> u64 {
+        self.life = Life::Dead;
+        self.wakes_at = NEVER;
+        self.news.clear();
+        drop(self.outbox.take());
+        let beat = self.rng.next() % HEARTBEAT;
+        let seen = self.rng.next() % LOOKS;
+        now + LEASE + seen - beat
+    }
+
+    /// An agent with nothing but its configuration.
+    pub(super) fn live_again(&mut self, now: u64) {
+        self.life = Life::Runs;
+        self.lives += 1;
+        self.reclaims_at = NEVER;
+        self.begins = now;
+        self.news.clear();
+        self.outbox = Outbox::default();
+        self.agent = HostAgent::new(self.config.clone(), self.clock(now));
+    }
+
+    /// The host as it was before any agent: empty queues, no pairs. Returns the packets that were lost.
+    pub(super) fn restore(&mut self, now: u64) -> Vec<u32> {
+        let gone = self.htb.clear();
+        let drops = self.htb.drops;
+        (self.htb, self.defaults) = queues(&self.levels, &self.shares, now);
+        self.htb.drops = drops;
+        self.floors = Rate::ZERO;
+        self.wakes_at = NEVER;
+        gone
+    }
+
+    /// What the queues of a pair give it at this moment.
+    pub(super) fn level(&self, leaf: u32) -> Setting {
+        let class = self.htb.class(leaf);
+        Setting { floor: Rate::from_bps(class.rate), ceiling: Rate::from_bps(class.ceil) }
     }
 
     /// Reads all counters.

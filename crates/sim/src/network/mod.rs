@@ -231,6 +231,8 @@ pub struct Network {
     links: Vec<LinkSpec>,
     flows: Vec<FlowSpec>,
     stops: Vec<(u32, Time)>,
+    /// How late packets of a link arrive at most; in the order of links.
+    late: Vec<(u32, Span)>,
 }
 
 impl Network {
@@ -252,6 +254,7 @@ impl Network {
             links: Vec::new(),
             flows: Vec::new(),
             stops: Vec::new(),
+            late: Vec::new(),
         })
     }
 
@@ -332,6 +335,24 @@ impl Network {
         Ok(())
     }
 
+    /// Packets on this link are never quite on time: each arrives up to `late` later, drawn evenly from
+    /// the seed, in order. At most 4 s. Its number is one that [`Network::add_link`] returned.
+    pub fn add_jitter(&mut self, link: u32, late: Span) -> Result<(), Flaw> {
+        if late > Span::from_secs(4) {
+            return Err(Flaw::Delay(late.as_nanos()));
+        }
+        assert!((link as usize) < self.links.len(), "a link is there before it is uneven");
+        let at = self.late.partition_point(|(other, _)| *other < link);
+        self.late.insert(at, (link, late));
+        Ok(())
+    }
+
+    /// How late packets of this link arrive at most.
+    pub(crate) fn lateness(&self, link: u32) -> Span {
+        let found = self.late.binary_search_by_key(&link, |(other, _)| *other);
+        found.map_or(Span::ZERO, |at| self.late[at].1)
+    }
+
     /// Flows that stop, and when.
     pub(crate) fn stops(&self) -> &[(u32, Time)] {
         &self.stops
@@ -355,6 +376,11 @@ impl Network {
     /// When a run ends.
     pub fn until(&self) -> Time {
         self.until
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> u32 {
+        self.nodes
     }
 
     /// All links, by number.

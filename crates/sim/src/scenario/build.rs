@@ -7,19 +7,24 @@
 //!           together starts within a millisecond, drawn from the seed, as programs do.
 //! Promises  Frames are Ethernet's without FCS, so that rates and floors mean what they mean in the lab.
 //!           Only ports of switches mark.
-//! Not here  Agents: see `guard`.
+//! Not here  Agents: see `guard`. When requests and short flows begin: the model says.
 
 use super::Failure;
+use crate::exchange::ExchangeSpec;
 use crate::network::{Bursts, Flaw, FlowSpec, LinkSpec, Network, Traffic};
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use weir_model::scenario::{LinkDir, Scenario, TrafficKind};
-use weir_units::{Rate, Span, Time};
+use weir_model::scenario::{Connections, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind};
+use weir_units::{Bytes, Rate, Span, Time};
 
+/// A full Ethernet frame without FCS.
+const MTU: u16 = 1514;
 /// Ethernet, IPv4 and UDP headers.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
+/// Connections at a time of an entry whose starts do not wait for answers, as in the lab.
+const OPEN_LOOP: usize = 64;
 /// TCP connections that start together do so within this time.
 const START: Span = Span::from_millis(1);
 /// Streams of chance from this one on are the starts'.
@@ -28,10 +33,22 @@ const STREAM: u64 = 1 << 41;
 /// A scenario as a network.
 pub(super) struct Plan {
     pub(super) network: Network,
-    /// The flows of each traffic entry.
-    pub(super) entries: Vec<Range<usize>>,
+    /// What each traffic entry is played by.
+    pub(super) entries: Vec<Part>,
+    /// Traffic that comes and goes.
+    pub(super) exchanges: Vec<ExchangeSpec>,
     /// The links from one host to another, for those that exchange traffic.
     pub(super) ways: BTreeMap<(usize, usize), Vec<u32>>,
+}
+
+/// What a traffic entry is played by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// These flows.
+    Flows(Range<usize>),
+    /// The exchange of this number: what goes there, or what comes back.
+    There(usize),
+    Back(usize),
 }
 
 /// The congestion control of this name, if there is one.
@@ -65,29 +82,43 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             loss: link.queueing.loss,
         };
         let field = format!("spec.topology (link {})", link.name);
-        network.add_link(spec).map_err(at(field))?;
+        let late = uneven(&spec, topology.hosts.len());
+        let number = network.add_link(spec).map_err(at(field.clone()))?;
+        network.add_jitter(number, late).map_err(at(field))?;
     }
+    let local = local_links(scenario, &mut network)?;
     let mut ways = BTreeMap::new();
     let mut entries = Vec::new();
+    let mut exchanges = Vec::new();
     let mut flows = 0;
     for entry in &scenario.traffic {
         let ends = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
         for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-            ways.entry((from, to)).or_insert_with(|| {
-                scenario.path(from, to).iter().map(|way| way.index() as u32).collect::<Vec<_>>()
+            ways.entry((from, to)).or_insert_with(|| match local.get(&from) {
+                Some(&link) if from == to => vec![link],
+                _ => scenario.path(from, to).iter().map(|way| way.index() as u32).collect(),
             });
         }
+        let there_and_back = (ways[&(ends[0], ends[1])].clone(), ways[&(ends[1], ends[0])].clone());
+        if let TrafficKind::Reply { .. } = entry.kind {
+            entries.push(Part::Back(exchanges.len() - 1));
+            continue;
+        }
+        if let Some(spec) = exchange(scenario, entry, there_and_back.clone()) {
+            entries.push(Part::There(exchanges.len()));
+            exchanges.push(spec);
+            continue;
+        }
         let first = flows;
-        let sources = sources(&entry.kind);
-        for (traffic, spread) in sources {
+        for (traffic, spread) in sources(&entry.kind) {
             let late = Rng::new(seed, STREAM + flows as u64).next() % spread.as_nanos().max(1);
             let spec = FlowSpec {
                 src: ends[0] as u32,
                 dst: ends[1] as u32,
                 start: Time::ZERO + entry.start + Span::from_nanos(late),
                 traffic,
-                forward: ways[&(ends[0], ends[1])].clone(),
-                reverse: ways[&(ends[1], ends[0])].clone(),
+                forward: there_and_back.0.clone(),
+                reverse: there_and_back.1.clone(),
             };
             let field = format!("spec.traffic (group {})", entry.group);
             let flow = network.add_flow(spec).map_err(at(field.clone()))?;
@@ -96,9 +127,93 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             }
             flows += 1;
         }
-        entries.push(first..flows);
+        entries.push(Part::Flows(first..flows));
     }
-    Ok(Plan { network, entries, ways })
+    Ok(Plan { network, entries, exchanges, ways })
+}
+
+/// What carries traffic between VMs of one host, for those that have some: its kernel, ten times as
+/// fast as its link, with room for a thousand packets.
+fn local_links(
+    scenario: &Scenario,
+    network: &mut Network,
+) -> Result<BTreeMap<usize, u32>, Failure> {
+    let mut local = BTreeMap::new();
+    for entry in &scenario.traffic {
+        let [host, other] = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
+        if host != other || local.contains_key(&host) {
+            continue;
+        }
+        let link = scenario.topology.links.iter().find(|link| link.a == host || link.b == host);
+        let spec = LinkSpec {
+            from: host as u32,
+            to: host as u32,
+            rate: link.map_or(Rate::from_mbps(10_000), |link| link.rate * 10),
+            delay: Span::ZERO,
+            buffer: Bytes::new(1000 * u64::from(MTU)),
+            mark_above: None,
+            loss: 0.0,
+        };
+        let field = format!("spec.topology (inside {})", scenario.topology.hosts[host]);
+        let number = network.add_link(spec).map_err(|flaw| Failure::Flaw { field, flaw })?;
+        local.insert(host, number);
+    }
+    Ok(local)
+}
+
+/// An entry that comes and goes; `None` if it is another kind.
+fn exchange(
+    scenario: &Scenario,
+    entry: &Entry,
+    ways: (Vec<u32>, Vec<u32>),
+) -> Option<ExchangeSpec> {
+    let start = entry.start;
+    let at = move |(at, size): (Span, Bytes)| ((start + at).as_nanos(), size.get());
+    let mut spec = ExchangeSpec {
+        ends: (scenario.vms[entry.from].host as u32, scenario.vms[entry.to].host as u32),
+        ways,
+        algorithm: algorithm(entry.kind.congestion()?)?,
+        starts: Box::new(std::iter::empty()),
+        stop: entry.stop.as_nanos(),
+        warmup: scenario.warmup.as_nanos(),
+        response: 0,
+        follows: None,
+        keeps: false,
+        most: OPEN_LOOP,
+    };
+    match &entry.kind {
+        TrafficKind::Flows(flows) => spec.starts = Box::new(flows.starts().map(at)),
+        TrafficKind::Request(request) => {
+            let size = request.size;
+            spec.response = request.response.get();
+            spec.keeps = request.connections == Connections::Kept;
+            match &request.load {
+                Load::Open(arrivals) => {
+                    spec.starts = Box::new(arrivals.starts().map(move |on| at((on, size))));
+                }
+                Load::Closed { outstanding } => {
+                    let first = at((Span::ZERO, size));
+                    spec.starts = Box::new(std::iter::repeat_n(first, *outstanding as usize));
+                    spec.follows = Some(size.get());
+                    spec.most = *outstanding as usize;
+                }
+            }
+        }
+        TrafficKind::Shuffle { octets, .. } => {
+            spec.starts = Box::new(std::iter::once(at((Span::ZERO, *octets))));
+            // Judged whenever it began: it has only one start.
+            (spec.most, spec.warmup) = (1, 0);
+        }
+        _ => return None,
+    }
+    Some(spec)
+}
+
+/// A host is not a clock, nor are two of them the same: a packet of a host arrives at its switch up to
+/// the time later that a full one takes on its link. Without it sources of equal rates keep the
+/// order of their first packets for ever, and at a full queue the same one is dropped each time.
+fn uneven(link: &LinkSpec, hosts: usize) -> Span {
+    if link.from as usize >= hosts { Span::ZERO } else { packet(link.rate, MTU) }
 }
 
 /// The flows of a traffic entry, each with the time within which it starts.
@@ -118,12 +233,12 @@ fn sources(kind: &TrafficKind) -> Vec<(Traffic, Span)> {
             };
             vec![(Traffic::Udp { rate: *rate, size, bursts }, packet(*rate, size))]
         }
-        // Refused before.
+        // An exchange, or refused before.
         _ => Vec::new(),
     }
 }
 
 /// Time of a packet at a rate: three hundred sources that start together do not fire together.
 fn packet(rate: Rate, size: u16) -> Span {
-    rate.time_for(weir_units::Bytes::new(size.into()))
+    rate.time_for(Bytes::new(size.into()))
 }

@@ -8,7 +8,7 @@
 //! Promises  All pairs that may send are known: those of the traffic and, for ACKs, their reverse.
 //! Source    `weir-lab`'s `agents.rs`, `weir-agent`'s `config.rs` and `driver.rs` (`guaranteed`).
 
-use super::build::Plan;
+use super::build::{Part, Plan};
 use super::{Failure, Setup, Unsupported};
 use crate::host::{Guard, GuardedHost, GuardedPair, Share, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,15 +37,21 @@ pub(super) fn guard(
     let host_of = |vm: VmId| scenario.vms[vm.0 as usize].host as u32;
     let guarded = |id: &PairId| GuardedPair { id: *id, from: host_of(id.src), to: host_of(id.dst) };
     let numbers: BTreeMap<PairId, u32> = ids.iter().copied().zip(0..).collect();
-    let flows = scenario.traffic.iter().zip(&plan.entries).flat_map(|(t, flows)| {
+    let (mut flows, mut exchanges) = (Vec::new(), Vec::new());
+    for (t, part) in scenario.traffic.iter().zip(&plan.entries) {
         let ends = (numbers[&pair(t)], numbers[&pair(t).reversed()]);
-        std::iter::repeat_n(ends, flows.len())
-    });
+        match part {
+            Part::Flows(range) => flows.extend(std::iter::repeat_n(ends, range.len())),
+            Part::There(_) => exchanges.push(ends),
+            Part::Back(_) => {}
+        }
+    }
     let host = |number: usize| HostId(number as u32);
     Ok(Some(Guard {
         hosts,
         pairs: ids.iter().map(guarded).collect(),
-        flows: flows.collect(),
+        flows,
+        exchanges,
         ways: plan.ways.iter().map(|((a, b), way)| ((host(*a), host(*b)), way.clone())).collect(),
     }))
 }

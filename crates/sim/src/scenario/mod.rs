@@ -10,14 +10,20 @@
 //! Not here  What was good: the judge is the lab's, in `weir`.
 
 mod build;
+mod faults;
 mod guard;
 mod refuse;
 
 pub use refuse::{Unsupported, check};
 
+use build::Part;
+
+use crate::digest::Digest;
+use crate::exchange::Work;
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::tcp::TcpConfig;
+use crate::world::Stage;
 use crate::{Options, Sim};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::scenario::{Mechanism, Scenario};
@@ -66,6 +72,8 @@ pub struct FlowRecord {
     pub octets: Vec<u64>,
     /// Application octets of each connection after the warmup.
     pub connections: Vec<u64>,
+    /// Of requests, short flows and shuffles: what became of them.
+    pub work: Option<Work>,
 }
 
 /// One direction of one link.
@@ -112,39 +120,75 @@ pub fn play(
     watch: &mut dyn FnMut(f64),
     stop: &AtomicBool,
 ) -> Result<Record, Failure> {
-    check(scenario, mechanism)?;
-    let plan = build::plan(scenario, setup.seed)?;
-    let guard = guard::guard(scenario, mechanism, &plan, setup)?;
+    check(scenario)?;
+    let mut plan = build::plan(scenario, setup.seed)?;
+    let stage = Stage {
+        guard: guard::guard(scenario, mechanism, &plan, setup)?,
+        faults: faults::faults(scenario, mechanism),
+        exchanges: std::mem::take(&mut plan.exchanges),
+        established: true,
+    };
     // As guests come: no ECN unless the congestion control needs it.
     let tcp = TcpConfig { ecn: false, ..TcpConfig::default() };
     let options = Options { tcp, seed: setup.seed };
-    let mut sim = Sim::guarded(&plan.network, &options, guard.as_ref());
+    let mut sim = Sim::staged(&plan.network, &options, stage);
     let count = |span: Span| (span + Span::from_nanos(SAMPLE.as_nanos() / 2)).div_span(SAMPLE);
     let (samples, warmup) = (count(scenario.duration).max(1), count(scenario.warmup));
-    let mut sampler = Sampler::new(scenario, &plan, sim.outcome());
+    let mut sampler = Sampler::new(scenario, &plan, Seen::of(&sim));
     for sample in 1..=samples {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Stopped);
         }
         sim.run_until(Time::ZERO + SAMPLE * sample);
-        sampler.take(sim.outcome(), sample == warmup);
+        sampler.take(Seen::of(&sim), sample == warmup);
         watch(sample as f64 / samples as f64);
     }
     let view = sim.guarded_view();
-    Ok(sampler.record(view))
+    let works = sim.works().cloned().collect();
+    Ok(sampler.record(view, works))
 }
 
-/// From outcomes to series.
+/// What is seen of a run at one instant.
+#[derive(Clone)]
+struct Seen {
+    outcome: Outcome,
+    /// Octets of what comes and goes, there and back.
+    exchanged: Vec<[u64; 2]>,
+}
+
+impl Seen {
+    fn of(sim: &Sim) -> Self {
+        Self { outcome: sim.outcome(), exchanged: sim.exchanged() }
+    }
+
+    /// Octets that have arrived on each connection of a traffic entry.
+    fn octets(&self, part: &Part) -> Vec<u64> {
+        let flows = &self.outcome.flows;
+        match part {
+            Part::Flows(range) => range.clone().map(|f| flows[f].octets.get()).collect(),
+            Part::There(number) => vec![self.exchanged[*number][0]],
+            Part::Back(number) => vec![self.exchanged[*number][1]],
+        }
+    }
+
+    /// What has arrived since, on each connection.
+    fn since(&self, then: &Self, part: &Part) -> Vec<u64> {
+        let (now, then) = (self.octets(part), then.octets(part));
+        now.iter().zip(then).map(|(now, then)| now - then).collect()
+    }
+}
+
+/// From what is seen to series.
 struct Sampler<'a> {
     plan: &'a build::Plan,
-    last: Outcome,
-    at_warmup: Outcome,
+    last: Seen,
+    at_warmup: Seen,
     flows: Vec<FlowRecord>,
     links: Vec<LinkRecord>,
 }
 
 impl<'a> Sampler<'a> {
-    fn new(scenario: &Scenario, plan: &'a build::Plan, begin: Outcome) -> Self {
+    fn new(scenario: &Scenario, plan: &'a build::Plan, begin: Seen) -> Self {
         Self {
             plan,
             at_warmup: begin.clone(),
@@ -154,17 +198,15 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    fn take(&mut self, now: Outcome, is_warm: bool) {
-        let octets = |outcome: &Outcome, flow: usize| outcome.flows[flow].octets.get();
-        for (flow, range) in self.flows.iter_mut().zip(&self.plan.entries) {
-            let passed = range.clone().map(|f| octets(&now, f) - octets(&self.last, f)).sum();
-            flow.octets.push(passed);
+    fn take(&mut self, now: Seen, is_warm: bool) {
+        for (flow, part) in self.flows.iter_mut().zip(&self.plan.entries) {
+            flow.octets.push(now.since(&self.last, part).iter().sum());
         }
         let passed = |then: &LinkOutcome, now: &LinkOutcome| {
             let octets = now.octets.get().saturating_sub(then.octets.get());
             (octets, now.drops - then.drops, now.marks - then.marks)
         };
-        let both = self.last.links.iter().zip(&now.links);
+        let both = self.last.outcome.links.iter().zip(&now.outcome.links);
         for (link, (then, now)) in self.links.iter_mut().zip(both) {
             let (octets, drops, marks) = passed(then, now);
             link.octets.push(octets);
@@ -177,11 +219,19 @@ impl<'a> Sampler<'a> {
         self.last = now;
     }
 
-    fn record(mut self, view: Option<(u64, Vec<u64>, u64)>) -> Record {
-        let octets = |outcome: &Outcome, flow: usize| outcome.flows[flow].octets.get();
-        for (flow, range) in self.flows.iter_mut().zip(&self.plan.entries) {
-            let each = range.clone().map(|f| octets(&self.last, f) - octets(&self.at_warmup, f));
-            flow.connections = each.collect();
+    fn record(mut self, view: Option<(u64, Vec<u64>, u64)>, works: Vec<Work>) -> Record {
+        for (flow, part) in self.flows.iter_mut().zip(&self.plan.entries) {
+            flow.connections = self.last.since(&self.at_warmup, part);
+            if let Part::There(number) = part {
+                flow.work = Some(works[*number].clone());
+            }
+        }
+        let outcome = &self.last.outcome;
+        let mut digest = Digest::new();
+        digest.add(outcome.digest());
+        for work in &works {
+            [work.due, work.done, work.last.as_nanos()].into_iter().for_each(|n| digest.add(n));
+            work.times.iter().for_each(|time| digest.add(time.as_nanos()));
         }
         let (losses_reported, agent_pairs, shaper_drops) = match view {
             None => (None, Vec::new(), 0),
@@ -194,9 +244,9 @@ impl<'a> Sampler<'a> {
             losses_reported,
             agent_pairs,
             shaper_drops,
-            packet_hops: self.last.packet_hops,
-            events: self.last.events,
-            digest: self.last.digest(),
+            packet_hops: outcome.packet_hops,
+            events: outcome.events,
+            digest: digest.value(),
         }
     }
 }

@@ -6,8 +6,8 @@
 //!           what they return. Sequence numbers count segments, whose borders never move. Timers are
 //!           instants to look at: re-arming one is a store.
 //! Promises  No clock, no chance, no allocation while nothing is lost.
-//! Not here  The handshake and the FIN (flows begin established; the last segment is acknowledged at
-//!           once), Nagle, window updates (the application reads at once), timestamps, TLP and RACK.
+//! Not here  The handshake (long-lived flows begin established; others open with a segment of their
+//!           own: see `exchange`) and the FIN (the last segment is acknowledged at once), Nagle, window updates (the application reads at once), timestamps, TLP and RACK.
 //! Source    RFC 9293, 5681, 6298, 6582, 6675, 3042 (by the pipe), 3168, 8257, 9438.
 
 mod bits;

@@ -119,6 +119,11 @@ impl Receiver {
         (early, None)
     }
 
+    /// The connection is no more.
+    pub(crate) fn abandon(&mut self) {
+        self.ack_at = NEVER;
+    }
+
     /// The delayed ACK, if one is due.
     pub(crate) fn on_timer(&mut self, now: u64) -> Option<Ack> {
         (self.ack_at <= now).then(|| self.ack())

@@ -202,6 +202,35 @@ impl Sender {
         self.end = self.end.min(self.next);
     }
 
+    /// Nothing is under way, and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.una == self.end
+    }
+
+    /// The time of a round trip is known from elsewhere.
+    pub(crate) fn knows(&mut self, rtt: u64) {
+        if rtt > 0 {
+            self.rtt.sample(rtt);
+        }
+    }
+
+    /// Nothing was sent for `idle` ns: after a timeout's time the window is that of the beginning, if it
+    /// is not less (RFC 5681 §4.1).
+    pub(crate) fn rested(&mut self, idle: u64, initial: u32) {
+        if self.is_idle() && idle > self.rtt.timeout() {
+            self.window.cwnd = self.window.cwnd.min(initial);
+        }
+    }
+
+    /// The connection is no more.
+    pub(crate) fn abandon(&mut self) {
+        self.end = self.next;
+        self.una = self.next;
+        self.board = None;
+        self.phase = Phase::Open;
+        self.resend_at = NEVER;
+    }
+
     /// The timer was looked at: if it has expired, everything in flight is lost.
     pub(crate) fn on_timer(&mut self, now: u64) {
         if now < self.resend_at {

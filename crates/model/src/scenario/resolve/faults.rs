@@ -3,15 +3,16 @@
 //! Problem   "Start the agent" of a host whose agent runs is a slip that no measurement shows.
 //! Approach  The steps are walked through in the order of time, with who is alive.
 //! Promises  Steps come sorted by time, those of one time in the order of the file; whoever is killed
-//!           or restarted lives, whoever is started does not.
+//!           or restarted lives, whoever is started does not; links go down and up in turn.
 
 use super::{Placement, Word};
 use crate::scenario::error::Error;
+use crate::scenario::error::did_you_mean;
 use crate::scenario::expr::Scope;
 use crate::scenario::formula::Formula;
 use crate::scenario::spec::Spec;
 use crate::scenario::spec::faults::{ControlSpec, FaultKindSpec, FaultSpec};
-use crate::scenario::{ControlFault, Fault, FaultKind};
+use crate::scenario::{ControlFault, Fault, FaultKind, Topology};
 use std::collections::BTreeSet;
 use weir_units::Span;
 
@@ -21,44 +22,71 @@ type Step<'a> = (Fault, Option<&'a Word>);
 /// The faults that hold at this point.
 pub(super) fn faults(
     spec: &Spec,
-    place: &Placement<'_>,
+    (place, topology): (&Placement<'_>, &Topology),
     scope: &Scope,
     duration: Span,
 ) -> Result<Vec<Fault>, Error> {
     let mut steps: Vec<Step<'_>> = Vec::new();
     for entry in &spec.faults {
         if entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))? {
-            steps.extend(one(entry, place, scope, duration)?);
+            steps.extend(one(entry, (place, topology), scope, duration)?);
         }
     }
     steps.sort_by_key(|(fault, _)| fault.at);
+    in_turn(&steps, place, topology)?;
+    Ok(steps.into_iter().map(|(fault, _)| fault).collect())
+}
+
+/// Refuses to kill the dead, to start the living, and the same of links.
+fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Result<(), Error> {
     let mut dead: BTreeSet<usize> = BTreeSet::new();
-    for (fault, word) in &steps {
-        let (host, is_start) = match fault.kind {
-            FaultKind::KillAgent { host, .. } => (host, false),
-            FaultKind::RestartAgent { host } => (host, false),
-            FaultKind::StartAgent { host } => (host, true),
-            FaultKind::Control(_) => continue,
+    let mut down: BTreeSet<usize> = BTreeSet::new();
+    for (fault, word) in steps {
+        // What it breaks or mends, whether it mends, and whether that is broken then.
+        let (broken, index, mends) = match fault.kind {
+            FaultKind::KillAgent { host, .. } | FaultKind::RestartAgent { host } => {
+                (&mut dead, host, false)
+            }
+            FaultKind::StartAgent { host } => (&mut dead, host, true),
+            FaultKind::LinkDown { link } => (&mut down, link, false),
+            FaultKind::LinkUp { link } => (&mut down, link, true),
+            FaultKind::Control(_) | FaultKind::PauseHost { .. } | FaultKind::StepClock { .. } => {
+                continue;
+            }
         };
-        if let (Some(word), true) = (word, is_start != dead.contains(&host)) {
-            let (state, help) = match is_start {
-                true => ("runs already", "kill it before: `{at: 10s, kill-agent: …}`"),
-                false => ("is dead by then", "start it before: `{at: 10s, start-agent: …}`"),
+        if let (Some(word), true) = (word, mends != broken.contains(&index)) {
+            let at = fault.at;
+            let (message, help) = match fault.kind {
+                FaultKind::LinkUp { link } => (
+                    format!("at {at} the link {} is up already", topology.links[link].name),
+                    "pull it before: `{at: 10s, link-down: …}`",
+                ),
+                FaultKind::LinkDown { link } => (
+                    format!("at {at} the link {} is down already", topology.links[link].name),
+                    "plug it in before: `{at: 10s, link-up: …}`",
+                ),
+                FaultKind::StartAgent { host } => (
+                    format!("at {at} the agent of {} runs already", place.hosts[host]),
+                    "kill it before: `{at: 10s, kill-agent: …}`",
+                ),
+                _ => (
+                    format!("at {at} the agent of {} is dead by then", place.hosts[index]),
+                    "start it before: `{at: 10s, start-agent: …}`",
+                ),
             };
-            let message = format!("at {} the agent of {} {state}", fault.at, place.hosts[host]);
             return Err(word.error(message, help));
         }
         match fault.kind {
-            FaultKind::KillAgent { .. } => dead.insert(host),
-            _ => dead.remove(&host),
+            FaultKind::KillAgent { .. } | FaultKind::LinkDown { .. } => broken.insert(index),
+            _ => broken.remove(&index),
         };
     }
-    Ok(steps.into_iter().map(|(fault, _)| fault).collect())
+    Ok(())
 }
 
 fn one<'a>(
     spec: &'a FaultSpec,
-    place: &Placement<'_>,
+    (place, topology): (&Placement<'_>, &Topology),
     scope: &Scope,
     duration: Span,
 ) -> Result<Vec<Step<'a>>, Error> {
@@ -88,7 +116,47 @@ fn one<'a>(
             let control = control(spec, place, scope, at, duration)?;
             Ok(vec![(Fault { at, kind: FaultKind::Control(control) }, None)])
         }
+        FaultKindSpec::Pull { links } => {
+            each_link(links, at, topology, &|link| FaultKind::LinkDown { link })
+        }
+        FaultKindSpec::Plug { links } => {
+            each_link(links, at, topology, &|link| FaultKind::LinkUp { link })
+        }
+        FaultKindSpec::Pause { hosts, lasts } => {
+            let until = at + positive(lasts, scope, "a pause", "500ms")?;
+            each(hosts, &|host| FaultKind::PauseHost { host, until })
+        }
+        FaultKindSpec::Step { hosts, by } => {
+            let by = positive(by, scope, "a step", "2s")?;
+            each(hosts, &|host| FaultKind::StepClock { host, by })
+        }
     }
+}
+
+fn each_link<'a>(
+    words: &'a [Word],
+    at: Span,
+    topology: &Topology,
+    kind: &dyn Fn(usize) -> FaultKind,
+) -> Result<Vec<Step<'a>>, Error> {
+    let step = |word: &'a Word| {
+        let names = || topology.links.iter().map(|link| link.name.as_str());
+        let Some(link) = names().position(|name| name == word.text) else {
+            let message = format!("there is no link `{}`", word.text);
+            return Err(word.error(message, did_you_mean(&word.text, names())));
+        };
+        Ok((Fault { at, kind: kind(link) }, Some(word)))
+    };
+    words.iter().map(step).collect()
+}
+
+/// A time above zero: monotonic clocks do not go back.
+fn positive(formula: &Formula, scope: &Scope, what: &str, like: &str) -> Result<Span, Error> {
+    let span = formula.span(scope)?;
+    if span == Span::ZERO {
+        return Err(formula.error(format!("{what} of zero"), format!("write how long: {like}")));
+    }
+    Ok(span)
 }
 
 fn control(

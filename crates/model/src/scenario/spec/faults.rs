@@ -19,6 +19,10 @@ pub(crate) enum FaultKindSpec {
     Start { hosts: Vec<Word> },
     Restart { hosts: Vec<Word> },
     Control(Box<ControlSpec>),
+    Pull { links: Vec<Word> },
+    Plug { links: Vec<Word> },
+    Pause { hosts: Vec<Word>, lasts: Formula },
+    Step { hosts: Vec<Word>, by: Formula },
 }
 
 /// What happens to control messages; what is left out does not.
@@ -33,33 +37,54 @@ pub(crate) struct ControlSpec {
     pub(crate) lasts: Option<Formula>,
 }
 
-const KINDS: [&str; 4] = ["kill-agent", "start-agent", "restart-agent", "control"];
+const KINDS: [&str; 8] = [
+    "kill-agent",
+    "start-agent",
+    "restart-agent",
+    "control",
+    "link-down",
+    "link-up",
+    "pause-host",
+    "step-clock",
+];
+
+/// What stands beside a kind: its key, the kind, and how it is written.
+const BESIDE: [(&str, &str, &str); 3] = [
+    ("guardian", "kill-agent", "{kill-agent: left-0, guardian: true}"),
+    ("for", "pause-host", "{pause-host: left-0, for: 500ms}"),
+    ("by", "step-clock", "{step-clock: left-0, by: 2s}"),
+];
 
 pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
-    let table = field.table(&[
-        "at",
-        "when",
-        "guardian",
-        "kill-agent",
-        "start-agent",
-        "restart-agent",
-        "control",
-    ])?;
+    let mut keys = vec!["at", "when", "guardian", "for", "by"];
+    keys.extend(KINDS);
+    let table = field.table(&keys)?;
     let (kind, body) = table.one_of(&KINDS)?;
-    let guardian = table.get("guardian");
-    if let (Some(guardian), false) = (&guardian, kind == "kill-agent") {
-        return Err(guardian.error(
-            format!("`guardian` beside `{kind}`"),
-            "only `kill-agent` has one: `{kill-agent: left-0, guardian: true}`",
-        ));
+    for (key, of, example) in BESIDE {
+        if let (Some(beside), true) = (table.get(key), kind != of) {
+            return Err(beside.error(
+                format!("`{key}` beside `{kind}`"),
+                format!("only `{of}` has one: `{example}`"),
+            ));
+        }
     }
     let kind = match kind {
         "kill-agent" => {
-            let guardian = guardian.as_ref().map_or(Ok(false), truth)?;
+            let guardian = table.get("guardian").as_ref().map_or(Ok(false), truth)?;
             FaultKindSpec::Kill { hosts: words(&body)?, guardian }
         }
         "start-agent" => FaultKindSpec::Start { hosts: words(&body)? },
         "restart-agent" => FaultKindSpec::Restart { hosts: words(&body)? },
+        "link-down" => FaultKindSpec::Pull { links: words(&body)? },
+        "link-up" => FaultKindSpec::Plug { links: words(&body)? },
+        "pause-host" => {
+            let lasts = Formula::read(table.need("for", "500ms")?)?;
+            FaultKindSpec::Pause { hosts: words(&body)?, lasts }
+        }
+        "step-clock" => {
+            let by = Formula::read(table.need("by", "2s")?)?;
+            FaultKindSpec::Step { hosts: words(&body)?, by }
+        }
         _ => FaultKindSpec::Control(Box::new(control(&body)?)),
     };
     Ok(FaultSpec {

@@ -182,3 +182,53 @@ proptest::proptest! {
         proptest::prop_assert!(ends.sender.board.is_none() || ends.sender.phase != Phase::Open);
     }
 }
+
+/// All is sent and acknowledged, after which ten more segments are wanted.
+fn again(idle: u64) -> Sender {
+    let mut ends = Ends::new(Algorithm::Cubic, 100, &[]);
+    ends.play();
+    assert!(ends.sender.is_idle() && ends.sender.cwnd() > 20);
+    ends.sender.rested(idle, 10);
+    ends.sender
+}
+
+#[test]
+fn after_a_timeouts_silence_the_window_is_that_of_the_beginning() {
+    // The timeout is its least, 200 ms.
+    assert!(again(199_000_000).cwnd() > 20);
+    assert_eq!(again(201_000_000).cwnd(), 10);
+}
+
+#[test]
+fn a_window_is_not_made_greater_by_a_rest() {
+    let mut ends = Ends::new(Algorithm::Cubic, 2, &[0, 1]);
+    ends.play();
+    assert!(ends.sender.cwnd() < 10, "{}", ends.sender.cwnd());
+    ends.sender.rested(600_000_000_000, 10);
+    assert!(ends.sender.cwnd() < 10, "{}", ends.sender.cwnd());
+}
+
+#[test]
+fn a_known_round_trip_makes_the_first_timeout_short() {
+    let first = |known: u64| {
+        let mut sender = Sender::new(&TcpConfig::default(), Algorithm::Reno, 9, 1000, 0);
+        sender.knows(known);
+        sender.poll(0);
+        sender.resend_at
+    };
+    assert_eq!([first(0), first(RTT)], [1_000_000_000, 200_000_000]);
+}
+
+#[test]
+fn an_abandoned_sender_sends_nothing_whatever_arrives() {
+    let mut ends = Ends::new(Algorithm::Reno, 1000, &[3]);
+    ends.pump();
+    ends.sender.abandon();
+    assert_eq!((ends.sender.resend_at, ends.sender.poll(RTT)), (NEVER, None));
+    for (at, una, echo, blocks) in std::mem::take(&mut ends.acks) {
+        ends.sender.on_ack(at, una, echo, &blocks);
+        assert_eq!((ends.sender.resend_at, ends.sender.poll(at)), (NEVER, None));
+    }
+    ends.sender.on_timer(RTT * 1000);
+    assert_eq!(ends.sender.poll(RTT * 1000), None);
+}

@@ -1,0 +1,294 @@
+//! Traffic that comes and goes: requests and answers, short flows, shuffles.
+//!
+//! Problem   What an application feels is a time, counted from the moment at which something should
+//!           have begun; and most of its connections live for milliseconds.
+//! Approach  An entry knows what begins when; a line is a connection's place: two flows, there and back,
+//!           whose numbers are used again when nothing of the connection before can be under way. A
+//!           connection opens with a segment of its own (the handshake), messages follow each other on
+//!           it one at a time. When a message has arrived is seen at its receiver.
+//! Promises  A time counts from the intended start, also of what waited for a connection. Connections
+//!           at a time and what waits for one are bounded. What is not done at the end is counted.
+//! Not here  When things start and how large they are: see `weir_model::scenario`. Closing: both ends
+//!           forget the connection at once, as a reset does.
+//! Source    `weir-lab`'s `traffic/exchange`, whose rules and bounds these are.
+
+use crate::tcp::Algorithm;
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use weir_units::{Span, Time};
+
+/// What may wait for a connection; what comes on top counts as never finished.
+const WAITING: usize = 100_000;
+/// No packet of a connection is under way so long after its end, ns.
+const QUARANTINE: u64 = 30_000_000_000;
+
+/// Starts in ns and sizes in octets, ascending.
+type Starts = Box<dyn Iterator<Item = (u64, u64)> + Send>;
+
+/// What one traffic entry sends.
+pub(crate) struct ExchangeSpec {
+    /// Nodes of the client and of the server.
+    pub(crate) ends: (u32, u32),
+    /// Links there and back.
+    pub(crate) ways: (Vec<u32>, Vec<u32>),
+    pub(crate) algorithm: Algorithm,
+    /// What begins by itself.
+    pub(crate) starts: Starts,
+    /// When all ends, in ns, and before when nothing is judged.
+    pub(crate) stop: u64,
+    pub(crate) warmup: u64,
+    /// Octets of an answer; none if zero.
+    pub(crate) response: u64,
+    /// Octets of what follows an answer, in a closed loop.
+    pub(crate) follows: Option<u64>,
+    /// Whether connections are used again.
+    pub(crate) keeps: bool,
+    /// Connections at a time.
+    pub(crate) most: usize,
+}
+
+/// What became of all that was due of one entry.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Work {
+    /// What should have begun in the measured time.
+    pub due: u64,
+    /// How many of these were done.
+    pub done: u64,
+    /// When the last of them was done.
+    pub last: Time,
+    /// How long each took, in the order of their ends.
+    pub times: Vec<Span>,
+}
+
+/// One traffic entry.
+pub(crate) struct Entry {
+    pub(crate) ends: (u32, u32),
+    /// Where its routes begin.
+    pub(crate) routes: (u32, u32),
+    /// Pairs of its data there and back, where somebody guards.
+    pub(crate) pairs: (u32, u32),
+    pub(crate) algorithm: Algorithm,
+    starts: Peekable<Starts>,
+    pub(crate) stop: u64,
+    warmup: u64,
+    pub(crate) response: u64,
+    pub(crate) follows: Option<u64>,
+    pub(crate) keeps: bool,
+    pub(crate) most: usize,
+    /// Intended starts and sizes of what waits for a connection.
+    waiting: VecDeque<(u64, u64)>,
+    /// Lines that are connected and have nothing to do.
+    pub(crate) idle: Vec<u32>,
+    /// Lines that were closed, and when.
+    closed: VecDeque<(u64, u32)>,
+    /// Connections that exist.
+    pub(crate) open: usize,
+    pub(crate) over: bool,
+    /// Octets of messages that have arrived whole, or of whose connections nothing more comes: there
+    /// and back.
+    pub(crate) octets: [u64; 2],
+    pub(crate) work: Work,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { ends, open, octets, work, .. } = self;
+        write!(f, "Entry {{ ends: {ends:?}, open: {open}, octets: {octets:?}, {work:?} }}")
+    }
+}
+
+/// A message under way: its octets, and the segments from the first to one more than its last.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Message {
+    pub(crate) octets: u64,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+}
+
+impl Message {
+    /// What has arrived of it when `expected` comes next.
+    pub(crate) fn arrived(&self, expected: u32, segment: u64) -> u64 {
+        (u64::from(expected.saturating_sub(self.from)) * segment).min(self.octets)
+    }
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Closed,
+    /// It is being opened, for a message of so many octets.
+    Opening(u64),
+    Idle,
+    Asking(Message),
+    Answering(Message),
+}
+
+/// The place of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) entry: u32,
+    pub(crate) state: State,
+    /// When what it does should have begun, ns.
+    pub(crate) intended: u64,
+    /// When it last did something, ns.
+    pub(crate) used_at: u64,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(crate) struct Exchanges {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) lines: Vec<Line>,
+}
+
+impl Entry {
+    pub(crate) fn new(spec: ExchangeSpec, routes: (u32, u32), pairs: (u32, u32)) -> Self {
+        Self {
+            ends: spec.ends,
+            routes,
+            pairs,
+            algorithm: spec.algorithm,
+            starts: spec.starts.peekable(),
+            stop: spec.stop,
+            warmup: spec.warmup,
+            response: spec.response,
+            follows: spec.follows,
+            keeps: spec.keeps,
+            most: spec.most,
+            waiting: VecDeque::new(),
+            idle: Vec::new(),
+            closed: VecDeque::new(),
+            open: 0,
+            over: false,
+            octets: [0; 2],
+            work: Work::default(),
+        }
+    }
+
+    /// When the next thing begins by itself, or all ends.
+    pub(crate) fn when(&mut self) -> u64 {
+        self.starts.peek().map_or(self.stop, |(at, _)| (*at).min(self.stop))
+    }
+
+    /// What should have begun by `now`, one at a time.
+    pub(crate) fn next(&mut self, now: u64) -> Option<(u64, u64)> {
+        self.starts.next_if(|(at, _)| *at <= now)
+    }
+
+    /// Whether what should have begun then counts.
+    fn is_judged(&self, intended: u64) -> bool {
+        intended >= self.warmup
+    }
+
+    pub(crate) fn due(&mut self, intended: u64) {
+        self.work.due += u64::from(self.is_judged(intended));
+    }
+
+    pub(crate) fn done(&mut self, intended: u64, now: u64) {
+        if self.is_judged(intended) {
+            self.work.done += 1;
+            self.work.last = Time::from_nanos(now);
+            self.work.times.push(Span::from_nanos(now - intended));
+        }
+    }
+
+    /// Keeps something for later.
+    pub(crate) fn wait(&mut self, intended: u64, size: u64) {
+        if self.waiting.len() < WAITING {
+            self.waiting.push_back((intended, size));
+        }
+    }
+
+    /// What has waited for longest.
+    pub(crate) fn turn(&mut self) -> Option<(u64, u64)> {
+        self.waiting.pop_front()
+    }
+
+    /// Nothing begins any more.
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+        self.waiting.clear();
+    }
+
+    /// A line that was closed long ago.
+    pub(crate) fn reuse(&mut self, now: u64) -> Option<u32> {
+        let &(at, line) = self.closed.front()?;
+        if now < at + QUARANTINE {
+            return None;
+        }
+        self.closed.pop_front();
+        Some(line)
+    }
+
+    /// A line is closed at `now`.
+    pub(crate) fn closed(&mut self, now: u64, line: u32) {
+        self.open -= 1;
+        self.idle.retain(|idle| *idle != line);
+        self.closed.push_back((now, line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(starts: &[(u64, u64)]) -> Entry {
+        let starts = starts.to_vec();
+        let spec = ExchangeSpec {
+            ends: (0, 1),
+            ways: (vec![0], vec![1]),
+            algorithm: Algorithm::Cubic,
+            starts: Box::new(starts.into_iter()),
+            stop: 1000,
+            warmup: 100,
+            response: 0,
+            follows: None,
+            keeps: false,
+            most: 1,
+        };
+        Entry::new(spec, (0, 0), (0, 0))
+    }
+
+    #[test]
+    fn what_should_have_begun_before_the_warmup_is_over_is_not_judged() {
+        let mut entry = entry(&[]);
+        for (intended, end) in [(99, 400), (100, 160), (500, 700)] {
+            entry.due(intended);
+            entry.done(intended, end);
+        }
+        entry.due(900);
+        let times = [60, 200].map(Span::from_nanos).to_vec();
+        let last = Time::from_nanos(700);
+        assert_eq!(entry.work, Work { due: 3, done: 2, last, times });
+    }
+
+    #[test]
+    fn things_begin_when_they_should_and_nothing_after_the_stop() {
+        let mut entry = entry(&[(5, 1), (5, 2), (9, 3), (2000, 4)]);
+        assert_eq!(entry.when(), 5);
+        assert_eq!(
+            [entry.next(5), entry.next(5), entry.next(5)],
+            [Some((5, 1)), Some((5, 2)), None]
+        );
+        assert_eq!(entry.next(100), Some((9, 3)));
+        assert_eq!(entry.when(), 1000);
+    }
+
+    #[test]
+    fn a_line_is_used_again_only_when_nothing_of_it_can_be_under_way() {
+        let mut entry = entry(&[]);
+        entry.open = 2;
+        entry.closed(10, 7);
+        entry.closed(20, 8);
+        assert_eq!(entry.reuse(QUARANTINE), None);
+        assert_eq!(entry.reuse(QUARANTINE + 10), Some(7));
+        assert_eq!((entry.reuse(QUARANTINE + 10), entry.open), (None, 0));
+    }
+
+    #[test]
+    fn of_a_message_no_more_arrives_than_it_has() {
+        let message = Message { octets: 2000, from: 3, to: 5 };
+        let arrived = [2, 3, 4, 5, 6].map(|expected| message.arrived(expected, 1448));
+        assert_eq!(arrived, [0, 0, 1448, 2000, 2000]);
+    }
+}

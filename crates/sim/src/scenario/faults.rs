@@ -1,0 +1,40 @@
+//! From a scenario's faults to what breaks in a network.
+//!
+//! Promises  What breaks agents breaks nothing where no agent runs.
+//! Not here  Control messages that suffer: see `guard`.
+
+use crate::world::Fault;
+use weir_model::scenario::{FaultKind, Mechanism, MechanismKind, Scenario};
+use weir_units::Time;
+
+/// What breaks, and when, in the order of time.
+pub(super) fn faults(scenario: &Scenario, mechanism: &Mechanism) -> Vec<(Time, Fault)> {
+    let has_agents = mechanism.kind != MechanismKind::None;
+    let happens = |kind: &FaultKind| has_agents || !kind.is_of_agents();
+    let all = scenario.faults.iter().filter(|fault| happens(&fault.kind));
+    all.flat_map(|fault| of(&fault.kind).into_iter().map(|f| (Time::ZERO + fault.at, f))).collect()
+}
+
+fn of(kind: &FaultKind) -> Vec<Fault> {
+    let node = |host: &usize| *host as u32;
+    // Both directions of the cable.
+    let cable = |link: &usize, down| {
+        [0, 1].map(|way| Fault::Link { link: (2 * link + way) as u32, down }).to_vec()
+    };
+    match kind {
+        FaultKind::KillAgent { host, guardian } => {
+            vec![Fault::Kill { host: node(host), guardian: *guardian }]
+        }
+        FaultKind::StartAgent { host } => vec![Fault::Start { host: node(host) }],
+        FaultKind::RestartAgent { host } => vec![Fault::Restart { host: node(host) }],
+        FaultKind::Control(_) => Vec::new(),
+        FaultKind::LinkDown { link } => cable(link, true),
+        FaultKind::LinkUp { link } => cable(link, false),
+        FaultKind::PauseHost { host, until } => {
+            vec![Fault::Pause { host: node(host), until: until.as_nanos() }]
+        }
+        FaultKind::StepClock { host, by } => {
+            vec![Fault::Clock { host: node(host), by: by.as_nanos() }]
+        }
+    }
+}
