@@ -109,7 +109,7 @@ pub(crate) fn conclude(
         INTERRUPTED
     };
     match cut {
-        None => Ok(code),
+        None | Some(Cut::SeenEnough) => Ok(code),
         Some(Cut::Stopped) => {
             eprintln!("stopped; everything that was set up is removed");
             Ok(INTERRUPTED)

@@ -44,17 +44,20 @@ pub(crate) fn play(
                 screen.end();
                 match run {
                     Ok(run) => {
-                        screen.judged(&title, &run);
+                        let go_on = screen.judged(&title, &run).is_continue();
                         here.push(run);
-                    }
-                    Err(why) => {
-                        judge::without_congestion(scenario, &mut here[first..]);
-                        if unproven(scenario, &here[first..]) {
-                            here.truncate(first);
+                        if !go_on {
+                            cut = Some(Cut::SeenEnough);
                         }
-                        cut = Some(why);
-                        break 'point;
                     }
+                    Err(why) => cut = Some(why),
+                }
+                if cut.is_some() {
+                    judge::without_congestion(scenario, &mut here[first..]);
+                    if unproven(scenario, &here[first..]) {
+                        here.truncate(first);
+                    }
+                    break 'point;
                 }
             }
             judge::without_congestion(scenario, &mut here[first..]);
