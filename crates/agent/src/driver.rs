@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::{
     Direction, HostAgent, Input, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
+    Wanted,
 };
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
@@ -40,6 +41,9 @@ const UNWRITTEN: Span = Span::from_millis(500);
 const GUARDIAN_GAP: Span = Span::from_secs(1);
 /// A peer is greeted at most once in this time.
 const GREETING_GAP: Span = Span::from_millis(10);
+
+/// The counters of all pairs.
+const ALL: Wanted = Wanted { send: true, receive: true };
 
 /// Runs the agent until SIGTERM or SIGINT, then restores the host.
 ///
@@ -196,7 +200,7 @@ impl Driver {
         }
         // They tell what they hold once they believe us.
         peers.into_iter().for_each(|peer| self.greet(now, peer));
-        self.read_counters(now);
+        self.read_counters(now, ALL);
     }
 
     fn turn_until(&mut self, stop: &AtomicBool) -> Result<()> {
@@ -210,7 +214,7 @@ impl Driver {
                 self.take_messages(now);
             }
             if self.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
-                self.read_counters(now);
+                self.read_counters(now, self.agent.wants(now));
                 ensure!(
                     self.failed_reads < MAX_FAILED_READS,
                     "counters could not be read {MAX_FAILED_READS} times in a row; floors stay in force"
@@ -223,7 +227,7 @@ impl Driver {
             }
             if now.since(self.renewed).as_nanos() >= HEARTBEAT_NS {
                 // Also a first sight that got lost in the ring shows here.
-                self.read_counters(now);
+                self.read_counters(now, ALL);
                 self.renew(now);
                 self.look_at_keys();
             }
@@ -306,8 +310,11 @@ impl Driver {
         }
     }
 
-    fn read_counters(&mut self, now: Time) {
-        if let Err(e) = self.dataplane.read(now.as_nanos(), &mut self.counters) {
+    /// Reads what is wanted and passes it on.
+    fn read_counters(&mut self, now: Time, wanted: Wanted) {
+        self.sample.send.clear();
+        self.sample.receive.clear();
+        if let Err(e) = self.read_tables(now, wanted) {
             self.failed_reads += 1;
             if self.failed_reads == 1 {
                 tracing::error!("counters could not be read: {e}");
@@ -315,26 +322,26 @@ impl Driver {
             return;
         }
         self.failed_reads = 0;
-        self.sample.send.clear();
-        self.sample.receive.clear();
-        for (pair, c) in &self.counters.tx {
-            let count = SendCount {
-                octets: c.octets.get(),
-                numbered: c.numbered.get(),
-                unnumbered: c.unnumbered.get(),
-            };
-            self.sample.send.push((*pair, count));
-        }
-        for (pair, c) in &self.counters.rx {
-            let count = ReceiveCount {
-                octets: c.octets.get(),
-                segments: c.segments,
-                lost: c.lost,
-                marked: c.ce,
-            };
-            self.sample.receive.push((*pair, count));
-        }
         self.agent.handle(now, Input::Sample(&self.sample), &mut self.outbox);
+    }
+
+    fn read_tables(&mut self, now: Time, wanted: Wanted) -> Result<(), weir_dataplane::Error> {
+        if wanted.send {
+            self.dataplane.read_sending(&mut self.counters)?;
+            self.sample.send.extend(self.counters.tx.iter().map(|(pair, c)| {
+                let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
+                (*pair, SendCount { octets: c.octets.get(), numbered, unnumbered })
+            }));
+        }
+        if wanted.receive {
+            self.dataplane.read_receiving(now.as_nanos(), &mut self.counters)?;
+            self.sample.receive.extend(self.counters.rx.iter().map(|(pair, c)| {
+                let (octets, segments) = (c.octets.get(), c.segments);
+                (*pair, ReceiveCount { octets, segments, lost: c.lost, marked: c.ce })
+            }));
+        }
+        self.dataplane.read_ports(&mut self.counters);
+        Ok(())
     }
 
     /// Writes the rates that changed and sends the messages that are due.

@@ -16,7 +16,7 @@
 //! | at a restart | `handle(now, Input::Adopt(…))` and `Input::Found(…)` for what is there |
 //! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
 //! | a peer has a new life | `handle(now, Input::PeerRestarted(…))`, before its messages |
-//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))`, then `handle(now, Input::Tick)` |
+//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))` with at least what [`HostAgent::wants`], then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
 
 mod config;
@@ -25,7 +25,9 @@ mod pairs;
 mod view;
 
 pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
-pub use io::{Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Why};
+pub use io::{
+    Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
+};
 pub use view::{PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};
@@ -58,6 +60,8 @@ pub struct HostAgent {
     rate_stepped_at: Time,
     partitioned_at: Time,
     new_pairs_at: Option<Time>,
+    /// A sending pair's counters were never read: what it sends counts from the first reading on.
+    has_uncounted: bool,
     counters: Counters,
 }
 
@@ -125,6 +129,7 @@ impl HostAgent {
             rate_stepped_at: now,
             partitioned_at: now,
             new_pairs_at: None,
+            has_uncounted: false,
             counters: Counters::default(),
         }
     }
@@ -148,14 +153,36 @@ impl HostAgent {
         if self.send.is_empty() && self.receive.is_empty() {
             return None;
         }
-        let mut next = (self.sample_at, Why::Sample);
-        if matches!(self.config.mechanism, Mechanism::ElasticSwitch(_)) {
-            next = next.min((self.rate_at, Why::Rate)).min((self.partition_at, Why::Partition));
+        if self.elastic().is_none() {
+            return Some((self.sample_at, Why::Sample));
+        }
+        let mut next = (self.rate_at, Why::Rate).min((self.partition_at, Why::Partition));
+        if self.looks_for_losses() || self.has_uncounted {
+            next = next.min((self.sample_at, Why::Sample));
         }
         match self.new_pairs_at {
             Some(at) => Some(next.min((at, Why::NewPairs))),
             None => Some(next),
         }
+    }
+
+    /// The counters without which the [`Input::Tick`] at `now` would go by old ones. Reading them is most of
+    /// an agent's work, and losses are looked for much more often than rates are computed.
+    ///
+    /// A pair whose first packet was not `Seen` shows when all are wanted: once per partitioning period.
+    pub fn wants(&self, now: Time) -> Wanted {
+        if self.elastic().is_none() || self.partition_at <= now {
+            return Wanted { send: true, receive: true };
+        }
+        let rate = self.rate_at <= now && !self.send.is_empty();
+        Wanted {
+            send: rate || self.has_uncounted,
+            receive: self.sample_at <= now && self.looks_for_losses(),
+        }
+    }
+
+    fn looks_for_losses(&self) -> bool {
+        !self.receive.is_empty()
     }
 
     /// The rates that the data plane should have, after all that was handled up to `now`.
@@ -224,6 +251,7 @@ impl HostAgent {
 
     fn insert_sending(&mut self, now: Time, pair: PairId, sending: SendPair) {
         self.start_clocks_if_first(now);
+        self.has_uncounted = true;
         self.send.insert(pair, sending);
         self.new_pairs(now);
         self.apply(now, pair);
@@ -314,6 +342,7 @@ impl HostAgent {
     // -- counters -----------------------------------------------------------------------------
 
     fn sample(&mut self, now: Time, sample: &Sample, out: &mut Outbox) {
+        self.has_uncounted &= sample.send.is_empty();
         for (pair, count) in &sample.send {
             if !self.send.contains_key(pair) {
                 self.seen_sending(now, *pair, out);

@@ -7,6 +7,7 @@ const A: VmId = VmId(0);
 const B: VmId = VmId(1);
 const STRANGER: VmId = VmId(2);
 const PAIR: PairId = PairId::new(A, B);
+const BACK: PairId = PairId::new(B, A);
 
 fn mbps(m: u64) -> Rate {
     Rate::from_mbps(m)
@@ -175,6 +176,52 @@ fn traffic_to_another_tenant_lives_on_the_small_default_hose() {
     assert!(agent.pair(ms(0), pair).expect("active").is_default);
     // It takes nothing of the tenant's hose.
     assert_eq!(agent.desired(ms(0)).get(PAIR).expect("active").floor, mbps(400).split(64));
+}
+
+#[test]
+fn counters_are_wanted_when_they_are_needed_and_not_more_often() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let both = Wanted { send: true, receive: true };
+    let send = Wanted { send: true, receive: false };
+    let mut wanted = Vec::new();
+    let mut now = ms(0);
+    while now < ms(240) {
+        let (at, _) = agent.next_deadline().expect("a pair");
+        now = now.max(at);
+        wanted.push((now, agent.wants(now)));
+        let counts = vec![(PAIR, SendCount { octets: now.as_nanos(), ..SendCount::default() })];
+        let sample = Sample { send: counts, ..Sample::default() };
+        agent.handle(now, Input::Sample(&sample), &mut out);
+        agent.handle(now, Input::Tick, &mut out);
+    }
+    assert_eq!(wanted.iter().filter(|(_, w)| *w == both).count(), 4, "60 ms: {wanted:?}");
+    assert_eq!(wanted.iter().filter(|(_, w)| *w == send).count(), 13, "15 ms: {wanted:?}");
+
+    // Losses are looked for every 5 ms once something is received.
+    agent.handle(now, Input::Seen(BACK, Direction::Receive), &mut out);
+    let looked: Vec<bool> = (1..=12)
+        .map(|i| agent_wants(&mut agent, now + Span::from_millis(5 * i)).receive)
+        .collect();
+    assert_eq!(looked, [true; 12]);
+}
+
+#[test]
+fn what_a_new_pair_sends_counts_from_the_next_look_not_the_next_period() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    agent.handle(ms(0), Input::Sample(&Sample::default()), &mut out);
+    agent.handle(ms(0), Input::Tick, &mut out);
+    assert!(agent.wants(ms(5)).send, "it was not in the last reading");
+    assert!(agent.next_deadline().is_some_and(|(at, _)| at <= ms(5)));
+}
+
+fn agent_wants(agent: &mut HostAgent, now: Time) -> Wanted {
+    let wanted = agent.wants(now);
+    agent.handle(now, Input::Tick, &mut Outbox::default());
+    wanted
 }
 
 #[test]
