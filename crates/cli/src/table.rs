@@ -177,11 +177,15 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
             }
             _ => String::new(),
         };
+        let absent = match verdict.absent {
+            0 => String::new(),
+            runs => format!(" (absent in {runs})"),
+        };
         let mut row = vec![verdict.says.clone(), verdict.mechanism.clone()];
         row.extend((!swept.is_empty()).then(|| point_values(&verdict.point, swept)));
         row.extend([
             asked(verdict),
-            or_dash(verdict.got, |got| format!("{got:.3}{worst}")),
+            or_dash(verdict.got, |got| format!("{got:.3}{worst}")) + &absent,
             held_text(verdict).to_string(),
         ]);
         grid.rows.push(row);
@@ -317,6 +321,14 @@ mod tests {
         };
         let text = verdicts(&[verdict], &[]).table().to_string();
         assert!(text.contains("FAILED") && text.contains("0.400 (worst 0.200)"), "{text}");
-        assert!(text.contains("≥ 0.95"), "{text}");
+        assert!(text.contains("≥ 0.95") && !text.contains("absent"), "{text}");
+    }
+
+    #[test]
+    fn repeats_without_the_number_are_told() {
+        let verdict =
+            Verdict { got: Some(9.5), absent: 2, held: Some(false), ..Verdict::default() };
+        let text = verdicts(&[verdict], &[]).table().to_string();
+        assert!(text.contains("9.500 (absent in 2)") && text.contains("FAILED"), "{text}");
     }
 }
