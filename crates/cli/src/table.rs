@@ -193,13 +193,23 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
     grid
 }
 
-/// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`.
+/// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`; `≥ 0.95 × that at fresh = 0`.
 fn asked(verdict: &Verdict) -> String {
-    let of = match (&verdict.of, &verdict.over) {
+    let mut of = match (&verdict.of, &verdict.over) {
         (Some(other), _) => format!(" × {other}"),
         (None, Some(other)) => format!(" over {other}"),
         (None, None) => String::new(),
     };
+    let differs = |(name, value): &(&String, &f64)| verdict.point.get(*name) != Some(*value);
+    let there: Vec<String> = verdict
+        .at
+        .iter()
+        .filter(differs)
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect();
+    if !there.is_empty() {
+        of.push_str(&format!(" × that at {}", there.join(", ")));
+    }
     let least = verdict.at_least.map(|v| format!("≥ {}{of}", bound(v)));
     let most = verdict.at_most.map(|v| format!("≤ {}{of}", bound(v)));
     least.into_iter().chain(most).collect::<Vec<_>>().join(", ")
@@ -322,6 +332,19 @@ mod tests {
         let text = verdicts(&[verdict], &[]).table().to_string();
         assert!(text.contains("FAILED") && text.contains("0.400 (worst 0.200)"), "{text}");
         assert!(text.contains("≥ 0.95") && !text.contains("absent"), "{text}");
+    }
+
+    #[test]
+    fn a_comparison_names_what_it_compares_with() {
+        let point = |fresh: f64| BTreeMap::from([("old".into(), 90.0), ("fresh".into(), fresh)]);
+        let verdict = Verdict {
+            point: point(10.0),
+            at: point(0.0),
+            of: Some("none".into()),
+            at_least: Some(0.95),
+            ..Verdict::default()
+        };
+        assert_eq!(asked(&verdict), "≥ 0.95 × none × that at fresh = 0");
     }
 
     #[test]

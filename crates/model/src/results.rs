@@ -43,6 +43,9 @@ pub struct Verdict {
     /// If given, all numbers are differences to this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
+    /// If given, all numbers are then parts of the same at this point.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, f64>,
     /// At least this.
     pub at_least: Option<f64>,
     /// At most this.
