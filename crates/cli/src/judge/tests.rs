@@ -267,6 +267,16 @@ fn what_is_reported_lost_beyond_what_was_dropped_is_false() {
 }
 
 #[test]
+fn what_was_overtaken_is_known_where_a_link_is_a_box_only() {
+    let mut scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    observed.overtaken = 12;
+    assert!(!run(&scenario, &observed).summary.contains_key("overtaken"), "a port cannot tell");
+    scenario.topology.links[1].delay = Span::from_millis(1);
+    close(run(&scenario, &observed).summary["overtaken"], 12.0);
+}
+
+#[test]
 fn a_goodput_that_swings_has_a_standard_deviation() {
     let scenario = dumbbell(1);
     let mut observed = steady(&scenario, &[100.0, 100.0]);
