@@ -445,6 +445,26 @@ fn answers_are_a_demand_of_their_own_direction() {
 }
 
 #[test]
+fn a_median_over_shuffles_needs_all_of_them() {
+    let mut scenario = dumbbell(2);
+    let octets = Bytes::new(50_000_000);
+    for (entry, group) in [(1, "A"), (2, "B")] {
+        scenario.traffic[entry].kind = TrafficKind::Shuffle { octets, congestion: "cubic".into() };
+        scenario.traffic[entry].group = group.into();
+    }
+    let mut observed = steady(&scenario, &[100.0, 50.0, 50.0]);
+    observed.flows[1].work = Some(work(1, &[4000], 4));
+    observed.flows[2].work = Some(work(1, &[6000], 6));
+    close(run(&scenario, &observed).summary["shuffle_p50_s"], 5.0);
+    observed.flows[2].work = Some(work(1, &[], 0));
+    let one = run(&scenario, &observed).summary;
+    close(one["shuffle_s.A"], 4.0);
+    assert!(!one.contains_key("shuffle_p50_s"), "B's did not end");
+    assert!(one.contains_key("shuffle_worst_s.B"));
+    assert!(!one.contains_key("shuffle_worst_p50_s"), "A's did");
+}
+
+#[test]
 fn a_shuffle_that_is_done_wants_nothing_more() {
     let mut scenario = dumbbell(1);
     let octets = Bytes::new(50_000_000);
