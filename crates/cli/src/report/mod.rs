@@ -68,6 +68,8 @@ fn results_below(dir: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use weir_model::results::{About, Group, Run, Verdict};
 
     #[test]
     fn a_folder_without_results_is_an_error_that_says_what_to_do() {
@@ -82,5 +84,119 @@ mod tests {
         let page = fs::read_to_string(write(&dir).expect("a page")).expect("readable");
         assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("<script"));
         fs::remove_dir_all(&dir).expect("removable");
+    }
+
+    /// Two seconds of X and Y under a mechanism at one point.
+    fn run(n: f64, mechanism: &str, x_bps: f64, valid: bool) -> Run {
+        let group = |name: &str, bps: f64, promised: f64| Group {
+            group: name.into(),
+            kind: "tcp".into(),
+            connections: 1,
+            promised_bps: promised,
+            ideal_bps: 100e6,
+            goodput_bps: bps,
+            series_bps: vec![bps; 20],
+            promised_series_bps: vec![promised; 20],
+            times: None,
+        };
+        Run {
+            scenario: "hand-made".into(),
+            world: "lab".into(),
+            mechanism: mechanism.into(),
+            point: BTreeMap::from([("n".into(), n)]),
+            valid,
+            reasons: if valid { vec![] } else { vec!["a CPU was <busy>".into()] },
+            groups: vec![group("X", x_bps, 86e6), group("Y", 190e6 - x_bps, 86e6)],
+            summary: BTreeMap::from([
+                ("goodput_of_floor.X".into(), x_bps / 86e6),
+                ("worst_floor_ratio".into(), x_bps / 86e6),
+                ("link_utilisation".into(), 0.97),
+            ]),
+            sample_s: 0.1,
+            warmup_s: 0.5,
+            ..Run::default()
+        }
+    }
+
+    fn results(runs: Vec<Run>) -> Results {
+        let verdict = |point: f64, held, says: &str| Verdict {
+            point: BTreeMap::from([("n".into(), point)]),
+            mechanism: "elasticswitch".into(),
+            metric: "goodput_of_floor.X".into(),
+            says: says.into(),
+            at_least: Some(0.95),
+            got: Some(1.1),
+            worst: Some(0.9),
+            held: Some(held),
+            ..Verdict::default()
+        };
+        let verdicts = vec![
+            verdict(1.0, true, "X keeps its floor"),
+            verdict(2.0, false, "X & Y use the link"),
+        ];
+        let about = About { title: "By hand".into(), command: "weir lab by-hand.yaml".into() };
+        Results { runs, verdicts, about }
+    }
+
+    fn count(page: &str, what: &str) -> usize {
+        page.matches(what).count()
+    }
+
+    /// Every element that is opened is closed, in order: what a browser draws is what was meant.
+    fn assert_well_formed(page: &str) {
+        const EMPTY: [&str; 3] = ["meta", "br", "hr"];
+        let mut open: Vec<&str> = Vec::new();
+        // The style sheet has no elements; its text may have anything.
+        let (head, rest) = page.split_once("<style>").expect("a style sheet");
+        let rest = rest.split_once("</style>").expect("that ends").1;
+        for text in [head, rest] {
+            for tag in text.split('<').skip(1) {
+                let (tag, _) = tag.split_once('>').expect("a tag ends");
+                let name = tag.split_whitespace().next().unwrap_or_default();
+                if let Some(closed) = name.strip_prefix('/') {
+                    assert_eq!(open.pop(), Some(closed), "in {open:?}");
+                } else if !name.starts_with('!') && !EMPTY.contains(&name) {
+                    open.push(name);
+                }
+            }
+        }
+        assert!(open.is_empty(), "left open: {open:?}");
+    }
+
+    #[test]
+    fn the_page_of_a_sweep_has_its_numbers_verdicts_charts_and_invalid_runs() {
+        let runs = vec![
+            run(1.0, "none", 20e6, true),
+            run(1.0, "elasticswitch", 95e6, true),
+            run(2.0, "none", 10e6, false),
+            run(2.0, "elasticswitch", 90e6, true),
+        ];
+        let page = page::html(&[results(runs)]);
+        assert_well_formed(&page);
+        assert!(!page.contains("<script") && !page.contains("http"), "nothing to load");
+        for heading in
+            ["What was promised, what was got", "Over the sweep", "Expected", "No results"]
+        {
+            assert!(page.contains(&format!("<h2>{heading}</h2>")), "{heading}");
+        }
+        assert!(page.contains("1 of 2 expectations failed"), "the banner");
+        assert!(page.contains("X &amp; Y use the link") && page.contains("FAILED"), "a verdict");
+        assert!(page.contains("1.100 (worst 0.900)") && page.contains("≥ 0.95"), "asked and got");
+        assert!(page.contains("a CPU was &lt;busy&gt;"), "the reason of the invalid run, as text");
+        assert!(page.contains("95.0 Mbit/s") && page.contains("20.0 Mbit/s"), "numbers");
+        assert!(page.contains("weir lab by-hand.yaml"), "how to play it again");
+        // Second by second: one fold per point, and in each a panel per mechanism with both groups.
+        assert_eq!((count(&page, "<details>"), count(&page, "class=\"raw ")), (2, 2 * 2 * 2));
+        assert_eq!(count(&page, "class=\"warmup\""), 4, "each panel shows what is not judged");
+    }
+
+    #[test]
+    fn the_page_of_one_point_has_a_panel_for_each_mechanism() {
+        let runs = vec![run(1.0, "none", 20e6, true), run(1.0, "elasticswitch", 95e6, true)];
+        let page = page::html(&[results(runs)]);
+        assert_well_formed(&page);
+        assert!(!page.contains("Over the sweep") && !page.contains("No results"));
+        assert_eq!((count(&page, "<svg"), count(&page, "class=\"raw ")), (2, 4));
+        assert!(page.contains("X gets 95.0 Mbit/s, 110 % of its floor"), "in words");
     }
 }

@@ -77,6 +77,16 @@ pub(crate) fn flow(frame: &[u8]) -> u64 {
     hash
 }
 
+/// The same number for all packets between two addresses, in one direction; zero for what has none.
+pub(crate) fn pair(frame: &[u8]) -> u64 {
+    let addresses = match network(frame) {
+        Some(Network::Ip4) => L3 + 12..L3 + 20,
+        Some(Network::Ip6) => L3 + 8..L3 + 40,
+        None => return 0,
+    };
+    frame[addresses].iter().fold(0, |hash, octet| spread(hash, u64::from(*octet)))
+}
+
 /// A step of FNV-1a, with its bits mixed so that the lowest ones are good, too.
 fn spread(hash: u64, octet: u64) -> u64 {
     let mixed = (hash ^ octet ^ 0xcbf2_9ce4_8422_2325).wrapping_mul(0x0000_0100_0000_01b3);
@@ -131,6 +141,20 @@ mod tests {
         assert!(is_ecn_capable(&frame));
         mark(&mut frame);
         assert_eq!(frame[L3..L3 + 2], [0x60, 0x30]);
+    }
+
+    #[test]
+    fn a_pair_is_two_addresses_in_one_direction_whatever_the_ports() {
+        assert_eq!(pair(&ip4(0, 7)), pair(&ip4(2, 9)));
+        let mut back = ip4(0, 7);
+        back[L3 + 12..L3 + 20].copy_from_slice(&[10, 1, 0, 2, 10, 1, 0, 1]);
+        assert_ne!(pair(&ip4(0, 7)), pair(&back));
+        let mut ip6 = vec![0u8; L3 + 40];
+        ip6[12..14].copy_from_slice(&[0x86, 0xdd]);
+        let other = ip6.clone();
+        ip6[L3 + 39] = 1;
+        assert_ne!(pair(&ip6), pair(&other));
+        assert_eq!(pair(&[0; 60]), 0);
     }
 
     #[test]
