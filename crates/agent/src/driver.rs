@@ -5,7 +5,7 @@ use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
-use crate::{client, control, explain};
+use crate::{client, control, explain, overbooked};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +49,9 @@ const GREETING_GAP: Span = Span::from_millis(10);
 /// read for long: then floors stay in force, and the next agent of this instance takes over.
 pub fn run(config: &Path) -> Result<()> {
     let setup = Setup::load(config)?;
+    for warning in overbooked::warnings(&setup) {
+        tracing::warn!("{}: {warning}", config.display());
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -99,6 +102,7 @@ struct Driver {
     /// When the guardian was last started.
     guardian_at: Time,
     notifier: Notifier,
+    overbooking: overbooked::Teller,
 }
 
 impl Driver {
@@ -164,6 +168,7 @@ impl Driver {
             unwritten_since: None,
             guardian_at: now,
             notifier: Notifier::new(now),
+            overbooking: overbooked::Teller::default(),
             setup,
         };
         driver.renew(now);
@@ -348,7 +353,15 @@ impl Driver {
             self.agent.desired(now).retry_forgotten(over);
         }
         self.write_rates(now);
+        if let Some(said) = self.overbooking.look(now, self.overbooked()) {
+            tracing::warn!("{said}");
+        }
         self.post();
+    }
+
+    /// Floors beyond the uplink, as the shaper has them.
+    fn overbooked(&self) -> Option<weir_model::status::Overbooked> {
+        overbooked::of(self.dataplane.shortfall(), self.dataplane.budget())
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
@@ -473,6 +486,7 @@ impl Driver {
             kernel: level.map(|l| Setting { floor: l.floor, ceiling: l.ceiling }),
             renewed: self.renewed,
             lease: Span::from(weir_dataplane::guardian::LEASE),
+            overbooked: self.overbooked(),
         };
         match self.agent.pair(now, pair) {
             Some(view) => Reply::Explain(explain::explain(&view, names, &facts)),
@@ -499,6 +513,7 @@ impl Driver {
             counters,
             keys: self.session.keys().map(key).collect(),
             cpu_s: cpu_seconds(),
+            overbooked: self.overbooked(),
         }
     }
 
@@ -542,7 +557,10 @@ impl Driver {
     fn status(&self) -> String {
         let (pairs, vms) =
             (self.counters.tx.len() + self.counters.rx.len(), self.setup.file.vms.len());
-        format!("guards {vms} VMs, {pairs} ends of pairs are active")
+        let over = self.overbooked().map_or_else(String::new, |over| {
+            format!("; overbooked: floors are scaled to {:.1} %", over.factor() * 100.0)
+        });
+        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}")
     }
 
     fn close(mut self) -> Result<()> {

@@ -19,6 +19,7 @@ mod keys;
 mod notify;
 mod server;
 
+mod overbooked;
 pub use driver::{reclaim, run};
 
 use anyhow::Result;
