@@ -5,7 +5,7 @@ use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
-use crate::{client, control, explain, overbooked};
+use crate::{client, control, explain, fitness, overbooked};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,10 +45,12 @@ const GREETING_GAP: Span = Span::from_millis(10);
 ///
 /// # Errors
 ///
-/// Bad configuration, a host that cannot be set up (it is then as it was), or counters that cannot be
-/// read for long: then floors stay in force, and the next agent of this instance takes over.
+/// Bad configuration, a process without the privileges it needs, a host that cannot be set up (it is
+/// then as it was), or counters that cannot be read for long: then floors stay in force, and the next
+/// agent of this instance takes over.
 pub fn run(config: &Path) -> Result<()> {
-    let setup = Setup::load(config)?;
+    let setup = Setup::load(config).map_err(fitness::or_unprivileged)?;
+    fitness::privileges()?;
     for warning in overbooked::warnings(&setup) {
         tracing::warn!("{}: {warning}", config.display());
     }
@@ -71,7 +73,8 @@ pub fn run(config: &Path) -> Result<()> {
 ///
 /// Bad configuration, or whatever the kernel refuses.
 pub fn reclaim(config: &Path) -> Result<usize> {
-    let file = crate::config::read(config)?;
+    let file = crate::config::read(config).map_err(fitness::or_unprivileged)?;
+    fitness::privileges()?;
     Ok(weir_dataplane::guardian::reclaim(&file.instance, &file.bpffs, &file.run_dir)?)
 }
 
@@ -109,7 +112,9 @@ impl Driver {
     fn start(setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
-        std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
+        std::fs::create_dir_all(&run_dir).with_context(|| {
+            format!("run_dir: {} cannot be made; name a directory that can", run_dir.display())
+        })?;
         // First: who comes second is told so, not that some address is taken.
         weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
         let (keys, ring) = KeyFile::open(&file.key_file)?;
@@ -127,7 +132,8 @@ impl Driver {
             session.add_peer(host)?;
         }
 
-        let dataplane = Dataplane::open(dataplane_config(&setup)?)?;
+        let dataplane = Dataplane::open(dataplane_config(&setup)?)
+            .map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         if let Some(why) = dataplane.replaced() {
             tracing::warn!("what an earlier agent left was not taken over: {why}");

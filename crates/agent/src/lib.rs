@@ -15,11 +15,13 @@ mod config;
 mod control;
 mod driver;
 mod explain;
+mod fitness;
 mod keys;
+mod mistake;
 mod notify;
+mod overbooked;
 mod server;
 
-mod overbooked;
 pub use driver::{reclaim, run};
 
 use anyhow::Result;

@@ -217,3 +217,21 @@ fn the_agents_of_a_killed_lab_end_and_the_next_one_removes_the_rest_and_says_so(
     }
     assert_eq!(traces_of(pid), (0, 0));
 }
+
+#[test]
+fn who_is_not_root_is_told_to_become_root_before_anything_is_made() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let _alone = alone();
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/fig05.yaml");
+    let output = std::process::Command::new(stand_in().with_file_name("play"))
+        .arg(scenario)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .expect("giving up root needs root, and a target that others can reach");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the lab needs root"), "{said}");
+    assert!(said.contains("run it with sudo"), "{said}");
+    assert_eq!(traces(), Vec::<String>::new());
+}
