@@ -286,7 +286,8 @@ impl Driver {
         for _ in 0..DATAGRAMS_PER_TURN {
             let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
             match self.session.open(&octets[..len]) {
-                Ok(Opened::Believed { from, messages, greet, .. }) => {
+                // The epoch is a controller's: messages are obeyed whatever it is.
+                Ok(Opened::Believed { from, messages, greet, epoch: _ }) => {
                     if greet {
                         // Before it is offered anything anew: see `Input::Found`.
                         self.agent.handle(now, Input::PeerRestarted(from), &mut self.outbox);
