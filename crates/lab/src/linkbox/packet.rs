@@ -26,7 +26,7 @@ fn network(frame: &[u8]) -> Option<Network> {
 }
 
 /// Whether the packet may be marked: its sender hears of marks.
-pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
+pub fn is_ecn_capable(frame: &[u8]) -> bool {
     match network(frame) {
         Some(Network::Ip4) => frame[L3 + 1] & 3 != 0,
         Some(Network::Ip6) => frame[L3 + 1] >> 4 & 3 != 0,
@@ -35,7 +35,7 @@ pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
 }
 
 /// Gives an ECN-capable packet the congestion mark; leaves others alone.
-pub(crate) fn mark(frame: &mut [u8]) {
+pub fn mark(frame: &mut [u8]) {
     if !is_ecn_capable(frame) {
         return;
     }
@@ -55,7 +55,7 @@ pub(crate) fn mark(frame: &mut [u8]) {
 }
 
 /// The same number for all packets of a flow (addresses, protocol, ports); zero for what has none.
-pub(crate) fn flow(frame: &[u8]) -> u64 {
+pub fn flow(frame: &[u8]) -> u64 {
     let (addresses, protocol, transport) = match network(frame) {
         Some(Network::Ip4) => {
             let header = usize::from(frame[L3] & 15) * 4;
