@@ -68,6 +68,13 @@ fn ip4(tos: u8, protocol: u8, fragment: u16, options: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// Ports would begin where the header does.
+fn udp4_without_length() -> Vec<u8> {
+    let mut frame = ip4(2, 17, 0, &[]);
+    frame[L3] = 0x40;
+    frame
+}
+
 /// The same with IPv6.
 fn ip6(class: u8, next: u8) -> Vec<u8> {
     let mut frame = vec![2; 12];
@@ -87,6 +94,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("tcp4-not-capable", ip4(0xb8, 6, 0, &[])),
         ("udp4-later-fragment", ip4(2, 17, 185, &[])),
         ("udp4-options", ip4(2, 17, 0, &[1, 1, 1, 0])),
+        ("udp4-no-header-length", udp4_without_length()),
         ("ip4-cut-short", ip4(2, 17, 0, &[])[..L3 + 19].to_vec()),
         ("tcp6-ect0", ip6(2, 6)),
         ("udp6-not-capable", ip6(0, 17)),
