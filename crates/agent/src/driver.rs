@@ -5,7 +5,7 @@ use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
-use crate::{client, control, explain};
+use crate::{client, control, explain, fitness, overbooked};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,10 +49,15 @@ const ALL: Wanted = Wanted { send: true, receive: true };
 ///
 /// # Errors
 ///
-/// Bad configuration, a host that cannot be set up (it is then as it was), or counters that cannot be
-/// read for long: then floors stay in force, and the next agent of this instance takes over.
+/// Bad configuration, a process without the privileges it needs, a host that cannot be set up (it is
+/// then as it was), or counters that cannot be read for long: then floors stay in force, and the next
+/// agent of this instance takes over.
 pub fn run(config: &Path) -> Result<()> {
-    let setup = Setup::load(config)?;
+    let setup = Setup::load(config).map_err(fitness::or_unprivileged)?;
+    fitness::privileges()?;
+    for warning in overbooked::warnings(&setup) {
+        tracing::warn!("{}: {warning}", config.display());
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -72,7 +77,8 @@ pub fn run(config: &Path) -> Result<()> {
 ///
 /// Bad configuration, or whatever the kernel refuses.
 pub fn reclaim(config: &Path) -> Result<usize> {
-    let file = crate::config::read(config)?;
+    let file = crate::config::read(config).map_err(fitness::or_unprivileged)?;
+    fitness::privileges()?;
     Ok(weir_dataplane::guardian::reclaim(&file.instance, &file.bpffs, &file.run_dir)?)
 }
 
@@ -103,13 +109,16 @@ struct Driver {
     /// When the guardian was last started.
     guardian_at: Time,
     notifier: Notifier,
+    overbooking: overbooked::Teller,
 }
 
 impl Driver {
     fn start(setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
-        std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
+        std::fs::create_dir_all(&run_dir).with_context(|| {
+            format!("run_dir: {} cannot be made; name a directory that can", run_dir.display())
+        })?;
         // First: who comes second is told so, not that some address is taken.
         weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
         let (keys, ring) = KeyFile::open(&file.key_file)?;
@@ -127,7 +136,8 @@ impl Driver {
             session.add_peer(host)?;
         }
 
-        let dataplane = Dataplane::open(dataplane_config(&setup)?)?;
+        let dataplane = Dataplane::open(dataplane_config(&setup)?)
+            .map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         if let Some(why) = dataplane.replaced() {
             tracing::warn!("what an earlier agent left was not taken over: {why}");
@@ -168,6 +178,7 @@ impl Driver {
             unwritten_since: None,
             guardian_at: now,
             notifier: Notifier::new(now),
+            overbooking: overbooked::Teller::default(),
             setup,
         };
         driver.renew(now);
@@ -279,7 +290,8 @@ impl Driver {
         for _ in 0..DATAGRAMS_PER_TURN {
             let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
             match self.session.open(&octets[..len]) {
-                Ok(Opened::Believed { from, messages, greet, .. }) => {
+                // The epoch is a controller's: messages are obeyed whatever it is.
+                Ok(Opened::Believed { from, messages, greet, epoch: _ }) => {
                     if greet {
                         // Before it is offered anything anew: see `Input::Found`.
                         self.agent.handle(now, Input::PeerRestarted(from), &mut self.outbox);
@@ -355,7 +367,15 @@ impl Driver {
             self.agent.desired(now).retry_forgotten(over);
         }
         self.write_rates(now);
+        if let Some(said) = self.overbooking.look(now, self.overbooked()) {
+            tracing::warn!("{said}");
+        }
         self.post();
+    }
+
+    /// Floors beyond the uplink, as the shaper has them.
+    fn overbooked(&self) -> Option<weir_model::status::Overbooked> {
+        overbooked::of(self.dataplane.shortfall(), self.dataplane.budget())
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
@@ -480,6 +500,7 @@ impl Driver {
             kernel: level.map(|l| Setting { floor: l.floor, ceiling: l.ceiling }),
             renewed: self.renewed,
             lease: Span::from(weir_dataplane::guardian::LEASE),
+            overbooked: self.overbooked(),
         };
         match self.agent.pair(now, pair) {
             Some(view) => Reply::Explain(explain::explain(&view, names, &facts)),
@@ -506,6 +527,7 @@ impl Driver {
             counters,
             keys: self.session.keys().map(key).collect(),
             cpu_s: cpu_seconds(),
+            overbooked: self.overbooked(),
         }
     }
 
@@ -549,7 +571,10 @@ impl Driver {
     fn status(&self) -> String {
         let (pairs, vms) =
             (self.counters.tx.len() + self.counters.rx.len(), self.setup.file.vms.len());
-        format!("guards {vms} VMs, {pairs} ends of pairs are active")
+        let over = self.overbooked().map_or_else(String::new, |over| {
+            format!("; overbooked: floors are scaled to {:.1} %", over.factor() * 100.0)
+        });
+        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}")
     }
 
     fn close(mut self) -> Result<()> {

@@ -82,6 +82,10 @@ struct Stage {
 }
 
 impl Screen for Stage {
+    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
+        self.live.voice()
+    }
+
     fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism) {
         println!("\n{}", act(mechanism.kind));
         self.live.begin(title, scenario, mechanism);

@@ -20,6 +20,19 @@ pub(crate) trait Screen {
     fn end(&mut self);
     /// What became of it, and whether to go on.
     fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
+    /// Says a sentence at any time, from any thread, without spoiling what is shown.
+    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
+        Box::new(|text| say(None, text))
+    }
+}
+
+/// On the terminal above the bars, else on stderr.
+fn say(terminal: Option<&MultiProgress>, text: &str) {
+    match terminal {
+        // A terminal that has gone away is no reason to stop measuring.
+        Some(terminal) => drop(terminal.println(text)),
+        None => drop(writeln!(stderr(), "{text}")),
+    }
 }
 
 /// Shows nothing.
@@ -67,15 +80,16 @@ impl Live {
     }
 
     fn say(&self, text: &str) {
-        match &self.terminal {
-            // A terminal that has gone away is no reason to stop measuring.
-            Some(terminal) => drop(terminal.println(text)),
-            None => drop(writeln!(stderr(), "{text}")),
-        }
+        say(self.terminal.as_ref(), text);
     }
 }
 
 impl Screen for Live {
+    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
+        let terminal = self.terminal.clone();
+        Box::new(move |text| say(terminal.as_ref(), text))
+    }
+
     fn begin(&mut self, title: &str, scenario: &Scenario, _: &Mechanism) {
         let layout = Layout::new(title, scenario);
         let mut bars = Vec::new();

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_units::{Bytes, PairId, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// One agent's datapath.
 ///
@@ -183,6 +183,18 @@ impl Dataplane {
     /// How pairs are limited.
     pub fn shaper(&self) -> Kind {
         self.shaper.kind()
+    }
+
+    /// By how much the pairs' floors exceed what the uplink leaves for floors; each is then scaled down
+    /// by the same factor, [`budget`](Self::budget) / (budget + shortfall). Zero on a host whose
+    /// admission works.
+    pub fn shortfall(&self) -> Rate {
+        self.shaper.shortfall()
+    }
+
+    /// What the uplink leaves for pairs' floors.
+    pub fn budget(&self) -> Rate {
+        self.shaper.budget()
     }
 
     /// Packets dropped behind the sequence stamp, which receivers take for the network's losses. Not

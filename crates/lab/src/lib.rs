@@ -35,6 +35,7 @@ mod traffic;
 mod world;
 
 pub use error::Error;
+pub use linkbox::packet as frames;
 pub use play::play;
 pub use sweep::sweep_stale;
 

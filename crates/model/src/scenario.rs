@@ -20,7 +20,7 @@ mod set;
 mod spec;
 mod topology;
 mod workload;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;

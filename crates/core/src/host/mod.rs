@@ -54,6 +54,8 @@ pub struct HostAgent {
     desired: Desired,
     /// Pairs whose floor may have changed since it was last written down.
     stale: BTreeSet<PairId>,
+    /// Hoses out that a new pair shares since: what it takes, the others no longer have.
+    stale_hoses: BTreeSet<(VmId, bool)>,
     sample_at: Time,
     rate_at: Time,
     partition_at: Time,
@@ -123,6 +125,7 @@ impl HostAgent {
             receive: BTreeMap::new(),
             desired: Desired::default(),
             stale: BTreeSet::new(),
+            stale_hoses: BTreeSet::new(),
             sample_at: now,
             rate_at: now,
             partition_at: now,
@@ -187,8 +190,13 @@ impl HostAgent {
 
     /// The rates that the data plane should have, after all that was handled up to `now`.
     ///
-    /// Many offers that arrive together cost one division of the hose, here, not one each.
+    /// Many offers or new pairs that come together cost one division of the hose, here, not one each.
     pub fn desired(&mut self, now: Time) -> &mut Desired {
+        for (vm, is_default) in std::mem::take(&mut self.stale_hoses) {
+            let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
+            let sharing = self.send.range(all).filter(|(_, p)| p.is_default == is_default);
+            self.stale.extend(sharing.map(|(pair, _)| *pair));
+        }
         for pair in std::mem::take(&mut self.stale) {
             self.apply(now, pair);
         }
@@ -252,6 +260,7 @@ impl HostAgent {
     fn insert_sending(&mut self, now: Time, pair: PairId, sending: SendPair) {
         self.start_clocks_if_first(now);
         self.has_uncounted = true;
+        self.stale_hoses.insert((pair.src, sending.is_default));
         self.send.insert(pair, sending);
         self.new_pairs(now);
         self.apply(now, pair);

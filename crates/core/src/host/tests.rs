@@ -386,3 +386,24 @@ fn what_was_held_too_long_is_not_told() {
     sender.handle(ms(6_000), Input::PeerRestarted(HostId(1)), &mut out);
     assert!(out.is_empty(), "the receiver may have given it to others");
 }
+
+#[test]
+fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
+    let (mut agent, mut out) = (agent(0), Outbox::default());
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    for (i, octets) in [0, u64::MAX, 7, u64::MAX - 1, 3, u64::MAX].into_iter().enumerate() {
+        let count = SendCount { octets, numbered: octets, unnumbered: octets };
+        let sample = Sample { send: vec![(PAIR, count)], receive: Vec::new() };
+        agent.handle(ms(60 * i as u64), Input::Sample(&sample), &mut out);
+        agent.handle(ms(60 * i as u64), Input::Tick, &mut out);
+    }
+    let quiet = SendCount { octets: u64::MAX, numbered: u64::MAX, unnumbered: u64::MAX };
+    let sample = Sample { send: vec![(PAIR, quiet)], receive: Vec::new() };
+    for i in 6..9 {
+        agent.handle(ms(60 * i), Input::Sample(&sample), &mut out);
+        agent.handle(ms(60 * i), Input::Tick, &mut out);
+    }
+    let view = agent.pair(ms(540), PAIR).and_then(|view| view.send).expect("it is active");
+    assert_eq!(view.measured, Rate::ZERO, "nothing was sent since");
+    assert!(view.setting.floor <= mbps(400) && view.setting.ceiling >= view.setting.floor);
+}

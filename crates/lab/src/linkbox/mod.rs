@@ -9,7 +9,7 @@
 //!           Frames that arrive late are counted, and told at the end.
 //! Not here  Links that only have a rate and a buffer: see `ports`. One box carries some 200 Mb/s.
 
-mod packet;
+pub mod packet;
 mod queue;
 mod thread;
 

@@ -26,7 +26,7 @@ fn network(frame: &[u8]) -> Option<Network> {
 }
 
 /// Whether the packet may be marked: its sender hears of marks.
-pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
+pub fn is_ecn_capable(frame: &[u8]) -> bool {
     match network(frame) {
         Some(Network::Ip4) => frame[L3 + 1] & 3 != 0,
         Some(Network::Ip6) => frame[L3 + 1] >> 4 & 3 != 0,
@@ -35,7 +35,7 @@ pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
 }
 
 /// Gives an ECN-capable packet the congestion mark; leaves others alone.
-pub(crate) fn mark(frame: &mut [u8]) {
+pub fn mark(frame: &mut [u8]) {
     if !is_ecn_capable(frame) {
         return;
     }
@@ -55,13 +55,15 @@ pub(crate) fn mark(frame: &mut [u8]) {
 }
 
 /// The same number for all packets of a flow (addresses, protocol, ports); zero for what has none.
-pub(crate) fn flow(frame: &[u8]) -> u64 {
+pub fn flow(frame: &[u8]) -> u64 {
     let (addresses, protocol, transport) = match network(frame) {
         Some(Network::Ip4) => {
             let header = usize::from(frame[L3] & 15) * 4;
             // A fragment but the first has no ports, so the first must not use them either.
             let fragment = u16::from_be_bytes([frame[L3 + 6], frame[L3 + 7]]) & 0x3fff != 0;
-            (L3 + 12..L3 + 20, frame[L3 + 9], (!fragment).then_some(L3 + header))
+            // What says to have less than a header would have a mark for its ports.
+            let is_whole = !fragment && header >= 20;
+            (L3 + 12..L3 + 20, frame[L3 + 9], is_whole.then_some(L3 + header))
         }
         Some(Network::Ip6) => (L3 + 8..L3 + 40, frame[L3 + 6], Some(L3 + 40)),
         None => return 0,
@@ -165,6 +167,17 @@ mod tests {
         assert_eq!(two.len(), 2, "a hundred flows take both of two paths");
         let one = (5001..5101).filter(|port| flow(&ip4(0, *port)).is_multiple_of(2)).count();
         assert!((30..=70).contains(&one), "{one} of 100 on one of two paths");
+    }
+
+    #[test]
+    fn a_mark_changes_no_flow_even_if_the_header_says_to_be_too_short() {
+        for length in 0..=15u8 {
+            let mut frame = ip4(2, 5001);
+            frame[L3] = 0x40 | length;
+            let before = flow(&frame);
+            mark(&mut frame);
+            assert_eq!(flow(&frame), before, "a header of {length} words");
+        }
     }
 
     proptest! {
