@@ -7,10 +7,9 @@
 //! Not here  What hosts do with packets: see `world`.
 
 use crate::host::Letters;
-use crate::link::{Link, Verdict};
+use crate::link::{Fate, Link, Pool, Special, Verdict};
 use crate::network::{LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
-use crate::rng::Rng;
 use crate::tcp::Blocks;
 use crate::wheel::Wheel;
 
@@ -28,32 +27,24 @@ pub(crate) struct Net {
     pub(crate) blocks: Blocks,
     /// What agents have written to each other and is under way.
     pub(crate) letters: Letters,
-    lossy: Vec<Lossy>,
+    specials: Vec<Special>,
+    pools: Vec<Pool>,
     pub(crate) launched: u64,
     pub(crate) dropped: u64,
     /// Wake-ups scheduled and not yet played.
     pub(crate) asleep: u32,
 }
 
-/// A link that loses packets by chance.
-#[derive(Debug)]
-pub(crate) struct Lossy {
-    /// Of 2⁶⁴.
-    chance: u64,
-    rng: Rng,
-    pub(crate) lost: u64,
-}
-
 impl Net {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
         let mut links: Vec<_> = network.links().iter().map(Link::new).collect();
-        let mut lossy = Vec::new();
-        for (number, spec) in network.links().iter().enumerate() {
-            if spec.loss > 0.0 {
-                // A cast saturates: a chance of 1 is one of 1 − 2⁻⁶⁴.
-                let chance = (spec.loss * 2f64.powi(64)) as u64;
-                lossy.push(Lossy { chance, rng: Rng::new(seed, number as u64), lost: 0 });
-                links[number].special = lossy.len() as u32;
+        let mut specials = Vec::new();
+        let mut ports = network.ports().peekable();
+        for number in 0..links.len() as u32 {
+            let port = ports.next_if(|(link, _)| *link == number).map(|(_, port)| port);
+            if let Some(special) = Special::new(network, number, port, seed) {
+                specials.push(special);
+                links[number as usize].special = specials.len() as u32;
             }
         }
         Self {
@@ -64,7 +55,8 @@ impl Net {
             routes: vec![END],
             blocks: Blocks::default(),
             letters: Letters::default(),
-            lossy,
+            specials,
+            pools: Pool::all(network),
             launched: 0,
             dropped: 0,
             asleep: 0,
@@ -126,11 +118,7 @@ impl Net {
         let packet = &mut self.slab.cells[id as usize];
         packet.hop += 1;
         if port.special != 0 {
-            let lossy = &mut self.lossy[port.special as usize - 1];
-            if lossy.rng.next() < lossy.chance {
-                lossy.lost += 1;
-                return self.drop(id);
-            }
+            return self.forward_special(id, link);
         }
         match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
             Verdict::Sent { at, mark } => {
@@ -142,9 +130,50 @@ impl Net {
         }
     }
 
-    /// Packets lost by chance on the link with this `special`.
-    pub(crate) fn lost(&self, special: u32) -> u64 {
-        special.checked_sub(1).map_or(0, |i| self.lossy[i as usize].lost)
+    /// The same where the port does more than that.
+    #[inline(never)]
+    fn forward_special(&mut self, id: u32, link: u32) {
+        let number = self.links[link as usize].special as usize - 1;
+        let pool = self.specials[number].pool.map(|pool| &self.pools[pool as usize]);
+        let pool = pool.map(|pool| (pool, pool.links.iter().map(|link| self.queued(*link)).sum()));
+        let (port, special) = (&mut self.links[link as usize], &mut self.specials[number]);
+        let packet = (id, &mut self.slab.cells[..]);
+        match special.offer(port, self.now, packet, pool) {
+            Fate::Sent => self.wheel.schedule(&mut self.slab.cells, id),
+            Fate::Waits(None) => {}
+            Fate::Waits(Some(at)) => self.wake(at, Kind::Port, link),
+            Fate::Dropped => self.drop(id),
+        }
+    }
+
+    /// The wire of a port with several queues is free.
+    pub(crate) fn serve(&mut self, link: u32) {
+        let port = &mut self.links[link as usize];
+        let special = &mut self.specials[port.special as usize - 1];
+        if let Some((id, again)) = special.serve(port, self.now, &mut self.slab.cells) {
+            self.wheel.schedule(&mut self.slab.cells, id);
+            if let Some(at) = again {
+                self.wake(at, Kind::Port, link);
+            }
+        }
+    }
+
+    /// Octets in the port of a link, what is on the wire included as far as it has not left.
+    pub(crate) fn queued(&self, link: u32) -> u64 {
+        let link = &self.links[link as usize];
+        match self.special(link) {
+            Some(special) => special.queued(link, self.now),
+            None => link.queued(self.now),
+        }
+    }
+
+    /// Packets lost by chance on a link.
+    pub(crate) fn lost(&self, link: &Link) -> u64 {
+        self.special(link).map_or(0, |special| special.lost)
+    }
+
+    fn special(&self, link: &Link) -> Option<&Special> {
+        link.special.checked_sub(1).map(|number| &self.specials[number as usize])
     }
 
     /// A packet is lost.

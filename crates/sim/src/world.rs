@@ -16,7 +16,7 @@ use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
 use crate::network::{LONGEST, Network, Traffic};
 use crate::outcome::Outcome;
-use crate::packet::{CE, CWR, ECE, ECT, Kind, LAST, NIL, Packet};
+use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
@@ -107,6 +107,7 @@ impl Sim {
         let window = window.clamp(1, 1 << 16) as u32;
         for (number, spec) in network.flows().iter().enumerate() {
             let start = spec.start.as_nanos();
+            let class = network.class(number as u32) << CLASS;
             let forward = sim.net.add_route(&spec.forward);
             let (end, octets) = match spec.traffic {
                 Traffic::Tcp { octets, algorithm } => {
@@ -119,8 +120,12 @@ impl Sim {
                     if let (Some(shim), Some(guard)) = (&mut sim.shim, guard) {
                         shim.tcp.push(guard.flows[number]);
                     }
-                    sim.senders.push(Sender::new(tcp, cc, segments, window, forward));
-                    sim.receivers.push(Receiver::new(tcp, cc, segments, window, reverse));
+                    let mut sender = Sender::new(tcp, cc, segments, window, forward);
+                    let mut receiver = Receiver::new(tcp, cc, segments, window, reverse);
+                    sender.bits |= class;
+                    receiver.bits |= class;
+                    sim.senders.push(sender);
+                    sim.receivers.push(receiver);
                     (End::Tcp(sim.senders.len() as u32 - 1), octets)
                 }
                 Traffic::Udp { rate, size, bursts } => {
@@ -129,7 +134,9 @@ impl Sim {
                     if let (Some(shim), Some(guard)) = (&mut sim.shim, guard) {
                         shim.udp.push(guard.flows[number].0);
                     }
-                    sim.sources.push(Source::new((rate, size), bursts, start, forward));
+                    let mut source = Source::new((rate, size), bursts, start, forward);
+                    source.bits = class;
+                    sim.sources.push(source);
                     (End::Udp(sim.sources.len() as u32 - 1), None)
                 }
             };
@@ -238,12 +245,11 @@ impl Sim {
     #[inline]
     fn pump(&mut self, flow: u32) {
         let sender = &mut self.senders[flow as usize];
-        let capable = if sender.capable { ECT } else { 0 };
+        let always = sender.bits;
         while let Some(segment) = sender.poll(self.net.now) {
             let last = segment.seq + 1 == sender.end;
             let size = if last { self.tails[flow as usize] } else { self.mtu };
-            let bits =
-                capable | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
+            let bits = always | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
             let (hop, seq) = (sender.route, segment.seq);
             let at = self.net.now;
             let kind = Kind::Data;
@@ -289,6 +295,7 @@ impl Sim {
                 End::Tcp(tcp) => self.senders[tcp as usize].halt(),
                 End::Udp(udp) => self.sources[udp as usize].halted = true,
             },
+            Kind::Port => self.net.serve(flow),
             Kind::Mail | Kind::Agent | Kind::Shaper => {
                 if let Some(shim) = &mut self.shim {
                     shim.on_wake(&mut self.net, wake);
@@ -321,11 +328,11 @@ impl Sim {
         if source.halted {
             return;
         }
-        let (size, hop) = (source.size, source.route);
+        let (size, hop, bits) = (source.size, source.route, source.bits);
         let at = source.next();
         self.net.wake(at, Kind::Emit, flow);
         let kind = Kind::Datagram;
-        let packet = Packet { size, hop, kind, ..Packet::wake(kind, flow) };
+        let packet = Packet { size, hop, kind, bits, ..Packet::wake(kind, flow) };
         send(&mut self.net, &mut self.shim, packet);
     }
 }
@@ -365,7 +372,7 @@ fn answer(
         sack,
         size,
         kind: Kind::Ack,
-        bits: if ack.echo { ECE } else { 0 },
+        bits: receiver.bits | if ack.echo { ECE } else { 0 },
     };
     send(net, shim, packet);
 }
