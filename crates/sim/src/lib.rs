@@ -25,6 +25,7 @@
 //! # Ok::<(), weir_sim::ParseError>(())
 //! ```
 
+mod calibration;
 mod digest;
 mod host;
 mod link;
@@ -39,6 +40,7 @@ mod udp;
 mod wheel;
 mod world;
 
+pub use calibration::turn_wheel;
 pub use network::{
     Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, ParseError, PoolSpec, Port,
     Problem, QueueSpec, RedSpec, Traffic, Way,
