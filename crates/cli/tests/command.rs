@@ -185,6 +185,26 @@ fn what_cannot_be_simulated_is_refused_by_file_and_field() {
 }
 
 #[test]
+fn a_scenario_too_large_for_memory_says_so_before_it_starts() {
+    let folder = Folder::new("too-large");
+    let file = folder.0.join("large.yaml");
+    let text = "apiVersion: weir/v1alpha1\nkind: Scenario\nmetadata: {name: large}\nspec:\n  \
+        duration: 10s\n  topology: {single-switch: {hosts: 2, link: 1Gbit}}\n  tenants:\n    \
+        - name: a\n      vms:\n        - {name: s, hosts: [host-0], count: 100}\n        \
+        - {name: r, hosts: [host-1], count: 100}\n  traffic:\n    \
+        - {group: g, from: s, to: r, tcp: {connections: 10000}}\n  mechanisms: [none]\n";
+    std::fs::write(&file, text).expect("a file");
+    let output = weir(&["sim", &file.display().to_string(), "--jobs", "1"]);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("large.yaml: needs at least ") && error.contains(" GB of memory"),
+        "{error}"
+    );
+    assert!(error.contains("are available: lower its numbers of connections"), "{error}");
+}
+
+#[test]
 fn a_mistake_in_a_network_file_names_file_and_line() {
     let folder = Folder::new("network-mistake");
     let file = folder.0.join("bad.net");

@@ -29,6 +29,7 @@ mod calibration;
 mod digest;
 mod host;
 mod link;
+mod memory;
 mod net;
 mod network;
 mod outcome;
@@ -41,6 +42,7 @@ mod wheel;
 mod world;
 
 pub use calibration::turn_wheel;
+pub use memory::Memory;
 pub use network::{
     Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, ParseError, PoolSpec, Port,
     Problem, QueueSpec, RedSpec, Traffic, Way,

@@ -70,7 +70,7 @@ enum End {
 }
 
 #[derive(Debug)]
-struct Flow {
+pub(crate) struct Flow {
     end: End,
     start: u64,
     octets: Option<u64>,

@@ -1,6 +1,7 @@
 //! `weir sim`: plays a scenario, or a network file, in the packet simulator.
 
 mod network;
+mod room;
 mod scenario;
 
 use crate::args;

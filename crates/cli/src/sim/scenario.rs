@@ -8,6 +8,7 @@
 //!           something that the simulator lacks.
 //! Not here  The model: see `weir-sim`.
 
+use super::room::{self, Need};
 use crate::args;
 use crate::commands;
 use crate::experiment;
@@ -52,6 +53,7 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
     let jobs = jobs(&points, repeats, args.seed);
+    enough_memory(path, &jobs, threads(args.jobs))?;
     let mut done = Done { runs: play_all(&jobs, threads(args.jobs), &stop) };
     let go_on = AtomicBool::new(false);
     let mut screen = Brief(Live::new());
@@ -66,6 +68,24 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
         );
     }
     Ok(code)
+}
+
+/// The records of all runs, and what the greatest take that are played at a time.
+fn enough_memory(path: &Path, jobs: &[Job<'_>], threads: usize) -> Result<()> {
+    let sizes = jobs.iter().map(|job| weir_sim::scenario::size(job.scenario));
+    let mut sizes: Vec<_> = sizes.collect();
+    let records: u64 = sizes.iter().map(|size| size.record.get()).sum();
+    sizes.sort_by_key(|size| std::cmp::Reverse(size.run.least));
+    let running = || sizes.iter().take(threads.max(1)).map(|size| size.run);
+    let need = Need {
+        least: records + running().map(|run| run.least.get()).sum::<u64>(),
+        most: records + running().map(|run| run.most.get()).fold(0, u64::saturating_add),
+    };
+    room::check(
+        path,
+        need,
+        "lower its numbers of connections, or play fewer runs at a time with --jobs",
+    )
 }
 
 /// One run to be played.

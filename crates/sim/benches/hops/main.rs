@@ -66,7 +66,11 @@ fn calibrate() -> Result<(), Flaw> {
     }
     println!("calibration, bare wheel: {}", middle(&mut speeds, "events/s"));
     let network = chains()?;
-    let mut speeds = [0.0; TIMES].map(|_: f64| speed(&play(&network)));
+    let mut speeds = [0.0; TIMES];
+    for other in &mut speeds {
+        let (outcome, seconds) = play(&network);
+        *other = speed(&outcome, seconds);
+    }
     println!("calibration, chains of links: {}", middle(&mut speeds, "packet-hops/s"));
     Ok(())
 }
@@ -74,10 +78,14 @@ fn calibrate() -> Result<(), Flaw> {
 /// One line about a network.
 fn measure(text: &str) -> Result<String, weir_sim::ParseError> {
     let network = Network::parse(text)?;
-    let runs = [(); TIMES].map(|()| play(&network));
-    let mut speeds = [0, 1, 2, 3, 4].map(|run| speed(&runs[run]));
-    let (outcome, _) = &runs[0];
-    assert!(runs.iter().all(|run| run.0.digest() == outcome.digest()), "the same each time");
+    let (outcome, seconds) = play(&network);
+    let memory = peak_memory();
+    let mut speeds = [speed(&outcome, seconds); TIMES];
+    for other in &mut speeds[1..] {
+        let (again, seconds) = play(&network);
+        assert_eq!(again.digest(), outcome.digest(), "the same each time");
+        *other = speed(&again, seconds);
+    }
     let sum = |of: fn(&weir_sim::LinkOutcome) -> u64| outcome.links.iter().map(of).sum::<u64>();
     let octets: u64 = outcome.flows.iter().map(|flow| flow.octets.get()).sum();
     Ok(format!(
@@ -87,12 +95,12 @@ fn measure(text: &str) -> Result<String, weir_sim::ParseError> {
         octets as f64 * 8.0 / network.until().as_secs_f64() / 1e9,
         sum(|link| link.drops),
         sum(|link| link.marks),
-        peak_memory(),
+        memory,
         outcome.digest(),
     ))
 }
 
-fn speed((outcome, seconds): &(Outcome, f64)) -> f64 {
+fn speed(outcome: &Outcome, seconds: f64) -> f64 {
     outcome.packet_hops as f64 / seconds / 1e6
 }
 

@@ -12,8 +12,10 @@
 mod build;
 mod guard;
 mod refuse;
+mod size;
 
 pub use refuse::{Unsupported, check};
+pub use size::{Size, size};
 
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
