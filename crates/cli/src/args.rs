@@ -1,6 +1,6 @@
 //! What people type.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// A minimum bandwidth for every VM of every tenant, work-conserving, on stock Linux.
@@ -25,7 +25,7 @@ pub(crate) enum Command {
     },
     /// Play a scenario on real Linux, in network namespaces of this machine (root)
     Lab(Lab),
-    /// Play a network file in the packet simulator
+    /// Play a scenario, or a network file, in the packet simulator
     Sim(Sim),
     /// Write one HTML page from the results in a folder
     Report {
@@ -102,13 +102,36 @@ pub(crate) struct Lab {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["file", "network"])))]
 pub(crate) struct Sim {
-    /// Links, routes and flows, one per line (docs/simulator.md)
+    /// The scenario file
+    pub(crate) file: Option<PathBuf>,
+    /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
+    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn); may be repeated
+    #[arg(long = "mechanism", value_name = "M", conflicts_with = "network")]
+    pub(crate) mechanisms: Vec<String>,
+    /// Override a parameter or a field of the file; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    #[arg(conflicts_with = "network")]
+    pub(crate) set: Vec<(String, String)>,
+    /// How often to play each point and mechanism, each time with the next seed [default: what the
+    /// file says, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(conflicts_with = "network")]
+    pub(crate) repeat: Option<u32>,
+    /// Runs at a time [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(conflicts_with = "network")]
+    pub(crate) jobs: Option<u32>,
+    /// Write results.json, table.txt and report.html into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "network")]
+    pub(crate) out: Option<PathBuf>,
+    /// Instead of a scenario: links, routes and flows, one per line (docs/simulator.md)
     #[arg(long, value_name = "FILE")]
-    pub(crate) network: PathBuf,
-    /// Congestion control of all flows
-    #[arg(long, value_enum, default_value = "dctcp")]
-    pub(crate) cc: CongestionControl,
+    pub(crate) network: Option<PathBuf>,
+    /// Congestion control of all flows of a network file [default: dctcp]
+    #[arg(long, value_enum, conflicts_with = "file")]
+    pub(crate) cc: Option<CongestionControl>,
     /// All chance is drawn from this
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

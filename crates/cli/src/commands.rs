@@ -102,7 +102,7 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
 
 /// Whether the file expects something of a mechanism that is played, but nowhere that it is played:
 /// a condition may be one that never holds.
-fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
+pub(crate) fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
     let mut played = points.iter().flat_map(|p| p.mechanisms.iter().map(move |m| (p, &m.label)));
     let applies = |(point, label): (&Scenario, &String)| {
         point.expect.iter().any(|e| e.mechanism.as_ref().is_none_or(|m| m == label))
@@ -177,7 +177,7 @@ pub(crate) fn finish(
         print!("{text}");
     }
     let outcome = Outcome::of(&results.runs, deciding);
-    if outcome == Outcome::Invalid {
+    if outcome == Outcome::Invalid && results.runs.iter().any(|run| run.world == "lab") {
         eprintln!("No verdict: stop what else runs on this machine, and play it again.");
     }
     Ok(outcome.code())
@@ -197,7 +197,7 @@ fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
 }
 
 /// `--mechanism` replaces the file's list at every point.
-fn override_mechanisms(points: &mut [Scenario], labels: &[String]) -> Result<()> {
+pub(crate) fn override_mechanisms(points: &mut [Scenario], labels: &[String]) -> Result<()> {
     if labels.is_empty() {
         return Ok(());
     }
@@ -226,7 +226,7 @@ fn command_line(args: &args::Lab) -> String {
 }
 
 /// For a shell: as it is if harmless, else in single quotes.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(harmless) {
         word.into()

@@ -81,6 +81,7 @@ fn observed(record: Record) -> Observed {
         _ => 0,
     };
     Observed {
+        world: "lab",
         sample: record.sample,
         flows: record
             .flows
@@ -108,6 +109,7 @@ fn observed(record: Record) -> Observed {
         wall: record.wall,
         attacks: record.attacks,
         notes: record.notes,
+        ..Observed::default()
     }
 }
 

@@ -149,6 +149,62 @@ fn a_network_file_is_played_the_same_way_twice() {
 }
 
 #[test]
+fn a_scenario_is_simulated_the_same_way_twice_and_judged() {
+    let file = scenario("elasticswitch/fig05.yaml");
+    let set = ["--set", "senders=2", "--set", "duration=2s", "--set", "warmup=1s"];
+    let play = |more: &[&str]| {
+        let args = [&["sim", &file, "--json"][..], &set, more].concat();
+        let output = weir(&args);
+        let results: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+                panic!("{e}: {}", stderr(&output));
+            });
+        results["runs"].as_array().expect("runs").clone()
+    };
+    let steady = ["--mechanism", "none", "--mechanism", "elasticswitch:steady", "--repeat", "2"];
+    let runs = play(&steady);
+    assert_eq!(runs.len(), 4);
+    assert!(runs.iter().all(|run| run["world"] == "sim" && run["valid"] == true));
+    assert_eq!([&runs[0]["seed"], &runs[2]["seed"]], [1, 2]);
+    let again = play(&[&steady[..], &["--jobs", "1"]].concat());
+    for (run, again) in runs.iter().zip(&again) {
+        assert_eq!(run["notes"], again["notes"], "the digest is among the notes");
+        assert_eq!(run["summary"], again["summary"]);
+    }
+    assert_ne!(runs[0]["notes"], runs[2]["notes"], "another seed");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_by_file_and_field() {
+    let file = scenario("elasticswitch/ipv6.yaml");
+    let output = weir(&["sim", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("ipv6.yaml") && text.contains("spec.traffic (group"), "{text}");
+    assert_eq!(weir(&["sim"]).status.code(), Some(2), "neither a scenario nor a network file");
+}
+
+#[test]
+fn a_scenario_too_large_for_memory_says_so_before_it_starts() {
+    let folder = Folder::new("too-large");
+    let file = folder.0.join("large.yaml");
+    let text = "apiVersion: weir/v1alpha1\nkind: Scenario\nmetadata: {name: large}\nspec:\n  \
+        duration: 10s\n  topology: {single-switch: {hosts: 2, link: 1Gbit}}\n  tenants:\n    \
+        - name: a\n      vms:\n        - {name: s, hosts: [host-0], count: 100}\n        \
+        - {name: r, hosts: [host-1], count: 100}\n  traffic:\n    \
+        - {group: g, from: s, to: r, tcp: {connections: 10000}}\n  mechanisms: [none]\n";
+    std::fs::write(&file, text).expect("a file");
+    let output = weir(&["sim", &file.display().to_string(), "--jobs", "1"]);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("large.yaml: needs at least ") && error.contains(" GB of memory"),
+        "{error}"
+    );
+    assert!(error.contains("are available: lower its numbers of connections"), "{error}");
+}
+
+#[test]
 fn a_mistake_in_a_network_file_names_file_and_line() {
     let folder = Folder::new("network-mistake");
     let file = folder.0.join("bad.net");

@@ -5,9 +5,11 @@
 //! Approach  One event per packet and hop ([`world`]'s loop, [`link`]); a timing wheel with a total
 //!           order ([`wheel`]); packets of 32 octets in a slab ([`packet`]); TCP as two pure machines
 //!           per flow ([`tcp`]). One thread; runs of a sweep are so many threads or processes.
+//!           Scenario files: the network, and on each host the very `HostAgent` of `weir-core`
+//!           ([`scenario`], [`host`]).
 //! Promises  Same network, same options, same outcome to the octet ([`Outcome::digest`]); no clock, no
 //!           chance but the seed's, no hash order. A packet is delivered, dropped or in flight.
-//! Not here  Scenarios, topologies, tenants, `HostAgent`s; ports other than FIFO.
+//! Not here  What was good: the judge is in `weir`.
 //! Source    htsim (Raiciu, Handley): source routes, pooled packets, integer time. The files named
 //!           above say theirs.
 //!
@@ -23,19 +25,28 @@
 //! # Ok::<(), weir_sim::ParseError>(())
 //! ```
 
+mod calibration;
 mod digest;
+mod host;
 mod link;
+mod memory;
 mod net;
 mod network;
 mod outcome;
 mod packet;
 mod rng;
+pub mod scenario;
 mod tcp;
 mod udp;
 mod wheel;
 mod world;
 
-pub use network::{Bursts, Flaw, FlowSpec, LinkSpec, Network, ParseError, Problem, Traffic, Way};
+pub use calibration::turn_wheel;
+pub use memory::Memory;
+pub use network::{
+    Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, ParseError, PoolSpec, Port,
+    Problem, QueueSpec, RedSpec, Traffic, Way,
+};
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 pub use tcp::{Algorithm, TcpConfig};
 pub use world::{Options, Sim, play};

@@ -6,10 +6,10 @@
 //! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
 //! Not here  What hosts do with packets: see `world`.
 
-use crate::link::{Link, Verdict};
+use crate::host::Letters;
+use crate::link::{Fate, Link, Pool, Special, Verdict};
 use crate::network::{LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
-use crate::rng::Rng;
 use crate::tcp::Blocks;
 use crate::wheel::Wheel;
 
@@ -25,32 +25,26 @@ pub(crate) struct Net {
     /// All routes, each followed by [`END`]. Number 0 is the empty route, for wake-ups.
     pub(crate) routes: Vec<u32>,
     pub(crate) blocks: Blocks,
-    lossy: Vec<Lossy>,
+    /// What agents have written to each other and is under way.
+    pub(crate) letters: Letters,
+    specials: Vec<Special>,
+    pools: Vec<Pool>,
     pub(crate) launched: u64,
     pub(crate) dropped: u64,
     /// Wake-ups scheduled and not yet played.
     pub(crate) asleep: u32,
 }
 
-/// A link that loses packets by chance.
-#[derive(Debug)]
-pub(crate) struct Lossy {
-    /// Of 2⁶⁴.
-    chance: u64,
-    rng: Rng,
-    pub(crate) lost: u64,
-}
-
 impl Net {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
         let mut links: Vec<_> = network.links().iter().map(Link::new).collect();
-        let mut lossy = Vec::new();
-        for (number, spec) in network.links().iter().enumerate() {
-            if spec.loss > 0.0 {
-                // A cast saturates: a chance of 1 is one of 1 − 2⁻⁶⁴.
-                let chance = (spec.loss * 2f64.powi(64)) as u64;
-                lossy.push(Lossy { chance, rng: Rng::new(seed, number as u64), lost: 0 });
-                links[number].special = lossy.len() as u32;
+        let mut specials = Vec::new();
+        let mut ports = network.ports().peekable();
+        for number in 0..links.len() as u32 {
+            let port = ports.next_if(|(link, _)| *link == number).map(|(_, port)| port);
+            if let Some(special) = Special::new(network, number, port, seed) {
+                specials.push(special);
+                links[number as usize].special = specials.len() as u32;
             }
         }
         Self {
@@ -60,7 +54,9 @@ impl Net {
             links,
             routes: vec![END],
             blocks: Blocks::default(),
-            lossy,
+            letters: Letters::default(),
+            specials,
+            pools: Pool::all(network),
             launched: 0,
             dropped: 0,
             asleep: 0,
@@ -81,6 +77,19 @@ impl Net {
         self.launched += 1;
         let link = self.routes[packet.hop as usize];
         let id = self.slab.put(packet);
+        self.forward(id, link);
+    }
+
+    /// A packet that has left its guest and waits for something: [`Net::release`] or [`Net::drop`]
+    /// comes next.
+    pub(crate) fn hold(&mut self, packet: Packet) -> u32 {
+        self.launched += 1;
+        self.slab.put(packet)
+    }
+
+    /// Sends a packet that was held.
+    pub(crate) fn release(&mut self, id: u32) {
+        let link = self.routes[self.slab.cells[id as usize].hop as usize];
         self.forward(id, link);
     }
 
@@ -109,11 +118,7 @@ impl Net {
         let packet = &mut self.slab.cells[id as usize];
         packet.hop += 1;
         if port.special != 0 {
-            let lossy = &mut self.lossy[port.special as usize - 1];
-            if lossy.rng.next() < lossy.chance {
-                lossy.lost += 1;
-                return self.drop(id);
-            }
+            return self.forward_special(id, link);
         }
         match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
             Verdict::Sent { at, mark } => {
@@ -125,17 +130,61 @@ impl Net {
         }
     }
 
-    /// Packets lost by chance on the link with this `special`.
-    pub(crate) fn lost(&self, special: u32) -> u64 {
-        special.checked_sub(1).map_or(0, |i| self.lossy[i as usize].lost)
+    /// The same where the port does more than that.
+    #[inline(never)]
+    fn forward_special(&mut self, id: u32, link: u32) {
+        let number = self.links[link as usize].special as usize - 1;
+        let pool = self.specials[number].pool.map(|pool| &self.pools[pool as usize]);
+        let pool = pool.map(|pool| (pool, pool.links.iter().map(|link| self.queued(*link)).sum()));
+        let (port, special) = (&mut self.links[link as usize], &mut self.specials[number]);
+        let packet = (id, &mut self.slab.cells[..]);
+        match special.offer(port, self.now, packet, pool) {
+            Fate::Sent => self.wheel.schedule(&mut self.slab.cells, id),
+            Fate::Waits(None) => {}
+            Fate::Waits(Some(at)) => self.wake(at, Kind::Port, link),
+            Fate::Dropped => self.drop(id),
+        }
     }
 
+    /// The wire of a port with several queues is free.
+    pub(crate) fn serve(&mut self, link: u32) {
+        let port = &mut self.links[link as usize];
+        let special = &mut self.specials[port.special as usize - 1];
+        if let Some((id, again)) = special.serve(port, self.now, &mut self.slab.cells) {
+            self.wheel.schedule(&mut self.slab.cells, id);
+            if let Some(at) = again {
+                self.wake(at, Kind::Port, link);
+            }
+        }
+    }
+
+    /// Octets in the port of a link, what is on the wire included as far as it has not left.
+    pub(crate) fn queued(&self, link: u32) -> u64 {
+        let link = &self.links[link as usize];
+        match self.special(link) {
+            Some(special) => special.queued(link, self.now),
+            None => link.queued(self.now),
+        }
+    }
+
+    /// Packets lost by chance on a link.
+    pub(crate) fn lost(&self, link: &Link) -> u64 {
+        self.special(link).map_or(0, |special| special.lost)
+    }
+
+    fn special(&self, link: &Link) -> Option<&Special> {
+        link.special.checked_sub(1).map(|number| &self.specials[number as usize])
+    }
+
+    /// A packet is lost.
     #[cold]
-    fn drop(&mut self, id: u32) {
+    pub(crate) fn drop(&mut self, id: u32) {
         self.dropped += 1;
-        let sack = self.slab.cells[id as usize].sack;
-        if sack != NIL {
-            self.blocks.take(sack);
+        let packet = &self.slab.cells[id as usize];
+        if packet.kind == Kind::Letter {
+            self.letters.take(packet.seq);
+        } else if packet.sack != NIL {
+            self.blocks.take(packet.sack);
         }
         self.slab.free(id);
     }

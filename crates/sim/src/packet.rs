@@ -21,6 +21,8 @@ pub(crate) const ECE: u8 = 4;
 pub(crate) const CWR: u8 = 8;
 /// The last segment of its flow: answered at once, as a FIN is.
 pub(crate) const LAST: u8 = 16;
+/// The bits from this one on are the packet's class.
+pub(crate) const CLASS: u32 = 5;
 
 /// What a cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,8 @@ pub(crate) enum Kind {
     Ack,
     /// A UDP datagram.
     Datagram,
+    /// A datagram from one host's agent to another's.
+    Letter,
     /// Wake-up: the next flow begins.
     Start,
     /// Wake-up: a sender's retransmission timer may have expired.
@@ -40,6 +44,16 @@ pub(crate) enum Kind {
     AckDue,
     /// Wake-up: a UDP source sends.
     Emit,
+    /// Wake-up: a flow has nothing more to send.
+    Halt,
+    /// Wake-up: a letter that came late is read.
+    Mail,
+    /// Wake-up: a host's agent has something to do.
+    Agent,
+    /// Wake-up: a host's shaper may send again.
+    Shaper,
+    /// Wake-up: the wire of a port with several queues is free.
+    Port,
     /// Wake-up: the run pauses here.
     Stop,
 }
@@ -63,7 +77,7 @@ pub(crate) struct Packet {
     /// Octets on the wire.
     pub(crate) size: u16,
     pub(crate) kind: Kind,
-    /// [`ECT`] and the others.
+    /// [`ECT`] and the others, and the class.
     pub(crate) bits: u8,
 }
 

@@ -22,9 +22,13 @@ pub(crate) struct Source {
     ends: u64,
     bursts: Option<(Bursts, Rng)>,
     pub(crate) route: u32,
+    /// Of each datagram.
+    pub(crate) bits: u8,
     /// Datagrams sent, and those that arrived.
     pub(crate) sent: u64,
     pub(crate) arrived: u64,
+    /// It sends nothing more.
+    pub(crate) halted: bool,
 }
 
 impl Source {
@@ -44,8 +48,10 @@ impl Source {
             ends: u64::MAX,
             bursts,
             route,
+            bits: 0,
             sent: 0,
             arrived: 0,
+            halted: false,
         };
         source.ends =
             source.length(|bursts| bursts.on.as_nanos()).map_or(u64::MAX, |on| start + on);

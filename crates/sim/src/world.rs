@@ -1,21 +1,22 @@
 //! The simulation: hosts at the ends of routes, and the loop.
 //!
-//! Problem   Everything that happens is one of eight kinds of event, and nearly all are packets in
+//! Problem   Everything that happens is one of a few kinds of event, and nearly all are packets in
 //!           the middle of their route.
 //! Approach  The loop forwards those at once. What arrives at the end of its route goes to its
 //!           flow's end there: a pure machine that says what to send. A flow has at most two
 //!           wake-ups waiting, for its two timers; each is looked at when it comes, and sleeps again
 //!           if the timer has moved.
 //! Promises  Same network, same options: same outcome, in one go or in many.
-//! Not here  A shim between a host's flows and its first link: `weir-core`'s `HostAgent` and its
-//!           shapers belong in [`Sim::pump`] and in [`Sim::arrive`].
+//! Not here  What stands between a host's flows and its first link, where something does: see
+//!           `host`. It is called in [`send`] and in [`Sim::arrive`].
 
 mod view;
 
+use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
-use crate::network::{HEADER, LONGEST, Network, Traffic};
+use crate::network::{LONGEST, Network, Traffic};
 use crate::outcome::Outcome;
-use crate::packet::{CE, CWR, ECE, ECT, Kind, LAST, NIL, Packet};
+use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
@@ -47,6 +48,10 @@ pub struct Sim {
     /// Octets on the wire of each TCP flow's last segment, and of a full one.
     tails: Vec<u16>,
     mtu: u16,
+    /// Octets of a TCP segment and of a datagram that are not payload.
+    headers: (u16, u16),
+    /// What stands between guests and their hosts' uplinks, if anything.
+    shim: Option<Box<Shim>>,
     flows: Vec<Flow>,
     /// Flows in the order of their starts, and how many of them have started.
     starts: Vec<u32>,
@@ -65,7 +70,7 @@ enum End {
 }
 
 #[derive(Debug)]
-struct Flow {
+pub(crate) struct Flow {
     end: End,
     start: u64,
     octets: Option<u64>,
@@ -74,13 +79,22 @@ struct Flow {
 impl Sim {
     /// `network` before its first event.
     pub fn new(network: &Network, options: &Options) -> Self {
+        Self::guarded(network, options, None)
+    }
+
+    /// The same with agents and shapers on its hosts.
+    pub(crate) fn guarded(network: &Network, options: &Options, guard: Option<&Guard>) -> Self {
+        let mut net = Net::new(network, options.seed);
+        let shim = guard.map(|guard| Box::new(Shim::new(guard, &mut net, options.seed)));
         let mut sim = Self {
-            net: Net::new(network, options.seed),
+            net,
             senders: Vec::new(),
             receivers: Vec::new(),
             sources: Vec::new(),
             tails: Vec::new(),
             mtu: network.mtu(),
+            headers: network.headers(),
+            shim,
             flows: Vec::with_capacity(network.flows().len()),
             starts: (0..network.flows().len() as u32).collect(),
             started: 0,
@@ -93,6 +107,7 @@ impl Sim {
         let window = window.clamp(1, 1 << 16) as u32;
         for (number, spec) in network.flows().iter().enumerate() {
             let start = spec.start.as_nanos();
+            let class = network.class(number as u32) << CLASS;
             let forward = sim.net.add_route(&spec.forward);
             let (end, octets) = match spec.traffic {
                 Traffic::Tcp { octets, algorithm } => {
@@ -101,15 +116,27 @@ impl Sim {
                     let segments = octets.map_or(u32::MAX, |o| o.div_ceil(payload) as u32);
                     let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;
                     let (tcp, cc) = (&options.tcp, algorithm.unwrap_or(options.tcp.algorithm));
-                    sim.tails.push(tail + HEADER);
-                    sim.senders.push(Sender::new(tcp, cc, segments, window, forward));
-                    sim.receivers.push(Receiver::new(tcp, cc, segments, window, reverse));
+                    sim.tails.push(tail + sim.headers.0);
+                    if let (Some(shim), Some(guard)) = (&mut sim.shim, guard) {
+                        shim.tcp.push(guard.flows[number]);
+                    }
+                    let mut sender = Sender::new(tcp, cc, segments, window, forward);
+                    let mut receiver = Receiver::new(tcp, cc, segments, window, reverse);
+                    sender.bits |= class;
+                    receiver.bits |= class;
+                    sim.senders.push(sender);
+                    sim.receivers.push(receiver);
                     (End::Tcp(sim.senders.len() as u32 - 1), octets)
                 }
                 Traffic::Udp { rate, size, bursts } => {
                     let stream = !(number as u64);
                     let bursts = bursts.map(|bursts| (bursts, Rng::new(options.seed, stream)));
-                    sim.sources.push(Source::new((rate, size), bursts, start, forward));
+                    if let (Some(shim), Some(guard)) = (&mut sim.shim, guard) {
+                        shim.udp.push(guard.flows[number].0);
+                    }
+                    let mut source = Source::new((rate, size), bursts, start, forward);
+                    source.bits = class;
+                    sim.sources.push(source);
                     (End::Udp(sim.sources.len() as u32 - 1), None)
                 }
             };
@@ -117,6 +144,9 @@ impl Sim {
         }
         sim.starts.sort_by_key(|flow| sim.flows[*flow as usize].start);
         sim.announce();
+        for &(flow, at) in network.stops() {
+            sim.net.wake(at.as_nanos(), Kind::Halt, flow);
+        }
         sim
     }
 
@@ -155,7 +185,12 @@ impl Sim {
     /// A packet at the end of its route, or a wake-up.
     #[inline]
     fn arrive(&mut self, id: u32) {
-        let packet = self.net.slab.cells[id as usize];
+        let mut packet = self.net.slab.cells[id as usize];
+        if let Some(shim) = &mut self.shim
+            && matches!(packet.kind, Kind::Data | Kind::Ack | Kind::Datagram)
+        {
+            shim.arrive(&mut self.net, id, &mut packet);
+        }
         self.net.slab.free(id);
         let flow = packet.flow as usize;
         match packet.kind {
@@ -164,6 +199,12 @@ impl Sim {
             Kind::Datagram => {
                 self.delivered += 1;
                 self.sources[flow].arrived += 1;
+            }
+            Kind::Letter => {
+                self.delivered += 1;
+                if let Some(shim) = &mut self.shim {
+                    shim.receive(&mut self.net, packet.seq);
+                }
             }
             _ => self.on_wake(&packet),
         }
@@ -176,10 +217,10 @@ impl Sim {
         let receiver = &mut self.receivers[packet.flow as usize];
         let (early, ack) = receiver.on_data(now, packet.seq, has(CE), has(CWR), has(LAST));
         if let Some(early) = early {
-            answer(&mut self.net, receiver, packet.flow, early);
+            answer(&mut self.net, &mut self.shim, self.headers.0, receiver, packet.flow, early);
         }
         if let Some(ack) = ack {
-            answer(&mut self.net, receiver, packet.flow, ack);
+            answer(&mut self.net, &mut self.shim, self.headers.0, receiver, packet.flow, ack);
         } else if receiver.ack_at < receiver.looks_at {
             receiver.looks_at = receiver.ack_at;
             self.net.wake(receiver.ack_at, Kind::AckDue, packet.flow);
@@ -204,25 +245,16 @@ impl Sim {
     #[inline]
     fn pump(&mut self, flow: u32) {
         let sender = &mut self.senders[flow as usize];
-        let capable = if sender.capable { ECT } else { 0 };
+        let always = sender.bits;
         while let Some(segment) = sender.poll(self.net.now) {
             let last = segment.seq + 1 == sender.end;
             let size = if last { self.tails[flow as usize] } else { self.mtu };
-            let bits =
-                capable | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
+            let bits = always | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
             let (hop, seq) = (sender.route, segment.seq);
             let at = self.net.now;
-            self.net.launch(Packet {
-                at,
-                next: NIL,
-                hop,
-                flow,
-                seq,
-                sack: NIL,
-                size,
-                kind: Kind::Data,
-                bits,
-            });
+            let kind = Kind::Data;
+            let packet = Packet { at, next: NIL, hop, flow, seq, sack: NIL, size, kind, bits };
+            send(&mut self.net, &mut self.shim, packet);
         }
         if sender.resend_at < sender.looks_at {
             sender.looks_at = sender.resend_at;
@@ -251,7 +283,7 @@ impl Sim {
                 if receiver.looks_at == wake.at {
                     receiver.looks_at = NEVER;
                     if let Some(ack) = receiver.on_timer(self.net.now) {
-                        answer(&mut self.net, receiver, flow, ack);
+                        answer(&mut self.net, &mut self.shim, self.headers.0, receiver, flow, ack);
                     } else if receiver.ack_at != NEVER {
                         receiver.looks_at = receiver.ack_at;
                         self.net.wake(receiver.ack_at, Kind::AckDue, flow);
@@ -259,7 +291,17 @@ impl Sim {
                 }
             }
             Kind::Emit => self.emit(flow),
-            Kind::Data | Kind::Ack | Kind::Datagram | Kind::Stop => {
+            Kind::Halt => match self.flows[flow as usize].end {
+                End::Tcp(tcp) => self.senders[tcp as usize].halt(),
+                End::Udp(udp) => self.sources[udp as usize].halted = true,
+            },
+            Kind::Port => self.net.serve(flow),
+            Kind::Mail | Kind::Agent | Kind::Shaper => {
+                if let Some(shim) = &mut self.shim {
+                    shim.on_wake(&mut self.net, wake);
+                }
+            }
+            Kind::Data | Kind::Ack | Kind::Datagram | Kind::Letter | Kind::Stop => {
                 unreachable!("not a wake-up of a flow")
             }
         }
@@ -283,24 +325,45 @@ impl Sim {
 
     fn emit(&mut self, flow: u32) {
         let source = &mut self.sources[flow as usize];
-        let (size, hop) = (source.size, source.route);
+        if source.halted {
+            return;
+        }
+        let (size, hop, bits) = (source.size, source.route, source.bits);
         let at = source.next();
         self.net.wake(at, Kind::Emit, flow);
         let kind = Kind::Datagram;
-        self.net.launch(Packet { size, hop, kind, ..Packet::wake(kind, flow) });
+        let packet = Packet { size, hop, kind, bits, ..Packet::wake(kind, flow) };
+        send(&mut self.net, &mut self.shim, packet);
     }
 }
 
-/// Sends an ACK: 40 octets, and 2 + 8·n of options, padded to words, if it has n blocks.
+/// A guest sends a packet.
 #[inline]
-fn answer(net: &mut Net, receiver: &Receiver, flow: u32, ack: Ack) {
+fn send(net: &mut Net, shim: &mut Option<Box<Shim>>, packet: Packet) {
+    match shim {
+        None => net.launch(packet),
+        Some(shim) => shim.send(net, packet),
+    }
+}
+
+/// Sends an ACK: `size` octets of headers, and 2 + 8·n of options, padded to words, if it has n
+/// blocks.
+#[inline]
+fn answer(
+    net: &mut Net,
+    shim: &mut Option<Box<Shim>>,
+    mut size: u16,
+    receiver: &Receiver,
+    flow: u32,
+    ack: Ack,
+) {
     let blocks = receiver.blocks();
-    let (mut size, mut sack) = (HEADER, NIL);
+    let mut sack = NIL;
     if !blocks.is_empty() {
         size += 4 + 8 * blocks.len() as u16;
         sack = net.blocks.put(blocks);
     }
-    net.launch(Packet {
+    let packet = Packet {
         at: net.now,
         next: NIL,
         hop: receiver.route,
@@ -309,6 +372,7 @@ fn answer(net: &mut Net, receiver: &Receiver, flow: u32, ack: Ack) {
         sack,
         size,
         kind: Kind::Ack,
-        bits: if ack.echo { ECE } else { 0 },
-    });
+        bits: receiver.bits | if ack.echo { ECE } else { 0 },
+    };
+    send(net, shim, packet);
 }

@@ -130,10 +130,10 @@ pub(crate) fn judge(
     let reasons = validity::reasons(&case);
     Ok(Run {
         scenario: scenario.name.clone(),
-        world: "lab".into(),
+        world: observed.world.into(),
         mechanism: mechanism.label.clone(),
         translation: "none".into(),
-        seed: 0,
+        seed: observed.seed,
         repeat,
         point: scenario.point.iter().cloned().collect(),
         valid: reasons.is_empty(),
@@ -192,8 +192,8 @@ fn flow(case: &Case<'_>, index: usize) -> Flow {
 fn perf(case: &Case<'_>) -> Perf {
     let observed = case.observed;
     Perf {
-        packet_hops: 0,
-        events: 0,
+        packet_hops: observed.packet_hops,
+        events: observed.events,
         user_cpu_s: observed.user_cpu.as_secs_f64(),
         wall_s: observed.wall.as_secs_f64(),
         worst_idle: observed.idle.iter().copied().fold(1.0, f64::min),

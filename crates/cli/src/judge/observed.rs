@@ -6,6 +6,10 @@ use weir_units::Span;
 /// One run as a world measured it. Nothing is interpreted yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
+    /// Which world: `lab` or `sim`.
+    pub(crate) world: &'static str,
+    /// All chance was drawn from this, where that can be said.
+    pub(crate) seed: u64,
     /// Width of one sample of every series.
     pub(crate) sample: Span,
     /// One per traffic entry of the scenario.
@@ -29,6 +33,9 @@ pub(crate) struct Observed {
     pub(crate) losses_reported: Option<u64>,
     /// Packets that link boxes delivered after a later one of the same pair of addresses.
     pub(crate) overtaken: u64,
+    /// Links crossed by packets and events played, where somebody counts them.
+    pub(crate) packet_hops: u64,
+    pub(crate) events: u64,
     /// How long it took.
     pub(crate) wall: Span,
     /// What became of the scenario's attacks.

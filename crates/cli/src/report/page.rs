@@ -113,6 +113,7 @@ fn size(results: &Results, cells: &[Cell<'_>]) -> String {
     let world = results.runs.first().map_or("", |r| r.world.as_str());
     let world = match world {
         "lab" => "real Linux stacks in network namespaces",
+        "sim" => "hosts and links simulated packet by packet",
         other => other,
     };
     let repeats = cells.iter().map(Cell::repeats).max().unwrap_or(0);

@@ -7,12 +7,15 @@
 //! Promises  What has been built can be played without further checks.
 //! Not here  Names, tenants, topologies: see `weir-model`.
 
+mod port;
 mod read;
 #[cfg(test)]
 mod tests;
 
+pub use port::{CLASSES, Discipline, PoolSpec, Port, QueueSpec, RedSpec};
 pub use read::{ParseError, Problem};
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 use weir_units::{Bytes, Rate, Span, Time};
@@ -26,9 +29,16 @@ const RATES: RangeInclusive<Rate> = Rate::from_bps(1_000)..=Rate::from_mbps(10_0
 /// Links of one route at most.
 const LONGEST_ROUTE: usize = 64;
 /// TCP and IP headers of a segment, without options; an ACK has nothing else.
-pub(crate) const HEADER: u16 = 40;
+const TCP_HEADER: u16 = 40;
+/// UDP and IP headers of a datagram.
+const UDP_HEADER: u16 = 28;
+/// Ethernet's header, without FCS.
+const ETHERNET: u16 = 14;
+/// What TCP's timestamps take of a segment (RFC 7323 appendix A).
+const TIMESTAMPS: u16 = 12;
 
-/// One direction of a cable, with the port that sends into it: FIFO, drop-tail.
+/// One direction of a cable, with the port that sends into it: FIFO, drop-tail, unless
+/// [`Network::set_port`] says something else.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkSpec {
     /// The node whose port it is.
@@ -177,10 +187,12 @@ pub enum Flaw {
     #[error("{0} octets: a flow has at most 4294967294 segments")]
     Octets(u64),
     /// A datagram without payload, or larger than packets are.
-    #[error("datagrams of {size} octets: from 29 to {mtu} are possible")]
+    #[error("datagrams of {size} octets: from {least} to {mtu} are possible")]
     Datagram {
         /// Its size.
         size: u16,
+        /// The smallest that carries something.
+        least: u16,
         /// The largest packet.
         mtu: u16,
     },
@@ -192,6 +204,64 @@ pub enum Flaw {
         /// Time on and off, in ns.
         period: u64,
     },
+    /// A flow's number is too great.
+    #[error("flow {flow} does not exist: there are {flows}, counted from 0")]
+    Flow {
+        /// The number.
+        flow: u32,
+        /// How many there are.
+        flows: usize,
+    },
+    /// A class without a queue anywhere.
+    #[error("class {0}: classes are 0 to 7")]
+    Class(u8),
+    /// A port without a queue, or with more than there are classes.
+    #[error("{0} queues: from 1 to 8 are possible")]
+    Queues(usize),
+    /// A queue that would never be served, or beyond the counters.
+    #[error("a weight of {0}: from 1 to 65535 are possible")]
+    Weight(u32),
+    /// Two that mark.
+    #[error(
+        "link {0} marks above a threshold of its own: let its port mark, or the link, not both"
+    )]
+    TwoThresholds(u32),
+    /// RED's thresholds do not follow each other.
+    #[error(
+        "RED from {min} to {max} octets at a buffer of {buffer}: 0 < min < max <= buffer is needed"
+    )]
+    Red {
+        /// Lower threshold.
+        min: u64,
+        /// Upper threshold.
+        max: u64,
+        /// The port's buffer.
+        buffer: u64,
+    },
+    /// RED's probability or weight is no part.
+    #[error("a probability or weight of {0}: more than 0 and at most 1 is possible")]
+    RedPart(f64),
+    /// A shared memory's number is too great.
+    #[error("pool {pool} does not exist: there are {pools}, counted from 0")]
+    Pool {
+        /// The number.
+        pool: u32,
+        /// How many there are.
+        pools: usize,
+    },
+    /// A memory shared by two switches.
+    #[error("pool {pool} is memory of node {node}: a port of node {other} cannot share it")]
+    Foreign {
+        /// The memory.
+        pool: u32,
+        /// Whose it is.
+        node: u32,
+        /// Who wants to share it.
+        other: u32,
+    },
+    /// A threshold that nothing or everything is below.
+    #[error("an alpha of {0}: more than 0 and at most 1024 is possible")]
+    Alpha(f64),
 }
 
 /// One of a flow's two routes.
@@ -216,10 +286,18 @@ impl std::fmt::Display for Way {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Network {
     mtu: u16,
+    /// Octets of a TCP segment and of a UDP datagram that are not payload.
+    headers: (u16, u16),
     nodes: u32,
     until: Time,
     links: Vec<LinkSpec>,
     flows: Vec<FlowSpec>,
+    stops: Vec<(u32, Time)>,
+    /// By link.
+    ports: BTreeMap<u32, Port>,
+    pools: Vec<PoolSpec>,
+    /// By flow; those beyond the end are of class 0.
+    classes: Vec<u8>,
 }
 
 impl Network {
@@ -232,7 +310,27 @@ impl Network {
         if until.since(Time::ZERO) > LONGEST {
             return Err(Flaw::Late(until.as_nanos()));
         }
-        Ok(Self { mtu, nodes, until, links: Vec::new(), flows: Vec::new() })
+        let headers = (TCP_HEADER, UDP_HEADER);
+        Ok(Self {
+            mtu,
+            headers,
+            nodes,
+            until,
+            links: Vec::new(),
+            flows: Vec::new(),
+            stops: Vec::new(),
+            ports: BTreeMap::new(),
+            pools: Vec::new(),
+            classes: Vec::new(),
+        })
+    }
+
+    /// A network without links whose packets are full Ethernet frames without FCS: 1514 octets, of
+    /// which TCP with timestamps has 1448 and UDP 1472 for payload.
+    pub fn ethernet(nodes: u32, until: Time) -> Result<Self, Flaw> {
+        let mut network = Self::new(nodes, 1500 + ETHERNET, until)?;
+        network.headers = (TCP_HEADER + TIMESTAMPS + ETHERNET, UDP_HEADER + ETHERNET);
+        Ok(network)
     }
 
     /// Adds a link and returns its number.
@@ -267,7 +365,7 @@ impl Network {
         match flow.traffic {
             Traffic::Tcp { octets, .. } => {
                 self.check_route(Way::Reverse, &flow.reverse, flow.dst, flow.src)?;
-                let most = u64::from(u32::MAX - 1) * u64::from(self.mtu - HEADER);
+                let most = u64::from(u32::MAX - 1) * u64::from(self.segment());
                 if let Some(octets) = octets.filter(|octets| octets.get() > most) {
                     return Err(Flaw::Octets(octets.get()));
                 }
@@ -276,8 +374,9 @@ impl Network {
                 if !RATES.contains(&rate) {
                     return Err(Flaw::Rate(rate.as_bps()));
                 }
-                if !(29..=self.mtu).contains(&size) {
-                    return Err(Flaw::Datagram { size, mtu: self.mtu });
+                if !(self.headers.1 + 1..=self.mtu).contains(&size) {
+                    let (least, mtu) = (self.headers.1 + 1, self.mtu);
+                    return Err(Flaw::Datagram { size, least, mtu });
                 }
                 if let Some(Bursts { on, off, .. }) = bursts {
                     let (on, period) =
@@ -292,6 +391,22 @@ impl Network {
         Ok(self.flows.len() as u32 - 1)
     }
 
+    /// A flow has nothing more to send from `at` on: what it has sent is still delivered, and sent
+    /// again if it was lost. Its number is one that [`Network::add_flow`] returned.
+    pub fn stop_flow(&mut self, flow: u32, at: Time) -> Result<(), Flaw> {
+        if at.since(Time::ZERO) > LONGEST {
+            return Err(Flaw::Late(at.as_nanos()));
+        }
+        assert!((flow as usize) < self.flows.len(), "a flow is there before it stops");
+        self.stops.push((flow, at));
+        Ok(())
+    }
+
+    /// Flows that stop, and when.
+    pub(crate) fn stops(&self) -> &[(u32, Time)] {
+        &self.stops
+    }
+
     /// The largest packet, in octets on the wire.
     pub fn mtu(&self) -> u16 {
         self.mtu
@@ -299,7 +414,12 @@ impl Network {
 
     /// Octets of payload in a full TCP segment.
     pub fn segment(&self) -> u16 {
-        self.mtu - HEADER
+        self.mtu - self.headers.0
+    }
+
+    /// Octets of a TCP segment and of a UDP datagram that are not payload.
+    pub(crate) fn headers(&self) -> (u16, u16) {
+        self.headers
     }
 
     /// When a run ends.

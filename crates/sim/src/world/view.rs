@@ -1,13 +1,9 @@
 //! What can be seen of a run, while it runs and in the end.
 
 use super::{End, Flow, Sim};
-use crate::network::HEADER;
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::NEVER;
 use weir_units::{Bytes, Rate, Span, Time};
-
-/// IPv4 and UDP headers.
-const UDP_HEADER: u16 = 28;
 
 impl Sim {
     /// The last instant that was played.
@@ -18,8 +14,14 @@ impl Sim {
     /// Octets in a link's port, what is on the wire included as far as it has not left; `None` if
     /// there is no such link.
     pub fn queued(&self, link: u32) -> Option<Bytes> {
-        let link = self.net.links.get(link as usize)?;
-        Some(Bytes::new(link.queued(self.net.now)))
+        ((link as usize) < self.net.links.len()).then(|| Bytes::new(self.net.queued(link)))
+    }
+
+    /// Segments that agents have seen lost, pairs that each agent knows, and packets that found no
+    /// room in a shaper; `None` without agents.
+    pub(crate) fn guarded_view(&mut self) -> Option<(u64, Vec<u64>, u64)> {
+        let (now, shim) = (self.net.now, self.shim.as_mut()?);
+        Some((shim.losses(now), shim.known(now), shim.shaper_drops()))
     }
 
     /// Links crossed by packets so far.
@@ -63,7 +65,7 @@ impl Sim {
             End::Tcp(tcp) => {
                 let (sender, receiver) =
                     (&self.senders[tcp as usize], &self.receivers[tcp as usize]);
-                let octets = u64::from(receiver.expected()) * u64::from(self.mtu - HEADER);
+                let octets = u64::from(receiver.expected()) * u64::from(self.mtu - self.headers.0);
                 outcome.octets = Bytes::new(octets.min(flow.octets.unwrap_or(u64::MAX)));
                 outcome.completed =
                     (receiver.done_at != NEVER).then(|| Time::from_nanos(receiver.done_at));
@@ -76,7 +78,8 @@ impl Sim {
             }
             End::Udp(udp) => {
                 let source = &self.sources[udp as usize];
-                outcome.octets = Bytes::new(source.arrived * u64::from(source.size - UDP_HEADER));
+                outcome.octets =
+                    Bytes::new(source.arrived * u64::from(source.size - self.headers.1));
             }
         }
         let span = outcome.completed.unwrap_or(self.now()).since(start);
@@ -88,12 +91,12 @@ impl Sim {
 
     fn link_outcome(&self, number: usize) -> LinkOutcome {
         let link = &self.net.links[number];
-        let queued = link.queued(self.net.now);
+        let queued = self.net.queued(number as u32);
         LinkOutcome {
             octets: Bytes::new(link.octets.saturating_sub(queued)),
             packets: link.packets,
             drops: link.drops.into(),
-            lost: self.net.lost(link.special),
+            lost: self.net.lost(link),
             marks: link.marks.into(),
             queued: Bytes::new(queued),
         }

@@ -1,31 +1,43 @@
 //! `weir sim --network FILE`: plays a network file in the packet simulator.
 //!
-//! Not here  Scenario files: they will be a world beside the lab. The model: see `weir-sim`.
+//! Not here  Scenario files: see `scenario`. The model: see `weir-sim`.
 
+use super::room::{self, Need};
 use crate::args::{self, CongestionControl};
 use crate::table::Grid;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_sim::{Algorithm, FlowOutcome, LinkOutcome, Network, Options, Outcome, Sim, TcpConfig};
 use weir_units::Time;
+
+/// What to do if it does not fit.
+const FEWER: &str = "write fewer flows or smaller buffers into it";
 
 /// Plays the file and prints what came out.
 ///
 /// # Errors
 /// The file cannot be read, or says nothing that can be played.
 #[expect(clippy::disallowed_methods, reason = "a driver: it says how fast the simulator is")]
-pub(crate) fn sim(args: &args::Sim) -> Result<u8> {
-    let file = args.network.display();
-    let text = fs::read_to_string(&args.network).with_context(|| file.to_string())?;
+pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
+    let file = path.display();
+    let length = fs::metadata(path).with_context(|| file.to_string())?.len();
+    // Numbers take less room as text than in memory.
+    room::check(path, Need { least: 2 * length, most: 0 }, FEWER)?;
+    let text = fs::read_to_string(path).with_context(|| file.to_string())?;
     let network = Network::parse(&text).map_err(|error| anyhow!("{file}: {error}"))?;
-    let (algorithm, name) = match args.cc {
+    drop(text);
+    let (algorithm, name) = match args.cc.unwrap_or(CongestionControl::Dctcp) {
         CongestionControl::Dctcp => (Algorithm::Dctcp, "dctcp"),
         CongestionControl::Cubic => (Algorithm::Cubic, "cubic"),
         CongestionControl::Reno => (Algorithm::Reno, "reno"),
     };
     let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
+    let memory = network.memory(&tcp);
+    let need = Need { least: memory.least.get(), most: memory.most.get() };
+    room::check(path, need, FEWER)?;
     let begin = Instant::now();
     let mut sim = Sim::new(&network, &Options { tcp, seed: args.seed });
     sim.run_until(network.until());

@@ -1,0 +1,251 @@
+//! `weir sim FILE`: the simulator as a world beside the lab.
+//!
+//! Problem   A run in virtual time has no live view worth looking at, but there are many, and they
+//!           need not wait for each other.
+//! Approach  All runs of a file are played first, as many at a time as there are CPUs; then the
+//!           experiment asks for them in its own order, and judges as it judges the lab's.
+//! Promises  Results do not depend on how many run at a time. Nothing is played if any point asks for
+//!           something that the simulator lacks.
+//! Not here  The model: see `weir-sim`.
+
+use super::room::{self, Need};
+use crate::args;
+use crate::commands;
+use crate::experiment;
+use crate::judge::{self, Observed, ObservedFlow, ObservedLink};
+use crate::live::{Live, Screen};
+use crate::world::{Cut, Moment, World};
+use anyhow::{Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+use weir_core::host::ElasticSwitch;
+use weir_model::results::{About, Run};
+use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+use weir_sim::scenario::{Failure, Record, Setup};
+use weir_units::Span;
+
+/// Steps of the progress bar per run.
+const STEPS: f64 = 1000.0;
+
+/// Plays a scenario file, judges, and prints what was found.
+///
+/// # Errors
+/// Bad input, or something that cannot be simulated.
+pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
+    let file = File::load(path, &args.set)?;
+    let mut points = file.points()?;
+    file.check_presets(ElasticSwitch::PRESETS)?;
+    commands::override_mechanisms(&mut points, &args.mechanisms)?;
+    for point in &points {
+        for mechanism in &point.mechanisms {
+            weir_sim::scenario::check(point, mechanism)
+                .map_err(|error| anyhow!("{}: {error}", path.display()))?;
+        }
+    }
+    let repeats = match args.repeat {
+        Some(repeats) => repeats,
+        None => file.repeat()?,
+    };
+    let about = About { title: file.title().into(), command: command_line(path, args) };
+    let stop = commands::stop_flag()?;
+    let jobs = jobs(&points, repeats, args.seed);
+    enough_memory(path, &jobs, threads(args.jobs))?;
+    let mut done = Done { runs: play_all(&jobs, threads(args.jobs), &stop) };
+    let go_on = AtomicBool::new(false);
+    let mut screen = Brief(Live::new());
+    let played = experiment::play(&mut done, &points, repeats, about, &mut screen, &go_on);
+    let deciding = played.results.verdicts.clone();
+    let code = commands::conclude(played, &deciding, args.out.as_deref(), args.json)?;
+    if commands::nothing_applies(&file, &points) {
+        eprintln!(
+            "No verdict: what {} expects of these mechanisms does not apply at any point that was \
+             played.",
+            path.display()
+        );
+    }
+    Ok(code)
+}
+
+/// The records of all runs, and what the greatest take that are played at a time.
+fn enough_memory(path: &Path, jobs: &[Job<'_>], threads: usize) -> Result<()> {
+    let sizes = jobs.iter().map(|job| weir_sim::scenario::size(job.scenario));
+    let mut sizes: Vec<_> = sizes.collect();
+    let records: u64 = sizes.iter().map(|size| size.record.get()).sum();
+    sizes.sort_by_key(|size| std::cmp::Reverse(size.run.least));
+    let running = || sizes.iter().take(threads.max(1)).map(|size| size.run);
+    let need = Need {
+        least: records + running().map(|run| run.least.get()).sum::<u64>(),
+        most: records + running().map(|run| run.most.get()).fold(0, u64::saturating_add),
+    };
+    room::check(
+        path,
+        need,
+        "lower its numbers of connections, or play fewer runs at a time with --jobs",
+    )
+}
+
+/// One run to be played.
+struct Job<'a> {
+    scenario: &'a Scenario,
+    mechanism: &'a Mechanism,
+    seed: u64,
+}
+
+/// All runs in the order in which the experiment asks for them.
+fn jobs(points: &[Scenario], repeats: u32, seed: u64) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    for scenario in points {
+        for repeat in 0..repeats.max(1) {
+            let seed = seed.wrapping_add(repeat.into());
+            jobs.extend(scenario.mechanisms.iter().map(|mechanism| Job {
+                scenario,
+                mechanism,
+                seed,
+            }));
+        }
+    }
+    jobs
+}
+
+fn threads(asked: Option<u32>) -> usize {
+    let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    asked.map_or_else(cpus, |n| n as usize)
+}
+
+/// Plays all, so many at a time.
+fn play_all(
+    jobs: &[Job<'_>],
+    threads: usize,
+    stop: &AtomicBool,
+) -> VecDeque<Result<Observed, Cut>> {
+    let bar = ProgressBar::new(jobs.len() as u64 * STEPS as u64).with_style(
+        ProgressStyle::with_template("{msg} {wide_bar} {percent} %  {elapsed} of about {duration}")
+            .expect("a constant template"),
+    );
+    let next = AtomicUsize::new(0);
+    let finished = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<Observed, Cut>>>> =
+        jobs.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(number) else { return };
+            let result = play_one(job, &bar, stop);
+            let done = finished.fetch_add(1, Ordering::Relaxed) + 1;
+            bar.set_message(format!("{done} of {} runs", jobs.len()));
+            *results[number].lock().expect("nobody panics with it") = Some(result);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()).max(1) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    let result = |slot: Mutex<Option<_>>| {
+        slot.into_inner().expect("nobody panics with it").unwrap_or(Err(Cut::Stopped))
+    };
+    results.into_iter().map(result).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a driver: it says how long a run took")]
+fn play_one(job: &Job<'_>, bar: &ProgressBar, stop: &AtomicBool) -> Result<Observed, Cut> {
+    let begin = Instant::now();
+    let mut setup = Setup { seed: job.seed, reserve: Vec::new() };
+    if job.mechanism.kind == MechanismKind::Reservation {
+        setup.reserve = judge::reservations(job.scenario);
+    }
+    let mut shown = 0;
+    let mut watch = |part: f64| {
+        let steps = (part * STEPS) as u64;
+        bar.inc(steps.saturating_sub(shown));
+        shown = steps;
+    };
+    match weir_sim::scenario::play(job.scenario, job.mechanism, &setup, &mut watch, stop) {
+        Ok(record) => Ok(observed(record, job.seed, begin.elapsed().into())),
+        Err(Failure::Stopped) => Err(Cut::Stopped),
+        Err(error) => Err(Cut::Failed(error.into())),
+    }
+}
+
+fn observed(record: Record, seed: u64, wall: Span) -> Observed {
+    let samples = record.flows.first().map_or(0, |flow| flow.octets.len());
+    let drops = record.shaper_drops;
+    let note = format!("digest {:016x}; {drops} packets found no room in a shaper", record.digest);
+    Observed {
+        world: "sim",
+        seed,
+        sample: record.sample,
+        flows: record
+            .flows
+            .into_iter()
+            .map(|flow| ObservedFlow {
+                octets: flow.octets,
+                connections: flow.connections,
+                work: None,
+            })
+            .collect(),
+        links: record
+            .links
+            .into_iter()
+            .map(|link| ObservedLink { octets: link.octets, drops: link.drops, marks: link.marks })
+            .collect(),
+        // Virtual time waits for the machine: it is never too slow.
+        idle: vec![1.0; samples],
+        agent_pairs: record.agent_pairs,
+        user_cpu: wall,
+        losses_reported: record.losses_reported,
+        packet_hops: record.packet_hops,
+        events: record.events,
+        wall,
+        notes: vec![note],
+        ..Observed::default()
+    }
+}
+
+/// Runs that have been played, in the order in which they are asked for.
+struct Done {
+    runs: VecDeque<Result<Observed, Cut>>,
+}
+
+impl World for Done {
+    fn play(
+        &mut self,
+        _: &Scenario,
+        _: &Mechanism,
+        _: &mut dyn FnMut(&Moment),
+        _: &AtomicBool,
+    ) -> Result<Observed, Cut> {
+        self.runs.pop_front().unwrap_or(Err(Cut::Stopped))
+    }
+}
+
+/// One line per run, when it is judged.
+struct Brief(Live);
+
+impl Screen for Brief {
+    fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
+    fn show(&mut self, _: &Moment) {}
+    fn end(&mut self) {}
+    fn judged(&mut self, title: &str, run: &Run) {
+        self.0.judged(title, run);
+    }
+}
+
+/// What to type to play this again.
+fn command_line(path: &Path, args: &args::Sim) -> String {
+    use commands::quoted;
+    let mut words = vec!["weir sim".into(), quoted(&path.display().to_string())];
+    words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
+    words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
+    if args.seed != 1 {
+        words.push(format!("--seed {}", args.seed));
+    }
+    words.extend(args.repeat.map(|n| format!("--repeat {n}")));
+    words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
+    words.join(" ")
+}

@@ -1,0 +1,232 @@
+//! A host's shaper: a hierarchical token bucket with three levels, and a queue per leaf.
+//!
+//! Problem   What a pair sends beyond its floor depends on how the kernel lends: who may, in which
+//!           order, and how far ahead of its rate each may run.
+//! Approach  The kernel's own rules on the tree uplink → VM → pair. A class that has tokens at its
+//!           rate may send; one that has tokens only at its ceiling borrows from its parent. The
+//!           lowest level that may send goes first, leaves of a level take turns with a deficit.
+//!           Tokens are times, so that a change of rate leaves debts as long as they were. Only
+//!           backlogged leaves are looked at.
+//! Promises  No leaf sends more than its ceiling and its burst, none less than its rate while it is
+//!           backlogged and rates sum to less than the uplink; while a leaf waits that may borrow,
+//!           the uplink does not rest. Order of packets is kept within a leaf.
+//! Not here  Priorities (all data has one), the kernel's lateness: a packet leaves on time.
+//! Source    Linux `net/sched/sch_htb.c` (`htb_dequeue`, `htb_charge_class`, `htb_class_mode`).
+
+use super::classes::QUEUE;
+use std::collections::{BTreeSet, VecDeque};
+
+/// A debt is never longer than this, in ns.
+const LONGEST_DEBT: i64 = 60_000_000_000;
+/// Leaves, VMs, the uplink.
+const LEVELS: usize = 3;
+
+/// Parameters of a class: bit/s, and how far it may run ahead of each in ns at that rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Class {
+    pub(crate) rate: u64,
+    pub(crate) ceil: u64,
+    pub(crate) burst: i64,
+    pub(crate) cburst: i64,
+    /// Octets of a turn.
+    pub(crate) quantum: i64,
+}
+
+/// What a class may do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Send,
+    Borrow,
+    Wait,
+}
+
+/// A class with its tokens, in ns at its rate and at its ceiling.
+#[derive(Clone, Debug)]
+struct Bucket {
+    class: Class,
+    tokens: i64,
+    ctokens: i64,
+    /// When tokens were counted last, ns.
+    at: u64,
+}
+
+impl Bucket {
+    fn new(class: Class, now: u64) -> Self {
+        Self { class, tokens: class.burst, ctokens: class.cburst, at: now }
+    }
+
+    fn passed(&self, now: u64) -> i64 {
+        (now - self.at).min(LONGEST_DEBT as u64) as i64
+    }
+
+    fn mode(&self, now: u64) -> Mode {
+        let passed = self.passed(now);
+        match (self.ctokens + passed < 0, self.tokens + passed < 0) {
+            (true, _) => Mode::Wait,
+            (false, true) => Mode::Borrow,
+            (false, false) => Mode::Send,
+        }
+    }
+
+    /// When there are tokens at the rate, and at the ceiling.
+    fn free_at(&self) -> (u64, u64) {
+        let at = |tokens: i64| self.at + tokens.min(0).unsigned_abs();
+        (at(self.tokens), at(self.ctokens))
+    }
+
+    /// Sends `size` octets, on its own account or on that of somebody above.
+    fn charge(&mut self, now: u64, size: u64, own: bool) {
+        let passed = self.passed(now);
+        let pay = |tokens: i64, burst: i64, rate: u64| {
+            let cost = (size * 8_000_000_000 / rate.max(1)) as i64;
+            ((tokens + passed).min(burst) - cost).max(1 - LONGEST_DEBT)
+        };
+        self.ctokens = pay(self.ctokens, self.class.cburst, self.class.ceil);
+        self.tokens = if own {
+            pay(self.tokens, self.class.burst, self.class.rate)
+        } else {
+            // The kernel bounds these when they are next used.
+            (self.tokens + passed).min(LONGEST_DEBT)
+        };
+        self.at = now;
+    }
+}
+
+#[derive(Debug)]
+struct Leaf {
+    bucket: Bucket,
+    vm: u32,
+    queue: VecDeque<(u32, u16)>,
+    octets: u64,
+    deficit: [i64; LEVELS],
+}
+
+/// The tree, and what waits in it: packets by their number in the slab.
+#[derive(Debug)]
+pub(crate) struct Htb {
+    uplink: Bucket,
+    vms: Vec<Bucket>,
+    leaves: Vec<Leaf>,
+    free: Vec<u32>,
+    /// Leaves that have something to send, by VM: the order of turns.
+    backlogged: BTreeSet<(u32, u32)>,
+    /// Whose turn it is, at each level.
+    turns: [(u32, u32); LEVELS],
+    /// Packets that found a queue full, or whose queue was removed.
+    pub(crate) drops: u64,
+}
+
+impl Htb {
+    pub(crate) fn new(uplink: Class, vms: &[Class], now: u64) -> Self {
+        Self {
+            uplink: Bucket::new(uplink, now),
+            vms: vms.iter().map(|class| Bucket::new(*class, now)).collect(),
+            leaves: Vec::new(),
+            free: Vec::new(),
+            backlogged: BTreeSet::new(),
+            turns: [(0, 0); LEVELS],
+            drops: 0,
+        }
+    }
+
+    /// A queue of a VM.
+    pub(crate) fn add(&mut self, now: u64, vm: u32, class: Class) -> u32 {
+        let leaf = Leaf {
+            bucket: Bucket::new(class, now),
+            vm,
+            queue: VecDeque::new(),
+            octets: 0,
+            deficit: [0; LEVELS],
+        };
+        if let Some(id) = self.free.pop() {
+            self.leaves[id as usize] = leaf;
+            return id;
+        }
+        self.leaves.push(leaf);
+        self.leaves.len() as u32 - 1
+    }
+
+    /// Other parameters for a queue; what it owes stays.
+    pub(crate) fn set(&mut self, leaf: u32, class: Class) {
+        self.leaves[leaf as usize].bucket.class = class;
+    }
+
+    /// Removes a queue; the packets in it are lost.
+    pub(crate) fn remove(&mut self, leaf: u32) -> impl Iterator<Item = u32> + use<> {
+        let gone = &mut self.leaves[leaf as usize];
+        self.backlogged.remove(&(gone.vm, leaf));
+        self.free.push(leaf);
+        self.drops += gone.queue.len() as u64;
+        gone.octets = 0;
+        std::mem::take(&mut gone.queue).into_iter().map(|(id, _)| id)
+    }
+
+    /// Queues a packet; whether there was room.
+    pub(crate) fn push(&mut self, leaf: u32, id: u32, size: u16) -> bool {
+        let queue = &mut self.leaves[leaf as usize];
+        if queue.octets + u64::from(size) > QUEUE {
+            self.drops += 1;
+            return false;
+        }
+        queue.octets += u64::from(size);
+        queue.queue.push_back((id, size));
+        self.backlogged.insert((queue.vm, leaf));
+        true
+    }
+
+    /// The next packet that may go at `now`.
+    pub(crate) fn pop(&mut self, now: u64) -> Option<u32> {
+        let uplink = self.uplink.mode(now);
+        let (level, key) = (0..LEVELS).find_map(|level| {
+            let turn = self.turns[level];
+            let mut ring = self.backlogged.range(turn..).chain(self.backlogged.range(..turn));
+            ring.find(|&&key| self.lends(now, uplink, key) == Some(level)).map(|key| (level, *key))
+        })?;
+        let leaf = &mut self.leaves[key.1 as usize];
+        let (id, size) = leaf.queue.pop_front().expect("backlogged leaves hold packets");
+        leaf.octets -= u64::from(size);
+        leaf.deficit[level] -= i64::from(size);
+        self.turns[level] = key;
+        if leaf.deficit[level] < 0 {
+            leaf.deficit[level] += leaf.bucket.class.quantum;
+            self.turns[level] = (key.0, key.1 + 1);
+        }
+        if leaf.queue.is_empty() {
+            self.backlogged.remove(&key);
+        }
+        leaf.bucket.charge(now, size.into(), level == 0);
+        self.vms[key.0 as usize].charge(now, size.into(), level <= 1);
+        self.uplink.charge(now, size.into(), true);
+        Some(id)
+    }
+
+    /// The level on whose account a leaf may send at `now`, if it may.
+    fn lends(&self, now: u64, uplink: Mode, (vm, leaf): (u32, u32)) -> Option<usize> {
+        match self.leaves[leaf as usize].bucket.mode(now) {
+            Mode::Send => return Some(0),
+            Mode::Wait => return None,
+            Mode::Borrow => {}
+        }
+        match self.vms[vm as usize].mode(now) {
+            Mode::Send => Some(1),
+            Mode::Borrow if uplink == Mode::Send => Some(2),
+            Mode::Borrow | Mode::Wait => None,
+        }
+    }
+
+    /// When something may go next, if something waits.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        let uplink = self.uplink.free_at();
+        let uplink = uplink.0.max(uplink.1);
+        let when = |&(vm, leaf): &(u32, u32)| {
+            let (rate, ceil) = self.vms[vm as usize].free_at();
+            let lent = ceil.max(rate.min(uplink));
+            let (rate, ceil) = self.leaves[leaf as usize].bucket.free_at();
+            ceil.max(rate.min(lent))
+        };
+        self.backlogged.iter().map(when).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! The shaper against what it promises, with leaves that are always backlogged or never.
+
+use super::*;
+use proptest::prelude::*;
+
+const FRAME: u16 = 1514;
+const SECOND: u64 = 1_000_000_000;
+
+/// A class with bursts of a millisecond, as the real ones have.
+fn class(rate: u64, ceil: u64) -> Class {
+    let lead = |rate: u64| {
+        let octets = (rate / 8000).max(2 * u64::from(FRAME));
+        (octets * 8 * SECOND / rate) as i64
+    };
+    Class { rate, ceil, burst: lead(rate), cburst: lead(ceil), quantum: FRAME.into() }
+}
+
+fn burst(class: &Class) -> u64 {
+    (class.cburst as u64 * class.ceil / 8 / SECOND)
+        .max(class.burst as u64 * class.rate / 8 / SECOND)
+}
+
+/// Plays until `until` with leaves that never run out; octets that each sent. Leaves are (VM, rate,
+/// ceiling).
+fn saturate(uplink: Class, vms: &[Class], leaves: &[(u32, Class)], until: u64) -> Vec<u64> {
+    let mut htb = Htb::new(uplink, vms, 0);
+    let ids: Vec<u32> = leaves.iter().map(|(vm, class)| htb.add(0, *vm, *class)).collect();
+    let mut sent = vec![0; leaves.len()];
+    for (leaf, id) in ids.iter().enumerate() {
+        assert!(htb.push(*id, leaf as u32, FRAME) && htb.push(*id, leaf as u32, FRAME));
+    }
+    let mut now = 0;
+    while now < until {
+        while let Some(leaf) = htb.pop(now) {
+            sent[leaf as usize] += u64::from(FRAME);
+            assert!(htb.push(ids[leaf as usize], leaf, FRAME));
+        }
+        let next = htb.next_at().expect("something waits");
+        assert!(next > now, "what could go at {next} went at {now}");
+        now = next;
+    }
+    sent
+}
+
+#[test]
+fn floors_first_then_turns_in_proportion_to_quanta() {
+    let uplink = class(200_000_000, 200_000_000);
+    let mut big = class(60_000_000, 200_000_000);
+    let mut small = class(20_000_000, 200_000_000);
+    (big.quantum, small.quantum) = (45_000, 15_000);
+    let vms = [class(60_000_000, 200_000_000), class(20_000_000, 200_000_000)];
+    let sent = saturate(uplink, &vms, &[(0, big), (1, small)], SECOND);
+    let mbps: Vec<f64> = sent.iter().map(|octets| *octets as f64 * 8.0 / 1e6).collect();
+    // 80 of floors; the other 120 as 3 to 1.
+    assert!((mbps[0] - 150.0).abs() < 2.0 && (mbps[1] - 50.0).abs() < 2.0, "{mbps:?}");
+}
+
+#[test]
+fn a_queue_is_bounded_and_what_is_in_it_is_lost_with_it() {
+    let slow = class(64_000, 64_000);
+    let mut htb = Htb::new(slow, &[slow], 0);
+    let leaf = htb.add(0, 0, slow);
+    let room = (0..).take_while(|id| htb.push(leaf, *id, 1514)).count();
+    assert_eq!(room, 128 * 1024 / 1514);
+    assert_eq!(htb.pop(0), Some(0), "in order");
+    assert_eq!(htb.remove(leaf).collect::<Vec<_>>(), (1..room as u32).collect::<Vec<_>>());
+    assert_eq!(htb.drops, room as u64);
+    assert_eq!((htb.pop(0), htb.next_at()), (None, None));
+}
+
+#[test]
+fn a_debt_is_a_time_and_outlives_a_raise() {
+    let slow = Class { burst: 0, cburst: 0, ..class(1_000_000, 1_000_000) };
+    let mut htb = Htb::new(class(100_000_000, 100_000_000), &[slow], 0);
+    let leaf = htb.add(0, 0, slow);
+    assert!(htb.push(leaf, 7, 1250) && htb.push(leaf, 8, 1250));
+    assert_eq!(htb.pop(0), Some(7));
+    // 1250 octets at 1 Mb/s: 10 ms.
+    assert_eq!(htb.next_at(), Some(10_000_000));
+    htb.set(leaf, class(50_000_000, 50_000_000));
+    assert_eq!(htb.next_at(), Some(10_000_000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_leaf_exceeds_its_ceiling_none_misses_its_floor_and_the_uplink_does_not_rest(
+        // VM, part of the uplink that is its floor (all: at most 1), ceiling above the floor.
+        leaves in prop::collection::vec((0u32..4, 1u64..100, 0u64..150), 1..12),
+    ) {
+        let total = 150_000_000u64;
+        let parts: u64 = leaves.iter().map(|leaf| leaf.1).sum();
+        let leaf = |&(vm, part, more): &(u32, u64, u64)| {
+            let rate = (total * 9 / 10 * part / parts).max(64_000);
+            (vm, class(rate, (rate + more * 1_000_000).min(total)))
+        };
+        let leaves: Vec<(u32, Class)> = leaves.iter().map(leaf).collect();
+        let vm = |vm: u32| {
+            let floor: u64 = leaves.iter().filter(|l| l.0 == vm).map(|l| l.1.rate).sum();
+            class(floor.max(64_000), total)
+        };
+        let vms: Vec<Class> = (0..4).map(vm).collect();
+        let sent = saturate(class(total, total), &vms, &leaves, SECOND);
+        let bursts: u64 = leaves.iter().map(|(_, class)| burst(class)).sum();
+        for ((_, class), sent) in leaves.iter().zip(&sent) {
+            // Costs are rounded to the nanosecond: a ten-thousandth at this rate.
+            let most = class.ceil / 8 * 10_001 / 10_000 + burst(class) + u64::from(FRAME);
+            prop_assert!(*sent <= most, "{sent} octets, at most {most}");
+            let least = (class.rate / 8).saturating_sub(2 * u64::from(FRAME));
+            prop_assert!(*sent >= least, "{sent} octets, at least {least}");
+        }
+        let wanted: u64 = leaves.iter().map(|(_, class)| class.ceil).sum();
+        let slack = bursts + 2 * u64::from(FRAME) * leaves.len() as u64;
+        let least = (wanted.min(total) / 8).saturating_sub(slack);
+        prop_assert!(sent.iter().sum::<u64>() >= least, "{sent:?}, at least {least}");
+    }
+}

@@ -1,0 +1,54 @@
+//! What agents have written to each other and is under way.
+//!
+//! Approach  As with SACK blocks: few packets are letters, so packets point into a table here.
+//! Promises  A letter is taken out exactly once, when it arrives or when it is lost.
+//! Source    Sizes: `weir-wire` (a header, a tag, and a record per message).
+
+use weir_core::message::Message;
+use weir_units::HostId;
+use weir_wire::packet::{HEADER, RECORD, TAG};
+
+/// Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 14 + 20 + 8;
+
+/// One datagram.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(super) from: HostId,
+    pub(super) to: HostId,
+    pub(super) messages: Vec<Message>,
+}
+
+impl Letter {
+    /// Octets on the wire.
+    pub(super) fn size(&self) -> u16 {
+        (HEADERS + HEADER + TAG + RECORD * self.messages.len()) as u16
+    }
+}
+
+/// All letters under way.
+#[derive(Debug, Default)]
+pub(crate) struct Letters {
+    table: Vec<Option<Letter>>,
+    free: Vec<u32>,
+}
+
+impl Letters {
+    pub(super) fn put(&mut self, letter: Letter) -> u32 {
+        if let Some(id) = self.free.pop() {
+            self.table[id as usize] = Some(letter);
+            return id;
+        }
+        self.table.push(Some(letter));
+        self.table.len() as u32 - 1
+    }
+
+    pub(super) fn to(&self, id: u32) -> HostId {
+        self.table[id as usize].as_ref().expect("a letter is under way").to
+    }
+
+    pub(crate) fn take(&mut self, id: u32) -> Letter {
+        self.free.push(id);
+        self.table[id as usize].take().expect("a letter is taken once")
+    }
+}

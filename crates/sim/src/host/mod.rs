@@ -1,0 +1,28 @@
+//! What stands between a host's guests and its uplink: an agent, a shaper, and counters.
+//!
+//! Problem   The mechanism has to be played as it is: the very `HostAgent` of `weir-core`, fed with
+//!           what a real host can see, acting through queues that behave as the real ones.
+//! Approach  A guest's packet is counted and queued by its pair ([`htb`]), numbered as it leaves for
+//!           the uplink, and at the other host counted again ([`meter`]), where gaps in the numbers
+//!           are losses. Agents wake when they ask to ([`shim`]); what they say to each other are
+//!           datagrams that take the links everybody takes.
+//! Promises  An agent learns nothing but first sights, counters and messages. A packet that finds a
+//!           queue full is dropped and counted, at the shaper as at a port.
+//! Not here  Who the hosts and pairs are: see `scenario`. Keys, replay protection and greetings: a
+//!           message that arrives is believed. Dead agents, guardians, departure times.
+//! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
+
+mod classes;
+mod htb;
+mod letters;
+mod meter;
+mod pairs;
+mod shim;
+mod station;
+mod weather;
+
+pub(crate) use classes::Share;
+pub(crate) use letters::Letters;
+pub(crate) use pairs::{Guard, GuardedHost, GuardedPair};
+pub(crate) use shim::Shim;
+pub(crate) use weather::Trouble;

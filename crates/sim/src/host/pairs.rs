@@ -1,0 +1,61 @@
+//! Who there is: hosts with agents, and pairs that may come to life.
+
+use super::classes::Share;
+use super::meter::Meter;
+use super::weather::Trouble;
+use std::collections::BTreeMap;
+use weir_core::host::HostConfig;
+use weir_units::{HostId, PairId, Rate};
+
+/// What is to be guarded, and how.
+pub(crate) struct Guard {
+    pub(crate) hosts: Vec<GuardedHost>,
+    pub(crate) pairs: Vec<GuardedPair>,
+    /// For each flow of the network: the pair of its data, and that of its ACKs.
+    pub(crate) flows: Vec<(u32, u32)>,
+    /// The links from one host to another, for those whose agents talk.
+    pub(crate) ways: BTreeMap<(HostId, HostId), Vec<u32>>,
+}
+
+/// A host with an agent.
+pub(crate) struct GuardedHost {
+    pub(crate) config: HostConfig,
+    /// One per VM in the order of `config.vms`.
+    pub(crate) shares: Vec<Share>,
+    /// In the order of time.
+    pub(crate) troubles: Vec<Trouble>,
+}
+
+/// A pair that may come to life.
+pub(crate) struct GuardedPair {
+    pub(crate) id: PairId,
+    /// The hosts of its ends.
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+}
+
+/// A pair of VMs, dead or alive.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) id: PairId,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// The source's place among its host's VMs.
+    pub(super) vm: u32,
+    pub(super) sending: Sending,
+    pub(super) receives: bool,
+    pub(super) meter: Meter,
+}
+
+/// The sending end of a pair.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sending {
+    pub(super) seen: bool,
+    pub(super) octets: u64,
+    pub(super) numbered: u64,
+    pub(super) sequence: u16,
+    /// Its own queue, and its floor and ceiling; until it has one it uses its VM's.
+    pub(super) leaf: Option<u32>,
+    pub(super) floor: Rate,
+    pub(super) ceiling: Rate,
+}

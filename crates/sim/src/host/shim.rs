@@ -1,0 +1,325 @@
+//! All hosts' shims: from a guest's packet to the uplink, from the downlink to a guest, and the turns
+//! of the agents.
+//!
+//! Problem   Everything that a real host does around its agent must happen here too, in the same
+//!           order, or the algorithms meet another world than the one they are meant for.
+//! Approach  One machine for all hosts, beside the network's loop: the loop calls it for each packet
+//!           of a guest and for its wake-ups. Pairs are a dense table, since all traffic is known;
+//!           the agents are not told of it. A host has at most one wake-up in force for its agent
+//!           and one for its shaper; others are void when they come.
+//! Promises  Every agent has a clock and a phase of its own, drawn from the seed. A pair that an
+//!           agent has forgotten begins anew, with its numbers.
+//! Not here  TCP and UDP: see `world`.
+//! Source    `weir-agent`'s driver for the order of calls; ElasticSwitch §6.
+
+use super::letters::Letter;
+use super::meter::Meter;
+use super::pairs::{Guard, Pair, Sending};
+use super::station::Host;
+use crate::net::Net;
+use crate::packet::{CE, ECT, Kind, Packet};
+use crate::tcp::NEVER;
+use std::collections::BTreeMap;
+use weir_core::host::{Direction, Input, Mechanism};
+use weir_core::message::Message;
+use weir_units::{HostId, PairId, Span};
+use weir_wire::MAX_RECORDS;
+
+/// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
+const REACTION: u64 = 50_000;
+
+/// All hosts' shims.
+#[derive(Debug)]
+pub(crate) struct Shim {
+    hosts: Vec<Host>,
+    pairs: Vec<Pair>,
+    numbers: BTreeMap<PairId, u32>,
+    /// Pairs of TCP flows (data, ACKs) and of UDP flows, by the packets' `flow`.
+    pub(crate) tcp: Vec<(u32, u32)>,
+    pub(crate) udp: Vec<u32>,
+    /// The sequence number of each packet, by its place in the slab.
+    stamps: Vec<u16>,
+    ways: BTreeMap<(HostId, HostId), u32>,
+    /// Marks are a signal: all packets of pairs are ECN-capable on the way.
+    marks: bool,
+    /// How long a gap may stay open, ns.
+    window: u64,
+}
+
+impl Shim {
+    /// `net` gets the routes of letters. Which flow has which number, the caller says in `tcp` and
+    /// `udp`.
+    pub(crate) fn new(guard: &Guard, net: &mut Net, seed: u64) -> Self {
+        let first = guard.hosts.first().map(|host| &host.config.mechanism);
+        let elastic = first.and_then(|mechanism| match mechanism {
+            Mechanism::ElasticSwitch(es) => Some(es),
+            Mechanism::Reservation { .. } => None,
+        });
+        let mut hosts: Vec<Host> =
+            (0..).zip(&guard.hosts).map(|(number, host)| Host::new(number, host, seed)).collect();
+        let mut pairs = Vec::new();
+        for (number, pair) in (0u32..).zip(&guard.pairs) {
+            let vms = &guard.hosts[pair.from as usize].config.vms;
+            let vm = vms.keys().position(|vm| *vm == pair.id.src);
+            hosts[pair.from as usize].sends.push(number);
+            hosts[pair.to as usize].receives.push(number);
+            pairs.push(Pair {
+                id: pair.id,
+                from: pair.from,
+                to: pair.to,
+                vm: vm.expect("a pair's source is on its host") as u32,
+                sending: Sending::default(),
+                receives: false,
+                meter: Meter::default(),
+            });
+        }
+        Self {
+            numbers: pairs.iter().map(|pair| pair.id).zip(0..).collect(),
+            hosts,
+            pairs,
+            tcp: Vec::new(),
+            udp: Vec::new(),
+            stamps: Vec::new(),
+            ways: guard.ways.iter().map(|(ends, way)| (*ends, net.add_route(way))).collect(),
+            marks: elastic.is_some_and(|es| es.rate.signal.needs_marks()),
+            window: elastic.map_or(Span::from_millis(1), |es| es.reorder_window).as_nanos(),
+        }
+    }
+
+    fn pair_of(&self, packet: &Packet) -> u32 {
+        match packet.kind {
+            Kind::Data => self.tcp[packet.flow as usize].0,
+            Kind::Ack => self.tcp[packet.flow as usize].1,
+            _ => self.udp[packet.flow as usize],
+        }
+    }
+
+    // -- packets ------------------------------------------------------------------------------
+
+    /// A guest sends a packet.
+    pub(crate) fn send(&mut self, net: &mut Net, packet: Packet) {
+        let number = self.pair_of(&packet);
+        let pair = &mut self.pairs[number as usize];
+        let from = pair.from;
+        let id = net.hold(packet);
+        pair.sending.octets += u64::from(packet.size);
+        if !pair.sending.seen {
+            pair.sending.seen = true;
+            self.hosts[from as usize].news.push((pair.id, Direction::Send));
+            self.wake_agent(net, from, net.now + REACTION);
+        }
+        let (sending, vm) = (self.pairs[number as usize].sending, self.pairs[number as usize].vm);
+        let host = &mut self.hosts[from as usize];
+        let leaf = sending.leaf.unwrap_or(host.defaults[vm as usize]);
+        if host.htb.push(leaf, id, packet.size) {
+            self.serve(net, from);
+        } else {
+            net.drop(id);
+        }
+    }
+
+    /// Lets go what may go from a host's shaper.
+    pub(crate) fn serve(&mut self, net: &mut Net, host: u32) {
+        while let Some(id) = self.hosts[host as usize].htb.pop(net.now) {
+            self.stamp(net, id);
+            net.release(id);
+        }
+        let host_state = &mut self.hosts[host as usize];
+        if let Some(at) = host_state.htb.next_at() {
+            let at = at.max(net.now + 1);
+            if at < host_state.serves_at {
+                host_state.serves_at = at;
+                net.wake(at, Kind::Shaper, host);
+            }
+        }
+    }
+
+    fn stamp(&mut self, net: &mut Net, id: u32) {
+        let packet = &mut net.slab.cells[id as usize];
+        let number = self.pair_of(packet);
+        let sending = &mut self.pairs[number as usize].sending;
+        if self.stamps.len() <= id as usize {
+            self.stamps.resize(id as usize + 1, 0);
+        }
+        self.stamps[id as usize] = sending.sequence;
+        sending.sequence = sending.sequence.wrapping_add(1);
+        sending.numbered += u64::from(packet.size);
+        if self.marks {
+            packet.bits |= ECT;
+        }
+    }
+
+    /// A packet for a guest arrives; the guest sees what is left in `packet`.
+    pub(crate) fn arrive(&mut self, net: &mut Net, id: u32, packet: &mut Packet) {
+        let number = self.pair_of(packet);
+        let pair = &mut self.pairs[number as usize];
+        let marked = packet.bits & CE != 0;
+        pair.meter.arrive(net.now, self.stamps[id as usize], packet.size, marked, self.window);
+        if self.marks {
+            packet.bits &= !CE;
+        }
+        if !pair.receives {
+            pair.receives = true;
+            let (to, news) = (pair.to, (pair.id, Direction::Receive));
+            self.hosts[to as usize].news.push(news);
+            self.wake_agent(net, to, net.now + REACTION);
+        }
+    }
+
+    // -- agents -------------------------------------------------------------------------------
+
+    fn wake_agent(&mut self, net: &mut Net, host: u32, at: u64) {
+        let state = &mut self.hosts[host as usize];
+        let at = at.max(state.begins);
+        if at < state.wakes_at {
+            state.wakes_at = at;
+            net.wake(at, Kind::Agent, host);
+        }
+    }
+
+    /// A wake-up of an agent or of a shaper, or for a letter that is late.
+    pub(crate) fn on_wake(&mut self, net: &mut Net, wake: &Packet) {
+        if wake.kind == Kind::Mail {
+            return self.read(net, wake.flow);
+        }
+        let host = &mut self.hosts[wake.flow as usize];
+        if wake.kind == Kind::Shaper {
+            if host.serves_at == wake.at {
+                host.serves_at = NEVER;
+                self.serve(net, wake.flow);
+            }
+        } else if host.wakes_at == wake.at {
+            host.wakes_at = NEVER;
+            self.turn(net, wake.flow);
+        }
+    }
+
+    /// A letter arrives at its host.
+    pub(crate) fn receive(&mut self, net: &mut Net, id: u32) {
+        let to = net.letters.to(id).0;
+        match self.hosts[to as usize].weather.late(net.now) {
+            None => drop(net.letters.take(id)),
+            Some(0) => self.read(net, id),
+            Some(late) => net.wake(net.now + late, Kind::Mail, id),
+        }
+    }
+
+    fn read(&mut self, net: &mut Net, id: u32) {
+        let letter = net.letters.take(id);
+        let host = &mut self.hosts[letter.to.0 as usize];
+        let now = host.clock(net.now);
+        for message in &letter.messages {
+            host.agent.handle(now, Input::Message(letter.from, *message), &mut host.outbox);
+        }
+        self.carry_out(net, letter.to.0);
+    }
+
+    /// An agent looks at what is new and, if it is time, at its counters.
+    fn turn(&mut self, net: &mut Net, number: u32) {
+        let host = &mut self.hosts[number as usize];
+        let now = host.clock(net.now);
+        for (pair, direction) in std::mem::take(&mut host.news) {
+            host.agent.handle(now, Input::Seen(pair, direction), &mut host.outbox);
+        }
+        if host.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
+            host.count(&self.pairs, net.now, self.window);
+            host.agent.handle(now, Input::Sample(&host.sample), &mut host.outbox);
+            host.agent.handle(now, Input::Tick, &mut host.outbox);
+        }
+        self.carry_out(net, number);
+    }
+
+    /// Follows the agent's levels and sends what it has to say.
+    fn carry_out(&mut self, net: &mut Net, number: u32) {
+        let host = &mut self.hosts[number as usize];
+        let now = host.clock(net.now);
+        let desired = host.agent.desired(now);
+        let (forgotten, changed) = (desired.take_forgotten(), desired.take_changed());
+        let over = host.levels.is_over(host.floors);
+        for (id, direction) in forgotten {
+            let Some(&pair) = self.numbers.get(&id) else { continue };
+            let pair = &mut self.pairs[pair as usize];
+            if direction == Direction::Receive {
+                pair.receives = false;
+                pair.meter = Meter::default();
+                continue;
+            }
+            host.floors = host.floors.saturating_sub(pair.sending.floor);
+            if let Some(leaf) = pair.sending.leaf {
+                host.htb.remove(leaf).for_each(|id| net.drop(id));
+            }
+            pair.sending = Sending::default();
+        }
+        let mut touched: Vec<u32> = Vec::new();
+        for (id, setting) in changed {
+            let Some(&pair) = self.numbers.get(&id) else { continue };
+            touched.push(pair);
+            let sending = &mut self.pairs[pair as usize].sending;
+            host.floors = host.floors.saturating_sub(sending.floor) + setting.floor;
+            (sending.floor, sending.ceiling) = (setting.floor, setting.ceiling);
+        }
+        if over || host.levels.is_over(host.floors) {
+            // Everybody's part of an overbooked uplink may have changed.
+            touched.extend(
+                host.sends.iter().filter(|p| self.pairs[**p as usize].sending.leaf.is_some()),
+            );
+        }
+        let is_idle = touched.is_empty();
+        for pair in touched {
+            host.shape(net.now, &mut self.pairs[pair as usize]);
+        }
+        self.post(net, number);
+        if !is_idle {
+            self.serve(net, number);
+        }
+        let host = &self.hosts[number as usize];
+        if let Some((at, _)) = host.agent.next_deadline() {
+            let at = at.as_nanos().saturating_sub(host.origin).max(net.now + 1);
+            self.wake_agent(net, number, at);
+        }
+    }
+
+    /// Sends what is in the outbox: a datagram per peer, or several if it is much.
+    fn post(&mut self, net: &mut Net, number: u32) {
+        let from = HostId(number);
+        let messages = self.hosts[number as usize].outbox.take();
+        for batch in messages.chunk_by(|a, b| a.0 == b.0) {
+            let to = batch[0].0;
+            let Some(&hop) = self.ways.get(&(from, to)) else { continue };
+            for part in batch.chunks(MAX_RECORDS) {
+                let messages: Vec<Message> = part.iter().map(|(_, message)| *message).collect();
+                let letter = Letter { from, to, messages };
+                let (at, size) = (net.now, letter.size());
+                let seq = net.letters.put(letter);
+                let packet = Packet::wake(Kind::Letter, 0);
+                net.launch(Packet { at, hop, seq, size, ..packet });
+            }
+        }
+    }
+
+    // -- what can be seen in the end ------------------------------------------------------------
+
+    /// Segments that the agents have seen lost, of the pairs that they know at this moment.
+    pub(crate) fn losses(&mut self, now: u64) -> u64 {
+        let lost = |host: &mut Host| -> u64 {
+            let clock = host.clock(now);
+            let views = host.agent.pairs(clock);
+            views.iter().filter_map(|view| view.receive.as_ref()).map(|r| r.lost).sum()
+        };
+        self.hosts.iter_mut().map(lost).sum()
+    }
+
+    /// Pairs that each agent knows at this moment.
+    pub(crate) fn known(&mut self, now: u64) -> Vec<u64> {
+        let known = |host: &mut Host| {
+            let clock = host.clock(now);
+            host.agent.pairs(clock).len() as u64
+        };
+        self.hosts.iter_mut().map(known).collect()
+    }
+
+    /// Packets that found no room in a shaper.
+    pub(crate) fn shaper_drops(&self) -> u64 {
+        self.hosts.iter().map(|host| host.htb.drops).sum()
+    }
+}

@@ -1,0 +1,139 @@
+//! From a scenario and a mechanism to an agent on each host.
+//!
+//! Problem   Hoses, directories, constants and classes must be those that the lab writes into each
+//!           agent's configuration.
+//! Approach  What `weir-lab` writes and `weir-agent` reads, without the text between them: constants
+//!           that are rates follow the scenario's scale, and each VM's class is guaranteed what all its
+//!           pairs may be promised together.
+//! Promises  All pairs that may send are known: those of the traffic and, for ACKs, their reverse.
+//! Source    `weir-lab`'s `agents.rs`, `weir-agent`'s `config.rs` and `driver.rs` (`guaranteed`).
+
+use super::build::Plan;
+use super::{Failure, Setup, Unsupported};
+use crate::host::{Guard, GuardedHost, GuardedPair, Share, Trouble};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism as Law};
+use weir_model::scenario::{Fault, FaultKind, Mechanism, MechanismKind, Scenario};
+use weir_units::{HostId, PairId, Rate, TenantId, VmId};
+
+/// The agents of a run; `None` if nothing protects.
+pub(super) fn guard(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    plan: &Plan,
+    setup: &Setup,
+) -> Result<Option<Guard>, Failure> {
+    if mechanism.kind == MechanismKind::None {
+        return Ok(None);
+    }
+    let hosts = (0..scenario.topology.hosts.len()).map(|host| -> Result<_, Failure> {
+        let line = line(scenario, host)?;
+        Ok(guarded(scenario, host, line, law(scenario, mechanism, setup, line)?))
+    });
+    let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+    let pair = |t: &weir_model::scenario::Traffic| PairId::new(vm_id(t.from), vm_id(t.to));
+    let ids: BTreeSet<PairId> =
+        scenario.traffic.iter().flat_map(|t| [pair(t), pair(t).reversed()]).collect();
+    let host_of = |vm: VmId| scenario.vms[vm.0 as usize].host as u32;
+    let guarded = |id: &PairId| GuardedPair { id: *id, from: host_of(id.src), to: host_of(id.dst) };
+    let numbers: BTreeMap<PairId, u32> = ids.iter().copied().zip(0..).collect();
+    let flows = scenario.traffic.iter().zip(&plan.entries).flat_map(|(t, flows)| {
+        let ends = (numbers[&pair(t)], numbers[&pair(t).reversed()]);
+        std::iter::repeat_n(ends, flows.len())
+    });
+    let host = |number: usize| HostId(number as u32);
+    Ok(Some(Guard {
+        hosts,
+        pairs: ids.iter().map(guarded).collect(),
+        flows: flows.collect(),
+        ways: plan.ways.iter().map(|((a, b), way)| ((host(*a), host(*b)), way.clone())).collect(),
+    }))
+}
+
+fn vm_id(vm: usize) -> VmId {
+    VmId(vm as u32)
+}
+
+/// The rate of a host's uplink.
+fn line(scenario: &Scenario, host: usize) -> Result<Rate, Unsupported> {
+    let mut links = scenario.topology.links.iter().filter(|l| l.a == host || l.b == host);
+    match (links.next(), links.next()) {
+        (Some(link), None) => Ok(link.rate),
+        _ => {
+            let field = format!("spec.topology (host {})", scenario.topology.hosts[host]);
+            let what = "a host that has not exactly one link";
+            Err(Unsupported::new(field, what, "give each host one link"))
+        }
+    }
+}
+
+/// The law with the constants it has at this scale.
+fn law(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    setup: &Setup,
+    line: Rate,
+) -> Result<Law, Failure> {
+    let elastic = |es: ElasticSwitch| Law::ElasticSwitch(Box::new(es.scaled(scenario.scale)));
+    match mechanism.kind {
+        MechanismKind::ElasticSwitch => {
+            let preset = ElasticSwitch::preset(&mechanism.preset).ok_or_else(|| {
+                let what = format!("the preset `{}`", mechanism.preset);
+                let known = format!("there are {}", ElasticSwitch::PRESETS.join(", "));
+                Unsupported::new("spec.mechanisms", what, known)
+            })?;
+            Ok(elastic(preset))
+        }
+        MechanismKind::Seawall => Ok(elastic(ElasticSwitch::seawall())),
+        MechanismKind::Reservation | MechanismKind::None => Ok(Law::Reservation {
+            rates: setup.reserve.iter().copied().collect(),
+            other: Rate::from_mbps(1).scale(scenario.scale).min(line.split(100)),
+        }),
+    }
+}
+
+fn guarded(scenario: &Scenario, host: usize, line: Rate, law: Law) -> GuardedHost {
+    let here = || scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
+    // All that a VM's pairs may be promised together: its hose, and the small one for everybody
+    // else; with reservations all of them, for ACKs come on top of the hose.
+    let share = |(number, vm): (usize, &weir_model::scenario::Vm)| {
+        let floor = match &law {
+            Law::ElasticSwitch(es) => vm.floor_out + es.default_floor,
+            Law::Reservation { rates, other } => {
+                let mine = rates.iter().filter(|(pair, _)| pair.src == vm_id(number));
+                vm.floor_out.max(mine.map(|(_, rate)| *rate).sum()) + *other
+            }
+        };
+        Share { floor, cap: vm.cap_out }
+    };
+    let hose = |(number, vm): (usize, &weir_model::scenario::Vm)| {
+        (vm_id(number), Hose { floor_out: vm.floor_out, floor_in: vm.floor_in })
+    };
+    let location = |(number, vm): (usize, &weir_model::scenario::Vm)| {
+        let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
+        (vm_id(number), Location { tenant, host })
+    };
+    GuardedHost {
+        shares: here().map(share).collect(),
+        troubles: scenario.faults.iter().filter_map(|f| trouble(f, host)).collect(),
+        config: HostConfig {
+            host: HostId(host as u32),
+            line,
+            vms: here().map(hose).collect(),
+            directory: scenario.vms.iter().enumerate().map(location).collect(),
+            mechanism: law,
+        },
+    }
+}
+
+/// Trouble for a host's control messages, if a fault is that.
+fn trouble(fault: &Fault, host: usize) -> Option<Trouble> {
+    let FaultKind::Control(control) = &fault.kind else { return None };
+    control.hosts.contains(&host).then(|| Trouble {
+        from: fault.at.as_nanos(),
+        until: control.until.as_nanos(),
+        loss: control.loss,
+        reorder: control.reorder,
+        delay: control.delay.as_nanos(),
+    })
+}

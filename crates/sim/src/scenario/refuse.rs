@@ -1,0 +1,100 @@
+//! What the simulator lacks, said by its name in the file.
+//!
+//! Promises  What passes here is played as the lab plays it, in every point that docs/simulator.md
+//!           does not except.
+
+use weir_model::scenario::{
+    Fault, FaultKind, IpVersion, Link, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind,
+};
+
+/// Something that the scenario asks for and the simulator lacks.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: {what} is not simulated yet; {instead}")]
+pub struct Unsupported {
+    /// The field of the scenario's file.
+    pub field: String,
+    /// What it asks for.
+    pub what: String,
+    /// What to do.
+    pub instead: String,
+}
+
+impl Unsupported {
+    pub(super) fn new(
+        field: impl Into<String>,
+        what: impl Into<String>,
+        instead: impl Into<String>,
+    ) -> Self {
+        Self { field: field.into(), what: what.into(), instead: instead.into() }
+    }
+}
+
+/// Refuses what cannot be played.
+///
+/// # Errors
+///
+/// The first thing that the simulator lacks.
+pub fn check(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Unsupported> {
+    scenario.topology.links.iter().try_for_each(link)?;
+    scenario.traffic.iter().try_for_each(|entry| traffic(scenario, entry))?;
+    if let Some(vm) = scenario.vms.iter().find(|vm| !vm.outside.is_empty()) {
+        let field = format!("spec.tenants ({})", vm.name);
+        return Err(Unsupported::new(field, "the outside of the cloud", "play it with `weir lab`"));
+    }
+    if let Some(attack) = scenario.attacks.first() {
+        let field = format!("spec.attacks ({})", attack.name);
+        return Err(Unsupported::new(field, "an attack", "play it with `weir lab`"));
+    }
+    // Nothing breaks where no agent runs.
+    if mechanism.kind == MechanismKind::None {
+        return Ok(());
+    }
+    scenario.faults.iter().try_for_each(fault)
+}
+
+fn link(link: &Link) -> Result<(), Unsupported> {
+    let field = |of: &str| format!("spec.topology (link {}, {of})", link.name);
+    if link.queueing.paths.is_some() {
+        let instead = "leave it out, or play it with `weir lab`";
+        return Err(Unsupported::new(field("paths"), "a bundle of paths", instead));
+    }
+    Ok(())
+}
+
+fn traffic(scenario: &Scenario, traffic: &Traffic) -> Result<(), Unsupported> {
+    let field = |of: &str| format!("spec.traffic (group {}{of})", traffic.group);
+    if traffic.ip != IpVersion::V4 {
+        return Err(Unsupported::new(field(", ip"), "IPv6", "play it with `weir lab`"));
+    }
+    match &traffic.kind {
+        TrafficKind::Tcp { congestion, .. } => {
+            if super::build::algorithm(congestion).is_none() {
+                let what = format!("the congestion control `{congestion}`");
+                let instead = "use cubic, reno or dctcp";
+                return Err(Unsupported::new(field(", congestion"), what, instead));
+            }
+        }
+        TrafficKind::Udp { .. } => {}
+        other => {
+            let what = format!("traffic of the kind `{}`", other.name());
+            let instead = "use `tcp` or `udp`, or play it with `weir lab`";
+            return Err(Unsupported::new(field(""), what, instead));
+        }
+    }
+    if scenario.vms[traffic.from].host == scenario.vms[traffic.to].host {
+        let instead = "put the VMs on different hosts, or play it with `weir lab`";
+        return Err(Unsupported::new(field(""), "traffic within one host", instead));
+    }
+    Ok(())
+}
+
+fn fault(fault: &Fault) -> Result<(), Unsupported> {
+    let what = match &fault.kind {
+        FaultKind::KillAgent { .. } => "an agent that is killed",
+        FaultKind::StartAgent { .. } => "an agent that is started",
+        FaultKind::RestartAgent { .. } => "an agent that is started again",
+        FaultKind::Control(_) => return Ok(()),
+    };
+    let field = format!("spec.faults (at {:.3} s)", fault.at.as_secs_f64());
+    Err(Unsupported::new(field, what, "play it with `weir lab`"))
+}

@@ -1,0 +1,164 @@
+//! Scenario files played whole: what the papers' figures need, and that a run is the same each time.
+
+use std::sync::atomic::AtomicBool;
+use weir_model::scenario::{File, Mechanism, Scenario, TrafficKind};
+use weir_sim::scenario::{Failure, Record, Setup, play};
+use weir_units::{PairId, Rate, VmId};
+
+/// A point of one of the repository's scenarios, with ten senders and 10 s of traffic.
+fn point(file: &str) -> Scenario {
+    let path = format!("{}/../../scenarios/elasticswitch/{file}", env!("CARGO_MANIFEST_DIR"));
+    let set = [("senders", "10"), ("duration", "10s")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
+    file.points().expect("sound").remove(0)
+}
+
+fn run(scenario: &Scenario, mechanism: &str, seed: u64) -> Record {
+    let mechanism = Mechanism::parse(mechanism).expect("known");
+    let setup = Setup { seed, reserve: reservations(scenario) };
+    play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
+}
+
+/// X gets its floor; Y's receiver divides its floor; ACKs get 5 % of it.
+fn reservations(scenario: &Scenario) -> Vec<(PairId, Rate)> {
+    let senders = scenario.traffic.len() - 1;
+    let id = |vm: usize| VmId(vm as u32);
+    let both = |(n, t): (usize, &weir_model::scenario::Traffic)| {
+        let floor = scenario.vms[t.to].floor_in;
+        let rate = if n == 0 { floor } else { floor.split(senders) };
+        let (pair, back) = (PairId::new(id(t.from), id(t.to)), rate.mul_ratio(5, 100));
+        let is_tcp = matches!(t.kind, TrafficKind::Tcp { .. });
+        let back = is_tcp.then_some((pair.reversed(), back.max(Rate::from_bps(200_000))));
+        [Some((pair, rate)), back].into_iter().flatten()
+    };
+    scenario.traffic.iter().enumerate().flat_map(both).collect()
+}
+
+/// Goodput of a traffic entry after the warmup, as a part of what X's floor gives a full frame.
+fn of_floor(scenario: &Scenario, record: &Record, entry: usize) -> f64 {
+    let from = scenario.warmup.div_span(record.sample) as usize;
+    let octets: u64 = record.flows[entry].octets[from..].iter().sum();
+    let seconds = (scenario.duration - scenario.warmup).as_secs_f64();
+    let floor = scenario.vms[scenario.traffic[0].to].floor_in.as_f64() * 1448.0 / 1514.0;
+    octets as f64 * 8.0 / seconds / floor
+}
+
+fn x_keeps_its_floor_and_nobody_starves(file: &str) {
+    let scenario = point(file);
+    let record = run(&scenario, "elasticswitch:steady", 1);
+    let parts: Vec<f64> = (0..11).map(|entry| of_floor(&scenario, &record, entry)).collect();
+    assert!(parts[0] >= 0.95, "{parts:?}");
+    // A tenth of Y's floor each.
+    assert!(parts[1..].iter().all(|part| *part >= 0.05), "{parts:?}");
+    assert!(parts.iter().sum::<f64>() >= 0.85 * 200.0 / 90.0, "the link is used: {parts:?}");
+}
+
+#[test]
+fn fig05_x_keeps_its_floor_against_ten_tcp_senders() {
+    x_keeps_its_floor_and_nobody_starves("fig05.yaml");
+}
+
+#[test]
+fn fig06_x_keeps_its_floor_against_ten_udp_senders() {
+    x_keeps_its_floor_and_nobody_starves("fig06.yaml");
+}
+
+#[test]
+fn without_protection_x_starves() {
+    let scenario = point("fig06.yaml");
+    let record = run(&scenario, "none", 1);
+    assert!(of_floor(&scenario, &record, 0) < 0.05);
+    assert!(record.links.iter().flat_map(|link| &link.drops).sum::<u64>() > 1000);
+    assert_eq!(record.losses_reported, None);
+}
+
+#[test]
+fn a_reservation_is_the_floor_and_no_more() {
+    for file in ["fig05.yaml", "fig06.yaml"] {
+        let scenario = point(file);
+        let record = run(&scenario, "reservation", 1);
+        let part = of_floor(&scenario, &record, 0);
+        assert!((0.97..=1.03).contains(&part), "{file}: {part}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_is_another() {
+    let mut scenario = point("fig05.yaml");
+    scenario.duration = weir_units::Span::from_secs(2);
+    scenario.warmup = weir_units::Span::from_secs(1);
+    for traffic in &mut scenario.traffic {
+        traffic.stop = scenario.duration;
+    }
+    let [a, b, c] = [1, 1, 2].map(|seed| run(&scenario, "elasticswitch:steady", seed));
+    assert_eq!(a, b);
+    assert_ne!(a.digest, c.digest);
+}
+
+#[test]
+fn traffic_that_stops_leaves_the_link_to_others() {
+    let mut scenario = point("fig05.yaml");
+    scenario.duration = weir_units::Span::from_secs(4);
+    for traffic in &mut scenario.traffic[1..] {
+        traffic.stop = weir_units::Span::from_secs(2);
+    }
+    let record = run(&scenario, "none", 1);
+    let from =
+        |entry: usize, sample: usize| -> u64 { record.flows[entry].octets[sample..].iter().sum() };
+    assert!((1..11).all(|entry| from(entry, 10) > 0 && from(entry, 30) == 0));
+    let goodput = from(0, 30) as f64 * 8.0;
+    assert!(goodput > 0.9 * 200e6, "{goodput}");
+}
+
+/// RED with vCC's second set: guests without ECN lose packets early, and the queue is never full.
+#[test]
+fn red_on_a_link_keeps_its_queue_short() {
+    let mut scenario = point("fig05.yaml");
+    let (min, max) = (weir_units::Bytes::new(15_000), weir_units::Bytes::new(45_000));
+    let core = scenario.topology.links.iter_mut().find(|link| link.name == "core").expect("core");
+    core.buffer = weir_units::Bytes::new(1_000_000);
+    core.queueing.ecn = None;
+    core.queueing.red =
+        Some(weir_model::scenario::Red { min, max, probability: 0.02, weight: 0.002 });
+    let drops = |record: &Record| -> u64 { record.links.iter().flat_map(|link| &link.drops).sum() };
+    let with = run(&scenario, "none", 1);
+    assert!(drops(&with) > 1000, "early: {}", drops(&with));
+    let carried: u64 = with.links[0].octets[50..].iter().sum();
+    assert!(carried as f64 * 8.0 / 5.0 > 0.97 * 200e6, "{carried}");
+    // The first of these flows has CUBIC and the others too: only capable packets would be marked.
+    assert_eq!(with.links.iter().flat_map(|link| &link.marks).sum::<u64>(), 0);
+}
+
+#[test]
+fn what_the_simulator_lacks_is_refused_by_its_name() {
+    for (file, wanted) in [
+        ("ipv6.yaml", ", ip"),
+        ("agent-crash.yaml", "spec.faults"),
+        ("gateway.yaml", "outside"),
+        ("reorder.yaml", "core, paths"),
+        ("fig08-light.yaml", "shuffle"),
+    ] {
+        let path = format!("{}/../../scenarios/elasticswitch/{file}", env!("CARGO_MANIFEST_DIR"));
+        let file = File::load(path.as_ref(), &[]).expect("a scenario of ours");
+        let scenario = file.points().expect("sound").remove(0);
+        let mechanism = Mechanism::parse("elasticswitch").expect("known");
+        let never = AtomicBool::new(false);
+        let refused = play(&scenario, &mechanism, &Setup::default(), &mut |_| {}, &never);
+        let Err(Failure::Unsupported(error)) = refused else { panic!("played {path}") };
+        let text = error.to_string();
+        assert!(text.contains(wanted) && text.contains("weir lab"), "{text}");
+    }
+}
+
+#[test]
+fn floors_hold_without_a_third_of_control_messages() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/");
+    let path = format!("{root}control-loss.yaml");
+    let set = [("loss", "0.3"), ("senders", "10"), ("duration", "8s"), ("warmup", "4s")];
+    let set = set.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
+    let scenario = file.points().expect("sound").remove(0);
+    let record = run(&scenario, "elasticswitch:steady", 1);
+    let part = of_floor(&scenario, &record, 0);
+    assert!(part >= 0.9, "{part}");
+}
