@@ -190,7 +190,7 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
 }
 
 /// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`.
-fn asked(verdict: &Verdict) -> String {
+pub(crate) fn asked(verdict: &Verdict) -> String {
     let of = match (&verdict.of, &verdict.over) {
         (Some(other), _) => format!(" × {other}"),
         (None, Some(other)) => format!(" over {other}"),

@@ -1,7 +1,7 @@
 //! `weir sim`: plays a scenario, or a network file, in the packet simulator.
 
 mod network;
-mod scenario;
+pub(crate) mod scenario;
 
 use crate::args;
 use anyhow::{Result, bail};
