@@ -8,14 +8,14 @@
 //! Promises  What a world refuses is kept as "not played" with its reason, never as a result.
 
 use super::figure::{Figure, How, Part};
-use super::kept::{Kept, KeptPart, World};
+use super::kept::{Kept, KeptPart, PLAYED, World};
 use crate::commands::{self, quoted};
 use crate::experiment::{self, Played};
 use crate::lab::Lab;
 use crate::live::Live;
 use crate::sim::scenario::{self as sim, Chance};
 use crate::world::Cut;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -155,8 +155,13 @@ pub(crate) fn play(
 ) -> Result<bool> {
     let folder = asked.out.join(figure.id());
     // What an earlier call left here is not part of this one.
-    if folder.exists() {
+    if folder.join(PLAYED).is_file() {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    } else if folder.exists() {
+        bail!(
+            "{} is there, and no figure was played into it: name another --out",
+            folder.display()
+        );
     }
     let mut kept = Kept {
         order,
