@@ -10,7 +10,7 @@
 use super::figure::{Expect, Figure, Other};
 use super::kept::{Shown, World};
 use super::stats::estimate;
-use crate::aggregate::{differing, point_text};
+use crate::aggregate::differing;
 use crate::verdict;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -68,8 +68,7 @@ fn of_scenario(results: &Results, part: Option<&str>, world: World) -> Vec<Crite
     let one = |group: Vec<&Verdict>| {
         let worst = group.iter().copied().min_by(|a, b| margin(a).total_cmp(&margin(b)))?;
         let values = verdict::values_of(worst, &results.runs);
-        let at = point_text(&worst.point, &swept);
-        let at = if at.is_empty() { at } else { format!(" at {at}") };
+        let at = at(&worst.point, &swept);
         Some(Criterion {
             part: part.map(Into::into),
             mechanism: worst.mechanism.clone(),
@@ -81,6 +80,17 @@ fn of_scenario(results: &Results, part: Option<&str>, world: World) -> Vec<Crite
         })
     };
     groups.into_iter().filter_map(one).collect()
+}
+
+/// ` at senders = 100, floor = 45 M`; empty if nothing was swept.
+fn at(point: &BTreeMap<String, f64>, swept: &[String]) -> String {
+    let value = |value: &f64| match *value {
+        v if v >= 1e6 => format!("{} M", v / 1e6),
+        v => v.to_string(),
+    };
+    let one = |name: &String| Some(format!("{name} = {}", value(point.get(name)?)));
+    let places: Vec<String> = swept.iter().filter_map(one).collect();
+    if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) }
 }
 
 /// How far a verdict is from its nearer bound, as a part of the bound; below zero it is missed. What was
@@ -167,8 +177,7 @@ fn of_figure(shown: &Shown, expect: &Expect) -> Option<Criterion> {
         points.iter().map(|point| compare(shown, expect, &left, right.as_ref(), point)).collect();
     let (worst, values) =
         verdicts.iter().min_by(|(a, _), (b, _)| margin(a).total_cmp(&margin(b)))?;
-    let at = point_text(&worst.point, &swept);
-    let at = if at.is_empty() { at } else { format!(" at {at}") };
+    let at = at(&worst.point, &swept);
     let against = right.as_ref().map_or(String::new(), |side| against(shown, &left, side));
     Some(Criterion {
         part: label(&shown.figure, part),
