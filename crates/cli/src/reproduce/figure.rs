@@ -55,6 +55,9 @@ pub(crate) struct Spec {
     pub(crate) play: Vec<Part>,
     #[serde(default)]
     pub(crate) plots: Vec<Plot>,
+    /// Of the scenarios' expectations, those about these metrics count; without it, all.
+    #[serde(default)]
+    pub(crate) judged: Vec<Spanned<String>>,
     /// Expectations beyond those of the scenarios.
     #[serde(default)]
     pub(crate) expect: Vec<Expect>,
@@ -329,6 +332,15 @@ impl Figure {
         tidy(&joined)
     }
 
+    /// Whether an expectation of a scenario about `metric` counts for this figure.
+    pub(crate) fn judges(&self, metric: &str) -> bool {
+        let is = |judged: &Spanned<String>| match judged.value.strip_suffix('*') {
+            Some(prefix) => metric.starts_with(prefix),
+            None => metric == judged.value,
+        };
+        self.spec.judged.is_empty() || self.spec.judged.iter().any(is)
+    }
+
     /// An error about `value`, which was written in this file.
     pub(crate) fn wrong(
         &self,
@@ -370,6 +382,7 @@ impl Figure {
             let message = "needs one of `play` and `missing`";
             return Err(self.wrong("spec", id, message, help));
         }
+        self.spec.judged.iter().try_for_each(|m| self.check_metric("spec.judged", m))?;
         self.spec.play.iter().try_for_each(|part| self.check_part(part))?;
         self.spec.plots.iter().enumerate().try_for_each(|(n, plot)| self.check_plot(n, plot))?;
         self.spec.expect.iter().enumerate().try_for_each(|(n, e)| self.check_expect(n, e))
@@ -391,7 +404,7 @@ impl Figure {
         }
         let sets = [&part.sim.set, &part.lab.set, &part.quick.set, &part.constants];
         for text in sets.into_iter().flatten() {
-            if !text.value.split_once('=').is_some_and(|(key, _)| !key.trim().is_empty()) {
+            if text.value.split_once('=').is_none_or(|(key, _)| key.trim().is_empty()) {
                 let message = format!("`{}` is no KEY=VALUE", text.value);
                 let help = "write for instance \"duration=10s\"";
                 return Err(self.wrong(&field("set"), text, message, help));
@@ -600,6 +613,16 @@ spec:
             assert!(field.is_empty() || e.field == field, "{to}: {e}");
             assert!(e.to_string().starts_with("f/x.yaml:"), "{e}");
         }
+    }
+
+    #[test]
+    fn a_figure_can_judge_some_metrics_only() {
+        let parse = |text: &str| Figure::parse(Path::new("x.yaml"), text).expect("sound");
+        assert!(parse(SOUND).judges("jain.y"), "without a list, all");
+        let text = SOUND.replacen("  plots:", "  judged: [jain.y, shuffle_s.*]\n  plots:", 1);
+        let figure = parse(&text);
+        assert!(figure.judges("jain.y") && figure.judges("shuffle_s.t1"));
+        assert!(!figure.judges("goodput.x") && !figure.judges("jain.x"));
     }
 
     #[test]

@@ -38,7 +38,9 @@ pub(crate) fn criteria(shown: &Shown) -> Vec<Criterion> {
     for (index, results) in shown.results.iter().enumerate() {
         let Some(results) = results else { continue };
         let part = label(&shown.figure, index);
-        criteria.extend(of_scenario(results, part.as_deref(), shown.kept.world));
+        let verdicts = results.verdicts.iter().filter(|v| shown.figure.judges(&v.metric));
+        let verdicts: Vec<&Verdict> = verdicts.collect();
+        criteria.extend(of_scenario(results, &verdicts, part.as_deref(), shown.kept.world));
     }
     let own = shown.figure.spec.expect.iter().filter_map(|expect| of_figure(shown, expect));
     criteria.extend(own);
@@ -51,13 +53,18 @@ pub(crate) fn label(figure: &Figure, index: usize) -> Option<String> {
     Some(part.label.clone().unwrap_or_else(|| part.name.value.clone()))
 }
 
-fn of_scenario(results: &Results, part: Option<&str>, world: World) -> Vec<Criterion> {
+fn of_scenario(
+    results: &Results,
+    verdicts: &[&Verdict],
+    part: Option<&str>,
+    world: World,
+) -> Vec<Criterion> {
     let mut groups: Vec<Vec<&Verdict>> = Vec::new();
     let alike = |a: &Verdict, b: &Verdict| {
         (&a.mechanism, &a.metric, &a.says, &a.of, &a.over)
             == (&b.mechanism, &b.metric, &b.says, &b.of, &b.over)
     };
-    for verdict in &results.verdicts {
+    for verdict in verdicts.iter().copied() {
         match groups.iter_mut().find(|group| alike(group[0], verdict)) {
             Some(group) => group.push(verdict),
             None => groups.push(vec![verdict]),
