@@ -184,7 +184,10 @@ pub(crate) fn finish(
 }
 
 /// Writes results.json, table.txt and report.html. Returns the path of the page.
-fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let write = |name: &str, content: &[u8]| {
         let path = dir.join(name);

@@ -194,7 +194,7 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
 }
 
 /// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`; `≥ 0.95 × that at fresh = 0`.
-fn asked(verdict: &Verdict) -> String {
+pub(crate) fn asked(verdict: &Verdict) -> String {
     let mut of = match (&verdict.of, &verdict.over) {
         (Some(other), _) => format!(" × {other}"),
         (None, Some(other)) => format!(" over {other}"),

@@ -118,6 +118,26 @@ fn at_point(expectation: &Expectation, mechanism: &str, runs: &[&Run]) -> Shown 
     Shown::of(of(mechanism).into_iter().map(held))
 }
 
+/// What each valid run shows of what a verdict is about.
+pub(crate) fn values_of(verdict: &Verdict, runs: &[Run]) -> Vec<f64> {
+    let other = |name: &String| match runs.iter().any(|run| run.mechanism == *name) {
+        true => Other::Mechanism(name.clone()),
+        false => Other::Metric(name.clone()),
+    };
+    let against = |difference: bool, name: &String| Against { difference, other: other(name) };
+    let of = verdict.of.as_ref().map(|name| against(false, name));
+    let expectation = Expectation {
+        mechanism: Some(verdict.mechanism.clone()),
+        metric: verdict.metric.clone(),
+        against: of.or_else(|| verdict.over.as_ref().map(|name| against(true, name))),
+        at: (!verdict.at.is_empty()).then(|| verdict.at.clone().into_iter().collect()),
+        at_least: verdict.at_least,
+        at_most: verdict.at_most,
+        says: verdict.says.clone(),
+    };
+    shown(&verdict.point, &expectation, &verdict.mechanism, runs).values
+}
+
 fn one(
     point: &BTreeMap<String, f64>,
     mechanism: &str,
@@ -303,6 +323,30 @@ mod tests {
         assert_eq!(judge(&scenario, &runs[4..])[0].held, None);
         scenario.mechanisms.remove(0);
         assert!(judge(&scenario, &runs).is_empty(), "nobody asked for the other one");
+    }
+
+    #[test]
+    fn the_values_behind_a_verdict_are_those_of_its_point_and_mechanism() {
+        let run = |mechanism: &str, n: f64, jain: f64| Run {
+            mechanism: mechanism.into(),
+            valid: true,
+            point: BTreeMap::from([("n".into(), n)]),
+            summary: BTreeMap::from([("jain".into(), jain)]),
+            ..Run::default()
+        };
+        let runs = [run("none", 1.0, 0.5), run("seawall", 1.0, 0.8), run("seawall", 2.0, 0.1)];
+        let mut verdict = Verdict {
+            point: BTreeMap::from([("n".into(), 1.0)]),
+            mechanism: "seawall".into(),
+            metric: "jain".into(),
+            ..Verdict::default()
+        };
+        assert_eq!(values_of(&verdict, &runs), [0.8]);
+        verdict.of = Some("none".into());
+        assert_eq!(values_of(&verdict, &runs), [1.6]);
+        verdict.of = None;
+        verdict.at = BTreeMap::from([("n".into(), 2.0)]);
+        assert_eq!(values_of(&verdict, &runs), [8.0]);
     }
 
     #[test]

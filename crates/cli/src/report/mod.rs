@@ -9,10 +9,12 @@
 
 mod axis;
 mod bars;
+mod figures;
 mod lines;
 mod page;
 mod series;
 
+use crate::reproduce::kept::{PLAYED, Shown};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,30 +25,47 @@ pub(crate) const RESULTS: &str = "results.json";
 /// Name of the page.
 pub(crate) const PAGE: &str = "report.html";
 
-/// Reads every `results.json` in `dir` and its folders and writes `report.html` into `dir`. Returns
+/// Reads every `results.json`, and every figure that `weir reproduce` played, in `dir` and its
+/// folders, and writes `report.html` into `dir`. Returns
 /// the page's path.
 ///
 /// # Errors
 /// Nothing to report, or a file that is not what it should be.
 pub(crate) fn write(dir: &Path) -> Result<PathBuf> {
-    let files = results_below(dir)?;
-    if files.is_empty() {
+    let files = files_below(dir)?;
+    let named = |name: &str| -> Vec<&PathBuf> {
+        files.iter().filter(|file| file.file_name().is_some_and(|n| n == name)).collect()
+    };
+    let folder = |file: &PathBuf| file.parent().map_or(dir.to_path_buf(), Path::to_path_buf);
+    let folders: Vec<PathBuf> = named(PLAYED).into_iter().map(folder).collect();
+    let mut figures = folders.iter().map(|at| Shown::load(at)).collect::<Result<Vec<_>>>()?;
+    figures.sort_by_key(|figure| figure.kept.order);
+    // What belongs to a figure is shown with it.
+    let alone = |file: &&PathBuf| !folders.iter().any(|folder| file.starts_with(folder));
+    let results = named(RESULTS).into_iter().filter(alone);
+    let experiments = results.map(|file| read(file)).collect::<Result<Vec<_>>>()?;
+    if experiments.is_empty() && figures.is_empty() {
         bail!("no {RESULTS} in {}: `weir lab FILE --out DIR` writes one", dir.display());
     }
-    let experiments = files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
     let path = dir.join(PAGE);
-    fs::write(&path, page::html(&experiments)).with_context(|| format!("{}", path.display()))?;
+    let page = page::html(&figures, &experiments, dir);
+    fs::write(&path, page).with_context(|| format!("{}", path.display()))?;
     Ok(path)
 }
 
-fn read(file: &Path) -> Result<Results> {
+/// Reads one file of results.
+///
+/// # Errors
+/// It holds something else.
+pub(crate) fn read(file: &Path) -> Result<Results> {
     let text = fs::read_to_string(file).with_context(|| format!("{}", file.display()))?;
     serde_json::from_str(&text)
         .with_context(|| format!("{} holds no results of `weir lab`", file.display()))
 }
 
-/// In the order of their names. Folders below folders are read to a depth of 4.
-fn results_below(dir: &Path) -> Result<Vec<PathBuf>> {
+/// Files with results or figures, in the order of their names. Folders below folders are read to a
+/// depth of 4.
+fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![(dir.to_path_buf(), 0)];
     while let Some((folder, depth)) = folders.pop() {
@@ -56,7 +75,7 @@ fn results_below(dir: &Path) -> Result<Vec<PathBuf>> {
             let path = entry?.path();
             if path.is_dir() && depth < 4 {
                 folders.push((path, depth + 1));
-            } else if path.file_name().is_some_and(|name| name == RESULTS) {
+            } else if path.file_name().is_some_and(|name| name == RESULTS || name == PLAYED) {
                 found.push(path);
             }
         }
@@ -171,7 +190,7 @@ mod tests {
             run(2.0, "none", 10e6, false),
             run(2.0, "elasticswitch", 90e6, true),
         ];
-        let page = page::html(&[results(runs)]);
+        let page = page::html(&[], &[results(runs)], Path::new("."));
         assert_well_formed(&page);
         assert!(!page.contains("<script") && !page.contains("http"), "nothing to load");
         for heading in
@@ -193,7 +212,7 @@ mod tests {
     #[test]
     fn the_page_of_one_point_has_a_panel_for_each_mechanism() {
         let runs = vec![run(1.0, "none", 20e6, true), run(1.0, "elasticswitch", 95e6, true)];
-        let page = page::html(&[results(runs)]);
+        let page = page::html(&[], &[results(runs)], Path::new("."));
         assert_well_formed(&page);
         assert!(!page.contains("Over the sweep") && !page.contains("No results"));
         assert_eq!((count(&page, "<svg"), count(&page, "class=\"raw ")), (2, 4));

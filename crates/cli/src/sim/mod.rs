@@ -2,7 +2,7 @@
 
 mod network;
 mod room;
-mod scenario;
+pub(crate) mod scenario;
 
 use crate::args;
 use anyhow::{Result, bail};

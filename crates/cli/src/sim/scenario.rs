@@ -11,13 +11,14 @@
 use super::room::{self, Need};
 use crate::args;
 use crate::commands;
-use crate::experiment;
+use crate::experiment::{self, Played};
 use crate::judge::{self, Observed, ObservedFlow, ObservedLink};
 use crate::live::{Live, Screen};
 use crate::world::{Cut, Moment, World};
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,11 +41,8 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let mut points = file.points()?;
     file.check_presets(ElasticSwitch::PRESETS)?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
-    for point in &points {
-        for mechanism in &point.mechanisms {
-            weir_sim::scenario::check(point, mechanism)
-                .map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        }
+    if let Some(error) = refused(&points) {
+        return Err(anyhow!("{}: {error}", path.display()));
     }
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -52,12 +50,9 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     };
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
-    let jobs = jobs(&points, repeats, args.seed);
-    enough_memory(path, &jobs, threads(args.jobs))?;
-    let mut done = Done { runs: play_all(&jobs, threads(args.jobs), &stop) };
-    let go_on = AtomicBool::new(false);
-    let mut screen = Brief(Live::new());
-    let played = experiment::play(&mut done, &points, repeats, about, &mut screen, &go_on);
+    enough_memory(path, &jobs(&points, repeats, args.seed), threads(args.jobs))?;
+    let chance = Chance { seed: args.seed, repeats };
+    let played = play_points(&points, &chance, threads(args.jobs), about, &stop);
     let deciding = played.results.verdicts.clone();
     let code = commands::conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if commands::nothing_applies(&file, &points) {
@@ -88,6 +83,35 @@ fn enough_memory(path: &Path, jobs: &[Job<'_>], threads: usize) -> Result<()> {
     )
 }
 
+/// Why the simulator cannot play these points; nothing if it can.
+pub(crate) fn refused(points: &[Scenario]) -> Option<String> {
+    let runs = points.iter().flat_map(|point| point.mechanisms.iter().map(move |m| (point, m)));
+    let mut refused = runs.filter_map(|(point, m)| weir_sim::scenario::check(point, m).err());
+    refused.next().map(|error| error.to_string())
+}
+
+/// How often each point is played, and from which seed on.
+pub(crate) struct Chance {
+    /// Of the first repeat; the others follow it.
+    pub(crate) seed: u64,
+    pub(crate) repeats: u32,
+}
+
+/// Plays and judges `points`, so many runs at a time.
+pub(crate) fn play_points(
+    points: &[Scenario],
+    chance: &Chance,
+    threads: usize,
+    about: About,
+    stop: &AtomicBool,
+) -> Played {
+    let jobs = jobs(points, chance.repeats, chance.seed);
+    let mut done = Done { runs: play_all(&jobs, threads, stop) };
+    let go_on = AtomicBool::new(false);
+    let mut screen = Brief(Live::new());
+    experiment::play(&mut done, points, chance.repeats, about, &mut screen, &go_on)
+}
+
 /// One run to be played.
 struct Job<'a> {
     scenario: &'a Scenario,
@@ -111,7 +135,8 @@ fn jobs(points: &[Scenario], repeats: u32, seed: u64) -> Vec<Job<'_>> {
     jobs
 }
 
-fn threads(asked: Option<u32>) -> usize {
+/// As many as asked for, else one per CPU.
+pub(crate) fn threads(asked: Option<u32>) -> usize {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     asked.map_or_else(cpus, |n| n as usize)
 }
@@ -231,8 +256,8 @@ impl Screen for Brief {
     fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
     fn show(&mut self, _: &Moment) {}
     fn end(&mut self) {}
-    fn judged(&mut self, title: &str, run: &Run) {
-        self.0.judged(title, run);
+    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
+        self.0.judged(title, run)
     }
 }
 

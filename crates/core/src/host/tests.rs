@@ -201,9 +201,8 @@ fn counters_are_wanted_when_they_are_needed_and_not_more_often() {
 
     // Losses are looked for every 5 ms once something is received.
     agent.handle(now, Input::Seen(BACK, Direction::Receive), &mut out);
-    let looked: Vec<bool> = (1..=12)
-        .map(|i| agent_wants(&mut agent, now + Span::from_millis(5 * i)).receive)
-        .collect();
+    let looked: Vec<bool> =
+        (1..=12).map(|i| agent_wants(&mut agent, now + Span::from_millis(5 * i)).receive).collect();
     assert_eq!(looked, [true; 12]);
 }
 
