@@ -35,7 +35,7 @@ check: setup-test
 test-stock-kernel: build
 	@scripts/test-stock-kernel
 
-# Core: ns per pair and step. As root also the kernel side: ns per packet of each BPF program, and what
+# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. As root also the kernel side: ns per packet of each BPF program, and what
 # changes of classes cost.
 bench: setup
 	$(CARGO) bench --workspace --locked

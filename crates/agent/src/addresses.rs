@@ -10,7 +10,7 @@
 //! Source    ElasticSwitch §3 (external traffic).
 
 use crate::config::Setup;
-use anyhow::{Result, bail, ensure};
+use crate::mistake::{Mistake, sound};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use weir_dataplane::{Endpoint, Outside};
@@ -55,52 +55,70 @@ fn ranges(vm: &DirectoryVm) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
     vm.prefixes.iter().map(range).chain(vm.addresses.iter().map(whole))
 }
 
-/// Refuses what cannot be meant; errors name the field.
-pub(crate) fn check(file: &AgentConfig, directory: &Directory) -> Result<()> {
-    ensure!(
-        !file.listen.ip().is_unspecified(),
-        "listen: {} is all addresses of the host; write the one that the directory has, which is \
-         closed to VMs",
-        file.listen
-    );
-    ensure!(
-        (1..=1 << 16).contains(&file.pairs_per_vm),
-        "pairs_per_vm: {} should lie between 1 and 65536",
-        file.pairs_per_vm
-    );
+/// Refuses what cannot be meant.
+pub(crate) fn check(file: &AgentConfig, directory: &Directory) -> Result<(), Mistake> {
+    sound(!file.listen.ip().is_unspecified(), || {
+        let what = "is all addresses of the host; write the one that the directory has, which is \
+                    closed to VMs";
+        Mistake::config("listen", format!("{} {what}", file.listen))
+    })?;
+    sound((1..=1 << 16).contains(&file.pairs_per_vm), || {
+        let what = format!("{} should lie between 1 and 65536", file.pairs_per_vm);
+        Mistake::config("pairs_per_vm", what)
+    })?;
+    let owners = owners(directory)?;
+    for (i, host) in directory.hosts.iter().enumerate() {
+        let address = host.control.ip();
+        if let Some(vm) = owners.get(&address) {
+            let what = format!(
+                "{address} belongs to vm `{vm}` and to host `{}`; give the agent an address that no \
+                 VM has",
+                host.name
+            );
+            return Err(Mistake::directory(format!("hosts[{i}].control"), what));
+        }
+    }
+    for (i, vm) in file.vms.iter().enumerate() {
+        let stands_outside = |v: &DirectoryVm| v.name == vm.name && !v.prefixes.is_empty();
+        sound(file.role == Role::Gateway || !directory.vms.iter().any(stands_outside), || {
+            let what = format!(
+                "vm `{}` has prefixes according to the directory, so its port leads outside; write \
+                 role = \"gateway\" if that is so",
+                vm.name
+            );
+            Mistake::config(format!("vm[{i}].name"), what)
+        })?;
+    }
+    Ok(())
+}
+
+/// Who has which address; each is of one, and so is each prefix within a tenant.
+fn owners(directory: &Directory) -> Result<BTreeMap<IpAddr, &str>, Mistake> {
     let mut owners: BTreeMap<IpAddr, &str> = BTreeMap::new();
     let mut outside: BTreeMap<(&str, IpAddr, u8), &str> = BTreeMap::new();
-    for vm in &directory.vms {
-        ensure!(
-            !vm.addresses.is_empty() || !vm.prefixes.is_empty(),
-            "directory: vm `{}` has neither addresses nor prefixes",
-            vm.name
-        );
-        for address in &vm.addresses {
+    for (i, vm) in directory.vms.iter().enumerate() {
+        sound(!vm.addresses.is_empty() || !vm.prefixes.is_empty(), || {
+            let name = &vm.name;
+            let what = format!("vm `{name}` has neither addresses nor prefixes; give it one");
+            Mistake::directory(format!("vms[{i}]"), what)
+        })?;
+        for (at, address) in vm.addresses.iter().enumerate() {
             if let Some(other) = owners.insert(*address, &vm.name) {
-                bail!("directory: {address} belongs to `{other}` and to `{}`", vm.name);
+                let name = &vm.name;
+                let what = format!("{address} belongs to `{other}` and to `{name}`; remove one");
+                return Err(Mistake::directory(format!("vms[{i}].addresses[{at}]"), what));
             }
         }
         let stands_outside = !vm.prefixes.is_empty();
         for (first, length) in ranges(vm).filter(|_| stands_outside) {
             if let Some(other) = outside.insert((&vm.tenant, first, length), &vm.name) {
                 let (tenant, name) = (&vm.tenant, &vm.name);
-                bail!("directory: `{other}` and `{name}` stand for {first}/{length} of `{tenant}`");
+                let what = format!(
+                    "`{other}` and `{name}` stand for {first}/{length} of `{tenant}`; remove one"
+                );
+                return Err(Mistake::directory(format!("vms[{i}].prefixes"), what));
             }
         }
     }
-    if let Some(host) = directory.hosts.iter().find(|h| owners.contains_key(&h.control.ip())) {
-        let (address, vm) = (host.control.ip(), owners[&host.control.ip()]);
-        bail!("directory: {address} belongs to vm `{vm}` and to host `{}`", host.name);
-    }
-    for vm in &file.vms {
-        let stands_outside = |v: &DirectoryVm| v.name == vm.name && !v.prefixes.is_empty();
-        ensure!(
-            file.role == Role::Gateway || !directory.vms.iter().any(stands_outside),
-            "vm `{}` has prefixes according to the directory, so its port leads outside; write role = \
-             \"gateway\" if that is so",
-            vm.name
-        );
-    }
-    Ok(())
+    Ok(owners)
 }

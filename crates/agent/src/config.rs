@@ -1,5 +1,6 @@
-//! From `agent.toml` and the directory to what the machines need; errors name file and field.
+//! From `agent.toml` and the directory to what the machines need; errors name file, line and field.
 
+use crate::mistake::{Mistake, Sources, sound};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,6 +9,7 @@ use weir_core::partition::Unconfirmed;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
 use weir_model::agent::{AgentConfig, Directory, MechanismConfig};
 use weir_model::text;
+use weir_model::whereabouts::line_in_toml;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
 /// The agent's configuration with all names resolved.
@@ -28,12 +30,15 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    fn new(directory: &Directory) -> Result<Self> {
+    fn new(directory: &Directory) -> Result<Self, Mistake> {
         let mut names = Self::default();
         for (i, vm) in directory.vms.iter().enumerate() {
-            let id = VmId(u32::try_from(i)?);
+            let id = VmId(u32::try_from(i).unwrap_or(u32::MAX));
             let twice = names.by_name.insert(vm.name.clone(), id).is_some();
-            ensure!(!twice, "vms[{i}].name: `{}` is there twice; names are unique", vm.name);
+            sound(!twice, || {
+                let what = format!("`{}` is there twice; names are unique: rename one", vm.name);
+                Mistake::directory(format!("vms[{i}].name"), what)
+            })?;
             names.by_id.push(vm.name.clone());
         }
         Ok(names)
@@ -57,49 +62,74 @@ impl Names {
 
 /// Reads `agent.toml` alone.
 pub(crate) fn read(path: &Path) -> Result<AgentConfig> {
+    Ok(read_with_text(path)?.0)
+}
+
+fn read_with_text(path: &Path) -> Result<(AgentConfig, String)> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("{}: cannot be read", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{}", path.display()))
+    Ok((toml::from_str(&text).with_context(|| format!("{}", path.display()))?, text))
 }
 
 impl Setup {
     /// Reads all files that `path` names.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let file = read(path)?;
-        let directory = weir_model::agent::load_directory(&file.directory)
-            .map_err(anyhow::Error::msg)
-            .with_context(|| format!("{}", file.directory.display()))?;
-        Self::resolve(file, directory).with_context(|| format!("{}", path.display()))
+        let (file, text) = read_with_text(path)?;
+        let yaml = std::fs::read_to_string(&file.directory).with_context(|| {
+            let line = line_in_toml(&text, "directory").unwrap_or(1);
+            let (file, directory) = (path.display(), file.directory.display());
+            format!("{directory}: the directory that {file}:{line} names cannot be read")
+        })?;
+        Self::of_texts(file, (path, &text), &yaml)
     }
 
     /// The same from texts, for what needs no file.
     pub(crate) fn parse(config: &str, directory: &str) -> Result<Self> {
         let file: AgentConfig = toml::from_str(config).context("agent.toml")?;
-        let directory = weir_model::agent::parse_directory(directory)
-            .map_err(anyhow::Error::msg)
-            .with_context(|| format!("{}", file.directory.display()))?;
-        Self::resolve(file, directory).context("agent.toml")
+        Self::of_texts(file, (Path::new("agent.toml"), config), directory)
     }
 
-    fn resolve(file: AgentConfig, directory: Directory) -> Result<Self> {
-        let names = Names::new(&directory).context("directory")?;
+    fn of_texts(file: AgentConfig, config: (&Path, &str), yaml: &str) -> Result<Self> {
+        let directory = weir_model::agent::parse_directory(yaml)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("{}", file.directory.display()))?;
+        let path = file.directory.clone();
+        let sources = Sources { config, directory: (&path, yaml) };
+        Self::resolve(file, directory).map_err(|mistake| sources.tell(&mistake))
+    }
+
+    fn resolve(file: AgentConfig, directory: Directory) -> Result<Self, Mistake> {
+        let names = Names::new(&directory)?;
         let mut host_ids: BTreeMap<&str, HostId> = BTreeMap::new();
         for (i, h) in (0..).map(HostId).zip(&directory.hosts) {
             let twice = host_ids.insert(&h.name, i).is_some();
-            ensure!(!twice, "directory: host `{}` is there twice; names are unique", h.name);
+            sound(!twice, || {
+                let what =
+                    format!("host `{}` is there twice; names are unique: rename one", h.name);
+                Mistake::directory(format!("hosts[{}].name", i.0), what)
+            })?;
         }
-        let host = *host_ids.get(file.host.as_str()).with_context(|| {
-            format!("host: `{}` is not in {}", file.host, file.directory.display())
+        let host = *host_ids.get(file.host.as_str()).ok_or_else(|| {
+            let (host, there) = (&file.host, file.directory.display());
+            let known = some_of(directory.hosts.iter().map(|h| h.name.as_str()));
+            Mistake::config("host", format!("`{host}` is not in {there}; hosts there are {known}"))
         })?;
 
         let mut tenant_ids: BTreeMap<&str, TenantId> = BTreeMap::new();
         let mut locations = BTreeMap::new();
         let mut tenants = BTreeMap::new();
         for (vm, id) in directory.vms.iter().zip((0..).map(VmId)) {
-            let next = TenantId(u32::try_from(tenant_ids.len())?);
+            let next = TenantId(u32::try_from(tenant_ids.len()).unwrap_or(u32::MAX));
             let tenant = *tenant_ids.entry(&vm.tenant).or_insert(next);
-            let at = *host_ids.get(vm.host.as_str()).with_context(|| {
-                format!("directory: vm `{}` is on host `{}`, which is not listed", vm.name, vm.host)
+            let at = *host_ids.get(vm.host.as_str()).ok_or_else(|| {
+                let what = format!(
+                    "vm `{}` is on host `{}`, which is not listed; add it to `hosts`, or name one of \
+                     them: {}",
+                    vm.name,
+                    vm.host,
+                    some_of(directory.hosts.iter().map(|h| h.name.as_str()))
+                );
+                Mistake::directory(format!("vms[{}].host", id.0), what)
             })?;
             locations.insert(id, Location { tenant, host: at });
             tenants.insert(id, tenant);
@@ -107,22 +137,17 @@ impl Setup {
 
         crate::addresses::check(&file, &directory)?;
 
-        let mut vms = BTreeMap::new();
-        for vm in &file.vms {
-            let id = names.id(&vm.name).with_context(|| {
-                format!("vm `{}` is not in {}", vm.name, file.directory.display())
-            })?;
-            ensure!(
-                locations[&id].host == host,
-                "vm `{}` is on another host according to the directory",
-                vm.name
-            );
-            let hose = Hose { floor_out: vm.floor_out.0, floor_in: vm.floor_in.0 };
-            ensure!(vms.insert(id, hose).is_none(), "vm `{}` is listed twice", vm.name);
-        }
         let line = file.uplink.rate.0;
-        ensure!(!line.is_zero(), "uplink.rate: a rate of zero; write the NIC's, such as 10Gbit");
-        let mechanism = mechanism(&file.mechanism, &names, line).context("mechanism")?;
+        sound(!line.is_zero(), || {
+            Mistake::config("uplink.rate", "a rate of zero; write the NIC's, such as 10Gbit")
+        })?;
+        let vms = vms(&file, &names, &locations, host)?;
+        let mechanism = mechanism(&file.mechanism, &names, line).map_err(|e| {
+            // Each error there begins with the field that is wrong.
+            let text = format!("{e:#}");
+            let (field, what) = text.split_once(": ").unwrap_or(("name", &text));
+            Mistake::config(format!("mechanism.{field}"), what)
+        })?;
         let host = HostConfig { host, line, mechanism, vms, directory: locations };
         Ok(Self { file, directory, names, tenants, host })
     }
@@ -150,6 +175,42 @@ impl Setup {
             Mechanism::Reservation { other, .. } => *other,
         }
     }
+}
+
+/// The hoses of this host's VMs.
+fn vms(
+    file: &AgentConfig,
+    names: &Names,
+    locations: &BTreeMap<VmId, Location>,
+    host: HostId,
+) -> Result<BTreeMap<VmId, Hose>, Mistake> {
+    let (mut vms, there) = (BTreeMap::new(), file.directory.display());
+    for (i, vm) in file.vms.iter().enumerate() {
+        let name = &vm.name;
+        let wrong = |what: String| Mistake::config(format!("vm[{i}].name"), what);
+        let id = names.id(name).ok_or_else(|| {
+            wrong(format!("vm `{name}` is not in {there}; add it there, or correct the name"))
+        })?;
+        sound(locations[&id].host == host, || {
+            wrong(format!(
+                "vm `{name}` is on another host according to {there}; remove it here, or correct it \
+                 there"
+            ))
+        })?;
+        let hose = Hose { floor_out: vm.floor_out.0, floor_in: vm.floor_in.0 };
+        let twice = vms.insert(id, hose).is_some();
+        sound(!twice, || wrong(format!("vm `{name}` is listed twice; remove one")))?;
+    }
+    Ok(vms)
+}
+
+/// The first names of a list, for advice.
+fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.take(6).collect();
+    if names.len() > 5 {
+        names[5] = "…";
+    }
+    if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mechanism> {
@@ -503,5 +564,75 @@ floor_in = "400Mbit"
             assert!(got.contains(wanted), "`{wanted}` in: {got}");
             assert!(got.contains("agent.toml") || got.contains("directory.yaml"), "no file: {got}");
         }
+    }
+
+    #[test]
+    fn a_mistake_has_the_file_and_the_line_in_which_it_is() {
+        let mechanism = |m| error(("{ name = \"elasticswitch\" }", m), AS_IT_IS);
+        for (got, file, place) in [
+            (error(("host = \"h0\"", "host = \"h9\""), AS_IT_IS), "agent.toml", "3: host: "),
+            (error(("1Gbit", "0bit"), AS_IT_IS), "agent.toml", "7: uplink.rate: "),
+            (error(("name = \"a\"", "name = \"z\""), AS_IT_IS), "agent.toml", "10: vm[0].name: "),
+            (
+                error(("listen = \"10.0.0.1", "listen = \"0.0.0.0"), AS_IT_IS),
+                "agent.toml",
+                "4: listen: ",
+            ),
+            (
+                error(("instance =", "pairs_per_vm = 0\ninstance ="), AS_IT_IS),
+                "agent.toml",
+                "2: pairs_per_vm: ",
+            ),
+            (mechanism("{ name = \"magic\" }"), "agent.toml", "8: mechanism.name: "),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { alhpa = 0.4 } }"),
+                "agent.toml",
+                "8: mechanism.set.alhpa: ",
+            ),
+            (
+                mechanism("{ name = \"elasticswitch\", set = { alpha = 2 } }"),
+                "agent.toml",
+                "8: mechanism.set: ",
+            ),
+            (error(AS_IT_IS, ("name: h1", "name: h0")), "directory.yaml", "4: hosts[1].name: "),
+            (error(AS_IT_IS, ("name: b", "name: a")), "directory.yaml", "7: vms[1].name: "),
+            (error(AS_IT_IS, ("host: h1", "host: h7")), "directory.yaml", "7: vms[1].host: "),
+            (
+                error(AS_IT_IS, ("10.1.0.2", "10.1.0.1")),
+                "directory.yaml",
+                "7: vms[1].addresses[0]: ",
+            ),
+            (error(AS_IT_IS, (", addresses: [10.1.0.2]", "")), "directory.yaml", "7: vms[1]: "),
+            (
+                error(AS_IT_IS, ("[10.1.0.2]", "[10.0.0.2]")),
+                "directory.yaml",
+                "4: hosts[1].control: ",
+            ),
+            (
+                error(AS_IT_IS, ("[10.1.0.2]}", "[10.1.0.2], prefixes: [10.1.0.2/32]}")),
+                "directory.yaml",
+                "7: vms[1].prefixes: ",
+            ),
+            (
+                error(AS_IT_IS, ("addresses: [10.1.0.1]", "prefixes: [0.0.0.0/0]")),
+                "agent.toml",
+                "10: vm[0].name: ",
+            ),
+        ] {
+            assert!(got.contains(&format!("/{file}:{place}")), "{file}:{place} in: {got}");
+            let first = got.split(':').next().expect("a file");
+            assert!(first.ends_with(file), "{file} first in: {got}");
+        }
+        let gone = error(("directory.yaml", "nowhere.yaml"), AS_IT_IS);
+        assert!(gone.contains("nowhere.yaml: the directory that "), "{gone}");
+        assert!(gone.contains("agent.toml:6 names cannot be read"), "{gone}");
+    }
+
+    #[test]
+    fn a_host_that_is_not_listed_is_answered_with_those_that_are() {
+        let got = error(("host = \"h0\"", "host = \"h9\""), AS_IT_IS);
+        assert!(got.ends_with("hosts there are h0, h1"), "{got}");
+        assert_eq!(some_of(["a", "b", "c", "d", "e", "f"].into_iter()), "a, b, c, d, e, …");
+        assert_eq!(some_of([].into_iter()), "none");
     }
 }

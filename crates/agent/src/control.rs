@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// DSCP CS6 in the former TOS octet: control messages before data, where the network looks at it.
+/// DSCP CS6 in the former TOS octet, and in the traffic class of IPv6: control messages before data, where the network looks at it.
 const TOS: u8 = 48 << 2;
 /// Octets of kernel memory for datagrams that wait: a small one takes about 800.
 const QUEUE: usize = 1 << 20;
@@ -24,8 +24,14 @@ pub(crate) fn open(listen: SocketAddr) -> Result<UdpSocket> {
     let socket =
         UdpSocket::bind(listen).with_context(|| format!("listen: {listen} cannot be bound"))?;
     socket.set_nonblocking(true)?;
-    // Neither is fatal: without the mark, control messages are as good as data.
-    if let Err(e) = sockopt::set_ip_tos(&socket, TOS) {
+    // Neither is fatal: without the mark, control messages are as good as data. A socket of IPv6 has
+    // both: one for its own packets, one for those to mapped addresses of IPv4.
+    let marked = match listen {
+        SocketAddr::V4(_) => sockopt::set_ip_tos(&socket, TOS),
+        SocketAddr::V6(_) => sockopt::set_ipv6_tclass(&socket, TOS.into())
+            .and_then(|()| sockopt::set_ip_tos(&socket, TOS)),
+    };
+    if let Err(e) = marked {
         tracing::warn!("control messages go unmarked: {e}");
     }
     if let Err(e) = sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE) {
@@ -53,6 +59,16 @@ fn drops(table: &str, inode: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_messages_are_marked_over_ipv4_and_over_ipv6() {
+        let open = |listen: &str| open(listen.parse().expect("an address")).expect("a socket");
+        let four = open("127.0.0.1:0");
+        assert_eq!(sockopt::ip_tos(&four).expect("told"), 0xc0);
+        let six = open("[::1]:0");
+        assert_eq!(sockopt::ipv6_tclass(&six).expect("told"), 0xc0);
+        assert_eq!(sockopt::ip_tos(&six).expect("told"), 0xc0, "to mapped addresses");
+    }
 
     #[test]
     fn a_flood_beyond_the_queue_is_counted() {

@@ -5,7 +5,7 @@ use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
-use crate::{client, control, explain};
+use crate::{client, control, explain, fitness, overbooked};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::{
     Direction, HostAgent, Input, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
+    Wanted,
 };
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
@@ -41,14 +42,22 @@ const GUARDIAN_GAP: Span = Span::from_secs(1);
 /// A peer is greeted at most once in this time.
 const GREETING_GAP: Span = Span::from_millis(10);
 
+/// The counters of all pairs.
+const ALL: Wanted = Wanted { send: true, receive: true };
+
 /// Runs the agent until SIGTERM or SIGINT, then restores the host.
 ///
 /// # Errors
 ///
-/// Bad configuration, a host that cannot be set up (it is then as it was), or counters that cannot be
-/// read for long: then floors stay in force, and the next agent of this instance takes over.
+/// Bad configuration, a process without the privileges it needs, a host that cannot be set up (it is
+/// then as it was), or counters that cannot be read for long: then floors stay in force, and the next
+/// agent of this instance takes over.
 pub fn run(config: &Path) -> Result<()> {
-    let setup = Setup::load(config)?;
+    let setup = Setup::load(config).map_err(fitness::or_unprivileged)?;
+    fitness::privileges()?;
+    for warning in overbooked::warnings(&setup) {
+        tracing::warn!("{}: {warning}", config.display());
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -68,7 +77,8 @@ pub fn run(config: &Path) -> Result<()> {
 ///
 /// Bad configuration, or whatever the kernel refuses.
 pub fn reclaim(config: &Path) -> Result<usize> {
-    let file = crate::config::read(config)?;
+    let file = crate::config::read(config).map_err(fitness::or_unprivileged)?;
+    fitness::privileges()?;
     Ok(weir_dataplane::guardian::reclaim(&file.instance, &file.bpffs, &file.run_dir)?)
 }
 
@@ -99,13 +109,16 @@ struct Driver {
     /// When the guardian was last started.
     guardian_at: Time,
     notifier: Notifier,
+    overbooking: overbooked::Teller,
 }
 
 impl Driver {
     fn start(setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
-        std::fs::create_dir_all(&run_dir).with_context(|| run_dir.display().to_string())?;
+        std::fs::create_dir_all(&run_dir).with_context(|| {
+            format!("run_dir: {} cannot be made; name a directory that can", run_dir.display())
+        })?;
         // First: who comes second is told so, not that some address is taken.
         weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
         let (keys, ring) = KeyFile::open(&file.key_file)?;
@@ -123,7 +136,8 @@ impl Driver {
             session.add_peer(host)?;
         }
 
-        let dataplane = Dataplane::open(dataplane_config(&setup)?)?;
+        let dataplane = Dataplane::open(dataplane_config(&setup)?)
+            .map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         if let Some(why) = dataplane.replaced() {
             tracing::warn!("what an earlier agent left was not taken over: {why}");
@@ -164,6 +178,7 @@ impl Driver {
             unwritten_since: None,
             guardian_at: now,
             notifier: Notifier::new(now),
+            overbooking: overbooked::Teller::default(),
             setup,
         };
         driver.renew(now);
@@ -196,7 +211,7 @@ impl Driver {
         }
         // They tell what they hold once they believe us.
         peers.into_iter().for_each(|peer| self.greet(now, peer));
-        self.read_counters(now);
+        self.read_counters(now, ALL);
     }
 
     fn turn_until(&mut self, stop: &AtomicBool) -> Result<()> {
@@ -210,7 +225,7 @@ impl Driver {
                 self.take_messages(now);
             }
             if self.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
-                self.read_counters(now);
+                self.read_counters(now, self.agent.wants(now));
                 ensure!(
                     self.failed_reads < MAX_FAILED_READS,
                     "counters could not be read {MAX_FAILED_READS} times in a row; floors stay in force"
@@ -223,7 +238,7 @@ impl Driver {
             }
             if now.since(self.renewed).as_nanos() >= HEARTBEAT_NS {
                 // Also a first sight that got lost in the ring shows here.
-                self.read_counters(now);
+                self.read_counters(now, ALL);
                 self.renew(now);
                 self.look_at_keys();
             }
@@ -275,7 +290,8 @@ impl Driver {
         for _ in 0..DATAGRAMS_PER_TURN {
             let Ok((len, _)) = self.socket.recv_from(&mut octets) else { return };
             match self.session.open(&octets[..len]) {
-                Ok(Opened::Believed { from, messages, greet, .. }) => {
+                // The epoch is a controller's: messages are obeyed whatever it is.
+                Ok(Opened::Believed { from, messages, greet, epoch: _ }) => {
                     if greet {
                         // Before it is offered anything anew: see `Input::Found`.
                         self.agent.handle(now, Input::PeerRestarted(from), &mut self.outbox);
@@ -306,8 +322,11 @@ impl Driver {
         }
     }
 
-    fn read_counters(&mut self, now: Time) {
-        if let Err(e) = self.dataplane.read(now.as_nanos(), &mut self.counters) {
+    /// Reads what is wanted and passes it on.
+    fn read_counters(&mut self, now: Time, wanted: Wanted) {
+        self.sample.send.clear();
+        self.sample.receive.clear();
+        if let Err(e) = self.read_tables(now, wanted) {
             self.failed_reads += 1;
             if self.failed_reads == 1 {
                 tracing::error!("counters could not be read: {e}");
@@ -315,26 +334,26 @@ impl Driver {
             return;
         }
         self.failed_reads = 0;
-        self.sample.send.clear();
-        self.sample.receive.clear();
-        for (pair, c) in &self.counters.tx {
-            let count = SendCount {
-                octets: c.octets.get(),
-                numbered: c.numbered.get(),
-                unnumbered: c.unnumbered.get(),
-            };
-            self.sample.send.push((*pair, count));
-        }
-        for (pair, c) in &self.counters.rx {
-            let count = ReceiveCount {
-                octets: c.octets.get(),
-                segments: c.segments,
-                lost: c.lost,
-                marked: c.ce,
-            };
-            self.sample.receive.push((*pair, count));
-        }
         self.agent.handle(now, Input::Sample(&self.sample), &mut self.outbox);
+    }
+
+    fn read_tables(&mut self, now: Time, wanted: Wanted) -> Result<(), weir_dataplane::Error> {
+        if wanted.send {
+            self.dataplane.read_sending(&mut self.counters)?;
+            self.sample.send.extend(self.counters.tx.iter().map(|(pair, c)| {
+                let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
+                (*pair, SendCount { octets: c.octets.get(), numbered, unnumbered })
+            }));
+        }
+        if wanted.receive {
+            self.dataplane.read_receiving(now.as_nanos(), &mut self.counters)?;
+            self.sample.receive.extend(self.counters.rx.iter().map(|(pair, c)| {
+                let (octets, segments) = (c.octets.get(), c.segments);
+                (*pair, ReceiveCount { octets, segments, lost: c.lost, marked: c.ce })
+            }));
+        }
+        self.dataplane.read_ports(&mut self.counters);
+        Ok(())
     }
 
     /// Writes the rates that changed and sends the messages that are due.
@@ -348,7 +367,15 @@ impl Driver {
             self.agent.desired(now).retry_forgotten(over);
         }
         self.write_rates(now);
+        if let Some(said) = self.overbooking.look(now, self.overbooked()) {
+            tracing::warn!("{said}");
+        }
         self.post();
+    }
+
+    /// Floors beyond the uplink, as the shaper has them.
+    fn overbooked(&self) -> Option<weir_model::status::Overbooked> {
+        overbooked::of(self.dataplane.shortfall(), self.dataplane.budget())
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
@@ -473,6 +500,7 @@ impl Driver {
             kernel: level.map(|l| Setting { floor: l.floor, ceiling: l.ceiling }),
             renewed: self.renewed,
             lease: Span::from(weir_dataplane::guardian::LEASE),
+            overbooked: self.overbooked(),
         };
         match self.agent.pair(now, pair) {
             Some(view) => Reply::Explain(explain::explain(&view, names, &facts)),
@@ -499,6 +527,7 @@ impl Driver {
             counters,
             keys: self.session.keys().map(key).collect(),
             cpu_s: cpu_seconds(),
+            overbooked: self.overbooked(),
         }
     }
 
@@ -542,7 +571,10 @@ impl Driver {
     fn status(&self) -> String {
         let (pairs, vms) =
             (self.counters.tx.len() + self.counters.rx.len(), self.setup.file.vms.len());
-        format!("guards {vms} VMs, {pairs} ends of pairs are active")
+        let over = self.overbooked().map_or_else(String::new, |over| {
+            format!("; overbooked: floors are scaled to {:.1} %", over.factor() * 100.0)
+        });
+        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}")
     }
 
     fn close(mut self) -> Result<()> {

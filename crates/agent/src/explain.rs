@@ -4,7 +4,7 @@ use crate::config::Names;
 use weir_core::host::{PairView, ReceiveView, SendView, Setting};
 use weir_core::partition::{Borrowing, Want};
 use weir_core::rate::{Phase, RateView, Signal};
-use weir_model::status::{Explain, Pair};
+use weir_model::status::{Explain, Overbooked, Pair};
 use weir_units::{Rate, Span, Time};
 
 /// What the machines do not know: the driver adds it.
@@ -19,6 +19,8 @@ pub(crate) struct Facts {
     pub(crate) renewed: Time,
     /// How long it holds without.
     pub(crate) lease: Span,
+    /// Floors beyond the uplink, if they are.
+    pub(crate) overbooked: Option<Overbooked>,
 }
 
 impl Facts {
@@ -94,6 +96,7 @@ pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain 
         }
         silence(s, &dst, &mut reasons);
         rate(s, facts, &mut reasons);
+        overbooked(s.setting.floor, facts, &mut reasons);
         kernel(s.setting, facts, &mut reasons);
     }
     if let Some(r) = &view.receive {
@@ -257,6 +260,16 @@ fn congestion(law: &RateView, signal: Signal, facts: &Facts) -> String {
         ),
         _ => "No congestion was seen so far.".into(),
     }
+}
+
+/// What the uplink cannot hold of all that is promised.
+fn overbooked(floor: Rate, facts: &Facts, reasons: &mut Vec<String>) {
+    let Some(over) = facts.overbooked else { return };
+    let part = floor.mul_ratio(over.budget_bps, over.floors_bps.max(1));
+    reasons.push(format!(
+        "Overbooked: {} Here the floor of {floor} is worth {part}.",
+        crate::overbooked::sentence(&over)
+    ));
 }
 
 /// Whether what was decided is in force.

@@ -15,8 +15,11 @@ mod config;
 mod control;
 mod driver;
 mod explain;
+mod fitness;
 mod keys;
+mod mistake;
 mod notify;
+mod overbooked;
 mod server;
 
 pub use driver::{reclaim, run};

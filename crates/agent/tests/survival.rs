@@ -297,3 +297,35 @@ fn the_capabilities_that_the_unit_gives_suffice() {
     // The check of whose programs are there needs them all, see `packaging/weir-agent.service`.
     agent.stop();
 }
+
+#[test]
+fn an_overbooked_host_says_so_at_the_start_while_it_runs_and_when_asked() {
+    let world = World::new();
+    let file = world.dir.join("host1.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    // Of 100 Mbit/s the uplink leaves 99.4: the rest is for control and what has no floor.
+    let text = text.replace(&format!("floor_out = \"{FLOOR}Mbit\""), "floor_out = \"99800kbit\"");
+    std::fs::write(&file, text).unwrap();
+    let other = world.dir.join("host2.toml");
+    let text = std::fs::read_to_string(&other).unwrap();
+    let text = text.replace(&format!("floor_in = \"{FLOOR}Mbit\""), "floor_in = \"99800kbit\"");
+    std::fs::write(&other, text).unwrap();
+    let (one, two) = (world.start(1), world.start(2));
+    let said = one.log();
+    assert!(said.contains("promised 99.8Mbit out over an uplink of 100Mbit"), "{said}");
+    assert!(said.contains("90Mbit are for floors"), "{said}");
+    assert!(!two.log().contains("out over an uplink"), "{}", two.log());
+    assert_eq!(one.top().overbooked, None, "no pair has a floor yet");
+    stream(&world, 40, 1472, || {
+        until("it says so", 10, || one.top().overbooked.is_some());
+        let over = one.top().overbooked.unwrap();
+        assert!(over.floors_bps > over.budget_bps && over.factor() > 0.9, "{over:?}");
+        let why = one.explain();
+        assert!(why.iter().any(|reason| reason.starts_with("Overbooked: ")), "{why:#?}");
+        until("it is logged", 2, || {
+            one.log().contains("overbooked: the floors of this host's pairs")
+        });
+    });
+    one.stop();
+    two.stop();
+}

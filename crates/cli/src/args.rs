@@ -1,5 +1,6 @@
 //! What people type.
 
+use crate::reproduce::World;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Lab(Lab),
     /// Play a scenario, or a network file, in the packet simulator
     Sim(Sim),
+    /// Play the figures of a paper and compare them with it, on one page
+    Reproduce(Reproduce),
     /// Write one HTML page from the results in a folder
     Report {
         /// Folder with one or more results.json, also in folders below it
@@ -138,6 +141,31 @@ pub(crate) struct Sim {
     /// Print the results as one JSON object on stdout, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reproduce {
+    /// A paper (elasticswitch), figures by their ids (ES-F5), or files [default: everything]
+    #[arg(value_name = "PAPER|ID|FILE")]
+    pub(crate) what: Vec<String>,
+    /// Where to play them
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) world: World,
+    /// Everything once, short and at few points
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Say what there is, and play nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// One folder per figure, and the page, report.html, are written here
+    #[arg(long, value_name = "DIR", default_value = "out/reproduce")]
+    pub(crate) out: PathBuf,
+    /// Runs at a time in the simulator [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// Where the papers' folders are
+    #[arg(long, value_name = "DIR", default_value = "reproduce")]
+    pub(crate) from: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -88,6 +88,15 @@ fn top_text(top: &Top) -> String {
         top.cpu_s,
         top.pairs.len()
     );
+    if let Some(over) = &top.overbooked {
+        text.push_str(&format!(
+            "overbooked: the pairs' floors sum to {}, the uplink holds {} of floors: each is scaled to \
+             {:.1} %\n",
+            rate_text(over.floors_bps as f64),
+            rate_text(over.budget_bps as f64),
+            over.factor() * 100.0
+        ));
+    }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
@@ -127,7 +136,7 @@ fn explain_text(explain: &Explain) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::status::Pair;
+    use weir_model::status::{Overbooked, Pair};
 
     fn socket(instance: Option<&str>) -> Socket {
         let run_dir = "/nonexistent".into();
@@ -140,6 +149,16 @@ mod tests {
             let error = format!("{:#}", top(&socket).expect_err("nobody is there"));
             assert!(error.contains("weir agent --config"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_overbooked_uplink_is_told_with_the_factor() {
+        let over = Overbooked { floors_bps: 360_000_000, budget_bps: 195_000_000 };
+        let text = top_text(&Top { overbooked: Some(over), ..Top::default() });
+        let line = "overbooked: the pairs' floors sum to 360 Mbit/s, the uplink holds 195 Mbit/s \
+                    of floors: each is scaled to 54.2 %\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!top_text(&Top::default()).contains("overbooked"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::ElasticSwitch;
 use weir_model::results::{About, Results, Verdict};
 use weir_model::scenario::{File, Mechanism, Scenario};
@@ -34,6 +34,42 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// What is said at one Ctrl-C after the other; the one after the last of them ends the process at once.
+const STOPPING: [&str; 2] = [
+    "stopping: removing what was set up… (this takes some seconds)",
+    "still removing what was set up; once more ends at once and leaves the rest to `weir clean`",
+];
+const LEFT: &str = "ended at once: `weir clean` removes what was left behind";
+
+/// A flag that the first Ctrl-C and friendly kill set, and which says so: what is torn down in silence
+/// is interrupted again. Only the third ends the process at once, and says what removes the rest.
+///
+/// # Errors
+/// The kernel refuses the handlers.
+fn stop_aloud(say: impl Fn(&str) + Send + 'static) -> Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let flag = Arc::clone(&stop);
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        heed(signals.forever().map(drop), &flag, &say);
+        std::process::exit(i32::from(INTERRUPTED));
+    })?;
+    Ok(stop)
+}
+
+/// Returns when the process should end at once.
+fn heed(interrupts: impl Iterator<Item = ()>, stop: &AtomicBool, say: &dyn Fn(&str)) {
+    let mut sentences = STOPPING.iter();
+    for () in interrupts {
+        stop.store(true, Ordering::Relaxed);
+        match sentences.next() {
+            Some(sentence) => say(sentence),
+            None => return say(LEFT),
+        }
+    }
 }
 
 /// `weir lab`.
@@ -86,7 +122,7 @@ pub(crate) fn play(
     constants: &[(String, String)],
     screen: &mut dyn Screen,
 ) -> Result<Played> {
-    let stop = stop_flag()?;
+    let stop = stop_aloud(screen.voice())?;
     let mut lab = Lab::new(constants)?;
     Ok(experiment::play(&mut lab, points, repeats, about, screen, &stop))
 }
@@ -109,7 +145,7 @@ pub(crate) fn conclude(
         INTERRUPTED
     };
     match cut {
-        None => Ok(code),
+        None | Some(Cut::SeenEnough) => Ok(code),
         Some(Cut::Stopped) => {
             eprintln!("stopped; everything that was set up is removed");
             Ok(INTERRUPTED)
@@ -148,7 +184,10 @@ pub(crate) fn finish(
 }
 
 /// Writes results.json, table.txt and report.html. Returns the path of the page.
-fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let write = |name: &str, content: &[u8]| {
         let path = dir.join(name);
@@ -239,6 +278,27 @@ mod tests {
              --set 'floor=0.4 * core' --constant alpha=0.5 --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn the_first_interrupt_stops_and_says_so_and_only_the_third_ends_at_once() {
+        let stop = AtomicBool::new(false);
+        let said = std::cell::RefCell::new(Vec::new());
+        let note =
+            |text: &str| said.borrow_mut().push((text.to_owned(), stop.load(Ordering::Relaxed)));
+        let mut left = 5;
+        let interrupts = std::iter::from_fn(|| {
+            left -= 1;
+            (left > 0).then_some(())
+        });
+        heed(interrupts, &stop, &note);
+        assert_eq!(left, 2, "three were heeded");
+        let said = said.into_inner();
+        assert!(said.iter().all(|(_, stopping)| *stopping));
+        let said: Vec<&str> = said.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(said, [STOPPING[0], STOPPING[1], LEFT]);
+        assert!(STOPPING[0].contains("removing what was set up"), "{}", STOPPING[0]);
+        assert!(STOPPING[1].contains("weir clean") && LEFT.contains("weir clean"));
     }
 
     #[test]

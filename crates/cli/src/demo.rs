@@ -1,10 +1,12 @@
 //! `weir demo`: the embedded scenario in three acts, for somebody who has read nothing.
 
 use crate::commands;
+use crate::experiment::Played;
 use crate::live::{Live, Screen};
 use crate::verdict;
-use crate::world::Moment;
+use crate::world::{Cut, Moment};
 use anyhow::Result;
+use std::ops::ControlFlow;
 use std::path::Path;
 use weir_model::results::{About, Run, Verdict};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
@@ -16,21 +18,42 @@ This plays a small datacenter on this machine, out of network namespaces: two ra
 link of 200 Mbit/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
 TCP connection. “bulk” has a hundred VMs: first with TCP, then with UDP that never slows down.";
 
+/// Played where the machine is too slow or too busy for the file's own rates: half of them, for half
+/// the packets.
+const SLOWER: (&str, &str) = ("scale", "0.1");
+
+const ONCE_MORE: &str = "
+This machine had no idle time left while it played that: what was measured is the machine, not the
+network. Once more from the beginning, with a link of 100 Mbit/s.";
+
 /// Plays the demo; 0 if and only if the floors held under ElasticSwitch and all runs are valid. What
 /// else the scenario expects is shown in the table.
 ///
 /// # Errors
 /// The machine cannot play it.
 pub(crate) fn demo(out: &Path) -> Result<u8> {
-    let file = File::parse("scenarios/demo.yaml", SCENARIO, &[])?;
-    let points = file.points()?;
     println!("{PROLOGUE}");
-    let about = About { title: file.title().into(), command: "make demo".into() };
-    let mut stage = Stage { live: Live::new() };
-    let played = commands::play(&points, 1, about, &[], &mut stage)?;
+    let (mut points, mut played) = play(&file(None)?, Invalid::Ends)?;
+    if matches!(played.cut, Some(Cut::SeenEnough)) {
+        println!("{ONCE_MORE}");
+        (points, played) = play(&file(Some(SLOWER))?, Invalid::Stays)?;
+    }
     println!();
     let deciding = deciding(&points, &played.results.verdicts);
     commands::conclude(played, &deciding, Some(out), false)
+}
+
+fn file(set: Option<(&str, &str)>) -> Result<File> {
+    let set: Vec<_> = set.iter().map(|&(key, value)| (key.into(), value.into())).collect();
+    Ok(File::parse("scenarios/demo.yaml", SCENARIO, &set)?)
+}
+
+fn play(file: &File, invalid: Invalid) -> Result<(Vec<Scenario>, Played)> {
+    let points = file.points()?;
+    let about = About { title: file.title().into(), command: "make demo".into() };
+    let mut stage = Stage { live: Live::new(), invalid };
+    let played = commands::play(&points, 1, about, &[], &mut stage)?;
+    Ok((points, played))
 }
 
 /// The verdicts on floors under ElasticSwitch.
@@ -43,12 +66,26 @@ fn deciding(points: &[Scenario], verdicts: &[Verdict]) -> Vec<Verdict> {
     verdicts.iter().filter(counts).cloned().collect()
 }
 
+/// What an act that is not valid does to the play.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Invalid {
+    /// It ends: another play follows.
+    Ends,
+    /// It goes on, and the table says so.
+    Stays,
+}
+
 /// The live view, with a few words before each act.
 struct Stage {
     live: Live,
+    invalid: Invalid,
 }
 
 impl Screen for Stage {
+    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
+        self.live.voice()
+    }
+
     fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism) {
         println!("\n{}", act(mechanism.kind));
         self.live.begin(title, scenario, mechanism);
@@ -62,8 +99,13 @@ impl Screen for Stage {
         self.live.end();
     }
 
-    fn judged(&mut self, title: &str, run: &Run) {
-        self.live.judged(title, run);
+    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
+        self.live.judged(title, run)?;
+        if run.valid || self.invalid == Invalid::Stays {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     }
 }
 
@@ -104,6 +146,29 @@ mod tests {
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
         let presets = weir_core::host::ElasticSwitch::PRESETS;
         assert_eq!(file.check_presets(presets), Ok(()));
+    }
+
+    #[test]
+    fn the_second_play_has_half_the_rates() {
+        let rate = |set| {
+            let points = file(set).and_then(|f| Ok(f.points()?)).expect("floors that fit");
+            points[0].topology.links.iter().map(|link| link.rate.as_bps()).min()
+        };
+        let (first, second) = (rate(None).expect("links"), rate(Some(SLOWER)).expect("links"));
+        assert_eq!(second * 2, first);
+    }
+
+    #[test]
+    fn an_act_that_is_not_valid_ends_the_first_play_only() {
+        for (valid, invalid, goes_on) in [
+            (true, Invalid::Ends, true),
+            (false, Invalid::Ends, false),
+            (false, Invalid::Stays, true),
+        ] {
+            let mut stage = Stage { live: Live::new(), invalid };
+            let run = Run { valid, ..Run::default() };
+            assert_eq!(stage.judged("an act", &run).is_continue(), goes_on);
+        }
     }
 
     #[test]

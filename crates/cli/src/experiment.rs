@@ -32,9 +32,9 @@ pub(crate) fn play(
     let all: Vec<BTreeMap<_, _>> =
         points.iter().map(|s| s.point.iter().cloned().collect()).collect();
     let swept = differing(&all.iter().collect::<Vec<_>>());
+    let mut cut = None;
     for scenario in points {
         let mut here: Vec<Run> = Vec::new();
-        let mut cut = None;
         'point: for repeat in 0..repeats.max(1) {
             let first = here.len();
             for mechanism in &scenario.mechanisms {
@@ -44,30 +44,36 @@ pub(crate) fn play(
                 screen.end();
                 match run {
                     Ok(run) => {
-                        screen.judged(&title, &run);
+                        let go_on = screen.judged(&title, &run).is_continue();
                         here.push(run);
-                    }
-                    Err(why) => {
-                        judge::without_congestion(scenario, &mut here[first..]);
-                        if unproven(scenario, &here[first..]) {
-                            here.truncate(first);
+                        if !go_on {
+                            cut = Some(Cut::SeenEnough);
                         }
-                        cut = Some(why);
-                        break 'point;
                     }
+                    Err(why) => cut = Some(why),
+                }
+                if cut.is_some() {
+                    judge::without_congestion(scenario, &mut here[first..]);
+                    if unproven(scenario, &here[first..]) {
+                        here.truncate(first);
+                    }
+                    break 'point;
                 }
             }
             judge::without_congestion(scenario, &mut here[first..]);
         }
-        if !here.is_empty() {
-            results.verdicts.extend(verdict::judge(scenario, &here));
-        }
         results.runs.extend(here);
         if cut.is_some() {
-            return Played { results, cut };
+            break;
         }
     }
-    Played { results, cut: None }
+    // Last, because a point may be held against any other.
+    for (scenario, point) in points.iter().zip(&all) {
+        if results.runs.iter().any(|run| run.point == *point) {
+            results.verdicts.extend(verdict::judge(scenario, &results.runs));
+        }
+    }
+    Played { results, cut }
 }
 
 /// Whether the run that would show that the network was congested is still missing.
@@ -144,6 +150,7 @@ mod tests {
             mechanism: Some("elasticswitch".into()),
             metric: "worst_floor_ratio".into(),
             against: None,
+            at: None,
             at_least: Some(0.95),
             at_most: None,
             says: "floors hold".into(),
@@ -205,12 +212,16 @@ mod tests {
 
     #[test]
     fn runs_that_came_to_their_end_outlive_a_world_that_fails() {
-        let points = [scenario(), scenario()];
+        let mut second = scenario();
+        second.point[0].1 = 2.0;
+        let points = [scenario(), second];
         let (about, stop) = (About::default(), AtomicBool::new(false));
         let played = play(&mut Torn { whole: 3 }, &points, 1, about, &mut Silent, &stop);
         assert!(matches!(played.cut, Some(Cut::Failed(_))));
         assert_eq!(played.results.runs.len(), 3, "both runs of the first point, one of the second");
-        assert!(!played.results.verdicts.is_empty(), "they are judged");
+        let judged: Vec<f64> = played.results.verdicts.iter().map(|v| v.point["n"]).collect();
+        assert_eq!(judged, [1.0, 2.0], "each point by its own runs");
+        assert_eq!(played.results.verdicts[1].held, None, "its second run was not played");
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn observed(record: Record) -> Observed {
         agent_pairs: record.agent_pairs,
         user_cpu: record.user_cpu,
         losses_reported: record.losses_reported,
+        overtaken: record.overtaken,
         wall: record.wall,
         attacks: record.attacks,
         notes: record.notes,

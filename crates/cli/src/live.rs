@@ -6,6 +6,7 @@ use crate::world::Moment;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _, stderr};
+use std::ops::ControlFlow;
 use weir_model::results::Run;
 use weir_model::scenario::{Mechanism, Scenario};
 
@@ -17,8 +18,21 @@ pub(crate) trait Screen {
     fn show(&mut self, moment: &Moment);
     /// It is over, and the terminal free again.
     fn end(&mut self);
-    /// What became of it.
-    fn judged(&mut self, title: &str, run: &Run);
+    /// What became of it, and whether to go on.
+    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
+    /// Says a sentence at any time, from any thread, without spoiling what is shown.
+    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
+        Box::new(|text| say(None, text))
+    }
+}
+
+/// On the terminal above the bars, else on stderr.
+fn say(terminal: Option<&MultiProgress>, text: &str) {
+    match terminal {
+        // A terminal that has gone away is no reason to stop measuring.
+        Some(terminal) => drop(terminal.println(text)),
+        None => drop(writeln!(stderr(), "{text}")),
+    }
 }
 
 /// Shows nothing.
@@ -30,7 +44,9 @@ impl Screen for Silent {
     fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
     fn show(&mut self, _: &Moment) {}
     fn end(&mut self) {}
-    fn judged(&mut self, _: &str, _: &Run) {}
+    fn judged(&mut self, _: &str, _: &Run) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 /// Shows runs on stderr.
@@ -64,15 +80,16 @@ impl Live {
     }
 
     fn say(&self, text: &str) {
-        match &self.terminal {
-            // A terminal that has gone away is no reason to stop measuring.
-            Some(terminal) => drop(terminal.println(text)),
-            None => drop(writeln!(stderr(), "{text}")),
-        }
+        say(self.terminal.as_ref(), text);
     }
 }
 
 impl Screen for Live {
+    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
+        let terminal = self.terminal.clone();
+        Box::new(move |text| say(terminal.as_ref(), text))
+    }
+
     fn begin(&mut self, title: &str, scenario: &Scenario, _: &Mechanism) {
         let layout = Layout::new(title, scenario);
         let mut bars = Vec::new();
@@ -122,7 +139,7 @@ impl Screen for Live {
         }
     }
 
-    fn judged(&mut self, title: &str, run: &Run) {
+    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
         let got = |g: &weir_model::results::Group| {
             let ratio = run.summary.get(&format!("goodput_of_floor.{}", g.group));
             let of =
@@ -132,6 +149,7 @@ impl Screen for Live {
         let groups: Vec<String> = run.groups.iter().map(got).collect();
         let valid = if run.valid { "" } else { " – not a valid run" };
         self.say(&format!("{title}: {}{valid}", groups.join(", ")));
+        ControlFlow::Continue(())
     }
 }
 

@@ -18,6 +18,7 @@ mod judge;
 mod lab;
 mod live;
 mod report;
+mod reproduce;
 mod sim;
 mod table;
 mod verdict;
@@ -47,6 +48,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Demo { out } => demo::demo(out),
         Command::Lab(args) => commands::lab(args),
         Command::Sim(args) => sim::sim(args),
+        Command::Reproduce(args) => reproduce::reproduce(args),
         Command::Report { dir } => {
             println!("{}", report::write(dir)?.display());
             Ok(0)

@@ -177,11 +177,15 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
             }
             _ => String::new(),
         };
+        let absent = match verdict.absent {
+            0 => String::new(),
+            runs => format!(" (absent in {runs})"),
+        };
         let mut row = vec![verdict.says.clone(), verdict.mechanism.clone()];
         row.extend((!swept.is_empty()).then(|| point_values(&verdict.point, swept)));
         row.extend([
             asked(verdict),
-            or_dash(verdict.got, |got| format!("{got:.3}{worst}")),
+            or_dash(verdict.got, |got| format!("{got:.3}{worst}")) + &absent,
             held_text(verdict).to_string(),
         ]);
         grid.rows.push(row);
@@ -189,13 +193,23 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
     grid
 }
 
-/// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`.
-fn asked(verdict: &Verdict) -> String {
-    let of = match (&verdict.of, &verdict.over) {
+/// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`; `≥ 0.95 × that at fresh = 0`.
+pub(crate) fn asked(verdict: &Verdict) -> String {
+    let mut of = match (&verdict.of, &verdict.over) {
         (Some(other), _) => format!(" × {other}"),
         (None, Some(other)) => format!(" over {other}"),
         (None, None) => String::new(),
     };
+    let differs = |(name, value): &(&String, &f64)| verdict.point.get(*name) != Some(*value);
+    let there: Vec<String> = verdict
+        .at
+        .iter()
+        .filter(differs)
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect();
+    if !there.is_empty() {
+        of.push_str(&format!(" × that at {}", there.join(", ")));
+    }
     let least = verdict.at_least.map(|v| format!("≥ {}{of}", bound(v)));
     let most = verdict.at_most.map(|v| format!("≤ {}{of}", bound(v)));
     least.into_iter().chain(most).collect::<Vec<_>>().join(", ")
@@ -317,6 +331,27 @@ mod tests {
         };
         let text = verdicts(&[verdict], &[]).table().to_string();
         assert!(text.contains("FAILED") && text.contains("0.400 (worst 0.200)"), "{text}");
-        assert!(text.contains("≥ 0.95"), "{text}");
+        assert!(text.contains("≥ 0.95") && !text.contains("absent"), "{text}");
+    }
+
+    #[test]
+    fn a_comparison_names_what_it_compares_with() {
+        let point = |fresh: f64| BTreeMap::from([("old".into(), 90.0), ("fresh".into(), fresh)]);
+        let verdict = Verdict {
+            point: point(10.0),
+            at: point(0.0),
+            of: Some("none".into()),
+            at_least: Some(0.95),
+            ..Verdict::default()
+        };
+        assert_eq!(asked(&verdict), "≥ 0.95 × none × that at fresh = 0");
+    }
+
+    #[test]
+    fn repeats_without_the_number_are_told() {
+        let verdict =
+            Verdict { got: Some(9.5), absent: 2, held: Some(false), ..Verdict::default() };
+        let text = verdicts(&[verdict], &[]).table().to_string();
+        assert!(text.contains("9.500 (absent in 2)") && text.contains("FAILED"), "{text}");
     }
 }

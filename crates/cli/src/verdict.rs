@@ -2,15 +2,16 @@
 //!
 //! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
 //! Approach  Each expectation is judged at its point on the median of the valid repeats; one about
-//!           floors on every one of them. One that compares mechanisms holds each run against the
-//!           median of the other one; one that compares numbers does it run by run.
-//! Promises  An expectation that cannot be judged is reported as such, never as held.
+//!           floors on every one of them. One that compares mechanisms or points holds each run
+//!           against the median of the other one; one that compares numbers does it run by run.
+//! Promises  An expectation that cannot be judged is reported as such, never as held. A valid repeat
+//!           without the number (a shuffle that did not end has no end) has not shown it.
 
 use std::collections::BTreeMap;
 use weir_model::results::{Run, Verdict};
 use weir_model::scenario::{Against, Expectation, Other, Scenario};
 
-/// Judges the expectations of `scenario` (one point) against the runs of that point.
+/// Judges the expectations of `scenario` (one point) against `runs`, those of all points.
 pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
     let point: BTreeMap<String, f64> = scenario.point.iter().cloned().collect();
     let mut verdicts = Vec::new();
@@ -19,8 +20,8 @@ pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
         let judged = scenario.mechanisms.iter().filter(|m| asked(&m.label));
         for mechanism in judged.map(|m| m.label.as_str()) {
             if is_comparable(scenario, expectation, mechanism) {
-                let values = values(expectation, mechanism, runs);
-                verdicts.push(one(&point, mechanism, expectation, values));
+                let shown = shown(&point, expectation, mechanism, runs);
+                verdicts.push(one(&point, mechanism, expectation, shown));
             }
         }
     }
@@ -37,46 +38,112 @@ fn is_comparable(scenario: &Scenario, expectation: &Expectation, mechanism: &str
     }
 }
 
-/// What each valid run of `mechanism` shows, held against what the expectation says.
-fn values(expectation: &Expectation, mechanism: &str, runs: &[Run]) -> Vec<f64> {
-    let of = |label: &str, metric: &str| -> Vec<(Option<f64>, &Run)> {
-        let runs = runs.iter().filter(|r| r.valid && r.mechanism == label);
-        runs.map(|r| (r.summary.get(metric).copied(), r)).collect()
+/// What the valid runs of one mechanism show of one expectation.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Shown {
+    /// The number, held against what the expectation says, of each run that has it.
+    values: Vec<f64>,
+    /// How many have none: what it counts was not done, or never began.
+    absent: u32,
+}
+
+impl Shown {
+    fn of(numbers: impl IntoIterator<Item = Option<f64>>) -> Self {
+        let mut shown = Self::default();
+        for number in numbers {
+            match number {
+                Some(value) => shown.values.push(value),
+                None => shown.absent += 1,
+            }
+        }
+        shown.values.sort_by(f64::total_cmp);
+        shown
+    }
+
+    /// The median, if every run has the number: one without it is not one in the middle.
+    fn whole(&self) -> Option<f64> {
+        if self.absent == 0 { median(&self.values) } else { None }
+    }
+}
+
+/// What the valid runs of `mechanism` at `point` show, held against what the expectation says. Nothing
+/// if they are held against another mechanism or point that does not show it whole.
+fn shown(
+    point: &BTreeMap<String, f64>,
+    expectation: &Expectation,
+    mechanism: &str,
+    runs: &[Run],
+) -> Shown {
+    let at = |point: &BTreeMap<String, f64>| {
+        let here: Vec<&Run> = runs.iter().filter(|r| r.valid && r.point == *point).collect();
+        at_point(expectation, mechanism, &here)
     };
-    let shown = of(mechanism, &expectation.metric);
+    let Some(there) = &expectation.at else { return at(point) };
+    match at(&there.iter().cloned().collect()).whole() {
+        Some(whole) if whole > 0.0 => {
+            let Shown { values, absent } = at(point);
+            Shown { values: values.into_iter().map(|value| value / whole).collect(), absent }
+        }
+        _ => Shown::default(),
+    }
+}
+
+/// What the runs of `mechanism` show at one point. `runs` are the valid ones of that point.
+fn at_point(expectation: &Expectation, mechanism: &str, runs: &[&Run]) -> Shown {
+    let of = |label: &str| -> Vec<&Run> {
+        runs.iter().copied().filter(|run| run.mechanism == label).collect()
+    };
+    let number = |run: &Run, metric: &str| run.summary.get(metric).copied();
+    let own = |run: &Run| number(run, &expectation.metric);
     let Some(Against { difference, other }) = &expectation.against else {
-        return shown.into_iter().filter_map(|(value, _)| value).collect();
-    };
-    let of_mechanism = |label: &str| {
-        let others = of(label, &expectation.metric);
-        let mut others: Vec<f64> = others.into_iter().filter_map(|(value, _)| value).collect();
-        others.sort_by(f64::total_cmp);
-        median(&others)
+        return Shown::of(of(mechanism).into_iter().map(own));
     };
     let middle = match other {
-        Other::Mechanism(label) => of_mechanism(label),
+        Other::Mechanism(label) => match Shown::of(of(label).into_iter().map(own)).whole() {
+            Some(middle) => Some(middle),
+            None => return Shown::default(),
+        },
         Other::Metric(_) => None,
     };
-    let held = |(value, run): (Option<f64>, &Run)| {
+    let held = |run: &Run| {
         let other = match other {
             Other::Mechanism(_) => middle?,
-            Other::Metric(metric) => run.summary.get(metric).copied()?,
+            Other::Metric(metric) => number(run, metric)?,
         };
         match difference {
-            true => Some(value? - other),
-            false => (other > 0.0).then_some(value? / other),
+            true => Some(own(run)? - other),
+            false => (other > 0.0).then_some(own(run)? / other),
         }
     };
-    shown.into_iter().filter_map(held).collect()
+    Shown::of(of(mechanism).into_iter().map(held))
+}
+
+/// What each valid run shows of what a verdict is about.
+pub(crate) fn values_of(verdict: &Verdict, runs: &[Run]) -> Vec<f64> {
+    let other = |name: &String| match runs.iter().any(|run| run.mechanism == *name) {
+        true => Other::Mechanism(name.clone()),
+        false => Other::Metric(name.clone()),
+    };
+    let against = |difference: bool, name: &String| Against { difference, other: other(name) };
+    let of = verdict.of.as_ref().map(|name| against(false, name));
+    let expectation = Expectation {
+        mechanism: Some(verdict.mechanism.clone()),
+        metric: verdict.metric.clone(),
+        against: of.or_else(|| verdict.over.as_ref().map(|name| against(true, name))),
+        at: (!verdict.at.is_empty()).then(|| verdict.at.clone().into_iter().collect()),
+        at_least: verdict.at_least,
+        at_most: verdict.at_most,
+        says: verdict.says.clone(),
+    };
+    shown(&verdict.point, &expectation, &verdict.mechanism, runs).values
 }
 
 fn one(
     point: &BTreeMap<String, f64>,
     mechanism: &str,
     expectation: &Expectation,
-    mut values: Vec<f64>,
+    Shown { values, absent }: Shown,
 ) -> Verdict {
-    values.sort_by(f64::total_cmp);
     let got = median(&values);
     let worst = worst(&values, expectation);
     let within = |v: f64| {
@@ -84,7 +151,11 @@ fn one(
             && expectation.at_most.is_none_or(|most| v <= most)
     };
     let strict = is_about_floors(&expectation.metric) && expectation.at_least.is_some();
-    let held = got.map(|median| within(median) && (!strict || values.iter().copied().all(within)));
+    let all = absent == 0 && (!strict || values.iter().copied().all(within));
+    let held = match got {
+        Some(median) => Some(within(median) && all),
+        None => (absent > 0).then_some(false),
+    };
     let other = |difference: bool| match expectation.against.as_ref()? {
         against if against.difference != difference => None,
         Against { other: Other::Mechanism(name) | Other::Metric(name), .. } => Some(name.clone()),
@@ -96,10 +167,12 @@ fn one(
         says: expectation.says.clone(),
         of: other(false),
         over: other(true),
+        at: expectation.at.iter().flatten().cloned().collect(),
         at_least: expectation.at_least,
         at_most: expectation.at_most,
         got,
         worst,
+        absent,
         held,
     }
 }
@@ -150,7 +223,7 @@ impl Outcome {
         match () {
             () if verdicts.iter().any(|v| v.held == Some(false)) => Self::Failed,
             () if runs.iter().any(|r| !r.valid) => Self::Invalid,
-            // A number that no valid run has: the scenario asks for what does not exist.
+            // Nothing to judge by, or to compare with, although all runs are valid.
             () if unjudged || runs.is_empty() => Self::Failed,
             () => Self::Held,
         }
@@ -176,6 +249,7 @@ mod tests {
             mechanism: None,
             metric: metric.into(),
             against: None,
+            at: None,
             at_least,
             at_most,
             says,
@@ -183,7 +257,20 @@ mod tests {
     }
 
     fn verdict(metric: &str, at_least: Option<f64>, at_most: Option<f64>, got: &[f64]) -> Verdict {
-        one(&BTreeMap::new(), "none", &expectation(metric, at_least, at_most), got.to_vec())
+        let shown = Shown::of(got.iter().copied().map(Some));
+        one(&BTreeMap::new(), "none", &expectation(metric, at_least, at_most), shown)
+    }
+
+    /// A run at the point of the scenario that the tests judge.
+    fn run(mechanism: &str, summary: &[(&str, Option<f64>)], valid: bool) -> Run {
+        let summary = summary.iter().filter_map(|(name, value)| Some(((*name).into(), (*value)?)));
+        Run {
+            mechanism: mechanism.into(),
+            valid,
+            point: BTreeMap::from([("n".into(), 1.0)]),
+            summary: summary.collect(),
+            ..Run::default()
+        }
     }
 
     #[test]
@@ -217,12 +304,7 @@ mod tests {
             against: Some(Against { difference: false, other: Other::Mechanism("none".into()) }),
             ..expectation("jain", Some(1.0), None)
         }];
-        let run = |mechanism: &str, jain: Option<f64>, valid: bool| Run {
-            mechanism: mechanism.into(),
-            valid,
-            summary: jain.map(|value| ("jain".to_string(), value)).into_iter().collect(),
-            ..Run::default()
-        };
+        let run = |mechanism: &str, jain, valid| run(mechanism, &[("jain", jain)], valid);
         let mut runs = vec![
             run("none", Some(0.4), true),
             run("none", Some(0.5), true),
@@ -244,6 +326,30 @@ mod tests {
     }
 
     #[test]
+    fn the_values_behind_a_verdict_are_those_of_its_point_and_mechanism() {
+        let run = |mechanism: &str, n: f64, jain: f64| Run {
+            mechanism: mechanism.into(),
+            valid: true,
+            point: BTreeMap::from([("n".into(), n)]),
+            summary: BTreeMap::from([("jain".into(), jain)]),
+            ..Run::default()
+        };
+        let runs = [run("none", 1.0, 0.5), run("seawall", 1.0, 0.8), run("seawall", 2.0, 0.1)];
+        let mut verdict = Verdict {
+            point: BTreeMap::from([("n".into(), 1.0)]),
+            mechanism: "seawall".into(),
+            metric: "jain".into(),
+            ..Verdict::default()
+        };
+        assert_eq!(values_of(&verdict, &runs), [0.8]);
+        verdict.of = Some("none".into());
+        assert_eq!(values_of(&verdict, &runs), [1.6]);
+        verdict.of = None;
+        verdict.at = BTreeMap::from([("n".into(), 2.0)]);
+        assert_eq!(values_of(&verdict, &runs), [8.0]);
+    }
+
+    #[test]
     fn numbers_of_one_run_can_be_compared_and_so_can_differences() {
         let mut scenario = crate::judge::testing::dumbbell(1);
         let against = |difference, other| Some(Against { difference, other });
@@ -257,11 +363,8 @@ mod tests {
                 ..expectation("goodput.b", None, Some(0.5))
             },
         ];
-        let run = |mechanism: &str, a: f64, b: f64| Run {
-            mechanism: mechanism.into(),
-            valid: true,
-            summary: BTreeMap::from([("goodput.a".into(), a), ("goodput.b".into(), b)]),
-            ..Run::default()
+        let run = |mechanism: &str, a: f64, b: f64| {
+            run(mechanism, &[("goodput.a", Some(a)), ("goodput.b", Some(b))], true)
         };
         let runs = [run("none", 2.0, 5.0), run("elasticswitch", 2.0, 5.25)];
         let verdicts = judge(&scenario, &runs);
@@ -278,6 +381,87 @@ mod tests {
             ]
         );
         assert!(verdicts.iter().all(|v| v.held == Some(true)), "{verdicts:?}");
+    }
+
+    #[test]
+    fn a_repeat_without_the_number_has_not_shown_it() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        scenario.mechanisms.remove(0);
+        scenario.expect = vec![expectation("shuffle_s.t1", None, Some(12.0))];
+        let run = |seconds, valid| run("elasticswitch", &[("shuffle_s.t1", seconds)], valid);
+        let judged = |runs: &[Run]| {
+            let v = judge(&scenario, runs).remove(0);
+            (v.got, v.absent, v.held)
+        };
+        let ended = run(Some(10.0), true);
+        let whole = [ended.clone(), ended.clone(), ended.clone()];
+        assert_eq!(judged(&whole), (Some(10.0), 0, Some(true)));
+        // One of three ended within the bound; of the others nobody knows when they would have.
+        let one = [ended.clone(), run(None, true), run(None, true)];
+        assert_eq!(judged(&one), (Some(10.0), 2, Some(false)));
+        let two = [ended.clone(), run(None, true), ended.clone()];
+        assert_eq!(judged(&two), (Some(10.0), 1, Some(false)));
+        assert_eq!(judged(&[run(None, true)]), (None, 1, Some(false)));
+        // An invalid repeat says nothing, with the number or without.
+        assert_eq!(judged(&[ended, run(None, false)]), (Some(10.0), 0, Some(true)));
+        assert_eq!(judged(&[run(None, false)]), (None, 0, None));
+    }
+
+    #[test]
+    fn a_mechanism_that_did_not_finish_is_nothing_to_compare_with() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        scenario.expect = vec![Expectation {
+            against: Some(Against { difference: false, other: Other::Mechanism("none".into()) }),
+            ..expectation("shuffle_s.t1", None, Some(1.05))
+        }];
+        let run = |mechanism: &str, seconds| run(mechanism, &[("shuffle_s.t1", seconds)], true);
+        let own = run("elasticswitch", Some(10.0));
+        let held = |runs: &[Run]| judge(&scenario, runs)[0].held;
+        assert_eq!(held(&[run("none", Some(20.0)), own.clone()]), Some(true));
+        assert_eq!(held(&[run("none", Some(20.0)), run("none", None), own]), None);
+    }
+
+    #[test]
+    fn a_point_can_be_compared_with_another() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        scenario.mechanisms.remove(0);
+        let at = Some(vec![("n".to_string(), 0.0)]);
+        scenario.expect = vec![
+            Expectation { at: at.clone(), ..expectation("goodput.x", Some(0.95), None) },
+            Expectation {
+                at,
+                against: Some(Against {
+                    difference: false,
+                    other: Other::Metric("goodput.a".into()),
+                }),
+                ..expectation("goodput.x", None, Some(1.0))
+            },
+        ];
+        let run = |n: f64, x: Option<f64>, a: f64| Run {
+            point: BTreeMap::from([("n".into(), n)]),
+            ..run("elasticswitch", &[("goodput.x", x), ("goodput.a", Some(a))], true)
+        };
+        // Alone (n = 0) it gets 100, of which 96 and 94 of a hundred remain; 2 times and 1.9 times A.
+        let alone =
+            [run(0.0, Some(99.0), 50.0), run(0.0, Some(100.0), 50.0), run(0.0, Some(110.0), 50.0)];
+        let judged = |here: &[Run]| -> Vec<(Option<f64>, Option<bool>)> {
+            let runs = [&alone[..], here].concat();
+            let rounded = |got: f64| (got * 1e3).round() / 1e3;
+            judge(&scenario, &runs).iter().map(|v| (v.got.map(rounded), v.held)).collect()
+        };
+        assert_eq!(
+            judged(&[run(1.0, Some(96.0), 48.0)]),
+            [(Some(0.96), Some(true)), (Some(1.0), Some(true))]
+        );
+        assert_eq!(
+            judged(&[run(1.0, Some(94.0), 40.0)]),
+            [(Some(0.94), Some(false)), (Some(1.175), Some(false))]
+        );
+        assert_eq!(judged(&[run(1.0, None, 40.0)]), [(None, Some(false)); 2]);
+        assert_eq!(judge(&scenario, &alone)[0].held, None, "this point was not played");
+        assert_eq!(judge(&scenario, &[run(1.0, Some(96.0), 48.0)])[0].held, None, "nor was that");
+        let v = &judge(&scenario, &alone)[0];
+        assert_eq!(v.at, BTreeMap::from([("n".into(), 0.0)]));
     }
 
     #[test]

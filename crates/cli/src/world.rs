@@ -22,6 +22,8 @@ pub(crate) struct Moment {
 pub(crate) enum Cut {
     /// Somebody asked to stop.
     Stopped,
+    /// Who watches has seen enough.
+    SeenEnough,
     /// The world could not play it.
     Failed(anyhow::Error),
 }

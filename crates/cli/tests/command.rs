@@ -44,9 +44,18 @@ fn bad_usage_is_status_2() {
 fn help_names_every_command_and_the_exit_statuses() {
     let output = weir(&["--help"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for word in
-        ["demo", "lab", "sim", "report", "agent", "top", "explain", "clean", "3 runs are invalid"]
-    {
+    for word in [
+        "demo",
+        "lab",
+        "sim",
+        "reproduce",
+        "report",
+        "agent",
+        "top",
+        "explain",
+        "clean",
+        "3 runs are invalid",
+    ] {
         assert!(text.contains(word), "{word} is missing in {text}");
     }
     assert!(!text.contains("guardian"), "the guardian is nobody's command: {text}");
@@ -212,6 +221,26 @@ fn what_cannot_be_simulated_is_refused_by_file_and_field() {
 }
 
 #[test]
+fn a_scenario_too_large_for_memory_says_so_before_it_starts() {
+    let folder = Folder::new("too-large");
+    let file = folder.0.join("large.yaml");
+    let text = "apiVersion: weir/v1alpha1\nkind: Scenario\nmetadata: {name: large}\nspec:\n  \
+        duration: 10s\n  topology: {single-switch: {hosts: 2, link: 1Gbit}}\n  tenants:\n    \
+        - name: a\n      vms:\n        - {name: s, hosts: [host-0], count: 100}\n        \
+        - {name: r, hosts: [host-1], count: 100}\n  traffic:\n    \
+        - {group: g, from: s, to: r, tcp: {connections: 10000}}\n  mechanisms: [none]\n";
+    std::fs::write(&file, text).expect("a file");
+    let output = weir(&["sim", &file.display().to_string(), "--jobs", "1"]);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("large.yaml: needs at least ") && error.contains(" GB of memory"),
+        "{error}"
+    );
+    assert!(error.contains("are available: lower its numbers of connections"), "{error}");
+}
+
+#[test]
 fn a_mistake_in_a_network_file_names_file_and_line() {
     let folder = Folder::new("network-mistake");
     let file = folder.0.join("bad.net");
@@ -227,4 +256,78 @@ fn a_mistake_in_a_network_file_names_file_and_line() {
     let output = weir(&["sim", "--network", "/nonexistent/x.net"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/nonexistent/x.net"), "{}", stderr(&output));
+}
+
+const TINY: &str = "\
+apiVersion: weir/v1alpha1
+kind: Figure
+metadata: {id: T-1, title: A tiny figure, paper: Test Fig 1}
+spec:
+  says: X is protected
+  criterion: X keeps its floor
+  play:
+    - name: both
+      scenario: SCENARIO
+      mechanisms: [none, elasticswitch]
+      sim: {set: [\"senders=[1, 4]\", duration=4s, warmup=2s], repeat: 2}
+    - {name: lab, label: elsewhere, scenario: SCENARIO, sim: {not: it takes a real kernel}}
+  plots:
+    - kind: bars
+      x: {of: senders, label: Number of senders}
+      y: {metrics: [goodput.x, goodput.y], names: [X, Y], label: 'Mb/s', unit: Mb/s, at_scale_1: true}
+  expect:
+    - {says: X has its floor, mechanism: elasticswitch, metric: goodput_of_floor.x, at_least: 0.8}
+    - {says: X has less without, mechanism: none, metric: goodput.x, at: [senders=4], of: {mechanism: elasticswitch}, at_most: 1}
+";
+
+#[test]
+fn a_figure_is_played_in_the_simulator_kept_and_drawn() {
+    let folder = Folder::new("figure");
+    let file = folder.0.join("tiny.yaml");
+    let text = TINY.replace("SCENARIO", &scenario("elasticswitch/fig05.yaml"));
+    std::fs::write(&file, text).expect("a file");
+    let out = folder.0.join("out");
+    let (file, out_text) = (file.display().to_string(), out.display().to_string());
+    let output = weir(&["reproduce", &file, "--out", &out_text]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    // One part was not played, so that the figure as a whole is not held.
+    assert_eq!(output.status.code(), Some(3), "{stdout}{}", stderr(&output));
+    assert!(
+        stdout.contains("held in part") && stdout.contains("it takes a real kernel"),
+        "{stdout}"
+    );
+    let page = std::fs::read_to_string(out.join("report.html")).expect("a page");
+    for word in ["Number of senders", "A tiny figure", "weir sim", "X is protected", "±", "<svg"] {
+        assert!(page.contains(word), "{word} is missing");
+    }
+    assert!(!page.contains("<script") && !page.contains("http"), "nothing is loaded");
+    assert!(page.contains("href=\"T-1/both/report.html\""));
+    let kept = std::fs::read(out.join("T-1/both/results.json")).expect("numbers");
+    let results: serde_json::Value = serde_json::from_slice(&kept).expect("JSON");
+    assert_eq!(results["runs"].as_array().map(Vec::len), Some(2 * 2 * 2));
+    // The page can be made again from the folder.
+    std::fs::remove_file(out.join("report.html")).expect("there");
+    assert!(weir(&["report", &out_text]).status.success());
+    let again = std::fs::read_to_string(out.join("report.html")).expect("a page");
+    assert_eq!(page, again);
+}
+
+#[test]
+fn a_mistake_in_a_figure_is_one_error_with_file_line_and_field() {
+    let folder = Folder::new("bad-figure");
+    let file = folder.0.join("bad.yaml");
+    let sound = TINY.replace("SCENARIO", &scenario("elasticswitch/fig05.yaml"));
+    for (from, to, says) in [
+        ("criterion:", "criterium:", "bad.yaml:6:"),
+        ("goodput_of_floor.x", "goodput_of_floor.z", "no scenario here has a group `z`"),
+        ("fig05.yaml", "fig55.yaml", "there is no file"),
+        ("senders=[1, 4]", "sendrs=3", "sendrs"),
+    ] {
+        assert!(sound.contains(from), "{from}");
+        std::fs::write(&file, sound.replacen(from, to, 1)).expect("a file");
+        let output = weir(&["reproduce", "--list", &file.display().to_string()]);
+        assert_eq!(output.status.code(), Some(2), "{to}");
+        assert!(stderr(&output).contains(says), "{to}: {}", stderr(&output));
+        assert!(stderr(&output).contains("bad.yaml"), "{to}: {}", stderr(&output));
+    }
 }

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_units::{Bytes, PairId, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// One agent's datapath.
 ///
@@ -185,6 +185,18 @@ impl Dataplane {
         self.shaper.kind()
     }
 
+    /// By how much the pairs' floors exceed what the uplink leaves for floors; each is then scaled down
+    /// by the same factor, [`budget`](Self::budget) / (budget + shortfall). Zero on a host whose
+    /// admission works.
+    pub fn shortfall(&self) -> Rate {
+        self.shaper.shortfall()
+    }
+
+    /// What the uplink leaves for pairs' floors.
+    pub fn budget(&self) -> Rate {
+        self.shaper.budget()
+    }
+
     /// Packets dropped behind the sequence stamp, which receivers take for the network's losses. Not
     /// zero means that a bound is wrong.
     pub fn late_drops(&mut self) -> Result<u64, Error> {
@@ -209,33 +221,52 @@ impl Dataplane {
     /// `now_ns` is the monotonic clock's: a gap that has been open for too long by then is a loss,
     /// also if no packet came since.
     pub fn read(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
+        self.read_sending(out)?;
+        self.read_receiving(now_ns, out)?;
+        self.read_ports(out);
+        Ok(())
+    }
+
+    /// As [`Dataplane::read`], pairs that send from here only.
+    pub fn read_sending(&mut self, out: &mut Counters) -> Result<(), Error> {
         out.tx.clear();
-        out.rx.clear();
-        out.ports.clear();
-        self.places.begin();
+        self.places.begin_sending();
         for (pair, tx) in self.programs.tx.read()? {
             self.places.sends(VmId(pair.src));
             if let Some(shown) = self.pairs.show(pair.into(), tx.into()) {
                 out.tx.push((pair.into(), shown));
             }
         }
+        self.places.end_sending();
         for pair in self.pairs.evict(self.places.sending(), self.pairs_per_vm) {
             self.programs.tx.delete(pair.into())?;
         }
+        Ok(())
+    }
+
+    /// As [`Dataplane::read`], pairs that receive here only.
+    pub fn read_receiving(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
+        out.rx.clear();
+        self.places.begin_receiving();
         for (pair, rx) in self.programs.rx.read()? {
             self.places.receives(VmId(pair.dst));
             let overdue = rx.overdue(now_ns, self.reorder_ns);
             let lost = self.pairs.show_lost(pair.into(), rx.lost, overdue);
             out.rx.push((pair.into(), RxCounters { lost, ..rx.into() }));
         }
-        self.places.end();
+        self.places.end_receiving();
+        Ok(())
+    }
+
+    /// As [`Dataplane::read`], ports only: no call into the kernel.
+    pub fn read_ports(&self, out: &mut Counters) {
+        out.ports.clear();
         let counters = &self.programs.port_counters;
         out.ports.extend(
             self.slots
                 .iter()
                 .map(|(vm, slot)| (*vm, PortCounters::from(counters.get(*slot as usize)))),
         );
-        Ok(())
     }
 
     /// Becomes readable when there are events. For poll, not for reading.
@@ -597,10 +628,12 @@ fn fill_places(
     }
     outside::fill(programs, config, &here)?;
     let mut places = Places::new(programs.places()?, slots);
-    places.begin();
+    places.begin_sending();
     programs.tx.read()?.for_each(|(pair, _)| places.sends(VmId(pair.src)));
+    places.end_sending();
+    places.begin_receiving();
     programs.rx.read()?.for_each(|(pair, _)| places.receives(VmId(pair.dst)));
-    places.end();
+    places.end_receiving();
     Ok(places)
 }
 

@@ -193,19 +193,14 @@ impl Journal {
         let action = || format!("reading {}", path.display());
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).open(&path).during(action)?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).during(action)?;
-        let mut lines = text.lines();
+        let mut octets = Vec::new();
+        file.read_to_end(&mut octets).during(action)?;
         let here = netns()?;
-        let netns = match lines.next() {
-            Some(line) => line.strip_prefix("netns ").and_then(|n| n.parse().ok()),
-            None => {
-                writeln!(file, "netns {here}").during(action)?;
-                Some(here)
-            }
-        };
-        // A line cut short by a crash was written before its deed: there is nothing to undo.
-        let deeds = lines.filter_map(parse_deed).collect();
+        if octets.is_empty() {
+            writeln!(file, "netns {here}").during(action)?;
+            return Ok(Self { file, netns: here, deeds: Vec::new(), path });
+        }
+        let (netns, deeds) = parse_journal(&octets);
         Ok(Self { file, netns: netns.unwrap_or(0), deeds, path })
     }
 
@@ -248,10 +243,29 @@ impl Journal {
     }
 }
 
+/// The network namespace of a journal's deeds, if it can be read, and the deeds.
+fn parse_journal(octets: &[u8]) -> (Option<u64>, Vec<Deed>) {
+    let text = String::from_utf8_lossy(octets);
+    let mut lines = text.lines();
+    let netns = lines.next().and_then(|line| line.strip_prefix("netns ")?.parse().ok());
+    // A line cut short by a crash was written before its deed: there is nothing to undo.
+    (netns, lines.filter_map(parse_deed).collect())
+}
+
+/// The deeds that a journal tells, whatever its octets, each as it is written: for who tests the
+/// reading.
+pub fn journal_lines(octets: &[u8]) -> Vec<String> {
+    parse_journal(octets).1.iter().map(deed_line).collect()
+}
+
 fn parse_deed(line: &str) -> Option<Deed> {
     let words: Vec<&str> = line.split(' ').collect();
     let interface = |index: &str, name: &str| {
-        Some(Interface { index: index.parse().ok()?, name: name.to_owned() })
+        // As the kernel names them: nothing else was ever written.
+        let is_name = (1..libc::IFNAMSIZ).contains(&name.len())
+            && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0');
+        let index = index.parse().ok().filter(|index| *index > 0)?;
+        is_name.then(|| Interface { index, name: name.to_owned() })
     };
     match words[..] {
         ["clsact", index, name] => Some(Deed::Clsact(interface(index, name)?)),
@@ -334,6 +348,24 @@ mod tests {
         {
             assert_eq!(parse_deed(line), None, "{line:?}");
         }
+    }
+
+    #[test]
+    fn what_no_interface_is_called_is_no_deed() {
+        let long = format!("fq 12 {}", "x".repeat(16));
+        for line in ["fq 12 ", "fq 12 a/b", "fq 12 a:b", "fq 0 eth0", "fq -1 eth0", &long] {
+            assert_eq!(parse_deed(line), None, "{line:?}");
+        }
+        assert!(parse_deed(&long[..long.len() - 1]).is_some());
+    }
+
+    #[test]
+    fn a_journal_with_a_damaged_line_keeps_the_others() {
+        let octets = b"netns 7\nclsact 12 eth0\nfq 12 \xff\xfe\nfq 12 et\0h\nfq 3 up\nfilter";
+        assert_eq!(parse_journal(octets).0, Some(7));
+        // What is no text has another name by then, which no interface has.
+        assert_eq!(journal_lines(octets), ["clsact 12 eth0", "fq 12 \u{fffd}\u{fffd}", "fq 3 up"]);
+        assert_eq!(parse_journal(b"fq 3 up\n"), (None, Vec::new()), "the first line is not a deed");
     }
 
     #[test]

@@ -18,13 +18,13 @@ use weir_units::VmId;
 const TX_GONE: usize = offset_of!(intf::Places, tx_gone) / 8;
 const RX_GONE: usize = offset_of!(intf::Places, rx_gone) / 8;
 
-/// The count of one reading.
+/// The counts of the last reading of each table, and what the kernel had made when it began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     slot: u32,
-    /// What the kernel had made when the reading began.
-    before: intf::Places,
+    tx_made: u64,
     tx: u64,
+    rx_made: u64,
     rx: u64,
 }
 
@@ -45,11 +45,19 @@ impl Places {
         Self { array, counts: slots.into_iter().map(count).collect() }
     }
 
-    /// A reading of the tables begins.
-    pub(crate) fn begin(&mut self) {
+    /// A reading of the table of sending pairs begins.
+    pub(crate) fn begin_sending(&mut self) {
         for count in self.counts.values_mut() {
-            let before = self.array.get(count.slot as usize);
-            *count = Count { slot: count.slot, before, tx: 0, rx: 0 };
+            count.tx_made = self.array.get(count.slot as usize).tx_made;
+            count.tx = 0;
+        }
+    }
+
+    /// A reading of the table of receiving pairs begins.
+    pub(crate) fn begin_receiving(&mut self) {
+        for count in self.counts.values_mut() {
+            count.rx_made = self.array.get(count.slot as usize).rx_made;
+            count.rx = 0;
         }
     }
 
@@ -67,12 +75,19 @@ impl Places {
         }
     }
 
-    /// All entries were read: what is not there any more is given back.
-    pub(crate) fn end(&self) {
+    /// All sending entries were read: what is not there any more is given back.
+    pub(crate) fn end_sending(&self) {
         for count in self.counts.values() {
-            let row = count.slot as usize;
-            self.array.set(row, TX_GONE, count.before.tx_made.wrapping_sub(count.tx));
-            self.array.set(row, RX_GONE, count.before.rx_made.wrapping_sub(count.rx));
+            let gone = count.tx_made.wrapping_sub(count.tx);
+            self.array.set(count.slot as usize, TX_GONE, gone);
+        }
+    }
+
+    /// The same of receiving entries.
+    pub(crate) fn end_receiving(&self) {
+        for count in self.counts.values() {
+            let gone = count.rx_made.wrapping_sub(count.rx);
+            self.array.set(count.slot as usize, RX_GONE, gone);
         }
     }
 

@@ -176,6 +176,7 @@ fn an_overbooked_uplink_scales_floors_to_fit_and_says_by_how_much() {
     assert_eq!(shaper.shortfall(), Rate::ZERO);
     assert_eq!(shaper.set(&[(pairs[1], mbit(180, 200))]).unwrap(), 2, "the other changes too");
     assert_eq!(shaper.shortfall(), Rate::from_mbps(165));
+    assert_eq!(shaper.budget(), Rate::from_mbps(195));
     for (_, rate) in shaper.read_back().unwrap() {
         assert_eq!(rate.floor, Rate::from_bps(97_500_000));
     }

@@ -88,7 +88,7 @@ pub struct Outcome {
     pub carried: f64,
     /// Delivered rate of each pair in each 100 ms, bit/s.
     pub series: Vec<Vec<f64>>,
-    /// The largest sum of pair floors of one destination VM over its hose, at any time.
+    /// The largest sum of pair floors of one destination VM over its hose, looked at every 100 ms.
     pub worst_floor_sum: f64,
     /// Control messages sent.
     pub messages: u64,

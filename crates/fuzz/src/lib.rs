@@ -10,7 +10,10 @@
 //!           properties of `weir-core`.
 
 mod agent_config;
+mod cdf;
 mod datagram;
+mod frame;
+mod journal;
 mod key_file;
 pub mod mutate;
 mod netlink;
@@ -38,7 +41,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 17] = [
     datagram::TARGET,
     session::TARGET,
     key_file::TARGET,
@@ -53,6 +56,9 @@ pub const TARGETS: [Target; 14] = [
     netlink::TARGET,
     network::TARGET,
     packet::TARGET,
+    cdf::TARGET,
+    journal::TARGET,
+    frame::TARGET,
 ];
 
 /// The target of this name. Panics if there is none: names are ours.

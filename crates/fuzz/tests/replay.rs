@@ -99,6 +99,21 @@ fn a_question_or_answer_on_the_socket_is_read_back() {
 }
 
 #[test]
+fn a_table_of_sizes_gives_sizes_or_has_a_line_that_is_wrong() {
+    run("cdf", 20_000);
+}
+
+#[test]
+fn a_damaged_journal_tells_no_deed_that_was_not_done() {
+    run("journal", 20_000);
+}
+
+#[test]
+fn a_frame_is_marked_in_its_ecn_field_and_nowhere_else() {
+    run("frame", 50_000);
+}
+
+#[test]
 fn an_answer_of_the_kernel_is_never_read_beyond_its_end() {
     run("netlink", 50_000);
 }

@@ -35,6 +35,7 @@ mod traffic;
 mod world;
 
 pub use error::Error;
+pub use linkbox::packet as frames;
 pub use play::play;
 pub use sweep::sweep_stale;
 
@@ -139,6 +140,8 @@ pub struct Record {
     /// Segments that all agents together said at the end that the network had lost, of the pairs that
     /// were active then. `None` without agents.
     pub losses_reported: Option<u64>,
+    /// Packets that link boxes delivered after a later one of the same pair of addresses.
+    pub overtaken: u64,
     /// What a reader of the results should know: stale state that was removed, an offered load that
     /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,

@@ -284,6 +284,7 @@ impl<'a> Sampler<'a> {
             share_out(&mut link.octets, passed.octets, n);
             share_out(&mut link.drops, passed.drops, n);
             share_out(&mut link.marks, passed.marks, n);
+            self.record.overtaken += passed.overtaken;
         }
         self.record.idle.extend(std::iter::repeat_n(idle, n));
         if (self.taken + 1..=self.taken + n).contains(&self.warmup) {

@@ -151,6 +151,8 @@ pub(crate) struct Passed {
     pub(crate) drops: u64,
     /// Packets marked.
     pub(crate) marks: u64,
+    /// Packets that a later one of their pair overtook on the link; only link boxes know.
+    pub(crate) overtaken: u64,
 }
 
 /// From cumulative counters of all ports to what passed since the last look.
@@ -176,6 +178,7 @@ impl Counters {
             octets: grown(now.octets, last.octets),
             drops: grown32(now.drops, last.drops),
             marks: grown(now.marks, last.marks),
+            overtaken: grown(now.overtaken, last.overtaken),
         };
         let deltas = now.iter().zip(&self.last).map(delta).collect();
         self.last = now;

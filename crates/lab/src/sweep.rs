@@ -1,7 +1,8 @@
 //! What an earlier lab left behind when it was killed, and how this one names its things.
 //!
 //! Problem   A killed lab cannot clean up; its namespaces would stay for ever.
-//! Approach  Names carry the process id of their lab. What carries an id that is not alive is dead.
+//! Approach  Names carry the process id of their lab and when it started: ids are given again. What
+//!           carries a process that does not live is dead.
 //! Promises  Nothing of a living lab is touched, and nothing that does not bear the lab's prefix.
 //! Not here  The ordinary end of a run: everything made is removed by its owner's `drop`.
 
@@ -24,9 +25,18 @@ pub(crate) const BPFFS: &str = "/sys/fs/bpf";
 /// Runs of this process, so that two of them do not collide.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// The name of a new run: `weir-<pid>-<n>`.
+/// The name of a new run: `weir-<pid>-<n>s<start>`, the start in ticks since the machine's, in
+/// hexadecimal.
 pub(crate) fn new_run() -> String {
-    format!("{PREFIX}{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
+    let (pid, n) = (std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    format!("{PREFIX}{pid}-{n}s{:x}", started(pid).unwrap_or(0))
+}
+
+/// When a process started, in ticks since the machine's start; `None` if there is none.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    // Its name comes first, in brackets, and may have anything in it. Then the third field.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// The name of a node's namespace in a run. The kind (`h`, `s`, `v`) and the index keep apart what
@@ -36,7 +46,7 @@ pub(crate) fn name(run: &str, kind: char, index: usize, node: &str) -> String {
     format!("{run}-{kind}{index}-{}", node.chars().map(plain).take(100).collect::<String>())
 }
 
-/// The name of an agent's instance in a run: `lab<pid>-<n>-h<host>`. Short: it becomes part of
+/// The name of an agent's instance in a run: `lab<pid>-<n>s<start>-h<host>`. Short: it becomes part of
 /// paths of Unix sockets, which have room for 107 octets.
 pub(crate) fn instance(run: &str, host: usize) -> String {
     format!("{INSTANCE}{}-h{host}", &run[PREFIX.len()..])
@@ -106,16 +116,25 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Whether `name` is `<prefix><pid>-<n>…` of a process that is gone.
+/// Whether `name` is `<prefix><pid>-<n>s<start>…` of a process that is gone, even if another has its
+/// id by now. Without the start, as earlier versions had it, the id must be free.
 fn is_stale(name: &str, prefix: &str) -> bool {
     let Some(mut parts) = name.strip_prefix(prefix).map(|rest| rest.split(['-', '.'])) else {
         return false;
     };
-    let number = |part: Option<&str>| part.and_then(|p| p.parse::<u32>().ok());
-    match (number(parts.next()), number(parts.next())) {
-        (Some(pid), Some(_)) => !Path::new("/proc").join(pid.to_string()).exists(),
-        _ => false,
+    let (pid, run) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (n, start) = run.split_once('s').map_or((run, None), |(n, start)| (n, Some(start)));
+    let (Ok(pid), Ok(_)) = (pid.parse::<u32>(), n.parse::<u32>()) else { return false };
+    let start = match start.map(|start| u64::from_str_radix(start, 16)) {
+        Some(Err(_)) => return false,
+        Some(Ok(start)) => Some(start),
+        None => None,
+    };
+    if !Path::new("/proc").join(pid.to_string()).exists() {
+        return true;
     }
+    // Who is there but does not tell its start is taken for the lab: a living one is never touched.
+    matches!((start, started(pid)), (Some(then), Some(now)) if then != 0 && then != now)
 }
 
 /// What tells a namespace from all others: device and inode.
@@ -160,6 +179,28 @@ mod tests {
         assert!(!is_stale("weir-controller", PREFIX));
         assert!(!is_stale(&format!("weir-{gone}-x"), PREFIX));
         assert!(!is_stale(&format!("other-{gone}-0"), PREFIX));
+        assert!(is_stale(&format!("weir-{gone}-0sff-h1"), PREFIX));
+        assert!(!is_stale(&format!("weir-{gone}-0snow-h1"), PREFIX));
+    }
+
+    #[test]
+    fn who_has_a_dead_labs_process_id_does_not_keep_what_it_left() {
+        let (pid, run) = (std::process::id(), new_run());
+        let start = started(pid).expect("we live");
+        assert!(run.ends_with(&format!("s{start:x}")), "{run}");
+        assert!(!is_stale(&name(&run, 'h', 1, "host1"), PREFIX), "{run} is ours");
+        assert!(!is_stale(&instance(&run, 1), INSTANCE), "{run} is ours");
+        for before in [1, start - 1, start + 1] {
+            let dead = format!("weir-{pid}-0s{before:x}");
+            assert!(is_stale(&name(&dead, 'h', 1, "host1"), PREFIX), "{dead} was another's");
+            assert!(is_stale(&instance(&dead, 1), INSTANCE), "{dead} was another's");
+            assert!(is_stale(&format!("{dead}.run"), PREFIX), "{dead} was another's");
+        }
+        assert_eq!(started(u32::MAX / 2), None);
+        // Init started with the machine, also if its name has brackets and spaces.
+        assert!(started(1).is_some_and(|first| first < start));
+        let longest = instance(&format!("weir-{}-99s{:x}", 1 << 22, u32::MAX), 999);
+        assert!(longest.len() <= 32, "{longest}: an agent's instance has no longer name");
     }
 
     #[test]

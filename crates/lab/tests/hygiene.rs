@@ -192,9 +192,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within ten seconds");
 }
 
-#[test]
-fn the_agents_of_a_killed_lab_end_and_the_next_one_removes_the_rest_and_says_so() {
-    let _alone = alone();
+/// Plays a lab with 19 namespaces and 13 agents, kills it and sweeps; says what was left and what the
+/// sweep said.
+fn kill_a_lab_and_sweep() -> (usize, Vec<String>) {
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/fig05.yaml");
     let mut lab = std::process::Command::new(stand_in().with_file_name("play"))
         .args([scenario, "--set", "senders=1", "--agent"])
@@ -208,12 +208,42 @@ fn the_agents_of_a_killed_lab_end_and_the_next_one_removes_the_rest_and_says_so(
     lab.kill().expect("it lives");
     lab.wait().expect("it ends");
     until("its agents end", || traces_of(pid).1 == 0);
-    // Unless another lab on this machine was faster.
     let (left, _) = traces_of(pid);
     let said = sweep_stale();
-    if left > 0 {
-        let what = format!("removed {left} namespaces");
-        assert!(said.iter().any(|line| line.contains(&what)), "{what} in {said:?}");
+    assert_eq!(traces_of(pid), (0, 0), "whoever swept");
+    (left, said)
+}
+
+#[test]
+fn the_agents_of_a_killed_lab_end_and_the_next_one_removes_the_rest_and_says_so() {
+    let _alone = alone();
+    let mut seen = Vec::new();
+    // Another lab on this machine may be faster to sweep; not three times.
+    for _ in 0..3 {
+        let (left, said) = kill_a_lab_and_sweep();
+        if said.iter().any(|line| line.contains("removed 19 namespaces")) {
+            assert_eq!(left, 19);
+            return;
+        }
+        seen.push((left, said));
     }
-    assert_eq!(traces_of(pid), (0, 0));
+    panic!("never said that 19 namespaces were removed: {seen:?}");
+}
+
+#[test]
+fn who_is_not_root_is_told_to_become_root_before_anything_is_made() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let _alone = alone();
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/fig05.yaml");
+    let output = std::process::Command::new(stand_in().with_file_name("play"))
+        .arg(scenario)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .expect("giving up root needs root, and a target that others can reach");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the lab needs root"), "{said}");
+    assert!(said.contains("run it with sudo"), "{said}");
+    assert_eq!(traces(), Vec::<String>::new());
 }

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{alone, dumbbell, flow, none, tcp, udp};
+use common::{alone, dumbbell, flow, none, tcp, traces, tree, udp};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use weir_lab::{Options, Record, play};
-use weir_model::scenario::Scenario;
+use weir_lab::{Options, Phase, Record, play};
+use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;
 
 /// The core link from left to right.
@@ -161,4 +162,91 @@ fn traffic_keeps_to_its_times() {
             ensure(sum(29..32) == 0, "silent after its stop")
         })
     });
+}
+
+#[test]
+fn the_uplinks_of_a_tree_are_its_bottlenecks_and_what_stays_in_a_rack_does_not_cross_them() {
+    let _alone = alone();
+    let mut scenario = tree(2, 3, 40);
+    scenario.duration = Span::from_secs(3);
+    scenario.warmup = Span::from_secs(1);
+    // Two from rack 0 to rack 1, and one that stays in rack 0, from the host of one that leaves it.
+    flow(&mut scenario, 0, 3, tcp(2));
+    flow(&mut scenario, 1, 4, tcp(2));
+    flow(&mut scenario, 1, 2, udp(20.0));
+    expect(&scenario, |record| {
+        let across = goodput(&scenario, record, 0) + goodput(&scenario, record, 1);
+        ensure((0.9 * 40.0 * 0.956..40.0 * 0.965).contains(&across), format!("{across} across"))?;
+        let inside = goodput(&scenario, record, 2) / (20.0 * 1472.0 / 1514.0);
+        ensure((inside - 1.0).abs() < 0.03, format!("{inside} of what stays"))?;
+        // Up in rack 0, down in rack 1, and nowhere else.
+        let carried = |link: usize| mbps(&scenario, record, &record.links[link].octets);
+        let [up, down] = [carried(0), carried(3)];
+        ensure(up > 38.0 && (up - down).abs() < 1.0, format!("{up} up, {down} down"))?;
+        let back = [carried(1), carried(2)];
+        ensure(back.iter().all(|b| *b < 4.0), format!("acknowledgements only: {back:?}"))
+    });
+}
+
+#[test]
+fn udp_that_comes_in_bursts_has_its_rate_in_them_and_is_silent_between() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    scenario.duration = Span::from_millis(3300);
+    let (on, off) = (Some(Span::from_millis(200)), Some(Span::from_millis(600)));
+    let mut kind = udp(40.0);
+    if let TrafficKind::Udp { on: burst, off: pause, .. } = &mut kind {
+        (*burst, *pause) = (on, off);
+    }
+    flow(&mut scenario, 0, 1, kind);
+    // Samples from 0.1 to 3.3 s: four periods of 0.8 s, whatever the first one's phase.
+    scenario.warmup = Span::from_millis(100);
+    expect(&scenario, |record| {
+        let all = 40.0 * 1472.0 / 1514.0;
+        let got = goodput(&scenario, record, 0);
+        ensure((got / (all / 4.0) - 1.0).abs() < 0.05, format!("{got} Mb/s, a quarter of {all}"))?;
+        let in_sample = |octets: &u64| *octets as f64 * 8.0 / record.sample.as_secs_f64() / 1e6;
+        let rates: Vec<f64> = record.flows[0].octets[1..].iter().map(in_sample).collect();
+        let full = rates.iter().filter(|r| **r > 0.9 * all).count();
+        let silent = rates.iter().filter(|r| **r < 0.01 * all).count();
+        // A burst of two samples may begin within one; of a pause of six, five are whole.
+        ensure(full >= 4 && silent >= 18, format!("{full} full, {silent} silent: {rates:?}"))?;
+        ensure(rates.iter().all(|r| *r < 1.1 * all), format!("{rates:?}"))
+    });
+}
+
+#[test]
+fn tcp_has_the_congestion_control_that_is_named() {
+    let _alone = alone();
+    let mut scenario = dumbbell(2, 2, 100);
+    scenario.traffic.clear();
+    for (from, to, congestion) in [(0, 2, "reno"), (1, 3, "cubic")] {
+        flow(
+            &mut scenario,
+            from,
+            to,
+            TrafficKind::Tcp { connections: 1, congestion: congestion.into() },
+        );
+    }
+    // What the kernel says of each namespace's connections, seen once while they run.
+    let mut seen: Option<Vec<String>> = None;
+    let mut look = |frame: &weir_lab::Frame<'_>| {
+        if frame.phase == Phase::Running && frame.at >= Span::from_secs(1) && seen.is_none() {
+            let of = |namespace: &String| {
+                let ss = ["netns", "exec", namespace, "ss", "-tinH", "state", "established"];
+                let output = Command::new("ip").args(ss).output().expect("iproute2 is there");
+                String::from_utf8_lossy(&output.stdout).into_owned()
+            };
+            seen = Some(traces().iter().filter(|t| !t.contains(' ')).map(of).collect());
+        }
+    };
+    let record =
+        play(&scenario, &none(), &Options::new("weir"), &mut look, &AtomicBool::new(false))
+            .expect("plays; these tests need root");
+    let said = seen.expect("it ran for a second").join("\n");
+    for name in ["reno", "cubic"] {
+        let words = said.split_whitespace().filter(|word| *word == name).count();
+        assert!(words >= 1, "{name} is used by nobody: {said}");
+    }
+    assert!(goodput(&scenario, &record, 0) > 5.0, "reno carries: {:?}", record.flows[0].octets);
 }

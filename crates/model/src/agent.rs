@@ -197,13 +197,7 @@ pub struct DirectoryVm {
     pub prefixes: Vec<Prefix>,
 }
 
-/// Reads a directory file. The error names line and column.
-pub fn load_directory(path: &std::path::Path) -> Result<Directory, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
-    parse_directory(&text)
-}
-
-/// The same from `text`.
+/// Reads a directory file's text.
 ///
 /// # Errors
 ///

@@ -6,3 +6,4 @@ pub mod results;
 pub mod scenario;
 pub mod status;
 pub mod text;
+pub mod whereabouts;

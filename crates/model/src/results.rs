@@ -43,6 +43,9 @@ pub struct Verdict {
     /// If given, all numbers are differences to this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
+    /// If given, all numbers are then parts of the same at this point.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, f64>,
     /// At least this.
     pub at_least: Option<f64>,
     /// At most this.
@@ -52,8 +55,16 @@ pub struct Verdict {
     /// The worst over the valid repeats (with two bounds, the one farthest from their middle); for
     /// promises about floors this must lie within, too.
     pub worst: Option<f64>,
-    /// `None` = not judged: no valid run has this number.
+    /// Valid repeats without this number: each has not shown what is expected.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub absent: u32,
+    /// `None` = not judged: there is no valid run, or nothing to compare it with.
     pub held: Option<bool>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// One run.

@@ -20,7 +20,7 @@ mod set;
 mod spec;
 mod topology;
 mod workload;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
@@ -476,6 +476,9 @@ pub struct Expectation {
     pub metric: String,
     /// If given, the bounds are of what remains of the number when it is held against another.
     pub against: Option<Against>,
+    /// If given, the bounds are of what then remains as a part of the same at another point of the
+    /// sweep, whose parameters these are.
+    pub at: Option<Vec<(String, f64)>>,
     /// At least this.
     pub at_least: Option<f64>,
     /// At most this.

@@ -50,6 +50,25 @@ pub struct Top {
     pub keys: Vec<Key>,
     /// User and system CPU of the agent so far, seconds.
     pub cpu_s: f64,
+    /// There while the floors promised exceed what the uplink can hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overbooked: Option<Overbooked>,
+}
+
+/// Floors beyond the uplink: all are scaled down by the same factor, `budget_bps / floors_bps`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Overbooked {
+    /// What the floors of all pairs that send here sum to, bit/s.
+    pub floors_bps: u64,
+    /// What the uplink leaves for floors, bit/s.
+    pub budget_bps: u64,
+}
+
+impl Overbooked {
+    /// How much of each floor is kept, from 0 to 1.
+    pub fn factor(&self) -> f64 {
+        self.budget_bps as f64 / self.floors_bps.max(1) as f64
+    }
 }
 
 /// A key of the control channel, by its id.

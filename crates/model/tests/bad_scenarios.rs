@@ -470,3 +470,43 @@ fn what_ports_cannot_do_is_refused_where_it_is_written() {
         check(&with(keys), 8, &format!("{at}.{field}"), message, help);
     }
 }
+
+#[test]
+fn a_point_to_compare_with_is_one_of_the_sweep() {
+    let expects = |of: &str| {
+        let swept =
+            GOOD.replacen("  duration: 30s\n", "  duration: 30s\n  sweep: {senders: [0, 2]}\n", 1);
+        let line = "{metric: goodput.x, at_least: 400Mbit, when: senders > 0}";
+        play(&swept.replacen(line, &format!("{{metric: goodput.x, at_least: 0.9, {of}}}"), 1), &[])
+    };
+    let field = |error: &Error, field: &str, message: &str, help: &str| {
+        check(error, 28, &format!("spec.expect.0{field}"), message, help);
+    };
+    let error = |of: &str| expects(of).expect_err("a mistake");
+    field(&error("at: {senders: 3}"), ".at", "no point with senders = 3", "`when`");
+    field(&error("at: {sender: 0}"), ".at.sender", "`sender` is not swept", "senders");
+    field(&error("at: {share: 1Mbit}"), ".at.share", "`share` is not swept", "senders");
+    field(&error("at: senders"), ".at", "is", "map");
+    field(&error("over: none, at: {senders: 0}"), ".at", "`at` beside `over`", "keep one");
+    // Where it does not hold, no such point is needed; at the point itself there is nothing to compare.
+    let points = expects("at: {senders: senders - 2}, when: senders >= 2").expect("sound");
+    assert!(points[0].expect.is_empty());
+    let there = points[1].expect[0].at.clone().expect("compared");
+    assert_eq!(there, points[0].point);
+    assert_eq!(points[1].expect[0].at_least, Some(0.9), "a part, not a rate");
+    let points = expects("at: {senders: 0}").expect("sound");
+    assert_eq!((points[0].expect.len(), points[1].expect.len()), (0, 1));
+    assert!(points[1].expect[0].against.is_none());
+}
+
+#[test]
+fn who_plays_other_points_is_not_told_that_one_is_missing() {
+    let swept =
+        GOOD.replacen("  duration: 30s\n", "  duration: 30s\n  sweep: {senders: [0, 2]}\n", 1);
+    let line = "{metric: goodput.x, at_least: 400Mbit, when: senders > 0}";
+    let text = swept.replacen(line, "{metric: goodput.x, at_least: 0.9, at: {senders: 0}}", 1);
+    for set in [("senders", "2"), ("sweep", "[{senders: 2}]")] {
+        let points = play(&text, &[set]).expect("sound");
+        assert_eq!((points.len(), points[0].expect.len()), (1, 0), "{set:?}");
+    }
+}

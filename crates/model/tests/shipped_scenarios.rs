@@ -247,6 +247,113 @@ fn table2_holds_one_pairs_goodput_against_the_others() {
     let other = Other::Metric("goodput.a".into());
     assert_eq!(ratio.against, Some(Against { difference: false, other }));
     assert_eq!((ratio.at_least, ratio.at_most), (Some(1.9), Some(3.0)), "no rates: a ratio");
+    // Not rising down the rows: each is held against the one above.
+    for (row, point) in points.iter().enumerate() {
+        let ratios = expectations(point, "goodput.b");
+        let against: Vec<_> = ratios.iter().filter_map(|e| e.at.as_ref()).collect();
+        let above = row.checked_sub(1).map(|above| &points[above].point);
+        assert_eq!(against, above.into_iter().flat_map(|a| [a, a]).collect::<Vec<_>>(), "{row}");
+    }
+}
+
+#[test]
+fn fig09_costs_little_with_ten_new_vms_a_second_and_the_more_the_more_they_are() {
+    let points = load("elasticswitch/fig09.yaml", &[]);
+    let value = |point: &[(String, f64)], name: &str| {
+        point.iter().find(|(param, _)| param == name).expect("a parameter").1
+    };
+    let mut compared = Vec::new();
+    for point in &points {
+        let of = |e: &&&Expectation| e.mechanism.as_deref() == Some("elasticswitch:steady");
+        for e in expectations(point, "goodput.x").iter().filter(of) {
+            let there = e.at.as_deref().expect("held against another point");
+            let both = [&point.point[..], there].map(|p| [value(p, "old"), value(p, "fresh")]);
+            compared.push((both, e.at_least, e.at_most));
+        }
+    }
+    let none = [0., 0.];
+    let little = |here| ([here, none], Some(0.95), None);
+    let no_less = |here, there| ([here, there], None, Some(1.0));
+    assert_eq!(
+        compared,
+        [
+            little([10., 0.]),
+            little([100., 0.]),
+            little([0., 10.]),
+            little([90., 10.]),
+            no_less([0., 20.], [0., 10.]),
+            no_less([80., 20.], [90., 10.]),
+            no_less([0., 50.], [0., 20.]),
+            no_less([50., 50.], [80., 20.]),
+        ]
+    );
+}
+
+#[test]
+fn a_real_program_is_held_against_the_built_in_traffic_of_the_same_network() {
+    let points = load("elasticswitch/fig05-exec.yaml", &[]);
+    assert_eq!(points.len(), 4);
+    for pair in points.chunks(2) {
+        let [built_in, real] = pair else { panic!("both are played") };
+        let names =
+            |s: &Scenario| -> Vec<&str> { s.traffic.iter().map(|t| t.kind.name()).collect() };
+        assert!(names(built_in).iter().all(|kind| *kind == "tcp"));
+        assert!(names(real).iter().all(|kind| *kind == "exec"));
+        assert_eq!(built_in.topology, real.topology);
+        let hosts = |s: &Scenario| -> Vec<_> {
+            s.traffic
+                .iter()
+                .map(|t| (s.vms[t.from].host, s.vms[t.to].host, t.group.clone()))
+                .collect()
+        };
+        assert_eq!(hosts(built_in), hosts(real));
+        for metric in ["goodput.x", "total_of_link"] {
+            let held: Vec<_> =
+                expectations(real, metric).into_iter().filter(|e| e.at.is_some()).collect();
+            assert!(!held.is_empty(), "{metric}");
+            for e in held {
+                assert_eq!(e.at.as_ref(), Some(&built_in.point));
+                assert_eq!((e.at_least, e.at_most), (Some(0.97), Some(1.03)));
+            }
+        }
+    }
+}
+
+#[test]
+fn floors_are_asked_of_half_seconds_too_and_congestion_is_shown() {
+    let files = [
+        "fig02",
+        "table2",
+        "ecn",
+        "control-loss",
+        "fig09",
+        "churn",
+        "gateway",
+        "ipv6",
+        "fig05",
+        "fig05-edge",
+        "fig06",
+        "fig06-core",
+    ];
+    for file in files {
+        let points = load(&format!("elasticswitch/{file}.yaml"), &[]);
+        let asks = |s: &Scenario| {
+            let p1 =
+                |e: &&Expectation| e.metric.starts_with("window_p1.") && e.at_least == Some(0.85);
+            s.expect.iter().any(|e| p1(&e))
+        };
+        assert!(points.iter().any(asks), "{file}");
+    }
+    for file in ["control-loss", "agent-crash", "fig12"] {
+        for point in load(&format!("elasticswitch/{file}.yaml"), &[]) {
+            let alone = point.traffic.len() == 1;
+            assert_eq!(point.congested.is_empty(), alone, "{file}");
+            let none = |m: &weir_model::scenario::Mechanism| m.kind == MechanismKind::None;
+            assert!(point.mechanisms.iter().any(none), "{file}: nothing would show it");
+            let about_none = |e: &Expectation| e.mechanism.is_none();
+            assert!(!point.expect.iter().any(about_none), "{file}: no agents, no numbers of them");
+        }
+    }
 }
 
 #[test]
@@ -350,6 +457,11 @@ fn each_end_dies_in_turn_and_comes_back_while_senders_start() {
         let late = point.traffic.iter().filter(|t| t.start == Span::from_secs(12)).count();
         assert_eq!(late, 100);
     }
+    let judged: Vec<[usize; 2]> = points
+        .iter()
+        .map(|p| ["x", "y"].map(|g| expectations(p, &format!("window_min_settled.{g}")).len()))
+        .collect();
+    assert_eq!(judged, [[1, 1], [1, 1], [1, 0], [1, 0]], "the neighbour of whose agents die");
     let starts: Vec<Span> = points.iter().map(|p| p.traffic[0].start).collect();
     assert_eq!(starts[2..], [Span::ZERO, Span::from_secs(11)], "the borrower has the link alone");
 }

@@ -9,7 +9,7 @@
 //!           ([`scenario`], [`host`]); traffic that comes and goes ([`exchange`]).
 //! Promises  Same network, same options, same outcome to the octet ([`Outcome::digest`]); no clock, no
 //!           chance but the seed's, no hash order. A packet is delivered, dropped or in flight.
-//! Not here  Ports other than FIFO. What was good: the judge is in `weir`.
+//! Not here  What was good: the judge is in `weir`.
 //! Source    htsim (Raiciu, Handley): source routes, pooled packets, integer time. The files named
 //!           above say theirs.
 //!
@@ -25,11 +25,12 @@
 //! # Ok::<(), weir_sim::ParseError>(())
 //! ```
 
+mod calibration;
 mod digest;
 mod exchange;
-mod extra;
 mod host;
 mod link;
+mod memory;
 mod net;
 mod network;
 mod outcome;
@@ -41,8 +42,13 @@ mod udp;
 mod wheel;
 mod world;
 
+pub use calibration::turn_wheel;
 pub use exchange::Work;
-pub use network::{Bursts, Flaw, FlowSpec, LinkSpec, Network, ParseError, Problem, Traffic, Way};
+pub use memory::Memory;
+pub use network::{
+    Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, ParseError, PoolSpec, Port,
+    Problem, QueueSpec, RedSpec, Traffic, Way,
+};
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 pub use tcp::{Algorithm, TcpConfig};
 pub use world::{Options, Sim, play};

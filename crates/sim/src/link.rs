@@ -7,8 +7,9 @@
 //!           times, so that a hop divides nothing.
 //! Promises  A packet that does not fit is dropped whole; one that finds more than K octets queued is
 //!           marked; no link carries more than its rate. One cache line per port.
-//! Not here  Ports whose order of service is decided later (WFQ, strict priority): those need an
-//!           event per departure. Propagation without a queue is a link with a great rate.
+//! Not here  Ports that do more than that: see [`special`]. Those whose order of service is decided
+//!           later need an event per departure: see `queues`. Propagation without a queue is a link
+//!           with a great rate.
 //! Source    The marking rule: DCTCP (SIGCOMM 2010) §3.1, instantaneous queue at arrival.
 //!
 //! Instants of the simulation are whole nanoseconds, as everywhere in Weir: a packet of 1500 octets
@@ -16,6 +17,13 @@
 //! takes 51.2: so a port counts in 2⁻¹⁶ ns, a link is late by less than 3 in a million up to
 //! 400 Gb/s, and only the arrival of the last bit is rounded, to the nearest nanosecond.
 //! A packet on the wire counts as queued with the octets of it that have not left.
+
+mod extra;
+mod queues;
+mod red;
+mod special;
+
+pub(crate) use special::{Fate, Pool, Special};
 
 use crate::network::LinkSpec;
 
@@ -51,7 +59,7 @@ pub(crate) struct Link {
     pub(crate) packets: u64,
     /// Propagation, in ns.
     delay: u32,
-    /// Number of what this port does beyond the ordinary, plus one; 0 for nothing.
+    /// Number of this port among those that do more than the ordinary, plus one; 0 if it does not.
     pub(crate) special: u32,
     pub(crate) drops: u32,
     pub(crate) marks: u32,
@@ -88,7 +96,7 @@ impl Link {
         let now = now << FINE;
         let busy = self.busy.max(now);
         let wait = busy - now;
-        let wire = (u64::from(size) * self.pace + (1 << PACE) - 1) >> PACE;
+        let wire = self.wire(size);
         if wait + wire > self.room {
             self.drops += 1;
             return Verdict::Dropped;
@@ -98,16 +106,47 @@ impl Link {
         self.busy = busy + wire;
         self.octets += u64::from(size);
         self.packets += 1;
-        let at = ((busy + wire + (1 << (FINE - 1))) >> FINE) + u64::from(self.delay);
-        Verdict::Sent { at, mark }
+        Verdict::Sent { at: self.arrival(self.busy), mark }
     }
 
     /// Octets that wait at `now` ns, what is on the wire included with what has not left. To the
-    /// nearest octet.
+    /// nearest octet. With several queues only what is on the wire.
     pub(crate) fn queued(&self, now: u64) -> u64 {
         let wait = self.busy.saturating_sub(now << FINE);
+        if wait < 1 << (63 - PACE) {
+            return ((wait << PACE) + self.pace / 2) / self.pace;
+        }
         let pace = u128::from(self.pace);
         (((u128::from(wait) << PACE) + pace / 2) / pace) as u64
+    }
+
+    /// Octets that could have been sent since the port became idle; zero if it is not.
+    fn idle(&self, now: u64) -> u64 {
+        let idle = u128::from((now << FINE).saturating_sub(self.busy));
+        ((idle << PACE) / u128::from(self.pace)) as u64
+    }
+
+    /// A packet goes on the wire at an instant in 2⁻¹⁶ ns; returns when it arrives at the far end.
+    fn transmit(&mut self, from: u64, size: u16) -> u64 {
+        self.busy = from + self.wire(size);
+        self.arrival(self.busy)
+    }
+
+    /// When the wire is free, rounded up to ns.
+    fn free_at(&self) -> u64 {
+        self.busy.div_ceil(1 << FINE)
+    }
+
+    /// Time on the wire.
+    #[inline]
+    fn wire(&self, size: u16) -> u64 {
+        (u64::from(size) * self.pace + (1 << PACE) - 1) >> PACE
+    }
+
+    /// When a packet arrives whose last octet leaves at `end`.
+    #[inline]
+    fn arrival(&self, end: u64) -> u64 {
+        ((end + (1 << (FINE - 1))) >> FINE) + u64::from(self.delay)
     }
 }
 

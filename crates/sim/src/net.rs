@@ -6,14 +6,12 @@
 //! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
 //! Not here  What hosts do with packets: see `world`.
 
-use crate::extra::Extra;
 use crate::host::Letters;
-use crate::link::{Link, Verdict};
+use crate::link::{Fate, Link, Pool, Special, Verdict};
 use crate::network::{LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
 use crate::tcp::Blocks;
 use crate::wheel::Wheel;
-use weir_units::Span;
 
 /// The end of a route in the table.
 pub(crate) const END: u32 = u32::MAX;
@@ -29,7 +27,8 @@ pub(crate) struct Net {
     pub(crate) blocks: Blocks,
     /// What agents have written to each other and is under way.
     pub(crate) letters: Letters,
-    extras: Vec<Extra>,
+    specials: Vec<Special>,
+    pools: Vec<Pool>,
     seed: u64,
     pub(crate) launched: u64,
     pub(crate) dropped: u64,
@@ -39,41 +38,41 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
-        let mut net = Self {
+        let mut links: Vec<_> = network.links().iter().map(Link::new).collect();
+        let mut specials = Vec::new();
+        let mut ports = network.ports().peekable();
+        for number in 0..links.len() as u32 {
+            let port = ports.next_if(|(link, _)| *link == number).map(|(_, port)| port);
+            if let Some(special) = Special::new(network, number, port, seed) {
+                specials.push(special);
+                links[number as usize].special = specials.len() as u32;
+            }
+        }
+        Self {
             now: 0,
             slab: Slab::default(),
             wheel: Wheel::new(reach(network.links())),
-            links: network.links().iter().map(Link::new).collect(),
+            links,
             routes: vec![END],
             blocks: Blocks::default(),
             letters: Letters::default(),
-            extras: Vec::new(),
+            specials,
+            pools: Pool::all(network),
             seed,
             launched: 0,
             dropped: 0,
             asleep: 0,
-        };
-        for (number, spec) in (0..).zip(network.links()) {
-            let late = network.lateness(number);
-            if spec.loss > 0.0 || late > Span::ZERO {
-                net.add_extra(number, Extra::new(spec.loss, late, seed, number));
-            }
         }
-        net
-    }
-
-    fn add_extra(&mut self, link: u32, extra: Extra) {
-        self.extras.push(extra);
-        self.links[link as usize].special = self.extras.len() as u32;
     }
 
     /// The cable of a link is pulled, or plugged in again.
     pub(crate) fn set_down(&mut self, link: u32, down: bool) {
-        if self.links[link as usize].special == 0 {
-            self.add_extra(link, Extra::new(0.0, Span::ZERO, self.seed, link));
+        let special = &mut self.links[link as usize].special;
+        if *special == 0 {
+            self.specials.push(Special::cable(self.seed, link));
+            *special = self.specials.len() as u32;
         }
-        let special = self.links[link as usize].special;
-        self.extras[special as usize - 1].set_down(down);
+        self.specials[*special as usize - 1].set_down(down);
     }
 
     /// Adds a route; returns where it begins.
@@ -131,7 +130,7 @@ impl Net {
         let packet = &mut self.slab.cells[id as usize];
         packet.hop += 1;
         if port.special != 0 {
-            return self.forward_specially(id, link);
+            return self.forward_special(id, link);
         }
         match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
             Verdict::Sent { at, mark } => {
@@ -143,28 +142,50 @@ impl Net {
         }
     }
 
-    /// The same on a link that does more than others.
+    /// The same where the port does more than that.
     #[inline(never)]
-    fn forward_specially(&mut self, id: u32, link: u32) {
-        let port = &mut self.links[link as usize];
-        let packet = &mut self.slab.cells[id as usize];
-        let extra = &mut self.extras[port.special as usize - 1];
-        if !extra.passes() {
-            return self.drop(id);
-        }
-        match port.offer(self.now, packet.size, packet.bits & ECT != 0) {
-            Verdict::Sent { at, mark } => {
-                packet.at = extra.arrives(at);
-                packet.bits |= if mark { CE } else { 0 };
-                self.wheel.schedule(&mut self.slab.cells, id);
-            }
-            Verdict::Dropped => self.drop(id),
+    fn forward_special(&mut self, id: u32, link: u32) {
+        let number = self.links[link as usize].special as usize - 1;
+        let pool = self.specials[number].pool.map(|pool| &self.pools[pool as usize]);
+        let pool = pool.map(|pool| (pool, pool.links.iter().map(|link| self.queued(*link)).sum()));
+        let (port, special) = (&mut self.links[link as usize], &mut self.specials[number]);
+        let packet = (id, &mut self.slab.cells[..]);
+        match special.offer(port, self.now, packet, pool) {
+            Fate::Sent => self.wheel.schedule(&mut self.slab.cells, id),
+            Fate::Waits(None) => {}
+            Fate::Waits(Some(at)) => self.wake(at, Kind::Port, link),
+            Fate::Dropped => self.drop(id),
         }
     }
 
-    /// Packets lost before the port of the link with this `special`.
-    pub(crate) fn lost(&self, special: u32) -> u64 {
-        special.checked_sub(1).map_or(0, |i| self.extras[i as usize].lost)
+    /// The wire of a port with several queues is free.
+    pub(crate) fn serve(&mut self, link: u32) {
+        let port = &mut self.links[link as usize];
+        let special = &mut self.specials[port.special as usize - 1];
+        if let Some((id, again)) = special.serve(port, self.now, &mut self.slab.cells) {
+            self.wheel.schedule(&mut self.slab.cells, id);
+            if let Some(at) = again {
+                self.wake(at, Kind::Port, link);
+            }
+        }
+    }
+
+    /// Octets in the port of a link, what is on the wire included as far as it has not left.
+    pub(crate) fn queued(&self, link: u32) -> u64 {
+        let link = &self.links[link as usize];
+        match self.special(link) {
+            Some(special) => special.queued(link, self.now),
+            None => link.queued(self.now),
+        }
+    }
+
+    /// Packets lost by chance on a link, or because its cable was out.
+    pub(crate) fn lost(&self, link: &Link) -> u64 {
+        self.special(link).map_or(0, Special::lost)
+    }
+
+    fn special(&self, link: &Link) -> Option<&Special> {
+        link.special.checked_sub(1).map(|number| &self.specials[number as usize])
     }
 
     /// A packet is lost.

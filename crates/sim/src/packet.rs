@@ -21,6 +21,8 @@ pub(crate) const ECE: u8 = 4;
 pub(crate) const CWR: u8 = 8;
 /// The last segment of its flow: answered at once, as a FIN is.
 pub(crate) const LAST: u8 = 16;
+/// The bits from this one on are the packet's class.
+pub(crate) const CLASS: u32 = 5;
 
 /// What a cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +60,8 @@ pub(crate) enum Kind {
     Late,
     /// Wake-up: something of traffic that comes and goes begins, or all of it ends.
     Agenda,
+    /// Wake-up: the wire of a port with several queues is free.
+    Port,
     /// Wake-up: the run pauses here.
     Stop,
 }
@@ -81,7 +85,7 @@ pub(crate) struct Packet {
     /// Octets on the wire.
     pub(crate) size: u16,
     pub(crate) kind: Kind,
-    /// [`ECT`] and the others.
+    /// [`ECT`] and the others, and the class.
     pub(crate) bits: u8,
 }
 

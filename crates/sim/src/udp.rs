@@ -22,6 +22,8 @@ pub(crate) struct Source {
     ends: u64,
     bursts: Option<(Bursts, Rng)>,
     pub(crate) route: u32,
+    /// Of each datagram.
+    pub(crate) bits: u8,
     /// Datagrams sent, and those that arrived.
     pub(crate) sent: u64,
     pub(crate) arrived: u64,
@@ -46,6 +48,7 @@ impl Source {
             ends: u64::MAX,
             bursts,
             route,
+            bits: 0,
             sent: 0,
             arrived: 0,
             halted: false,

@@ -21,7 +21,7 @@ use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
 use crate::network::{FlowSpec, LONGEST, Network, Traffic};
 use crate::outcome::Outcome;
-use crate::packet::{CE, CWR, ECE, ECT, Kind, LAST, NIL, Packet};
+use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
@@ -101,7 +101,7 @@ enum End {
 }
 
 #[derive(Debug)]
-struct Flow {
+pub(crate) struct Flow {
     end: End,
     start: u64,
     octets: Option<u64>,
@@ -167,6 +167,7 @@ impl Sim {
     fn add_flow(&mut self, network: &Network, options: &Options, stage: &Stage, number: usize) {
         let spec = &network.flows()[number];
         let payload = u64::from(network.segment());
+        let class = network.class(number as u32) << CLASS;
         let forward = self.net.add_route(&spec.forward);
         let pairs = stage.guard.as_ref().map_or((0, 0), |guard| guard.flows[number]);
         if let Some(pauses) = &mut self.pauses {
@@ -188,8 +189,11 @@ impl Sim {
                 if stage.established {
                     sender.knows(handshake(network, spec));
                 }
+                let mut receiver = Receiver::new(tcp, cc, segments, self.window, reverse);
+                sender.bits |= class;
+                receiver.bits |= class;
                 self.senders.push(sender);
-                self.receivers.push(Receiver::new(tcp, cc, segments, self.window, reverse));
+                self.receivers.push(receiver);
                 (End::Tcp(self.senders.len() as u32 - 1), octets)
             }
             Traffic::Udp { rate, size, bursts } => {
@@ -199,7 +203,9 @@ impl Sim {
                     shim.udp.push(pairs.0);
                 }
                 let start = spec.start.as_nanos();
-                self.sources.push(Source::new((rate, size), bursts, start, forward));
+                let mut source = Source::new((rate, size), bursts, start, forward);
+                source.bits = class;
+                self.sources.push(source);
                 (End::Udp(self.sources.len() as u32 - 1), None)
             }
         };
@@ -314,12 +320,11 @@ impl Sim {
     #[inline]
     fn pump(&mut self, flow: u32) {
         let sender = &mut self.senders[flow as usize];
-        let capable = if sender.capable { ECT } else { 0 };
+        let always = sender.bits;
         while let Some(segment) = sender.poll(self.net.now) {
             let last = segment.seq + 1 == sender.end;
             let size = if last { self.tails[flow as usize] } else { self.mtu };
-            let bits =
-                capable | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
+            let bits = always | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
             let (hop, seq) = (sender.route, segment.seq);
             let at = self.net.now;
             let kind = Kind::Data;
@@ -368,6 +373,7 @@ impl Sim {
             Kind::Late => self.begin(flow),
             Kind::Fault => self.strike(flow),
             Kind::Agenda => self.keep_agenda(flow),
+            Kind::Port => self.net.serve(flow),
             Kind::Mail | Kind::Agent | Kind::Shaper | Kind::Guardian => {
                 if let Some(shim) = &mut self.shim {
                     shim.on_wake(&mut self.net, wake);
@@ -407,7 +413,7 @@ impl Sim {
         if source.halted {
             return;
         }
-        let (size, hop) = (source.size, source.route);
+        let (size, hop, bits) = (source.size, source.route, source.bits);
         let mut at = source.next();
         while at < self.net.now {
             // Its host stood still: what should have been sent then is not sent.
@@ -415,7 +421,7 @@ impl Sim {
         }
         self.net.wake(at, Kind::Emit, flow);
         let kind = Kind::Datagram;
-        let packet = Packet { size, hop, kind, ..Packet::wake(kind, flow) };
+        let packet = Packet { size, hop, kind, bits, ..Packet::wake(kind, flow) };
         send(&mut self.net, &mut self.shim, packet);
     }
 }
@@ -463,7 +469,7 @@ fn answer(
         sack,
         size,
         kind: Kind::Ack,
-        bits: if ack.echo { ECE } else { 0 },
+        bits: receiver.bits | if ack.echo { ECE } else { 0 },
     };
     send(net, shim, packet);
 }

@@ -5,8 +5,11 @@ mod common;
 use common::{BULK, Dumbbell, options};
 use proptest::prelude::*;
 use std::num::NonZero;
-use weir_sim::{Algorithm, Bursts, Network, Options, Outcome, Sim, TcpConfig, Traffic, play};
-use weir_units::{Rate, Span, Time};
+use weir_sim::{
+    Algorithm, Bursts, Discipline, Network, Options, Outcome, PoolSpec, Port, QueueSpec, RedSpec,
+    Sim, TcpConfig, Traffic, play,
+};
+use weir_units::{Bytes, Rate, Span, Time};
 
 fn small(pairs: u32, buffer: u64, loss: f64) -> Dumbbell {
     Dumbbell {
@@ -32,7 +35,7 @@ fn check(network: &Network, outcome: &Outcome) {
         let most = spec.rate.bytes_in(outcome.now.since(Time::ZERO));
         assert!(link.octets.get() <= most.get() + 1, "more than the link's rate");
         assert!(link.queued <= spec.buffer, "more than the buffer");
-        assert!(spec.mark_above.is_some() || link.marks == 0);
+        assert!(spec.mark_above.is_some() || network.ports().next().is_some() || link.marks == 0);
     }
     for (spec, flow) in network.flows().iter().zip(&outcome.flows) {
         if let Traffic::Tcp { octets: Some(octets), .. } = spec.traffic {
@@ -61,6 +64,51 @@ fn traffic() -> impl Strategy<Value = Traffic> {
     ]
 }
 
+fn discipline() -> impl Strategy<Value = Discipline> {
+    let queue =
+        (1u32..9, 1u64..40, prop::option::of(1u64..20)).prop_map(|(weight, buffer, knee)| {
+            let octets = |packets: u64| Bytes::new(1500 * packets);
+            QueueSpec { weight, buffer: octets(buffer), mark_above: knee.map(octets) }
+        });
+    let queues = || prop::collection::vec(queue.clone(), 1..9);
+    let red = (1u64..1400, 0.01f64..1.0, 0.001f64..1.0, any::<bool>()).prop_map(
+        |(min, probability, weight, gentle)| {
+            let (min, max) = (Bytes::new(min), Bytes::new(1500));
+            Discipline::Red(RedSpec { min, max, probability, weight, gentle })
+        },
+    );
+    prop_oneof![
+        Just(Discipline::Fifo),
+        red,
+        queues().prop_map(Discipline::Priority),
+        queues().prop_map(Discipline::Drr),
+        queues().prop_map(Discipline::Wfq),
+    ]
+}
+
+/// The two ports of the bottleneck, and the first access ports, are special; flows have classes.
+fn with_ports(network: &Network, (a, b): (Discipline, Discipline), shared: bool) -> Network {
+    let until = network.until();
+    let mut special = Network::new(64, network.mtu(), until).expect("fits");
+    for link in network.links() {
+        special.add_link(weir_sim::LinkSpec { mark_above: None, ..link.clone() }).expect("fits");
+    }
+    for (flow, spec) in (0..).zip(network.flows()) {
+        special.add_flow(spec.clone()).expect("fits");
+        special.set_class(flow, (flow % 8) as u8).expect("fits");
+    }
+    for alpha in [0.5, 2.0] {
+        special.add_pool(PoolSpec { octets: Bytes::new(20_000), alpha }).expect("fits");
+    }
+    let port = |discipline, pool: u32| Port { discipline, pool: shared.then_some(pool) };
+    special.set_port(0, port(a, 0)).expect("fits");
+    special.set_port(1, port(b, 1)).expect("fits");
+    // Links 5 and 3 go to the same switches' hosts as 0 and 1.
+    special.set_port(5, port(Discipline::Fifo, 0)).expect("fits");
+    special.set_port(3, port(Discipline::Fifo, 1)).expect("fits");
+    special
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -71,9 +119,13 @@ proptest! {
         loss in prop_oneof![Just(0.0), 0.0f64..0.2],
         traffic in traffic(),
         stops in prop::collection::vec(0u64..60_000_000, 0..5),
+        ports in prop::option::of((discipline(), discipline(), any::<bool>())),
         seed in any::<u64>(),
     ) {
-        let network = small(pairs, buffer, loss).network(traffic);
+        let mut network = small(pairs, buffer, loss).network(traffic);
+        if let Some((a, b, shared)) = ports {
+            network = with_ports(&network, (a, b), shared);
+        }
         let tcp = TcpConfig { min_rto: Span::from_millis(2), ..TcpConfig::default() };
         let options = Options { tcp, seed };
         let mut sim = Sim::new(&network, &options);

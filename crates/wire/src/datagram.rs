@@ -55,7 +55,7 @@ pub struct Heard {
 pub struct Header {
     /// Which key makes the tag.
     pub key_id: KeyId,
-    /// Of floors and configuration.
+    /// Of floors and configuration: reserved for a controller, see [`packet`](crate::packet).
     pub epoch: u32,
     /// Sender.
     pub from: HostId,

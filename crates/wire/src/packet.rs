@@ -14,7 +14,7 @@
 //! | 1 | key id: which of the shared keys made the tag |
 //! | 2 | flags, 0 in version 1 |
 //! | 3 | count *n* of records, 0 to 56; none: a greeting |
-//! | 4..8 | epoch of floors and configuration |
+//! | 4..8 | epoch of floors and configuration, 0 from agents without a controller (see below) |
 //! | 8..12 | sender, a `HostId` |
 //! | 12..16 | receiver, a `HostId` |
 //! | 16..24 | the sender's incarnation, not 0 |
@@ -36,6 +36,14 @@
 //! | 12..16 | the pair's destination VM | the same | the same |
 //! | 16..20 | floor, bit/s, | the same | marked segments |
 //! | 20..24 | 64 bits | | received segments |
+//!
+//! **The epoch** is reserved for a controller, which there is none yet. It will number each set of
+//! floors and bindings that it hands out; the epoch in a datagram is then the one that its sender has
+//! in force, so that who waits for a change sees that all agents have taken it. Until then agents send
+//! 0. A receiver takes any number, reports it ([`crate::Opened::Believed`]) and obeys messages all the
+//! same: offers are ordered by their serials and bounded by both ends' own hoses, so agents of two
+//! epochs may talk while a change spreads, and no floor depends on their agreeing. It is no protection
+//! against replay either: incarnation and sequence are.
 
 use crate::{Key, KeyId, ParseError};
 

@@ -104,7 +104,7 @@ pub enum Opened<'a> {
     Believed {
         /// Who says it.
         from: HostId,
-        /// The sender's epoch of floors and configuration.
+        /// The sender's epoch of floors and configuration, whatever ours is; 0 without a controller.
         epoch: u32,
         /// What it says; empty if it is a greeting.
         messages: Messages<'a>,
@@ -279,7 +279,8 @@ impl Session {
         }
     }
 
-    /// The epoch that datagrams carry from now on.
+    /// The epoch that datagrams carry from now on: that of the floors in force here. Reserved for a
+    /// controller; without one it stays 0.
     pub fn set_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
     }

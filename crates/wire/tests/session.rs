@@ -35,6 +35,24 @@ fn resigned(octets: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn agents_of_any_two_epochs_believe_each_other_and_without_a_controller_it_is_zero() {
+    let (mut a, mut b) = confirmed();
+    let octets = sealed(&mut a, B, &[offer(1)]);
+    assert_eq!(parse(&octets).expect("sound").header.epoch, 0);
+    b.set_epoch(9);
+    for (n, epoch) in [3, u32::MAX, 2, 9, 0].into_iter().enumerate() {
+        a.set_epoch(epoch);
+        let octets = sealed(&mut a, B, &[offer(n as u32)]);
+        match b.open(&octets).expect("authentic") {
+            Opened::Believed { epoch: told, messages, .. } => {
+                assert_eq!((told, messages.count()), (epoch, 1));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_datagram_of_a_wrong_length_is_refused() {
     let (mut a, mut b) = confirmed();
     let octets = sealed(&mut a, B, &[offer(1)]);

@@ -21,7 +21,8 @@ fn names() -> Names {
 }
 
 fn facts(kernel: Option<Setting>) -> Facts {
-    Facts { now: NOW, cap: None, kernel, renewed: ago(120), lease: Span::from_secs(1) }
+    let (renewed, lease) = (ago(120), Span::from_secs(1));
+    Facts { now: NOW, cap: None, kernel, renewed, lease, overbooked: None }
 }
 
 fn offer(floor: Rate, unbounded: bool, confirm: bool) -> Offer {
@@ -176,4 +177,19 @@ fn the_receiving_end_tells_its_division_and_what_is_not_confirmed() {
         "On the way 2 segments were lost so far, and 0 marked.",
     ];
     assert_eq!(reasons(None, Some(receive), &facts(None)), wanted);
+}
+
+#[test]
+fn floors_beyond_the_uplink_are_among_the_reasons_with_the_factor() {
+    let over = Overbooked { floors_bps: 300_000_000, budget_bps: 195_000_000 };
+    let kernel = Some(Setting { floor: Rate::from_bps(29_250_000), ceiling: mbps(63) });
+    let facts = Facts { overbooked: Some(over), ..facts(kernel) };
+    let got = reasons(Some(sending()), None, &facts);
+    assert_eq!(
+        got[8],
+        "Overbooked: the floors of this host's pairs sum to 300Mbit, and its uplink holds 195Mbit of \
+         floors: each is scaled to 65.0 %. Here the floor of 45Mbit is worth 29.25Mbit."
+    );
+    let tail = "small rises wait, and what HTB cannot express is rounded.";
+    assert!(got[9].contains("a floor of 29.25Mbit") && got[9].ends_with(tail), "{}", got[9]);
 }

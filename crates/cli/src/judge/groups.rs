@@ -75,7 +75,9 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         }
         results.push(group);
     }
-    work::all_shuffles(&results.iter().map(|g| g.group.clone()).collect::<Vec<_>>(), summary);
+    let shuffles = |g: &&Group| g.kind.split('+').any(|kind| kind == "shuffle");
+    let shuffled: Vec<&str> = results.iter().filter(shuffles).map(|g| g.group.as_str()).collect();
+    work::all_shuffles(&shuffled, summary);
     if let Some(jain) = largest.1 {
         summary.insert("jain".into(), jain);
     }

@@ -25,13 +25,17 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
 }
 
 /// What the network did to packets from the first to the last sample, at all ports together, and what
-/// the mechanism says it did: `drops`, `marks`, `losses_reported`, `false_losses`.
+/// the mechanism says it did: `drops`, `marks`, `overtaken`, `losses_reported`, `false_losses`.
 fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     let links = &case.observed.links;
     let drops: u64 = links.iter().flat_map(|link| &link.drops).sum();
     let marks: u64 = links.iter().flat_map(|link| &link.marks).sum();
     summary.insert("drops".into(), drops as f64);
     summary.insert("marks".into(), marks as f64);
+    // A port cannot tell; a link box can.
+    if case.scenario.topology.links.iter().any(|link| link.is_more_than_a_queue()) {
+        summary.insert("overtaken".into(), case.observed.overtaken as f64);
+    }
     if let Some(reported) = case.observed.losses_reported {
         summary.insert("losses_reported".into(), reported as f64);
         summary.insert("false_losses".into(), reported.saturating_sub(drops) as f64);

@@ -31,6 +31,8 @@ pub(crate) struct Observed {
     pub(crate) user_cpu: Span,
     /// Segments that the mechanism says the network lost; `None` if there is none that says.
     pub(crate) losses_reported: Option<u64>,
+    /// Packets that link boxes delivered after a later one of the same pair of addresses.
+    pub(crate) overtaken: u64,
     /// Links crossed by packets and events played, where somebody counts them.
     pub(crate) packet_hops: u64,
     pub(crate) events: u64,

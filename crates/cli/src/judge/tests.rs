@@ -267,6 +267,16 @@ fn what_is_reported_lost_beyond_what_was_dropped_is_false() {
 }
 
 #[test]
+fn what_was_overtaken_is_known_where_a_link_is_a_box_only() {
+    let mut scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    observed.overtaken = 12;
+    assert!(!run(&scenario, &observed).summary.contains_key("overtaken"), "a port cannot tell");
+    scenario.topology.links[1].delay = Span::from_millis(1);
+    close(run(&scenario, &observed).summary["overtaken"], 12.0);
+}
+
+#[test]
 fn a_goodput_that_swings_has_a_standard_deviation() {
     let scenario = dumbbell(1);
     let mut observed = steady(&scenario, &[100.0, 100.0]);
@@ -432,6 +442,26 @@ fn answers_are_a_demand_of_their_own_direction() {
         reserved.iter().find(pair).expect("reserved").1.as_bps()
     };
     assert_eq!((of(3, 2), of(2, 3)), (94_500_000, 94_500_000));
+}
+
+#[test]
+fn a_median_over_shuffles_needs_all_of_them() {
+    let mut scenario = dumbbell(2);
+    let octets = Bytes::new(50_000_000);
+    for (entry, group) in [(1, "A"), (2, "B")] {
+        scenario.traffic[entry].kind = TrafficKind::Shuffle { octets, congestion: "cubic".into() };
+        scenario.traffic[entry].group = group.into();
+    }
+    let mut observed = steady(&scenario, &[100.0, 50.0, 50.0]);
+    observed.flows[1].work = Some(work(1, &[4000], 4));
+    observed.flows[2].work = Some(work(1, &[6000], 6));
+    close(run(&scenario, &observed).summary["shuffle_p50_s"], 5.0);
+    observed.flows[2].work = Some(work(1, &[], 0));
+    let one = run(&scenario, &observed).summary;
+    close(one["shuffle_s.A"], 4.0);
+    assert!(!one.contains_key("shuffle_p50_s"), "B's did not end");
+    assert!(one.contains_key("shuffle_worst_s.B"));
+    assert!(!one.contains_key("shuffle_worst_p50_s"), "A's did");
 }
 
 #[test]

@@ -131,12 +131,15 @@ fn shuffle_worst(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
     seconds.max_by(f64::total_cmp).filter(|seconds| seconds.is_finite())
 }
 
-/// The medians over groups of how long their shuffles took, if all ended, and of how long they would take.
-pub(super) fn all_shuffles(groups: &[String], summary: &mut BTreeMap<String, f64>) {
+/// The medians over `groups`, which shuffle, of how long that took and of how long it would take; none if
+/// a group has no such number: the others alone would flatter.
+pub(super) fn all_shuffles(groups: &[&str], summary: &mut BTreeMap<String, f64>) {
     for (each, all) in [("shuffle_s", "shuffle_p50_s"), ("shuffle_worst_s", "shuffle_worst_p50_s")]
     {
-        let took = |name: &String| summary.get(&format!("{each}.{name}")).copied();
-        let mut seconds: Vec<f64> = groups.iter().filter_map(took).collect();
+        let took = |name: &&str| summary.get(&format!("{each}.{name}")).copied();
+        let Some(mut seconds) = groups.iter().map(took).collect::<Option<Vec<f64>>>() else {
+            continue;
+        };
         seconds.sort_by(f64::total_cmp);
         if let Some(middle) = median(&seconds) {
             summary.insert(all.into(), middle);

@@ -1,11 +1,13 @@
 //! The page around the charts.
 
-use super::{bars, lines, series};
+use super::{bars, figures, lines, series};
 use crate::aggregate::{Cell, cells, percent_text, point_text, point_values, rate_text, swept};
+use crate::reproduce::kept::Shown;
 use crate::table::{Grid, numbers, verdicts};
 use crate::verdict::Outcome;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeMap;
+use std::path::Path;
 use weir_model::results::{Results, Run};
 
 const STYLE: &str = include_str!("style.css");
@@ -51,10 +53,12 @@ pub(super) fn points<'a>(cells: &[Cell<'a>]) -> Vec<&'a BTreeMap<String, f64>> {
 }
 
 /// The whole page.
-pub(super) fn html(experiments: &[Results]) -> String {
-    let title = match experiments {
-        [one] => name(one),
-        several => format!("{} experiments", several.len()),
+pub(super) fn html(shown: &[Shown], experiments: &[Results], dir: &Path) -> String {
+    let title = match (shown.len(), experiments) {
+        (0, [one]) => name(one),
+        (0, several) => format!("{} experiments", several.len()),
+        (1, _) => shown[0].figure.id().into(),
+        (several, _) => format!("{several} figures"),
     };
     let page = html! {
         (DOCTYPE)
@@ -67,7 +71,10 @@ pub(super) fn html(experiments: &[Results]) -> String {
             }
             body {
                 header { p class="brand" { "Weir" span { "a bandwidth floor for every VM" } } }
-                main { @for results in experiments { (experiment(results)) } }
+                main {
+                    @if !shown.is_empty() { (figures::html(shown, dir)) }
+                    @for results in experiments { (experiment(results)) }
+                }
                 footer { p { (LEGEND) } }
             }
         }

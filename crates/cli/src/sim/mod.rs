@@ -1,7 +1,8 @@
 //! `weir sim`: plays a scenario, or a network file, in the packet simulator.
 
 mod network;
-mod scenario;
+mod room;
+pub(crate) mod scenario;
 
 use crate::args;
 use anyhow::{Result, bail};

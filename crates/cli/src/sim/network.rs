@@ -2,6 +2,7 @@
 //!
 //! Not here  Scenario files: see `scenario`. The model: see `weir-sim`.
 
+use super::room::{self, Need};
 use crate::args::{self, CongestionControl};
 use crate::table::Grid;
 use anyhow::{Context as _, Result, anyhow};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 use weir_sim::{Algorithm, FlowOutcome, LinkOutcome, Network, Options, Outcome, Sim, TcpConfig};
 use weir_units::Time;
 
+/// What to do if it does not fit.
+const FEWER: &str = "write fewer flows or smaller buffers into it";
+
 /// Plays the file and prints what came out.
 ///
 /// # Errors
@@ -19,14 +23,21 @@ use weir_units::Time;
 #[expect(clippy::disallowed_methods, reason = "a driver: it says how fast the simulator is")]
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = path.display();
+    let length = fs::metadata(path).with_context(|| file.to_string())?.len();
+    // Numbers take less room as text than in memory.
+    room::check(path, Need { least: 2 * length, most: 0 }, FEWER)?;
     let text = fs::read_to_string(path).with_context(|| file.to_string())?;
     let network = Network::parse(&text).map_err(|error| anyhow!("{file}: {error}"))?;
+    drop(text);
     let (algorithm, name) = match args.cc.unwrap_or(CongestionControl::Dctcp) {
         CongestionControl::Dctcp => (Algorithm::Dctcp, "dctcp"),
         CongestionControl::Cubic => (Algorithm::Cubic, "cubic"),
         CongestionControl::Reno => (Algorithm::Reno, "reno"),
     };
     let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
+    let memory = network.memory(&tcp);
+    let need = Need { least: memory.least.get(), most: memory.most.get() };
+    room::check(path, need, FEWER)?;
     let begin = Instant::now();
     let mut sim = Sim::new(&network, &Options { tcp, seed: args.seed });
     sim.run_until(network.until());

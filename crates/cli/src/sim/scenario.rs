@@ -8,15 +8,17 @@
 //!           something that the simulator lacks.
 //! Not here  The model: see `weir-sim`.
 
+use super::room::{self, Need};
 use crate::args;
 use crate::commands;
-use crate::experiment;
+use crate::experiment::{self, Played};
 use crate::judge::{self, Observed, ObservedFlow, ObservedLink, Work};
 use crate::live::{Live, Screen};
 use crate::world::{Cut, Moment, World};
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,8 +42,8 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let mut points = file.points()?;
     file.check_presets(ElasticSwitch::PRESETS)?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
-    for point in &points {
-        weir_sim::scenario::check(point).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+    if let Some(error) = refused(&points) {
+        return Err(anyhow!("{}: {error}", path.display()));
     }
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -49,11 +51,9 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     };
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
-    let jobs = jobs(&points, repeats, args.seed);
-    let mut done = Done { runs: play_all(&jobs, threads(args.jobs), &stop) };
-    let go_on = AtomicBool::new(false);
-    let mut screen = Brief(Live::new());
-    let played = experiment::play(&mut done, &points, repeats, about, &mut screen, &go_on);
+    enough_memory(path, &jobs(&points, repeats, args.seed), threads(args.jobs))?;
+    let chance = Chance { seed: args.seed, repeats };
+    let played = play_points(&points, &chance, threads(args.jobs), about, &stop);
     let deciding = played.results.verdicts.clone();
     let code = commands::conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if commands::nothing_applies(&file, &points) {
@@ -64,6 +64,52 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
         );
     }
     Ok(code)
+}
+
+/// The records of all runs, and what the greatest take that are played at a time.
+fn enough_memory(path: &Path, jobs: &[Job<'_>], threads: usize) -> Result<()> {
+    let sizes = jobs.iter().map(|job| weir_sim::scenario::size(job.scenario));
+    let mut sizes: Vec<_> = sizes.collect();
+    let records: u64 = sizes.iter().map(|size| size.record.get()).sum();
+    sizes.sort_by_key(|size| std::cmp::Reverse(size.run.least));
+    let running = || sizes.iter().take(threads.max(1)).map(|size| size.run);
+    let need = Need {
+        least: records + running().map(|run| run.least.get()).sum::<u64>(),
+        most: records + running().map(|run| run.most.get()).fold(0, u64::saturating_add),
+    };
+    room::check(
+        path,
+        need,
+        "lower its numbers of connections, or play fewer runs at a time with --jobs",
+    )
+}
+
+/// Why the simulator cannot play these points; nothing if it can.
+pub(crate) fn refused(points: &[Scenario]) -> Option<String> {
+    let refused = points.iter().find_map(|point| weir_sim::scenario::check(point).err());
+    refused.map(|error| error.to_string())
+}
+
+/// How often each point is played, and from which seed on.
+pub(crate) struct Chance {
+    /// Of the first repeat; the others follow it.
+    pub(crate) seed: u64,
+    pub(crate) repeats: u32,
+}
+
+/// Plays and judges `points`, so many runs at a time.
+pub(crate) fn play_points(
+    points: &[Scenario],
+    chance: &Chance,
+    threads: usize,
+    about: About,
+    stop: &AtomicBool,
+) -> Played {
+    let jobs = jobs(points, chance.repeats, chance.seed);
+    let mut done = Done { runs: play_all(&jobs, threads, stop) };
+    let go_on = AtomicBool::new(false);
+    let mut screen = Brief(Live::new());
+    experiment::play(&mut done, points, chance.repeats, about, &mut screen, &go_on)
 }
 
 /// One run to be played.
@@ -89,7 +135,8 @@ fn jobs(points: &[Scenario], repeats: u32, seed: u64) -> Vec<Job<'_>> {
     jobs
 }
 
-fn threads(asked: Option<u32>) -> usize {
+/// As many as asked for, else one per CPU.
+pub(crate) fn threads(asked: Option<u32>) -> usize {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     asked.map_or_else(cpus, |n| n as usize)
 }
@@ -220,8 +267,8 @@ impl Screen for Brief {
     fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
     fn show(&mut self, _: &Moment) {}
     fn end(&mut self) {}
-    fn judged(&mut self, title: &str, run: &Run) {
-        self.0.judged(title, run);
+    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
+        self.0.judged(title, run)
     }
 }
 

@@ -16,8 +16,8 @@ pub enum Input<'a> {
     Found(PairId),
     /// A peer's agent has a new life, and is believed: it does not know what its senders here hold.
     PeerRestarted(HostId),
-    /// All counters of the data plane, read in one batch. Also shows pairs that were never `Seen`,
-    /// for instance after a restart.
+    /// Counters of the data plane: of all pairs of a direction, or of none. Also shows pairs that were
+    /// never `Seen`, for instance after a restart.
     Sample(&'a Sample),
     /// An authenticated message from a peer's agent.
     Message(HostId, Message),
@@ -191,6 +191,15 @@ impl Default for Outbox {
     fn default() -> Self {
         Self::new(1 << 16)
     }
+}
+
+/// The directions whose counters are to be read before a tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Of pairs that send from here.
+    pub send: bool,
+    /// Of pairs that receive here.
+    pub receive: bool,
 }
 
 /// Why the agent wants to be woken.

@@ -16,7 +16,7 @@
 //! | at a restart | `handle(now, Input::Adopt(…))` and `Input::Found(…)` for what is there |
 //! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
 //! | a peer has a new life | `handle(now, Input::PeerRestarted(…))`, before its messages |
-//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))`, then `handle(now, Input::Tick)` |
+//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))` with at least what [`HostAgent::wants`], then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
 
 mod config;
@@ -25,7 +25,9 @@ mod pairs;
 mod view;
 
 pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
-pub use io::{Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Why};
+pub use io::{
+    Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
+};
 pub use view::{PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};
@@ -52,12 +54,16 @@ pub struct HostAgent {
     desired: Desired,
     /// Pairs whose floor may have changed since it was last written down.
     stale: BTreeSet<PairId>,
+    /// Hoses out that a new pair shares since: what it takes, the others no longer have.
+    stale_hoses: BTreeSet<(VmId, bool)>,
     sample_at: Time,
     rate_at: Time,
     partition_at: Time,
     rate_stepped_at: Time,
     partitioned_at: Time,
     new_pairs_at: Option<Time>,
+    /// A sending pair's counters were never read: what it sends counts from the first reading on.
+    has_uncounted: bool,
     counters: Counters,
 }
 
@@ -119,12 +125,14 @@ impl HostAgent {
             receive: BTreeMap::new(),
             desired: Desired::default(),
             stale: BTreeSet::new(),
+            stale_hoses: BTreeSet::new(),
             sample_at: now,
             rate_at: now,
             partition_at: now,
             rate_stepped_at: now,
             partitioned_at: now,
             new_pairs_at: None,
+            has_uncounted: false,
             counters: Counters::default(),
         }
     }
@@ -148,9 +156,12 @@ impl HostAgent {
         if self.send.is_empty() && self.receive.is_empty() {
             return None;
         }
-        let mut next = (self.sample_at, Why::Sample);
-        if matches!(self.config.mechanism, Mechanism::ElasticSwitch(_)) {
-            next = next.min((self.rate_at, Why::Rate)).min((self.partition_at, Why::Partition));
+        if self.elastic().is_none() {
+            return Some((self.sample_at, Why::Sample));
+        }
+        let mut next = (self.rate_at, Why::Rate).min((self.partition_at, Why::Partition));
+        if self.looks_for_losses() || self.has_uncounted {
+            next = next.min((self.sample_at, Why::Sample));
         }
         match self.new_pairs_at {
             Some(at) => Some(next.min((at, Why::NewPairs))),
@@ -158,10 +169,34 @@ impl HostAgent {
         }
     }
 
+    /// The counters without which the [`Input::Tick`] at `now` would go by old ones. Reading them is most of
+    /// an agent's work, and losses are looked for much more often than rates are computed.
+    ///
+    /// A pair whose first packet was not `Seen` shows when all are wanted: once per partitioning period.
+    pub fn wants(&self, now: Time) -> Wanted {
+        if self.elastic().is_none() || self.partition_at <= now {
+            return Wanted { send: true, receive: true };
+        }
+        let rate = self.rate_at <= now && !self.send.is_empty();
+        Wanted {
+            send: rate || self.has_uncounted,
+            receive: self.sample_at <= now && self.looks_for_losses(),
+        }
+    }
+
+    fn looks_for_losses(&self) -> bool {
+        !self.receive.is_empty()
+    }
+
     /// The rates that the data plane should have, after all that was handled up to `now`.
     ///
-    /// Many offers that arrive together cost one division of the hose, here, not one each.
+    /// Many offers or new pairs that come together cost one division of the hose, here, not one each.
     pub fn desired(&mut self, now: Time) -> &mut Desired {
+        for (vm, is_default) in std::mem::take(&mut self.stale_hoses) {
+            let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
+            let sharing = self.send.range(all).filter(|(_, p)| p.is_default == is_default);
+            self.stale.extend(sharing.map(|(pair, _)| *pair));
+        }
         for pair in std::mem::take(&mut self.stale) {
             self.apply(now, pair);
         }
@@ -224,6 +259,8 @@ impl HostAgent {
 
     fn insert_sending(&mut self, now: Time, pair: PairId, sending: SendPair) {
         self.start_clocks_if_first(now);
+        self.has_uncounted = true;
+        self.stale_hoses.insert((pair.src, sending.is_default));
         self.send.insert(pair, sending);
         self.new_pairs(now);
         self.apply(now, pair);
@@ -314,6 +351,7 @@ impl HostAgent {
     // -- counters -----------------------------------------------------------------------------
 
     fn sample(&mut self, now: Time, sample: &Sample, out: &mut Outbox) {
+        self.has_uncounted &= sample.send.is_empty();
         for (pair, count) in &sample.send {
             if !self.send.contains_key(pair) {
                 self.seen_sending(now, *pair, out);

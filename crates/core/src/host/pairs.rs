@@ -9,7 +9,8 @@ use weir_units::{Bytes, PairId, Rate, Span, Time};
 /// octets it sends: whoever could hide more of them could borrow without end.
 const BLIND: u64 = 8;
 
-/// A cumulative counter that may start again from zero when the data plane forgot the pair.
+/// A cumulative counter that may start again from zero when the data plane forgot the pair. The total
+/// wraps, for only what was added in a period is ever asked: no counter, however wrong, is a panic.
 #[derive(Clone, Copy, Default, Debug)]
 struct Meter {
     last: Option<u64>,
@@ -26,7 +27,7 @@ impl Meter {
             Some(_) => count,
         };
         self.last = Some(count);
-        self.total += added;
+        self.total = self.total.wrapping_add(added);
         added
     }
 }
@@ -97,30 +98,31 @@ impl SendPair {
         } else {
             self.has_loss |= congestion.lost > 0;
         }
-        self.lost_total += u64::from(congestion.lost);
-        self.marked_total += u64::from(congestion.marked);
+        self.lost_total = self.lost_total.saturating_add(congestion.lost.into());
+        self.marked_total = self.marked_total.saturating_add(congestion.marked.into());
     }
 
     /// Whether, since the last call, losses would have shown in too little of what was sent. While
     /// nothing leaves, what was found last stands; a pair within a host has no network to lose in.
     pub(super) fn look_for_blindness(&mut self) {
         let seen = (self.numbered.total, self.unnumbered.total);
-        let (numbered, unnumbered) = (seen.0 - self.seen_at_rate.0, seen.1 - self.seen_at_rate.1);
-        self.seen_at_rate = seen;
-        if numbered + unnumbered > 0 {
-            self.is_blind = unnumbered > (numbered + unnumbered) / BLIND;
+        let before = std::mem::replace(&mut self.seen_at_rate, seen);
+        let (numbered, unnumbered) = (seen.0.wrapping_sub(before.0), seen.1.wrapping_sub(before.1));
+        let both = numbered.saturating_add(unnumbered);
+        if both > 0 {
+            self.is_blind = unnumbered > both / BLIND;
         }
     }
 
     pub(super) fn rate_since_partition(&mut self, span: Span) -> Rate {
-        let octets = self.meter.total - self.octets_at_partition;
+        let octets = self.meter.total.wrapping_sub(self.octets_at_partition);
         self.octets_at_partition = self.meter.total;
         self.measured = Rate::of(Bytes::new(octets), span);
         self.measured
     }
 
     pub(super) fn take_feedback(&mut self, span: Span) -> Feedback {
-        let octets = self.meter.total - self.octets_at_rate;
+        let octets = self.meter.total.wrapping_sub(self.octets_at_rate);
         self.octets_at_rate = self.meter.total;
         let used = Some(Rate::of(Bytes::new(octets), span));
         let (lost, late) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.late));
@@ -171,10 +173,10 @@ impl ReceivePair {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         self.octets.read(count.octets);
         let lost = self.lost.read(count.lost);
-        self.lost_total += lost;
+        self.lost_total = self.lost_total.saturating_add(lost);
         self.pending.lost = self.pending.lost.saturating_add(clamp(lost));
         let marked = self.marked.read(count.marked);
-        self.marked_total += marked;
+        self.marked_total = self.marked_total.saturating_add(marked);
         self.pending.marked = self.pending.marked.saturating_add(clamp(marked));
         self.pending.received =
             self.pending.received.saturating_add(clamp(self.segments.read(count.segments)));
@@ -193,7 +195,7 @@ impl ReceivePair {
     }
 
     pub(super) fn rate_since_partition(&mut self, span: Span) -> Rate {
-        let octets = self.octets.total - self.octets_at_partition;
+        let octets = self.octets.total.wrapping_sub(self.octets_at_partition);
         self.octets_at_partition = self.octets.total;
         self.measured = Rate::of(Bytes::new(octets), span);
         self.measured

@@ -7,6 +7,7 @@ const A: VmId = VmId(0);
 const B: VmId = VmId(1);
 const STRANGER: VmId = VmId(2);
 const PAIR: PairId = PairId::new(A, B);
+const BACK: PairId = PairId::new(B, A);
 
 fn mbps(m: u64) -> Rate {
     Rate::from_mbps(m)
@@ -178,6 +179,51 @@ fn traffic_to_another_tenant_lives_on_the_small_default_hose() {
 }
 
 #[test]
+fn counters_are_wanted_when_they_are_needed_and_not_more_often() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    let both = Wanted { send: true, receive: true };
+    let send = Wanted { send: true, receive: false };
+    let mut wanted = Vec::new();
+    let mut now = ms(0);
+    while now < ms(240) {
+        let (at, _) = agent.next_deadline().expect("a pair");
+        now = now.max(at);
+        wanted.push((now, agent.wants(now)));
+        let counts = vec![(PAIR, SendCount { octets: now.as_nanos(), ..SendCount::default() })];
+        let sample = Sample { send: counts, ..Sample::default() };
+        agent.handle(now, Input::Sample(&sample), &mut out);
+        agent.handle(now, Input::Tick, &mut out);
+    }
+    assert_eq!(wanted.iter().filter(|(_, w)| *w == both).count(), 4, "60 ms: {wanted:?}");
+    assert_eq!(wanted.iter().filter(|(_, w)| *w == send).count(), 13, "15 ms: {wanted:?}");
+
+    // Losses are looked for every 5 ms once something is received.
+    agent.handle(now, Input::Seen(BACK, Direction::Receive), &mut out);
+    let looked: Vec<bool> =
+        (1..=12).map(|i| agent_wants(&mut agent, now + Span::from_millis(5 * i)).receive).collect();
+    assert_eq!(looked, [true; 12]);
+}
+
+#[test]
+fn what_a_new_pair_sends_counts_from_the_next_look_not_the_next_period() {
+    let mut agent = agent(0);
+    let mut out = Outbox::default();
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    agent.handle(ms(0), Input::Sample(&Sample::default()), &mut out);
+    agent.handle(ms(0), Input::Tick, &mut out);
+    assert!(agent.wants(ms(5)).send, "it was not in the last reading");
+    assert!(agent.next_deadline().is_some_and(|(at, _)| at <= ms(5)));
+}
+
+fn agent_wants(agent: &mut HostAgent, now: Time) -> Wanted {
+    let wanted = agent.wants(now);
+    agent.handle(now, Input::Tick, &mut Outbox::default());
+    wanted
+}
+
+#[test]
 fn an_idle_pair_is_forgotten_and_its_class_given_back() {
     let mut agent = agent(0);
     let mut out = Outbox::default();
@@ -338,4 +384,25 @@ fn what_was_held_too_long_is_not_told() {
     sender.handle(ms(100), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     sender.handle(ms(6_000), Input::PeerRestarted(HostId(1)), &mut out);
     assert!(out.is_empty(), "the receiver may have given it to others");
+}
+
+#[test]
+fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
+    let (mut agent, mut out) = (agent(0), Outbox::default());
+    agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
+    for (i, octets) in [0, u64::MAX, 7, u64::MAX - 1, 3, u64::MAX].into_iter().enumerate() {
+        let count = SendCount { octets, numbered: octets, unnumbered: octets };
+        let sample = Sample { send: vec![(PAIR, count)], receive: Vec::new() };
+        agent.handle(ms(60 * i as u64), Input::Sample(&sample), &mut out);
+        agent.handle(ms(60 * i as u64), Input::Tick, &mut out);
+    }
+    let quiet = SendCount { octets: u64::MAX, numbered: u64::MAX, unnumbered: u64::MAX };
+    let sample = Sample { send: vec![(PAIR, quiet)], receive: Vec::new() };
+    for i in 6..9 {
+        agent.handle(ms(60 * i), Input::Sample(&sample), &mut out);
+        agent.handle(ms(60 * i), Input::Tick, &mut out);
+    }
+    let view = agent.pair(ms(540), PAIR).and_then(|view| view.send).expect("it is active");
+    assert_eq!(view.measured, Rate::ZERO, "nothing was sent since");
+    assert!(view.setting.floor <= mbps(400) && view.setting.ceiling >= view.setting.floor);
 }

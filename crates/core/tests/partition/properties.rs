@@ -123,8 +123,13 @@ fn exact() -> PartitionConfig {
     }
 }
 
-/// The largest shortfall of a floor against both ends' max-min, as part of the smaller hose.
-fn shortfall(config: &PartitionConfig, case: &Case) -> Result<f64, TestCaseError> {
+/// The largest shortfall of a floor against both ends' max-min, as part of the hose that `part_of`
+/// chooses from the sender's and the receiver's.
+fn shortfall(
+    config: &PartitionConfig,
+    case: &Case,
+    part_of: fn(Rate, Rate) -> Rate,
+) -> Result<f64, TestCaseError> {
     let mut world = World::new(config, &case.hoses, &case.flows, case.seed);
     // From the small start to the hose, and then a few rounds for each VM a change may pass.
     world.run_rounds(8 + 4 * case.hoses.len() as u64);
@@ -132,7 +137,7 @@ fn shortfall(config: &PartitionConfig, case: &Case) -> Result<f64, TestCaseError
     let mut worst = 0.0f64;
     for (flow, ideal) in case.flows.iter().zip(ideal) {
         let floor = world.floor(flow.src, flow.dst).as_f64();
-        let hose = case.hoses[flow.src].0.min(case.hoses[flow.dst].1).as_f64();
+        let hose = part_of(case.hoses[flow.src].0, case.hoses[flow.dst].1).as_f64();
         worst = worst.max((ideal - floor) / hose);
     }
     Ok(worst)
@@ -170,13 +175,15 @@ proptest! {
 
     #[test]
     fn stationary_demands_converge_to_the_max_min_of_both_ends(case in case(9, stationary)) {
-        let worst = shortfall(&exact(), &case)?;
+        let worst = shortfall(&exact(), &case, Rate::min)?;
         prop_assert!(worst <= 0.03, "short of its max-min by {worst} of the hose");
     }
 
+    /// Bounded pairs keep a tenth of what they use as a margin, out of a hose that they share with this
+    /// pair: it may miss a tenth of that hose, which is more of its own hose if that one is smaller.
     #[test]
     fn with_the_default_margins_they_converge_within_the_margin(case in case(9, stationary)) {
-        let worst = shortfall(&PartitionConfig::default(), &case)?;
+        let worst = shortfall(&PartitionConfig::default(), &case, Rate::max)?;
         prop_assert!(worst <= 0.12, "short of its max-min by {worst} of the hose");
     }
 

@@ -15,8 +15,7 @@ const LOCKED_OCTETS: u64 = 64 << 20;
 pub fn kernel(roots: &Roots, bpffs: &Path) -> Vec<Finding> {
     let release = text(&roots.proc.join("sys/kernel/osrelease")).unwrap_or_default();
     let mut findings = vec![version(&release)];
-    let status = text(&roots.proc.join("self/status")).unwrap_or_default();
-    findings.push(capabilities(&status));
+    findings.push(privileges(roots));
     findings.push(memlock(&release, &text(&roots.proc.join("self/limits")).unwrap_or_default()));
     findings.push(pins(bpffs));
     findings.extend(sandbox::findings());
@@ -38,6 +37,11 @@ pub fn kernel(roots: &Roots, bpffs: &Path) -> Vec<Finding> {
         text(&roots.proc.join(current)).as_deref(),
     ));
     findings
+}
+
+/// Whether this process may do what an agent does.
+pub fn privileges(roots: &Roots) -> Finding {
+    capabilities(&text(&roots.proc.join("self/status")).unwrap_or_default())
 }
 
 /// `6.18.5-arch1` → (6, 18).

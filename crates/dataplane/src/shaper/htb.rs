@@ -493,6 +493,10 @@ impl Shaper for Htb {
         self.floors.saturating_sub(self.levels.budget())
     }
 
+    fn budget(&self) -> Rate {
+        self.levels.budget()
+    }
+
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {
         let entries = htb::classes(&mut self.socket, &self.device)?;
         let leaves = entries.iter().filter(|e| layout::is_leaf(layout::minor(e.id)));

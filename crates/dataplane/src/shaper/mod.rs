@@ -249,6 +249,9 @@ pub trait Shaper {
     /// kernel's levels then. Zero on a host whose admission and partitioning work.
     fn shortfall(&self) -> Rate;
 
+    /// What the uplink leaves for pairs' floors, beside the small parts of default and control traffic.
+    fn budget(&self) -> Rate;
+
     /// Counters of all queues.
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error>;
 

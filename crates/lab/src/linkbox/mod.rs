@@ -9,7 +9,7 @@
 //!           Frames that arrive late are counted, and told at the end.
 //! Not here  Links that only have a rate and a buffer: see `ports`. One box carries some 200 Mb/s.
 
-mod packet;
+pub mod packet;
 mod queue;
 mod thread;
 
@@ -43,6 +43,7 @@ struct Direction {
     drops: AtomicU64,
     marks: AtomicU64,
     packets: AtomicU64,
+    overtaken: AtomicU64,
     /// Packets that arrived more than [`thread::LATE`] after their time.
     late: AtomicU64,
 }
@@ -75,6 +76,7 @@ impl LinkBox {
             octets: d.octets.load(Ordering::Relaxed),
             drops: d.drops.load(Ordering::Relaxed),
             marks: d.marks.load(Ordering::Relaxed),
+            overtaken: d.overtaken.load(Ordering::Relaxed),
         };
         Ok([read(&self.shared.directions[0]), read(&self.shared.directions[1])])
     }

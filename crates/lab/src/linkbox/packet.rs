@@ -26,7 +26,7 @@ fn network(frame: &[u8]) -> Option<Network> {
 }
 
 /// Whether the packet may be marked: its sender hears of marks.
-pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
+pub fn is_ecn_capable(frame: &[u8]) -> bool {
     match network(frame) {
         Some(Network::Ip4) => frame[L3 + 1] & 3 != 0,
         Some(Network::Ip6) => frame[L3 + 1] >> 4 & 3 != 0,
@@ -35,7 +35,7 @@ pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
 }
 
 /// Gives an ECN-capable packet the congestion mark; leaves others alone.
-pub(crate) fn mark(frame: &mut [u8]) {
+pub fn mark(frame: &mut [u8]) {
     if !is_ecn_capable(frame) {
         return;
     }
@@ -55,13 +55,15 @@ pub(crate) fn mark(frame: &mut [u8]) {
 }
 
 /// The same number for all packets of a flow (addresses, protocol, ports); zero for what has none.
-pub(crate) fn flow(frame: &[u8]) -> u64 {
+pub fn flow(frame: &[u8]) -> u64 {
     let (addresses, protocol, transport) = match network(frame) {
         Some(Network::Ip4) => {
             let header = usize::from(frame[L3] & 15) * 4;
             // A fragment but the first has no ports, so the first must not use them either.
             let fragment = u16::from_be_bytes([frame[L3 + 6], frame[L3 + 7]]) & 0x3fff != 0;
-            (L3 + 12..L3 + 20, frame[L3 + 9], (!fragment).then_some(L3 + header))
+            // What says to have less than a header would have a mark for its ports.
+            let is_whole = !fragment && header >= 20;
+            (L3 + 12..L3 + 20, frame[L3 + 9], is_whole.then_some(L3 + header))
         }
         Some(Network::Ip6) => (L3 + 8..L3 + 40, frame[L3 + 6], Some(L3 + 40)),
         None => return 0,
@@ -75,6 +77,16 @@ pub(crate) fn flow(frame: &[u8]) -> u64 {
         hash = spread(hash, u64::from(*octet));
     }
     hash
+}
+
+/// The same number for all packets between two addresses, in one direction; zero for what has none.
+pub(crate) fn pair(frame: &[u8]) -> u64 {
+    let addresses = match network(frame) {
+        Some(Network::Ip4) => L3 + 12..L3 + 20,
+        Some(Network::Ip6) => L3 + 8..L3 + 40,
+        None => return 0,
+    };
+    frame[addresses].iter().fold(0, |hash, octet| spread(hash, u64::from(*octet)))
 }
 
 /// A step of FNV-1a, with its bits mixed so that the lowest ones are good, too.
@@ -134,6 +146,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_is_two_addresses_in_one_direction_whatever_the_ports() {
+        assert_eq!(pair(&ip4(0, 7)), pair(&ip4(2, 9)));
+        let mut back = ip4(0, 7);
+        back[L3 + 12..L3 + 20].copy_from_slice(&[10, 1, 0, 2, 10, 1, 0, 1]);
+        assert_ne!(pair(&ip4(0, 7)), pair(&back));
+        let mut ip6 = vec![0u8; L3 + 40];
+        ip6[12..14].copy_from_slice(&[0x86, 0xdd]);
+        let other = ip6.clone();
+        ip6[L3 + 39] = 1;
+        assert_ne!(pair(&ip6), pair(&other));
+        assert_eq!(pair(&[0; 60]), 0);
+    }
+
+    #[test]
     fn flows_differ_by_port_and_packets_of_one_do_not_differ() {
         assert_eq!(flow(&ip4(0, 5001)), flow(&ip4(2, 5001)));
         let two: std::collections::BTreeSet<u64> =
@@ -141,6 +167,17 @@ mod tests {
         assert_eq!(two.len(), 2, "a hundred flows take both of two paths");
         let one = (5001..5101).filter(|port| flow(&ip4(0, *port)).is_multiple_of(2)).count();
         assert!((30..=70).contains(&one), "{one} of 100 on one of two paths");
+    }
+
+    #[test]
+    fn a_mark_changes_no_flow_even_if_the_header_says_to_be_too_short() {
+        for length in 0..=15u8 {
+            let mut frame = ip4(2, 5001);
+            frame[L3] = 0x40 | length;
+            let before = flow(&frame);
+            mark(&mut frame);
+            assert_eq!(flow(&frame), before, "a header of {length} words");
+        }
     }
 
     proptest! {

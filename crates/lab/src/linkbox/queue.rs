@@ -28,6 +28,8 @@ pub(crate) struct Arrival {
     pub(crate) ecn_capable: bool,
     /// Equal for packets of one flow.
     pub(crate) flow: u64,
+    /// Equal for packets between the same two addresses.
+    pub(crate) pair: u64,
 }
 
 /// What happened so far.
@@ -41,7 +43,13 @@ pub(crate) struct Counts {
     pub(crate) drops: u64,
     /// Packets marked.
     pub(crate) marks: u64,
+    /// Packets that arrived at the far end after a later one of their pair.
+    pub(crate) overtaken: u64,
 }
+
+/// Pairs whose order is looked at; of two that share a place the one that spoke last. What is counted
+/// as overtaken therefore was.
+const PAIRS: usize = 1024;
 
 /// One direction of a link. `T` is what a packet is.
 pub(crate) struct Queue<T> {
@@ -61,6 +69,8 @@ pub(crate) struct Queue<T> {
     /// What has a time of arrival at the far end. Bounded by the buffer, and what the wire holds.
     flying: BinaryHeap<Reverse<Flight<T>>>,
     sequence: u64,
+    /// By a pair's place: the pair, and the latest of its packets that arrived at the far end.
+    latest: Vec<(u64, u64)>,
     counts: Counts,
 }
 
@@ -75,6 +85,7 @@ struct Flight<T> {
     at: Time,
     sequence: u64,
     size: Bytes,
+    pair: u64,
     packet: T,
 }
 
@@ -117,6 +128,7 @@ impl<T> Queue<T> {
             random: Random(seed),
             flying: BinaryHeap::new(),
             sequence: 0,
+            latest: vec![(0, 0); PAIRS],
             counts: Counts::default(),
         }
     }
@@ -154,9 +166,9 @@ impl<T> Queue<T> {
             return Some(packet);
         }
         let at = self.free_at + self.delay + longer;
-        let (sequence, size) = (self.sequence, arrival.size);
+        let (sequence, size, pair) = (self.sequence, arrival.size, arrival.pair);
         self.sequence += 1;
-        self.flying.push(Reverse(Flight { at, sequence, size, packet }));
+        self.flying.push(Reverse(Flight { at, sequence, size, pair, packet }));
         None
     }
 
@@ -171,7 +183,18 @@ impl<T> Queue<T> {
         let Reverse(flight) = self.flying.pop()?;
         self.counts.octets += flight.size.get();
         self.counts.packets += 1;
+        self.counts.overtaken += u64::from(self.is_overtaken(flight.pair, flight.sequence));
         Some((flight.at, flight.packet))
+    }
+
+    /// Whether a later packet of `pair` than this one has arrived before it.
+    fn is_overtaken(&mut self, pair: u64, sequence: u64) -> bool {
+        let latest = &mut self.latest[pair as usize % PAIRS];
+        if latest.0 == pair && sequence < latest.1 {
+            return true;
+        }
+        *latest = (pair, sequence);
+        false
     }
 
     /// What happened so far.

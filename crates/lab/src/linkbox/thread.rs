@@ -153,6 +153,7 @@ impl Carrier {
             size: Bytes::new(length as u64),
             ecn_capable: packet::is_ecn_capable(&frame),
             flow: packet::flow(&frame),
+            pair: packet::pair(&frame),
         };
         // Later ones may have come in this very moment: a few microseconds, in the order they came.
         let came = Time::from_nanos(self.now().as_nanos().saturating_sub(self.waited.as_nanos()));
@@ -179,6 +180,7 @@ impl Carrier {
                 (self.queues[direction].counts(), &self.shared.directions[direction]);
             shared.octets.store(counts.octets, Ordering::Relaxed);
             shared.packets.store(counts.packets, Ordering::Relaxed);
+            shared.overtaken.store(counts.overtaken, Ordering::Relaxed);
             shared.late.fetch_add(late, Ordering::Relaxed);
         }
         Ok(())

@@ -59,6 +59,23 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
     }
 }
 
+/// A tree: `racks` switches with `each` hosts of 100 Mb/s, joined by `root` over links of `uplink` Mb/s,
+/// which are the links 0 to `racks` - 1.
+pub(crate) fn tree(racks: usize, each: usize, uplink: u64) -> Scenario {
+    let mut scenario = dumbbell(racks * each, 0, 100);
+    let hosts = racks * each;
+    let (root, rack) = (hosts, |r: usize| hosts + 1 + r);
+    let edge = scenario.topology.links.remove(1);
+    let link =
+        |name: String, a, b, mbps| Link { name, a, b, rate: Rate::from_mbps(mbps), ..edge.clone() };
+    let uplinks = (0..racks).map(|r| link(format!("rack{r}"), rack(r), root, uplink));
+    let edges = (0..hosts).map(|h| link(format!("edge{h}"), h, rack(h / each), 100));
+    scenario.topology.links = uplinks.chain(edges).collect();
+    let switches = (0..racks).map(|r| format!("rack{r}"));
+    scenario.topology.switches = std::iter::once("root".into()).chain(switches).collect();
+    scenario
+}
+
 /// Traffic over the whole scenario.
 pub(crate) fn flow(scenario: &mut Scenario, from: usize, to: usize, kind: TrafficKind) {
     let (start, stop) = (Span::ZERO, scenario.duration);
@@ -99,6 +116,13 @@ pub(crate) fn stand_in() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let target = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps/TEST");
     target.join("examples/stand_in")
+}
+
+/// The program itself, for runs with real agents: `cargo test --workspace` builds it.
+pub(crate) fn weir() -> PathBuf {
+    let path = stand_in().with_file_name("../weir");
+    assert!(path.exists(), "{} is not there: `cargo build -p weir`", path.display());
+    path
 }
 
 /// One run at a time: two would share two CPUs and a clock.

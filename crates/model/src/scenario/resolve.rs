@@ -10,6 +10,7 @@
 mod attacks;
 mod faults;
 mod metrics;
+mod points;
 mod traffic;
 
 use super::admission::{self, Origin};
@@ -35,10 +36,7 @@ const BURST_LEAST: Span = Span::from_millis(1);
 /// The scenario at one point of the sweep.
 pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario, Error> {
     let mut scope = params(spec, point)?;
-    let values = |(word, _): &(Word, Formula)| {
-        scope.get(&word.text).map(|value| (word.text.clone(), value.number))
-    };
-    let named = spec.params.iter().filter_map(values).collect();
+    let named = points::named(spec, &scope);
     let (duration, warmup) = times(spec, &mut scope)?;
     let scale = scale(spec, &scope)?;
     let mut topology = spec.topology.build(&scope)?;
@@ -524,9 +522,18 @@ fn expectations(
         entry.mechanisms.iter().try_for_each(|word| played(spec, word))?;
         let against = against(spec, entry, &groups)?;
         let holds = entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))?;
-        if holds && group.is_none_or(|group| sends.contains(group)) {
-            expect.extend(bounds(entry, against.as_ref(), scope, scale)?);
+        if !holds || group.is_some_and(|group| !sends.contains(group)) {
+            continue;
         }
+        let at = match &entry.at {
+            None => None,
+            Some(at) => match points::other(spec, at, scope)? {
+                // Compared with itself, or with a point that somebody chose not to play.
+                None => continue,
+                there => there,
+            },
+        };
+        expect.extend(bounds(entry, against.as_ref(), at.as_deref(), scope, scale)?);
     }
     Ok(expect)
 }
@@ -552,10 +559,11 @@ fn against(
 fn bounds(
     entry: &ExpectSpec,
     against: Option<&Against>,
+    at: Option<&[(String, f64)]>,
     scope: &Scope,
     scale: f64,
 ) -> Result<Vec<Expectation>, Error> {
-    let is_ratio = against.is_some_and(|against| !against.difference);
+    let is_ratio = at.is_some() || against.is_some_and(|against| !against.difference);
     let unit = metrics::unit(&entry.metric.text, is_ratio);
     let bound = |formula: &Option<Formula>| match (formula, unit) {
         (None, _) => Ok(None),
@@ -576,6 +584,7 @@ fn bounds(
         mechanism,
         metric: entry.metric.text.clone(),
         against: against.cloned(),
+        at: at.map(<[_]>::to_vec),
         at_least,
         at_most,
         says: says.clone(),

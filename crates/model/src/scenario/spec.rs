@@ -126,10 +126,20 @@ pub(crate) struct ExpectSpec {
     pub(crate) metric: Word,
     /// The number it is held against, and whether by their difference.
     pub(crate) against: Option<(Word, bool)>,
+    /// The point of the sweep whose number it is a part of.
+    pub(crate) at: Option<PointSpec>,
     pub(crate) at_least: Option<Formula>,
     pub(crate) at_most: Option<Formula>,
     pub(crate) when: Option<Formula>,
     pub(crate) says: Option<String>,
+}
+
+/// Another point of the sweep: the values in which it differs.
+#[derive(Clone, Debug)]
+pub(crate) struct PointSpec {
+    /// The field itself, for errors about the point as a whole.
+    pub(crate) whole: Word,
+    pub(crate) values: Vec<(Word, Formula)>,
 }
 
 const VERSION: &str = "weir/v1alpha1";
@@ -443,6 +453,7 @@ fn expect(field: &Field<'_>) -> Result<ExpectSpec, Error> {
         "metric",
         "of",
         "over",
+        "at",
         "at_least",
         "at_most",
         "when",
@@ -458,6 +469,15 @@ fn expect(field: &Field<'_>) -> Result<ExpectSpec, Error> {
         (Some(of), None) => Some((word(of)?, false)),
         (None, over) => over.map(word).transpose()?.map(|over| (over, true)),
     };
+    let at = table.get("at").map(|at| {
+        let whole =
+            Word { text: String::new(), place: at.node.place.clone(), path: at.path.clone() };
+        Ok(PointSpec { whole, values: point_of(&at)? })
+    });
+    let at = at.transpose()?;
+    if let (Some(at), Some((_, true))) = (&at, &against) {
+        return Err(at.whole.error("`at` beside `over`", "keep one, or write `of` for `over`"));
+    }
     let mechanisms = match table.get("mechanism") {
         Some(some) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
         None => Vec::new(),
@@ -466,6 +486,7 @@ fn expect(field: &Field<'_>) -> Result<ExpectSpec, Error> {
         mechanisms,
         metric: word(table.need("metric", "worst_floor_ratio")?)?,
         against,
+        at,
         at_least,
         at_most,
         when: formula("when")?,

@@ -7,12 +7,15 @@
 //! Promises  What has been built can be played without further checks.
 //! Not here  Names, tenants, topologies: see `weir-model`.
 
+mod port;
 mod read;
 #[cfg(test)]
 mod tests;
 
+pub use port::{CLASSES, Discipline, PoolSpec, Port, QueueSpec, RedSpec};
 pub use read::{ParseError, Problem};
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 use weir_units::{Bytes, Rate, Span, Time};
@@ -34,7 +37,8 @@ const ETHERNET: u16 = 14;
 /// What TCP's timestamps take of a segment (RFC 7323 appendix A).
 const TIMESTAMPS: u16 = 12;
 
-/// One direction of a cable, with the port that sends into it: FIFO, drop-tail.
+/// One direction of a cable, with the port that sends into it: FIFO, drop-tail, unless
+/// [`Network::set_port`] says something else.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkSpec {
     /// The node whose port it is.
@@ -200,6 +204,64 @@ pub enum Flaw {
         /// Time on and off, in ns.
         period: u64,
     },
+    /// A flow's number is too great.
+    #[error("flow {flow} does not exist: there are {flows}, counted from 0")]
+    Flow {
+        /// The number.
+        flow: u32,
+        /// How many there are.
+        flows: usize,
+    },
+    /// A class without a queue anywhere.
+    #[error("class {0}: classes are 0 to 7")]
+    Class(u8),
+    /// A port without a queue, or with more than there are classes.
+    #[error("{0} queues: from 1 to 8 are possible")]
+    Queues(usize),
+    /// A queue that would never be served, or beyond the counters.
+    #[error("a weight of {0}: from 1 to 65535 are possible")]
+    Weight(u32),
+    /// Two that mark.
+    #[error(
+        "link {0} marks above a threshold of its own: let its port mark, or the link, not both"
+    )]
+    TwoThresholds(u32),
+    /// RED's thresholds do not follow each other.
+    #[error(
+        "RED from {min} to {max} octets at a buffer of {buffer}: 0 < min < max <= buffer is needed"
+    )]
+    Red {
+        /// Lower threshold.
+        min: u64,
+        /// Upper threshold.
+        max: u64,
+        /// The port's buffer.
+        buffer: u64,
+    },
+    /// RED's probability or weight is no part.
+    #[error("a probability or weight of {0}: more than 0 and at most 1 is possible")]
+    RedPart(f64),
+    /// A shared memory's number is too great.
+    #[error("pool {pool} does not exist: there are {pools}, counted from 0")]
+    Pool {
+        /// The number.
+        pool: u32,
+        /// How many there are.
+        pools: usize,
+    },
+    /// A memory shared by two switches.
+    #[error("pool {pool} is memory of node {node}: a port of node {other} cannot share it")]
+    Foreign {
+        /// The memory.
+        pool: u32,
+        /// Whose it is.
+        node: u32,
+        /// Who wants to share it.
+        other: u32,
+    },
+    /// A threshold that nothing or everything is below.
+    #[error("an alpha of {0}: more than 0 and at most 1024 is possible")]
+    Alpha(f64),
 }
 
 /// One of a flow's two routes.
@@ -233,6 +295,11 @@ pub struct Network {
     stops: Vec<(u32, Time)>,
     /// How late packets of a link arrive at most; in the order of links.
     late: Vec<(u32, Span)>,
+    /// By link.
+    ports: BTreeMap<u32, Port>,
+    pools: Vec<PoolSpec>,
+    /// By flow; those beyond the end are of class 0.
+    classes: Vec<u8>,
 }
 
 impl Network {
@@ -255,6 +322,9 @@ impl Network {
             flows: Vec::new(),
             stops: Vec::new(),
             late: Vec::new(),
+            ports: BTreeMap::new(),
+            pools: Vec::new(),
+            classes: Vec::new(),
         })
     }
 
@@ -333,24 +403,6 @@ impl Network {
         assert!((flow as usize) < self.flows.len(), "a flow is there before it stops");
         self.stops.push((flow, at));
         Ok(())
-    }
-
-    /// Packets on this link are never quite on time: each arrives up to `late` later, drawn evenly from
-    /// the seed, in order. At most 4 s. Its number is one that [`Network::add_link`] returned.
-    pub fn add_jitter(&mut self, link: u32, late: Span) -> Result<(), Flaw> {
-        if late > Span::from_secs(4) {
-            return Err(Flaw::Delay(late.as_nanos()));
-        }
-        assert!((link as usize) < self.links.len(), "a link is there before it is uneven");
-        let at = self.late.partition_point(|(other, _)| *other < link);
-        self.late.insert(at, (link, late));
-        Ok(())
-    }
-
-    /// How late packets of this link arrive at most.
-    pub(crate) fn lateness(&self, link: u32) -> Span {
-        let found = self.late.binary_search_by_key(&link, |(other, _)| *other);
-        found.map_or(Span::ZERO, |at| self.late[at].1)
     }
 
     /// Flows that stop, and when.

@@ -10,11 +10,27 @@
 //! id src dst start_ns octets nf link… nr link…                    F times; 0 octets: for ever
 //! ```
 //!
+//! and then, each if it is needed, in this order:
+//!
+//! ```text
+//! pools P
+//! id octets alpha                                                  P times
+//! ports N
+//! link fifo [pool p]                                               N times one of these
+//! link red min max probability weight hard|gentle [pool p]
+//! link priority n octets mark_above… [pool p]                      n queues
+//! link drr|wfq n weight octets mark_above… [pool p]
+//! classes C
+//! flow class                                                       C times
+//! ```
+//!
 //! Promises  Any text is read or refused with the line and what is wrong there; nothing panics, and
 //!           no number in the file makes it use more memory than the file is long.
 //! Not here  Comments, other orders, units: the files are written by programs.
 
-use super::{Flaw, FlowSpec, LinkSpec, Network, Traffic};
+use super::{
+    Discipline, Flaw, FlowSpec, LinkSpec, Network, PoolSpec, Port, QueueSpec, RedSpec, Traffic,
+};
 use std::num::NonZero;
 use weir_units::{Bytes, Rate, Span, Time};
 
@@ -55,6 +71,22 @@ pub enum Problem {
         got: String,
         /// The greatest number possible.
         most: u64,
+    },
+    /// Not a number, or beyond all that could be meant.
+    #[error("{field} is {got:?}: a number like 0.5 was expected")]
+    Decimal {
+        /// Which one.
+        field: &'static str,
+        /// What is written there.
+        got: String,
+    },
+    /// None of a few words.
+    #[error("{got:?}, where {wanted} was expected")]
+    Word {
+        /// What is written there.
+        got: String,
+        /// What is known.
+        wanted: &'static str,
     },
     /// The line is too long.
     #[error("{0:?} is more than was expected on this line")]
@@ -98,6 +130,23 @@ impl Network {
             fields.end()?;
             network.add_flow(flow).map_err(|flaw| here(lines.line, flaw))?;
         }
+        for id in 0..lines.section("pools")? {
+            let mut fields = lines.next("a pool")?;
+            let pool = fields.pool(id)?;
+            fields.end()?;
+            network.add_pool(pool).map_err(|flaw| here(lines.line, flaw))?;
+        }
+        for _ in 0..lines.section("ports")? {
+            let mut fields = lines.next("a port")?;
+            let (link, port) = fields.port()?;
+            network.set_port(link, port).map_err(|flaw| here(lines.line, flaw))?;
+        }
+        for _ in 0..lines.section("classes")? {
+            let mut fields = lines.next("a flow's class")?;
+            let (flow, class) = (fields.number32("flow")?, fields.number("class", 255)? as u8);
+            fields.end()?;
+            network.set_class(flow, class).map_err(|flaw| here(lines.line, flaw))?;
+        }
         for (line, text) in (lines.line + 1..).zip(lines.lines) {
             if !text.trim().is_empty() {
                 return Err(ParseError { line, problem: Problem::Surplus(excerpt(text)) });
@@ -131,6 +180,15 @@ impl<'a> Lines<'a> {
         let number = fields.number(wanted, most)?;
         fields.end()?;
         Ok(number)
+    }
+}
+
+impl Lines<'_> {
+    /// How many lines an optional part has: none unless the next line is its head.
+    fn section(&mut self, name: &'static str) -> Result<u64, ParseError> {
+        let mut ahead = self.lines.clone();
+        let word = ahead.next().and_then(|text| text.split_ascii_whitespace().next());
+        if word == Some(name) { self.head(name, u32::MAX.into()) } else { Ok(0) }
     }
 }
 
@@ -176,10 +234,7 @@ impl Fields<'_> {
             rate: Rate::from_bps(self.number("rate_bps", u64::MAX)?),
             delay: Span::from_nanos(self.number("delay_ns", u64::MAX)?),
             buffer: Bytes::new(self.number("the buffer", u64::MAX)?),
-            mark_above: match self.number("the marking threshold", u64::MAX)? {
-                0 => None,
-                k => Some(Bytes::new(k)),
-            },
+            mark_above: self.threshold("the marking threshold")?,
             loss: 0.0,
         })
     }
@@ -197,6 +252,85 @@ impl Fields<'_> {
             forward: self.route("the number of links forward")?,
             reverse: self.route("the number of links back")?,
         })
+    }
+
+    fn word(&mut self, wanted: &'static str) -> Result<&str, ParseError> {
+        self.fields.next().ok_or_else(|| self.error(Problem::Missing(wanted)))
+    }
+
+    fn decimal(&mut self, field: &'static str) -> Result<f64, ParseError> {
+        let text = self.word(field)?;
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(number),
+            _ => {
+                let got = excerpt(text);
+                Err(self.error(Problem::Decimal { field, got }))
+            }
+        }
+    }
+
+    fn pool(&mut self, id: u64) -> Result<PoolSpec, ParseError> {
+        self.id("pool", id)?;
+        let octets = Bytes::new(self.number("the pool's octets", u64::MAX)?);
+        Ok(PoolSpec { octets, alpha: self.decimal("alpha")? })
+    }
+
+    /// A whole line.
+    fn port(&mut self) -> Result<(u32, Port), ParseError> {
+        const KINDS: &str = "fifo, red, priority, drr or wfq";
+        let link = self.number32("the port's link")?;
+        let discipline = match self.word(KINDS)? {
+            "fifo" => Discipline::Fifo,
+            "red" => Discipline::Red(self.red()?),
+            "priority" => Discipline::Priority(self.queues(false)?),
+            "drr" => Discipline::Drr(self.queues(true)?),
+            "wfq" => Discipline::Wfq(self.queues(true)?),
+            other => {
+                let got = excerpt(other);
+                return Err(self.error(Problem::Word { got, wanted: KINDS }));
+            }
+        };
+        let pool = match self.fields.next() {
+            None => None,
+            Some("pool") => Some(self.number32("the port's pool")?),
+            Some(other) => return Err(self.error(Problem::Surplus(excerpt(other)))),
+        };
+        self.end()?;
+        Ok((link, Port { discipline, pool }))
+    }
+
+    fn red(&mut self) -> Result<RedSpec, ParseError> {
+        const KINDS: &str = "hard or gentle";
+        Ok(RedSpec {
+            min: Bytes::new(self.number("RED's min", u64::MAX)?),
+            max: Bytes::new(self.number("RED's max", u64::MAX)?),
+            probability: self.decimal("RED's probability")?,
+            weight: self.decimal("RED's weight")?,
+            gentle: match self.word(KINDS)? {
+                "hard" => false,
+                "gentle" => true,
+                other => {
+                    let got = excerpt(other);
+                    return Err(self.error(Problem::Word { got, wanted: KINDS }));
+                }
+            },
+        })
+    }
+
+    fn queues(&mut self, weighted: bool) -> Result<Vec<QueueSpec>, ParseError> {
+        let count = self.number("the number of queues", super::CLASSES.into())?;
+        let queue = |_| {
+            let weight = if weighted { self.number32("a queue's weight")? } else { 1 };
+            let buffer = Bytes::new(self.number("a queue's octets", u64::MAX)?);
+            let mark_above = self.threshold("a queue's marking threshold")?;
+            Ok(QueueSpec { weight, buffer, mark_above })
+        };
+        (0..count).map(queue).collect()
+    }
+
+    /// 0: none.
+    fn threshold(&mut self, field: &'static str) -> Result<Option<Bytes>, ParseError> {
+        Ok(NonZero::new(self.number(field, u64::MAX)?).map(|k| Bytes::new(k.get())))
     }
 
     fn route(&mut self, count: &'static str) -> Result<Vec<u32>, ParseError> {

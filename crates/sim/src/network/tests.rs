@@ -127,6 +127,120 @@ fn each_error_names_its_line_and_what_is_wrong() {
     }
 }
 
+/// `GOOD` without the threshold of link 0, and with all that may follow.
+const PORTS: &str = "pools 2\n0 500000 0.5\n1 7 8\nports 5\n0 drr 2 1 3000 0 4 2000 1500\n\
+    1 fifo pool 0\n3 red 1000 2000 0.02 0.002 gentle pool 0\n2 priority 1 900 0\n\
+    0 wfq 1 3 3000 0 pool 1\nclasses 1\n1 7\n";
+
+fn with_ports() -> String {
+    format!("{}{PORTS}", GOOD.replace("3000 1500", "3000 0"))
+}
+
+#[test]
+fn ports_memories_and_classes_follow_the_flows() {
+    let network = Network::parse(&with_ports()).expect("it is good");
+    let half = PoolSpec { octets: Bytes::new(500_000), alpha: 0.5 };
+    assert_eq!(network.pools(), [half, PoolSpec { octets: Bytes::new(7), alpha: 8.0 }]);
+    let queue = |weight, buffer| QueueSpec { weight, buffer: Bytes::new(buffer), mark_above: None };
+    let red = RedSpec {
+        min: Bytes::new(1000),
+        max: Bytes::new(2000),
+        probability: 0.02,
+        weight: 0.002,
+        gentle: true,
+    };
+    let expected = [
+        (0, Port { discipline: Discipline::Wfq(vec![queue(3, 3000)]), pool: Some(1) }),
+        (1, Port { discipline: Discipline::Fifo, pool: Some(0) }),
+        (2, Port { discipline: Discipline::Priority(vec![queue(1, 900)]), pool: None }),
+        (3, Port { discipline: Discipline::Red(red), pool: Some(0) }),
+    ];
+    let ports: Vec<_> = network.ports().map(|(link, port)| (link, port.clone())).collect();
+    assert_eq!(ports, expected, "the last word on link 0 counts");
+    assert_eq!([0, 1].map(|flow| network.class(flow)), [0, 7]);
+    let first = PORTS.split("1 fifo").next().expect("a beginning").replace("ports 5", "ports 1");
+    let text = format!("{}{first}", GOOD.replace("3000 1500", "3000 0"));
+    let network = Network::parse(&text).expect("it is good");
+    let two =
+        vec![queue(1, 3000), QueueSpec { mark_above: Some(Bytes::new(1500)), ..queue(4, 2000) }];
+    assert_eq!(
+        network.ports().next(),
+        Some((0, &Port { discipline: Discipline::Drr(two), pool: None }))
+    );
+}
+
+#[test]
+fn each_error_of_a_port_names_its_line_and_what_is_wrong() {
+    let cases = [
+        ("0 500000 0.5", "0 500000 x", r#"line 13: alpha is "x": a number like 0.5 was expected"#),
+        (
+            "0 500000 0.5",
+            "0 500000 0",
+            "line 13: an alpha of 0: more than 0 and at most 1024 is possible",
+        ),
+        ("1 7 8", "1 7 inf", r#"line 14: alpha is "inf": a number like 0.5 was expected"#),
+        (
+            "0 drr 2",
+            "0 drr 9",
+            r#"line 16: the number of queues is "9": a whole number up to 8 was expected"#,
+        ),
+        ("0 drr 2 1 3000 0 4 2000 1500", "0 drr 0", "line 16: 0 queues: from 1 to 8 are possible"),
+        ("2 1 3000", "2 0 3000", "line 16: a weight of 0: from 1 to 65535 are possible"),
+        ("0 drr 2", "0 drr 1", r#"line 16: "4" is more than was expected on this line"#),
+        ("0 drr 2", "0 drr 3", "line 16: the line ends where a queue's weight was expected"),
+        ("0 drr", "0 sfq", r#"line 16: "sfq", where fifo, red, priority, drr or wfq was expected"#),
+        ("0 drr", "4 drr", "line 16: link 4 does not exist: there are 4, counted from 0"),
+        (
+            "fifo pool 0",
+            "fifo pool 2",
+            "line 17: pool 2 does not exist: there are 2, counted from 0",
+        ),
+        ("fifo pool 0", "fifo pool", "line 17: the line ends where the port's pool was expected"),
+        (
+            "1 fifo pool 0",
+            "2 fifo pool 0",
+            "line 18: pool 0 is memory of node 2: a port of node 1 cannot share it",
+        ),
+        (
+            "red 1000 2000",
+            "red 1000 4000",
+            "line 18: RED from 1000 to 4000 octets at a buffer of 3000: 0 < min < max <= buffer is needed",
+        ),
+        (
+            "0.02 0.002",
+            "1.5 0.002",
+            "line 18: a probability or weight of 1.5: more than 0 and at most 1 is possible",
+        ),
+        (
+            "0.02 0.002",
+            "0.1 0",
+            "line 18: a probability or weight of 0: more than 0 and at most 1 is possible",
+        ),
+        ("gentle", "softly", r#"line 18: "softly", where hard or gentle was expected"#),
+        ("1 7\n", "2 7\n", "line 22: flow 2 does not exist: there are 2, counted from 0"),
+        ("\n1 7\n", "\n1 8\n", "line 22: class 8: classes are 0 to 7"),
+        ("classes 1", "classes 2", "line 23: the file ends where a flow's class was expected"),
+        (
+            "ports 5",
+            "ports 4",
+            r#"line 20: "0 wfq 1 3 3000 0 pool 1" is more than was expected on this line"#,
+        ),
+        (
+            "3000 0\n1 1 2",
+            "3000 1500\n1 1 2",
+            "line 16: link 0 marks above a threshold of its own: let its port mark, or the link, not both",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let text = with_ports();
+        // What is of ports, if it is there twice.
+        let at = text.rfind(from).unwrap_or_else(|| panic!("{from:?}"));
+        let text = format!("{}{to}{}", &text[..at], &text[at + from.len()..]);
+        let said = Network::parse(&text).map_or_else(|e| e.to_string(), |_| "it was read".into());
+        assert_eq!(said, expected, "{from:?} to {to:?}");
+    }
+}
+
 #[test]
 fn what_a_file_cannot_say_is_checked_too() {
     let mut network = Network::parse(GOOD).expect("it is good");
@@ -167,12 +281,12 @@ proptest! {
     /// can be played.
     #[test]
     fn no_small_change_of_a_good_file_makes_it_panic(
-        word in 0usize..60,
+        word in 0usize..120,
         with in prop_oneof!["[0-9]{0,20}", "[ -~]{0,5}", Just("\n".to_owned())],
-        line in 0usize..12,
+        line in 0usize..24,
         copies in 0usize..3,
     ) {
-        let mut lines: Vec<_> = GOOD.lines().map(str::to_owned).collect();
+        let mut lines: Vec<_> = with_ports().lines().map(str::to_owned).collect();
         let copy = lines[line.min(lines.len() - 1)].clone();
         lines.splice(line.min(lines.len() - 1)..=line.min(lines.len() - 1), std::iter::repeat_n(copy, copies));
         let text = lines.join("\n");

@@ -6,12 +6,14 @@
 //!           Ways are the scenario's own. A traffic entry becomes one flow per connection. What starts
 //!           together starts within a millisecond, drawn from the seed, as programs do.
 //! Promises  Frames are Ethernet's without FCS, so that rates and floors mean what they mean in the lab.
-//!           Only ports of switches mark.
+//!           Only ports of switches mark, above a threshold or by RED.
 //! Not here  Agents: see `guard`. When requests and short flows begin: the model says.
 
 use super::Failure;
 use crate::exchange::ExchangeSpec;
-use crate::network::{Bursts, Flaw, FlowSpec, LinkSpec, Network, Traffic};
+use crate::network::{
+    Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, RedSpec, Traffic,
+};
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
@@ -84,7 +86,17 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         let field = format!("spec.topology (link {})", link.name);
         let late = uneven(&spec, topology.hosts.len());
         let number = network.add_link(spec).map_err(at(field.clone()))?;
-        network.add_jitter(number, late).map_err(at(field))?;
+        network.add_jitter(number, late).map_err(at(field.clone()))?;
+        if let Some(red) = link.queueing.red.filter(|_| from >= topology.hosts.len()) {
+            let discipline = Discipline::Red(RedSpec {
+                min: red.min,
+                max: red.max,
+                probability: red.probability,
+                weight: red.weight,
+                gentle: false,
+            });
+            network.set_port(number, Port { discipline, pool: None }).map_err(at(field))?;
+        }
     }
     let local = local_links(scenario, &mut network)?;
     let mut ways = BTreeMap::new();

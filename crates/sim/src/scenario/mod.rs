@@ -13,8 +13,10 @@ mod build;
 mod faults;
 mod guard;
 mod refuse;
+mod size;
 
 pub use refuse::{Unsupported, check};
+pub use size::{Size, size};
 
 use build::Part;
 

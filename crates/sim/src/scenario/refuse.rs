@@ -48,10 +48,6 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
 
 fn link(link: &Link) -> Result<(), Unsupported> {
     let field = |of: &str| format!("spec.topology (link {}, {of})", link.name);
-    if link.queueing.red.is_some() {
-        let instead = "use `ecn` with a threshold, or play it with `weir lab`";
-        return Err(Unsupported::new(field("red"), "random early detection", instead));
-    }
     if link.queueing.paths.is_some() {
         let instead = "leave it out, or play it with `weir lab`";
         return Err(Unsupported::new(field("paths"), "a bundle of paths", instead));

@@ -39,6 +39,8 @@ pub(crate) struct Receiver {
     /// When the last of them was in order, ns.
     pub(crate) done_at: u64,
     pub(crate) route: u32,
+    /// Of each ACK; written by the world.
+    pub(crate) bits: u8,
     gaps: Option<Box<Gaps>>,
     /// Segments that had arrived before.
     pub(crate) repeats: u64,
@@ -76,6 +78,7 @@ impl Receiver {
             end,
             done_at: NEVER,
             route,
+            bits: 0,
             gaps: None,
             repeats: 0,
         }

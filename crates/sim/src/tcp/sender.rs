@@ -17,6 +17,7 @@ use super::control::{Acked, Algorithm, Control, Window};
 use super::prr::Prr;
 use super::rtt::Rtt;
 use super::{Block, NEVER, TcpConfig};
+use crate::packet::ECT;
 
 /// A segment to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +66,8 @@ pub(crate) struct Sender {
     reduced: bool,
     /// The first repair of a recovery waits for no room in the window (RFC 6675 §5, step 4.3).
     prompt: bool,
-    pub(crate) capable: bool,
+    /// Of each segment: ECN-capable or not. The world adds the class.
+    pub(crate) bits: u8,
     /// Repaired when this one is acknowledged.
     recover: u32,
     /// No other reduction before this one is acknowledged.
@@ -105,7 +107,7 @@ impl Sender {
             phase: Phase::Open,
             reduced: false,
             prompt: false,
-            capable: config.ecn || algorithm == Algorithm::Dctcp,
+            bits: if config.ecn || algorithm == Algorithm::Dctcp { ECT } else { 0 },
             recover: 0,
             settled: 0,
             timed: 0,

@@ -61,7 +61,7 @@ impl Pauses {
             Kind::Datagram => Some(self.udp[flow].1),
             Kind::Emit => Some(self.udp[flow].0),
             Kind::Agent | Kind::Shaper | Kind::Guardian => Some(packet.flow),
-            Kind::Letter | Kind::Mail => None,
+            Kind::Letter | Kind::Mail | Kind::Port => None,
             Kind::Start | Kind::Late | Kind::Halt | Kind::Fault | Kind::Agenda | Kind::Stop => None,
         }
     }

@@ -14,8 +14,7 @@ impl Sim {
     /// Octets in a link's port, what is on the wire included as far as it has not left; `None` if
     /// there is no such link.
     pub fn queued(&self, link: u32) -> Option<Bytes> {
-        let link = self.net.links.get(link as usize)?;
-        Some(Bytes::new(link.queued(self.net.now)))
+        ((link as usize) < self.net.links.len()).then(|| Bytes::new(self.net.queued(link)))
     }
 
     /// Segments that agents have seen lost, pairs that each agent knows, and packets that found no
@@ -92,12 +91,12 @@ impl Sim {
 
     fn link_outcome(&self, number: usize) -> LinkOutcome {
         let link = &self.net.links[number];
-        let queued = link.queued(self.net.now);
+        let queued = self.net.queued(number as u32);
         LinkOutcome {
             octets: Bytes::new(link.octets.saturating_sub(queued)),
             packets: link.packets,
             drops: link.drops.into(),
-            lost: self.net.lost(link.special),
+            lost: self.net.lost(link),
             marks: link.marks.into(),
             queued: Bytes::new(queued),
         }

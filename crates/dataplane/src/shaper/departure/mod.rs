@@ -380,6 +380,10 @@ impl Shaper for DepartureTimes {
         self.tree.shortfall()
     }
 
+    fn budget(&self) -> Rate {
+        self.tree.levels.budget()
+    }
+
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {
         let now_ns = self.maps.lease.get(0);
         let mut all = Vec::new();

@@ -17,7 +17,7 @@ fn link() -> Link {
 }
 
 fn packet(size: u64, ecn_capable: bool) -> Arrival {
-    Arrival { size: Bytes::new(size), ecn_capable, flow: 0 }
+    Arrival { size: Bytes::new(size), ecn_capable, flow: 0, pair: 1 }
 }
 
 /// What became of a packet.
@@ -54,7 +54,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Arrival)>> {
         let step = |(gap, size, ecn_capable, flow)| {
             now += gap;
             let size = Bytes::new(size);
-            (Time::from_nanos(now), Arrival { size, ecn_capable, flow })
+            (Time::from_nanos(now), Arrival { size, ecn_capable, flow, pair: flow })
         };
         steps.into_iter().map(step).collect()
     })
@@ -220,12 +220,21 @@ fn paths_by_packet_reorder_by_their_skew() {
     link.delay = Span::from_millis(1);
     let skew = Span::from_micros(200);
     link.queueing.paths = Some(Paths { count: 2, skew, by: PathBy::Packet });
-    let (fates, _) = play(&link, &stream(4, 0, false));
+    let (fates, counts) = play(&link, &stream(4, 0, false));
     let us = |f: &Fate| match f {
         Fate::Arrives { at, .. } => at.as_nanos() / 1000,
         Fate::Dropped => panic!("nothing is dropped"),
     };
     assert_eq!(fates.iter().map(us).collect::<Vec<_>>(), [1121, 1442, 1363, 1684]);
+    assert_eq!(counts.overtaken, 1, "the second, by the third");
+    // The third is another pair's: nobody of their own overtook anybody.
+    let mut two = stream(4, 0, false);
+    two[2].1.pair = 2;
+    assert_eq!(play(&link, &two).1.overtaken, 0);
+    // With time between them none catches up, and on one path none can.
+    assert_eq!(play(&link, &stream(4, 330_000, false)).1.overtaken, 0);
+    link.queueing.paths = None;
+    assert_eq!(play(&link, &stream(4, 0, false)).1.overtaken, 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 27] = [
+const RUN: [&str; 28] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -31,6 +31,7 @@ const RUN: [&str; 27] = [
     "control_refused",
     "drops",
     "marks",
+    "overtaken",
     "losses_reported",
     "false_losses",
 ];

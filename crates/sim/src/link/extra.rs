@@ -4,18 +4,18 @@
 //!           quite on time; most do none of it, and should not pay for it.
 //! Approach  A link names its extra; without one nothing is asked. Lateness is added behind the link,
 //!           where no queue can even it out again.
-//! Promises  Packets of a link keep their order. Each user of chance has its own stream.
-//! Not here  The queue: see `link`.
+//! Promises  Packets of a link keep their order, whatever that is behind the queue. Each user of chance has its own stream.
+//! Not here  The queue: see `link` and `special`, which asks here first and last.
 
 use crate::rng::Rng;
 use weir_units::Span;
 
 /// Streams of chance from this one on are the hosts' unevenness; those below are losses'.
-const STREAM: u64 = 1 << 43;
+const STREAM: u64 = 1 << 46;
 
 /// What a link does beyond the ordinary.
 #[derive(Debug)]
-pub(crate) struct Extra {
+pub(super) struct Extra {
     /// Chance of loss, of 2⁶⁴.
     chance: u64,
     chances: Rng,
@@ -27,12 +27,12 @@ pub(crate) struct Extra {
     /// Nothing passes.
     down: bool,
     /// Packets lost here.
-    pub(crate) lost: u64,
+    pub(super) lost: u64,
 }
 
 impl Extra {
     /// Of link `number`.
-    pub(crate) fn new(loss: f64, late: Span, seed: u64, number: u32) -> Self {
+    pub(super) fn new(loss: f64, late: Span, seed: u64, number: u32) -> Self {
         Self {
             // A cast saturates: a chance of 1 is one of 1 − 2⁻⁶⁴.
             chance: (loss * 2f64.powi(64)) as u64,
@@ -46,19 +46,19 @@ impl Extra {
     }
 
     /// The cable is pulled, or plugged in again. What had found room in the queue still arrives.
-    pub(crate) fn set_down(&mut self, down: bool) {
+    pub(super) fn set_down(&mut self, down: bool) {
         self.down = down;
     }
 
     /// Whether a packet comes to the queue at all.
-    pub(crate) fn passes(&mut self) -> bool {
+    pub(super) fn passes(&mut self) -> bool {
         let lost = self.down || (self.chance > 0 && self.chances.next() < self.chance);
         self.lost += u64::from(lost);
         !lost
     }
 
     /// When a packet arrives that should at `at`.
-    pub(crate) fn arrives(&mut self, at: u64) -> u64 {
+    pub(super) fn arrives(&mut self, at: u64) -> u64 {
         if self.late > 0 {
             self.last = self.last.max(at + self.lateness.next() % (self.late + 1));
             return self.last;

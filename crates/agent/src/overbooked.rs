@@ -1,0 +1,194 @@
+//! Floors beyond the uplink: seen at the start from the configuration, and while running from the shaper.
+//!
+//! Problem   A floor that the uplink cannot hold is scaled down by the shaper; the tenant sees less than
+//!           was promised, and nobody knows why.
+//! Approach  At the start the hoses are held against the uplink less the headroom of admission; while
+//!           running, the pairs' floors against what the shaper can keep.
+//! Promises  Beginning, end and a changed factor are said, at most once in ten seconds, and the last
+//!           state always; `weir top` and `weir explain` carry it at any time.
+//! Not here  Scaling: see the shapers' levels. A refusal: admission uses the hose cut, the smaller side
+//!           of each tenant's hoses, and an agent knows only its own side; so more than the uplink may be
+//!           sound, and only pairs' floors, which both sides have agreed on, show that it is not.
+
+use weir_core::host::{Mechanism, Promise};
+use weir_model::status::Overbooked;
+use weir_units::{Rate, Span, TenantId, Time, VmId};
+
+use crate::config::Setup;
+use std::collections::BTreeSet;
+
+/// The part of a link that admission leaves free, in percent: as in scenarios (`headroom`).
+const HEADROOM: u64 = 10;
+/// What changes is said at most once in this time.
+const GAP: Span = Span::from_secs(10);
+
+/// `the floors … sum to …: each is scaled to 54.2 %.`
+pub(crate) fn sentence(over: &Overbooked) -> String {
+    format!(
+        "the floors of this host's pairs sum to {}, and its uplink holds {} of floors: each is scaled \
+         to {:.1} %.",
+        Rate::from_bps(over.floors_bps),
+        Rate::from_bps(over.budget_bps),
+        over.factor() * 100.0
+    )
+}
+
+/// What the shaper says, if it says that floors exceed the uplink.
+pub(crate) fn of(shortfall: Rate, budget: Rate) -> Option<Overbooked> {
+    let floors_bps = (budget + shortfall).as_bps();
+    (!shortfall.is_zero()).then_some(Overbooked { floors_bps, budget_bps: budget.as_bps() })
+}
+
+/// What was said of it last, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Teller {
+    said: Option<Overbooked>,
+    at: Option<Time>,
+}
+
+impl Teller {
+    /// What to say now, if anything.
+    pub(crate) fn look(&mut self, now: Time, over: Option<Overbooked>) -> Option<String> {
+        if over == self.said || self.at.is_some_and(|at| now.since(at) < GAP) {
+            return None;
+        }
+        let percent = |o: &Overbooked| (o.factor() * 100.0).round() as u64;
+        let is_news = over.as_ref().map(percent) != self.said.as_ref().map(percent);
+        self.said = over;
+        if !is_news {
+            return None;
+        }
+        self.at = Some(now);
+        Some(match over {
+            Some(over) => format!(
+                "overbooked: {} Move VMs to other hosts, or lower their floors",
+                sentence(&over)
+            ),
+            None => "no longer overbooked: the uplink holds the floors of all pairs".into(),
+        })
+    }
+}
+
+/// What the configuration promises beyond the uplink less its headroom, a sentence for each direction.
+pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
+    let line = setup.host.line;
+    let room = line.mul_ratio(100 - HEADROOM, 100);
+    let mut said = Vec::new();
+    for (direction, field) in [("out", "floor_out"), ("in", "floor_in")] {
+        let promised = promised(setup, direction == "out");
+        // Each floor was rounded to a whole bit/s on its own: that is no overbooking.
+        let rounding = Rate::from_bps(setup.host.vms.len() as u64);
+        if promised <= room + rounding {
+            continue;
+        }
+        said.push(format!(
+            "the VMs of host `{}` are promised {promised} {direction} over an uplink of {line}, of \
+             which {room} are for floors ({HEADROOM} % are headroom). Unless their tenants are \
+             promised less at the other end, floors will be scaled down: lower {field}, move VMs to \
+             other hosts, or use a faster uplink",
+            setup.file.host
+        ));
+    }
+    said
+}
+
+/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no uplink.
+fn promised(setup: &Setup, out: bool) -> Rate {
+    let host = &setup.host;
+    let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
+    match &host.mechanism {
+        Mechanism::ElasticSwitch(es) if es.promise == Promise::Hose => {
+            let elsewhere: BTreeSet<TenantId> =
+                host.directory.values().filter(|l| l.host != host.host).map(|l| l.tenant).collect();
+            let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
+            let floors = host.vms.iter().filter(|(vm, _)| crosses(vm));
+            floors.map(|(_, hose)| if out { hose.floor_out } else { hose.floor_in }).sum()
+        }
+        Mechanism::ElasticSwitch(_) => Rate::ZERO,
+        Mechanism::Reservation { rates, .. } => {
+            let ends = |p: &weir_units::PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
+            let crosses =
+                |(here, there): (VmId, VmId)| host.vms.contains_key(&here) && is_elsewhere(&there);
+            rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: &str = "
+hosts:
+  - {name: h0, control: 10.0.0.1:7001}
+  - {name: h1, control: 10.0.0.2:7001}
+vms:
+  - {name: a, tenant: red, host: h0, addresses: [10.1.0.1]}
+  - {name: b, tenant: red, host: h0, addresses: [10.1.0.2]}
+  - {name: c, tenant: red, host: h1, addresses: [10.1.0.3]}
+";
+
+    fn setup(floors: [(u64, u64); 2], mechanism: &str, directory: &str) -> Setup {
+        let vm = |name: &str, (out, in_): (u64, u64)| {
+            format!(
+                "[[vm]]\nname = \"{name}\"\nport = \"p{name}\"\nfloor_out = \"{out}Mbit\"\n\
+                 floor_in = \"{in_}Mbit\"\n"
+            )
+        };
+        let text = format!(
+            "instance = \"h0\"\nhost = \"h0\"\nlisten = \"10.0.0.1:7001\"\nkey_file = \"key\"\n\
+             directory = \"directory.yaml\"\nuplink = {{ interface = \"up\", rate = \"1Gbit\" }}\n\
+             mechanism = {{ {mechanism} }}\n{}{}",
+            vm("a", floors[0]),
+            vm("b", floors[1])
+        );
+        Setup::parse(&text, directory).expect("sound")
+    }
+
+    const ES: &str = "name = \"elasticswitch\"";
+
+    #[test]
+    fn what_is_promised_beyond_the_uplink_less_its_headroom_is_told_at_the_start_with_numbers() {
+        let said = warnings(&setup([(450, 450), (451, 450)], ES, DIRECTORY));
+        assert_eq!(
+            said,
+            [
+                "the VMs of host `h0` are promised 901Mbit out over an uplink of 1Gbit, of which 900Mbit \
+              are for floors (10 % are headroom). Unless their tenants are promised less at the other \
+              end, floors will be scaled down: lower floor_out, move VMs to other hosts, or use a \
+              faster uplink"
+            ]
+        );
+        let said = warnings(&setup([(450, 900), (450, 900)], ES, DIRECTORY));
+        assert!(said.len() == 1 && said[0].contains("1.8Gbit in over"), "{said:?}");
+        assert_eq!(warnings(&setup([(450, 450), (450, 450)], ES, DIRECTORY)), [""; 0], "just fits");
+    }
+
+    #[test]
+    fn what_crosses_no_uplink_or_is_no_floor_is_not_held_against_it() {
+        let here = DIRECTORY.replace("tenant: red, host: h1", "tenant: blue, host: h1");
+        assert_eq!(warnings(&setup([(900, 900); 2], ES, &here)), [""; 0], "a tenant of this host");
+        let seawall = "name = \"seawall\"";
+        assert_eq!(warnings(&setup([(900, 900); 2], seawall, DIRECTORY)), [""; 0], "weights");
+        let reserve = "name = \"reservation\", reserve = [{ from = \"a\", to = \"c\", rate = \
+                       \"950Mbit\" }, { from = \"a\", to = \"b\", rate = \"950Mbit\" }]";
+        let said = warnings(&setup([(1, 1); 2], reserve, DIRECTORY));
+        assert!(said.len() == 1 && said[0].contains("promised 950Mbit out"), "{said:?}");
+    }
+
+    #[test]
+    fn beginning_change_and_end_are_said_and_nothing_twice_nor_in_a_flood() {
+        let at = |s: u64| Time::ZERO + Span::from_secs(s);
+        let (mbps, mut teller) = (Rate::from_mbps, Teller::default());
+        assert_eq!(teller.look(at(0), of(Rate::ZERO, mbps(195))), None);
+        let said = teller.look(at(1), of(mbps(165), mbps(195))).expect("it begins");
+        assert!(said.contains("sum to 360Mbit") && said.contains("scaled to 54.2 %"), "{said}");
+        assert_eq!(teller.look(at(20), of(mbps(165), mbps(195))), None, "nothing is new");
+        let said = teller.look(at(21), of(mbps(205), mbps(195))).expect("a smaller factor");
+        assert!(said.contains("48.8 %"), "{said}");
+        assert_eq!(teller.look(at(22), None), None, "too soon");
+        assert_eq!(teller.look(at(30), of(mbps(205), mbps(195))), None, "it came back");
+        let said = teller.look(at(31), None).expect("the end");
+        assert!(said.starts_with("no longer overbooked"), "{said}");
+    }
+}

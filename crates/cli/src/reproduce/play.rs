@@ -1,0 +1,267 @@
+//! Plays the parts of figures, and keeps what was found.
+//!
+//! Problem   A figure's parts take minutes to hours; two figures may need the same runs; whoever
+//!           stops must not lose what was done.
+//! Approach  Everything is resolved first, so that a mistake in the last file is found before the
+//!           first run. Each part is written as soon as it is judged. A part that was played for
+//!           another figure with the same settings is referred to, not played again.
+//! Promises  What a world refuses is kept as "not played" with its reason, never as a result.
+
+use super::figure::{Figure, How, Part};
+use super::kept::{Kept, KeptPart, PLAYED, World};
+use crate::commands::{self, quoted};
+use crate::experiment::{self, Played};
+use crate::lab::Lab;
+use crate::live::Live;
+use crate::sim::scenario::{self as sim, Chance};
+use crate::world::Cut;
+use anyhow::{Context as _, Result, bail};
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use weir_core::host::ElasticSwitch;
+use weir_model::results::{About, Results};
+use weir_model::scenario::{File, Scenario};
+
+/// Repeats where a figure says nothing: seeds in the simulator, plays in the lab.
+const SEEDS: u32 = 5;
+const PLAYS: u32 = 3;
+/// Of the first repeat.
+const SEED: u64 = 1;
+
+/// What was asked for.
+pub(crate) struct Asked {
+    pub(crate) world: World,
+    pub(crate) quick: bool,
+    pub(crate) jobs: Option<u32>,
+    pub(crate) out: PathBuf,
+}
+
+/// A part that is ready to be played, or why it is not.
+pub(crate) struct Ready {
+    pub(crate) name: String,
+    title: String,
+    points: Vec<Scenario>,
+    repeats: u32,
+    constants: Vec<(String, String)>,
+    /// Plays this part alone.
+    command: String,
+    pub(crate) not: Option<String>,
+}
+
+/// Reads the scenarios of a figure as `asked` will play them.
+///
+/// # Errors
+/// The first mistake in any file.
+pub(crate) fn ready(figure: &Figure, asked: &Asked) -> Result<Vec<Ready>> {
+    let parts = figure.spec.play.iter().map(|part| one(figure, part, asked));
+    let ready = parts.collect::<Result<Vec<_>>>()?;
+    let scenarios: Vec<Scenario> = ready.iter().flat_map(|r| r.points.clone()).collect();
+    if !ready.is_empty() {
+        figure.check_groups(&scenarios)?;
+    }
+    Ok(ready)
+}
+
+fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
+    let path = figure.scenario(part);
+    if !path.is_file() {
+        let message = format!("there is no file {}", path.display());
+        let help = "paths are relative to the figure's file";
+        let field = format!("spec.play.{}.scenario", part.name.value);
+        return Err(figure.wrong(&field, &part.scenario, message, help).into());
+    }
+    let how = match asked.world {
+        World::Sim => &part.sim,
+        World::Lab => &part.lab,
+    };
+    let sets = sets(how, part, asked.quick);
+    let file = File::load(&path, &sets)
+        .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
+    file.check_presets(ElasticSwitch::PRESETS)?;
+    let mut points = file.points().with_context(|| figure.file.display().to_string())?;
+    let mechanisms: Vec<String> = part.mechanisms.iter().map(|m| m.value.clone()).collect();
+    commands::override_mechanisms(&mut points, &mechanisms)?;
+    let repeats = match (asked.quick, asked.world) {
+        (true, _) => 1,
+        (false, World::Sim) => how.repeat.unwrap_or(SEEDS),
+        (false, World::Lab) => how.repeat.unwrap_or(PLAYS),
+    };
+    let constants = pairs(&part.constants);
+    let not = how.not.clone().or_else(|| match asked.world {
+        World::Sim if !constants.is_empty() => {
+            Some("the simulator has no `--constant`; `--world lab` plays it".into())
+        }
+        World::Sim => sim::refused(&points),
+        World::Lab => None,
+    });
+    let command = command(&path, asked.world, &mechanisms, &sets, &constants, repeats);
+    let title = file.title().into();
+    Ok(Ready { name: part.name.value.clone(), title, points, repeats, constants, command, not })
+}
+
+/// The world's `set`, then that of `quick`.
+fn sets(how: &How, part: &Part, quick: bool) -> Vec<(String, String)> {
+    let mut sets = pairs(&how.set);
+    if quick {
+        sets.extend(pairs(&part.quick.set));
+    }
+    sets
+}
+
+/// The figure's file was checked: all have a `=`.
+fn pairs(texts: &[Spanned<String>]) -> Vec<(String, String)> {
+    let pair = |text: &Spanned<String>| {
+        let (key, value) = text.value.split_once('=')?;
+        Some((key.trim().to_string(), value.trim().to_string()))
+    };
+    texts.iter().filter_map(pair).collect()
+}
+
+fn command(
+    path: &Path,
+    world: World,
+    mechanisms: &[String],
+    sets: &[(String, String)],
+    constants: &[(String, String)],
+    repeats: u32,
+) -> String {
+    let mut words = vec![format!("weir {} {}", world.word(), quoted(&path.display().to_string()))];
+    words.extend(mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
+    words.extend(sets.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
+    let constants = constants.iter();
+    words.extend(constants.map(|(k, v)| format!("--constant {}", quoted(&format!("{k}={v}")))));
+    words.push(format!("--repeat {repeats}"));
+    words.join(" ")
+}
+
+/// What was played in this call, so that nothing is played twice: folders by commands.
+#[derive(Default)]
+pub(crate) struct Before(BTreeMap<String, String>);
+
+/// Plays what is ready of a figure and writes it below `asked.out`. Returns whether somebody stopped it.
+///
+/// # Errors
+/// Something cannot be written.
+pub(crate) fn play(
+    figure: &Figure,
+    order: usize,
+    ready: Vec<Ready>,
+    asked: &Asked,
+    before: &mut Before,
+    stop: &AtomicBool,
+) -> Result<bool> {
+    let folder = asked.out.join(figure.id());
+    // What an earlier call left here is not part of this one.
+    if folder.join(PLAYED).is_file() {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    } else if folder.exists() {
+        bail!(
+            "{} is there, and no figure was played into it: name another --out",
+            folder.display()
+        );
+    }
+    let mut kept = Kept {
+        order,
+        world: asked.world,
+        quick: asked.quick,
+        command: again(figure, asked),
+        stopped: false,
+        parts: Vec::new(),
+    };
+    kept.write(figure, &folder)?;
+    for part in ready {
+        let mut entry = KeptPart {
+            name: part.name.clone(),
+            command: part.command.clone(),
+            scale: part.points.first().map_or(1.0, |point| point.scale),
+            ..KeptPart::default()
+        };
+        match (&part.not, before.0.get(&part.command)) {
+            (Some(reason), _) => {
+                eprintln!("{} {}: not played: {reason}", figure.id(), part.name);
+                entry.not_played = Some(reason.clone());
+            }
+            (None, Some(folder)) => entry.results = Some(format!("../{folder}")),
+            (None, None) => {
+                let cut = run(figure, part, asked, &mut entry, stop)?;
+                kept.stopped = matches!(cut, Some(Cut::Stopped));
+                entry.cut = match cut {
+                    Some(Cut::Failed(error)) => Some(format!("{error:#}")),
+                    Some(Cut::Stopped) => Some("stopped".into()),
+                    Some(Cut::SeenEnough) | None => None,
+                };
+                if entry.cut.is_none() {
+                    let at = format!("{}/{}", figure.id(), entry.name);
+                    before.0.insert(entry.command.clone(), at);
+                }
+            }
+        }
+        kept.parts.push(entry);
+        kept.write(figure, &folder)?;
+        if kept.stopped {
+            break;
+        }
+    }
+    Ok(kept.stopped || stop.load(Ordering::Relaxed))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a driver: it says how long a part took")]
+fn run(
+    figure: &Figure,
+    part: Ready,
+    asked: &Asked,
+    entry: &mut KeptPart,
+    stop: &AtomicBool,
+) -> Result<Option<Cut>> {
+    let mechanisms = part.points.first().map_or(0, |point| point.mechanisms.len());
+    eprintln!(
+        "{} {}: {} points, {mechanisms} mechanisms, {} × each",
+        figure.id(),
+        part.name,
+        part.points.len(),
+        part.repeats
+    );
+    let begin = Instant::now();
+    let about = About { title: part.title, command: part.command };
+    let Played { mut results, cut } = match asked.world {
+        World::Sim => {
+            let chance = Chance { seed: SEED, repeats: part.repeats };
+            sim::play_points(&part.points, &chance, sim::threads(asked.jobs), about, stop)
+        }
+        World::Lab => {
+            let mut lab = Lab::new(&part.constants)?;
+            let mut screen = Live::new();
+            experiment::play(&mut lab, &part.points, part.repeats, about, &mut screen, stop)
+        }
+    };
+    entry.wall_s = begin.elapsed().as_secs_f64();
+    if !results.runs.is_empty() {
+        slim(&mut results);
+        let folder = asked.out.join(figure.id()).join(&part.name);
+        commands::keep(&results, &crate::table::text(&results), &folder)?;
+        entry.results = Some(part.name);
+    }
+    Ok(cut)
+}
+
+/// Without what no plot and no table of a figure reads: each single flow second by second. Three hundred
+/// of them in a hundred runs are gigabytes.
+fn slim(results: &mut Results) {
+    for run in &mut results.runs {
+        run.flows.iter_mut().for_each(|flow| flow.series_bps = Vec::new());
+        if run.repeat > 0 {
+            run.links.iter_mut().for_each(|link| {
+                (link.series_bps, link.drops, link.marks) = (Vec::new(), Vec::new(), Vec::new());
+            });
+        }
+    }
+}
+
+/// What to type to play the figure again.
+fn again(figure: &Figure, asked: &Asked) -> String {
+    let quick = if asked.quick { " --quick" } else { "" };
+    format!("weir reproduce {} --world {}{quick}", figure.id(), asked.world.word())
+}

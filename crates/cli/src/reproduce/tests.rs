@@ -1,0 +1,170 @@
+use super::*;
+use crate::args::Reproduce;
+use kept::{Kept, KeptPart};
+use std::collections::BTreeMap;
+use weir_model::results::{Results, Run, Verdict};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn asked(world: World, quick: bool) -> Asked {
+    Asked { world, quick, jobs: None, out: PathBuf::new() }
+}
+
+#[test]
+fn every_figure_of_the_repository_resolves_in_both_worlds() {
+    let figures = select(&root().join("reproduce"), &[]).expect("our own files are sound");
+    assert!(figures.len() >= 19, "{}", figures.len());
+    for figure in &figures {
+        for (world, quick) in
+            [(World::Sim, false), (World::Sim, true), (World::Lab, false), (World::Lab, true)]
+        {
+            let ready = play::ready(figure, &asked(world, quick))
+                .unwrap_or_else(|error| panic!("{}, {world:?}: {error:#}", figure.id()));
+            assert_eq!(ready.len(), figure.spec.play.len());
+        }
+        let drawn = figure.spec.missing.is_some() || !figure.spec.plots.is_empty();
+        assert!(drawn, "{} has neither a plot nor a reason", figure.id());
+    }
+}
+
+#[test]
+fn every_row_of_the_papers_list_has_a_file() {
+    let figures = select(&root().join("reproduce"), &["elasticswitch".into()]).expect("sound");
+    let ids: Vec<&str> = figures.iter().map(Figure::id).collect();
+    for id in
+        "ES-F2 ES-F5 ES-F6 ES-F7 ES-F8a ES-F8b ES-F9 ES-T2 ES-F10a ES-F10b ES-F10c ES-Periods \
+               ES-F11 ES-F12 ES-CTRL ES-ECN ES-LOSS ES-GP"
+            .split_whitespace()
+    {
+        assert!(ids.contains(&id), "{id} is missing in {ids:?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_paper_and_no_figure_is_an_error_that_lists_them() {
+    let from = root().join("reproduce");
+    let one = select(&from, &["es-f5".into()]).expect("ids are found in any case");
+    assert_eq!(one.len(), 1);
+    let error = select(&from, &["ES-F55".into()]).expect_err("unknown").to_string();
+    assert!(error.contains("`ES-F55`") && error.contains("ES-F5,"), "{error}");
+    let error = format!("{:#}", select(Path::new("/nowhere"), &[]).expect_err("no folder"));
+    assert!(error.contains("/nowhere") && error.contains("--from DIR"), "{error}");
+}
+
+#[test]
+fn the_simulator_says_what_it_does_not_play() {
+    let figures = select(&root().join("reproduce"), &["ES-F12".into()]).expect("there");
+    let ready = play::ready(&figures[0], &asked(World::Sim, false)).expect("sound");
+    assert!(ready.iter().all(|part| part.not.is_some()));
+    let text = list(&figures, &[ready], World::Sim);
+    assert!(text.contains("does not play") && text.contains("virtual time"), "{text}");
+}
+
+const FIGURE: &str = "\
+apiVersion: weir/v1alpha1
+kind: Figure
+metadata: {id: T-1, title: A title, paper: Test Fig 1}
+spec:
+  says: much
+  criterion: more
+  play:
+    - {name: a, label: part A, scenario: a.yaml}
+    - {name: b, label: part B, scenario: b.yaml}
+  expect:
+    - {says: b is twice a, part: b, mechanism: none, metric: jain, of: {part: a}, at_least: 2}
+";
+
+fn run(n: f64, repeat: u32, jain: f64) -> Run {
+    Run {
+        world: "sim".into(),
+        mechanism: "none".into(),
+        valid: true,
+        repeat,
+        point: BTreeMap::from([("n".into(), n)]),
+        summary: BTreeMap::from([("jain".into(), jain)]),
+        ..Run::default()
+    }
+}
+
+fn verdict(n: f64, got: f64, held: bool) -> Verdict {
+    Verdict {
+        point: BTreeMap::from([("n".into(), n)]),
+        mechanism: "none".into(),
+        metric: "jain".into(),
+        says: "they share".into(),
+        at_least: Some(0.5),
+        got: Some(got),
+        worst: Some(got),
+        held: Some(held),
+        ..Verdict::default()
+    }
+}
+
+fn shown(b: Option<Results>) -> Shown {
+    let figure = Figure::parse(Path::new("f.yaml"), FIGURE).expect("sound");
+    let runs = vec![run(1.0, 0, 0.9), run(1.0, 1, 0.7), run(2.0, 0, 0.6), run(2.0, 1, 0.6)];
+    let verdicts = vec![verdict(1.0, 0.8, true), verdict(2.0, 0.6, true)];
+    let a = Results { runs, verdicts, ..Results::default() };
+    let part = |name: &str, not: Option<&str>| KeptPart {
+        name: name.into(),
+        scale: 1.0,
+        not_played: not.map(Into::into),
+        ..KeptPart::default()
+    };
+    let not = b.is_none().then_some("it cannot");
+    let kept = Kept { parts: vec![part("a", None), part("b", not)], ..Kept::default() };
+    Shown { figure, kept, results: vec![Some(a), b], folder: PathBuf::new() }
+}
+
+#[test]
+fn points_of_one_expectation_are_one_criterion_shown_where_it_is_worst() {
+    let shown = shown(None);
+    let criteria = criteria(&shown);
+    assert_eq!(criteria.len(), 1, "{criteria:?}");
+    let c = &criteria[0];
+    assert_eq!((c.points, c.held), ((2, 2), Some(true)));
+    assert_eq!(c.got, "0.60 ± 0.00 at n = 2");
+    assert_eq!((c.asked.as_str(), c.part.as_deref()), ("jain ≥ 0.5", Some("part A")));
+}
+
+#[test]
+fn a_part_that_was_not_played_is_never_held() {
+    let shown = shown(None);
+    let ending = Ending::of(&shown, &criteria(&shown));
+    assert_eq!(ending, Ending::Partly);
+    assert_eq!(code(&[ending]), 3);
+    assert_eq!(code(&[Ending::Held, Ending::Held]), 0);
+    assert_eq!(code(&[Ending::NotPlayed, Ending::Failed]), 1);
+}
+
+#[test]
+fn a_figures_own_expectation_compares_parts_on_their_means() {
+    let with = |jain: f64| {
+        let runs = vec![run(1.0, 0, jain), run(1.0, 1, jain + 0.2)];
+        let shown = shown(Some(Results { runs, ..Results::default() }));
+        let criteria = criteria(&shown);
+        let own = criteria.last().expect("it was played");
+        assert_eq!(own.says, "b is twice a");
+        // The scenario of part b expects nothing.
+        (own.held, own.got.clone(), Ending::of(&shown, &criteria))
+    };
+    // The mean of a at n = 1 is 0.8.
+    assert_eq!(with(1.5).0, Some(true), "{}", with(1.5).1);
+    assert_eq!(with(1.5).2, Ending::Held);
+    assert!(with(1.5).1.starts_with("2.00 ± 1.59"), "{}", with(1.5).1);
+    assert_eq!((with(1.4).0, with(1.4).2), (Some(false), Ending::Failed));
+}
+
+#[test]
+fn arguments_have_defaults() {
+    use clap::Parser as _;
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: Reproduce,
+    }
+    let args = Only::parse_from(["x"]).args;
+    assert_eq!((args.world, args.quick, args.what.len()), (World::Sim, false, 0));
+}

@@ -1,0 +1,303 @@
+//! Several agents, any inputs in any order: no panic, no floor above its hose, no memory without bound.
+//!
+//! Some messages travel as they should, late or twice; others are made up, as is everything that the
+//! data plane tells: counters that go backwards, pairs of nobody, times that jump.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use weir_core::host::{
+    Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
+    Promise, ReceiveCount, Sample, SendCount, Setting,
+};
+use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+
+const HOSTS: u32 = 3;
+/// Two VMs on each host, of two tenants in turn; ids from here on are nobody's.
+const VMS: u32 = 2 * HOSTS;
+const OUTBOX: usize = 40;
+
+fn host_of(vm: u32) -> HostId {
+    HostId(vm / 2)
+}
+
+fn tenant_of(vm: u32) -> TenantId {
+    TenantId(vm % 2)
+}
+
+/// What happens to one of the agents.
+#[derive(Clone, Debug)]
+enum Step {
+    Seen(PairId, bool),
+    Adopt(PairId, u64, u64),
+    Found(PairId),
+    PeerRestarted(u32),
+    Sample(Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
+    Made(u32, Message),
+    /// A message that was posted to this host, by its position; kept if it comes twice.
+    Delivered(usize, bool),
+    Tick,
+    /// The agent dies, and one with nothing in mind takes its place.
+    Restart,
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        0u64..5_000,
+        0u64..1_000_000_000,
+        any::<u64>(),
+        Just(u64::MAX - 1),
+        Just(u64::MAX)
+    ]
+}
+
+fn pair() -> impl Strategy<Value = PairId> {
+    (0..=VMS, 0..=VMS).prop_map(|(src, dst)| PairId::new(VmId(src), VmId(dst)))
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let serial = || prop_oneof![0u32..40, any::<u32>(), Just(u32::MAX)];
+    let offer = (pair(), serial(), number(), any::<bool>(), any::<bool>()).prop_map(
+        |(pair, serial, floor, unbounded, confirm)| {
+            let floor = Rate::from_bps(floor);
+            Message::Offer(Offer { pair, serial, floor, unbounded, confirm })
+        },
+    );
+    let echo = (pair(), serial(), number()).prop_map(|(pair, serial, floor)| {
+        Message::Echo(Echo { pair, serial, floor: Rate::from_bps(floor) })
+    });
+    let count = || prop_oneof![0u32..50, any::<u32>(), Just(u32::MAX)];
+    let congestion =
+        (pair(), count(), count(), count()).prop_map(|(pair, lost, marked, received)| {
+            Message::Congestion(Congestion { pair, lost, marked, received })
+        });
+    prop_oneof![offer, echo, congestion]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let sent = prop::collection::vec((pair(), prop::array::uniform3(number())), 0..6);
+    let came = prop::collection::vec((pair(), prop::array::uniform4(number())), 0..6);
+    prop_oneof![
+        6 => (pair(), any::<bool>()).prop_map(|(pair, send)| Step::Seen(pair, send)),
+        2 => (pair(), number(), number()).prop_map(|(pair, a, b)| Step::Adopt(pair, a.min(b), a.max(b))),
+        2 => pair().prop_map(Step::Found),
+        1 => (0..=HOSTS).prop_map(Step::PeerRestarted),
+        6 => (sent, came).prop_map(|(sent, came)| Step::Sample(sent, came)),
+        4 => (0..=HOSTS, message()).prop_map(|(from, message)| Step::Made(from, message)),
+        8 => (any::<usize>(), any::<bool>()).prop_map(|(at, twice)| Step::Delivered(at, twice)),
+        8 => Just(Step::Tick),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// How the clock of a world goes on before a step.
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    On(u64),
+    To(u64),
+}
+
+fn clock() -> impl Strategy<Value = Clock> {
+    prop_oneof![
+        12 => (0u64..10_000_000).prop_map(Clock::On),
+        4 => (0u64..200_000_000).prop_map(Clock::On),
+        1 => (0u64..20_000_000_000).prop_map(Clock::On),
+        // Also backwards.
+        1 => (0u64..20_000_000_000).prop_map(Clock::To),
+        1 => any::<u64>().prop_map(Clock::To),
+    ]
+}
+
+fn mechanism() -> impl Strategy<Value = Mechanism> {
+    let presets = prop::sample::select(ElasticSwitch::PRESETS);
+    let elastic = |es| Mechanism::ElasticSwitch(Box::new(es));
+    prop_oneof![
+        8 => presets.prop_map(move |name| elastic(ElasticSwitch::preset(name).expect("a preset"))),
+        1 => Just(()).prop_map(move |()| elastic(ElasticSwitch::seawall())),
+        1 => number().prop_map(|rate| {
+            let rates = BTreeMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
+            Mechanism::Reservation { rates, other: Rate::from_mbps(1) }
+        }),
+    ]
+}
+
+/// Hoses as people buy them, and as nobody would.
+fn hose() -> impl Strategy<Value = (u64, u64)> {
+    let one = || prop_oneof![4 => 1_000_000u64..1_000_000_000, 1 => number()];
+    (one(), one())
+}
+
+#[derive(Clone, Debug)]
+struct Fleet {
+    mechanism: Mechanism,
+    line: u64,
+    hoses: Vec<(u64, u64)>,
+}
+
+fn fleet() -> impl Strategy<Value = Fleet> {
+    let hoses = prop::collection::vec(hose(), VMS as usize);
+    let line = prop_oneof![4 => 10_000_000u64..10_000_000_000, 1 => number()];
+    (mechanism(), line, hoses).prop_map(|(mechanism, line, hoses)| Fleet { mechanism, line, hoses })
+}
+
+impl Fleet {
+    fn agent(&self, host: u32, now: Time) -> HostAgent {
+        let location = |vm: u32| Location { tenant: tenant_of(vm), host: host_of(vm) };
+        let hose = |vm: u32| {
+            let (out, in_) = self.hoses[vm as usize];
+            Hose { floor_out: Rate::from_bps(out), floor_in: Rate::from_bps(in_) }
+        };
+        let here = (0..VMS).filter(|vm| host_of(*vm) == HostId(host));
+        let config = HostConfig {
+            host: HostId(host),
+            line: Rate::from_bps(self.line),
+            mechanism: self.mechanism.clone(),
+            vms: here.map(|vm| (VmId(vm), hose(vm))).collect(),
+            directory: (0..VMS).map(|vm| (VmId(vm), location(vm))).collect(),
+        };
+        HostAgent::new(config, now)
+    }
+}
+
+struct World {
+    fleet: Fleet,
+    agents: Vec<HostAgent>,
+    outbox: Outbox,
+    /// Posted and not yet delivered: from, to, what.
+    posted: Vec<(HostId, HostId, Message)>,
+    now: Time,
+}
+
+impl World {
+    fn new(fleet: Fleet) -> Self {
+        let agents = (0..HOSTS).map(|host| fleet.agent(host, Time::ZERO)).collect();
+        let outbox = Outbox::new(OUTBOX);
+        Self { fleet, agents, outbox, posted: Vec::new(), now: Time::ZERO }
+    }
+
+    fn play(&mut self, host: u32, clock: Clock, step: &Step) {
+        self.now = match clock {
+            Clock::On(ns) => self.now + Span::from_nanos(ns),
+            Clock::To(ns) => Time::from_nanos(ns),
+        };
+        let now = self.now;
+        let agent = &mut self.agents[host as usize];
+        let mut handle = |input: Input<'_>| agent.handle(now, input, &mut self.outbox);
+        match step {
+            Step::Seen(pair, true) => handle(Input::Seen(*pair, Direction::Send)),
+            Step::Seen(pair, false) => handle(Input::Seen(*pair, Direction::Receive)),
+            Step::Adopt(pair, floor, ceiling) => {
+                let (floor, ceiling) = (Rate::from_bps(*floor), Rate::from_bps(*ceiling));
+                handle(Input::Adopt(*pair, Setting { floor, ceiling }));
+            }
+            Step::Found(pair) => handle(Input::Found(*pair)),
+            Step::PeerRestarted(host) => handle(Input::PeerRestarted(HostId(*host))),
+            Step::Sample(sent, came) => handle(Input::Sample(&sample(sent, came))),
+            Step::Made(from, message) => handle(Input::Message(HostId(*from), *message)),
+            Step::Delivered(at, twice) => {
+                let here: Vec<usize> =
+                    (0..self.posted.len()).filter(|i| self.posted[*i].1 == HostId(host)).collect();
+                if let Some(at) = at.checked_rem(here.len()).map(|at| here[at]) {
+                    let (from, _, message) = self.posted[at];
+                    handle(Input::Message(from, message));
+                    if !twice {
+                        self.posted.remove(at);
+                    }
+                }
+            }
+            Step::Tick => handle(Input::Tick),
+            Step::Restart => *agent = self.fleet.agent(host, now),
+        }
+    }
+
+    /// What must hold after each step.
+    fn check(&mut self, host: u32, step: &Step) -> Result<(), TestCaseError> {
+        let now = self.now;
+        let messages = self.outbox.take();
+        prop_assert!(messages.len() <= OUTBOX, "{} messages", messages.len());
+        self.posted.extend(messages.into_iter().map(|(to, message)| (HostId(host), to, message)));
+        self.posted.truncate(500);
+
+        let agent = &mut self.agents[host as usize];
+        let is_late = now >= Time::from_nanos(u64::MAX / 2);
+        if matches!(step, Step::Tick) && !is_late {
+            let next = agent.next_deadline();
+            prop_assert!(next.is_none_or(|(at, _)| at > now), "a deadline that is over: {next:?}");
+        }
+        let desired = agent.desired(now);
+        let table: Vec<(PairId, Setting)> = desired.iter().collect();
+        for (pair, setting) in desired.take_changed() {
+            prop_assert!(table.contains(&(pair, setting)), "{pair} is not in the table");
+        }
+        desired.take_forgotten();
+        let most = (VMS + 1) * (VMS + 1);
+        prop_assert!(table.len() <= most as usize, "{} settings", table.len());
+        for (pair, Setting { floor, ceiling }) in &table {
+            prop_assert!(ceiling >= floor, "{pair}: {floor} above {ceiling}");
+        }
+        for view in agent.pairs(now) {
+            // Both are sums that the agent gives away itself.
+            if let Some(r) = view.receive {
+                prop_assert!(r.spent <= r.hose, "{}: {} of {}", view.pair, r.spent, r.hose);
+            }
+        }
+        if let Mechanism::ElasticSwitch(es) = &self.fleet.mechanism
+            && es.promise == Promise::Hose
+        {
+            self.floors_are_within_hoses(es.default_floor, &table)?;
+        }
+        Ok(())
+    }
+
+    /// The floors of each VM's pairs to its tenant, and to everybody else.
+    fn floors_are_within_hoses(
+        &self,
+        default_floor: Rate,
+        table: &[(PairId, Setting)],
+    ) -> Result<(), TestCaseError> {
+        for vm in 0..VMS {
+            for is_default in [false, true] {
+                let theirs = table.iter().filter(|(pair, _)| {
+                    pair.src == VmId(vm) && (tenant_of(pair.dst.0) != tenant_of(vm)) == is_default
+                });
+                let sum: u128 = theirs.map(|(_, s)| u128::from(s.floor.as_bps())).sum();
+                let hose = Rate::from_bps(self.fleet.hoses[vm as usize].0);
+                let hose = if is_default { default_floor } else { hose };
+                prop_assert!(
+                    sum <= u128::from(hose.as_bps()),
+                    "VM {vm} is promised {hose}, its pairs {sum} bit/s: {table:?}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sample(sent: &[(PairId, [u64; 3])], came: &[(PairId, [u64; 4])]) -> Sample {
+    let send = |(pair, [octets, numbered, unnumbered]): &(PairId, [u64; 3])| {
+        let (octets, numbered, unnumbered) = (*octets, *numbered, *unnumbered);
+        (*pair, SendCount { octets, numbered, unnumbered })
+    };
+    let receive = |(pair, [octets, segments, lost, marked]): &(PairId, [u64; 4])| {
+        let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);
+        (*pair, ReceiveCount { octets, segments, lost, marked })
+    };
+    Sample { send: sent.iter().map(send).collect(), receive: came.iter().map(receive).collect() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn several_agents_hold_their_hoses_whatever_comes_in_any_order(
+        fleet in fleet(),
+        steps in prop::collection::vec((0..HOSTS, clock(), step()), 0..250),
+    ) {
+        let mut world = World::new(fleet);
+        for (host, clock, step) in &steps {
+            world.play(*host, *clock, step);
+            world.check(*host, step)?;
+        }
+    }
+}
