@@ -29,6 +29,8 @@ type Starts = Box<dyn Iterator<Item = (u64, u64)> + Send>;
 pub(crate) struct ExchangeSpec {
     /// Nodes of the client and of the server.
     pub(crate) ends: (u32, u32),
+    /// How long before the run their kernels were started, ns.
+    pub(crate) booted: (u64, u64),
     /// Links there and back.
     pub(crate) ways: (Vec<u32>, Vec<u32>),
     pub(crate) algorithm: Algorithm,
@@ -63,6 +65,7 @@ pub struct Work {
 /// One traffic entry.
 pub(crate) struct Entry {
     pub(crate) ends: (u32, u32),
+    pub(crate) booted: (u64, u64),
     /// Where its routes begin.
     pub(crate) routes: (u32, u32),
     /// Pairs of its data there and back, where somebody guards.
@@ -145,6 +148,7 @@ impl Entry {
     pub(crate) fn new(spec: ExchangeSpec, routes: (u32, u32), pairs: (u32, u32)) -> Self {
         Self {
             ends: spec.ends,
+            booted: spec.booted,
             routes,
             pairs,
             algorithm: spec.algorithm,
@@ -236,6 +240,7 @@ mod tests {
         let starts = starts.to_vec();
         let spec = ExchangeSpec {
             ends: (0, 1),
+            booted: (0, 0),
             ways: (vec![0], vec![1]),
             algorithm: Algorithm::Cubic,
             starts: Box::new(starts.into_iter()),

@@ -89,6 +89,8 @@ pub(crate) struct Stage {
     pub(crate) faults: Vec<(Time, Fault)>,
     /// Traffic that comes and goes.
     pub(crate) exchanges: Vec<ExchangeSpec>,
+    /// Of each flow: how long before the run its sender's kernel was started, ns.
+    pub(crate) booted: Vec<u64>,
     /// Long-lived connections were opened while the network was idle: they know its round trip.
     pub(crate) established: bool,
 }
@@ -186,6 +188,7 @@ impl Sim {
                     shim.tcp.push(pairs);
                 }
                 let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
+                sender.booted(stage.booted.get(number).copied().unwrap_or(0));
                 if stage.established {
                     sender.knows(handshake(network, spec));
                 }

@@ -32,11 +32,16 @@ const START: Span = Span::from_millis(1);
 /// Streams of chance from this one on are the starts'.
 const STREAM: u64 = 1 << 41;
 
+/// And from this one on the guests'.
+const GUESTS: u64 = 1 << 47;
+
 /// A scenario as a network.
 pub(super) struct Plan {
     pub(super) network: Network,
     /// What each traffic entry is played by.
     pub(super) entries: Vec<Part>,
+    /// Of each flow: how long before the run its sender's kernel was started, ns.
+    pub(super) booted: Vec<u64>,
     /// Traffic that comes and goes.
     pub(super) exchanges: Vec<ExchangeSpec>,
     /// The links from one host to another, for those that exchange traffic.
@@ -101,7 +106,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
     let local = local_links(scenario, &mut network)?;
     let mut ways = BTreeMap::new();
     let mut entries = Vec::new();
-    let mut exchanges = Vec::new();
+    let (mut exchanges, mut booted) = (Vec::new(), Vec::new());
     let mut flows = 0;
     for entry in &scenario.traffic {
         let ends = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
@@ -116,7 +121,8 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             entries.push(Part::Back(exchanges.len() - 1));
             continue;
         }
-        if let Some(spec) = exchange(scenario, entry, there_and_back.clone()) {
+        let kernels = [entry.from, entry.to].map(|vm| boot(seed, vm));
+        if let Some(spec) = exchange(scenario, entry, kernels, there_and_back.clone()) {
             entries.push(Part::There(exchanges.len()));
             exchanges.push(spec);
             continue;
@@ -137,11 +143,12 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             if entry.stop < scenario.duration {
                 network.stop_flow(flow, Time::ZERO + entry.stop).map_err(at(field))?;
             }
+            booted.push(kernels[0]);
             flows += 1;
         }
         entries.push(Part::Flows(first..flows));
     }
-    Ok(Plan { network, entries, exchanges, ways })
+    Ok(Plan { network, entries, booted, exchanges, ways })
 }
 
 /// What carries traffic between VMs of one host, for those that have some: its kernel, ten times as
@@ -177,12 +184,14 @@ fn local_links(
 fn exchange(
     scenario: &Scenario,
     entry: &Entry,
+    kernels: [u64; 2],
     ways: (Vec<u32>, Vec<u32>),
 ) -> Option<ExchangeSpec> {
     let start = entry.start;
     let at = move |(at, size): (Span, Bytes)| ((start + at).as_nanos(), size.get());
     let mut spec = ExchangeSpec {
         ends: (scenario.vms[entry.from].host as u32, scenario.vms[entry.to].host as u32),
+        booted: kernels.into(),
         ways,
         algorithm: algorithm(entry.kind.congestion()?)?,
         starts: Box::new(std::iter::empty()),
@@ -219,6 +228,11 @@ fn exchange(
         _ => return None,
     }
     Some(spec)
+}
+
+/// How long before the run a guest's kernel was started, in ns: up to 18 minutes.
+fn boot(seed: u64, vm: usize) -> u64 {
+    Rng::new(seed, GUESTS + vm as u64).next() >> 24
 }
 
 /// A host is not a clock, nor are two of them the same: a packet of a host arrives at its switch up to

@@ -128,10 +128,12 @@ pub fn play(
         guard: guard::guard(scenario, mechanism, &plan, setup)?,
         faults: faults::faults(scenario, mechanism),
         exchanges: std::mem::take(&mut plan.exchanges),
+        booted: std::mem::take(&mut plan.booted),
         established: true,
     };
-    // As guests come: no ECN unless the congestion control needs it.
-    let tcp = TcpConfig { ecn: false, ..TcpConfig::default() };
+    // As guests come: no ECN unless the congestion control needs it, and 250 ticks a second.
+    let tick = Span::from_millis(4);
+    let tcp = TcpConfig { ecn: false, tick, ..TcpConfig::default() };
     let options = Options { tcp, seed: setup.seed };
     let mut sim = Sim::staged(&plan.network, &options, stage);
     let count = |span: Span| (span + Span::from_nanos(SAMPLE.as_nanos() / 2)).div_span(SAMPLE);

@@ -47,12 +47,15 @@ pub struct TcpConfig {
     pub max_rto: Span,
     /// It is this before the first round-trip time is known.
     pub initial_rto: Span,
+    /// Retransmission timers are those of a kernel with ticks of this length: they expire on a grid of
+    /// its own, up to an eighth of their time late. To the nanosecond if it is zero.
+    pub tick: Span,
     /// Reno and CUBIC negotiate ECN (RFC 3168); DCTCP always does.
     pub ecn: bool,
 }
 
 impl Default for TcpConfig {
-    /// Linux's values.
+    /// Linux's values, but for the tick.
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Dctcp,
@@ -63,6 +66,7 @@ impl Default for TcpConfig {
             min_rto: Span::from_millis(200),
             max_rto: Span::from_secs(60),
             initial_rto: Span::from_secs(1),
+            tick: Span::ZERO,
             ecn: true,
         }
     }

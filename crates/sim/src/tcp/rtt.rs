@@ -1,11 +1,19 @@
 //! When to give up waiting: smoothed round-trip time and retransmission timeout.
 //!
-//! Source    RFC 6298 §2 (α = 1/8, β = 1/4), §5.5 (back-off). Karn's rule is the sender's: it times
+//! Problem   Guests that lose their first windows together would try again together, at every
+//!           doubling, for ever: to the nanosecond, which no two kernels do.
+//! Approach  A kernel's timers expire on a grid that is the coarser the later they are, and begins when
+//!           that kernel was started.
+//! Source    Linux, kernel/time/timer.c: 64 buckets a level, each level eight times as coarse.
+//!           RFC 6298 §2 (α = 1/8, β = 1/4), §5.5 (back-off). Karn's rule is the sender's: it times
 //!           no segment that was sent twice.
 
 use super::TcpConfig;
 use crate::network::LONGEST;
 use weir_units::Span;
+
+/// A timer this many grains ahead is one level up.
+const BUCKETS: u64 = 63;
 
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
@@ -18,6 +26,9 @@ pub(super) struct Rtt {
     most: u64,
     /// Timeouts in a row.
     backed_off: u32,
+    /// Length of a tick, and how long ago ticks began when the run did; ns. Zero: no grid.
+    tick: u64,
+    booted: u64,
 }
 
 impl Rtt {
@@ -32,7 +43,26 @@ impl Rtt {
             least,
             most,
             backed_off: 0,
+            tick: config.tick.as_nanos(),
+            booted: 0,
         }
+    }
+
+    /// Its kernel was started so many ns before the run.
+    pub(super) fn booted(&mut self, before: u64) {
+        self.booted = before;
+    }
+
+    /// When a timer expires that is set for `at` ns: then or later.
+    pub(super) fn expires(&self, at: u64) -> u64 {
+        if self.tick == 0 {
+            return at;
+        }
+        let mut grain = self.tick;
+        while self.timeout() / grain >= BUCKETS {
+            grain *= 8;
+        }
+        (at + self.booted).div_ceil(grain) * grain - self.booted
     }
 
     pub(super) fn sample(&mut self, rtt: u64) {
@@ -81,6 +111,24 @@ mod tests {
         assert_eq!((rtt.smoothed(), rtt.timeout()), (800, 800 + 4 * 400));
         rtt.sample(1600);
         assert_eq!((rtt.smoothed(), rtt.deviation), (900, (3 * 400 + 800) / 4));
+    }
+
+    #[test]
+    fn timers_are_late_by_up_to_an_eighth_on_a_grid_of_their_own() {
+        let config = TcpConfig { tick: Span::from_millis(4), ..TcpConfig::default() };
+        let (mut rtt, ms) = (Rtt::new(&config), 1_000_000);
+        rtt.sample(1000);
+        rtt.booted(3 * ms);
+        // From 200 ms on, each twice the one before: a grain of 4 ms, of 32 and of 256.
+        for grain in [4, 32, 32, 32, 256, 256, 256, 2048] {
+            assert!(rtt.timeout() >= 7 * grain * ms);
+            let expires = rtt.expires(10_000 * ms + 1);
+            assert_eq!((expires + 3 * ms) % (grain * ms), 0);
+            assert!(expires > 10_000 * ms && expires <= 10_000 * ms + grain * ms);
+            assert_eq!(rtt.expires(expires), expires, "once");
+            rtt.back_off();
+        }
+        assert_eq!(self::rtt(200).expires(12_345), 12_345, "without ticks");
     }
 
     #[test]

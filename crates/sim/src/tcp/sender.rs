@@ -216,6 +216,11 @@ impl Sender {
         }
     }
 
+    /// Its kernel was started so many ns before the run.
+    pub(crate) fn booted(&mut self, before: u64) {
+        self.rtt.booted(before);
+    }
+
     /// Nothing was sent for `idle` ns: after a timeout's time the window is that of the beginning, if it
     /// is not less (RFC 5681 §4.1).
     pub(crate) fn rested(&mut self, idle: u64, initial: u32) {
@@ -236,6 +241,12 @@ impl Sender {
     /// The timer was looked at: if it has expired, everything in flight is lost.
     pub(crate) fn on_timer(&mut self, now: u64) {
         if now < self.resend_at {
+            return;
+        }
+        // Only now: most timers are set again long before.
+        let expires = self.rtt.expires(self.resend_at);
+        if now < expires {
+            self.resend_at = expires;
             return;
         }
         debug_assert!(self.una < self.next, "the timer runs while something is in flight");

@@ -79,6 +79,7 @@ impl Sim {
         let entry = &mut self.exchanges.entries[number as usize];
         entry.open += 1;
         let (routes, pairs, ends, cc) = (entry.routes, entry.pairs, entry.ends, entry.algorithm);
+        let booted = [entry.booted.0, entry.booted.1];
         let line = match entry.reuse(now) {
             Some(line) => line,
             None => {
@@ -100,7 +101,8 @@ impl Sim {
         let fresh = [(0, 1, routes.0, routes.1), (1, 0, routes.1, routes.0)];
         for (way, segments, there, back) in fresh {
             let flow = self.flow_of(line, way) as usize;
-            let sender = Sender::new(&self.tcp, cc, segments, self.window, there);
+            let mut sender = Sender::new(&self.tcp, cc, segments, self.window, there);
+            sender.booted(booted[way as usize]);
             let receiver = Receiver::new(&self.tcp, cc, u32::MAX, self.window, back);
             if flow < self.senders.len() {
                 (self.senders[flow], self.receivers[flow]) = (sender, receiver);
