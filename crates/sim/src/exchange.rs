@@ -20,7 +20,7 @@ use weir_units::{Span, Time};
 /// What may wait for a connection; what comes on top counts as never finished.
 const WAITING: usize = 100_000;
 /// No packet of a connection is under way so long after its end, ns.
-const QUARANTINE: u64 = 30_000_000_000;
+pub(crate) const QUARANTINE: u64 = 30_000_000_000;
 
 /// Starts in ns and sizes in octets, ascending.
 type Starts = Box<dyn Iterator<Item = (u64, u64)> + Send>;

@@ -26,7 +26,7 @@ const MTU: u16 = 1514;
 /// Ethernet, IPv4 and UDP headers.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
 /// Connections at a time of an entry whose starts do not wait for answers, as in the lab.
-const OPEN_LOOP: usize = 64;
+pub(super) const OPEN_LOOP: usize = 64;
 /// TCP connections that start together do so within this time.
 const START: Span = Span::from_millis(1);
 /// Streams of chance from this one on are the starts'.
