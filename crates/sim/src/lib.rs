@@ -27,6 +27,7 @@
 
 mod calibration;
 mod digest;
+mod fan;
 mod host;
 mod link;
 mod memory;

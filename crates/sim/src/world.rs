@@ -14,13 +14,16 @@ mod view;
 
 use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
-use crate::network::{LONGEST, Network, Traffic};
+use crate::network::{LONGEST, Network, Traffic, Way};
 use crate::outcome::Outcome;
 use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
 use weir_units::Time;
+
+/// Streams of chance from this one on are those of flows with several ways.
+const WAYS: u64 = 1 << 43;
 
 /// What a run needs beside its network.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -108,10 +111,17 @@ impl Sim {
         for (number, spec) in network.flows().iter().enumerate() {
             let start = spec.start.as_nanos();
             let class = network.class(number as u32) << CLASS;
-            let forward = sim.net.add_route(&spec.forward);
+            let mut route = |way: Way, route: &[u32]| {
+                let mut ways = vec![route];
+                ways.extend(network.ways(number as u32, way).iter().map(Vec::as_slice));
+                let stream = WAYS + 2 * number as u64 + u64::from(way == Way::Reverse);
+                let first = Rng::new(options.seed, stream).next();
+                sim.net.add_ways(&ways, first)
+            };
+            let forward = route(Way::Forward, &spec.forward);
             let (end, octets) = match spec.traffic {
                 Traffic::Tcp { octets, algorithm } => {
-                    let reverse = sim.net.add_route(&spec.reverse);
+                    let reverse = route(Way::Reverse, &spec.reverse);
                     let octets = octets.map(std::num::NonZero::get);
                     let segments = octets.map_or(u32::MAX, |o| o.div_ceil(payload) as u32);
                     let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;

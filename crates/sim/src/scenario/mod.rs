@@ -13,6 +13,7 @@ mod build;
 mod guard;
 mod refuse;
 mod size;
+mod ways;
 
 pub use refuse::{Unsupported, check};
 pub use size::{Size, size};
