@@ -283,6 +283,7 @@ pub(crate) mod tests {
                 hosts: (0..hosts).map(|h| format!("h{h}")).collect(),
                 switches: (0..switches).map(|s| format!("s{s}")).collect(),
                 links: links.iter().enumerate().map(link).collect(),
+                ecmp: None,
             },
             vms: vec![],
             tenants: vec![],

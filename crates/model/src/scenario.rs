@@ -102,6 +102,8 @@ pub struct Topology {
     pub switches: Vec<String>,
     /// Full-duplex links.
     pub links: Vec<Link>,
+    /// How equal ways are used; `None`: the first of them, by destination alone.
+    pub ecmp: Option<PathBy>,
 }
 
 /// A full-duplex link between two nodes.

@@ -510,3 +510,53 @@ fn who_plays_other_points_is_not_told_that_one_is_missing() {
         assert_eq!((points.len(), points[0].expect.len()), (1, 0), "{set:?}");
     }
 }
+
+#[test]
+fn topologies_with_equal_ways_say_what_they_cannot_be() {
+    let at = |kind: &str, key: &str| format!("spec.topology.{kind}.{key}");
+    let error = links("fat-tree: {k: 5, link: 1G}");
+    check(&error, 8, &at("fat-tree", "k"), "a fat tree of 5", "an even number from 2 to 34");
+    let error = links("fat-tree: {k: 34, hosts_per_edge: 30, link: 1G}");
+    check(
+        &error,
+        8,
+        &at("fat-tree", "hosts_per_edge"),
+        "17340 hosts are too many",
+        "at most 10000",
+    );
+    let error = links("fat-tree: {k: 4, link: 1G, oversubscription: 0.5}");
+    check(
+        &error,
+        8,
+        &at("fat-tree", "oversubscription"),
+        "an oversubscription of 0.5",
+        "1 is none",
+    );
+    let error = links("fat-tree: {k: 4, link: 1G, ecmp: flows}");
+    check(&error, 8, &at("fat-tree", "ecmp"), "equal ways by `flows`", "flow");
+    let error =
+        links("leaf-spine: {leaves: 200, spines: 100, hosts_per_leaf: 2, link: 1G, uplink: 1G}");
+    check(&error, 8, &at("leaf-spine", "leaves"), "under 100 spines are too many", "10000 uplinks");
+}
+
+/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if the first is
+/// used alone.
+#[test]
+fn floors_are_admitted_on_all_equal_ways_together() {
+    let text = |ecmp: &str| {
+        format!(
+            "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 9s, \
+             topology: {{leaf-spine: {{leaves: 2, spines: 2, hosts_per_leaf: 1, link: 2Gbit, \
+             uplink: 500Mbit, ecmp: {ecmp}}}}}, mechanisms: none, tenants: [{{name: a, vms: [\
+             {{name: s, host: host-0-0, floor: 900Mbit}}, {{name: r, host: host-1-0, floor: 900Mbit}}]}}]}}}}"
+        )
+    };
+    assert!(play(&text("flow"), &[]).is_ok());
+    assert!(play(&text("packet"), &[]).is_ok());
+    let error = play(&text("none"), &[]).expect_err("half of it");
+    assert!(error.message.contains("leaf-0-spine-0"), "{}", error.message);
+    assert!(
+        play(&text("flow").replace("floor: 900Mbit", "floor: 901Mbit"), &[]).is_err(),
+        "exactly"
+    );
+}

@@ -155,6 +155,58 @@ fn two_tiers_oversubscribe_their_uplinks() {
 }
 
 #[test]
+fn a_leaf_spine_has_a_link_from_every_leaf_to_every_spine() {
+    let topology = "{leaf-spine: {leaves: 3, spines: 2, hosts_per_leaf: 8, link: 1Gbit, \
+                    oversubscription: 2, links: {leaf-2-spine-1: {delay: 1ms}}}}";
+    let t = &on(topology, "host-2-7")[0].topology;
+    assert_eq!((t.hosts.len(), t.switches.len(), t.links.len()), (24, 5, 30));
+    assert_eq!(t.ecmp, Some(PathBy::Flow), "as such networks do");
+    let up = t.links.iter().find(|l| l.name == "leaf-2-spine-1").expect("an uplink");
+    assert_eq!((up.rate, up.delay), (Rate::from_mbps(2000), Span::from_millis(1)));
+    assert_eq!((t.node_name(up.a), t.node_name(up.b)), ("leaf-2", "spine-1"));
+    let host = t.hosts.iter().position(|h| h == "host-2-7").expect("a host");
+    let stages = t.stages(&t.forwarding_to(host), 0);
+    assert_eq!(stages.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 2, 1]);
+}
+
+#[test]
+fn a_fat_tree_has_its_full_bisection_unless_oversubscribed() {
+    let t = &on("{fat-tree: {k: 4, link: 1Gbit}}", "host-3-1-1")[0].topology;
+    // k³/4 hosts, 5k²/4 switches, 3k³/4 links.
+    assert_eq!((t.hosts.len(), t.switches.len(), t.links.len()), (16, 20, 48));
+    assert!(t.links.iter().all(|link| link.rate == Rate::from_mbps(1000)));
+    for (node, name) in t.switches.iter().enumerate() {
+        let node = t.hosts.len() + node;
+        let ports = t.links.iter().filter(|l| l.a == node || l.b == node).count();
+        assert_eq!(ports, 4, "{name}");
+    }
+    // Each core has a link to one switch of each pod.
+    let to = |core: &str| -> Vec<String> {
+        let ends = t.links.iter().filter(|l| t.node_name(l.b) == core).map(|l| t.node_name(l.a));
+        ends.map(str::to_owned).collect()
+    };
+    assert_eq!(to("core-3"), ["agg-0-1", "agg-1-1", "agg-2-1", "agg-3-1"]);
+    let host = |name: &str| t.hosts.iter().position(|h| h == name).expect("a host");
+    let ways = t.forwarding_to(host("host-3-1-1"));
+    let lengths =
+        |from: &str| -> Vec<usize> { t.stages(&ways, host(from)).iter().map(Vec::len).collect() };
+    assert_eq!(lengths("host-0-0-0"), [1, 2, 4, 4, 2, 1]);
+    assert_eq!(lengths("host-3-0-0"), [1, 2, 2, 1]);
+    assert_eq!(lengths("host-3-1-0"), [1, 1]);
+
+    let more = "{fat-tree: {k: 4, hosts_per_edge: 4, link: 1Gbit, uplink: 1Gbit, ecmp: packet}}";
+    let t = &on(more, "host-3-1-3")[0].topology;
+    assert_eq!((t.hosts.len(), t.ecmp), (32, Some(PathBy::Packet)));
+    let thin =
+        &on("{fat-tree: {k: 4, link: 1Gbit, oversubscription: 4}}", "host-0-0-0")[0].topology;
+    let rate = |name: &str| thin.links.iter().find(|l| l.name == name).expect("a link").rate;
+    assert_eq!(
+        (rate("edge-0-0-agg-1"), rate("host-0-0-0")),
+        (Rate::from_mbps(250), Rate::from_mbps(1000))
+    );
+}
+
+#[test]
 fn a_topology_can_be_written_link_by_link() {
     let scenario = on(
         "{links: {hosts: [a, b], switches: [s], buffer: 64kB, \

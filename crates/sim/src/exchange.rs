@@ -12,6 +12,7 @@
 //!           forget the connection at once, as a reset does.
 //! Source    `weir-lab`'s `traffic/exchange`, whose rules and bounds these are.
 
+use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -31,8 +32,10 @@ pub(crate) struct ExchangeSpec {
     pub(crate) ends: (u32, u32),
     /// How long before the run their kernels were started, ns.
     pub(crate) booted: (u64, u64),
-    /// Links there and back.
-    pub(crate) ways: (Vec<u32>, Vec<u32>),
+    /// Links there and back, of all equal ways.
+    pub(crate) ways: (Vec<Vec<u32>>, Vec<Vec<u32>>),
+    /// Packets take all ways in turn. Else each connection takes one, drawn.
+    pub(crate) by_packet: bool,
     pub(crate) algorithm: Algorithm,
     /// What begins by itself.
     pub(crate) starts: Starts,
@@ -67,7 +70,8 @@ pub(crate) struct Entry {
     pub(crate) ends: (u32, u32),
     pub(crate) booted: (u64, u64),
     /// Where its routes begin.
-    pub(crate) routes: (u32, u32),
+    routes: (Vec<u32>, Vec<u32>),
+    chance: Rng,
     /// Pairs of its data there and back, where somebody guards.
     pub(crate) pairs: (u32, u32),
     pub(crate) algorithm: Algorithm,
@@ -145,11 +149,17 @@ pub(crate) struct Exchanges {
 }
 
 impl Entry {
-    pub(crate) fn new(spec: ExchangeSpec, routes: (u32, u32), pairs: (u32, u32)) -> Self {
+    pub(crate) fn new(
+        spec: ExchangeSpec,
+        routes: (Vec<u32>, Vec<u32>),
+        chance: Rng,
+        pairs: (u32, u32),
+    ) -> Self {
         Self {
             ends: spec.ends,
             booted: spec.booted,
             routes,
+            chance,
             pairs,
             algorithm: spec.algorithm,
             starts: spec.starts.peekable(),
@@ -167,6 +177,16 @@ impl Entry {
             octets: [0; 2],
             work: Work::default(),
         }
+    }
+
+    /// The routes of a new connection, there and back.
+    pub(crate) fn route(&mut self) -> (u32, u32) {
+        let Self { routes, chance, .. } = self;
+        let mut one = |routes: &[u32]| match *routes {
+            [one] => one,
+            ref several => several[(chance.next() % several.len() as u64) as usize],
+        };
+        (one(&routes.0), one(&routes.1))
     }
 
     /// When the next thing begins by itself, or all ends.
@@ -241,7 +261,8 @@ mod tests {
         let spec = ExchangeSpec {
             ends: (0, 1),
             booted: (0, 0),
-            ways: (vec![0], vec![1]),
+            ways: (vec![vec![0]], vec![vec![1]]),
+            by_packet: false,
             algorithm: Algorithm::Cubic,
             starts: Box::new(starts.into_iter()),
             stop: 1000,
@@ -251,7 +272,7 @@ mod tests {
             keeps: false,
             most: 1,
         };
-        Entry::new(spec, (0, 0), (0, 0))
+        Entry::new(spec, (vec![4, 5, 6], vec![9]), Rng::new(1, 1), (0, 0))
     }
 
     #[test]
@@ -288,6 +309,17 @@ mod tests {
         assert_eq!(entry.reuse(QUARANTINE), None);
         assert_eq!(entry.reuse(QUARANTINE + 10), Some(7));
         assert_eq!((entry.reuse(QUARANTINE + 10), entry.open), (None, 0));
+    }
+
+    #[test]
+    fn each_connection_takes_one_of_the_ways() {
+        let mut entry = entry(&[]);
+        let mut taken = [0; 3];
+        for (there, back) in (0..300).map(|_| entry.route()) {
+            taken[there as usize - 4] += 1;
+            assert_eq!(back, 9);
+        }
+        assert!(taken.iter().all(|n| (70..130).contains(n)), "{taken:?}");
     }
 
     #[test]

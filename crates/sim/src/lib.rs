@@ -28,6 +28,7 @@
 mod calibration;
 mod digest;
 mod exchange;
+mod fan;
 mod host;
 mod link;
 mod memory;

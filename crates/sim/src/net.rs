@@ -6,6 +6,7 @@
 //! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
 //! Not here  What hosts do with packets: see `world`.
 
+use crate::fan::{FANS, Fan};
 use crate::host::Letters;
 use crate::link::{Fate, Link, Pool, Special, Verdict};
 use crate::network::{LinkSpec, Network};
@@ -24,6 +25,8 @@ pub(crate) struct Net {
     pub(crate) links: Vec<Link>,
     /// All routes, each followed by [`END`]. Number 0 is the empty route, for wake-ups.
     pub(crate) routes: Vec<u32>,
+    /// Routes that are several.
+    fans: Vec<Fan>,
     pub(crate) blocks: Blocks,
     /// What agents have written to each other and is under way.
     pub(crate) letters: Letters,
@@ -54,6 +57,7 @@ impl Net {
             wheel: Wheel::new(reach(network.links())),
             links,
             routes: vec![END],
+            fans: Vec::new(),
             blocks: Blocks::default(),
             letters: Letters::default(),
             specials,
@@ -83,19 +87,42 @@ impl Net {
         begin
     }
 
+    /// Adds routes of one length, which packets take in turn; returns where they begin. `first` is the
+    /// number of the first one, or so many rounds more.
+    pub(crate) fn add_ways(&mut self, ways: &[&[u32]], first: u64) -> u32 {
+        if let [way] = ways {
+            return self.add_route(way);
+        }
+        self.fans.push(Fan::new(&mut self.routes, ways, END, first));
+        self.routes.push(FANS + self.fans.len() as u32 - 1);
+        self.routes.len() as u32 - 1
+    }
+
+    /// A packet's first link. If it has several ways this is where it takes the next.
+    #[inline]
+    fn first_link(&mut self, packet: &mut Packet) -> u32 {
+        let link = self.routes[packet.hop as usize];
+        if link < FANS {
+            return link;
+        }
+        packet.hop = self.fans[(link - FANS) as usize].next();
+        self.routes[packet.hop as usize]
+    }
+
     /// Sends a packet from the host at which its route begins.
     #[inline]
-    pub(crate) fn launch(&mut self, packet: Packet) {
+    pub(crate) fn launch(&mut self, mut packet: Packet) {
         self.launched += 1;
-        let link = self.routes[packet.hop as usize];
+        let link = self.first_link(&mut packet);
         let id = self.slab.put(packet);
         self.forward(id, link);
     }
 
     /// A packet that has left its guest and waits for something: [`Net::release`] or [`Net::drop`]
     /// comes next.
-    pub(crate) fn hold(&mut self, packet: Packet) -> u32 {
+    pub(crate) fn hold(&mut self, mut packet: Packet) -> u32 {
         self.launched += 1;
+        self.first_link(&mut packet);
         self.slab.put(packet)
     }
 

@@ -19,7 +19,7 @@ pub(crate) use faults::Fault;
 use crate::exchange::{Entry, ExchangeSpec, Exchanges};
 use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
-use crate::network::{FlowSpec, LONGEST, Network, Traffic};
+use crate::network::{FlowSpec, LONGEST, Network, Traffic, Way};
 use crate::outcome::Outcome;
 use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
@@ -30,6 +30,10 @@ use weir_units::Time;
 
 /// Octets on the wire of a SYN, with Ethernet's and IP's headers and TCP's options.
 const SYN: u16 = 14 + 20 + 40;
+/// Streams of chance from this one on are those of flows with several ways.
+const WAYS: u64 = 1 << 43;
+/// And from this one on those of entries whose connections come and go.
+const EXCHANGE_WAYS: u64 = 1 << 48;
 
 /// What a run needs beside its network.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -156,9 +160,17 @@ impl Sim {
             sim.net.wake(at.as_nanos(), Kind::Fault, number);
         }
         let entry = |(number, spec): (usize, ExchangeSpec)| {
-            let routes = (sim.net.add_route(&spec.ways.0), sim.net.add_route(&spec.ways.1));
+            let mut rng = Rng::new(options.seed, EXCHANGE_WAYS + number as u64);
+            let mut routes = |ways: &[Vec<u32>]| -> Vec<u32> {
+                if spec.by_packet {
+                    let ways: Vec<_> = ways.iter().map(Vec::as_slice).collect();
+                    return vec![sim.net.add_ways(&ways, rng.next())];
+                }
+                ways.iter().map(|way| sim.net.add_route(way)).collect()
+            };
+            let routes = (routes(&spec.ways.0), routes(&spec.ways.1));
             let pairs = guard.map_or((0, 0), |guard| guard.exchanges[number]);
-            Entry::new(spec, routes, pairs)
+            Entry::new(spec, routes, rng, pairs)
         };
         let entries = stage.exchanges.into_iter().enumerate().map(entry).collect();
         sim.exchange(entries);
@@ -170,7 +182,13 @@ impl Sim {
         let spec = &network.flows()[number];
         let payload = u64::from(network.segment());
         let class = network.class(number as u32) << CLASS;
-        let forward = self.net.add_route(&spec.forward);
+        let mut route = |way: Way, route: &[u32]| {
+            let mut ways = vec![route];
+            ways.extend(network.ways(number as u32, way).iter().map(Vec::as_slice));
+            let stream = WAYS + 2 * number as u64 + u64::from(way == Way::Reverse);
+            self.net.add_ways(&ways, Rng::new(options.seed, stream).next())
+        };
+        let forward = route(Way::Forward, &spec.forward);
         let pairs = stage.guard.as_ref().map_or((0, 0), |guard| guard.flows[number]);
         if let Some(pauses) = &mut self.pauses {
             let is_tcp = matches!(spec.traffic, Traffic::Tcp { .. });
@@ -178,7 +196,7 @@ impl Sim {
         }
         let (end, octets) = match spec.traffic {
             Traffic::Tcp { octets, algorithm } => {
-                let reverse = self.net.add_route(&spec.reverse);
+                let reverse = route(Way::Reverse, &spec.reverse);
                 let octets = octets.map(std::num::NonZero::get);
                 let segments = octets.map_or(u32::MAX, |o| o.div_ceil(payload) as u32);
                 let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;

@@ -160,6 +160,22 @@ fn the_digest_sees_a_single_packet() {
     assert_ne!(digest(100_000), digest(100_001));
 }
 
+/// A further way through another link between the same switches: packets take both in turn.
+#[test]
+fn packets_of_a_flow_take_its_ways_in_turn() {
+    let mut network = small(1, 1000, 0.0).network(BULK);
+    let other = network.add_link(network.links()[0].clone()).expect("fits");
+    let mut forward = network.flows()[0].forward.clone();
+    assert_eq!(forward[1], 0);
+    forward[1] = other;
+    network.add_way(0, weir_sim::Way::Forward, forward).expect("fits");
+    let outcome = play(&network, &options(TcpConfig::default()));
+    check(&network, &outcome);
+    let (a, b) = (outcome.links[0].packets, outcome.links[other as usize].packets);
+    assert!(a > 1000 && a.abs_diff(b) <= 1, "{a} {b}");
+    assert_eq!(outcome.flows[0].repeats, 0, "of the same length: nothing is overtaken");
+}
+
 /// The same on every machine and in every build: all arithmetic is exact or IEEE 754's. When the model
 /// changes on purpose, so does this number.
 #[test]

@@ -173,6 +173,52 @@ fn red_on_a_link_keeps_its_queue_short() {
     assert_eq!(with.links.iter().flat_map(|link| &link.marks).sum::<u64>(), 0);
 }
 
+/// Every host of a fat tree sends to another at 95 % of its rate.
+fn permutation(ecmp: &str, oversubscription: u32) -> (Scenario, Record) {
+    let mut traffic = String::new();
+    let host = |n: usize| format!("{}-{}-{}", n / 4, n / 2 % 2, n % 2);
+    let vms: Vec<String> =
+        (0..16).map(|n| format!("{{name: v{n}, host: host-{}}}", host(n))).collect();
+    for n in 0..16 {
+        let to = (5 * n + 6) % 16;
+        traffic += &format!("{{group: g, from: v{n}, to: v{to}, udp: {{rate: 950Mbit}}}}, ");
+    }
+    let text = format!(
+        "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 200ms, \
+         warmup: 100ms, topology: {{fat-tree: {{k: 4, link: 1Gbit, ecmp: {ecmp}, \
+         oversubscription: {oversubscription}}}}}, mechanisms: none, \
+         tenants: [{{name: a, vms: [{}]}}], traffic: [{traffic}]}}}}",
+        vms.join(", ")
+    );
+    let file = File::parse("t.yaml", &text, &[]).expect("sound");
+    let scenario = file.points().expect("sound").remove(0);
+    let record = run(&scenario, "none", 1);
+    (scenario, record)
+}
+
+#[test]
+fn a_fat_tree_carries_a_permutation_by_packet_and_not_all_of_it_by_flow() {
+    let goodput = |record: &Record, flow: usize| record.flows[flow].octets[1] as f64 * 80.0;
+    let parts = |(_, record): &(Scenario, Record)| -> Vec<f64> {
+        (0..16).map(|flow| goodput(record, flow) / (950e6 * 1472.0 / 1514.0)).collect()
+    };
+    let by_packet = parts(&permutation("packet", 1));
+    assert!(by_packet.iter().all(|part| *part > 0.99), "{by_packet:?}");
+    // All by the first way: 8 flows between pods would share one core.
+    let mean = |played: &(Scenario, Record)| parts(played).iter().sum::<f64>() / 16.0;
+    let (by_flow, alone) = (mean(&permutation("flow", 1)), mean(&permutation("none", 1)));
+    assert!((0.6..0.95).contains(&by_flow) && alone < 0.4, "{by_flow} {alone}");
+    // With a quarter of the uplinks these are full, and nobody gets more than a quarter of his link.
+    let quarter = permutation("packet", 4);
+    for (number, link) in quarter.0.topology.links.iter().enumerate() {
+        if link.name.starts_with("edge") {
+            let carried = quarter.1.links[2 * number].octets[1] as f64 * 80.0;
+            assert!((carried / 250e6 - 1.0).abs() < 0.01, "{}: {carried}", link.name);
+        }
+    }
+    assert!((0.2..0.25 / 0.95).contains(&mean(&quarter)), "{}", mean(&quarter));
+}
+
 #[test]
 fn what_the_simulator_lacks_is_refused_by_its_name() {
     for (file, wanted) in [

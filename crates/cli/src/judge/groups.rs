@@ -28,8 +28,7 @@ impl GroupFloor {
 /// What the floors promise these traffic entries over time. Nothing if the scenario has no solution:
 /// the judge will say so.
 pub(crate) fn group_floor(scenario: &Scenario, flows: &[usize]) -> GroupFloor {
-    let routes = super::routes(scenario);
-    let Ok(ideal) = super::ideal::Ideal::new(scenario, &routes) else {
+    let Ok(ideal) = super::ideal::Ideal::new(scenario) else {
         return GroupFloor::default();
     };
     let share = |f: usize| super::payload::share(&scenario.traffic[f]);

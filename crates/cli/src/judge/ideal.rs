@@ -3,6 +3,7 @@
 //! All traffic of a pair of VMs is one flow to the oracle; its rate is divided among the pair's
 //! traffic entries max-min by their demands.
 
+use super::bundles::{self, Bundles};
 use super::demand::{self, Piece};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,18 +32,18 @@ pub(super) struct Ideal {
 }
 
 impl Ideal {
-    /// Solves `scenario`, whose traffic entries take `routes` (directed links). Equal demands are
-    /// solved once, however often a burst repeats them.
+    /// Solves `scenario`. Equal demands are solved once, however often a burst repeats them.
     ///
     /// # Errors
     /// The floors do not fit the links.
-    pub(super) fn new(scenario: &Scenario, routes: &[Vec<usize>]) -> Result<Self, String> {
+    pub(super) fn new(scenario: &Scenario) -> Result<Self, String> {
+        let (routes, bundles) = bundles::routes(scenario);
         let mut solved: BTreeMap<Vec<Rate>, Rc<Solution>> = BTreeMap::new();
         let mut pieces = Vec::new();
         for Piece { start, end, demand } in demand::pieces(scenario) {
             let solution = match solved.get(&demand) {
                 Some(known) => Rc::clone(known),
-                None => Rc::new(solve(scenario, routes, &demand)?),
+                None => Rc::new(solve(scenario, (&routes, &bundles), &demand)?),
             };
             solved.insert(demand, Rc::clone(&solution));
             pieces.push((start, end, solution));
@@ -111,7 +112,11 @@ fn limited(demand: Rate) -> Option<Rate> {
     (demand < Rate::MAX).then_some(demand)
 }
 
-fn solve(scenario: &Scenario, routes: &[Vec<usize>], demand: &[Rate]) -> Result<Solution, String> {
+fn solve(
+    scenario: &Scenario,
+    (routes, bundles): (&[Vec<usize>], &Bundles),
+    demand: &[Rate],
+) -> Result<Solution, String> {
     let pairs = pairs_of(scenario);
     let wants = |pair: &Pair| pair.flows.iter().map(|&f| demand[f]).sum::<Rate>();
     let demands: Vec<Rate> = pairs.iter().map(wants).collect();
@@ -120,9 +125,11 @@ fn solve(scenario: &Scenario, routes: &[Vec<usize>], demand: &[Rate]) -> Result<
     let mut links: Vec<Rate> =
         scenario.topology.links.iter().flat_map(|link| [link.rate, link.rate]).collect();
     let real = links.len();
+    links.extend(&bundles.rates);
     let caps: Vec<usize> = scenario.vms.iter().map(|vm| add_cap(&mut links, vm.cap_out)).collect();
     let flow = |((pair, &demand), &floor): ((&Pair, &Rate), &Rate)| {
         let mut path = routes[pair.flows[0]].clone();
+        path.extend(bundles.of[pair.flows[0]].iter().map(|bundle| real + bundle));
         path.extend(Some(caps[pair.from]).filter(|&cap| cap >= real));
         // Nothing could limit unlimited traffic within one host; it counts as satisfied at F.
         let demand = if path.is_empty() { Some(demand.min(floor)) } else { limited(demand) };
@@ -138,6 +145,11 @@ fn solve(scenario: &Scenario, routes: &[Vec<usize>], demand: &[Rate]) -> Result<
         carried: ideal.loads[..real].iter().map(|load| load.as_f64()).collect(),
         bottleneck: vec![false; real],
     };
+    for (bundle, links) in bundles.links.iter().enumerate() {
+        for (link, part) in links {
+            solution.carried[*link] += ideal.loads[real + bundle].as_f64() * part;
+        }
+    }
     for link in ideal.bottleneck_links().into_iter().filter(|&link| link < real) {
         solution.bottleneck[link] = true;
     }
@@ -170,7 +182,11 @@ fn named(scenario: &Scenario, error: &weir_core::oracle::AllocationError) -> Str
         E::FloorsExceedLink { link, owed, capacity } => format!(
             "{}: the floors need {owed} of link {}, which carries {capacity}: lower the floors",
             scenario.name,
-            scenario.topology.links.get(link / 2).map_or("of a VM's cap", |l| &l.name),
+            scenario
+                .topology
+                .links
+                .get(link / 2)
+                .map_or("of equal ways, or a VM's cap", |l| &l.name),
         ),
         E::Unlimited { .. } | E::NoSuchLink { .. } => format!("{}: {error}", scenario.name),
     }

@@ -9,6 +9,7 @@
 //! Not here  Whether a number is good enough: see [`crate::verdict`].
 
 mod attacks;
+mod bundles;
 mod demand;
 mod ends;
 mod events;
@@ -35,7 +36,7 @@ use ideal::Ideal;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_model::results::{Flow, Perf, Run};
-use weir_model::scenario::{LinkDir, Mechanism, Scenario, Traffic};
+use weir_model::scenario::{Mechanism, Scenario};
 
 /// Everything the single numbers are computed from.
 struct Case<'a> {
@@ -109,12 +110,12 @@ pub(crate) fn judge(
     assert_eq!(observed.links.len(), 2 * scenario.topology.links.len(), "both directions of links");
     let planned = scenario;
     let scenario = &work::ended(planned, observed);
-    let routes = routes(scenario);
+    let routes = bundles::routes(scenario).0;
     let sample_s = observed.sample.as_secs_f64();
     let case = Case {
         scenario,
         observed,
-        ideal: Ideal::new(scenario, &routes)?,
+        ideal: Ideal::new(scenario)?,
         measured: measured(scenario, observed),
         routes,
         sample_s,
@@ -149,13 +150,6 @@ pub(crate) fn judge(
         sample_s,
         warmup_s: scenario.warmup.as_secs_f64(),
     })
-}
-
-/// Directed links of each traffic entry, in order; none between two VMs of one host.
-fn routes(scenario: &Scenario) -> Vec<Vec<usize>> {
-    let host = |vm: usize| scenario.vms[vm].host;
-    let path = |t: &Traffic| scenario.path(host(t.from), host(t.to));
-    scenario.traffic.iter().map(|t| path(t).into_iter().map(LinkDir::index).collect()).collect()
 }
 
 /// Whole samples between the end of the warmup and the end of the run, as far as they were taken.

@@ -45,7 +45,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         duration: Span::from_secs(10),
         warmup: Span::from_secs(1),
         scale: 1.0,
-        topology: Topology { hosts, switches, links },
+        topology: Topology { hosts, switches, links, ecmp: None },
         vms,
         tenants: vec!["gold".into(), "bulk".into()],
         traffic,

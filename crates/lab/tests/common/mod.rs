@@ -47,6 +47,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
             hosts: (0..hosts).map(|h| format!("host{h}")).collect(),
             switches: vec!["left".into(), "right".into()],
             links,
+            ecmp: None,
         },
         vms: (0..hosts).map(vm).collect(),
         tenants: vec!["only".into()],

@@ -3,13 +3,14 @@
 //! Problem   Floors that sum above a link cannot all hold, whatever the mechanism does.
 //! Approach  For a direction of a link, a tenant needs at most min(what its VMs on the sending side may
 //!           send, what its VMs on the receiving side may receive); the sum over tenants must fit into
-//!           the link less its headroom.
+//!           the link less its headroom. Where equal ways are used alike, a VM counts on a link with
+//!           the greatest part of its traffic that may cross it.
 //! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
 //! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom). Oktopus (SIGCOMM'11) §4.2 for the cut.
 
 use super::error::{Error, Place};
 use super::{LinkDir, Topology, Vm};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use weir_units::Rate;
 
 /// Where an entry's floors are written.
@@ -55,18 +56,22 @@ pub(crate) fn admit(
     Err(report(topology, vms, origins, origin, &excess, senders, receivers, headroom))
 }
 
-type Hosts = BTreeSet<usize>;
+/// Hosts, each with the greatest part of its traffic to or from any other that crosses a link.
+type Hosts = BTreeMap<usize, f64>;
 
 /// For each direction of each link: the hosts whose packets cross it, and the hosts they go to.
 fn sides(topology: &Topology, vms: &[Vm]) -> Vec<(Hosts, Hosts)> {
-    let hosts: Hosts = vms.iter().map(|vm| vm.host).collect();
+    let hosts: std::collections::BTreeSet<usize> = vms.iter().map(|vm| vm.host).collect();
     let mut sides = vec![(Hosts::new(), Hosts::new()); 2 * topology.links.len()];
     for &to in &hosts {
-        let routes = topology.routes_to(to);
+        let routes = topology.forwarding_to(to);
         for &from in hosts.iter().filter(|from| **from != to) {
-            for step in topology.follow(&routes, from) {
-                sides[step.index()].0.insert(from);
-                sides[step.index()].1.insert(to);
+            for (step, part) in topology.stages(&routes, from).into_iter().flatten() {
+                let (senders, receivers) = &mut sides[step.index()];
+                for (hosts, host) in [(senders, from), (receivers, to)] {
+                    let most = hosts.entry(host).or_insert(0.0);
+                    *most = most.max(part);
+                }
             }
         }
     }
@@ -78,14 +83,15 @@ fn tenants(vms: &[Vm], senders: &Hosts, receivers: &Hosts) -> BTreeMap<usize, (R
     let mut sums: BTreeMap<usize, (Rate, Rate)> = BTreeMap::new();
     for vm in vms {
         let sum = sums.entry(vm.tenant).or_default();
-        if senders.contains(&vm.host) {
-            sum.0 += vm.floor_out;
-        }
-        if receivers.contains(&vm.host) {
-            sum.1 += vm.floor_in;
-        }
+        sum.0 += on(senders, vm, vm.floor_out);
+        sum.1 += on(receivers, vm, vm.floor_in);
     }
     sums
+}
+
+/// What a VM's floor may need of a link.
+fn on(hosts: &Hosts, vm: &Vm, floor: Rate) -> Rate {
+    hosts.get(&vm.host).map_or(Rate::ZERO, |part| floor.scale(*part))
 }
 
 /// The entry whose VMs add most to the excess, on the side of its tenant that counts.
@@ -104,11 +110,11 @@ fn report(
     let sender_side = |vm: &Vm| sums[&vm.tenant].0 <= sums[&vm.tenant].1;
     let mut shares = vec![Rate::ZERO; origins.len()];
     for (vm, &entry) in vms.iter().zip(origin) {
-        if sender_side(vm) && senders.contains(&vm.host) {
-            shares[entry] += vm.floor_out;
-        } else if !sender_side(vm) && receivers.contains(&vm.host) {
-            shares[entry] += vm.floor_in;
-        }
+        shares[entry] += if sender_side(vm) {
+            on(senders, vm, vm.floor_out)
+        } else {
+            on(receivers, vm, vm.floor_in)
+        };
     }
     let most = shares.iter().copied().max().unwrap_or_default();
     let entry = shares.iter().position(|s| *s == most).unwrap_or(0);

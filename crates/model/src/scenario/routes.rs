@@ -1,11 +1,12 @@
 //! Which way packets go: shortest paths, hosts never in the middle.
 //!
-//! Problem   Admission, the oracle and the lab's static routes must agree on every path.
-//! Approach  Breadth first from the destination; among equals the link that comes first in the file.
-//! Promises  A node's next hop depends on the destination alone, and paths have no loops.
+//! Problem   Admission, the oracle, the simulator and the lab's static routes must agree on every path.
+//! Approach  Breadth first from the destination; among equals the link that comes first in the file or,
+//!           if the topology says so, all of them alike.
+//! Promises  A node's next hops depend on the destination alone, and paths have no loops.
 
 use super::{Scenario, Topology};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// One direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,13 +66,28 @@ impl Topology {
     /// that cannot reach it. Shortest paths; among equals the link that comes first in the file.
     /// Forwarding by destination, as static routes do it. Hosts do not forward for others.
     pub fn routes_to(&self, host: usize) -> Vec<Option<LinkDir>> {
+        self.equal_routes_to(host).iter().map(|links| links.first().copied()).collect()
+    }
+
+    /// For each node all links that it may send packets for `host` into: one, or all on shortest paths
+    /// if equal ways are used.
+    pub fn forwarding_to(&self, host: usize) -> Vec<Vec<LinkDir>> {
+        let mut routes = self.equal_routes_to(host);
+        if self.ecmp.is_none() {
+            routes.iter_mut().for_each(|links| links.truncate(1));
+        }
+        routes
+    }
+
+    /// For each node all links on shortest paths to `host`, in the file's order.
+    fn equal_routes_to(&self, host: usize) -> Vec<Vec<LinkDir>> {
         let mut ways = vec![Vec::new(); self.nodes()];
         for (index, link) in self.links.iter().enumerate() {
             ways[link.a].push((LinkDir { link: index, reverse: true }, link.b));
             ways[link.b].push((LinkDir { link: index, reverse: false }, link.a));
         }
         let mut distance = vec![usize::MAX; self.nodes()];
-        let mut route: Vec<Option<LinkDir>> = vec![None; self.nodes()];
+        let mut routes: Vec<Vec<LinkDir>> = vec![Vec::new(); self.nodes()];
         distance[host] = 0;
         let mut queue = VecDeque::from([host]);
         while let Some(node) = queue.pop_front() {
@@ -82,14 +98,39 @@ impl Topology {
                 let longer = distance[node] + 1;
                 if longer < distance[neighbour] {
                     distance[neighbour] = longer;
-                    route[neighbour] = Some(toward_node);
+                    routes[neighbour].push(toward_node);
                     queue.push_back(neighbour);
                 } else if longer == distance[neighbour] {
-                    route[neighbour] = route[neighbour].min(Some(toward_node));
+                    routes[neighbour].push(toward_node);
                 }
             }
         }
-        route
+        routes.iter_mut().for_each(|links| links.sort_unstable());
+        routes
+    }
+
+    /// What of the traffic from a node to a host crosses each link if every node uses its links alike:
+    /// the links that packets may cross first, those they may cross second, and so on, each with its
+    /// part of one. `routes` are as [`forwarding_to`](Self::forwarding_to) gives them.
+    pub fn stages(&self, routes: &[Vec<LinkDir>], from: usize) -> Vec<Vec<(LinkDir, f64)>> {
+        let mut stages = Vec::new();
+        let mut here = BTreeMap::from([(from, 1.0)]);
+        loop {
+            let (mut stage, mut next) = (Vec::new(), BTreeMap::new());
+            for (&node, part) in &here {
+                let links = &routes[node];
+                for &link in links {
+                    let part = part / links.len() as f64;
+                    stage.push((link, part));
+                    *next.entry(link.to(self)).or_insert(0.0) += part;
+                }
+            }
+            if stage.is_empty() {
+                return stages;
+            }
+            stages.push(stage);
+            here = next;
+        }
     }
 
     /// Follows `routes`, as [`routes_to`](Self::routes_to) gives them, from a node to their host.
@@ -142,7 +183,27 @@ mod tests {
                 link("spare", 2, 3),
                 link("down", 1, 3),
             ],
+            ecmp: None,
         }
+    }
+
+    #[test]
+    fn equal_ways_are_used_alike_if_the_topology_says_so() {
+        let mut topology = topology();
+        let stages = |topology: &Topology| -> Vec<Vec<(String, f64)>> {
+            let named = |(link, part): (LinkDir, f64)| (link.name(topology), part);
+            let stages = topology.stages(&topology.forwarding_to(1), 0);
+            stages.into_iter().map(|stage| stage.into_iter().map(named).collect()).collect()
+        };
+        let one = |name: &str, part: f64| (name.to_owned(), part);
+        let (up, down) = (vec![one("up:h0>s0", 1.0)], vec![one("down:s1>h1", 1.0)]);
+        let core = vec![one("core:s0>s1", 1.0)];
+        assert_eq!(stages(&topology), [up.clone(), core, down.clone()]);
+        topology.ecmp = Some(crate::scenario::PathBy::Packet);
+        let both = vec![one("core:s0>s1", 0.5), one("spare:s0>s1", 0.5)];
+        assert_eq!(stages(&topology), [up, both, down]);
+        assert!(topology.stages(&topology.forwarding_to(0), 0).is_empty());
+        assert_eq!(topology.routes_to(1)[2].map(|link| link.link), Some(1), "the first, as ever");
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(crate) struct Spec {
 pub(crate) struct TopologySpec {
     pub(crate) whole: Word,
     pub(crate) shape: Shape,
+    /// Which of several equal ways is taken.
+    pub(crate) ecmp: Option<Word>,
     /// Of all links.
     pub(crate) ports: PortSpec,
     /// Of single links, where the kind names them.
@@ -69,6 +71,8 @@ pub(crate) enum Shape {
     Dumbbell { left: Formula, right: Formula, edge: Formula, core: Formula },
     SingleSwitch { hosts: Formula, link: Formula },
     TwoTier { racks: Formula, per_rack: Formula, link: Formula, up: Uplink },
+    LeafSpine { leaves: Formula, spines: Formula, per_leaf: Formula, link: Formula, up: Uplink },
+    FatTree { k: Formula, per_edge: Option<Formula>, link: Formula, up: Option<Uplink> },
     Links { hosts: Vec<Word>, switches: Vec<Word>, links: Vec<LinkSpec> },
 }
 
@@ -247,19 +251,29 @@ fn params(field: Field<'_>) -> Result<Vec<(Word, Formula)>, Error> {
 }
 
 fn topology(field: &Field<'_>) -> Result<TopologySpec, Error> {
-    const KINDS: [&str; 4] = ["dumbbell", "single-switch", "two-tier", "links"];
+    const KINDS: [&str; 6] =
+        ["dumbbell", "single-switch", "two-tier", "leaf-spine", "fat-tree", "links"];
+    const UP: [&str; 2] = ["uplink", "oversubscription"];
     let (kind, body) = field.table(&KINDS)?.one_of(&KINDS)?;
     let keys: &[&str] = match kind {
         "dumbbell" => &["left", "right", "edge", "core", "links"],
         "single-switch" => &["hosts", "link", "links"],
-        "two-tier" => &["racks", "hosts_per_rack", "link", "uplink", "oversubscription", "links"],
-        _ => &["hosts", "switches", "links"],
+        "two-tier" => &["racks", "hosts_per_rack", "link", UP[0], UP[1], "links"],
+        "leaf-spine" => {
+            &["leaves", "spines", "hosts_per_leaf", "link", UP[0], UP[1], "links", "ecmp"]
+        }
+        "fat-tree" => &["k", "hosts_per_edge", "link", UP[0], UP[1], "links", "ecmp"],
+        _ => &["hosts", "switches", "links", "ecmp"],
     };
     let table = body.table(&[keys, &links::OF_ALL].concat())?;
     let need = |key: &str, example: &str| Formula::read(table.need(key, example)?);
     let words = |key: &str| match table.get(key) {
         Some(f) => f.items()?.into_iter().map(name).collect::<Result<Vec<_>, _>>(),
         None => Ok(Vec::new()),
+    };
+    let up = || match table.one_of(&UP)? {
+        ("uplink", rate) => Ok(Uplink::Rate(Formula::read(rate)?)),
+        (_, ratio) => Ok(Uplink::Oversubscription(Formula::read(ratio)?)),
     };
     let shape = match kind {
         "dumbbell" => Shape::Dumbbell {
@@ -275,10 +289,20 @@ fn topology(field: &Field<'_>) -> Result<TopologySpec, Error> {
             racks: need("racks", "4")?,
             per_rack: need("hosts_per_rack", "10")?,
             link: need("link", "1Gbit")?,
-            up: match table.one_of(&["uplink", "oversubscription"])? {
-                ("uplink", rate) => Uplink::Rate(Formula::read(rate)?),
-                (_, ratio) => Uplink::Oversubscription(Formula::read(ratio)?),
-            },
+            up: up()?,
+        },
+        "leaf-spine" => Shape::LeafSpine {
+            leaves: need("leaves", "4")?,
+            spines: need("spines", "2")?,
+            per_leaf: need("hosts_per_leaf", "16")?,
+            link: need("link", "1Gbit")?,
+            up: up()?,
+        },
+        "fat-tree" => Shape::FatTree {
+            k: need("k", "4")?,
+            per_edge: table.get("hosts_per_edge").map(Formula::read).transpose()?,
+            link: need("link", "1Gbit")?,
+            up: UP.iter().any(|key| table.get(key).is_some()).then(up).transpose()?,
         },
         _ => Shape::Links {
             hosts: words("hosts")?,
@@ -295,7 +319,8 @@ fn topology(field: &Field<'_>) -> Result<TopologySpec, Error> {
         (Shape::Links { .. }, _) | (_, None) => Vec::new(),
         (_, Some(field)) => links::by_name(&field)?,
     };
-    Ok(TopologySpec { whole: whole(&body), shape, ports: links::ports(&table)?, of_links })
+    let ecmp = table.get("ecmp").map(word).transpose()?;
+    Ok(TopologySpec { whole: whole(&body), shape, ecmp, ports: links::ports(&table)?, of_links })
 }
 
 fn tenant(field: &Field<'_>) -> Result<TenantSpec, Error> {

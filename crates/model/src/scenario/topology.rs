@@ -1,9 +1,10 @@
 //! From a topology's kind and numbers to its hosts, switches and links.
 //!
 //! Problem   Nobody wants to write thirteen links for a dumbbell.
-//! Approach  Four kinds; names follow from the kind, so that tenants and `--set` can use them.
+//! Approach  A few kinds; names follow from the kind, so that tenants and `--set` can use them.
 //! Promises  Every host has one link and reaches every other; no rate is zero.
 
+mod clos;
 mod ports;
 
 use super::error::{Error, did_you_mean};
@@ -11,7 +12,7 @@ use super::expr::Scope;
 use super::formula::Formula;
 use super::spec::links::LinkSpec;
 use super::spec::{Shape, TopologySpec, Uplink, Word};
-use super::{Link, Queueing, Topology};
+use super::{Link, PathBy, Queueing, Topology};
 use weir_units::{Bytes, Rate, Span};
 
 /// Drop-tail buffer of a port when the file does not say.
@@ -30,7 +31,8 @@ impl TopologySpec {
             queueing: Queueing::default(),
         };
         ports::apply(&mut usual, &self.ports, scope)?;
-        let built = Topology { hosts: vec![], switches: vec![], links: vec![] };
+        let ecmp = self.ecmp()?;
+        let built = Topology { hosts: vec![], switches: vec![], links: vec![], ecmp };
         let mut plan = Plan { scope, usual, built };
         match &self.shape {
             Shape::Dumbbell { left, right, edge, core } => {
@@ -39,6 +41,12 @@ impl TopologySpec {
             Shape::SingleSwitch { hosts, link } => plan.single_switch(hosts, link)?,
             Shape::TwoTier { racks, per_rack, link, up } => {
                 plan.two_tier(racks, per_rack, link, up)?
+            }
+            Shape::LeafSpine { leaves, spines, per_leaf, link, up } => {
+                plan.leaf_spine((leaves, spines), per_leaf, link, up)?
+            }
+            Shape::FatTree { k, per_edge, link, up } => {
+                plan.fat_tree(k, per_edge.as_ref(), link, up.as_ref())?
             }
             Shape::Links { hosts, switches, links } => plan.links(hosts, switches, links)?,
         }
@@ -53,6 +61,24 @@ impl TopologySpec {
         }
         self.check(&built)?;
         Ok(built)
+    }
+
+    /// How equal ways are used: by flow where the kind has them, else the first alone.
+    fn ecmp(&self) -> Result<Option<PathBy>, Error> {
+        let usual = match self.shape {
+            Shape::LeafSpine { .. } | Shape::FatTree { .. } => Some(PathBy::Flow),
+            _ => None,
+        };
+        let Some(word) = &self.ecmp else { return Ok(usual) };
+        match word.text.as_str() {
+            "none" => Ok(None),
+            "flow" => Ok(Some(PathBy::Flow)),
+            "packet" => Ok(Some(PathBy::Packet)),
+            other => {
+                let help = did_you_mean(other, ["none", "flow", "packet"]);
+                Err(word.error(format!("equal ways by `{other}`"), help))
+            }
+        }
     }
 
     /// One link per host, and a way between any two hosts.
@@ -160,17 +186,7 @@ impl Plan<'_> {
             return Err(per_rack.error(message, "at most 10000 hosts"));
         }
         let edge = self.rate(link)?;
-        let uplink = match up {
-            Uplink::Rate(rate) => self.rate(rate)?,
-            Uplink::Oversubscription(ratio) => {
-                let number = ratio.number(self.scope)?;
-                if number < 1.0 {
-                    let message = format!("an oversubscription of {number}");
-                    return Err(ratio.error(message, "1 is none; 4 gives a rack a quarter"));
-                }
-                (edge * each as u64).scale(1.0 / number)
-            }
-        };
+        let uplink = self.uplink(up, edge * each as u64, 1)?;
         let root = count * each;
         self.built.switches.push("root".into());
         for rack in 0..count {

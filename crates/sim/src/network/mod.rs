@@ -11,6 +11,7 @@ mod port;
 mod read;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 pub use port::{CLASSES, Discipline, PoolSpec, Port, QueueSpec, RedSpec};
 pub use read::{ParseError, Problem};
@@ -221,6 +222,16 @@ pub enum Flaw {
     /// A queue that would never be served, or beyond the counters.
     #[error("a weight of {0}: from 1 to 65535 are possible")]
     Weight(u32),
+    /// Ways of several lengths: packets would be told apart by them.
+    #[error("a further {way} way of {links} links: it has to have {first} as the first has")]
+    Uneven {
+        /// Which one.
+        way: Way,
+        /// Its length.
+        links: usize,
+        /// The length of the flow's route.
+        first: usize,
+    },
     /// Two that mark.
     #[error(
         "link {0} marks above a threshold of its own: let its port mark, or the link, not both"
@@ -265,7 +276,7 @@ pub enum Flaw {
 }
 
 /// One of a flow's two routes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Way {
     /// From source to destination.
     Forward,
@@ -300,6 +311,8 @@ pub struct Network {
     pools: Vec<PoolSpec>,
     /// By flow; those beyond the end are of class 0.
     classes: Vec<u8>,
+    /// Further ways of flows.
+    ways: BTreeMap<(u32, Way), Vec<Vec<u32>>>,
 }
 
 impl Network {
@@ -325,6 +338,7 @@ impl Network {
             ports: BTreeMap::new(),
             pools: Vec::new(),
             classes: Vec::new(),
+            ways: BTreeMap::new(),
         })
     }
 

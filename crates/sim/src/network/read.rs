@@ -22,6 +22,8 @@
 //! link drr|wfq n weight octets mark_above… [pool p]
 //! classes C
 //! flow class                                                       C times
+//! ways W
+//! flow forward|reverse n link…                                     W times
 //! ```
 //!
 //! Promises  Any text is read or refused with the line and what is wrong there; nothing panics, and
@@ -29,7 +31,7 @@
 //! Not here  Comments, other orders, units: the files are written by programs.
 
 use super::{
-    Discipline, Flaw, FlowSpec, LinkSpec, Network, PoolSpec, Port, QueueSpec, RedSpec, Traffic,
+    Discipline, Flaw, FlowSpec, LinkSpec, Network, PoolSpec, Port, QueueSpec, RedSpec, Traffic, Way,
 };
 use std::num::NonZero;
 use weir_units::{Bytes, Rate, Span, Time};
@@ -147,6 +149,13 @@ impl Network {
             fields.end()?;
             network.set_class(flow, class).map_err(|flaw| here(lines.line, flaw))?;
         }
+        for _ in 0..lines.section("ways")? {
+            let mut fields = lines.next("a way")?;
+            let (flow, way) = (fields.number32("flow")?, fields.way()?);
+            let links = fields.route("the number of links")?;
+            fields.end()?;
+            network.add_way(flow, way, links).map_err(|flaw| here(lines.line, flaw))?;
+        }
         for (line, text) in (lines.line + 1..).zip(lines.lines) {
             if !text.trim().is_empty() {
                 return Err(ParseError { line, problem: Problem::Surplus(excerpt(text)) });
@@ -256,6 +265,18 @@ impl Fields<'_> {
 
     fn word(&mut self, wanted: &'static str) -> Result<&str, ParseError> {
         self.fields.next().ok_or_else(|| self.error(Problem::Missing(wanted)))
+    }
+
+    fn way(&mut self) -> Result<Way, ParseError> {
+        const WAYS: &str = "forward or reverse";
+        match self.word(WAYS)? {
+            "forward" => Ok(Way::Forward),
+            "reverse" => Ok(Way::Reverse),
+            other => {
+                let got = excerpt(other);
+                Err(self.error(Problem::Word { got, wanted: WAYS }))
+            }
+        }
     }
 
     fn decimal(&mut self, field: &'static str) -> Result<f64, ParseError> {

@@ -130,7 +130,7 @@ fn each_error_names_its_line_and_what_is_wrong() {
 /// `GOOD` without the threshold of link 0, and with all that may follow.
 const PORTS: &str = "pools 2\n0 500000 0.5\n1 7 8\nports 5\n0 drr 2 1 3000 0 4 2000 1500\n\
     1 fifo pool 0\n3 red 1000 2000 0.02 0.002 gentle pool 0\n2 priority 1 900 0\n\
-    0 wfq 1 3 3000 0 pool 1\nclasses 1\n1 7\n";
+    0 wfq 1 3 3000 0 pool 1\nclasses 1\n1 7\nways 2\n0 forward 2 0 1\n1 reverse 2 0 1\n";
 
 fn with_ports() -> String {
     format!("{}{PORTS}", GOOD.replace("3000 1500", "3000 0"))
@@ -158,6 +158,9 @@ fn ports_memories_and_classes_follow_the_flows() {
     let ports: Vec<_> = network.ports().map(|(link, port)| (link, port.clone())).collect();
     assert_eq!(ports, expected, "the last word on link 0 counts");
     assert_eq!([0, 1].map(|flow| network.class(flow)), [0, 7]);
+    assert_eq!(network.ways(0, Way::Forward), [[0, 1]]);
+    assert_eq!(network.ways(1, Way::Reverse), [[0, 1]]);
+    assert!(network.ways(0, Way::Reverse).is_empty());
     let first = PORTS.split("1 fifo").next().expect("a beginning").replace("ports 5", "ports 1");
     let text = format!("{}{first}", GOOD.replace("3000 1500", "3000 0"));
     let network = Network::parse(&text).expect("it is good");
@@ -219,7 +222,27 @@ fn each_error_of_a_port_names_its_line_and_what_is_wrong() {
         ("gentle", "softly", r#"line 18: "softly", where hard or gentle was expected"#),
         ("1 7\n", "2 7\n", "line 22: flow 2 does not exist: there are 2, counted from 0"),
         ("\n1 7\n", "\n1 8\n", "line 22: class 8: classes are 0 to 7"),
-        ("classes 1", "classes 2", "line 23: the file ends where a flow's class was expected"),
+        (
+            "classes 1",
+            "classes 2",
+            r#"line 23: flow is "ways": a whole number up to 4294967295 was expected"#,
+        ),
+        (
+            "0 forward 2",
+            "2 forward 2",
+            "line 24: flow 2 does not exist: there are 2, counted from 0",
+        ),
+        ("forward", "there", r#"line 24: "there", where forward or reverse was expected"#),
+        (
+            "1 reverse 2 0 1",
+            "1 reverse 4 0 3 0 1",
+            "line 25: a further reverse way of 4 links: it has to have 2 as the first has",
+        ),
+        (
+            "1 reverse 2 0 1",
+            "1 forward 2 0 1",
+            "line 25: the forward route is broken: link 0 begins at node 0, not at 2",
+        ),
         (
             "ports 5",
             "ports 4",

@@ -3,22 +3,26 @@
 //! Problem   Links, ways and flows of a run must be those that the lab builds and that the judge
 //!           counts on.
 //! Approach  Node and link numbers are the scenario's: link `2·l` is a>b of link `l`, `2·l + 1` is b>a.
-//!           Ways are the scenario's own. A traffic entry becomes one flow per connection. What starts
+//!           Ways are the scenario's own: one per pair of hosts, one drawn per connection if equal ways
+//!           are used by flow, all in turn if by packet. A traffic entry becomes one flow per connection. What starts
 //!           together starts within a millisecond, drawn from the seed, as programs do.
 //! Promises  Frames are Ethernet's without FCS, so that rates and floors mean what they mean in the lab.
 //!           Only ports of switches mark, above a threshold or by RED.
 //! Not here  Agents: see `guard`. When requests and short flows begin: the model says.
 
 use super::Failure;
+use super::ways::Ways;
 use crate::exchange::ExchangeSpec;
 use crate::network::{
-    Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, RedSpec, Traffic,
+    Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, RedSpec, Traffic, Way,
 };
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use weir_model::scenario::{Connections, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind};
+use weir_model::scenario::{
+    Connections, LinkDir, Load, PathBy, Scenario, Traffic as Entry, TrafficKind,
+};
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// A full Ethernet frame without FCS.
@@ -31,7 +35,9 @@ pub(super) const OPEN_LOOP: usize = 64;
 const START: Span = Span::from_millis(1);
 /// Streams of chance from this one on are the starts'.
 const STREAM: u64 = 1 << 41;
-
+/// And from these on the ways', of pairs of hosts and of flows, where several are equal.
+const WAYS: u64 = 1 << 44;
+const FLOW_WAYS: u64 = 1 << 45;
 /// And from this one on the guests'.
 const GUESTS: u64 = 1 << 47;
 
@@ -105,24 +111,31 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
     }
     let local = local_links(scenario, &mut network)?;
     let mut ways = BTreeMap::new();
+    let mut known = Ways::new(topology);
     let mut entries = Vec::new();
     let (mut exchanges, mut booted) = (Vec::new(), Vec::new());
     let mut flows = 0;
     for entry in &scenario.traffic {
         let ends = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
         for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-            ways.entry((from, to)).or_insert_with(|| match local.get(&from) {
+            let stream = WAYS + ((from as u64) << 20) + to as u64;
+            let mut draw = || match local.get(&from) {
                 Some(&link) if from == to => vec![link],
-                _ => scenario.path(from, to).iter().map(|way| way.index() as u32).collect(),
-            });
+                _ => known.draw(from, to, &mut Rng::new(seed, stream)),
+            };
+            ways.entry((from, to)).or_insert_with(&mut draw);
         }
-        let there_and_back = (ways[&(ends[0], ends[1])].clone(), ways[&(ends[1], ends[0])].clone());
         if let TrafficKind::Reply { .. } = entry.kind {
             entries.push(Part::Back(exchanges.len() - 1));
             continue;
         }
         let kernels = [entry.from, entry.to].map(|vm| boot(seed, vm));
-        if let Some(spec) = exchange(scenario, entry, kernels, there_and_back.clone()) {
+        let mut every = |from: usize, to: usize| match topology.ecmp {
+            Some(_) if from != to => known.all(from, to),
+            _ => vec![ways[&(from, to)].clone()],
+        };
+        let all = (every(ends[0], ends[1]), every(ends[1], ends[0]));
+        if let Some(spec) = exchange(scenario, entry, kernels, all) {
             entries.push(Part::There(exchanges.len()));
             exchanges.push(spec);
             continue;
@@ -130,16 +143,29 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         let first = flows;
         for (traffic, spread) in sources(&entry.kind) {
             let late = Rng::new(seed, STREAM + flows as u64).next() % spread.as_nanos().max(1);
+            let mut rng = Rng::new(seed, FLOW_WAYS + flows as u64);
+            let mut way = |from: usize, to: usize| match topology.ecmp {
+                Some(PathBy::Flow) if from != to => vec![known.draw(from, to, &mut rng)],
+                Some(PathBy::Packet) if from != to => known.all(from, to),
+                _ => vec![ways[&(from, to)].clone()],
+            };
+            let mut there = way(ends[0], ends[1]).into_iter();
+            let mut back = way(ends[1], ends[0]).into_iter();
             let spec = FlowSpec {
                 src: ends[0] as u32,
                 dst: ends[1] as u32,
                 start: Time::ZERO + entry.start + Span::from_nanos(late),
                 traffic,
-                forward: there_and_back.0.clone(),
-                reverse: there_and_back.1.clone(),
+                forward: there.next().unwrap_or_default(),
+                reverse: back.next().unwrap_or_default(),
             };
             let field = format!("spec.traffic (group {})", entry.group);
             let flow = network.add_flow(spec).map_err(at(field.clone()))?;
+            for (way, more) in [(Way::Forward, there), (Way::Reverse, back)] {
+                for links in more {
+                    network.add_way(flow, way, links).map_err(at(field.clone()))?;
+                }
+            }
             if entry.stop < scenario.duration {
                 network.stop_flow(flow, Time::ZERO + entry.stop).map_err(at(field))?;
             }
@@ -185,7 +211,7 @@ fn exchange(
     scenario: &Scenario,
     entry: &Entry,
     kernels: [u64; 2],
-    ways: (Vec<u32>, Vec<u32>),
+    ways: (Vec<Vec<u32>>, Vec<Vec<u32>>),
 ) -> Option<ExchangeSpec> {
     let start = entry.start;
     let at = move |(at, size): (Span, Bytes)| ((start + at).as_nanos(), size.get());
@@ -193,6 +219,7 @@ fn exchange(
         ends: (scenario.vms[entry.from].host as u32, scenario.vms[entry.to].host as u32),
         booted: kernels.into(),
         ways,
+        by_packet: scenario.topology.ecmp == Some(PathBy::Packet),
         algorithm: algorithm(entry.kind.congestion()?)?,
         starts: Box::new(std::iter::empty()),
         stop: entry.stop.as_nanos(),

@@ -14,6 +14,7 @@ mod faults;
 mod guard;
 mod refuse;
 mod size;
+mod ways;
 
 pub use refuse::{Unsupported, check};
 pub use size::{Size, size};

@@ -78,7 +78,7 @@ impl Sim {
         let now = self.net.now;
         let entry = &mut self.exchanges.entries[number as usize];
         entry.open += 1;
-        let (routes, pairs, ends, cc) = (entry.routes, entry.pairs, entry.ends, entry.algorithm);
+        let (routes, pairs, ends, cc) = (entry.route(), entry.pairs, entry.ends, entry.algorithm);
         let booted = [entry.booted.0, entry.booted.1];
         let line = match entry.reuse(now) {
             Some(line) => line,
