@@ -21,6 +21,10 @@ pub(crate) const ECE: u8 = 4;
 pub(crate) const CWR: u8 = 8;
 /// The last segment of its flow: answered at once, as a FIN is.
 pub(crate) const LAST: u8 = 16;
+/// Of a segment: it was sent before. Segments carry no ECN-Echo: the bit is free there.
+pub(crate) const AGAIN: u8 = ECE;
+/// Of an ACK: it echoes the timestamp of a segment that was sent before. ACKs carry no CWR.
+pub(crate) const OF_AGAIN: u8 = CWR;
 /// The bits from this one on are the packet's class.
 pub(crate) const CLASS: u32 = 5;
 

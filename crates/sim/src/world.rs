@@ -21,7 +21,7 @@ use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
 use crate::network::{FlowSpec, LONGEST, Network, Traffic, Way};
 use crate::outcome::Outcome;
-use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
+use crate::packet::{AGAIN, CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
@@ -305,6 +305,9 @@ impl Sim {
         }
         let (now, has) = (self.net.now, |bit| packet.bits & bit != 0);
         let receiver = &mut self.receivers[packet.flow as usize];
+        if has(AGAIN) | (receiver.stamp != 0) {
+            receiver.stamp(packet.seq, has(AGAIN));
+        }
         let (early, ack) = receiver.on_data(now, packet.seq, has(CE), has(CWR), has(LAST));
         if let Some(early) = early {
             answer(&mut self.net, &mut self.shim, self.headers.0, receiver, packet.flow, early);
@@ -324,12 +327,11 @@ impl Sim {
     fn on_ack(&mut self, packet: &Packet) {
         self.delivered += 1;
         let sender = &mut self.senders[packet.flow as usize];
-        let echo = packet.bits & ECE != 0;
         if packet.sack == NIL {
-            sender.on_ack(self.net.now, packet.seq, echo, &[]);
+            sender.on_ack(self.net.now, packet.seq, packet.bits, &[]);
         } else {
             let (blocks, count) = self.net.blocks.take(packet.sack);
-            sender.on_ack(self.net.now, packet.seq, echo, &blocks[..count]);
+            sender.on_ack(self.net.now, packet.seq, packet.bits, &blocks[..count]);
         }
         if packet.flow >= self.dynamic {
             self.opened(packet.flow);
@@ -346,6 +348,7 @@ impl Sim {
             let last = segment.seq + 1 == sender.end;
             let size = if last { self.tails[flow as usize] } else { self.mtu };
             let bits = always | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
+            let bits = bits | if segment.again { AGAIN } else { 0 };
             let (hop, seq) = (sender.route, segment.seq);
             let at = self.net.now;
             let kind = Kind::Data;
@@ -490,7 +493,7 @@ fn answer(
         sack,
         size,
         kind: Kind::Ack,
-        bits: receiver.bits | if ack.echo { ECE } else { 0 },
+        bits: receiver.bits | receiver.stamp | if ack.echo { ECE } else { 0 },
     };
     send(net, shim, packet);
 }

@@ -132,9 +132,10 @@ pub fn play(
         booted: std::mem::take(&mut plan.booted),
         established: true,
     };
-    // As guests come: no ECN unless the congestion control needs it, and 250 ticks a second.
+    // As guests come: no ECN unless the congestion control needs it, timestamps, and 250 ticks
+    // a second.
     let tick = Span::from_millis(4);
-    let tcp = TcpConfig { ecn: false, tick, ..TcpConfig::default() };
+    let tcp = TcpConfig { ecn: false, timestamps: true, tick, ..TcpConfig::default() };
     let options = Options { tcp, seed: setup.seed };
     let mut sim = Sim::staged(&plan.network, &options, stage);
     let count = |span: Span| (span + Span::from_nanos(SAMPLE.as_nanos() / 2)).div_span(SAMPLE);

@@ -7,7 +7,8 @@
 //!           instants to look at: re-arming one is a store.
 //! Promises  No clock, no chance, no allocation while nothing is lost.
 //! Not here  The handshake (long-lived flows begin established; others open with a segment of their
-//!           own: see `exchange`) and the FIN (the last segment is acknowledged at once), Nagle, window updates (the application reads at once), timestamps, TLP and RACK.
+//!           own: see `exchange`) and the FIN (the last segment is acknowledged at once), Nagle,
+//!           window updates (the application reads at once), TLP and RACK.
 //! Source    RFC 9293, 5681, 6298, 6582, 6675, 3042 (by the pipe), 3168, 8257, 9438.
 
 mod bits;
@@ -50,12 +51,14 @@ pub struct TcpConfig {
     /// Retransmission timers are those of a kernel with ticks of this length: they expire on a grid of
     /// its own, up to an eighth of their time late. To the nanosecond if it is zero.
     pub tick: Span,
+    /// Timestamps: what was sent again measures the round-trip time, too (RFC 7323 §4.1).
+    pub timestamps: bool,
     /// Reno and CUBIC negotiate ECN (RFC 3168); DCTCP always does.
     pub ecn: bool,
 }
 
 impl Default for TcpConfig {
-    /// Linux's values, but for the tick.
+    /// Linux's values, but for ticks and timestamps.
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Dctcp,
@@ -67,6 +70,7 @@ impl Default for TcpConfig {
             max_rto: Span::from_secs(60),
             initial_rto: Span::from_secs(1),
             tick: Span::ZERO,
+            timestamps: false,
             ecn: true,
         }
     }

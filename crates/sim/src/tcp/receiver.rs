@@ -7,6 +7,7 @@
 use super::bits::Bits;
 use super::{BLOCKS, Block, NEVER, TcpConfig};
 use crate::network::LONGEST;
+use crate::packet::OF_AGAIN;
 use crate::tcp::Algorithm;
 
 /// An ACK to be sent.
@@ -41,6 +42,8 @@ pub(crate) struct Receiver {
     pub(crate) route: u32,
     /// Of each ACK; written by the world.
     pub(crate) bits: u8,
+    /// The same of the next one: [`OF_AGAIN`] if it echoes the timestamp of a segment sent again.
+    pub(crate) stamp: u8,
     gaps: Option<Box<Gaps>>,
     /// Segments that had arrived before.
     pub(crate) repeats: u64,
@@ -79,8 +82,17 @@ impl Receiver {
             done_at: NEVER,
             route,
             bits: 0,
+            stamp: 0,
             gaps: None,
             repeats: 0,
+        }
+    }
+
+    /// Segment `seq` is about to arrive, `again` or for the first time. An ACK echoes the timestamp of
+    /// the first segment in order that it acknowledges (RFC 7323 §4.3).
+    pub(crate) fn stamp(&mut self, seq: u32, again: bool) {
+        if seq == self.expected && self.pending == 0 {
+            self.stamp = if again { OF_AGAIN } else { 0 };
         }
     }
 
@@ -226,6 +238,19 @@ mod tests {
         assert_eq!(r.on_timer(39_000_000), None);
         assert_eq!(r.on_timer(40_000_300), ack(3));
         assert_eq!(r.on_timer(80_000_300), None, "once");
+    }
+
+    #[test]
+    fn an_ack_echoes_the_stamp_of_the_first_segment_in_order_since_the_last() {
+        let mut r = receiver(Algorithm::Reno);
+        let mut stamp = |seq, again| {
+            r.stamp(seq, again);
+            r.on_data(0, seq, false, false, false).1.map(|_| r.stamp)
+        };
+        assert_eq!([stamp(0, false), stamp(1, true)], [None, Some(0)], "one pending before it");
+        assert_eq!([stamp(2, true), stamp(3, false)], [None, Some(OF_AGAIN)]);
+        assert_eq!(stamp(5, true), Some(OF_AGAIN), "out of order: what was echoed last");
+        assert_eq!(stamp(4, false), Some(0), "the one that was late only");
     }
 
     #[test]

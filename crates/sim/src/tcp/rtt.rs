@@ -6,7 +6,7 @@
 //!           that kernel was started.
 //! Source    Linux, kernel/time/timer.c: 64 buckets a level, each level eight times as coarse.
 //!           RFC 6298 §2 (α = 1/8, β = 1/4), §5.5 (back-off). Karn's rule is the sender's: it times
-//!           no segment that was sent twice.
+//!           no segment that was sent twice, unless timestamps tell the copies apart.
 
 use super::TcpConfig;
 use crate::network::LONGEST;

@@ -5,7 +5,7 @@
 //! Promises  Never more than min(cwnd, receive window) in flight, but for what the window had
 //!           already let out. A congestion signal counts once per window. The timer runs exactly
 //!           while something is in flight.
-//! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule, 6675 §5 (recovery by the pipe), 3168
+//! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule or timestamps (7323), 6675 §5 (recovery by the pipe), 3168
 //!           §6.1.2 (one reduction per window, CWR), 6937 (see `prr`). Departs: at a timeout what
 //!           was SACKed stays so, as in Linux (our receivers never renege).
 
@@ -17,7 +17,7 @@ use super::control::{Acked, Algorithm, Control, Window};
 use super::prr::Prr;
 use super::rtt::Rtt;
 use super::{Block, NEVER, TcpConfig};
-use crate::packet::ECT;
+use crate::packet::{ECE, ECT, OF_AGAIN};
 
 /// A segment to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Segment {
     pub(crate) seq: u32,
     /// It answers ECN-Echo.
     pub(crate) reduced: bool,
+    /// It was sent before.
+    pub(crate) again: bool,
 }
 
 /// What a sender is doing about losses.
@@ -72,9 +74,12 @@ pub(crate) struct Sender {
     recover: u32,
     /// No other reduction before this one is acknowledged.
     settled: u32,
-    /// This segment, sent once, measures the round-trip time, from `timed_at`, if that is not never.
+    /// This segment measures the round-trip time, from `timed_at`, if that is not never.
     timed: u32,
     timed_at: u64,
+    /// With timestamps: it was sent before, and only an ACK of that copy measures.
+    timed_again: bool,
+    stamped: bool,
     /// When the retransmission timer expires.
     pub(crate) resend_at: u64,
     /// When the wheel will look at `resend_at`; written by the world.
@@ -112,6 +117,8 @@ impl Sender {
             settled: 0,
             timed: 0,
             timed_at: NEVER,
+            timed_again: false,
+            stamped: config.timestamps,
             resend_at: NEVER,
             looks_at: NEVER,
             route,
@@ -135,12 +142,12 @@ impl Sender {
             return None;
         }
         if self.board.is_some()
-            && let Some(seq) = self.repair()
+            && let Some(seq) = self.repair(now)
         {
-            return Some(Segment { seq, reduced: false });
+            return Some(Segment { seq, reduced: false, again: true });
         }
         if self.next >= self.end || self.next - self.una >= self.limit {
-            return self.suspect();
+            return self.suspect(now);
         }
         let seq = self.next;
         self.next += 1;
@@ -148,24 +155,27 @@ impl Sender {
             self.prr.on_sent();
         }
         if self.timed_at == NEVER {
-            (self.timed, self.timed_at) = (seq, now);
+            (self.timed, self.timed_at, self.timed_again) = (seq, now, false);
         }
         if self.resend_at == NEVER {
             self.resend_at = now + self.rtt.timeout();
         }
-        Some(Segment { seq, reduced: std::mem::take(&mut self.reduced) })
+        Some(Segment { seq, reduced: std::mem::take(&mut self.reduced), again: false })
     }
 
-    /// All before `una` has arrived, and `blocks`.
+    /// All before `una` has arrived, and `blocks`. `bits` are the ACK's.
     #[inline]
-    pub(crate) fn on_ack(&mut self, now: u64, una: u32, echo: bool, blocks: &[Block]) {
+    pub(crate) fn on_ack(&mut self, now: u64, una: u32, bits: u8, blocks: &[Block]) {
         if una > self.next {
             return;
         }
+        let echo = bits & ECE != 0;
         let flight = self.next - self.una;
         let acked = una.saturating_sub(self.una);
         if self.timed_at != NEVER && una > self.timed {
-            self.rtt.sample(now - self.timed_at);
+            if !self.timed_again | (bits & OF_AGAIN != 0) {
+                self.rtt.sample(now - self.timed_at);
+            }
             self.timed_at = NEVER;
         }
         let first = self.una;
@@ -274,28 +284,32 @@ impl Sender {
 
     /// NextSeg rule 1.
     #[cold]
-    fn repair(&mut self) -> Option<u32> {
+    fn repair(&mut self, now: u64) -> Option<u32> {
         let next = self.next;
         let seq = self.board.as_mut()?.resend(next)?;
-        self.again();
+        self.again(now, seq);
         Some(seq)
     }
 
     /// NextSeg rule 3, when there is nothing else to send.
     #[inline]
-    fn suspect(&mut self) -> Option<Segment> {
+    fn suspect(&mut self, now: u64) -> Option<Segment> {
         if self.phase != Phase::Recovery {
             return None;
         }
         let next = self.next;
         let seq = self.board.as_mut()?.suspect(next)?;
-        self.again();
-        Some(Segment { seq, reduced: false })
+        self.again(now, seq);
+        Some(Segment { seq, reduced: false, again: true })
     }
 
-    /// Karn's rule: what is in flight now measures nothing.
-    fn again(&mut self) {
-        self.timed_at = NEVER;
+    /// Karn's rule: what is in flight now measures nothing; with timestamps this copy does.
+    fn again(&mut self, now: u64, seq: u32) {
+        if !self.stamped {
+            self.timed_at = NEVER;
+        } else if self.timed_at == NEVER || !self.timed_again || seq == self.timed {
+            (self.timed, self.timed_at, self.timed_again) = (seq, now, true);
+        }
         self.prompt = false;
         self.prr.on_sent();
         self.sent.repeats += 1;

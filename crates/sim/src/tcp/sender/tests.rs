@@ -33,7 +33,7 @@ impl Ends {
     }
 
     fn pump(&mut self) {
-        while let Some(Segment { seq, reduced }) = self.sender.poll(self.now) {
+        while let Some(Segment { seq, reduced, .. }) = self.sender.poll(self.now) {
             let lost = self.lost.contains(&self.log.len());
             let first = !self.log.iter().any(|sent| sent.1 == seq);
             self.log.push((self.now, seq, lost));
@@ -60,7 +60,7 @@ impl Ends {
             }
             if ack <= self.now {
                 let (now, una, echo, blocks) = self.acks.pop_front().expect("it is there");
-                self.sender.on_ack(now, una, echo, &blocks);
+                self.sender.on_ack(now, una, if echo { ECE } else { 0 }, &blocks);
             } else {
                 self.sender.on_timer(self.now);
             }
@@ -160,9 +160,9 @@ fn dctcp_reduces_each_window_that_has_marks() {
 fn what_never_was_sent_cannot_be_acknowledged() {
     let mut ends = Ends::new(Algorithm::Reno, 100, &[]);
     ends.pump();
-    ends.sender.on_ack(5, 11, false, &[]);
+    ends.sender.on_ack(5, 11, 0, &[]);
     assert_eq!(ends.sender.una, 0);
-    ends.sender.on_ack(5, 0, false, &[(50, 90)]);
+    ends.sender.on_ack(5, 0, 0, &[(50, 90)]);
     assert_eq!(ends.sender.poll(5), None);
 }
 
@@ -226,9 +226,47 @@ fn an_abandoned_sender_sends_nothing_whatever_arrives() {
     ends.sender.abandon();
     assert_eq!((ends.sender.resend_at, ends.sender.poll(RTT)), (NEVER, None));
     for (at, una, echo, blocks) in std::mem::take(&mut ends.acks) {
-        ends.sender.on_ack(at, una, echo, &blocks);
+        ends.sender.on_ack(at, una, if echo { ECE } else { 0 }, &blocks);
         assert_eq!((ends.sender.resend_at, ends.sender.poll(at)), (NEVER, None));
     }
     ends.sender.on_timer(RTT * 1000);
     assert_eq!(ends.sender.poll(RTT * 1000), None);
+}
+
+#[test]
+fn with_timestamps_what_was_sent_again_ends_the_back_off() {
+    let next_timeout = |timestamps: bool, bits: u8| {
+        let config = TcpConfig { timestamps, ..TcpConfig::default() };
+        let mut sender = Sender::new(&config, Algorithm::Reno, 9, 1000, 0);
+        sender.knows(RTT);
+        while sender.poll(0).is_some() {}
+        let lost = sender.resend_at;
+        sender.on_timer(lost);
+        assert_eq!(sender.poll(lost).map(|segment| (segment.seq, segment.again)), Some((0, true)));
+        sender.on_ack(lost + RTT, 1, bits, &[]);
+        sender.resend_at - (lost + RTT)
+    };
+    assert_eq!(next_timeout(false, OF_AGAIN), 400_000_000, "Karn's rule");
+    assert_eq!(next_timeout(true, OF_AGAIN), 200_000_000);
+    assert_eq!(
+        next_timeout(true, 0),
+        400_000_000,
+        "an ACK of the first copy says nothing of this one"
+    );
+}
+
+#[test]
+fn with_timestamps_a_segment_lost_twice_is_timed_from_its_last_copy() {
+    let config = TcpConfig { timestamps: true, ..TcpConfig::default() };
+    let mut sender = Sender::new(&config, Algorithm::Reno, 9, 1000, 0);
+    sender.knows(RTT);
+    while sender.poll(0).is_some() {}
+    for _ in 0..2 {
+        let lost = sender.resend_at;
+        sender.on_timer(lost);
+        assert_eq!(sender.poll(lost).map(|segment| segment.seq), Some(0));
+    }
+    let sent = sender.resend_at - 800_000_000;
+    sender.on_ack(sent + RTT, 1, OF_AGAIN, &[]);
+    assert_eq!(sender.rtt(), RTT);
 }
