@@ -238,6 +238,10 @@ pub struct Perf {
     pub wall_s: f64,
     /// Smallest share of idle time of any CPU in any 100 ms sample.
     pub worst_idle: f64,
+    /// The smallest share of idle time of any CPU in each sample; tells a bad half second of the network
+    /// from one of the machine. All 1 in a simulator.
+    #[serde(default)]
+    pub idle: Vec<f64>,
     /// User and system CPU of all agents together, seconds.
     pub agents_cpu_s: f64,
 }
