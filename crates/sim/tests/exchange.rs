@@ -195,3 +195,33 @@ fn traffic_within_a_host_takes_no_link_but_its_shaper() {
         assert!(record.links.iter().all(|link| link.octets.iter().sum::<u64>() == 0));
     }
 }
+
+/// Two leaves, four spines, an uplink each of a tenth of a host's link.
+fn spread(ecmp: &str) -> Vec<u64> {
+    let text = format!(
+        "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 2s, warmup: 0s, \
+         topology: {{leaf-spine: {{leaves: 2, spines: 4, hosts_per_leaf: 1, link: 1Gbit, \
+         uplink: 100Mbit, ecmp: {ecmp}}}}}, mechanisms: none, tenants: [{{name: a, vms: [\
+         {{name: c, host: host-0-0}}, {{name: s, host: host-1-0}}]}}], traffic: [{{group: g, from: c, \
+         to: s, request: {{size: 10kB, response: 100B, rate: 400, connections: new}}}}]}}}}"
+    );
+    let file = File::parse("t.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let scenario = file.points().unwrap_or_else(|e| panic!("{e}")).remove(0);
+    let record = run(&scenario, "none");
+    assert!(work(&record, 0).done + 5 > work(&record, 0).due, "but for the last ones");
+    let links = scenario.topology.links.iter().zip(record.links.chunks(2));
+    let up = links.filter(|(link, _)| link.name.starts_with("leaf-0-spine"));
+    up.map(|(_, ways)| ways.iter().map(|way| way.octets.iter().sum::<u64>()).max().unwrap_or(0))
+        .collect()
+}
+
+#[test]
+fn connections_that_come_and_go_use_all_equal_ways() {
+    for (ecmp, least) in [("packet", 0.24), ("flow", 0.2)] {
+        let carried = spread(ecmp);
+        let all = carried.iter().sum::<u64>() as f64;
+        assert_eq!(carried.len(), 4);
+        assert!(carried.iter().all(|octets| *octets as f64 > least * all), "{ecmp}: {carried:?}");
+    }
+    assert_eq!(spread("none").iter().filter(|octets| **octets > 0).count(), 1);
+}
