@@ -78,6 +78,22 @@ fn guests_that_time_out_together_do_not_do_so_for_ever() {
     }
 }
 
+/// Each has 4.5 % of the link for a floor. A loss holds a rate for the longer the smaller its floor is: if
+/// their first windows met at the full rate, they would hardly grow for the rest of the run.
+#[test]
+fn an_agent_is_there_before_the_first_packet() {
+    for seed in 1..=3 {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/table2.yaml");
+        let set = [("floor".to_owned(), "45Mbit".to_owned())];
+        let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
+        let record = run(&file.points().expect("sound")[0], "elasticswitch:steady", seed);
+        assert_eq!(record.links[0].drops[0], 0, "seed {seed}");
+        let carried: u64 = record.links[0].octets[50..].iter().sum();
+        assert!(carried as f64 * 8.0 / 25.0 > 0.5 * 200e6, "seed {seed}: {carried}");
+    }
+}
+
 #[test]
 fn fig06_x_keeps_its_floor_against_ten_udp_senders() {
     x_keeps_its_floor_and_nobody_starves("fig06.yaml");

@@ -174,7 +174,6 @@ impl Shim {
         if state.life == Life::Dead {
             return;
         }
-        let at = at.max(state.begins);
         if at < state.wakes_at {
             state.wakes_at = at;
             net.wake(at, Kind::Agent, host);

@@ -1,6 +1,7 @@
 //! One host: its agent, its clock, its shaper, and the counters that its agent reads.
 //!
-//! Promises  A clock and a phase of its own, drawn from the seed. Queues stand without an agent; what
+//! Promises  A clock of its own, drawn from the seed. An agent was there before the traffic, as any is
+//!           that was not just installed: the first packet of a pair finds it awake. Queues stand without an agent; what
 //!           is borrowed is taken back as the guardian does.
 //! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: who looks how often.
 //! Not here  When what is called: see `shim`.
@@ -18,7 +19,7 @@ use weir_core::host::{
 };
 use weir_units::{HostId, PairId, Rate, Time};
 
-/// Traffic starts everywhere at one instant; agents first look within this time after it. ns.
+/// Agents were started within this time, ns.
 const PHASES: u64 = 15_000_000;
 /// How often a living agent renews the lease on what is borrowed, how long a lease is, and how often
 /// the guardian looks. ns.
@@ -56,8 +57,6 @@ pub(super) struct Host {
     rng: Rng,
     /// Its clock less the network's, ns.
     pub(super) origin: u64,
-    /// It does nothing before this instant.
-    pub(super) begins: u64,
     pub(super) outbox: Outbox,
     pub(super) sample: Sample,
     /// Pairs seen and not told yet.
@@ -96,7 +95,6 @@ impl Host {
             lives: 0,
             peers: BTreeMap::new(),
             origin,
-            begins: rng.next() % PHASES,
             rng,
             outbox: Outbox::default(),
             sample: Sample::default(),
@@ -137,7 +135,6 @@ impl Host {
         self.life = Life::Runs;
         self.lives += 1;
         self.reclaims_at = NEVER;
-        self.begins = now;
         self.news.clear();
         self.outbox = Outbox::default();
         self.agent = HostAgent::new(self.config.clone(), self.clock(now));
