@@ -108,6 +108,7 @@ fn observed(record: Record) -> Observed {
         overtaken: record.overtaken,
         wall: record.wall,
         attacks: record.attacks,
+        control: record.control,
         notes: record.notes,
         ..Observed::default()
     }

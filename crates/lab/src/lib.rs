@@ -137,6 +137,9 @@ pub struct Record {
     pub wall: Span,
     /// What became of the scenario's attacks; `None` without attacks.
     pub attacks: Option<AttackRecord>,
+    /// What became of control messages; `None` without agents, if one did not answer, and in scenarios
+    /// whose faults do not break them.
+    pub control: Option<ControlRecord>,
     /// Segments that all agents together said at the end that the network had lost, of the pairs that
     /// were active then. `None` without agents.
     pub losses_reported: Option<u64>,
@@ -173,6 +176,21 @@ pub struct AgentCounts {
     pub believed: u64,
     /// Control messages that agents sent: not fewer than were believed, if nobody else was.
     pub sent: u64,
+}
+
+/// What became of control messages: sums over all agents, from their status at the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlRecord {
+    /// Were believed.
+    pub believed: u64,
+    /// Did not come, though later ones of the same sender did.
+    pub lost: u64,
+    /// Were refused because they had been seen, or are older than what is remembered.
+    pub repeated: u64,
+    /// Were believed after a later one of the same sender: a part of `believed`.
+    pub overtaken: u64,
+    /// How long the lab held each back, on average; `None` if none came to its doors.
+    pub delay: Option<Span>,
 }
 
 /// One traffic entry.

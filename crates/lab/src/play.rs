@@ -95,6 +95,7 @@ pub fn play(
     notes.append(&mut programs.notes);
     notes.extend(attackers.notes());
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
+    record.control = relay.as_ref().and_then(|relay| agents.control(relay.delay()));
     notes.extend(world.notes());
     notes.extend(relay.as_ref().map(Relay::note));
     let lost = machine::lost_inside().saturating_sub(lost_before);

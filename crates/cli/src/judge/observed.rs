@@ -1,6 +1,6 @@
 //! What any world hands to the judge.
 
-use weir_lab::{AttackRecord, Histogram};
+use weir_lab::{AttackRecord, ControlRecord, Histogram};
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -40,6 +40,8 @@ pub(crate) struct Observed {
     pub(crate) wall: Span,
     /// What became of the scenario's attacks.
     pub(crate) attacks: Option<AttackRecord>,
+    /// What became of control messages, where the scenario breaks them.
+    pub(crate) control: Option<ControlRecord>,
     /// What a reader should know; does not make the run invalid.
     pub(crate) notes: Vec<String>,
 }
