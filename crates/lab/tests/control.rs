@@ -8,7 +8,7 @@ use weir_lab::{ControlRecord, Options, Record, play};
 use weir_model::scenario::{ControlFault, Fault, FaultKind, MechanismKind, Scenario};
 use weir_units::{Rate, Span};
 
-/// Two VMs with floors of 45 of 100 Mb/s send to one host, and answer; `faults` break the messages.
+/// Two VMs are promised 45 of 100 Mb/s each to a third one; `faults` break the messages.
 fn scenario(faults: Vec<Fault>) -> Scenario {
     let mut scenario = dumbbell(2, 1, 100);
     scenario.duration = Span::from_secs(3);
@@ -16,6 +16,7 @@ fn scenario(faults: Vec<Fault>) -> Scenario {
     for vm in &mut scenario.vms {
         (vm.floor_in, vm.floor_out) = (Rate::from_mbps(45), Rate::from_mbps(45));
     }
+    scenario.vms[2].floor_in = Rate::from_mbps(90);
     flow(&mut scenario, 0, 2, tcp(1));
     flow(&mut scenario, 1, 2, tcp(1));
     scenario.faults = faults;
@@ -50,7 +51,7 @@ fn played(scenario: &Scenario) -> (ControlRecord, Record) {
     let control = record.control.expect("agents answer, and the scenario breaks messages");
     assert!(control.believed > 50, "{control:?}");
     for (number, flow) in record.flows.iter().enumerate() {
-        // Less than what is promised, as such tests run on busy machines: not next to nothing.
+        // A third of what is promised, for machines that are busy with something else.
         let got = flow.octets[10..].iter().sum::<u64>() as f64 * 8.0 / 2.0 / 1e6;
         assert!(got > 15.0, "flow {number}: {got} Mb/s; {control:?} {:?}", record.notes);
     }
