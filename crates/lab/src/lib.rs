@@ -42,6 +42,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use weir_model::record::{ControlRecord, LinkRecord};
 use weir_units::{Rate, Span};
 
 /// How to play, beside what the scenario says.
@@ -178,21 +179,6 @@ pub struct AgentCounts {
     pub sent: u64,
 }
 
-/// What became of control messages: sums over all agents, from their status at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ControlRecord {
-    /// Were believed.
-    pub believed: u64,
-    /// Did not come, though later ones of the same sender did.
-    pub lost: u64,
-    /// Were refused because they had been seen, or are older than what is remembered.
-    pub repeated: u64,
-    /// Were believed after a later one of the same sender: a part of `believed`.
-    pub overtaken: u64,
-    /// How long the lab held each back, on average; `None` if none came to its doors.
-    pub delay: Option<Span>,
-}
-
 /// One traffic entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowRecord {
@@ -224,15 +210,4 @@ impl Default for WorkRecord {
         let times = Histogram::new(3).expect("three digits are allowed");
         Self { due: 0, done: 0, last: Span::ZERO, times }
     }
-}
-
-/// One direction of one link.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LinkRecord {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub octets: Vec<u64>,
-    /// Packets dropped at this direction's port per sample.
-    pub drops: Vec<u64>,
-    /// Packets that got the congestion mark at this direction's port per sample.
-    pub marks: Vec<u64>,
 }

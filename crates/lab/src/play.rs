@@ -9,13 +9,14 @@ use crate::ports::Counters;
 use crate::relay::Relay;
 use crate::traffic::{Tally, Traffic};
 use crate::world::World;
-use crate::{Error, FlowRecord, Frame, LinkRecord, Options, Phase, Record, check, machine, sweep};
+use crate::{Error, FlowRecord, Frame, Options, Phase, Record, check, machine, sweep};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use weir_model::record::LinkRecord;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_units::Span;
 

@@ -4,7 +4,8 @@ mod common;
 
 use common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
 use std::sync::atomic::AtomicBool;
-use weir_lab::{ControlRecord, Options, Record, play};
+use weir_lab::{Options, Record, play};
+use weir_model::record::ControlRecord;
 use weir_model::scenario::{ControlFault, Fault, FaultKind, MechanismKind, Scenario};
 use weir_units::{Rate, Span};
 

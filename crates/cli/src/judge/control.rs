@@ -6,7 +6,7 @@
 
 use super::Observed;
 use std::collections::BTreeMap;
-use weir_lab::ControlRecord;
+use weir_model::record::ControlRecord;
 
 /// Into `summary`: `control_lost`, `control_repeated`, `control_overtaken`, `control_delay`, as far as
 /// they have a meaning.

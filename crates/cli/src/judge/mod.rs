@@ -28,7 +28,7 @@ mod validity;
 mod work;
 
 pub(crate) use groups::{GroupFloor, group_floor};
-pub(crate) use observed::{Observed, ObservedFlow, ObservedLink, Work};
+pub(crate) use observed::{Observed, ObservedFlow, Work};
 pub(crate) use reserve::reservations;
 pub(crate) use validity::without_congestion;
 

@@ -1,6 +1,7 @@
 //! What any world hands to the judge.
 
-use weir_lab::{AttackRecord, ControlRecord, Histogram};
+use weir_lab::{AttackRecord, Histogram};
+use weir_model::record::{ControlRecord, LinkRecord};
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -15,7 +16,7 @@ pub(crate) struct Observed {
     /// One per traffic entry of the scenario.
     pub(crate) flows: Vec<ObservedFlow>,
     /// Two per link of the scenario: a>b, b>a.
-    pub(crate) links: Vec<ObservedLink>,
+    pub(crate) links: Vec<LinkRecord>,
     /// The smallest idle share (0 to 1) of any CPU, per sample; without it nothing is a result.
     pub(crate) idle: Vec<f64>,
     /// User and system CPU of all agents together.
@@ -75,17 +76,6 @@ impl Work {
     pub(crate) fn is_done(&self) -> bool {
         self.due > 0 && self.done == self.due
     }
-}
-
-/// One direction of one link.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ObservedLink {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub(crate) octets: Vec<u64>,
-    /// Packets dropped at its port per sample.
-    pub(crate) drops: Vec<u64>,
-    /// Packets that got the congestion mark at its port per sample.
-    pub(crate) marks: Vec<u64>,
 }
 
 impl Observed {

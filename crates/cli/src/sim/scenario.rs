@@ -12,7 +12,7 @@ use super::room::{self, Need};
 use crate::args;
 use crate::commands;
 use crate::experiment::{self, Played};
-use crate::judge::{self, Observed, ObservedFlow, ObservedLink};
+use crate::judge::{self, Observed, ObservedFlow};
 use crate::live::{Live, Screen};
 use crate::world::{Cut, Moment, World};
 use anyhow::{Result, anyhow};
@@ -26,7 +26,7 @@ use std::time::Instant;
 use weir_core::host::ElasticSwitch;
 use weir_model::results::{About, Run};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
-use weir_sim::scenario::{ControlRecord, Failure, Record, Setup};
+use weir_sim::scenario::{Failure, Record, Setup};
 use weir_units::Span;
 
 /// Steps of the progress bar per run.
@@ -214,28 +214,19 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
                 work: None,
             })
             .collect(),
-        links: record
-            .links
-            .into_iter()
-            .map(|link| ObservedLink { octets: link.octets, drops: link.drops, marks: link.marks })
-            .collect(),
+        links: record.links,
         // Virtual time waits for the machine: it is never too slow.
         idle: vec![1.0; samples],
         agent_pairs: record.agent_pairs,
         user_cpu: wall,
         losses_reported: record.losses_reported,
-        control: record.control.map(control),
+        control: record.control,
         packet_hops: record.packet_hops,
         events: record.events,
         wall,
         notes: vec![note],
         ..Observed::default()
     }
-}
-
-fn control(record: ControlRecord) -> weir_lab::ControlRecord {
-    let ControlRecord { believed, lost, repeated, overtaken, delay } = record;
-    weir_lab::ControlRecord { believed, lost, repeated, overtaken, delay }
 }
 
 /// Runs that have been played, in the order in which they are asked for.

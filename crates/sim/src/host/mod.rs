@@ -25,5 +25,4 @@ pub(crate) use classes::Share;
 pub(crate) use letters::Letters;
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair};
 pub(crate) use shim::Shim;
-pub use weather::ControlRecord;
 pub(crate) use weather::Trouble;

@@ -16,13 +16,14 @@ use super::letters::Letter;
 use super::meter::Meter;
 use super::pairs::{Guard, Pair, Sending};
 use super::station::Host;
-use super::weather::{self, ControlRecord};
+use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, ECT, Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::BTreeMap;
 use weir_core::host::{Direction, Input, Mechanism};
 use weir_core::message::Message;
+use weir_model::record::ControlRecord;
 use weir_units::{HostId, PairId, Span};
 use weir_wire::MAX_RECORDS;
 

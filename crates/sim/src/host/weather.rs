@@ -8,6 +8,7 @@
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
+use weir_model::record::ControlRecord;
 use weir_units::{HostId, Span};
 
 /// A letter that is held back comes so much later, in ns: two agents write every 50 to 70 ms.
@@ -75,21 +76,6 @@ impl Weather {
     }
 }
 
-/// What became of letters, as the agents' sessions would count it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ControlRecord {
-    /// Were read.
-    pub believed: u64,
-    /// Did not come, though later ones of the same sender did.
-    pub lost: u64,
-    /// Second copies.
-    pub repeated: u64,
-    /// Were read after a later one of the same sender: a part of `believed`.
-    pub overtaken: u64,
-    /// How late each was, on average; `None` if none came.
-    pub delay: Option<Span>,
-}
-
 /// What a host has heard from each other one: the highest number, and how many letters.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
@@ -107,7 +93,7 @@ impl Heard {
     }
 }
 
-/// The sums over all hosts.
+/// What became of letters, as the agents' sessions would count it: the sums over all hosts.
 pub(super) fn record<'a>(hosts: impl Iterator<Item = (&'a Heard, &'a Weather)>) -> ControlRecord {
     let mut sum = ControlRecord::default();
     let (mut passed, mut late) = (0, 0u64);

@@ -14,7 +14,6 @@ mod guard;
 mod refuse;
 mod size;
 
-pub use crate::host::ControlRecord;
 pub use refuse::{Unsupported, check};
 pub use size::{Size, size};
 
@@ -24,6 +23,7 @@ use crate::tcp::TcpConfig;
 use crate::world::GuardedView;
 use crate::{Options, Sim};
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_model::record::{ControlRecord, LinkRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
@@ -73,17 +73,6 @@ pub struct FlowRecord {
     pub octets: Vec<u64>,
     /// Application octets of each connection after the warmup.
     pub connections: Vec<u64>,
-}
-
-/// One direction of one link.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct LinkRecord {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub octets: Vec<u64>,
-    /// Packets dropped at its port per sample.
-    pub drops: Vec<u64>,
-    /// Packets marked at its port per sample.
-    pub marks: Vec<u64>,
 }
 
 /// Why a scenario gave no record.

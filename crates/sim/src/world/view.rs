@@ -1,9 +1,9 @@
 //! What can be seen of a run, while it runs and in the end.
 
 use super::{End, Flow, Sim};
-use crate::host::ControlRecord;
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::NEVER;
+use weir_model::record::ControlRecord;
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// What can be seen of hosts with agents.
