@@ -20,6 +20,7 @@ use crate::packet::{CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
+pub(crate) use view::GuardedView;
 use weir_units::Time;
 
 /// What a run needs beside its network.

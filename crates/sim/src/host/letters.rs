@@ -16,6 +16,8 @@ const HEADERS: usize = 14 + 20 + 8;
 pub(crate) struct Letter {
     pub(super) from: HostId,
     pub(super) to: HostId,
+    /// Counted from 1 between these two.
+    pub(super) number: u64,
     pub(super) messages: Vec<Message>,
 }
 

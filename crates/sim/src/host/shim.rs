@@ -16,12 +16,14 @@ use super::letters::Letter;
 use super::meter::Meter;
 use super::pairs::{Guard, Pair, Sending};
 use super::station::Host;
+use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, ECT, Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::BTreeMap;
 use weir_core::host::{Direction, Input, Mechanism};
 use weir_core::message::Message;
+use weir_model::record::ControlRecord;
 use weir_units::{HostId, PairId, Span};
 use weir_wire::MAX_RECORDS;
 
@@ -208,6 +210,7 @@ impl Shim {
         let letter = net.letters.take(id);
         let host = &mut self.hosts[letter.to.0 as usize];
         let now = host.clock(net.now);
+        host.heard.hear(letter.from, letter.number);
         for message in &letter.messages {
             host.agent.handle(now, Input::Message(letter.from, *message), &mut host.outbox);
         }
@@ -288,7 +291,9 @@ impl Shim {
             let Some(&hop) = self.ways.get(&(from, to)) else { continue };
             for part in batch.chunks(MAX_RECORDS) {
                 let messages: Vec<Message> = part.iter().map(|(_, message)| *message).collect();
-                let letter = Letter { from, to, messages };
+                let number = self.hosts[number as usize].posted.entry(to).or_default();
+                *number += 1;
+                let letter = Letter { from, to, number: *number, messages };
                 let (at, size) = (net.now, letter.size());
                 let seq = net.letters.put(letter);
                 let packet = Packet::wake(Kind::Letter, 0);
@@ -316,6 +321,11 @@ impl Shim {
             host.agent.pairs(clock).len() as u64
         };
         self.hosts.iter_mut().map(known).collect()
+    }
+
+    /// What became of letters so far.
+    pub(crate) fn control(&self) -> ControlRecord {
+        weather::record(self.hosts.iter().map(|host| (&host.heard, &host.weather)))
     }
 
     /// Packets that found no room in a shaper.

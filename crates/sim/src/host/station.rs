@@ -7,11 +7,12 @@ use super::classes::{Levels, Share};
 use super::htb::Htb;
 use super::meter::Meter;
 use super::pairs::{GuardedHost, Pair, Sending};
-use super::weather::Weather;
+use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
+use std::collections::BTreeMap;
 use weir_core::host::{Direction, HostAgent, Mechanism, Outbox, ReceiveCount, Sample, SendCount};
-use weir_units::{PairId, Rate, Time};
+use weir_units::{HostId, PairId, Rate, Time};
 
 /// Traffic starts everywhere at one instant; agents first look within this time after it. ns.
 const PHASES: u64 = 15_000_000;
@@ -40,6 +41,9 @@ pub(super) struct Host {
     pub(super) serves_at: u64,
     pub(super) sends: Vec<u32>,
     pub(super) receives: Vec<u32>,
+    /// Letters sent to each other host.
+    pub(super) posted: BTreeMap<HostId, u64>,
+    pub(super) heard: Heard,
     pub(super) weather: Weather,
 }
 
@@ -75,6 +79,8 @@ impl Host {
             serves_at: NEVER,
             sends: Vec::new(),
             receives: Vec::new(),
+            posted: BTreeMap::new(),
+            heard: Heard::default(),
             weather: Weather::new(&guarded.troubles, seed, number),
         }
     }

@@ -20,9 +20,11 @@ pub use size::{Size, size};
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::tcp::TcpConfig;
+use crate::world::GuardedView;
 use crate::{Options, Sim};
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_model::scenario::{Mechanism, Scenario};
+use weir_model::record::{ControlRecord, LinkRecord};
+use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
 /// Width of a sample.
@@ -53,6 +55,9 @@ pub struct Record {
     pub agent_pairs: Vec<u64>,
     /// Packets that found no room in a host's shaper.
     pub shaper_drops: u64,
+    /// What became of control messages; `None` without agents, and in scenarios whose faults do not
+    /// break them.
+    pub control: Option<ControlRecord>,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// Events played.
@@ -68,17 +73,6 @@ pub struct FlowRecord {
     pub octets: Vec<u64>,
     /// Application octets of each connection after the warmup.
     pub connections: Vec<u64>,
-}
-
-/// One direction of one link.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct LinkRecord {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub octets: Vec<u64>,
-    /// Packets dropped at its port per sample.
-    pub drops: Vec<u64>,
-    /// Packets marked at its port per sample.
-    pub marks: Vec<u64>,
 }
 
 /// Why a scenario gave no record.
@@ -133,7 +127,9 @@ pub fn play(
         watch(sample as f64 / samples as f64);
     }
     let view = sim.guarded_view();
-    Ok(sampler.record(view))
+    let breaks_control =
+        scenario.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Control(_)));
+    Ok(sampler.record(view, breaks_control))
 }
 
 /// From outcomes to series.
@@ -179,15 +175,17 @@ impl<'a> Sampler<'a> {
         self.last = now;
     }
 
-    fn record(mut self, view: Option<(u64, Vec<u64>, u64)>) -> Record {
+    fn record(mut self, view: Option<GuardedView>, breaks_control: bool) -> Record {
         let octets = |outcome: &Outcome, flow: usize| outcome.flows[flow].octets.get();
         for (flow, range) in self.flows.iter_mut().zip(&self.plan.entries) {
             let each = range.clone().map(|f| octets(&self.last, f) - octets(&self.at_warmup, f));
             flow.connections = each.collect();
         }
-        let (losses_reported, agent_pairs, shaper_drops) = match view {
-            None => (None, Vec::new(), 0),
-            Some((losses, pairs, drops)) => (Some(losses), pairs, drops),
+        let (losses_reported, agent_pairs, shaper_drops, control) = match view {
+            None => (None, Vec::new(), 0, None),
+            Some(GuardedView { losses, pairs, shaper_drops, control }) => {
+                (Some(losses), pairs, shaper_drops, breaks_control.then_some(control))
+            }
         };
         Record {
             sample: SAMPLE,
@@ -196,6 +194,7 @@ impl<'a> Sampler<'a> {
             losses_reported,
             agent_pairs,
             shaper_drops,
+            control,
             packet_hops: self.last.packet_hops,
             events: self.last.events,
             digest: self.last.digest(),

@@ -30,6 +30,7 @@ pub(crate) struct ControlSpec {
     pub(crate) duplicate: Option<Formula>,
     pub(crate) reorder: Option<Formula>,
     pub(crate) delay: Option<Formula>,
+    pub(crate) jitter: Option<Formula>,
     pub(crate) lasts: Option<Formula>,
 }
 
@@ -70,7 +71,8 @@ pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
 }
 
 fn control(field: &Field<'_>) -> Result<ControlSpec, Error> {
-    let table = field.table(&["hosts", "loss", "duplicate", "reorder", "delay", "for"])?;
+    let table =
+        field.table(&["hosts", "loss", "duplicate", "reorder", "delay", "jitter", "for"])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     Ok(ControlSpec {
         whole: super::whole(field),
@@ -79,6 +81,7 @@ fn control(field: &Field<'_>) -> Result<ControlSpec, Error> {
         duplicate: formula("duplicate")?,
         reorder: formula("reorder")?,
         delay: formula("delay")?,
+        jitter: formula("jitter")?,
         lasts: formula("for")?,
     })
 }
