@@ -1,6 +1,6 @@
 //! The lab as a world: from what `weir-lab` records to what the judge reads.
 
-use crate::judge::{self, Observed, ObservedFlow, ObservedLink, Work};
+use crate::judge::{self, Observed, ObservedFlow, Work};
 use crate::world::{Cut, Moment, World};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -92,11 +92,7 @@ fn observed(record: Record) -> Observed {
                 work: flow.work.map(work),
             })
             .collect(),
-        links: record
-            .links
-            .into_iter()
-            .map(|link| ObservedLink { octets: link.octets, drops: link.drops, marks: link.marks })
-            .collect(),
+        links: record.links,
         idle: record.idle,
         agents_cpu: record.agents_cpu,
         agent_cpu: record.agent_cpu,
@@ -108,6 +104,7 @@ fn observed(record: Record) -> Observed {
         overtaken: record.overtaken,
         wall: record.wall,
         attacks: record.attacks,
+        control: record.control,
         notes: record.notes,
         ..Observed::default()
     }

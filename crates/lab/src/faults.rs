@@ -85,6 +85,7 @@ fn step(fault: &Fault) -> Step {
                 duplicate: control.duplicate,
                 reorder: control.reorder,
                 delay: Duration::from(control.delay),
+                jitter: Duration::from(control.jitter),
             };
             Step::Weather { hosts: control.hosts.clone(), weather }
         }
@@ -119,6 +120,7 @@ mod tests {
                 duplicate: 0.0,
                 reorder: 0.0,
                 delay: Span::ZERO,
+                jitter: Span::ZERO,
                 until: Span::from_secs(until),
             }),
         };

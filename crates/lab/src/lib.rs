@@ -42,6 +42,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use weir_model::record::{ControlRecord, LinkRecord};
 use weir_units::{Rate, Span};
 
 /// How to play, beside what the scenario says.
@@ -137,6 +138,9 @@ pub struct Record {
     pub wall: Span,
     /// What became of the scenario's attacks; `None` without attacks.
     pub attacks: Option<AttackRecord>,
+    /// What became of control messages; `None` without agents, if one did not answer, and in scenarios
+    /// whose faults do not break them.
+    pub control: Option<ControlRecord>,
     /// Segments that all agents together said at the end that the network had lost, of the pairs that
     /// were active then. `None` without agents.
     pub losses_reported: Option<u64>,
@@ -206,15 +210,4 @@ impl Default for WorkRecord {
         let times = Histogram::new(3).expect("three digits are allowed");
         Self { due: 0, done: 0, last: Span::ZERO, times }
     }
-}
-
-/// One direction of one link.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LinkRecord {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub octets: Vec<u64>,
-    /// Packets dropped at this direction's port per sample.
-    pub drops: Vec<u64>,
-    /// Packets that got the congestion mark at this direction's port per sample.
-    pub marks: Vec<u64>,
 }

@@ -9,13 +9,14 @@ use crate::ports::Counters;
 use crate::relay::Relay;
 use crate::traffic::{Tally, Traffic};
 use crate::world::World;
-use crate::{Error, FlowRecord, Frame, LinkRecord, Options, Phase, Record, check, machine, sweep};
+use crate::{Error, FlowRecord, Frame, Options, Phase, Record, check, machine, sweep};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use weir_model::record::LinkRecord;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_units::Span;
 
@@ -95,6 +96,7 @@ pub fn play(
     notes.append(&mut programs.notes);
     notes.extend(attackers.notes());
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
+    record.control = relay.as_ref().and_then(|relay| agents.control(relay.delay()));
     notes.extend(world.notes());
     notes.extend(relay.as_ref().map(Relay::note));
     let lost = machine::lost_inside().saturating_sub(lost_before);

@@ -22,11 +22,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_model::scenario::{FaultKind, Scenario};
+use weir_units::Span;
 
 /// Where control messages are sent to in a scenario that breaks them.
 const DOOR: u16 = 7002;
-/// How much later than the others a message comes that is to be overtaken.
-const HELD_BACK: Duration = Duration::from_millis(10);
+/// How much later than the others a message comes that is to be overtaken. Two agents talk every 50 to
+/// 70 ms: what is held back for less is rarely overtaken.
+const HELD_BACK: Duration = Duration::from_millis(100);
 /// Messages that wait at a time.
 const ROOM: usize = 100_000;
 /// How long the thread may take to notice that it is over.
@@ -41,8 +43,10 @@ pub(crate) struct Weather {
     pub(crate) duplicate: f64,
     /// The part that is overtaken.
     pub(crate) reorder: f64,
-    /// Added to all.
+    /// How late they are, on average.
     pub(crate) delay: Duration,
+    /// Up to so much more or less than that, each copy for itself; not larger than `delay`.
+    pub(crate) jitter: Duration,
 }
 
 /// Whether a scenario needs doors at all: they cost a wake-up per message.
@@ -66,6 +70,8 @@ struct Shared {
     doubled: AtomicU64,
     held: AtomicU64,
     no_room: AtomicU64,
+    /// How long those that passed were inside, together, in µs.
+    inside: AtomicU64,
 }
 
 /// The doors of all hosts; dropping it closes them.
@@ -110,6 +116,12 @@ impl Relay {
         self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner)[host] = weather;
     }
 
+    /// How long a message was held here so far, on average; `None` if none has passed.
+    pub(crate) fn delay(&self) -> Option<Span> {
+        let passed = self.shared.passed.load(Ordering::Relaxed);
+        self.shared.inside.load(Ordering::Relaxed).checked_div(passed).map(Span::from_micros)
+    }
+
     /// What became of the messages so far, for the notes.
     pub(crate) fn note(&self) -> String {
         let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -121,6 +133,9 @@ impl Relay {
             count(&s.doubled),
             count(&s.held)
         );
+        if let Some(delay) = self.delay() {
+            note += &format!(", {:.1} ms late on average", delay.as_secs_f64() * 1e3);
+        }
         if count(&s.no_room) > 0 {
             note += &format!("; {} found no room in the relay", count(&s.no_room));
         }
@@ -147,13 +162,20 @@ fn door(world: &World, host: usize) -> Result<(UdpSocket, SocketAddrV4), Error> 
     Ok((socket, SocketAddrV4::new(address, plan::CONTROL_PORT)))
 }
 
+/// A message on its last step.
+struct Waiting {
+    host: usize,
+    octets: Vec<u8>,
+    came: Instant,
+}
+
 /// The thread that keeps the doors.
 struct Keeper {
     doors: Vec<(UdpSocket, SocketAddrV4)>,
     epoll: Epoll,
     chance: Vec<Chance>,
     /// What is to be passed on later. The number keeps the order of what is due at one time.
-    waiting: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    waiting: BTreeMap<(Instant, u64), Waiting>,
     taken: u64,
     shared: Arc<Shared>,
 }
@@ -199,15 +221,15 @@ impl Keeper {
             count(&self.shared.lost, fate.copies == 0);
             count(&self.shared.doubled, fate.copies == 2);
             count(&self.shared.held, fate.copies > 0 && fate.is_held);
-            let held = if fate.is_held { HELD_BACK } else { Duration::ZERO };
-            for _ in 0..fate.copies {
+            for late in &fate.late[..fate.copies.into()] {
                 if self.waiting.len() >= ROOM {
                     count(&self.shared.no_room, true);
                     continue;
                 }
-                let key = (now + weather.delay + held, self.taken);
+                let key = (now + *late, self.taken);
                 self.taken += 1;
-                self.waiting.insert(key, (host, octets[..len].to_vec()));
+                let octets = octets[..len].to_vec();
+                self.waiting.insert(key, Waiting { host, octets, came: now });
             }
         }
     }
@@ -218,10 +240,12 @@ impl Keeper {
             if first.key().0 > now {
                 return;
             }
-            let (host, octets) = first.remove();
+            let Waiting { host, octets, came } = first.remove();
             let (socket, agent) = &self.doors[host];
             // Nobody there, or no room at the agent's door: lost as on any network.
             if socket.send_to(&octets, agent).is_ok() {
+                let inside = now.duration_since(came).as_micros() as u64;
+                self.shared.inside.fetch_add(inside, Ordering::Relaxed);
                 self.shared.passed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -234,6 +258,8 @@ struct Fate {
     /// 0 = lost, 2 = doubled.
     copies: u8,
     is_held: bool,
+    /// How late each copy is.
+    late: [Duration; 2],
 }
 
 /// A seeded generator: splitmix64, which is enough for dice.
@@ -253,13 +279,17 @@ impl Chance {
         (z ^ (z >> 31)) as f64 / u64::MAX as f64
     }
 
-    /// Three dice for every message, whatever the weather: a change of one part does not shift the
+    /// Five dice for every message, whatever the weather: a change of one part does not shift the
     /// others' luck.
     fn fate(&mut self, weather: &Weather) -> Fate {
-        let [lost, doubled, held] = [self.next(), self.next(), self.next()];
+        let [lost, doubled, held, first, second] = std::array::from_fn(|_| self.next());
         let copies =
             if lost < weather.loss { 0 } else { 1 + u8::from(doubled < weather.duplicate) };
-        Fate { copies, is_held: held < weather.reorder }
+        let is_held = held < weather.reorder;
+        let earliest = weather.delay.saturating_sub(weather.jitter)
+            + if is_held { HELD_BACK } else { Duration::ZERO };
+        let late = [first, second].map(|die| earliest + (weather.jitter * 2).mul_f64(die));
+        Fate { copies, is_held, late }
     }
 }
 
@@ -281,10 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn every_copy_is_late_by_the_delay_give_or_take_the_jitter() {
+        let ms = Duration::from_millis;
+        let weather = Weather { delay: ms(5), jitter: ms(3), duplicate: 1.0, ..Weather::default() };
+        let mut chance = Chance::new(7);
+        let late: Vec<Duration> = (0..10_000).flat_map(|_| chance.fate(&weather).late).collect();
+        assert!(late.iter().all(|late| (ms(2)..=ms(8)).contains(late)));
+        let mean = late.iter().sum::<Duration>() / late.len() as u32;
+        assert!(mean.abs_diff(ms(5)) < Duration::from_micros(100), "{mean:?}");
+        assert!(late.chunks(2).any(|copies| copies[0] > copies[1]), "each copy has its own way");
+    }
+
+    #[test]
     fn calm_weather_changes_nothing_and_a_full_storm_loses_all() {
         let mut chance = Chance::new(0);
         for _ in 0..1000 {
-            assert_eq!(chance.fate(&Weather::default()), Fate { copies: 1, is_held: false });
+            let calm = Fate { copies: 1, is_held: false, late: [Duration::ZERO; 2] };
+            assert_eq!(chance.fate(&Weather::default()), calm);
             let storm = Weather { loss: 1.1, ..Weather::default() };
             assert_eq!(chance.fate(&storm).copies, 0);
         }
@@ -328,6 +371,11 @@ mod tests {
         assert_eq!(through(&agent, door, 50).len(), 100);
 
         relay.set(0, Weather { reorder: 0.3, ..Weather::default() });
+        let came = through(&agent, door, 100);
+        assert!(came.len() == 100 && !came.is_sorted(), "{came:?}");
+
+        let delay = Duration::from_millis(10);
+        relay.set(0, Weather { delay, jitter: delay, ..Weather::default() });
         let came = through(&agent, door, 100);
         assert!(came.len() == 100 && !came.is_sorted(), "{came:?}");
 

@@ -24,6 +24,7 @@ pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
+pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
     Arrivals, Cdf, Connections, Exec, Flows, Load, Pick, Request, Sizes, Spacing, tcp_on_wire,
@@ -462,8 +463,10 @@ pub struct ControlFault {
     pub duplicate: f64,
     /// The part that is held back, so that later ones overtake it.
     pub reorder: f64,
-    /// How much later than without it all of them arrive.
+    /// How much later than without it they arrive, on average.
     pub delay: Span,
+    /// Up to so much more or less than that, each for itself; not larger than `delay`.
+    pub jitter: Span,
     /// When it is over.
     pub until: Span,
 }

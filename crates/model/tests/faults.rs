@@ -56,13 +56,14 @@ fn faults_come_in_the_order_of_time_with_their_hosts() {
 #[test]
 fn control_messages_suffer_everywhere_and_to_the_end_unless_it_is_said() {
     let text = "    - {at: 0s, control: {loss: 0.1}}\n    \
-                - at: 5s\n      control: {hosts: host-2, delay: 5ms, duplicate: 0.5, for: 4s}\n";
+                - at: 5s\n      control: {hosts: host-2, delay: 5ms, duplicate: 0.5, jitter: 2ms, for: 4s}\n";
     let calm = ControlFault {
         hosts: vec![0, 1, 2],
         loss: 0.1,
         duplicate: 0.0,
         reorder: 0.0,
         delay: Span::ZERO,
+        jitter: Span::ZERO,
         until: Span::from_secs(20),
     };
     let late = ControlFault {
@@ -70,6 +71,7 @@ fn control_messages_suffer_everywhere_and_to_the_end_unless_it_is_said() {
         loss: 0.0,
         duplicate: 0.5,
         delay: Span::from_millis(5),
+        jitter: Span::from_millis(2),
         until: Span::from_secs(9),
         ..calm.clone()
     };
@@ -153,6 +155,10 @@ fn each_slip_is_named_with_its_field() {
     let most = "{at: 10s, control: {loss: 1.5}}";
     refused(&one(most), "spec.faults.0.control.loss", "a part of 1.5");
     refused(&one("{at: 1s, control: {for: 5s}}"), "spec.faults.0.control", "does nothing");
+    let early = "{at: 10s, control: {delay: 5ms, jitter: 6ms}}";
+    refused(&one(early), "spec.faults.0.control.jitter", "6ms around a delay of 5ms");
+    let alone = "{at: 10s, control: {jitter: 6ms}}";
+    refused(&one(alone), "spec.faults.0.control.jitter", "6ms around a delay of 0");
     let word = "{at: 10s, control: {lose: 0.5}}";
     refused(&one(word), "spec.faults.0.control.lose", "unknown key `lose`");
 }

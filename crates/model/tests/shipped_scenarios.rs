@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use weir_model::scenario::{
-    Against, Expectation, File, MechanismKind, Other, Pick, Scenario, TrafficKind,
+    Against, Expectation, FaultKind, File, MechanismKind, Other, Pick, Scenario, TrafficKind,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -326,6 +326,7 @@ fn floors_are_asked_of_half_seconds_too_and_congestion_is_shown() {
         "table2",
         "ecn",
         "control-loss",
+        "control-late",
         "fig09",
         "churn",
         "gateway",
@@ -344,7 +345,7 @@ fn floors_are_asked_of_half_seconds_too_and_congestion_is_shown() {
         };
         assert!(points.iter().any(asks), "{file}");
     }
-    for file in ["control-loss", "agent-crash", "fig12"] {
+    for file in ["control-loss", "control-late", "agent-crash", "fig12"] {
         for point in load(&format!("elasticswitch/{file}.yaml"), &[]) {
             let alone = point.traffic.len() == 1;
             assert_eq!(point.congested.is_empty(), alone, "{file}");
@@ -354,6 +355,27 @@ fn floors_are_asked_of_half_seconds_too_and_congestion_is_shown() {
             assert!(!point.expect.iter().any(about_none), "{file}: no agents, no numbers of them");
         }
     }
+}
+
+#[test]
+fn control_late_asks_of_agents_whether_messages_suffered_as_they_should() {
+    let points = load("elasticswitch/control-late.yaml", &[]);
+    assert_eq!(points.len(), 5);
+    for point in &points {
+        let FaultKind::Control(control) = &point.faults[0].kind else { panic!("another fault") };
+        let asked = |metric, part: f64| {
+            let lower = |e: &&Expectation| e.at_least.is_some_and(|least| least > 0.0);
+            let asks = expectations(point, metric).iter().any(lower);
+            assert_eq!(asks, part > 0.0, "{metric} at {:?}", point.point);
+        };
+        asked("control_lost", control.loss);
+        asked("control_repeated", control.duplicate);
+        asked("control_overtaken", control.reorder);
+        asked("control_delay", control.delay.as_secs_f64());
+        assert_eq!(expectations(point, "goodput_of_floor.x").len(), 1);
+    }
+    let late = |p: &Scenario| expectations(p, "control_delay")[0].at_least;
+    assert_eq!(late(&points[2]), Some(0.03), "in seconds");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::rng::Rng;
 use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
 use faults::Pauses;
+pub(crate) use view::GuardedView;
 use weir_units::Time;
 
 /// Octets on the wire of a SYN, with Ethernet's and IP's headers and TCP's options.

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use weir_model::scenario::{File, Mechanism, Scenario, TrafficKind};
 use weir_sim::scenario::{Failure, Record, Setup, play};
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{PairId, Rate, Span, VmId};
 
 /// A point of one of the repository's scenarios, with ten senders and 10 s of traffic.
 fn point(file: &str) -> Scenario {
@@ -254,6 +254,34 @@ fn what_the_simulator_lacks_is_refused_by_its_name() {
         let text = error.to_string();
         assert!(text.contains(wanted) && text.contains("weir lab"), "{text}");
     }
+}
+
+#[test]
+fn floors_hold_while_messages_are_late_doubled_and_overtaken_and_that_is_counted() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/");
+    let path = format!("{root}control-late.yaml");
+    let set = [("senders", "10"), ("duration", "8s"), ("warmup", "4s")];
+    let set = set.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let points = File::load(path.as_ref(), &set).expect("ours").points().expect("sound");
+    let records: Vec<Record> =
+        points.iter().map(|point| run(point, "elasticswitch:steady", 1)).collect();
+    for (point, record) in points.iter().zip(&records) {
+        let part = of_floor(point, record, 0);
+        assert!(part >= 0.9, "{part} at {:?}", point.point);
+    }
+    let control = |n: usize| records[n].control.expect("a fault of this kind");
+    let calm = control(0);
+    assert!(calm.believed > 1000, "{calm:?}");
+    assert_eq!((calm.lost, calm.repeated, calm.overtaken), (0, 0, 0));
+    assert_eq!(calm.delay, Some(Span::ZERO));
+    assert!(control(1).overtaken * 10 > control(1).believed, "{:?}", control(1));
+    assert_eq!(control(2).delay, Some(Span::from_millis(30)));
+    let part = control(3).repeated as f64 / control(3).believed as f64;
+    assert!((part - 0.2).abs() < 0.02, "{part}");
+    let all = control(4);
+    let part = all.lost as f64 / (all.believed + all.lost) as f64;
+    assert!((part - 0.1).abs() < 0.02, "{part}");
+    assert_eq!(run(&points[1], "none", 1).control, None, "nobody speaks");
 }
 
 #[test]

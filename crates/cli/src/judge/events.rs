@@ -71,7 +71,10 @@ fn broken(scenario: &Scenario, fault: &Fault) -> Event {
                 .map(|(part, what)| format!("{:.0} % {what}", part * 100.0))
                 .collect();
             if control.delay > Span::ZERO {
-                words.push(format!("{} late", control.delay));
+                words.push(match control.jitter {
+                    Span::ZERO => format!("{} late", control.delay),
+                    jitter => format!("{} ± {jitter} late", control.delay),
+                });
             }
             if words.is_empty() {
                 words.push("all well".into());

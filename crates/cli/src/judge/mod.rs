@@ -10,6 +10,7 @@
 
 mod attacks;
 mod bundles;
+mod control;
 mod demand;
 mod ends;
 mod events;
@@ -28,7 +29,7 @@ mod validity;
 mod work;
 
 pub(crate) use groups::{GroupFloor, group_floor};
-pub(crate) use observed::{Observed, ObservedFlow, ObservedLink, Work};
+pub(crate) use observed::{Observed, ObservedFlow, Work};
 pub(crate) use reserve::reservations;
 pub(crate) use validity::without_congestion;
 
@@ -127,6 +128,7 @@ pub(crate) fn judge(
     ends::receivers(&vms, &mut summary);
     ends::agents(&case, &mut summary);
     attacks::judge(observed, &mut summary);
+    control::judge(observed, &mut summary);
     summary.retain(|_, value| value.is_finite());
     let reasons = validity::reasons(&case);
     Ok(Run {

@@ -1,6 +1,7 @@
 //! What any world hands to the judge.
 
 use weir_lab::{AttackRecord, Histogram};
+use weir_model::record::{ControlRecord, LinkRecord};
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -15,7 +16,7 @@ pub(crate) struct Observed {
     /// One per traffic entry of the scenario.
     pub(crate) flows: Vec<ObservedFlow>,
     /// Two per link of the scenario: a>b, b>a.
-    pub(crate) links: Vec<ObservedLink>,
+    pub(crate) links: Vec<LinkRecord>,
     /// The smallest idle share (0 to 1) of any CPU, per sample; without it nothing is a result.
     pub(crate) idle: Vec<f64>,
     /// User and system CPU of all agents together.
@@ -40,6 +41,8 @@ pub(crate) struct Observed {
     pub(crate) wall: Span,
     /// What became of the scenario's attacks.
     pub(crate) attacks: Option<AttackRecord>,
+    /// What became of control messages, where the scenario breaks them.
+    pub(crate) control: Option<ControlRecord>,
     /// What a reader should know; does not make the run invalid.
     pub(crate) notes: Vec<String>,
 }
@@ -73,17 +76,6 @@ impl Work {
     pub(crate) fn is_done(&self) -> bool {
         self.due > 0 && self.done == self.due
     }
-}
-
-/// One direction of one link.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ObservedLink {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub(crate) octets: Vec<u64>,
-    /// Packets dropped at its port per sample.
-    pub(crate) drops: Vec<u64>,
-    /// Packets that got the congestion mark at its port per sample.
-    pub(crate) marks: Vec<u64>,
 }
 
 impl Observed {

@@ -1,6 +1,7 @@
 //! A scenario and a run whose numbers anybody can check in their head.
 
-use super::{Observed, ObservedFlow, ObservedLink, payload};
+use super::{Observed, ObservedFlow, payload};
+use weir_model::record::LinkRecord;
 use weir_model::scenario::{
     IpVersion, Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
 };
@@ -85,7 +86,7 @@ pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
         ObservedFlow { octets: vec![goodput; samples], connections: vec![goodput * 90], work: None }
     };
     let total: f64 = wire_mbps.iter().sum();
-    let links = (0..2 * scenario.topology.links.len()).map(|directed| ObservedLink {
+    let links = (0..2 * scenario.topology.links.len()).map(|directed| LinkRecord {
         octets: vec![if directed % 2 == 0 { octets(total) } else { 0 }; samples],
         drops: vec![u64::from(directed == 2); samples],
         marks: vec![0; samples],

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 use std::path::{Path, PathBuf};
 use weir_core::host::ElasticSwitch;
-use weir_model::scenario::{Error, Mechanism, Place, Scenario};
+use weir_model::scenario::{Error, Mechanism, Place, Scenario, is_metric};
 
 /// Written in every figure's file.
 const API: &str = "weir/v1alpha1";
@@ -247,51 +247,6 @@ pub(crate) struct Other {
     pub(crate) at: Vec<Spanned<String>>,
 }
 
-/// First parts of the names of numbers that are given per group (docs/results/README.md).
-const PER_GROUP: [&str; 12] = [
-    "goodput",
-    "goodput_std",
-    "share",
-    "goodput_of_link",
-    "goodput_of_floor",
-    "window_min",
-    "window_p1",
-    "window_min_settled",
-    "jain",
-    "shuffle_s",
-    "shuffle_worst_s",
-    "unfinished",
-];
-/// The same, with a statistic behind the group.
-const PER_GROUP_AND_STATISTIC: [&str; 2] = ["latency", "fct"];
-const STATISTICS: [&str; 4] = ["mean", "p50", "p99", "p999"];
-/// Numbers of a whole run.
-const OF_A_RUN: [&str; 24] = [
-    "worst_floor_ratio",
-    "worst_window_ratio",
-    "worst_window_p1",
-    "optimum_ratio",
-    "min_flow_ratio",
-    "link_utilisation",
-    "total_of_link",
-    "drops",
-    "marks",
-    "losses_reported",
-    "false_losses",
-    "jain",
-    "receiver_floor_min",
-    "receivers_below",
-    "receiver_goodput_mean",
-    "shuffle_p50_s",
-    "shuffle_worst_p50_s",
-    "agent_cpu_cores",
-    "agents_cpu_cores",
-    "agents_memory",
-    "agents_memory_growth",
-    "agents_pairs",
-    "control_sent",
-    "control_believed",
-];
 /// Not a number of the summary: the goodput of each receiving VM.
 pub(crate) const RECEIVERS: &str = "receivers";
 
@@ -465,16 +420,7 @@ impl Figure {
     }
 
     fn check_metric(&self, field: &str, metric: &Spanned<String>) -> Result<(), Error> {
-        let parts: Vec<&str> = metric.value.split('.').collect();
-        let known = match parts.as_slice() {
-            [one] => OF_A_RUN.contains(one) || *one == RECEIVERS,
-            [name, _] => PER_GROUP.contains(name),
-            [name, _, statistic] => {
-                PER_GROUP_AND_STATISTIC.contains(name) && STATISTICS.contains(statistic)
-            }
-            _ => false,
-        };
-        if known {
+        if is_metric(&metric.value) || metric.value == RECEIVERS {
             return Ok(());
         }
         let message = format!("there is no metric `{}`", metric.value);

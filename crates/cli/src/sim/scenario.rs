@@ -12,7 +12,7 @@ use super::room::{self, Need};
 use crate::args;
 use crate::commands;
 use crate::experiment::{self, Played};
-use crate::judge::{self, Observed, ObservedFlow, ObservedLink, Work};
+use crate::judge::{self, Observed, ObservedFlow, Work};
 use crate::live::{Live, Screen};
 use crate::world::{Cut, Moment, World};
 use anyhow::{Result, anyhow};
@@ -214,16 +214,13 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
                 work: flow.work.map(work),
             })
             .collect(),
-        links: record
-            .links
-            .into_iter()
-            .map(|link| ObservedLink { octets: link.octets, drops: link.drops, marks: link.marks })
-            .collect(),
+        links: record.links,
         // Virtual time waits for the machine: it is never too slow.
         idle: vec![1.0; samples],
         agent_pairs: record.agent_pairs,
         user_cpu: wall,
         losses_reported: record.losses_reported,
+        control: record.control,
         packet_hops: record.packet_hops,
         events: record.events,
         wall,

@@ -1,10 +1,12 @@
-//! What agents counted of attacks, from their own status.
+//! What agents counted of attacks and of broken control messages, from their own status.
 
 use super::Agents;
 use super::usage::ask;
 use crate::attack::Sent;
 use crate::{AgentCounts, AttackRecord};
 use std::time::Duration;
+use weir_model::record::ControlRecord;
+use weir_units::Span;
 
 impl Agents {
     /// What became of attacks: what was sent, and what the agents say of it.
@@ -20,18 +22,25 @@ impl Agents {
         }
     }
 
+    /// What the agents say of their control messages, which the lab held back for `delay`; `None` if
+    /// there are no agents, or one does not answer.
+    pub(crate) fn control(&self, delay: Option<Span>) -> Option<ControlRecord> {
+        let all = self.counters()?;
+        let count = |wanted: &str| sum(&all, &|name| name == wanted);
+        Some(ControlRecord {
+            believed: count("wire.accepted"),
+            lost: count("wire.lost"),
+            repeated: count("wire.rejected_replayed"),
+            overtaken: count("wire.late"),
+            delay,
+        })
+    }
+
     /// Sums over all agents; `None` if there are none, or one does not answer.
     fn counts(&self) -> Option<AgentCounts> {
-        let all = || self.agents.iter().map(|agent| Some(ask(&agent.socket)?.counters));
-        let first = all().collect::<Option<Vec<_>>>()?;
+        let first = self.counters()?;
         // Asked again for what they sent: whatever was believed before was sent before.
-        let second = all().collect::<Option<Vec<_>>>()?;
-        if first.is_empty() {
-            return None;
-        }
-        let sum = |answers: &[Vec<(String, u64)>], wanted: &dyn Fn(&str) -> bool| {
-            answers.iter().flatten().filter(|(name, _)| wanted(name)).map(|(_, n)| n).sum()
-        };
+        let second = self.counters()?;
         Some(AgentCounts {
             dropped: sum(&first, &is_dropped),
             refused: sum(&first, &is_refused),
@@ -39,6 +48,19 @@ impl Agents {
             sent: sum(&second, &|name| name == "wire.sent"),
         })
     }
+
+    /// All counters of each agent; `None` if there are no agents, or one does not answer.
+    fn counters(&self) -> Option<Vec<Answer>> {
+        let each = self.agents.iter().map(|agent| Some(ask(&agent.socket)?.counters));
+        each.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    }
+}
+
+/// Counters of one agent by their names.
+type Answer = Vec<(String, u64)>;
+
+fn sum(answers: &[Answer], wanted: &dyn Fn(&str) -> bool) -> u64 {
+    answers.iter().flatten().filter(|(name, _)| wanted(name)).map(|(_, n)| n).sum()
 }
 
 /// Counters of ports are called `port.VM.NAME`.

@@ -23,6 +23,7 @@ use super::{Against, Other, workload};
 use super::{Expectation, IpVersion, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind, Vm};
 use crate::net::Prefix;
 use metrics::Unit;
+pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 

@@ -18,6 +18,8 @@ pub(crate) struct Letter {
     pub(super) to: HostId,
     /// Which life of its sender's agent wrote it.
     pub(super) life: u32,
+    /// Counted from 1 between these two.
+    pub(super) number: u64,
     /// None: a greeting.
     pub(super) messages: Vec<Message>,
 }

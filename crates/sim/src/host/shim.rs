@@ -16,12 +16,14 @@ use super::letters::Letter;
 use super::meter::Meter;
 use super::pairs::{Guard, Pair, Sending};
 use super::station::{Host, Life};
+use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, ECT, Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Input, Mechanism};
 use weir_core::message::Message;
+use weir_model::record::ControlRecord;
 use weir_units::{HostId, PairId, Span};
 use weir_wire::MAX_RECORDS;
 
@@ -219,6 +221,7 @@ impl Shim {
             return;
         }
         let now = host.clock(net.now);
+        host.heard.hear(letter.from, letter.number);
         let known = host.peers.entry(letter.from).or_default();
         if letter.life > *known {
             *known = letter.life;
@@ -305,8 +308,9 @@ impl Shim {
             let Some(&hop) = self.ways.get(&(from, to)) else { continue };
             for part in batch.chunks(MAX_RECORDS) {
                 let messages: Vec<Message> = part.iter().map(|(_, message)| *message).collect();
-                let life = self.hosts[number as usize].lives;
-                mail(net, hop, Letter { from, to, life, messages });
+                let host = &mut self.hosts[number as usize];
+                let (life, number) = (host.lives, host.post(to));
+                mail(net, hop, Letter { from, to, life, number, messages });
             }
         }
     }
@@ -347,7 +351,8 @@ impl Shim {
         for peer in peers {
             let to = HostId(peer);
             if let Some(&hop) = self.ways.get(&(from, to)) {
-                mail(net, hop, Letter { from, to, life, messages: Vec::new() });
+                let number = host.post(to);
+                mail(net, hop, Letter { from, to, life, number, messages: Vec::new() });
             }
         }
         host.count(&self.pairs, net.now, self.window);
@@ -433,6 +438,11 @@ impl Shim {
             host.agent.pairs(clock).len() as u64
         };
         self.hosts.iter_mut().map(known).collect()
+    }
+
+    /// What became of letters so far.
+    pub(crate) fn control(&self) -> ControlRecord {
+        weather::record(self.hosts.iter().map(|host| (&host.heard, &host.weather)))
     }
 
     /// Packets that found no room in a shaper.

@@ -10,7 +10,7 @@ use super::classes::{Levels, Share};
 use super::htb::Htb;
 use super::meter::Meter;
 use super::pairs::{GuardedHost, Pair, Sending};
-use super::weather::Weather;
+use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
 use std::collections::BTreeMap;
@@ -73,6 +73,9 @@ pub(super) struct Host {
     pub(super) reclaims_at: u64,
     pub(super) sends: Vec<u32>,
     pub(super) receives: Vec<u32>,
+    /// Letters sent to each other host.
+    pub(super) posted: BTreeMap<HostId, u64>,
+    pub(super) heard: Heard,
     pub(super) weather: Weather,
 }
 
@@ -109,8 +112,17 @@ impl Host {
             reclaims_at: NEVER,
             sends: Vec::new(),
             receives: Vec::new(),
+            posted: BTreeMap::new(),
+            heard: Heard::default(),
             weather: Weather::new(&guarded.troubles, seed, number),
         }
+    }
+
+    /// The number of its next letter to another host.
+    pub(super) fn post(&mut self, to: HostId) -> u64 {
+        let number = self.posted.entry(to).or_default();
+        *number += 1;
+        *number
     }
 
     /// What its clock shows.

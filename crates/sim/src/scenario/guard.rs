@@ -139,7 +139,9 @@ fn trouble(fault: &Fault, host: usize) -> Option<Trouble> {
         from: fault.at.as_nanos(),
         until: control.until.as_nanos(),
         loss: control.loss,
+        duplicate: control.duplicate,
         reorder: control.reorder,
         delay: control.delay.as_nanos(),
+        jitter: control.jitter.as_nanos(),
     })
 }

@@ -26,10 +26,11 @@ use crate::exchange::Work;
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::tcp::TcpConfig;
-use crate::world::Stage;
+use crate::world::{GuardedView, Stage};
 use crate::{Options, Sim};
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_model::scenario::{Mechanism, Scenario};
+use weir_model::record::{ControlRecord, LinkRecord};
+use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
 /// Width of a sample.
@@ -60,6 +61,9 @@ pub struct Record {
     pub agent_pairs: Vec<u64>,
     /// Packets that found no room in a host's shaper.
     pub shaper_drops: u64,
+    /// What became of control messages; `None` without agents, and in scenarios whose faults do not
+    /// break them.
+    pub control: Option<ControlRecord>,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// Events played.
@@ -77,17 +81,6 @@ pub struct FlowRecord {
     pub connections: Vec<u64>,
     /// Of requests, short flows and shuffles: what became of them.
     pub work: Option<Work>,
-}
-
-/// One direction of one link.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct LinkRecord {
-    /// Octets carried per sample, layer 2 without FCS.
-    pub octets: Vec<u64>,
-    /// Packets dropped at its port per sample.
-    pub drops: Vec<u64>,
-    /// Packets marked at its port per sample.
-    pub marks: Vec<u64>,
 }
 
 /// Why a scenario gave no record.
@@ -151,7 +144,9 @@ pub fn play(
     }
     let view = sim.guarded_view();
     let works = sim.works().cloned().collect();
-    Ok(sampler.record(view, works))
+    let breaks_control =
+        scenario.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Control(_)));
+    Ok(sampler.record(view, works, breaks_control))
 }
 
 /// What is seen of a run at one instant.
@@ -225,7 +220,12 @@ impl<'a> Sampler<'a> {
         self.last = now;
     }
 
-    fn record(mut self, view: Option<(u64, Vec<u64>, u64)>, works: Vec<Work>) -> Record {
+    fn record(
+        mut self,
+        view: Option<GuardedView>,
+        works: Vec<Work>,
+        breaks_control: bool,
+    ) -> Record {
         for (flow, part) in self.flows.iter_mut().zip(&self.plan.entries) {
             flow.connections = self.last.since(&self.at_warmup, part);
             if let Part::There(number) = part {
@@ -239,9 +239,11 @@ impl<'a> Sampler<'a> {
             [work.due, work.done, work.last.as_nanos()].into_iter().for_each(|n| digest.add(n));
             work.times.iter().for_each(|time| digest.add(time.as_nanos()));
         }
-        let (losses_reported, agent_pairs, shaper_drops) = match view {
-            None => (None, Vec::new(), 0),
-            Some((losses, pairs, drops)) => (Some(losses), pairs, drops),
+        let (losses_reported, agent_pairs, shaper_drops, control) = match view {
+            None => (None, Vec::new(), 0, None),
+            Some(GuardedView { losses, pairs, shaper_drops, control }) => {
+                (Some(losses), pairs, shaper_drops, breaks_control.then_some(control))
+            }
         };
         Record {
             sample: SAMPLE,
@@ -250,6 +252,7 @@ impl<'a> Sampler<'a> {
             losses_reported,
             agent_pairs,
             shaper_drops,
+            control,
             packet_hops: outcome.packet_hops,
             events: outcome.events,
             digest: digest.value(),

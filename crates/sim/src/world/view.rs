@@ -3,7 +3,20 @@
 use super::{End, Flow, Sim};
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::NEVER;
+use weir_model::record::ControlRecord;
 use weir_units::{Bytes, Rate, Span, Time};
+
+/// What can be seen of hosts with agents.
+pub(crate) struct GuardedView {
+    /// Segments that agents have seen lost.
+    pub(crate) losses: u64,
+    /// Pairs that each agent knows.
+    pub(crate) pairs: Vec<u64>,
+    /// Packets that found no room in a shaper.
+    pub(crate) shaper_drops: u64,
+    /// What became of the agents' letters.
+    pub(crate) control: ControlRecord,
+}
 
 impl Sim {
     /// The last instant that was played.
@@ -17,11 +30,15 @@ impl Sim {
         ((link as usize) < self.net.links.len()).then(|| Bytes::new(self.net.queued(link)))
     }
 
-    /// Segments that agents have seen lost, pairs that each agent knows, and packets that found no
-    /// room in a shaper; `None` without agents.
-    pub(crate) fn guarded_view(&mut self) -> Option<(u64, Vec<u64>, u64)> {
+    /// What hosts and their agents say; `None` without agents.
+    pub(crate) fn guarded_view(&mut self) -> Option<GuardedView> {
         let (now, shim) = (self.net.now, self.shim.as_mut()?);
-        Some((shim.losses(now), shim.known(now), shim.shaper_drops()))
+        Some(GuardedView {
+            losses: shim.losses(now),
+            pairs: shim.known(now),
+            shaper_drops: shim.shaper_drops(),
+            control: shim.control(),
+        })
     }
 
     /// Links crossed by packets so far.

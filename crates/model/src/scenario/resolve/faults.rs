@@ -180,20 +180,32 @@ fn control(
         Some(lasts) => (at + lasts.span(scope)?).min(duration),
         None => duration,
     };
+    let span = |formula: &Option<Formula>| {
+        formula.as_ref().map_or(Ok(Span::ZERO), |formula| formula.span(scope))
+    };
+    let (delay, jitter) = (span(&spec.delay)?, span(&spec.jitter)?);
+    if let (Some(formula), true) = (&spec.jitter, jitter > delay) {
+        let message =
+            format!("{jitter} around a delay of {delay}: nothing comes before it is sent");
+        let help = "write a delay that is no less: `{delay: 5ms, jitter: 5ms}`";
+        return Err(formula.error(message, help));
+    }
     let fault = ControlFault {
         hosts,
         loss: share(&spec.loss)?,
         duplicate: share(&spec.duplicate)?,
         reorder: share(&spec.reorder)?,
-        delay: spec.delay.as_ref().map_or(Ok(Span::ZERO), |f| f.span(scope))?,
+        delay,
+        jitter,
         until,
     };
     let nothing = spec.loss.is_none()
         && spec.duplicate.is_none()
         && spec.reorder.is_none()
-        && spec.delay.is_none();
+        && spec.delay.is_none()
+        && spec.jitter.is_none();
     if nothing {
-        let help = "write at least one of `loss`, `duplicate`, `reorder`, `delay`";
+        let help = "write at least one of `loss`, `duplicate`, `reorder`, `delay`, `jitter`";
         return Err(spec.whole.error("does nothing to control messages", help));
     }
     Ok(fault)

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 28] = [
+const RUN: [&str; 32] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -29,6 +29,10 @@ const RUN: [&str; 28] = [
     "control_sent",
     "control_believed",
     "control_refused",
+    "control_lost",
+    "control_repeated",
+    "control_overtaken",
+    "control_delay",
     "drops",
     "marks",
     "overtaken",
@@ -69,12 +73,30 @@ pub(super) fn is_one(word: &str) -> bool {
     RUN.contains(&name) || GROUP.contains(&name) || TIMES.contains(&name)
 }
 
+/// Whether `metric` is the full name of one, of whatever group.
+pub fn is_metric(metric: &str) -> bool {
+    group_of(metric).is_some()
+}
+
+/// The group of a metric, if it has one; `None` if there is no such metric.
+fn group_of(metric: &str) -> Option<Option<&str>> {
+    let parts: Vec<&str> = metric.split('.').collect();
+    match parts[..] {
+        [name] if RUN.contains(&name) => Some(None),
+        [name, group] if GROUP.contains(&name) => Some(Some(group)),
+        [name, group, statistic] if TIMES.contains(&name) && STATISTICS.contains(&statistic) => {
+            Some(Some(group))
+        }
+        _ => None,
+    }
+}
+
 /// The unit of `metric`; a ratio to the same number of another mechanism has none.
 pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
     match metric.split('.').next().unwrap_or_default() {
         _ if is_ratio => Unit::None,
         "goodput" | "receiver_goodput_mean" => Unit::Rate,
-        "latency" | "fct" => Unit::Time,
+        "latency" | "fct" | "control_delay" => Unit::Time,
         "shuffle_s" | "shuffle_p50_s" | "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
         _ => Unit::None,
@@ -86,14 +108,10 @@ pub(super) fn group<'a>(
     metric: &'a Word,
     groups: &BTreeSet<&str>,
 ) -> Result<Option<&'a str>, Error> {
-    let parts: Vec<&str> = metric.text.split('.').collect();
-    let group = match parts[..] {
-        [name] if RUN.contains(&name) => return Ok(None),
-        [name, group] if GROUP.contains(&name) => group,
-        [name, group, statistic] if TIMES.contains(&name) && STATISTICS.contains(&statistic) => {
-            group
-        }
-        _ => {
+    let group = match group_of(&metric.text) {
+        Some(None) => return Ok(None),
+        Some(Some(group)) => group,
+        None => {
             let of_group = GROUP.map(|name| format!("{name}.GROUP"));
             let times = TIMES.map(|name| format!("{name}.GROUP.STATISTIC"));
             let known: Vec<String> =

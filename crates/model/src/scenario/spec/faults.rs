@@ -34,6 +34,7 @@ pub(crate) struct ControlSpec {
     pub(crate) duplicate: Option<Formula>,
     pub(crate) reorder: Option<Formula>,
     pub(crate) delay: Option<Formula>,
+    pub(crate) jitter: Option<Formula>,
     pub(crate) lasts: Option<Formula>,
 }
 
@@ -95,7 +96,8 @@ pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
 }
 
 fn control(field: &Field<'_>) -> Result<ControlSpec, Error> {
-    let table = field.table(&["hosts", "loss", "duplicate", "reorder", "delay", "for"])?;
+    let table =
+        field.table(&["hosts", "loss", "duplicate", "reorder", "delay", "jitter", "for"])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     Ok(ControlSpec {
         whole: super::whole(field),
@@ -104,6 +106,7 @@ fn control(field: &Field<'_>) -> Result<ControlSpec, Error> {
         duplicate: formula("duplicate")?,
         reorder: formula("reorder")?,
         delay: formula("delay")?,
+        jitter: formula("jitter")?,
         lasts: formula("for")?,
     })
 }

@@ -1,0 +1,29 @@
+//! What every world measures alike, raw: how to judge it is not decided here.
+
+use weir_units::Span;
+
+/// One direction of one link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkRecord {
+    /// Octets carried per sample, layer 2 without FCS.
+    pub octets: Vec<u64>,
+    /// Packets dropped at its port per sample.
+    pub drops: Vec<u64>,
+    /// Packets that got the congestion mark at its port per sample.
+    pub marks: Vec<u64>,
+}
+
+/// What became of control messages: sums over all agents, as they count at the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlRecord {
+    /// Were believed.
+    pub believed: u64,
+    /// Did not come, though later ones of the same sender did.
+    pub lost: u64,
+    /// Were refused because they had been seen, or are older than what is remembered.
+    pub repeated: u64,
+    /// Were believed after a later one of the same sender: a part of `believed`.
+    pub overtaken: u64,
+    /// How long the world held each back, on average; `None` if none came to its doors.
+    pub delay: Option<Span>,
+}
