@@ -334,6 +334,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
     let host = |(host, name): (usize, &String)| DirectoryHost {
         name: name.clone(),
         control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), relay::port(scenario)),
+        id: None,
     };
     let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
     let addresses =
@@ -342,6 +343,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
         name: v.name.clone(),
         tenant: scenario.tenants[v.tenant].clone(),
         host: scenario.topology.hosts[v.host].clone(),
+        id: Some(vm as u32),
         addresses: if v.outside.is_empty() { addresses(vm) } else { Vec::new() },
         prefixes: v.outside.clone(),
     };
