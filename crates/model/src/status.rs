@@ -95,7 +95,7 @@ pub struct Key {
 }
 
 /// One pair as its source's or destination's host sees it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Pair {
     /// Name of the source VM.
     pub from: String,
