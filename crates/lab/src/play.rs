@@ -3,7 +3,7 @@
 use crate::agents::Agents;
 use crate::attack::Attackers;
 use crate::exec::Programs;
-use crate::faults::Faults;
+use crate::faults::{Faults, Stage};
 use crate::plan::Plan;
 use crate::ports::Counters;
 use crate::relay::Relay;
@@ -51,7 +51,7 @@ pub fn play(
     let mut world = build(scenario, &plan, &run, watch, stop)?;
     let relay = Relay::open(scenario, &world)?;
     let (mut agents, mut faults) = if mechanism.kind == MechanismKind::None {
-        (Agents::none(&run), Faults::none())
+        (Agents::none(&run), Faults::of_vms(scenario))
     } else {
         watch(&frame(Phase::StartingAgents));
         let place = (run.as_str(), place.path.as_path());
@@ -72,7 +72,10 @@ pub fn play(
     while !sampler.is_done() {
         programs.step(Span::from(origin.elapsed()))?;
         sampler.wait(origin, stop, &mut |now| {
-            faults.play(now, &mut agents, relay.as_ref(), options)
+            let (agents, world) = (&mut agents, &mut world);
+            let stage =
+                Stage { scenario, plan: &plan, agents, world, relay: relay.as_ref(), options };
+            faults.play(now, stage)
         })?;
         programs.count(&mut world, &traffic.tally)?;
         sampler.sample(&mut world, origin)?;

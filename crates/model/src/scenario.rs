@@ -394,6 +394,16 @@ pub enum FaultKind {
         /// Whose.
         host: usize,
     },
+    /// A VM's port vanishes from its host, and the agents are told that the VM is gone.
+    StopVm {
+        /// Which, an index into `vms`.
+        vm: usize,
+    },
+    /// A VM that was stopped gets a port again, a new one, and the agents are told.
+    StartVm {
+        /// Which, an index into `vms`.
+        vm: usize,
+    },
     /// Control messages suffer. A later one for the same host replaces it.
     Control(ControlFault),
 }

@@ -93,7 +93,10 @@ fn settled(case: &Case<'_>, samples: &[usize]) -> Vec<usize> {
         FaultKind::KillAgent { .. } | FaultKind::RestartAgent { .. } => {
             Some(fault.at.as_secs_f64())
         }
-        FaultKind::StartAgent { .. } | FaultKind::Control(_) => None,
+        FaultKind::StartAgent { .. }
+        | FaultKind::StopVm { .. }
+        | FaultKind::StartVm { .. }
+        | FaultKind::Control(_) => None,
     };
     let downs: Vec<f64> = case.scenario.faults.iter().filter_map(down).collect();
     let is_settled = |&sample: &usize| {

@@ -93,6 +93,7 @@ fn fault(fault: &Fault) -> Result<(), Unsupported> {
         FaultKind::KillAgent { .. } => "an agent that is killed",
         FaultKind::StartAgent { .. } => "an agent that is started",
         FaultKind::RestartAgent { .. } => "an agent that is started again",
+        FaultKind::StopVm { .. } | FaultKind::StartVm { .. } => "a VM that comes or goes",
         FaultKind::Control(_) => return Ok(()),
     };
     let field = format!("spec.faults (at {:.3} s)", fault.at.as_secs_f64());

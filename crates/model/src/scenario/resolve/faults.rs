@@ -1,9 +1,9 @@
-//! Faults with their hosts and times: in order, and each of something that is there to break.
+//! Faults with their hosts, VMs and times: in order, and each of something that is there to break.
 //!
 //! Problem   "Start the agent" of a host whose agent runs is a slip that no measurement shows.
 //! Approach  The steps are walked through in the order of time, with who is alive.
 //! Promises  Steps come sorted by time, those of one time in the order of the file; whoever is killed
-//!           or restarted lives, whoever is started does not.
+//!           restarted or stopped lives, whoever is started does not.
 
 use super::{Placement, Word};
 use crate::scenario::error::Error;
@@ -33,11 +33,25 @@ pub(super) fn faults(
     }
     steps.sort_by_key(|(fault, _)| fault.at);
     let mut dead: BTreeSet<usize> = BTreeSet::new();
+    let mut away: BTreeSet<usize> = BTreeSet::new();
     for (fault, word) in &steps {
         let (host, is_start) = match fault.kind {
             FaultKind::KillAgent { host, .. } => (host, false),
             FaultKind::RestartAgent { host } => (host, false),
             FaultKind::StartAgent { host } => (host, true),
+            FaultKind::StopVm { vm } | FaultKind::StartVm { vm } => {
+                let is_start = matches!(fault.kind, FaultKind::StartVm { .. });
+                let done = if is_start { away.remove(&vm) } else { away.insert(vm) };
+                if let (Some(word), false) = (word, done) {
+                    let (state, help) = match is_start {
+                        true => ("runs already", "stop it before: `{at: 10s, stop-vm: …}`"),
+                        false => ("is gone by then", "start it before: `{at: 10s, start-vm: …}`"),
+                    };
+                    let message = format!("at {} VM {} {state}", fault.at, place.vms[vm].name);
+                    return Err(word.error(message, help));
+                }
+                continue;
+            }
             FaultKind::Control(_) => continue,
         };
         if let (Some(word), true) = (word, is_start != dead.contains(&host)) {
@@ -78,7 +92,17 @@ fn one<'a>(
         }
         Ok(steps)
     };
+    let each_vm = |words: &'a [Word], kind: &dyn Fn(usize) -> FaultKind| {
+        let mut steps = Vec::new();
+        for word in words {
+            let vms = place.set(word)?.iter();
+            steps.extend(vms.map(|vm| (Fault { at, kind: kind(*vm) }, Some(word))));
+        }
+        Ok(steps)
+    };
     match &spec.kind {
+        FaultKindSpec::StopVm { vms } => each_vm(vms, &|vm| FaultKind::StopVm { vm }),
+        FaultKindSpec::StartVm { vms } => each_vm(vms, &|vm| FaultKind::StartVm { vm }),
         FaultKindSpec::Kill { hosts, guardian } => {
             each(hosts, &|host| FaultKind::KillAgent { host, guardian: *guardian })
         }

@@ -18,6 +18,8 @@ pub(crate) enum FaultKindSpec {
     Kill { hosts: Vec<Word>, guardian: bool },
     Start { hosts: Vec<Word> },
     Restart { hosts: Vec<Word> },
+    StopVm { vms: Vec<Word> },
+    StartVm { vms: Vec<Word> },
     Control(Box<ControlSpec>),
 }
 
@@ -34,7 +36,8 @@ pub(crate) struct ControlSpec {
     pub(crate) lasts: Option<Formula>,
 }
 
-const KINDS: [&str; 4] = ["kill-agent", "start-agent", "restart-agent", "control"];
+const KINDS: [&str; 6] =
+    ["kill-agent", "start-agent", "restart-agent", "stop-vm", "start-vm", "control"];
 
 pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
     let table = field.table(&[
@@ -44,6 +47,8 @@ pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
         "kill-agent",
         "start-agent",
         "restart-agent",
+        "stop-vm",
+        "start-vm",
         "control",
     ])?;
     let (kind, body) = table.one_of(&KINDS)?;
@@ -61,6 +66,8 @@ pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
         }
         "start-agent" => FaultKindSpec::Start { hosts: words(&body)? },
         "restart-agent" => FaultKindSpec::Restart { hosts: words(&body)? },
+        "stop-vm" => FaultKindSpec::StopVm { vms: words(&body)? },
+        "start-vm" => FaultKindSpec::StartVm { vms: words(&body)? },
         _ => FaultKindSpec::Control(Box::new(control(&body)?)),
     };
     Ok(FaultSpec {
