@@ -16,7 +16,6 @@ use std::net::{IpAddr, SocketAddr};
 use weir_dataplane::{Endpoint, Outside};
 use weir_model::agent::{AgentConfig, Directory, DirectoryVm, Role};
 use weir_model::net::Prefix;
-use weir_units::VmId;
 
 /// Everything that has a meaning by its address.
 #[derive(Debug, Default)]
@@ -34,7 +33,7 @@ impl Addresses {
         // Its own also as it is bound: the directory may have another one of its addresses.
         let controls = controls.chain([setup.file.listen]).collect();
         let mut all = Self { controls, ..Self::default() };
-        for (vm, id) in setup.directory.vms.iter().zip((0..).map(VmId)) {
+        for (id, vm) in setup.directory.numbered_vms() {
             let tenant = setup.tenants[&id];
             if vm.prefixes.is_empty() {
                 let endpoint = |address: &IpAddr| Endpoint { address: *address, vm: id, tenant };

@@ -3,6 +3,7 @@
 use crate::mistake::{Mistake, Sources, sound};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 use weir_core::partition::Unconfirmed;
@@ -19,27 +20,31 @@ pub(crate) struct Setup {
     pub(crate) directory: Directory,
     pub(crate) names: Names,
     pub(crate) tenants: BTreeMap<VmId, TenantId>,
+    pub(crate) hosts: BTreeMap<HostId, (String, SocketAddr)>,
     pub(crate) host: HostConfig,
 }
 
 /// Names of VMs, both ways.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    by_id: Vec<String>,
+    by_id: BTreeMap<VmId, String>,
     by_name: BTreeMap<String, VmId>,
 }
 
 impl Names {
     fn new(directory: &Directory) -> Result<Self, Mistake> {
         let mut names = Self::default();
-        for (i, vm) in directory.vms.iter().enumerate() {
-            let id = VmId(u32::try_from(i).unwrap_or(u32::MAX));
+        for (i, (id, vm)) in directory.numbered_vms().enumerate() {
             let twice = names.by_name.insert(vm.name.clone(), id).is_some();
             sound(!twice, || {
                 let what = format!("`{}` is there twice; names are unique: rename one", vm.name);
                 Mistake::directory(format!("vms[{i}].name"), what)
             })?;
-            names.by_id.push(vm.name.clone());
+            let other = names.by_id.insert(id, vm.name.clone());
+            sound(other.is_none(), || {
+                let (name, other) = (&vm.name, other.as_deref().unwrap_or_default());
+                Mistake::directory(format!("vms[{i}].id"), twice_numbered(id.0, other, name))
+            })?;
         }
         Ok(names)
     }
@@ -48,7 +53,8 @@ impl Names {
     #[cfg(test)]
     pub(crate) fn of(names: &[&str]) -> Self {
         let by_name = names.iter().zip((0..).map(VmId)).map(|(n, id)| ((*n).to_owned(), id));
-        Self { by_id: names.iter().map(|n| (*n).to_owned()).collect(), by_name: by_name.collect() }
+        let by_id = (0..).map(VmId).zip(names.iter().map(|n| (*n).to_owned()));
+        Self { by_id: by_id.collect(), by_name: by_name.collect() }
     }
 
     pub(crate) fn id(&self, name: &str) -> Option<VmId> {
@@ -56,7 +62,7 @@ impl Names {
     }
 
     pub(crate) fn name(&self, id: VmId) -> String {
-        self.by_id.get(id.0 as usize).cloned().unwrap_or_else(|| id.to_string())
+        self.by_id.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 }
 
@@ -74,40 +80,72 @@ fn read_with_text(path: &Path) -> Result<(AgentConfig, String)> {
 impl Setup {
     /// Reads all files that `path` names.
     pub(crate) fn load(path: &Path) -> Result<Self> {
+        Self::load_after(path, None)
+    }
+
+    /// Reads them again while `former` is in force; refuses what cannot change without a restart.
+    pub(crate) fn reload(path: &Path, former: &Self) -> Result<Self> {
+        Self::load_after(path, Some(former))
+    }
+
+    fn load_after(path: &Path, former: Option<&Self>) -> Result<Self> {
         let (file, text) = read_with_text(path)?;
         let yaml = std::fs::read_to_string(&file.directory).with_context(|| {
             let line = line_in_toml(&text, "directory").unwrap_or(1);
             let (file, directory) = (path.display(), file.directory.display());
             format!("{directory}: the directory that {file}:{line} names cannot be read")
         })?;
-        Self::of_texts(file, (path, &text), &yaml)
+        Self::of_texts(file, (path, &text), &yaml, former)
     }
 
     /// The same from texts, for what needs no file.
     pub(crate) fn parse(config: &str, directory: &str) -> Result<Self> {
         let file: AgentConfig = toml::from_str(config).context("agent.toml")?;
-        Self::of_texts(file, (Path::new("agent.toml"), config), directory)
+        Self::of_texts(file, (Path::new("agent.toml"), config), directory, None)
     }
 
-    fn of_texts(file: AgentConfig, config: (&Path, &str), yaml: &str) -> Result<Self> {
+    fn of_texts(
+        file: AgentConfig,
+        config: (&Path, &str),
+        yaml: &str,
+        former: Option<&Self>,
+    ) -> Result<Self> {
         let directory = weir_model::agent::parse_directory(yaml)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("{}", file.directory.display()))?;
         let path = file.directory.clone();
         let sources = Sources { config, directory: (&path, yaml) };
-        Self::resolve(file, directory).map_err(|mistake| sources.tell(&mistake))
+        let soundly = |setup: Self| {
+            former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
+            Ok(setup)
+        };
+        // First what cannot change: a mechanism that was meant is no mistake of the directory.
+        let fixed = former.map_or(Ok(()), |former| crate::reload::check_file(&former.file, &file));
+        fixed
+            .and_then(|()| Self::resolve(file, directory, former))
+            .and_then(soundly)
+            .map_err(|mistake| sources.tell(&mistake))
     }
 
-    fn resolve(file: AgentConfig, directory: Directory) -> Result<Self, Mistake> {
+    fn resolve(
+        file: AgentConfig,
+        directory: Directory,
+        former: Option<&Self>,
+    ) -> Result<Self, Mistake> {
         let names = Names::new(&directory)?;
         let mut host_ids: BTreeMap<&str, HostId> = BTreeMap::new();
-        for (i, h) in (0..).map(HostId).zip(&directory.hosts) {
-            let twice = host_ids.insert(&h.name, i).is_some();
+        let mut hosts: BTreeMap<HostId, (String, SocketAddr)> = BTreeMap::new();
+        for (i, (id, h)) in directory.numbered_hosts().enumerate() {
+            let twice = host_ids.insert(&h.name, id).is_some();
             sound(!twice, || {
                 let what =
                     format!("host `{}` is there twice; names are unique: rename one", h.name);
-                Mistake::directory(format!("hosts[{}].name", i.0), what)
+                Mistake::directory(format!("hosts[{i}].name"), what)
             })?;
+            if let Some((other, _)) = hosts.insert(id, (h.name.clone(), h.control)) {
+                let what = twice_numbered(id.0, &other, &h.name);
+                return Err(Mistake::directory(format!("hosts[{i}].id"), what));
+            }
         }
         let host = *host_ids.get(file.host.as_str()).ok_or_else(|| {
             let (host, there) = (&file.host, file.directory.display());
@@ -115,12 +153,11 @@ impl Setup {
             Mistake::config("host", format!("`{host}` is not in {there}; hosts there are {known}"))
         })?;
 
-        let mut tenant_ids: BTreeMap<&str, TenantId> = BTreeMap::new();
+        let tenant_ids = crate::reload::tenants(&directory, former);
         let mut locations = BTreeMap::new();
         let mut tenants = BTreeMap::new();
-        for (vm, id) in directory.vms.iter().zip((0..).map(VmId)) {
-            let next = TenantId(u32::try_from(tenant_ids.len()).unwrap_or(u32::MAX));
-            let tenant = *tenant_ids.entry(&vm.tenant).or_insert(next);
+        for (i, (id, vm)) in directory.numbered_vms().enumerate() {
+            let tenant = tenant_ids[vm.tenant.as_str()];
             let at = *host_ids.get(vm.host.as_str()).ok_or_else(|| {
                 let what = format!(
                     "vm `{}` is on host `{}`, which is not listed; add it to `hosts`, or name one of \
@@ -129,7 +166,7 @@ impl Setup {
                     vm.host,
                     some_of(directory.hosts.iter().map(|h| h.name.as_str()))
                 );
-                Mistake::directory(format!("vms[{}].host", id.0), what)
+                Mistake::directory(format!("vms[{i}].host"), what)
             })?;
             locations.insert(id, Location { tenant, host: at });
             tenants.insert(id, tenant);
@@ -149,7 +186,7 @@ impl Setup {
             Mistake::config(format!("mechanism.{field}"), what)
         })?;
         let host = HostConfig { host, line, mechanism, vms, directory: locations };
-        Ok(Self { file, directory, names, tenants, host })
+        Ok(Self { file, directory, names, tenants, hosts, host })
     }
 
     /// Whether packets have to leave ECN-capable.
@@ -175,6 +212,14 @@ impl Setup {
             Mechanism::Reservation { other, .. } => *other,
         }
     }
+}
+
+/// Two of one number: one of them may have it by its place in the list.
+fn twice_numbered(id: u32, one: &str, other: &str) -> String {
+    format!(
+        "`{one}` and `{other}` are both number {id} (what has no `id` has its place in the list as \
+         such, from 0): write another `id`, best for all"
+    )
 }
 
 /// The hoses of this host's VMs.

@@ -1,6 +1,7 @@
 //! The loop: waits for the first of five things, and passes each to the machine.
 
-use crate::addresses::Addresses;
+mod population;
+
 use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
@@ -11,17 +12,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::{
-    Direction, HostAgent, Input, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
-    Wanted,
+    Direction, HostAgent, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted,
 };
-use weir_dataplane::shaper::Kind;
-use weir_dataplane::{Counters, Dataplane, PairRate, Port, PortCounters};
-use weir_model::agent::{ShaperChoice, VmConfig};
+use weir_dataplane::{Counters, Dataplane, PairRate, PortCounters};
+use weir_model::agent::VmConfig;
 use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 use weir_wire::{Incarnation, Opened, Session};
@@ -64,7 +63,7 @@ pub fn run(config: &Path) -> Result<()> {
     }
     let hang_up = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&hang_up))?;
-    let mut driver = Driver::start(setup, hang_up)?;
+    let mut driver = Driver::start(config, setup, hang_up)?;
     // An error ends the agent as a crash would: floors stand, and the guardian takes back the rest.
     driver.turn_until(&stop)?;
     driver.close()
@@ -83,13 +82,18 @@ pub fn reclaim(config: &Path) -> Result<usize> {
 }
 
 struct Driver {
+    /// `agent.toml`.
+    config: PathBuf,
     setup: Setup,
+    /// VMs of this host whose port is not there.
+    gone: BTreeSet<VmId>,
+    reloads: population::Reloads,
     agent: HostAgent,
     outbox: Outbox,
     dataplane: Dataplane,
     session: Session,
     keys: KeyFile,
-    /// Set by SIGHUP: the key file is to be read again.
+    /// Set by SIGHUP: all files are to be read again.
     hang_up: Arc<AtomicBool>,
     socket: UdpSocket,
     peers: BTreeMap<HostId, SocketAddr>,
@@ -113,7 +117,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn start(setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
+    fn start(config: &Path, setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
         std::fs::create_dir_all(&run_dir).with_context(|| {
@@ -123,8 +127,7 @@ impl Driver {
         weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
         let (keys, ring) = KeyFile::open(&file.key_file)?;
         let socket = control::open(file.listen)?;
-        let peers: BTreeMap<HostId, SocketAddr> =
-            (0..).map(HostId).zip(setup.directory.hosts.iter().map(|h| h.control)).collect();
+        let peers = population::peers(&setup);
         let mut incarnation = [0; 8];
         getrandom::fill(&mut incarnation)
             .map_err(|e| anyhow::anyhow!("no random incarnation: {e}"))?;
@@ -136,7 +139,8 @@ impl Driver {
             session.add_peer(host)?;
         }
 
-        let dataplane = Dataplane::open(dataplane_config(&setup)?)
+        let gone = population::gone_at_start(&setup)?;
+        let dataplane = Dataplane::open(population::dataplane_config(&setup, &gone))
             .map_err(|e| fitness::or_unfit(e, &file.bpffs))?;
         let (dataplane, server, guardian) = attend(&setup, dataplane)?;
         if let Some(why) = dataplane.replaced() {
@@ -147,7 +151,7 @@ impl Driver {
         // Not before: loading programs takes longer than a period, and the first one is when peers say
         // what they hold.
         let now = now();
-        let agent = HostAgent::new(setup.host.clone(), now);
+        let agent = HostAgent::new(population::host_config(&setup, &gone), now);
         tracing::info!(
             "host {} guards {} VMs on {} at {} with {}",
             file.host,
@@ -157,6 +161,9 @@ impl Driver {
             dataplane.shaper()
         );
         let mut driver = Self {
+            config: config.to_owned(),
+            gone,
+            reloads: population::Reloads::default(),
             agent,
             outbox: Outbox::default(),
             dataplane,
@@ -218,6 +225,10 @@ impl Driver {
         while !stop.load(Ordering::Relaxed) {
             let (events, messages, questions) = self.wait()?;
             let now = now();
+            if self.hang_up.swap(false, Ordering::Relaxed) {
+                self.look_at_keys(true);
+                self.reload(now);
+            }
             if events {
                 self.take_events(now);
             }
@@ -240,7 +251,8 @@ impl Driver {
                 // Also a first sight that got lost in the ring shows here.
                 self.read_counters(now, ALL);
                 self.renew(now);
-                self.look_at_keys();
+                self.look_at_keys(false);
+                self.look_at_ports(now);
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -310,8 +322,8 @@ impl Driver {
     }
 
     /// Takes up other keys if the key file has changed; peers stay believed.
-    fn look_at_keys(&mut self) {
-        match self.keys.look(self.hang_up.swap(false, Ordering::Relaxed)) {
+    fn look_at_keys(&mut self, asked: bool) {
+        match self.keys.look(asked) {
             Ok(None) => {}
             Ok(Some(ring)) => {
                 let ids: Vec<String> = ring.ids().map(|id| id.0.to_string()).collect();
@@ -491,6 +503,9 @@ impl Driver {
             let unknown = if names.id(from).is_none() { from } else { to };
             return Reply::Error { message: format!("no VM `{unknown}` in the directory") };
         };
+        if let Some(message) = self.why_unguarded(&[src, dst]) {
+            return Reply::Error { message };
+        }
         let pair = PairId::new(src, dst);
         let levels = self.dataplane.levels().unwrap_or_default();
         let level = levels.into_iter().find(|level| level.pair == pair);
@@ -528,6 +543,7 @@ impl Driver {
             keys: self.session.keys().map(key).collect(),
             cpu_s: cpu_seconds(),
             overbooked: self.overbooked(),
+            gone: self.told_gone(),
         }
     }
 
@@ -550,6 +566,9 @@ impl Driver {
             ("agent.clients_turned_away".to_owned(), self.server.turned_away()),
             ("agent.key_reloads".to_owned(), self.keys.reloads),
             ("agent.key_failures".to_owned(), self.keys.failures),
+            ("agent.reloads".to_owned(), self.reloads.taken),
+            ("agent.reload_failures".to_owned(), self.reloads.refused),
+            ("agent.ports_lost".to_owned(), self.reloads.ports_lost),
             ("shaper.late_drops".to_owned(), late_drops),
         ];
         for (name, value) in self.session.counters().rows() {
@@ -574,7 +593,12 @@ impl Driver {
         let over = self.overbooked().map_or_else(String::new, |over| {
             format!("; overbooked: floors are scaled to {:.1} %", over.factor() * 100.0)
         });
-        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}")
+        let gone = match self.gone.len() {
+            0 => String::new(),
+            n => format!("; ports of {n} VMs are gone"),
+        };
+        let vms = vms - self.gone.len().min(vms);
+        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}")
     }
 
     fn close(mut self) -> Result<()> {
@@ -646,58 +670,6 @@ fn port_rows(c: &PortCounters) -> [(&'static str, u64); 11] {
         ("rx_full", c.rx_full),
         ("events_lost", c.events_lost),
     ]
-}
-
-/// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
-/// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
-fn guaranteed(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
-    let own = match &setup.host.mechanism {
-        Mechanism::ElasticSwitch(_) => floor_out,
-        Mechanism::Reservation { rates, .. } => {
-            floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
-        }
-    };
-    own + setup.default_rate()
-}
-
-fn dataplane_config(setup: &Setup) -> Result<weir_dataplane::Config> {
-    let file = &setup.file;
-    let addresses = Addresses::of(setup);
-    let ports = file
-        .vms
-        .iter()
-        .filter_map(|vm| Some((vm, setup.names.id(&vm.name)?)))
-        .map(|(vm, id)| Port {
-            vm: id,
-            tenant: setup.tenants[&id],
-            interface: vm.port.clone(),
-            mac: vm.mac.map(|mac| mac.0),
-            floor_out: guaranteed(setup, id, vm.floor_out.0),
-            cap_out: vm.cap_out.map(|c| c.0),
-        })
-        .collect();
-    Ok(weir_dataplane::Config {
-        instance: file.instance.clone(),
-        bpffs: file.bpffs.clone(),
-        run_dir: file.run_dir.clone(),
-        uplink: file.uplink.interface.clone(),
-        uplink_rate: file.uplink.rate.0,
-        ports,
-        endpoints: addresses.endpoints,
-        outside: addresses.outside,
-        controls: addresses.controls,
-        default_rate: setup.default_rate(),
-        max_pairs: MAX_PAIRS,
-        pairs_per_vm: file.pairs_per_vm,
-        attach: None,
-        ecn: setup.needs_marks(),
-        reorder_window: setup.reorder_window(),
-        shaper: match file.shaper {
-            ShaperChoice::Auto => None,
-            ShaperChoice::Htb => Some(Kind::Htb),
-            ShaperChoice::DepartureTime => Some(Kind::DepartureTime),
-        },
-    })
 }
 
 /// The guardian is a process of its own, so that it outlives the agent.

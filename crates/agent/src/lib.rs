@@ -20,6 +20,7 @@ mod keys;
 mod mistake;
 mod notify;
 mod overbooked;
+mod reload;
 mod server;
 
 pub use driver::{reclaim, run};

@@ -31,6 +31,14 @@ impl Notifier {
         say(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
+    /// The configuration is being read again; [`Notifier::ready`] ends it.
+    pub(crate) fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => say(&[NotifyState::Reloading, now]),
+            Err(e) => tracing::debug!("no time to tell the service manager: {e}"),
+        }
+    }
+
     /// The end has begun: no sign of life is missed from here on.
     pub(crate) fn stopping(&self) {
         say(&[NotifyState::Stopping, NotifyState::Status("restoring the host")]);

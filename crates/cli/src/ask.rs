@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::path::PathBuf;
 use weir_agent::client;
-use weir_model::status::{Explain, Key, Reply, Request, Top};
+use weir_model::status::{Explain, Gone, Key, Reply, Request, Top};
 
 /// `weir top`.
 ///
@@ -95,6 +95,11 @@ fn top_text(top: &Top) -> String {
             rate_text(over.floors_bps as f64),
             rate_text(over.budget_bps as f64),
             over.factor() * 100.0
+        ));
+    }
+    for Gone { vm, port } in &top.gone {
+        text.push_str(&format!(
+            "{vm} is gone: its port {port} is not on this host; no floor of it is enforced\n"
         ));
     }
     if !top.keys.is_empty() {

@@ -94,6 +94,7 @@ fn observed(record: Record) -> Observed {
             .collect(),
         links: record.links,
         idle: record.idle,
+        stolen: record.stolen,
         agents_cpu: record.agents_cpu,
         agent_cpu: record.agent_cpu,
         agent_memory_before: record.agent_memory_before,

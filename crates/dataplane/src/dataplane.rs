@@ -7,7 +7,10 @@
 //!           layout fits, else removed first.
 //! Promises  A failed [`Dataplane::open`] leaves the host as [`clean`] would. [`Dataplane::close`]
 //!           restores it. Dropping without closing leaves everything in force, as a crash would.
-//! Not here  When to do what: the agent decides. What happens when it is silent: see `guardian`.
+//! Not here  When to do what: the agent decides. What happens when it is silent: see `guardian`. VMs
+//!           that come and go while it is open: see `change`.
+
+mod change;
 
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
@@ -54,8 +57,14 @@ pub struct Dataplane {
     reclaims: u64,
     mode: Mode,
     replaced: Option<String>,
-    pairs_per_vm: usize,
-    reorder_ns: u64,
+    /// What is in force, or being put in force.
+    config: Config,
+    /// Where programs are attached.
+    attached: Vec<Hook>,
+    /// How many entries each map of the directory has room for.
+    directory_room: u32,
+    /// The same of each table of pairs.
+    pair_room: u32,
     instance: Instance,
     journal: Journal,
     /// Held until the end.
@@ -133,7 +142,7 @@ impl Dataplane {
         let sizes = Sizes { pairs: config.table_size(), endpoints, nodes };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         same_ids(&programs, config)?;
-        sweep(&mut programs, config)?;
+        sweep(&mut programs, config, &BTreeSet::new())?;
         let uplink = &hooks[0].interface;
         let mut shaper = open_shaper(kind, config, uplink, &mut programs, &mut journal)?;
         shaper.apply_vms(&shares(config))?;
@@ -157,8 +166,10 @@ impl Dataplane {
             reclaims: lease.reclaims(),
             local: config.ports.iter().map(|p| p.vm).collect(),
             _lock: Arc::clone(lock),
-            pairs_per_vm: config.pairs_per_vm as usize,
-            reorder_ns: config.reorder_window.as_nanos(),
+            config: config.clone(),
+            attached: hooks.to_vec(),
+            directory_room: endpoints,
+            pair_room: sizes.pairs,
             instance: instance.clone(),
             pairs: Pairs::default(),
             places,
@@ -238,7 +249,7 @@ impl Dataplane {
             }
         }
         self.places.end_sending();
-        for pair in self.pairs.evict(self.places.sending(), self.pairs_per_vm) {
+        for pair in self.pairs.evict(self.places.sending(), self.config.pairs_per_vm as usize) {
             self.programs.tx.delete(pair.into())?;
         }
         Ok(())
@@ -250,7 +261,7 @@ impl Dataplane {
         self.places.begin_receiving();
         for (pair, rx) in self.programs.rx.read()? {
             self.places.receives(VmId(pair.dst));
-            let overdue = rx.overdue(now_ns, self.reorder_ns);
+            let overdue = rx.overdue(now_ns, self.config.reorder_window.as_nanos());
             let lost = self.pairs.show_lost(pair.into(), rx.lost, overdue);
             out.rx.push((pair.into(), RxCounters { lost, ..rx.into() }));
         }
@@ -393,6 +404,11 @@ pub fn refuse_running(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<()
     Instance::new(instance, bpffs, run_dir)?.lock().map(drop)
 }
 
+/// Whether an earlier agent of this name left something, which [`Dataplane::open`] would take over.
+pub fn has_traces(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<bool, Error> {
+    Ok(Instance::new(instance, bpffs, run_dir)?.has_traces())
+}
+
 /// Removes everything that a dead agent of this name left; says whether there was something.
 ///
 /// # Errors
@@ -500,18 +516,33 @@ fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes adopted pairs of VMs that are not here any more.
-fn sweep(programs: &mut Programs, config: &Config) -> Result<(), Error> {
-    let local = |vm: u32| config.ports.iter().any(|p| p.vm.0 == vm);
-    let tx: Vec<_> = programs.tx.read()?.map(|(p, _)| p).filter(|p| !local(p.src)).collect();
-    let rx: Vec<_> = programs.rx.read()?.map(|(p, _)| p).filter(|p| !local(p.dst)).collect();
-    for pair in tx {
-        programs.tx.delete(pair)?;
+/// Removes pairs whose VM is not here any more, or whose peer is nowhere, or of which either is one of
+/// `strangers`; says which.
+fn sweep(
+    programs: &mut Programs,
+    config: &Config,
+    strangers: &BTreeSet<VmId>,
+) -> Result<BTreeSet<PairId>, Error> {
+    let local: BTreeSet<VmId> = config.ports.iter().map(|p| p.vm).collect();
+    let mut known: BTreeSet<VmId> = config.endpoints.iter().map(|e| e.vm).collect();
+    known.extend(config.outside.iter().map(|o| o.vm));
+    let stays = |here: VmId, there: VmId| {
+        local.contains(&here)
+            && known.contains(&there)
+            && !strangers.contains(&here)
+            && !strangers.contains(&there)
+    };
+    let tx = programs.tx.read()?.map(|(pair, _)| PairId::from(pair));
+    let tx: BTreeSet<PairId> = tx.filter(|p| !stays(p.src, p.dst)).collect();
+    let rx = programs.rx.read()?.map(|(pair, _)| PairId::from(pair));
+    let rx: BTreeSet<PairId> = rx.filter(|p| !stays(p.dst, p.src)).collect();
+    for pair in &tx {
+        programs.tx.delete((*pair).into())?;
     }
-    for pair in rx {
-        programs.rx.delete(pair)?;
+    for pair in &rx {
+        programs.rx.delete((*pair).into())?;
     }
-    Ok(())
+    Ok(tx.union(&rx).copied().collect())
 }
 
 /// Tells the shaper which pairs the adopted map binds; drops bindings to queues that are gone.

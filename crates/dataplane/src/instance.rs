@@ -100,6 +100,11 @@ impl Instance {
         self.run.join("journal")
     }
 
+    /// Where a shorter journal is written before it takes the other's place.
+    fn journal_beside(&self) -> PathBuf {
+        self.run.join("journal.new")
+    }
+
     /// Removes pins (which detaches TCX links) and files. The lock stays: somebody may wait for it.
     pub fn remove_files(&self) -> Result<(), Error> {
         let mut result = Ok(());
@@ -109,7 +114,8 @@ impl Instance {
         for dir in [self.links(), self.maps(), self.pins.clone()] {
             result = result.and(remove_tree(&dir));
         }
-        for file in [self.journal(), self.lease(), self.guardian_lock()] {
+        let files = [self.journal(), self.journal_beside(), self.lease(), self.guardian_lock()];
+        for file in files {
             result = result.and(remove(&file));
         }
         result
@@ -219,6 +225,27 @@ impl Journal {
         let line = deed_line(&deed);
         writeln!(self.file, "{line}").during(|| format!("writing {}", self.path.display()))?;
         self.deeds.push(deed);
+        Ok(())
+    }
+
+    /// Strikes out deeds that were undone: a journal is as long as what is in force, however many
+    /// ports have come and gone. The old one stands until the new one is whole.
+    pub fn strike(&mut self, undone: impl Fn(&Deed) -> bool) -> Result<(), Error> {
+        let before = self.deeds.len();
+        self.deeds.retain(|deed| !undone(deed));
+        if self.deeds.len() == before {
+            return Ok(());
+        }
+        let action = || format!("writing {}", self.path.display());
+        let beside = self.path.with_extension("new");
+        let mut text = format!("netns {}\n", self.netns);
+        for deed in &self.deeds {
+            text += &deed_line(deed);
+            text.push('\n');
+        }
+        fs::write(&beside, text).during(action)?;
+        fs::rename(&beside, &self.path).during(action)?;
+        self.file = OpenOptions::new().append(true).open(&self.path).during(action)?;
         Ok(())
     }
 

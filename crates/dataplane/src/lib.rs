@@ -39,5 +39,5 @@ pub use config::{
     Config, Counters, Direction, Endpoint, Event, Outside, PairRate, Port, PortCounters,
     RxCounters, TxCounters,
 };
-pub use dataplane::{Dataplane, clean, refuse_running};
+pub use dataplane::{Dataplane, clean, has_traces, refuse_running};
 pub use error::Error;

@@ -57,22 +57,49 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Writes where agents listen: each address with its port, and once without.
+/// Writes where agents listen.
 pub(crate) fn close_to_vms(programs: &Programs, config: &Config) -> Result<(), Error> {
-    for control in &config.controls {
+    controls(config).into_iter().try_for_each(|control| programs.controls.put(control, 1))
+}
+
+/// Where agents listen: each address with its port, and once without.
+fn controls(config: &Config) -> Vec<intf::Control> {
+    let both = config.controls.iter().flat_map(|control| {
         let address = control.ip().into();
-        for port in [0, control.port().to_be()] {
-            programs.controls.put(intf::Control { address, port: port.into() }, 1)?;
-        }
+        [0, control.port().to_be()].map(|port| intf::Control { address, port: port.into() })
+    });
+    both.collect()
+}
+
+/// Removes what `before` has and `now` has not. The maps are not read for it: a trie's cursor is
+/// another than a hash's.
+pub(crate) fn remove_left(programs: &Programs, before: &Config, now: &Config) -> Result<(), Error> {
+    let kept = controls(now);
+    for control in controls(before).into_iter().filter(|control| !kept.contains(control)) {
+        programs.controls.delete(control)?;
+    }
+    let kept: BTreeSet<_> = now.outside.iter().map(prefix).collect();
+    for outside in before.outside.iter().filter(|outside| !kept.contains(&prefix(outside))) {
+        programs.outside.delete(key(outside))?;
     }
     Ok(())
 }
 
+/// What tells one key from another.
+fn prefix(outside: &Outside) -> (u32, u32, u32, [u8; 16]) {
+    let key = key(outside);
+    (key.bits, key.tenant, key.family, key.address.octets)
+}
+
+/// How many entries the fullest of the directory's maps has.
+pub(crate) fn entries(config: &Config) -> u32 {
+    let distinct: BTreeSet<_> = config.controls.iter().collect();
+    config.endpoints.len().max(config.outside.len()).max(distinct.len() * 2) as u32
+}
+
 /// How large the directory's maps must be.
 pub(crate) fn directory_size(config: &Config) -> u32 {
-    let distinct: BTreeSet<_> = config.controls.iter().collect();
-    let most = config.endpoints.len().max(config.outside.len()).max(distinct.len() * 2);
-    (most as u32 * 2).next_power_of_two().max(1024)
+    (entries(config) * 2).next_power_of_two().max(1024)
 }
 
 #[cfg(test)]

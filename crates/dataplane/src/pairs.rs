@@ -74,6 +74,13 @@ impl Pairs {
         self.lost.remove(&pair);
     }
 
+    /// The pair's entries are gone, at both ends.
+    pub(crate) fn drop_pair(&mut self, pair: PairId) {
+        self.idle.remove(&pair);
+        self.base.remove(&pair);
+        self.lost.remove(&pair);
+    }
+
     /// Pairs to delete where VMs use so many of their `places` each: the longest forgotten first.
     pub(crate) fn evict(
         &mut self,

@@ -1,31 +1,26 @@
 //! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
-//! socket, where it answers nothing, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
+//! socket, where it answers nothing, reads its lists again at SIGHUP, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
 //! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind.
 
+use nix::sys::signal::{SigSet, Signal};
 use std::os::unix::net::UnixListener;
 use weir_model::agent::{AgentConfig, Directory};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     assert_eq!(arguments[1..3], ["agent", "--config"], "called as the lab calls an agent");
-    let text = std::fs::read_to_string(&arguments[3]).expect("a configuration");
-    let config: AgentConfig = toml::from_str(&text).expect("a valid configuration");
-    let text = std::fs::read_to_string(&config.directory).expect("a directory");
-    let directory: Directory = serde_json::from_str(&text).expect("a valid directory");
-    assert!(directory.hosts.iter().any(|h| h.name == config.host), "knows its host");
+    let (config, _) = read(&arguments[3]);
     let key = std::fs::read_to_string(&config.key_file).expect("a key");
     assert_eq!(key.len(), 32, "128 bits");
     std::net::UdpSocket::bind(config.listen).expect("the control address is this namespace's");
-    for vm in &config.vms {
-        let index = std::fs::read_to_string("/proc/net/dev").expect("interfaces");
-        assert!(index.contains(&format!("{}:", vm.port)), "{} is here", vm.port);
-    }
     if config.mechanism.preset == "refuse" {
         eprintln!("cannot attach: no such feature");
         std::process::exit(3);
     }
+    let mut hang_up = SigSet::empty();
+    hang_up.add(Signal::SIGHUP);
+    hang_up.thread_block().expect("blocking a signal");
     if config.mechanism.preset == "deaf" {
-        use nix::sys::signal::{SigSet, Signal};
         let mut set = SigSet::empty();
         set.add(Signal::SIGTERM);
         set.thread_block().expect("blocking a signal");
@@ -41,6 +36,27 @@ fn main() {
     let _ = std::fs::remove_file(&socket);
     let socket = UnixListener::bind(socket).expect("a socket");
     eprintln!("ready");
+    let path = arguments[3].clone();
+    std::thread::spawn(move || {
+        while hang_up.wait().is_ok() {
+            let (config, directory) = read(&path);
+            eprintln!("{} VMs here, {} in all", config.vms.len(), directory.vms.len());
+        }
+    });
     // Whoever asks gets no answer.
     socket.incoming().for_each(drop);
+}
+
+/// Both lists, whose VMs here have to be here.
+fn read(path: &str) -> (AgentConfig, Directory) {
+    let text = std::fs::read_to_string(path).expect("a configuration");
+    let config: AgentConfig = toml::from_str(&text).expect("a valid configuration");
+    let text = std::fs::read_to_string(&config.directory).expect("a directory");
+    let directory: Directory = serde_json::from_str(&text).expect("a valid directory");
+    assert!(directory.hosts.iter().any(|h| h.name == config.host), "knows its host");
+    for vm in &config.vms {
+        let index = std::fs::read_to_string("/proc/net/dev").expect("interfaces");
+        assert!(index.contains(&format!("{}:", vm.port)), "{} is here", vm.port);
+    }
+    (config, directory)
 }

@@ -10,6 +10,7 @@
 //! Not here  What an agent does.
 
 mod counts;
+mod population;
 mod usage;
 
 use crate::plan::{self, Plan};
@@ -51,6 +52,8 @@ const LEAVE: Duration = Duration::from_millis(500);
 /// The agents of a run.
 pub(crate) struct Agents {
     run: String,
+    /// Where the directory is.
+    place: PathBuf,
     agents: Vec<Agent>,
     /// The hosts' namespaces: whatever runs there was started by an agent.
     hosts: BTreeSet<Identity>,
@@ -66,6 +69,9 @@ struct Agent {
     socket: PathBuf,
     /// Its configuration and its host's namespace: what starting it again takes.
     config: PathBuf,
+    setup: AgentConfig,
+    /// The lists have changed since it was started, and it could not be told.
+    is_stale: bool,
     namespace: PathBuf,
     /// User and system CPU time of its earlier lives.
     spent: (Span, Span),
@@ -87,7 +93,13 @@ enum Life {
 impl Agents {
     /// No agents at all.
     pub(crate) fn none(run: &str) -> Self {
-        Self { run: run.into(), agents: Vec::new(), hosts: BTreeSet::new(), notes: Vec::new() }
+        Self {
+            run: run.into(),
+            place: PathBuf::new(),
+            agents: Vec::new(),
+            hosts: BTreeSet::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Starts one agent per host and waits until all answer. `wait` is called now and then.
@@ -103,6 +115,7 @@ impl Agents {
         let (run, directory) = place;
         mount_bpffs()?;
         let mut agents = Self::none(run);
+        agents.place = directory.to_path_buf();
         write_shared_files(scenario, directory)?;
         for (host, name) in scenario.topology.hosts.iter().enumerate() {
             let config = configuration(scenario, mechanism, options, plan, host, place);
@@ -120,6 +133,8 @@ impl Agents {
                 log,
                 socket: config.run_dir.join(&config.instance).join("agent.sock"),
                 config: file,
+                setup: config,
+                is_stale: false,
                 namespace: namespace.to_owned(),
                 spent: (Span::ZERO, Span::ZERO),
             });
@@ -258,6 +273,7 @@ impl Agent {
                 self.check(stop)?;
                 if UnixStream::connect(&self.socket).is_ok() {
                     self.life = Life::Runs;
+                    self.tell_if_stale();
                 } else if now >= until {
                     return Err(self.error("did not answer when started again".into()));
                 }
@@ -334,6 +350,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
     let host = |(host, name): (usize, &String)| DirectoryHost {
         name: name.clone(),
         control: SocketAddr::new(IpAddr::V4(plan::host_address(host)), relay::port(scenario)),
+        id: None,
     };
     let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
     let addresses =
@@ -342,6 +359,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
         name: v.name.clone(),
         tenant: scenario.tenants[v.tenant].clone(),
         host: scenario.topology.hosts[v.host].clone(),
+        id: Some(vm as u32),
         addresses: if v.outside.is_empty() { addresses(vm) } else { Vec::new() },
         prefixes: v.outside.clone(),
     };

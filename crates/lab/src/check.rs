@@ -48,7 +48,8 @@ pub(crate) fn machine(
     files(scenario)
 }
 
-/// Namespaces have one clock and one kernel: the lab breaks agents and their messages, nothing else.
+/// Namespaces have one clock and one kernel: the lab breaks agents, their messages and
+/// ports of VMs, nothing else.
 fn faults(scenario: &Scenario) -> Result<(), Error> {
     let Some(fault) = scenario.faults.iter().find(|fault| {
         !matches!(
@@ -56,6 +57,8 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
             FaultKind::KillAgent { .. }
                 | FaultKind::StartAgent { .. }
                 | FaultKind::RestartAgent { .. }
+                | FaultKind::StopVm { .. }
+                | FaultKind::StartVm { .. }
                 | FaultKind::Control(_)
         )
     }) else {

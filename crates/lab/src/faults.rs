@@ -4,11 +4,14 @@
 //! Approach  A list of steps with times, looked at whenever the lab waits for its next sample. A step
 //!           starts something; `agents` and `relay` see it through.
 //! Promises  In the order of the scenario, none twice, at most one nap of the sampler late.
-//! Not here  How an agent is killed or a message lost: see `agents` and `relay`.
+//! Not here  How an agent is killed, a message lost, or a VM stopped: see `agents`, `relay` and `world`.
 
 use crate::agents::Agents;
+use crate::plan::Plan;
 use crate::relay::{Relay, Weather};
+use crate::world::World;
 use crate::{Error, Options};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use weir_model::scenario::{ControlFault, Fault, FaultKind, Scenario};
 use weir_units::Span;
@@ -17,6 +20,18 @@ use weir_units::Span;
 pub(crate) struct Faults {
     /// Latest first.
     steps: Vec<(Span, Step)>,
+    /// VMs that are stopped now.
+    away: BTreeSet<usize>,
+}
+
+/// What can break.
+pub(crate) struct Stage<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) plan: &'a Plan,
+    pub(crate) agents: &'a mut Agents,
+    pub(crate) world: &'a mut World,
+    pub(crate) relay: Option<&'a Relay>,
+    pub(crate) options: &'a Options,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -24,13 +39,17 @@ enum Step {
     Kill { host: usize, guardian: bool },
     Start(usize),
     Restart(usize),
+    StopVm(usize),
+    StartVm(usize),
     Weather { hosts: Vec<usize>, weather: Weather },
 }
 
 impl Faults {
-    /// No faults: nothing runs that could break.
-    pub(crate) const fn none() -> Self {
-        Self { steps: Vec::new() }
+    /// Where no agents run only VMs can break.
+    pub(crate) fn of_vms(scenario: &Scenario) -> Self {
+        let mut all = Self::new(scenario);
+        all.steps.retain(|(_, step)| matches!(step, Step::StopVm(_) | Step::StartVm(_)));
+        all
     }
 
     /// All faults of a scenario. Weather that ends is a step of its own.
@@ -48,29 +67,35 @@ impl Faults {
         }
         steps.sort_by_key(|(at, _)| *at);
         steps.reverse();
-        Self { steps }
+        Self { steps, away: BTreeSet::new() }
     }
 
     /// Does what is due at `now`, time since the start of traffic.
-    pub(crate) fn play(
-        &mut self,
-        now: Span,
-        agents: &mut Agents,
-        relay: Option<&Relay>,
-        options: &Options,
-    ) -> Result<(), Error> {
+    pub(crate) fn play(&mut self, now: Span, stage: Stage<'_>) -> Result<(), Error> {
+        let Stage { scenario, plan, agents, world, relay, options } = stage;
+        let before = self.away.clone();
         while self.steps.last().is_some_and(|(at, _)| *at <= now) {
             match self.steps.pop().expect("it was there").1 {
                 Step::Kill { host, guardian } => agents.kill(host, guardian),
                 Step::Start(host) => agents.start_again(host, options)?,
                 Step::Restart(host) => agents.restart(host),
+                // First the fact, then the word, as where machines really die; and a port is there
+                // before an agent is told to guard it.
+                Step::StopVm(vm) => {
+                    world.stop_vm(scenario, vm)?;
+                    self.away.insert(vm);
+                }
+                Step::StartVm(vm) => {
+                    world.start_vm(scenario, plan, vm)?;
+                    self.away.remove(&vm);
+                }
                 Step::Weather { hosts, weather } => {
                     let relay = relay.expect("a scenario with weather has doors");
                     hosts.into_iter().for_each(|host| relay.set(host, weather));
                 }
             }
         }
-        Ok(())
+        if self.away == before { Ok(()) } else { agents.populate(scenario, &self.away) }
     }
 }
 
@@ -79,6 +104,8 @@ fn step(fault: &Fault) -> Step {
         FaultKind::KillAgent { host, guardian } => Step::Kill { host: *host, guardian: *guardian },
         FaultKind::StartAgent { host } => Step::Start(*host),
         FaultKind::RestartAgent { host } => Step::Restart(*host),
+        FaultKind::StopVm { vm } => Step::StopVm(*vm),
+        FaultKind::StartVm { vm } => Step::StartVm(*vm),
         FaultKind::Control(control) => {
             let weather = Weather {
                 loss: control.loss,

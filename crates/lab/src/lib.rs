@@ -122,6 +122,8 @@ pub struct Record {
     pub links: Vec<LinkRecord>,
     /// Per sample: the smallest idle share of any CPU, 0 to 1, in steps of the kernel's 10 ms tick.
     pub idle: Vec<f64>,
+    /// Per sample: the largest share of any CPU that the machine below took away, in the same steps.
+    pub stolen: Vec<f64>,
     /// User and system CPU time of all agents together, from the first to the last sample.
     pub agents_cpu: Span,
     /// The same of each agent, in the order of the hosts.

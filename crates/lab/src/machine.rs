@@ -13,42 +13,64 @@ use weir_units::Span;
 /// The kernel counts CPU time in `USER_HZ`, which is 100 on every Linux architecture we build for.
 const TICK: Span = Span::from_millis(10);
 
-/// Idle time of every CPU.
+/// Where the time of every CPU went.
 #[derive(Default)]
-pub(crate) struct Idle {
-    /// Per CPU: (idle, all) ticks so far.
-    last: Vec<(u64, u64)>,
+pub(crate) struct Cpus {
+    /// Per CPU, so far.
+    last: Vec<Ticks>,
 }
 
-impl Idle {
-    /// The smallest idle share of any CPU since the last call; 1 at the first call.
-    pub(crate) fn read(&mut self) -> f64 {
+/// Of one CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ticks {
+    idle: u64,
+    stolen: u64,
+    all: u64,
+}
+
+/// Shares of the time between two calls, 0 to 1.
+pub(crate) struct Shares {
+    /// The smallest of any CPU; 1 at the first call.
+    pub(crate) idle: f64,
+    /// The largest of any CPU: it wanted to run, and the machine below ran something else.
+    pub(crate) stolen: f64,
+}
+
+impl Cpus {
+    /// Since the last call.
+    pub(crate) fn read(&mut self) -> Shares {
         let now = parse(&fs::read_to_string("/proc/stat").unwrap_or_default());
-        let smallest = smallest_share(&self.last, &now);
+        let shares = shares(&self.last, &now);
         self.last = now;
-        smallest
+        shares
     }
 }
 
-/// (idle, all) ticks of each `cpuN` line: user nice system idle iowait irq softirq steal …; guest
-/// time is within user time.
-fn parse(text: &str) -> Vec<(u64, u64)> {
+/// Of each `cpuN` line: user nice system idle iowait irq softirq steal …; guest time is within user
+/// time.
+fn parse(text: &str) -> Vec<Ticks> {
     let cpu = |line: &str| {
         let (name, rest) = line.split_once(' ')?;
         name.strip_prefix("cpu")?.parse::<u32>().ok()?;
         let ticks: Vec<u64> = rest.split_whitespace().take(8).flat_map(str::parse).collect();
-        Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().sum()))
+        let stolen = ticks.get(7).copied().unwrap_or(0);
+        Some(Ticks { idle: ticks.get(3)? + ticks.get(4)?, stolen, all: ticks.iter().sum() })
     };
     text.lines().filter_map(cpu).collect()
 }
 
-fn smallest_share(last: &[(u64, u64)], now: &[(u64, u64)]) -> f64 {
-    let share = |(then, now): (&(u64, u64), &(u64, u64))| {
-        let all = now.1.saturating_sub(then.1);
+fn shares(last: &[Ticks], now: &[Ticks]) -> Shares {
+    let mut shares = Shares { idle: 1.0, stolen: 0.0 };
+    for (then, now) in last.iter().zip(now) {
+        let all = now.all.saturating_sub(then.all);
         // A CPU whose account did not move at all within a sample was idle: nothing woke it.
-        if all == 0 { 1.0 } else { now.0.saturating_sub(then.0) as f64 / all as f64 }
-    };
-    last.iter().zip(now).map(share).fold(1.0, f64::min)
+        if all > 0 {
+            let share = |then: u64, now: u64| now.saturating_sub(then) as f64 / all as f64;
+            shares.idle = shares.idle.min(share(then.idle, now.idle));
+            shares.stolen = shares.stolen.max(share(then.stolen, now.stolen));
+        }
+    }
+    shares
 }
 
 /// CPU time of a process so far: (user, system). Nothing if it is gone.
@@ -90,13 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_cpu_counts() {
+    fn the_busiest_cpu_counts_and_the_one_that_lost_most() {
         let then =
             parse("cpu  9 9 9 9\ncpu0 10 0 0 90 0 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0\nintr 1");
-        let now = parse("cpu  9 9 9 9\ncpu0 19 0 0 91 0 0 0 0 0 0\ncpu1 0 0 5 104 1 0 0 0\nintr 1");
-        assert_eq!(then, [(90, 100), (100, 100)]);
-        assert!((smallest_share(&then, &now) - 0.1).abs() < 1e-9);
-        assert!((smallest_share(&then, &then) - 1.0).abs() < 1e-9);
+        let now = parse("cpu  9 9 9 9\ncpu0 19 0 0 91 0 0 0 0 0 0\ncpu1 0 0 5 102 1 0 0 2\nintr 1");
+        let idle = |idle| Ticks { idle, stolen: 0, all: 100 };
+        assert_eq!(then, [idle(90), idle(100)]);
+        let meanwhile = shares(&then, &now);
+        assert!((meanwhile.idle - 0.1).abs() < 1e-9 && (meanwhile.stolen - 0.2).abs() < 1e-9);
+        let nothing = shares(&then, &then);
+        assert!((nothing.idle - 1.0).abs() < 1e-9 && nothing.stolen == 0.0);
     }
 
     #[test]

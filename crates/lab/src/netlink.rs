@@ -335,6 +335,7 @@ fn int(octets: &[u8]) -> u32 {
 }
 
 pub(crate) const RTM_NEWLINK: u16 = 16;
+pub(crate) const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 pub(crate) const RTM_NEWADDR: u16 = 20;
 pub(crate) const RTM_NEWROUTE: u16 = 24;

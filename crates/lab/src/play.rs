@@ -3,7 +3,7 @@
 use crate::agents::Agents;
 use crate::attack::Attackers;
 use crate::exec::Programs;
-use crate::faults::Faults;
+use crate::faults::{Faults, Stage};
 use crate::plan::Plan;
 use crate::ports::Counters;
 use crate::relay::Relay;
@@ -51,7 +51,7 @@ pub fn play(
     let mut world = build(scenario, &plan, &run, watch, stop)?;
     let relay = Relay::open(scenario, &world)?;
     let (mut agents, mut faults) = if mechanism.kind == MechanismKind::None {
-        (Agents::none(&run), Faults::none())
+        (Agents::none(&run), Faults::of_vms(scenario))
     } else {
         watch(&frame(Phase::StartingAgents));
         let place = (run.as_str(), place.path.as_path());
@@ -72,7 +72,10 @@ pub fn play(
     while !sampler.is_done() {
         programs.step(Span::from(origin.elapsed()))?;
         sampler.wait(origin, stop, &mut |now| {
-            faults.play(now, &mut agents, relay.as_ref(), options)
+            let (agents, world) = (&mut agents, &mut world);
+            let stage =
+                Stage { scenario, plan: &plan, agents, world, relay: relay.as_ref(), options };
+            faults.play(now, stage)
         })?;
         programs.count(&mut world, &traffic.tally)?;
         sampler.sample(&mut world, origin)?;
@@ -191,7 +194,7 @@ struct Sampler<'a> {
     /// Samples that exist.
     taken: usize,
     counters: Counters,
-    idle: machine::Idle,
+    cpus: machine::Cpus,
     /// Octets by traffic entry at the last sample.
     last: Vec<u64>,
     at_warmup: Vec<Vec<u64>>,
@@ -215,7 +218,7 @@ impl<'a> Sampler<'a> {
             warmup: count(scenario.warmup) as usize,
             taken: 0,
             counters: Counters::new(directions),
-            idle: machine::Idle::default(),
+            cpus: machine::Cpus::default(),
             last: vec![0; flows],
             at_warmup: tally.received(),
             record: Record {
@@ -233,7 +236,7 @@ impl<'a> Sampler<'a> {
 
     /// Marks where counting begins.
     fn start(&mut self, world: &mut World) -> Result<(), Error> {
-        self.idle.read();
+        self.cpus.read();
         world.read(&mut self.counters).map(drop)
     }
 
@@ -267,7 +270,7 @@ impl<'a> Sampler<'a> {
     fn sample(&mut self, world: &mut World, origin: Instant) -> Result<(), Error> {
         let received = self.tally.received();
         let passed = world.read(&mut self.counters)?;
-        let idle = self.idle.read();
+        let cpus = self.cpus.read();
         let ended = Span::from(origin.elapsed()).div_span(self.sample) as usize;
         let n = ended.clamp(self.taken + 1, self.samples) - self.taken;
         let seconds = self.sample.as_secs_f64() * n as f64;
@@ -288,7 +291,8 @@ impl<'a> Sampler<'a> {
             share_out(&mut link.marks, passed.marks, n);
             self.record.overtaken += passed.overtaken;
         }
-        self.record.idle.extend(std::iter::repeat_n(idle, n));
+        self.record.idle.extend(std::iter::repeat_n(cpus.idle, n));
+        self.record.stolen.extend(std::iter::repeat_n(cpus.stolen, n));
         if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
             self.at_warmup = received;
         }

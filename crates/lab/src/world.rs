@@ -9,7 +9,8 @@
 
 use crate::linkbox::LinkBox;
 use crate::netlink::{
-    Batch, NEW, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE, Request, link_header,
+    Batch, NEW, Netlink, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE,
+    Request, link_header,
 };
 use crate::netns::{self, Namespace};
 use crate::plan::{self, BRIDGE, Plan, UPLINK};
@@ -17,7 +18,7 @@ use crate::ports::{self, Counters, Passed, PortList};
 use crate::{Error, sweep};
 use nix::errno::Errno;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::mark::{Marker, MarkingPort};
@@ -233,6 +234,46 @@ impl World {
     ) -> Result<(), Error> {
         let mut namespace = Namespace::create(name)?;
         let inside = namespace.file().as_raw_fd();
+        self.plug(scenario, plan, vm, (inside, &mut namespace.netlink))?;
+        self.vms.push(namespace);
+        Ok(())
+    }
+
+    /// The port of a VM vanishes, as if the VM had died: its sockets stay, with nobody to talk to.
+    pub(crate) fn stop_vm(&mut self, scenario: &Scenario, vm: usize) -> Result<(), Error> {
+        let port = plan::vm_port_index(vm);
+        let mut batch = Batch::default();
+        let what = format!("remove the port of VM {}", scenario.vms[vm].name);
+        batch.push(Request::new(what, RTM_DELLINK, 0, &link_header(port, false)));
+        self.nodes[scenario.vms[vm].host].netlink.send(batch)
+    }
+
+    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's namespace.
+    pub(crate) fn start_vm(
+        &mut self,
+        scenario: &Scenario,
+        plan: &Plan,
+        vm: usize,
+    ) -> Result<(), Error> {
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| {
+                self.vms[vm].enter()?;
+                let inside = self.vms[vm].file().as_raw_fd();
+                self.plug(scenario, plan, vm, (inside, &mut Netlink::open()?))
+            });
+            work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Gives a VM `eth0`, and its port on its host. The calling thread is in the VM's namespace.
+    fn plug(
+        &mut self,
+        scenario: &Scenario,
+        plan: &Plan,
+        vm: usize,
+        (inside, netlink): (RawFd, &mut Netlink),
+    ) -> Result<(), Error> {
+        let name = &scenario.vms[vm].name;
         let port = plan::vm_port_index(vm);
         let mac = plan::vm_mac(vm);
         let mut batch = Batch::default();
@@ -274,9 +315,7 @@ impl World {
             batch.push(neighbour(UPLINK, plan::host_address(host).into(), plan::host_mac(host)));
         }
         ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
-        namespace.netlink.send(batch)?;
-        self.vms.push(namespace);
-        Ok(())
+        netlink.send(batch)
     }
 
     /// Forwarding entries on switches, and neighbours of hosts. A host's bridge needs none: what

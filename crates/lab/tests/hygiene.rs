@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces};
+use common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_lab::{Error, Options, Phase, play, sweep_stale};
@@ -107,6 +107,47 @@ fn an_agent_that_the_scenario_kills_is_no_error_and_returns_when_it_says_so() {
     };
     assert_eq!((lives("h0.log"), lives("h1.log")), (2, 2));
     assert_eq!(record.notes, Vec::<String>::new());
+    std::fs::remove_dir_all(directory).expect("was made");
+    assert_eq!(traces(), Vec::<String>::new());
+}
+
+#[test]
+fn a_vm_that_stops_has_no_port_and_agents_are_told_and_it_comes_back() {
+    use weir_model::scenario::{Fault, FaultKind};
+    let _alone = alone();
+    let directory = std::env::temp_dir().join(format!("weir-lab-vms-{}", std::process::id()));
+    let mut options = Options::new(stand_in());
+    options.run_dir = Some(directory.clone());
+    let mut scenario = short();
+    scenario.duration = Span::from_secs(3);
+    scenario.traffic[0].kind = udp(5.0);
+    scenario.traffic[0].stop = Span::from_secs(3);
+    let fault = |ms, kind| Fault { at: Span::from_millis(ms), kind };
+    scenario.faults =
+        vec![fault(1000, FaultKind::StopVm { vm: 1 }), fault(2000, FaultKind::StartVm { vm: 1 })];
+    let mut listed = Vec::new();
+    let mut look = |_: &weir_lab::Frame| {
+        let text = |file: &str| std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        let now =
+            (text("h1.toml").contains("[[vm]]"), text("directory.yaml").contains("\"id\": 1"));
+        listed.push(now);
+    };
+    for kind in [MechanismKind::None, ES] {
+        let never = AtomicBool::new(false);
+        let mechanism = mechanism(kind, "paper");
+        let record = play(&scenario, &mechanism, &options, &mut look, &never).expect("plays");
+        let octets = &record.flows[0].octets;
+        // Samples of 100 ms; one more for what was on its way, and for the step itself.
+        let part = |from: usize, to: usize| octets[from..to].iter().sum::<u64>();
+        assert!(part(2, 9) > 0 && part(22, 30) > 0, "{kind:?}: {octets:?}");
+        assert_eq!(part(12, 19), 0, "{kind:?}: {octets:?}");
+    }
+    listed.dedup();
+    let last = listed.split_off(listed.len() - 3);
+    assert_eq!(last, [(true, true), (false, false), (true, true)]);
+    let log = |host: &str| std::fs::read_to_string(directory.join(host)).expect("a log");
+    assert_eq!(log("h0.log"), "ready\n1 VMs here, 1 in all\n1 VMs here, 2 in all\n");
+    assert_eq!(log("h1.log"), "ready\n0 VMs here, 1 in all\n1 VMs here, 2 in all\n");
     std::fs::remove_dir_all(directory).expect("was made");
     assert_eq!(traces(), Vec::<String>::new());
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use weir_units::{HostId, VmId};
 
 /// `agent.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -161,9 +162,9 @@ pub struct Reserve {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Directory {
-    /// All hosts; position = `HostId`.
+    /// All hosts.
     pub hosts: Vec<DirectoryHost>,
-    /// All VMs; position = `VmId`.
+    /// All VMs.
     pub vms: Vec<DirectoryVm>,
 }
 
@@ -175,6 +176,9 @@ pub struct DirectoryHost {
     pub name: String,
     /// Where its agent listens.
     pub control: SocketAddr,
+    /// The number that agents call it by, unique; its position in the list if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
 }
 
 /// One VM.
@@ -187,6 +191,10 @@ pub struct DirectoryVm {
     pub tenant: String,
     /// Name of its host.
     pub host: String,
+    /// The number that agents call it by, unique; its position in the list if left out. A list from
+    /// which entries are removed while agents run needs it: numbers of others must stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
     /// Its addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
@@ -195,6 +203,20 @@ pub struct DirectoryVm {
     /// never outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<Prefix>,
+}
+
+impl Directory {
+    /// All hosts with their numbers.
+    pub fn numbered_hosts(&self) -> impl Iterator<Item = (HostId, &DirectoryHost)> {
+        let number = |host: &DirectoryHost, place| HostId(host.id.unwrap_or(place));
+        (0..).zip(&self.hosts).map(move |(place, host)| (number(host, place), host))
+    }
+
+    /// All VMs with their numbers.
+    pub fn numbered_vms(&self) -> impl Iterator<Item = (VmId, &DirectoryVm)> {
+        let number = |vm: &DirectoryVm, place| VmId(vm.id.unwrap_or(place));
+        (0..).zip(&self.vms).map(move |(place, vm)| (number(vm, place), vm))
+    }
 }
 
 /// Reads a directory file's text.

@@ -242,6 +242,10 @@ pub struct Perf {
     /// from one of the machine. All 1 in a simulator.
     #[serde(default)]
     pub idle: Vec<f64>,
+    /// The largest share of any CPU in each sample that the machine below a virtual machine took away:
+    /// all that plays here stands still meanwhile. All 0 in a simulator.
+    #[serde(default)]
+    pub stolen: Vec<f64>,
     /// User and system CPU of all agents together, seconds.
     pub agents_cpu_s: f64,
 }

@@ -396,6 +396,16 @@ pub enum FaultKind {
         /// Whose.
         host: usize,
     },
+    /// A VM's port vanishes from its host, and the agents are told that the VM is gone.
+    StopVm {
+        /// Which, an index into `vms`.
+        vm: usize,
+    },
+    /// A VM that was stopped gets a port again, a new one, and the agents are told.
+    StartVm {
+        /// Which, an index into `vms`.
+        vm: usize,
+    },
     /// Control messages suffer. A later one for the same host replaces it.
     Control(ControlFault),
     /// A cable is pulled: what is sent into either of its ends is lost. Routes stay.
@@ -433,7 +443,11 @@ impl FaultKind {
             | Self::RestartAgent { .. }
             | Self::Control(_)
             | Self::StepClock { .. } => true,
-            Self::LinkDown { .. } | Self::LinkUp { .. } | Self::PauseHost { .. } => false,
+            Self::StopVm { .. }
+            | Self::StartVm { .. }
+            | Self::LinkDown { .. }
+            | Self::LinkUp { .. }
+            | Self::PauseHost { .. } => false,
         }
     }
 
@@ -443,6 +457,8 @@ impl FaultKind {
             Self::KillAgent { .. } => "kill-agent",
             Self::StartAgent { .. } => "start-agent",
             Self::RestartAgent { .. } => "restart-agent",
+            Self::StopVm { .. } => "stop-vm",
+            Self::StartVm { .. } => "start-vm",
             Self::Control(_) => "control",
             Self::LinkDown { .. } => "link-down",
             Self::LinkUp { .. } => "link-up",

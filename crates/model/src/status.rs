@@ -53,6 +53,18 @@ pub struct Top {
     /// There while the floors promised exceed what the uplink can hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overbooked: Option<Overbooked>,
+    /// VMs of this host whose port is gone: nobody guards them until it is back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<Gone>,
+}
+
+/// A VM whose port is not on its host (any more).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Gone {
+    /// Its name.
+    pub vm: String,
+    /// The interface that is missing.
+    pub port: String,
 }
 
 /// Floors beyond the uplink: all are scaled down by the same factor, `budget_bps / floors_bps`.
@@ -83,7 +95,7 @@ pub struct Key {
 }
 
 /// One pair as its source's or destination's host sees it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Pair {
     /// Name of the source VM.
     pub from: String,

@@ -14,7 +14,7 @@ fn play(faults: &str) -> Result<Vec<Scenario>, Error> {
            sweep: {{which: [0, 1]}}\n  \
            duration: 20s\n  \
            topology: {{single-switch: {{hosts: 3, link: 1G}}}}\n  \
-           tenants: [{{name: a, vms: [{{name: v, host: host-0}}]}}]\n  \
+           tenants: [{{name: a, vms: [{{name: v, host: host-0}}, {{name: w, host: host-1, count: 2}}]}}]\n  \
            mechanisms: [elasticswitch]\n  \
            faults:\n{faults}"
     );
@@ -132,6 +132,20 @@ fn a_link_goes_down_and_up_in_turn() {
     // An agent and a link may have one number.
     let both = "    - {at: 4s, link-down: host-0}\n    - {at: 5s, kill-agent: host-0}\n";
     assert_eq!(faults(both).len(), 2);
+}
+
+#[test]
+fn vms_go_and_come_and_none_twice() {
+    let text = "    - {at: 5s, stop-vm: VMS}\n    - {at: 8s, start-vm: VMS}\n";
+    let one = |vm: &str| text.replace("VMS", vm);
+    let wanted = [at(5, FaultKind::StopVm { vm: 0 }), at(8, FaultKind::StartVm { vm: 0 })];
+    assert_eq!(faults(&one("v")), wanted);
+    assert_eq!(faults(&one("w")).len(), 4, "a set is all of its VMs");
+    let twice = one("w-0") + "    - {at: 6s, stop-vm: w}\n";
+    refused(&twice, "spec.faults.2.stop-vm", "at 6s VM w-0 is gone by then");
+    let alive = "    - {at: 5s, start-vm: w-1}\n";
+    refused(alive, "spec.faults.0.start-vm", "at 5s VM w-1 runs already");
+    refused("    - {at: 5s, stop-vm: z}\n", "spec.faults.0.stop-vm", "`z`");
 }
 
 #[test]

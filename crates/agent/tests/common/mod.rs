@@ -79,6 +79,9 @@ impl World {
             world.ip(&vm, &format!("addr add 10.0.0.{n}/24 dev eth0"));
             world.ip(&vm, "link set eth0 gso_max_segs 1");
             world.bridge(&host, &["port", "up"]);
+            // Else the bridge takes the lowest of its ports' addresses, another one when ports come
+            // and go, and what peers' agents send goes to nobody until their neighbour entry is old.
+            world.ip(&host, &format!("link set dev br address 02:57:00:00:00:0{n}"));
             world.ip(&host, &format!("addr add 10.255.0.{n}/24 dev br"));
         }
         world.bridge("switch", &["sw1", "sw2"]);

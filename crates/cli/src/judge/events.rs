@@ -59,6 +59,8 @@ fn broken(scenario: &Scenario, fault: &Fault) -> Event {
         }
         FaultKind::StartAgent { host } => format!("{}: agent starts", name(host)),
         FaultKind::RestartAgent { host } => format!("{}: agent restarts", name(host)),
+        FaultKind::StopVm { vm } => format!("VM {} goes", scenario.vms[*vm].name),
+        FaultKind::StartVm { vm } => format!("VM {} comes", scenario.vms[*vm].name),
         FaultKind::Control(control) => {
             let parts = [
                 (control.loss, "lost"),

@@ -193,9 +193,14 @@ fn perf(case: &Case<'_>) -> Perf {
         user_cpu_s: observed.user_cpu.as_secs_f64(),
         wall_s: observed.wall.as_secs_f64(),
         worst_idle: observed.idle.iter().copied().fold(1.0, f64::min),
-        idle: observed.idle.iter().map(|share| (share * 100.0).round() / 100.0).collect(),
+        idle: hundredths(&observed.idle),
+        stolen: hundredths(&observed.stolen),
         agents_cpu_s: observed.agents_cpu.as_secs_f64(),
     }
+}
+
+fn hundredths(shares: &[f64]) -> Vec<f64> {
+    shares.iter().map(|share| (share * 100.0).round() / 100.0).collect()
 }
 
 /// The mean; zero of nothing.

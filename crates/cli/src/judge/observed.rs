@@ -19,6 +19,8 @@ pub(crate) struct Observed {
     pub(crate) links: Vec<LinkRecord>,
     /// The smallest idle share (0 to 1) of any CPU, per sample; without it nothing is a result.
     pub(crate) idle: Vec<f64>,
+    /// The largest share (0 to 1) that any CPU lost to the machine below, per sample.
+    pub(crate) stolen: Vec<f64>,
     /// User and system CPU of all agents together.
     pub(crate) agents_cpu: Span,
     /// The same of each agent.

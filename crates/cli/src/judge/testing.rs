@@ -96,6 +96,7 @@ pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
         flows: scenario.traffic.iter().zip(wire_mbps).map(flow).collect(),
         links: links.collect(),
         idle: vec![0.4; samples],
+        stolen: vec![0.0; samples],
         ..Observed::default()
     }
 }

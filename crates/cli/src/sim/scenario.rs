@@ -217,6 +217,7 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
         links: record.links,
         // Virtual time waits for the machine: it is never too slow.
         idle: vec![1.0; samples],
+        stolen: vec![0.0; samples],
         agent_pairs: record.agent_pairs,
         user_cpu: wall,
         losses_reported: record.losses_reported,

@@ -1,5 +1,6 @@
 //! What goes into and comes out of a [`HostAgent`](super::HostAgent).
 
+use super::HostConfig;
 use crate::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{HostId, PairId, Rate};
@@ -21,6 +22,9 @@ pub enum Input<'a> {
     Sample(&'a Sample),
     /// An authenticated message from a peer's agent.
     Message(HostId, Message),
+    /// The VMs of this host, their hoses, and the directory are these from now on; the rest of the
+    /// configuration is not looked at. An id that became another VM's is to be left out once first.
+    Population(&'a HostConfig),
     /// The deadline has passed.
     Tick,
 }

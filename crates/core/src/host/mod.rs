@@ -15,6 +15,7 @@
 //! | a pair's first packet passes | `handle(now, Input::Seen(…))` |
 //! | at a restart | `handle(now, Input::Adopt(…))` and `Input::Found(…)` for what is there |
 //! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
+//! | VMs come, go or move, or hoses change | `handle(now, Input::Population(…))` |
 //! | a peer has a new life | `handle(now, Input::PeerRestarted(…))`, before its messages |
 //! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))` with at least what [`HostAgent::wants`], then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
@@ -22,6 +23,7 @@
 mod config;
 mod io;
 mod pairs;
+mod population;
 mod view;
 
 pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
@@ -96,6 +98,19 @@ struct HosePair {
 }
 
 impl Vm {
+    fn new(es: &ElasticSwitch, vm: VmId, hose: Hose, now: Time) -> Self {
+        // A hose is divided less than a thousand times a second: serials of an earlier life are lower.
+        let serial = (now.as_nanos() / 1_000_000) as u32;
+        let pair = |out, in_| HosePair {
+            send: SendHose::new(es.partition.clone(), out),
+            receive: ReceiveHose::starting_at(es.partition.clone(), vm, in_, serial),
+        };
+        Self {
+            tenant: pair(hose.floor_out, hose.floor_in),
+            default: pair(es.default_floor, es.default_floor),
+        }
+    }
+
     fn hose(&mut self, is_default: bool) -> &mut HosePair {
         if is_default { &mut self.default } else { &mut self.tenant }
     }
@@ -105,18 +120,8 @@ impl HostAgent {
     /// An agent that starts at `now`, with no pair.
     pub fn new(config: HostConfig, now: Time) -> Self {
         let mut vms = BTreeMap::new();
-        // A hose is divided less than a thousand times a second: serials of an earlier life are lower.
-        let serial = (now.as_nanos() / 1_000_000) as u32;
         if let Mechanism::ElasticSwitch(es) = &config.mechanism {
-            let pair = |vm, out, in_| HosePair {
-                send: SendHose::new(es.partition.clone(), out),
-                receive: ReceiveHose::starting_at(es.partition.clone(), vm, in_, serial),
-            };
-            for (vm, hose) in &config.vms {
-                let tenant = pair(*vm, hose.floor_out, hose.floor_in);
-                let default = pair(*vm, es.default_floor, es.default_floor);
-                vms.insert(*vm, Vm { tenant, default });
-            }
+            vms.extend(config.vms.iter().map(|(vm, hose)| (*vm, Vm::new(es, *vm, *hose, now))));
         }
         Self {
             config,
@@ -147,6 +152,7 @@ impl HostAgent {
             Input::PeerRestarted(host) => self.tell_what_is_held(now, host, out),
             Input::Sample(sample) => self.sample(now, sample, out),
             Input::Message(from, message) => self.message(now, from, message, out),
+            Input::Population(config) => self.repopulate(now, config),
             Input::Tick => self.tick(now, out),
         }
     }
@@ -623,6 +629,8 @@ fn next_period(due: Time, period: Span, now: Time) -> Time {
     due + period * (missed + 1)
 }
 
+#[cfg(test)]
+mod population_tests;
 #[cfg(test)]
 mod signal_tests;
 #[cfg(test)]

@@ -242,6 +242,15 @@ impl ReceiveHose {
         &self.idle
     }
 
+    /// The peer is no VM any more, or another one: nothing of it stays, and what it held is free at
+    /// once, for nobody is left to confirm it.
+    pub fn forget(&mut self, peer: VmId) {
+        if let Some(pair) = self.pairs.remove(&peer) {
+            self.spent = self.spent - pair.account.spent();
+            self.dirty = true;
+        }
+    }
+
     /// The last offer's floor. Zero for an unknown pair.
     pub fn offered(&self, peer: VmId) -> Rate {
         self.pairs.get(&peer).map_or(Rate::ZERO, |p| p.account.offer())

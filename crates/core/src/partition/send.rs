@@ -149,6 +149,11 @@ impl SendHose {
         true
     }
 
+    /// The peer is no VM any more, or another one: nothing of it stays.
+    pub fn forget(&mut self, peer: VmId) {
+        self.dirty |= self.pairs.remove(&peer).is_some();
+    }
+
     /// How many pairs share this hose.
     pub fn len(&self) -> usize {
         self.pairs.len()

@@ -27,7 +27,8 @@ fn of(kind: &FaultKind) -> Vec<Fault> {
         }
         FaultKind::StartAgent { host } => vec![Fault::Start { host: node(host) }],
         FaultKind::RestartAgent { host } => vec![Fault::Restart { host: node(host) }],
-        FaultKind::Control(_) => Vec::new(),
+        // Those are the letters' weather, and these were refused.
+        FaultKind::Control(_) | FaultKind::StopVm { .. } | FaultKind::StartVm { .. } => Vec::new(),
         FaultKind::LinkDown { link } => cable(link, true),
         FaultKind::LinkUp { link } => cable(link, false),
         FaultKind::PauseHost { host, until } => {

@@ -1,9 +1,9 @@
-//! Faults with their hosts and times: in order, and each of something that is there to break.
+//! Faults with their hosts, VMs and times: in order, and each of something that is there to break.
 //!
 //! Problem   "Start the agent" of a host whose agent runs is a slip that no measurement shows.
 //! Approach  The steps are walked through in the order of time, with who is alive.
 //! Promises  Steps come sorted by time, those of one time in the order of the file; whoever is killed
-//!           or restarted lives, whoever is started does not; links go down and up in turn.
+//!           restarted or stopped lives, whoever is started does not; links go down and up in turn.
 
 use super::{Placement, Word};
 use crate::scenario::error::Error;
@@ -37,10 +37,11 @@ pub(super) fn faults(
     Ok(steps.into_iter().map(|(fault, _)| fault).collect())
 }
 
-/// Refuses to kill the dead, to start the living, and the same of links.
+/// Refuses to kill the dead, to start the living, and the same of VMs and links.
 fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Result<(), Error> {
     let mut dead: BTreeSet<usize> = BTreeSet::new();
     let mut down: BTreeSet<usize> = BTreeSet::new();
+    let mut away: BTreeSet<usize> = BTreeSet::new();
     for (fault, word) in steps {
         // What it breaks or mends, whether it mends, and whether that is broken then.
         let (broken, index, mends) = match fault.kind {
@@ -50,6 +51,8 @@ fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Re
             FaultKind::StartAgent { host } => (&mut dead, host, true),
             FaultKind::LinkDown { link } => (&mut down, link, false),
             FaultKind::LinkUp { link } => (&mut down, link, true),
+            FaultKind::StopVm { vm } => (&mut away, vm, false),
+            FaultKind::StartVm { vm } => (&mut away, vm, true),
             FaultKind::Control(_) | FaultKind::PauseHost { .. } | FaultKind::StepClock { .. } => {
                 continue;
             }
@@ -65,6 +68,14 @@ fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Re
                     format!("at {at} the link {} is down already", topology.links[link].name),
                     "plug it in before: `{at: 10s, link-up: …}`",
                 ),
+                FaultKind::StopVm { vm } => (
+                    format!("at {at} VM {} is gone by then", place.vms[vm].name),
+                    "start it before: `{at: 10s, start-vm: …}`",
+                ),
+                FaultKind::StartVm { vm } => (
+                    format!("at {at} VM {} runs already", place.vms[vm].name),
+                    "stop it before: `{at: 10s, stop-vm: …}`",
+                ),
                 FaultKind::StartAgent { host } => (
                     format!("at {at} the agent of {} runs already", place.hosts[host]),
                     "kill it before: `{at: 10s, kill-agent: …}`",
@@ -77,7 +88,9 @@ fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Re
             return Err(word.error(message, help));
         }
         match fault.kind {
-            FaultKind::KillAgent { .. } | FaultKind::LinkDown { .. } => broken.insert(index),
+            FaultKind::KillAgent { .. }
+            | FaultKind::LinkDown { .. }
+            | FaultKind::StopVm { .. } => broken.insert(index),
             _ => broken.remove(&index),
         };
     }
@@ -106,7 +119,17 @@ fn one<'a>(
         }
         Ok(steps)
     };
+    let each_vm = |words: &'a [Word], kind: &dyn Fn(usize) -> FaultKind| {
+        let mut steps = Vec::new();
+        for word in words {
+            let vms = place.set(word)?.iter();
+            steps.extend(vms.map(|vm| (Fault { at, kind: kind(*vm) }, Some(word))));
+        }
+        Ok(steps)
+    };
     match &spec.kind {
+        FaultKindSpec::StopVm { vms } => each_vm(vms, &|vm| FaultKind::StopVm { vm }),
+        FaultKindSpec::StartVm { vms } => each_vm(vms, &|vm| FaultKind::StartVm { vm }),
         FaultKindSpec::Kill { hosts, guardian } => {
             each(hosts, &|host| FaultKind::KillAgent { host, guardian: *guardian })
         }

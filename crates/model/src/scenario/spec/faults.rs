@@ -18,6 +18,8 @@ pub(crate) enum FaultKindSpec {
     Kill { hosts: Vec<Word>, guardian: bool },
     Start { hosts: Vec<Word> },
     Restart { hosts: Vec<Word> },
+    StopVm { vms: Vec<Word> },
+    StartVm { vms: Vec<Word> },
     Control(Box<ControlSpec>),
     Pull { links: Vec<Word> },
     Plug { links: Vec<Word> },
@@ -38,10 +40,12 @@ pub(crate) struct ControlSpec {
     pub(crate) lasts: Option<Formula>,
 }
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 10] = [
     "kill-agent",
     "start-agent",
     "restart-agent",
+    "stop-vm",
+    "start-vm",
     "control",
     "link-down",
     "link-up",
@@ -76,6 +80,8 @@ pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
         }
         "start-agent" => FaultKindSpec::Start { hosts: words(&body)? },
         "restart-agent" => FaultKindSpec::Restart { hosts: words(&body)? },
+        "stop-vm" => FaultKindSpec::StopVm { vms: words(&body)? },
+        "start-vm" => FaultKindSpec::StartVm { vms: words(&body)? },
         "link-down" => FaultKindSpec::Pull { links: words(&body)? },
         "link-up" => FaultKindSpec::Plug { links: words(&body)? },
         "pause-host" => {

@@ -1,0 +1,207 @@
+//! VMs that come and go, and a directory that changes, while the datapath is open.
+//!
+//! Problem   A port must be guarded from its first packet and leave nothing behind, and the others
+//!           must not notice: neither a gap, nor new counters, nor a moment without their floors.
+//! Approach  The configuration that shall be is compared with the one that is; what is not named any
+//!           more is taken down, what stays is left as it is, what is new is set up. In this order:
+//!           programs off the ports that leave, pairs of whoever left, the shaper, the directory,
+//!           ports, programs onto new ones.
+//! Promises  What cannot be meant, or cannot change without a restart, is refused before anything is
+//!           touched. If the kernel refuses something on the way, what was in force is put back. A
+//!           VM that left leaves no class, filter, pin, map entry or line in the journal, also if its
+//!           interface was gone before.
+//! Not here  Who is whose pair: the agent forgets its own.
+
+use super::{
+    Dataplane, Hook, attach_one, fill_endpoints, fill_places, fill_ports, hooks, shares, sweep,
+};
+use crate::attach::{self, Interface, Mode};
+use crate::config::Config;
+use crate::error::Error;
+use crate::instance::Deed;
+use crate::{intf, outside};
+use std::collections::BTreeSet;
+use weir_units::{PairId, VmId};
+
+impl Dataplane {
+    /// Makes the host do what `config` says, from what it does now. `strangers` are ids that are
+    /// other VMs from now on, here or elsewhere: nothing counted or bound for them stays.
+    ///
+    /// Pairs of VMs that left are forgotten; forgetting them again does no harm.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dataplane::open`], and for what cannot change while it is open. Everything is then as it
+    /// was, but for pairs of VMs that were to leave: levels are to be set again.
+    pub fn apply(&mut self, config: Config, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
+        config.check()?;
+        self.refuse_fixed(&config)?;
+        let wanted = hooks(&config)?;
+        for hook in wanted.iter().filter(|hook| !self.attached.contains(hook)) {
+            attach::refuse_owned(hook)?;
+        }
+        let before = self.config.clone();
+        self.change(config, wanted, strangers).inspect_err(|_| {
+            // The first error says more than one of putting it back would.
+            let _ = self.put_back(before);
+        })
+    }
+
+    /// This host's VMs whose interface is gone, or is another one of the same name by now: nothing
+    /// of them is guarded any more. [`Dataplane::apply`] without them, or once more, is the answer.
+    pub fn lost_ports(&self) -> Vec<VmId> {
+        let is_guarded = |name: &str| {
+            let now = Interface::find(name);
+            now.is_ok_and(|now| self.attached.iter().any(|hook| hook.interface == now))
+        };
+        let lost = self.config.ports.iter().filter(|port| !is_guarded(&port.interface));
+        lost.map(|port| port.vm).collect()
+    }
+
+    /// How many entries each table of pairs has, and how many all VMs' places would need: more than
+    /// there are only if VMs came since the start.
+    pub fn pair_room(&self) -> (u32, u32) {
+        (self.pair_room, self.config.pairs_per_vm.saturating_mul(self.config.ports.len() as u32))
+    }
+
+    fn put_back(&mut self, mut before: Config) -> Result<(), Error> {
+        before.ports.retain(|port| Interface::find(&port.interface).is_ok());
+        let wanted = hooks(&before)?;
+        self.change(before, wanted, &BTreeSet::new())
+    }
+
+    fn refuse_fixed(&self, config: &Config) -> Result<(), Error> {
+        let now = &self.config;
+        let fixed = [
+            ("instance", now.instance == config.instance),
+            ("bpffs", now.bpffs == config.bpffs),
+            ("run_dir", now.run_dir == config.run_dir),
+            ("uplink", now.uplink == config.uplink && now.uplink_rate == config.uplink_rate),
+            ("default_rate", now.default_rate == config.default_rate),
+            ("max_pairs", now.max_pairs == config.max_pairs),
+            ("pairs_per_vm", now.pairs_per_vm == config.pairs_per_vm),
+            ("attach", now.attach == config.attach),
+            ("ecn", now.ecn == config.ecn),
+            ("reorder_window", now.reorder_window == config.reorder_window),
+            ("shaper", now.shaper == config.shaper),
+        ];
+        if let Some((field, _)) = fixed.iter().find(|(_, same)| !same) {
+            return Err(Error::Config(format!("{field} cannot change while an agent runs")));
+        }
+        let (entries, room) = (outside::entries(config), self.directory_room);
+        if entries > room {
+            let why = format!(
+                "the directory has outgrown its maps, {entries} entries of {room}: restart the agent"
+            );
+            return Err(Error::Config(why));
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        config: Config,
+        wanted: Vec<Hook>,
+        strangers: &BTreeSet<VmId>,
+    ) -> Result<(), Error> {
+        let before = std::mem::replace(&mut self.config, config);
+        self.local = self.config.ports.iter().map(|p| p.vm).collect();
+        let left: Vec<Hook> =
+            self.attached.iter().filter(|hook| !wanted.contains(hook)).cloned().collect();
+        for hook in &left {
+            self.programs.ports.delete(hook.interface.index)?;
+            self.detach(hook)?;
+        }
+        self.unbind(strangers)?;
+        self.shaper.apply_vms(&shares(&self.config))?;
+        self.clear_up_after(&left)?;
+        self.change_directory(&before)?;
+        // Only now: until here a packet could have made an entry again.
+        for pair in sweep(&mut self.programs, &self.config, strangers)? {
+            self.pairs.drop_pair(pair);
+        }
+        self.renew_ports(&wanted, strangers)?;
+        for hook in wanted {
+            if !self.attached.contains(&hook) {
+                attach_one(&hook, self.mode, &self.programs, &self.instance, &mut self.journal)?;
+                self.attached.push(hook);
+            }
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, hook: &Hook) -> Result<(), Error> {
+        let pin = hook.pin(&self.instance.links());
+        match self.mode {
+            Mode::Tcx if pin.exists() => attach::detach_tcx(&pin)?,
+            Mode::Clsact if hook.interface.is_there() => attach::detach_clsact(hook)?,
+            // It went with its interface.
+            Mode::Tcx | Mode::Clsact => {}
+        }
+        self.attached.retain(|attached| attached != hook);
+        Ok(())
+    }
+
+    /// Gives back the queues of pairs that have lost an end.
+    fn unbind(&mut self, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
+        let mut known: BTreeSet<VmId> = self.config.endpoints.iter().map(|e| e.vm).collect();
+        known.extend(self.config.outside.iter().map(|o| o.vm));
+        let stays = |pair: &PairId| {
+            self.local.contains(&pair.src)
+                && known.contains(&pair.dst)
+                && !strangers.contains(&pair.src)
+                && !strangers.contains(&pair.dst)
+        };
+        let over: Vec<PairId> = self.bound.keys().filter(|pair| !stays(pair)).copied().collect();
+        for pair in &over {
+            self.programs.classes.delete((*pair).into())?;
+            self.bound.remove(pair);
+        }
+        Ok(self.shaper.remove(&over)?)
+    }
+
+    /// The rest of what was done to interfaces that left, when neither programs nor redirections are
+    /// there any more.
+    fn clear_up_after(&mut self, left: &[Hook]) -> Result<(), Error> {
+        let is_left = |i: &Interface| {
+            left.iter().any(|hook| hook.interface == *i)
+                && !self.attached.iter().any(|hook| hook.interface == *i)
+        };
+        for deed in &self.journal.deeds {
+            if let Deed::Clsact(interface) = deed
+                && is_left(interface)
+                && interface.is_there()
+            {
+                attach::remove_clsact(interface)?;
+            }
+        }
+        self.journal.strike(|deed| match deed {
+            Deed::Clsact(interface) => is_left(interface),
+            Deed::Filter(hook) => left.contains(hook),
+            Deed::Fq(_) => false,
+        })
+    }
+
+    /// First what is gone, so that there is room for what is new. What stays is replaced in place.
+    fn change_directory(&mut self, before: &Config) -> Result<(), Error> {
+        let kept: BTreeSet<_> = self.config.endpoints.iter().map(|e| e.address).collect();
+        for endpoint in before.endpoints.iter().filter(|e| !kept.contains(&e.address)) {
+            self.programs.endpoints.delete(endpoint.address.into())?;
+        }
+        outside::remove_left(&self.programs, before, &self.config)?;
+        fill_endpoints(&self.programs, &self.config)?;
+        outside::close_to_vms(&self.programs, &self.config)
+    }
+
+    fn renew_ports(&mut self, wanted: &[Hook], strangers: &BTreeSet<VmId>) -> Result<(), Error> {
+        let ports: Vec<(u32, intf::Port)> = self.programs.ports.read()?.collect();
+        for (index, _) in ports.iter().filter(|(_, port)| strangers.contains(&VmId(port.vm))) {
+            // It would keep the counters of another VM.
+            self.programs.ports.delete(*index)?;
+        }
+        let slots = fill_ports(&mut self.programs, &self.config, wanted, &*self.shaper)?;
+        self.places = fill_places(&mut self.programs, &self.config, &*self.shaper, &slots)?;
+        self.slots = slots;
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! Tells running agents that VMs came or went, as whoever runs a datacenter would: new lists, then SIGHUP.
+
+use super::{Agent, Agents, Life, directory_of, write};
+use crate::Error;
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use weir_model::agent::AgentConfig;
+use weir_model::scenario::Scenario;
+
+impl Agents {
+    /// All VMs but those that are `away`. VMs keep their numbers.
+    pub(crate) fn populate(
+        &mut self,
+        scenario: &Scenario,
+        away: &BTreeSet<usize>,
+    ) -> Result<(), Error> {
+        if self.agents.is_empty() {
+            return Ok(());
+        }
+        let is_away = |name: &str| away.iter().any(|vm| scenario.vms[*vm].name == name);
+        let mut directory = directory_of(scenario);
+        // A static reservation names all of its VMs, whoever is there.
+        let reserves = self.agents.iter().any(|agent| !agent.setup.mechanism.reserve.is_empty());
+        directory.vms.retain(|vm| reserves || !is_away(&vm.name));
+        let text = serde_json::to_string_pretty(&directory).expect("a directory is plain data");
+        replace(&self.place.join("directory.yaml"), &text)?;
+        for agent in &mut self.agents {
+            let vms = agent.setup.vms.iter().filter(|vm| !is_away(&vm.name)).cloned().collect();
+            let config = AgentConfig { vms, ..agent.setup.clone() };
+            let text = toml::to_string(&config).expect("a configuration is plain data");
+            replace(&agent.config, &text)?;
+            agent.is_stale = true;
+            agent.tell_if_stale();
+        }
+        Ok(())
+    }
+}
+
+impl Agent {
+    /// One that starts may not listen yet: SIGHUP would end it. It is told when it answers.
+    pub(super) fn tell_if_stale(&mut self) {
+        if self.is_stale && self.life == Life::Runs {
+            self.signal(Signal::SIGHUP);
+            self.is_stale = false;
+        }
+    }
+}
+
+/// Whoever reads it meanwhile reads the old one or the new one.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let beside = path.with_extension("new");
+    write(&beside, text)?;
+    fs::rename(&beside, path).map_err(Error::io(format!("replace {}", path.display())))
+}
