@@ -88,9 +88,9 @@ fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Re
             return Err(word.error(message, help));
         }
         match fault.kind {
-            FaultKind::KillAgent { .. }
-            | FaultKind::LinkDown { .. }
-            | FaultKind::StopVm { .. } => broken.insert(index),
+            FaultKind::KillAgent { .. } | FaultKind::LinkDown { .. } | FaultKind::StopVm { .. } => {
+                broken.insert(index)
+            }
             _ => broken.remove(&index),
         };
     }
