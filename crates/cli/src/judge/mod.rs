@@ -141,7 +141,7 @@ pub(crate) fn judge(
         point: scenario.point.iter().cloned().collect(),
         valid: reasons.is_empty(),
         reasons,
-        notes: observed.notes.clone(),
+        notes: [observed.notes.clone(), validity::notes(&case)].concat(),
         flows: (0..scenario.traffic.len()).map(|f| flow(&case, f)).collect(),
         groups,
         events: events::of(planned),

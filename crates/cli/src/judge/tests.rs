@@ -200,6 +200,19 @@ fn a_saturated_cpu_makes_a_run_invalid() {
 }
 
 #[test]
+fn time_that_the_machine_below_took_away_is_told_and_the_run_stays_a_result() {
+    let scenario = dumbbell(1);
+    let mut observed = steady(&scenario, &[100.0, 100.0]);
+    observed.stolen[3] = 0.09;
+    assert!(run(&scenario, &observed).notes.is_empty());
+    observed.stolen[42..44].copy_from_slice(&[0.1, 0.17]);
+    let run = run(&scenario, &observed);
+    assert!(run.valid);
+    assert!(run.notes[0].contains("2 of 100") && run.notes[0].contains("17 %"), "{:?}", run.notes);
+    assert_eq!(run.perf.stolen[42..44], [0.1, 0.17]);
+}
+
+#[test]
 fn a_run_of_which_nobody_knows_how_busy_the_machine_was_is_invalid() {
     let scenario = dumbbell(1);
     let mut observed = steady(&scenario, &[100.0, 100.0]);

@@ -9,6 +9,24 @@ const IDLE_LEAST: f64 = 0.05;
 /// The share of samples in which some CPU may be saturated.
 const SATURATED_MOST: f64 = 0.10;
 
+/// What a machine that loses less of a CPU within a sample is not worth a word.
+const STOLEN_LEAST: f64 = 0.10;
+
+/// What to know before a bad half second is called the network's. Such a run is a result all the same.
+pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
+    let stolen = || case.observed.stolen.iter().copied();
+    let samples = stolen().filter(|&share| share >= STOLEN_LEAST).count();
+    if samples == 0 {
+        return Vec::new();
+    }
+    let most = 100.0 * stolen().fold(0.0, f64::max);
+    vec![format!(
+        "in {samples} of {} samples the machine below took away 10 % of a CPU or more, at most {most:.0} %: \
+         what plays here stood still meanwhile (`perf.stolen` says when)",
+        case.observed.stolen.len()
+    )]
+}
+
 /// Why the run itself may not be used. Empty = it may.
 pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
