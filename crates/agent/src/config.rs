@@ -116,6 +116,7 @@ impl Setup {
         let path = file.directory.clone();
         let sources = Sources { config, directory: (&path, yaml) };
         let soundly = |setup: Self| {
+            crate::promised::check(&setup)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
             Ok(setup)
         };

@@ -1,6 +1,8 @@
 //! The loop: waits for the first of five things, and passes each to the machine.
 
+mod adoption;
 mod population;
+mod ports;
 
 use crate::config::Setup;
 use crate::keys::KeyFile;
@@ -193,32 +195,6 @@ impl Driver {
         driver.carry_out(now);
         driver.notifier.ready(&driver.status());
         Ok(driver)
-    }
-
-    /// What an earlier agent of this instance left in force goes on: floors, and what was borrowed.
-    fn adopt(&mut self, now: Time) {
-        match self.dataplane.levels() {
-            Ok(levels) => {
-                for level in levels {
-                    let setting = Setting { floor: level.floor, ceiling: level.ceiling };
-                    self.agent.handle(now, Input::Adopt(level.pair, setting), &mut self.outbox);
-                }
-            }
-            Err(e) => tracing::error!("the levels of an earlier agent could not be read: {e}"),
-        }
-        let mut found = Counters::default();
-        if let Err(e) = self.dataplane.read(now.as_nanos(), &mut found) {
-            tracing::error!("the counters of an earlier agent could not be read: {e}");
-        }
-        let mut peers = BTreeSet::new();
-        let directory = &self.setup.host.directory;
-        for (pair, _) in &found.rx {
-            peers.extend(directory.get(&pair.src).map(|location| location.host));
-            self.agent.handle(now, Input::Found(*pair), &mut self.outbox);
-        }
-        // They tell what they hold once they believe us.
-        peers.into_iter().for_each(|peer| self.greet(now, peer));
-        self.read_counters(now, ALL);
     }
 
     fn turn_until(&mut self, stop: &AtomicBool) -> Result<()> {

@@ -20,6 +20,7 @@ mod keys;
 mod mistake;
 mod notify;
 mod overbooked;
+mod promised;
 mod reload;
 mod server;
 

@@ -26,6 +26,12 @@ impl Mistake {
         Self { which: Which::Config, field: field.into(), what: what.into() }
     }
 
+    /// One of `agent.toml`, told where only its path is at hand: it is read again for the line.
+    pub(crate) fn tell_in(&self, config: &Path) -> anyhow::Error {
+        let text = std::fs::read_to_string(config).unwrap_or_default();
+        Sources { config: (config, &text), directory: (config, "") }.tell(self)
+    }
+
     /// In the directory.
     pub(crate) fn directory(field: impl Into<String>, what: impl Into<String>) -> Self {
         Self { which: Which::Directory, field: field.into(), what: what.into() }

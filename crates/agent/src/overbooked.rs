@@ -171,7 +171,7 @@ vms:
         let seawall = "name = \"seawall\"";
         assert_eq!(warnings(&setup([(900, 900); 2], seawall, DIRECTORY)), [""; 0], "weights");
         let reserve = "name = \"reservation\", reserve = [{ from = \"a\", to = \"c\", rate = \
-                       \"950Mbit\" }, { from = \"a\", to = \"b\", rate = \"950Mbit\" }]";
+                       \"950Mbit\" }, { from = \"b\", to = \"a\", rate = \"950Mbit\" }]";
         let said = warnings(&setup([(1, 1); 2], reserve, DIRECTORY));
         assert!(said.len() == 1 && said[0].contains("promised 950Mbit out"), "{said:?}");
     }

@@ -53,12 +53,13 @@ pub(crate) fn check(former: &Setup, now: &Setup) -> Result<(), Mistake> {
              `id: {was}` (or restart all agents)"
         )
     };
+    let before: BTreeMap<&str, _> =
+        former.directory.numbered_hosts().map(|(id, host)| (host.name.as_str(), id)).collect();
     for (i, (id, host)) in now.directory.numbered_hosts().enumerate() {
-        let mut before = former.directory.numbered_hosts();
-        if let Some((was, _)) = before.find(|(was, h)| h.name == host.name && *was != id) {
-            let what = moved("host", &host.name, was.0, id.0);
-            return Err(Mistake::directory(format!("hosts[{i}]"), what));
-        }
+        let was = before.get(host.name.as_str()).copied().unwrap_or(id);
+        sound(was == id, || {
+            Mistake::directory(format!("hosts[{i}]"), moved("host", &host.name, was.0, id.0))
+        })?;
     }
     for (i, (id, vm)) in now.directory.numbered_vms().enumerate() {
         let was = former.names.id(&vm.name).unwrap_or(id);

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Agent, FLOOR, World, pause, send, sh, until};
-use rustix::process::Signal;
+use common::guest::{C_HERE, Guest, add_c, counter, reload, remove_c};
+use common::{Agent, FLOOR, World, sh, until};
 use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -12,80 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_agent::client;
 use weir_model::status::{Gone, Pair, Reply, Request};
-
-/// VM `c`: its namespace, and its port `port3` on a host; removed when dropped.
-struct Guest<'a> {
-    world: &'a World,
-    host: String,
-}
-
-impl<'a> Guest<'a> {
-    fn new(world: &'a World, host: u32) -> Self {
-        let (vm, host) = (world.ns("vm3"), format!("host{host}"));
-        let guest = Self { world, host };
-        sh(&format!("ip netns add {vm}"));
-        let peer = world.ns(&guest.host);
-        sh(&format!("ip -n {vm} link add name eth0 type veth peer name port3 netns {peer}"));
-        world.ip("vm3", "addr add 10.0.0.3/24 dev eth0");
-        world.ip("vm3", "link set dev eth0 up");
-        world.ip(&guest.host, "link set dev port3 master br");
-        world.ip(&guest.host, "link set dev port3 up");
-        guest
-    }
-
-    /// Without anybody being told.
-    fn dies(self) {}
-}
-
-impl Drop for Guest<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.world.ns("vm3")]).status();
-        // Namespaces are taken down some time after they are deleted.
-        for _ in 0..500 {
-            if !self.world.ip(&self.host, "-o link show").contains("port3") {
-                return;
-            }
-            pause(10);
-        }
-    }
-}
-
-const C_HERE: &str = "  - {name: c, id: 2, tenant: t, host: host1, addresses: [10.0.0.3]}\n";
-
-/// Adds `c` to the directory and to host 1's VMs.
-fn add_c(world: &World) {
-    let (directory, config) = (world.dir.join("directory.yaml"), world.dir.join("host1.toml"));
-    let text = fs::read_to_string(&directory).unwrap() + C_HERE;
-    fs::write(&directory, text).unwrap();
-    let text = fs::read_to_string(&config).unwrap();
-    let vm = format!(
-        "[[vm]]\nname = \"c\"\nport = \"port3\"\nfloor_out = \"{FLOOR}Mbit\"\nfloor_in = \
-         \"{FLOOR}Mbit\"\n"
-    );
-    fs::write(&config, text + &vm).unwrap();
-}
-
-/// What [`add_c`] added is taken away.
-fn remove_c(world: &World) {
-    let (directory, config) = (world.dir.join("directory.yaml"), world.dir.join("host1.toml"));
-    let text = fs::read_to_string(&directory).unwrap().replace(C_HERE, "");
-    fs::write(&directory, text).unwrap();
-    let text = fs::read_to_string(&config).unwrap();
-    let (before, _) = text.split_once("[[vm]]\nname = \"c\"").expect("it was added");
-    fs::write(&config, before).unwrap();
-}
-
-fn counter(agent: &Agent<'_>, name: &str) -> u64 {
-    agent.top().counters.iter().find(|(n, _)| n == name).expect("a counter").1
-}
-
-/// SIGHUP, and waits until it was seen to.
-fn reload(agent: &Agent<'_>) {
-    let seen = || counter(agent, "agent.reloads") + counter(agent, "agent.reload_failures");
-    let before = seen();
-    send(agent.pid(), Signal::HUP);
-    until("the reload", 5, || seen() > before);
-}
 
 fn pair(agent: &Agent<'_>, from: &str, to: &str) -> Option<Pair> {
     agent.top().pairs.into_iter().find(|pair| pair.from == from && pair.to == to)
@@ -255,8 +181,10 @@ fn a_reload_with_a_mistake_says_where_and_changes_nothing() {
         refused(
             missing,
             yaml.clone() + C_HERE,
-            "vm[1].port: vm `c` has port `port3`, which is not on this host",
+            "host1.toml:17: vm[1].port: vm `c` has port `port3`, which is not on this host",
         );
+        let cap = text.clone() + "cap_out = \"20Mbit\"\n";
+        refused(cap, yaml.clone(), "host1.toml:15: vm[0].cap_out: vm `a` may send 20Mbit, and is");
         refused(
             text.clone(),
             yaml.replace("{name: b,", "{name: b, id: 9,"),
@@ -286,7 +214,7 @@ fn a_vm_that_dies_unsaid_is_told_and_the_others_keep_their_floors() {
             });
         });
         guest.dies();
-        let gone = Gone { vm: "c".into(), port: "port3".into() };
+        let gone = Gone { vm: "c".into(), port: "port3".into(), why: None };
         until("it is told", 5, || one.top().gone == [gone.clone()]);
         assert!(one.log().contains("vm c is gone: its port port3"), "{}", one.log());
         assert_eq!(pair(&one, "c", "b"), None);

@@ -97,10 +97,15 @@ fn top_text(top: &Top) -> String {
             over.factor() * 100.0
         ));
     }
-    for Gone { vm, port } in &top.gone {
-        text.push_str(&format!(
-            "{vm} is gone: its port {port} is not on this host; no floor of it is enforced\n"
-        ));
+    for Gone { vm, port, why } in &top.gone {
+        text.push_str(&match why {
+            Some(why) => format!(
+                "{vm} is not guarded: its port {port} is refused: {why}; no floor of it is enforced\n"
+            ),
+            None => format!(
+                "{vm} is gone: its port {port} is not on this host; no floor of it is enforced\n"
+            ),
+        });
     }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));

@@ -7,6 +7,10 @@
 //! Promises  Another instance's programs are never replaced: an error names them.
 //! Not here  The redirect to the shaper, which is a filter behind ours: see `shaper`.
 
+mod held;
+
+pub(crate) use held::is_held;
+
 use crate::error::{Context, Error, checked};
 use crate::nl;
 use crate::programs::Program;

@@ -10,6 +10,7 @@
 //! Not here  When to do what: the agent decides. What happens when it is silent: see `guardian`. VMs
 //!           that come and go while it is open: see `change`.
 
+mod adoption;
 mod change;
 
 use crate::attach::{self, Hook, Interface, Mode};
@@ -28,6 +29,7 @@ use crate::shaper::{
     self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, PairRate as Levels, Shaper,
     ShaperConfig, VmShare,
 };
+use adoption::{claim, drop_ports, same_ids, strangers, sweep};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -142,13 +144,15 @@ impl Dataplane {
         let sizes = Sizes { pairs: config.table_size(), endpoints, nodes };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         same_ids(&programs, config)?;
-        sweep(&mut programs, config, &BTreeSet::new())?;
+        let strangers = strangers(&programs, config);
+        sweep(&mut programs, config, &strangers)?;
         let uplink = &hooks[0].interface;
         let mut shaper = open_shaper(kind, config, uplink, &mut programs, &mut journal)?;
         shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut *shaper)?;
         programs.set(settings(config))?;
         fill_endpoints(&programs, config)?;
+        drop_ports(&mut programs, &strangers)?;
         let slots = fill_ports(&mut programs, config, hooks, &*shaper)?;
         let places = fill_places(&mut programs, config, &*shaper, &slots)?;
         outside::close_to_vms(&programs, config)?;
@@ -162,7 +166,7 @@ impl Dataplane {
         let ring = ring(&programs, &heard)?;
         let lease = Lease::open(&instance.lease(), true)?;
         lease.set_closed(false);
-        Ok(Self {
+        let mut built = Self {
             reclaims: lease.reclaims(),
             local: config.ports.iter().map(|p| p.vm).collect(),
             _lock: Arc::clone(lock),
@@ -183,7 +187,10 @@ impl Dataplane {
             mode,
             replaced: None,
             journal,
-        })
+        };
+        // Who left while nobody was here was bound, too: its floor would be kept for nobody.
+        built.unbind(&strangers)?;
+        Ok(built)
     }
 
     /// How the programs are attached.
@@ -501,63 +508,6 @@ fn shares(config: &Config) -> Vec<VmShare> {
         cap: p.cap_out,
     };
     config.ports.iter().map(share).collect()
-}
-
-/// Refuses to adopt state in which ids mean other VMs than now: a directory that was renumbered.
-fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error> {
-    let before: BTreeMap<_, _> = programs.before.iter().copied().collect();
-    for endpoint in &config.endpoints {
-        let old = before.get(&endpoint.address.into());
-        if old.is_some_and(|old| old.vm != endpoint.vm.0) {
-            let why = format!("{} is of another VM than before", endpoint.address);
-            return Err(Error::Config(why));
-        }
-    }
-    Ok(())
-}
-
-/// Removes pairs whose VM is not here any more, or whose peer is nowhere, or of which either is one of
-/// `strangers`; says which.
-fn sweep(
-    programs: &mut Programs,
-    config: &Config,
-    strangers: &BTreeSet<VmId>,
-) -> Result<BTreeSet<PairId>, Error> {
-    let local: BTreeSet<VmId> = config.ports.iter().map(|p| p.vm).collect();
-    let mut known: BTreeSet<VmId> = config.endpoints.iter().map(|e| e.vm).collect();
-    known.extend(config.outside.iter().map(|o| o.vm));
-    let stays = |here: VmId, there: VmId| {
-        local.contains(&here)
-            && known.contains(&there)
-            && !strangers.contains(&here)
-            && !strangers.contains(&there)
-    };
-    let tx = programs.tx.read()?.map(|(pair, _)| PairId::from(pair));
-    let tx: BTreeSet<PairId> = tx.filter(|p| !stays(p.src, p.dst)).collect();
-    let rx = programs.rx.read()?.map(|(pair, _)| PairId::from(pair));
-    let rx: BTreeSet<PairId> = rx.filter(|p| !stays(p.dst, p.src)).collect();
-    for pair in &tx {
-        programs.tx.delete((*pair).into())?;
-    }
-    for pair in &rx {
-        programs.rx.delete((*pair).into())?;
-    }
-    Ok(tx.union(&rx).copied().collect())
-}
-
-/// Tells the shaper which pairs the adopted map binds; drops bindings to queues that are gone.
-fn claim(
-    programs: &mut Programs,
-    shaper: &mut dyn Shaper,
-) -> Result<BTreeMap<PairId, ClassId>, Error> {
-    let mut bound: BTreeMap<PairId, ClassId> =
-        programs.classes.read()?.map(|(p, c)| (p.into(), ClassId(c))).collect();
-    let claimed: Vec<_> = bound.iter().map(|(p, c)| (*p, *c)).collect();
-    for pair in shaper.claim(&claimed)? {
-        programs.classes.delete(pair.into())?;
-        bound.remove(&pair);
-    }
-    Ok(bound)
 }
 
 fn settings(config: &Config) -> intf::Settings {

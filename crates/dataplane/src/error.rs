@@ -49,6 +49,14 @@ pub enum Error {
     /// The path is on no bpffs.
     #[error("{0} is not on a mounted bpffs; mount one: mount -t bpf bpf {0}")]
     NotBpffs(PathBuf),
+    /// A change failed on the way, and what was in force before was put back.
+    #[error("{why}{}", not_put_back(.also.as_deref()))]
+    Undone {
+        /// Why it failed.
+        why: Box<Self>,
+        /// What kept it from being put back, if something did.
+        also: Option<Box<Self>>,
+    },
     /// The kernel refused something.
     #[error("{action}: {source}")]
     System {
@@ -72,6 +80,10 @@ pub enum Error {
     /// Netlink refused.
     #[error(transparent)]
     Netlink(#[from] crate::nl::Error),
+}
+
+fn not_put_back(also: Option<&Error>) -> String {
+    also.map_or_else(String::new, |also| format!("; and not all that was in force is back: {also}"))
 }
 
 /// Names what was attempted when the kernel refuses.

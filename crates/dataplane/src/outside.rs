@@ -74,8 +74,9 @@ fn controls(config: &Config) -> Vec<intf::Control> {
 /// Removes what `before` has and `now` has not. The maps are not read for it: a trie's cursor is
 /// another than a hash's.
 pub(crate) fn remove_left(programs: &Programs, before: &Config, now: &Config) -> Result<(), Error> {
-    let kept = controls(now);
-    for control in controls(before).into_iter().filter(|control| !kept.contains(control)) {
+    let end = |control: &intf::Control| (control.address.octets, control.port);
+    let kept: BTreeSet<_> = controls(now).iter().map(end).collect();
+    for control in controls(before).into_iter().filter(|control| !kept.contains(&end(control))) {
         programs.controls.delete(control)?;
     }
     let kept: BTreeSet<_> = now.outside.iter().map(prefix).collect();

@@ -50,10 +50,15 @@ struct Guest<'a>(&'a World);
 
 impl<'a> Guest<'a> {
     fn new(world: &'a World) -> Self {
+        Self::with(world, "")
+    }
+
+    /// Its port gets what `ip link add` is told beside the name, such as an index.
+    fn with(world: &'a World, more: &str) -> Self {
         let guest = Self(world);
         let (vm, host) = (world.ns("vm3"), world.ns("host1"));
         sh(&format!("ip netns add {vm}"));
-        sh(&format!("ip -n {vm} link add name eth0 type veth peer name port3 netns {host}"));
+        sh(&format!("ip -n {host} link add name port3 {more} type veth peer name eth0 netns {vm}"));
         world.ip("vm3", &format!("addr add {VM3}/24 dev eth0"));
         world.ip("vm3", "link set dev eth0 up");
         world.ip("host1", "link set dev port3 master br");
@@ -100,6 +105,10 @@ fn apply(world: &World, host: &mut Dataplane, config: Config) -> Result<(), Erro
 
 fn lost(world: &World, host: &mut Dataplane) -> Vec<VmId> {
     world.inside("host1", move || host.lost_ports())
+}
+
+fn guarded(world: &World, host: &mut Dataplane) -> BTreeSet<VmId> {
+    world.inside("host1", move || host.guarded())
 }
 
 fn open(world: &World, config: Config) -> Dataplane {
@@ -239,7 +248,7 @@ fn a_change_that_is_refused_changes_nothing() {
         let mut loopback = good.clone();
         loopback.ports[1].interface = "lo".into();
         let mut floor = good.clone();
-        // Refused by the shaper, when other things are done already.
+        // The shaper would refuse it, when other things are done already.
         floor.ports[1].floor_out = Rate::from_mbps(500);
         let rate = Config { uplink_rate: Rate::from_mbps(150), ..good.clone() };
         let mut large = good.clone();
@@ -256,8 +265,9 @@ fn a_change_that_is_refused_changes_nothing() {
             (large, "the directory has outgrown its maps, 2003 entries of 1024: restart the agent"),
         ];
         for (config, wanted) in cases {
-            let error = apply(&world, &mut host, config).expect_err(wanted).to_string();
-            assert!(error.contains(wanted), "{mode:?}: {error}");
+            let error = apply(&world, &mut host, config).expect_err(wanted);
+            assert!(!matches!(error, Error::Undone { .. }), "{mode:?}: touched: {error}");
+            assert!(error.to_string().contains(wanted), "{mode:?}: {error}");
             world.assert_restored("host1", &before);
             assert_eq!(on_port(&world), bare, "{mode:?}: {wanted}");
             assert_eq!(traces(&world), counted, "{mode:?}: {wanted}");
@@ -269,6 +279,110 @@ fn a_change_that_is_refused_changes_nothing() {
         assert_eq!(segments(&mut host, NEW), Some(3), "{mode:?}");
         close(&world, host);
     }
+}
+
+#[test]
+fn what_the_kernel_refuses_on_the_way_is_undone() {
+    for (mode, shaper) in ways() {
+        let world = World::new();
+        let guest = Guest::new(&world);
+        let _sink = world.udp(2);
+        let config = |config: Config| Config { shaper: Some(shaper), ..config };
+        let mut host = open(&world, config(world.config(1, mode)));
+        host.set(&[level(PAIR, 10, 50)]).unwrap();
+        // Somebody else's, where the shaper's redirection shall be.
+        world.tc("host1", "qdisc add dev port3 clsact");
+        let place = "dev port3 ingress pref 4000";
+        let filter = format!("filter add {place} protocol all u32 match u32 0 0 flowid 1:1");
+        world.tc("host1", &filter);
+        let (bare, counted) = (on_port(&world), traces(&world));
+        let wanted = config(with_guest(&world, mode));
+        match apply(&world, &mut host, wanted.clone()) {
+            Err(Error::Undone { why, also: None }) if shaper == Kind::Htb => {
+                assert!(why.to_string().contains("port3"), "{mode:?}: {why}");
+            }
+            // Nothing is redirected, so nothing is in the way.
+            Ok(()) if shaper == Kind::DepartureTime => {
+                close(&world, host);
+                continue;
+            }
+            other => panic!("{mode:?} {shaper}: {other:?}"),
+        }
+        assert_eq!(on_port(&world), bare, "{mode:?}");
+        assert_eq!(traces(&world), counted, "{mode:?}");
+        assert_eq!(host.levels().unwrap(), [level(PAIR, 10, 50)], "{mode:?}");
+        assert_eq!(guarded(&world, &mut host), BTreeSet::from([VmId(1)]), "{mode:?}");
+        world.tc("host1", &format!("filter del {place}"));
+        apply(&world, &mut host, wanted).unwrap();
+        send(&guest.udp(), 3);
+        assert_eq!(segments(&mut host, NEW), Some(3), "{mode:?}");
+        close(&world, host);
+    }
+}
+
+#[test]
+fn a_port_made_anew_under_its_name_and_index_is_guarded_again() {
+    for mode in modes() {
+        let world = World::new();
+        let guest = Guest::new(&world);
+        let _sink = world.udp(2);
+        let mut host = open(&world, with_guest(&world, mode));
+        let shown = world.ip("host1", "-o link show dev port3");
+        let index = shown.split(':').next().unwrap().to_owned();
+        assert_eq!(lost(&world, &mut host), [], "{mode:?}");
+        drop(guest);
+        let guest = Guest::with(&world, &format!("index {index}"));
+        assert_eq!(world.ip("host1", "-o link show dev port3").split(':').next(), Some(&*index));
+        assert_eq!(lost(&world, &mut host), [VmId(3)], "{mode:?}");
+        apply(&world, &mut host, with_guest(&world, mode)).unwrap();
+        assert_eq!(lost(&world, &mut host), [], "{mode:?}");
+        send(&guest.udp(), 3);
+        assert_eq!(segments(&mut host, NEW), Some(3), "{mode:?}");
+        close(&world, host);
+    }
+}
+
+#[test]
+fn who_left_while_no_agent_ran_keeps_no_class() {
+    for (mode, shaper) in ways() {
+        let world = World::new();
+        let config = |config: Config| Config { shaper: Some(shaper), ..config };
+        let mut large = config(world.config(1, mode));
+        let gone = PairId::new(VmId(1), VmId(3));
+        let endpoint = Endpoint { address: VM3.into(), vm: gone.dst, tenant: TenantId(1) };
+        large.endpoints.push(endpoint);
+        let mut host = open(&world, large);
+        host.set(&[level(PAIR, 10, 50), level(gone, 80, 90)]).unwrap();
+        // As a crash does.
+        drop(host);
+        let mut host = open(&world, config(world.config(1, mode)));
+        assert!(host.adopted(), "{mode:?} {shaper}: {:?}", host.replaced());
+        assert_eq!(host.levels().unwrap(), [level(PAIR, 10, 50)], "{mode:?} {shaper}");
+        assert_eq!(traces(&world)["classes"], 1, "{mode:?} {shaper}");
+        // All of the VM's floor is there to be divided.
+        host.set(&[level(PAIR, 100, 100)]).unwrap();
+        close(&world, host);
+    }
+}
+
+#[test]
+fn a_number_given_to_another_while_no_agent_ran_takes_nothing_along() {
+    let world = World::new();
+    let guest = Guest::new(&world);
+    let _sink = world.udp(2);
+    let mut host = open(&world, with_guest(&world, modes()[0]));
+    send(&guest.udp(), 3);
+    host.set(&[level(PAIR, 10, 50), level(NEW, 20, 40)]).unwrap();
+    drop(host);
+    let mut config = with_guest(&world, modes()[0]);
+    config.endpoints[2].address = Ipv4Addr::new(10, 0, 0, 33).into();
+    let mut host = open(&world, config);
+    assert!(host.adopted(), "{:?}", host.replaced());
+    assert_eq!(host.levels().unwrap(), [level(PAIR, 10, 50)]);
+    assert_eq!(segments(&mut host, NEW), None);
+    let ports = counters(&mut host).ports;
+    assert_eq!(ports.iter().find(|(vm, _)| *vm == VmId(3)).unwrap().1.tx_segments, 0);
+    close(&world, host);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::world::World;
 use crate::{Error, Options};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use weir_model::scenario::{ControlFault, Fault, FaultKind, Scenario};
+use weir_model::scenario::{Fault, FaultKind, Scenario};
 use weir_units::Span;
 
 /// The faults of a run that are still to come.
@@ -55,13 +55,12 @@ impl Faults {
     /// All faults of a scenario. Weather that ends is a step of its own.
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let mut steps = Vec::new();
-        for fault in &scenario.faults {
+        for (i, fault) in scenario.faults.iter().enumerate() {
             steps.push((fault.at, step(fault)));
-            if let FaultKind::Control(control) = &fault.kind
-                && control.until < scenario.duration
-                && !is_replaced(scenario, control, fault.at)
-            {
-                let hosts = control.hosts.clone();
+            let FaultKind::Control(control) = &fault.kind else { continue };
+            let mut hosts = control.hosts.clone();
+            hosts.retain(|host| !is_replaced(scenario, (fault.at, i), control.until, *host));
+            if control.until < scenario.duration && !hosts.is_empty() {
                 steps.push((control.until, Step::Weather { hosts, weather: Weather::default() }));
             }
         }
@@ -120,13 +119,12 @@ fn step(fault: &Fault) -> Step {
     }
 }
 
-/// Whether other weather comes before this one is over: then its end is not the end.
-fn is_replaced(scenario: &Scenario, control: &ControlFault, at: Span) -> bool {
-    scenario.faults.iter().any(|later| match &later.kind {
-        FaultKind::Control(other) => {
-            later.at > at
-                && later.at <= control.until
-                && other.hosts.iter().any(|host| control.hosts.contains(host))
+/// Whether other weather comes over `host` before this one is over: then its end is not the end there.
+/// Of two that begin at one time the later one in the list counts, as it is played.
+fn is_replaced(scenario: &Scenario, this: (Span, usize), until: Span, host: usize) -> bool {
+    scenario.faults.iter().enumerate().any(|(i, other)| match &other.kind {
+        FaultKind::Control(control) => {
+            (other.at, i) > this && other.at <= until && control.hosts.contains(&host)
         }
         _ => false,
     })
@@ -136,33 +134,54 @@ fn is_replaced(scenario: &Scenario, control: &ControlFault, at: Span) -> bool {
 mod tests {
     use super::*;
     use crate::plan::tests::scenario;
+    use weir_model::scenario::ControlFault;
 
-    #[test]
-    fn weather_ends_unless_other_weather_came_meanwhile() {
-        let control = |at: u64, until: u64, loss: f64| Fault {
-            at: Span::from_secs(at),
+    /// All weather as it is played: when, over which hosts, how much is lost.
+    fn weather(faults: &[(u64, u64, &[usize], f64)]) -> Vec<(u64, Vec<usize>, f64)> {
+        let control = |(at, until, hosts, loss): &(u64, u64, &[usize], f64)| Fault {
+            at: Span::from_secs(*at),
             kind: FaultKind::Control(ControlFault {
-                hosts: vec![0],
-                loss,
+                hosts: hosts.to_vec(),
+                loss: *loss,
                 duplicate: 0.0,
                 reorder: 0.0,
                 delay: Span::ZERO,
                 jitter: Span::ZERO,
-                until: Span::from_secs(until),
+                until: Span::from_secs(*until),
             }),
         };
         let mut scenario = scenario(2, 1, &[(0, 2), (1, 2)]);
         scenario.duration = Span::from_secs(30);
-        scenario.faults = vec![control(1, 9, 0.1), control(5, 20, 0.2), control(25, 30, 0.3)];
+        scenario.faults = faults.iter().map(control).collect();
         let mut steps = Faults::new(&scenario).steps;
         steps.reverse();
-        let told: Vec<(u64, f64)> = steps
-            .iter()
-            .map(|(at, step)| match step {
-                Step::Weather { weather, .. } => (at.as_nanos() / 1_000_000_000, weather.loss),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(told, [(1, 0.1), (5, 0.2), (20, 0.0), (25, 0.3)]);
+        let told = |(at, step): (Span, Step)| match step {
+            Step::Weather { weather, hosts } => {
+                (at.as_nanos() / 1_000_000_000, hosts, weather.loss)
+            }
+            other => panic!("{other:?}"),
+        };
+        steps.into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn weather_ends_unless_other_weather_came_meanwhile() {
+        let told = weather(&[(1, 9, &[0], 0.1), (5, 20, &[0], 0.2), (25, 30, &[0], 0.3)]);
+        let losses: Vec<_> = told.iter().map(|(at, _, loss)| (*at, *loss)).collect();
+        assert_eq!(losses, [(1, 0.1), (5, 0.2), (20, 0.0), (25, 0.3)]);
+    }
+
+    #[test]
+    fn weather_ends_for_each_host_by_itself() {
+        let told = weather(&[(1, 9, &[0, 1], 0.1), (5, 20, &[1], 0.2)]);
+        let both = vec![0, 1];
+        let wanted = [(1, both, 0.1), (5, vec![1], 0.2), (9, vec![0], 0.0), (20, vec![1], 0.0)];
+        assert_eq!(told, wanted, "host 0 does not keep it for ever");
+    }
+
+    #[test]
+    fn of_two_that_begin_together_the_later_one_lasts() {
+        let told = weather(&[(1, 5, &[0], 0.1), (1, 9, &[0], 0.2)]);
+        assert_eq!(told, [(1, vec![0], 0.1), (1, vec![0], 0.2), (9, vec![0], 0.0)]);
     }
 }

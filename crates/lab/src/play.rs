@@ -98,6 +98,7 @@ pub fn play(
     notes.extend(traffic.tally.notes());
     notes.append(&mut programs.notes);
     notes.extend(attackers.notes());
+    agents.check_reloads()?;
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
     record.control = relay.as_ref().and_then(|relay| agents.control(relay.delay()));
     notes.extend(world.notes());

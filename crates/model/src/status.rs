@@ -58,13 +58,16 @@ pub struct Top {
     pub gone: Vec<Gone>,
 }
 
-/// A VM whose port is not on its host (any more).
+/// A VM whose port is not on its host (any more), or cannot be guarded.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Gone {
     /// Its name.
     pub vm: String,
-    /// The interface that is missing.
+    /// The interface.
     pub port: String,
+    /// Why it cannot be guarded; absent if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// Floors beyond the uplink: all are scaled down by the same factor, `budget_bps / floors_bps`.

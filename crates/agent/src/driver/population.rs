@@ -9,23 +9,24 @@
 //! Promises  All of a reload is applied or nothing: a new VM whose port is missing refuses it whole,
 //!           because half of a list is nobody's intention, and who adds a VM has made its port before.
 //!           A port that goes by itself refuses nothing and stops nobody, for then nobody is there
-//!           to be told.
-//! Not here  What may change at all: see `reload`.
+//!           to be told. Nor does one that cannot be guarded keep others from being.
+//! Not here  What may change at all: see `reload`. The ports themselves: see `ports`.
 
+use super::ports::{Ports, Shown};
 use super::{Driver, MAX_PAIRS};
 use crate::addresses::Addresses;
 use crate::config::Setup;
-use crate::{overbooked, reload};
-use anyhow::{Result, bail};
+use crate::mistake::Mistake;
+use crate::{overbooked, promised, reload};
+use anyhow::{Result, anyhow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use weir_core::host::{HostConfig, Input, Mechanism};
+use weir_core::host::{HostConfig, Input};
 use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
-use weir_model::agent::ShaperChoice;
-use weir_model::status::Gone;
-use weir_units::{HostId, PairId, Rate, Time, VmId};
+use weir_model::agent::{ShaperChoice, VmConfig};
+use weir_units::{HostId, PairId, Time, VmId};
 
 /// What became of reloads and ports so far.
 #[derive(Debug, Default)]
@@ -36,20 +37,31 @@ pub(super) struct Reloads {
     pub(super) refused: u64,
     /// Ports that went by themselves.
     pub(super) ports_lost: u64,
-    /// Why ports that went or came could not be seen to, said once.
-    trouble: String,
+    /// Those that cannot be guarded.
+    pub(super) ports: Ports,
 }
 
 /// What shall be in force.
-struct Wanted {
+pub(super) struct Wanted {
     dataplane: weir_dataplane::Config,
     host: HostConfig,
     gone: BTreeSet<VmId>,
+    /// This host's VMs, for who is told.
+    vms: BTreeMap<VmId, Shown>,
 }
 
 impl Wanted {
-    fn of(setup: &Setup, gone: BTreeSet<VmId>) -> Self {
-        Self { dataplane: dataplane_config(setup, &gone), host: host_config(setup, &gone), gone }
+    pub(super) fn of(setup: &Setup, gone: BTreeSet<VmId>) -> Self {
+        let shown = |vm: &VmConfig| {
+            let shown = Shown { name: vm.name.clone(), port: vm.port.clone() };
+            Some((setup.names.id(&vm.name)?, shown))
+        };
+        Self {
+            dataplane: dataplane_config(setup, &gone),
+            host: host_config(setup, &gone),
+            vms: setup.file.vms.iter().filter_map(shown).collect(),
+            gone,
+        }
     }
 }
 
@@ -75,9 +87,13 @@ impl Driver {
     fn take_up(&mut self, now: Time, next: Setup) -> Result<String> {
         let gone = self.gone_of(&next)?;
         let mut strangers = reload::strangers(&self.setup, &next);
-        // One that comes back is new to everything.
+        // One that comes back is new to everything, and so is one whose port is another by now.
         strangers.extend(self.gone.difference(&gone));
-        self.put_in_force(now, Wanted::of(&next, gone), &strangers)?;
+        strangers.extend(self.unguarded());
+        self.put_in_force(now, Wanted::of(&next, gone), &strangers)
+            .map_err(|e| anyhow!("{}: {}", self.config.display(), named(&next, &e)))?;
+        // Whoever reloads has seen to what was refused.
+        self.reloads.ports.try_again();
         self.change_peers(&next);
         for warning in overbooked::warnings(&next) {
             tracing::warn!("{}: {warning}", self.config.display());
@@ -102,20 +118,26 @@ impl Driver {
     }
 
     /// Gives data plane and machine what shall be. If the former refuses, nothing has changed.
-    fn put_in_force(
+    pub(super) fn put_in_force(
         &mut self,
         now: Time,
         wanted: Wanted,
         strangers: &BTreeSet<VmId>,
-    ) -> Result<()> {
-        let Wanted { dataplane, host, gone } = wanted;
+    ) -> Result<(), weir_dataplane::Error> {
+        // It may take its time, and the guardian is not to think that nobody is there.
+        self.renew(super::now());
+        let lost = self.unguarded();
+        let Wanted { dataplane, host, gone, vms } = wanted;
         if let Err(e) = self.dataplane.apply(dataplane, strangers) {
-            // What was put back has the smallest rates until they are written again.
-            let desired = self.agent.desired(now);
-            let all: Vec<PairId> = desired.iter().map(|(pair, _)| pair).collect();
-            desired.retry(all);
-            bail!(e);
+            if matches!(e, weir_dataplane::Error::Undone { .. }) {
+                // What was put back has the smallest rates until they are written again.
+                let desired = self.agent.desired(now);
+                let all: Vec<PairId> = desired.iter().map(|(pair, _)| pair).collect();
+                desired.retry(all);
+            }
+            return Err(e);
         }
+        self.tell_of_ports(&vms, &lost, &gone);
         if !strangers.is_empty() {
             // The machine knows numbers only: without them once, they are other VMs the next time.
             let mut without = host.clone();
@@ -149,82 +171,46 @@ impl Driver {
         }
     }
 
-    /// VMs of `next` whose port is not there. An error if one of them is new, or has another port.
+    /// VMs of `next` whose port is not there, or cannot be guarded as was said already. An error if
+    /// one of them is new, or has another port.
     fn gone_of(&self, next: &Setup) -> Result<BTreeSet<VmId>> {
+        let known: BTreeSet<(&str, &str)> =
+            self.setup.file.vms.iter().map(|v| (v.name.as_str(), v.port.as_str())).collect();
         let mut gone = BTreeSet::new();
         for (i, vm) in next.file.vms.iter().enumerate() {
-            if Interface::find(&vm.port).is_ok() {
-                continue;
-            }
-            let known = self.setup.file.vms.iter();
-            if !known.into_iter().any(|v| v.name == vm.name && v.port == vm.port) {
-                bail!(
-                    "{}: vm[{i}].port: vm `{}` has port `{}`, which is not on this host; make it \
-                     before the reload",
-                    self.config.display(),
-                    vm.name,
-                    vm.port
+            let id = next.names.id(&vm.name);
+            let is_known = known.contains(&(vm.name.as_str(), vm.port.as_str()));
+            let is_here = Interface::find(&vm.port).is_ok();
+            if !is_here && !is_known {
+                let what = format!(
+                    "vm `{}` has port `{}`, which is not on this host; make it before the reload",
+                    vm.name, vm.port
                 );
+                return Err(Mistake::config(format!("vm[{i}].port"), what).tell_in(&self.config));
             }
-            gone.extend(next.names.id(&vm.name));
+            let is_refused = id.is_some_and(|id| self.reloads.ports.why(id).is_some());
+            if !is_here || (is_refused && is_known) {
+                gone.extend(id);
+            }
         }
         Ok(gone)
     }
+}
 
-    /// With every heartbeat: ports that went, or came back.
-    pub(super) fn look_at_ports(&mut self, now: Time) {
-        let lost: BTreeSet<VmId> = self.dataplane.lost_ports().into_iter().collect();
-        let here = |vm: &VmId| self.port_of(*vm).is_some_and(|port| Interface::find(port).is_ok());
-        let back: BTreeSet<VmId> = self.gone.iter().copied().filter(here).collect();
-        if lost.is_empty() && back.is_empty() {
-            return;
-        }
-        let mut gone: BTreeSet<VmId> = self.gone.difference(&back).copied().collect();
-        gone.extend(lost.iter().copied().filter(|vm| !here(vm)));
-        let strangers: BTreeSet<VmId> = lost.union(&back).copied().collect();
-        for vm in strangers.iter().filter(|_| self.reloads.trouble.is_empty()) {
-            let (name, port) = (self.setup.names.name(*vm), self.port_of(*vm).unwrap_or("?"));
-            if gone.contains(vm) {
-                tracing::warn!("vm {name} is gone: its port {port} is not on this host any more");
-            } else {
-                tracing::info!("vm {name} is back: its port {port} is another interface");
-            }
-        }
-        match self.put_in_force(now, Wanted::of(&self.setup, gone), &strangers) {
-            Ok(()) => {
-                self.reloads.ports_lost += lost.len() as u64;
-                self.reloads.trouble.clear();
-            }
-            Err(e) => {
-                let said = format!("{e:#}");
-                if said != self.reloads.trouble {
-                    tracing::error!("ports that went or came back could not be seen to: {said}");
-                    self.reloads.trouble = said;
-                }
-            }
-        }
-    }
-
-    fn port_of(&self, vm: VmId) -> Option<&str> {
-        let name = self.setup.names.name(vm);
-        self.setup.file.vms.iter().find(|v| v.name == name).map(|v| v.port.as_str())
-    }
-
-    /// VMs of this host that nobody guards, for people.
-    pub(super) fn told_gone(&self) -> Vec<Gone> {
-        let told = |vm: &VmId| Gone {
-            vm: self.setup.names.name(*vm),
-            port: self.port_of(*vm).unwrap_or_default().to_owned(),
-        };
-        self.gone.iter().map(told).collect()
-    }
-
-    /// Why a pair of these has no floor, if one of them is gone.
-    pub(super) fn why_unguarded(&self, vms: &[VmId]) -> Option<String> {
-        let vm = vms.iter().find(|vm| self.gone.contains(vm))?;
-        let (name, port) = (self.setup.names.name(*vm), self.port_of(*vm).unwrap_or_default());
-        Some(format!("Unenforced: {name} is gone, its port {port} is not on this host"))
-    }
+/// What the data plane said, with the names of whom it concerns: it knows numbers and interfaces only.
+pub(super) fn named(setup: &Setup, error: &weir_dataplane::Error) -> String {
+    let text = error.to_string();
+    let is_in_name = |c: char| c.is_alphanumeric() || "-_.@".contains(c);
+    let words: BTreeSet<&str> =
+        text.split(|c: char| !is_in_name(c)).map(|word| word.trim_end_matches('.')).collect();
+    let is_meant = |vm: &&VmConfig| {
+        let id = setup.names.id(&vm.name).map(|id| id.to_string());
+        words.contains(vm.port.as_str()) || id.is_some_and(|id| words.contains(id.as_str()))
+    };
+    let meant = setup.file.vms.iter().filter(is_meant);
+    let meant: Vec<String> =
+        meant.map(|vm| format!("vm `{}` with port `{}`", vm.name, vm.port)).collect();
+    if meant.is_empty() { text } else { format!("{text} (this is {})", meant.join(", ")) }
 }
 
 /// Where all agents listen.
@@ -255,18 +241,6 @@ pub(super) fn host_config(setup: &Setup, gone: &BTreeSet<VmId>) -> HostConfig {
     host
 }
 
-/// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
-/// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
-fn guaranteed(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
-    let own = match &setup.host.mechanism {
-        Mechanism::ElasticSwitch(_) => floor_out,
-        Mechanism::Reservation { rates, .. } => {
-            floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
-        }
-    };
-    own + setup.default_rate()
-}
-
 /// What the data plane shall do for the VMs that are there.
 pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dataplane::Config {
     let file = &setup.file;
@@ -281,7 +255,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
             mac: vm.mac.map(|mac| mac.0),
-            floor_out: guaranteed(setup, id, vm.floor_out.0),
+            floor_out: promised::to(setup, id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
         })
         .collect();

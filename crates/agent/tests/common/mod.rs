@@ -8,6 +8,8 @@
 
 #![expect(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod guest;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::net::UdpSocket;

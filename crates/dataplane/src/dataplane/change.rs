@@ -7,19 +7,21 @@
 //!           programs off the ports that leave, pairs of whoever left, the shaper, the directory,
 //!           ports, programs onto new ones.
 //! Promises  What cannot be meant, or cannot change without a restart, is refused before anything is
-//!           touched. If the kernel refuses something on the way, what was in force is put back. A
-//!           VM that left leaves no class, filter, pin, map entry or line in the journal, also if its
-//!           interface was gone before.
+//!           touched. If the kernel refuses something on the way, what was in force is put back, and
+//!           the error says so. A VM that left leaves no class, filter, pin, map entry or line in the
+//!           journal, also if its interface was gone before.
 //! Not here  Who is whose pair: the agent forgets its own.
 
 use super::{
-    Dataplane, Hook, attach_one, fill_endpoints, fill_places, fill_ports, hooks, shares, sweep,
+    Dataplane, Hook, attach_one, drop_ports, fill_endpoints, fill_places, fill_ports, hooks,
+    shaper_config, shares, sweep,
 };
 use crate::attach::{self, Interface, Mode};
 use crate::config::Config;
 use crate::error::Error;
 use crate::instance::Deed;
-use crate::{intf, outside};
+use crate::programs::Program;
+use crate::{outside, shaper};
 use std::collections::BTreeSet;
 use weir_units::{PairId, VmId};
 
@@ -31,31 +33,51 @@ impl Dataplane {
     ///
     /// # Errors
     ///
-    /// As [`Dataplane::open`], and for what cannot change while it is open. Everything is then as it
-    /// was, but for pairs of VMs that were to leave: levels are to be set again.
+    /// As [`Dataplane::open`], and for what cannot change while it is open: nothing was touched then.
+    /// [`Error::Undone`]: everything is as it was, but for pairs of VMs that were to leave, and for
+    /// ports that were not guarded or went meanwhile. Levels are to be set again.
     pub fn apply(&mut self, config: Config, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         config.check()?;
         self.refuse_fixed(&config)?;
+        shaper::check_vms(&shaper_config(&config), &shares(&config))?;
         let wanted = hooks(&config)?;
-        for hook in wanted.iter().filter(|hook| !self.attached.contains(hook)) {
+        for hook in wanted.iter().filter(|hook| !self.is_on(hook)) {
             attach::refuse_owned(hook)?;
         }
-        let before = self.config.clone();
-        self.change(config, wanted, strangers).inspect_err(|_| {
-            // The first error says more than one of putting it back would.
-            let _ = self.put_back(before);
+        let (before, guarded) = (self.config.clone(), self.guarded());
+        self.change(config, wanted, strangers).map_err(|why| {
+            let also = self.put_back(before, &guarded).err();
+            Error::Undone { why: Box::new(why), also: also.map(Box::new) }
         })
     }
 
-    /// This host's VMs whose interface is gone, or is another one of the same name by now: nothing
-    /// of them is guarded any more. [`Dataplane::apply`] without them, or once more, is the answer.
-    pub fn lost_ports(&self) -> Vec<VmId> {
+    /// This host's VMs whose packets pass both of our programs.
+    pub fn guarded(&self) -> BTreeSet<VmId> {
         let is_guarded = |name: &str| {
-            let now = Interface::find(name);
-            now.is_ok_and(|now| self.attached.iter().any(|hook| hook.interface == now))
+            let Ok(interface) = Interface::find(name) else { return false };
+            [Program::Classify, Program::Meter]
+                .into_iter()
+                .all(|program| self.is_on(&Hook { interface: interface.clone(), program }))
         };
-        let lost = self.config.ports.iter().filter(|port| !is_guarded(&port.interface));
-        lost.map(|port| port.vm).collect()
+        let here = self.config.ports.iter().filter(|port| is_guarded(&port.interface));
+        here.map(|port| port.vm).collect()
+    }
+
+    /// VMs of the configuration in force whose interface is gone, or is another one by now, be it of
+    /// the same name and index: nothing of them is guarded any more. [`Dataplane::apply`] without
+    /// them, or once more, is the answer.
+    pub fn lost_ports(&self) -> Vec<VmId> {
+        let guarded = self.guarded();
+        let all = self.config.ports.iter().map(|port| port.vm);
+        all.filter(|vm| !guarded.contains(vm)).collect()
+    }
+
+    /// Whether we attached there, and the kernel says that it still hangs there: an interface that was
+    /// made anew under the same name and index has lost it.
+    fn is_on(&self, hook: &Hook) -> bool {
+        let program = self.programs.fd(hook.program);
+        self.attached.contains(hook)
+            && attach::is_held(hook, self.mode, program, &self.instance.links())
     }
 
     /// How many entries each table of pairs has, and how many all VMs' places would need: more than
@@ -64,8 +86,11 @@ impl Dataplane {
         (self.pair_room, self.config.pairs_per_vm.saturating_mul(self.config.ports.len() as u32))
     }
 
-    fn put_back(&mut self, mut before: Config) -> Result<(), Error> {
-        before.ports.retain(|port| Interface::find(&port.interface).is_ok());
+    /// Ports that were not `guarded` before are left out: they may be what the change failed on.
+    fn put_back(&mut self, mut before: Config, guarded: &BTreeSet<VmId>) -> Result<(), Error> {
+        before
+            .ports
+            .retain(|port| guarded.contains(&port.vm) && Interface::find(&port.interface).is_ok());
         let wanted = hooks(&before)?;
         self.change(before, wanted, &BTreeSet::new())
     }
@@ -106,15 +131,15 @@ impl Dataplane {
     ) -> Result<(), Error> {
         let before = std::mem::replace(&mut self.config, config);
         self.local = self.config.ports.iter().map(|p| p.vm).collect();
-        let left: Vec<Hook> =
-            self.attached.iter().filter(|hook| !wanted.contains(hook)).cloned().collect();
-        for hook in &left {
+        let is_over = |hook: &&Hook| !wanted.contains(hook) || !self.is_on(hook);
+        let over: Vec<Hook> = self.attached.iter().filter(is_over).cloned().collect();
+        for hook in &over {
             self.programs.ports.delete(hook.interface.index)?;
             self.detach(hook)?;
         }
         self.unbind(strangers)?;
         self.shaper.apply_vms(&shares(&self.config))?;
-        self.clear_up_after(&left)?;
+        self.clear_up(&wanted)?;
         self.change_directory(&before)?;
         // Only now: until here a packet could have made an entry again.
         for pair in sweep(&mut self.programs, &self.config, strangers)? {
@@ -143,7 +168,7 @@ impl Dataplane {
     }
 
     /// Gives back the queues of pairs that have lost an end.
-    fn unbind(&mut self, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
+    pub(super) fn unbind(&mut self, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         let mut known: BTreeSet<VmId> = self.config.endpoints.iter().map(|e| e.vm).collect();
         known.extend(self.config.outside.iter().map(|o| o.vm));
         let stays = |pair: &PairId| {
@@ -161,12 +186,9 @@ impl Dataplane {
     }
 
     /// The rest of what was done to interfaces that left, when neither programs nor redirections are
-    /// there any more.
-    fn clear_up_after(&mut self, left: &[Hook]) -> Result<(), Error> {
-        let is_left = |i: &Interface| {
-            left.iter().any(|hook| hook.interface == *i)
-                && !self.attached.iter().any(|hook| hook.interface == *i)
-        };
+    /// there any more. By the journal: a change that failed half way may have detached already.
+    fn clear_up(&mut self, wanted: &[Hook]) -> Result<(), Error> {
+        let is_left = |i: &Interface| !wanted.iter().any(|hook| hook.interface == *i);
         for deed in &self.journal.deeds {
             if let Deed::Clsact(interface) = deed
                 && is_left(interface)
@@ -175,9 +197,10 @@ impl Dataplane {
                 attach::remove_clsact(interface)?;
             }
         }
+        let attached = &self.attached;
         self.journal.strike(|deed| match deed {
             Deed::Clsact(interface) => is_left(interface),
-            Deed::Filter(hook) => left.contains(hook),
+            Deed::Filter(hook) => !attached.contains(hook),
             Deed::Fq(_) => false,
         })
     }
@@ -194,11 +217,7 @@ impl Dataplane {
     }
 
     fn renew_ports(&mut self, wanted: &[Hook], strangers: &BTreeSet<VmId>) -> Result<(), Error> {
-        let ports: Vec<(u32, intf::Port)> = self.programs.ports.read()?.collect();
-        for (index, _) in ports.iter().filter(|(_, port)| strangers.contains(&VmId(port.vm))) {
-            // It would keep the counters of another VM.
-            self.programs.ports.delete(*index)?;
-        }
+        drop_ports(&mut self.programs, strangers)?;
         let slots = fill_ports(&mut self.programs, &self.config, wanted, &*self.shaper)?;
         self.places = fill_places(&mut self.programs, &self.config, &*self.shaper, &slots)?;
         self.slots = slots;

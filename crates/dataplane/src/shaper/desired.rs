@@ -16,7 +16,7 @@ pub(super) struct Pair {
 pub(super) type Pairs = BTreeMap<PairId, Pair>;
 
 /// Refuses VMs that are named twice, or promised more than their cap or (if told so) the uplink.
-pub(super) fn check_vms(config: &ShaperConfig, vms: &[VmShare]) -> Result<(), Error> {
+pub(crate) fn check_vms(config: &ShaperConfig, vms: &[VmShare]) -> Result<(), Error> {
     let mut ids = BTreeSet::new();
     for vm in vms {
         if !ids.insert(vm.vm) {

@@ -22,6 +22,7 @@ mod tree;
 
 pub use departure::DepartureTimes;
 pub(crate) use departure::release;
+pub(crate) use desired::check_vms;
 pub use htb::Htb;
 pub use layout::device_name;
 pub use levels::{FRAME, MIN_RATE};

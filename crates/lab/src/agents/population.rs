@@ -1,5 +1,6 @@
 //! Tells running agents that VMs came or went, as whoever runs a datacenter would: new lists, then SIGHUP.
 
+use super::usage::ask;
 use super::{Agent, Agents, Life, directory_of, write};
 use crate::Error;
 use nix::sys::signal::Signal;
@@ -32,9 +33,24 @@ impl Agents {
             let text = toml::to_string(&config).expect("a configuration is plain data");
             replace(&agent.config, &text)?;
             agent.is_stale = true;
-            agent.tell_if_stale();
         }
+        // Not before all is written: who reads half of it refuses it.
+        self.agents.iter_mut().for_each(Agent::tell_if_stale);
         Ok(())
+    }
+}
+
+impl Agents {
+    /// Fails if an agent refused a list: what was played is another population than the scenario's.
+    pub(crate) fn check_reloads(&self) -> Result<(), Error> {
+        self.agents.iter().try_for_each(|agent| {
+            let counters = ask(&agent.socket).map_or_else(Vec::new, |top| top.counters);
+            let refused =
+                counters.iter().find(|(name, n)| name == "agent.reload_failures" && *n > 0);
+            refused.map_or(Ok(()), |(_, n)| {
+                Err(agent.error(format!("refused {n} lists of VMs that came or went")))
+            })
+        })
     }
 }
 

@@ -1,0 +1,77 @@
+//! What a VM of this host is promised, held against its maximum and the uplink.
+//!
+//! Problem   The shaper refuses a VM that is promised more than it may ever send, with numbers of its own
+//!           and when it is too late to say where that is written.
+//! Approach  The same sum, from the files: the hose (or all reservations) and the small rate for what has
+//!           no floor.
+//! Promises  What passes here the shaper takes.
+//! Not here  VMs that are promised more than the uplink together: see `overbooked`.
+
+use crate::config::Setup;
+use crate::mistake::{Mistake, sound};
+use weir_core::host::Mechanism;
+use weir_units::{Rate, VmId};
+
+/// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
+/// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
+pub(crate) fn to(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
+    let own = match &setup.host.mechanism {
+        Mechanism::ElasticSwitch(_) => floor_out,
+        Mechanism::Reservation { rates, .. } => {
+            floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
+        }
+    };
+    own + setup.default_rate()
+}
+
+/// Refuses a VM that is promised more than it may ever send.
+pub(crate) fn check(setup: &Setup) -> Result<(), Mistake> {
+    let (line, other) = (setup.host.line, setup.default_rate());
+    for (i, vm) in setup.file.vms.iter().enumerate() {
+        let Some(id) = setup.names.id(&vm.name) else { continue };
+        let (name, all) = (&vm.name, to(setup, id, vm.floor_out.0));
+        let sum = format!("{all} in all, with {other} for traffic without a floor");
+        sound(all <= line, || {
+            let what =
+                format!("vm `{name}` is promised {sum}, and the uplink carries {line}: lower it");
+            Mistake::config(format!("vm[{i}].floor_out"), what)
+        })?;
+        let cap = vm.cap_out.map_or(Rate::MAX, |cap| cap.0);
+        sound(all <= cap, || {
+            let what = format!(
+                "vm `{name}` may send {cap}, and is promised {sum}: raise it, or lower floor_out"
+            );
+            Mistake::config(format!("vm[{i}].cap_out"), what)
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_is_promised_more_than_it_may_send_is_refused_with_line_and_field() {
+        let directory = "hosts: [{name: h0, control: '10.0.0.1:7001'}]\n\
+                         vms: [{name: a, tenant: red, host: h0, addresses: [10.1.0.1]}]\n";
+        let loaded = |uplink: &str, more: &str| {
+            let text = format!(
+                "instance = \"h0\"\nhost = \"h0\"\nlisten = \"10.0.0.1:7001\"\nkey_file = \"key\"\n\
+                 directory = \"directory.yaml\"\nmechanism = {{ name = \"elasticswitch\" }}\n\
+                 uplink = {{ interface = \"up\", rate = \"{uplink}\" }}\n[[vm]]\nname = \"a\"\n\
+                 port = \"p\"\nfloor_in = \"1Mbit\"\nfloor_out = \"100Mbit\"\n{more}"
+            );
+            Setup::parse(&text, directory).map(drop).map_err(|e| format!("{e:#}"))
+        };
+        assert_eq!(loaded("1Gbit", "cap_out = \"101Mbit\"\n"), Ok(()), "just fits");
+        assert_eq!(
+            loaded("1Gbit", "cap_out = \"100Mbit\"\n"),
+            Err("agent.toml:13: vm[0].cap_out: vm `a` may send 100Mbit, and is promised 101Mbit in all, \
+                 with 1Mbit for traffic without a floor: raise it, or lower floor_out"
+                .into())
+        );
+        let error = loaded("100Mbit", "").expect_err("more than the uplink");
+        assert!(error.starts_with("agent.toml:12: vm[0].floor_out: vm `a` is promised"), "{error}");
+    }
+}

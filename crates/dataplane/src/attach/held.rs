@@ -1,0 +1,57 @@
+//! Whether what was attached still hangs where it was.
+//!
+//! Problem   A device that is made again may get the name and the index of the one that died, and the
+//!           programs died with the former.
+//! Approach  A TCX link is asked for its interface: it has none when that is gone. Under clsact the
+//!           filter is asked for its program.
+//! Promises  Only the kernel's word that nothing is there counts: a question that fails for another
+//!           reason (no descriptor left) takes nobody's floor.
+
+use super::{Hook, Mode, path_text};
+use crate::error::checked;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// Whether `program` is attached there, by its link pinned under `links` or as our filter.
+pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>, links: &Path) -> bool {
+    let held = match mode {
+        Mode::Tcx => interface_of(hook, links).map(|index| index == hook.interface.index),
+        Mode::Clsact => is_filter(hook, program),
+    };
+    held.unwrap_or_else(|e| {
+        !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV))
+    })
+}
+
+/// The index of the interface that a link is on; 0 if that is gone.
+fn interface_of(hook: &Hook, links: &Path) -> io::Result<u32> {
+    let pin = path_text(&hook.pin(links)).map_err(io::Error::other)?;
+    // SAFETY: a terminated string that outlives the call.
+    let link = checked(unsafe { libbpf_sys::bpf_obj_get(pin.as_ptr()) })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    // SAFETY: zero is a valid value of a struct of integers and a union of such.
+    let mut info: libbpf_sys::bpf_link_info = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libbpf_sys::bpf_link_info>() as u32;
+    // SAFETY: a live descriptor, and a struct of `size` octets that outlives the call.
+    checked(unsafe {
+        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut size)
+    })?;
+    // SAFETY: a TCX link's info, and integers whatever it is.
+    Ok(unsafe { info.__bindgen_anon_1.tcx.ifindex })
+}
+
+fn is_filter(hook: &Hook, program: BorrowedFd<'_>) -> io::Result<bool> {
+    let (place, mut filter) = (hook.clsact(), hook.filter());
+    // SAFETY: both structs carry their sizes and outlive the call.
+    checked(unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) })?;
+    // SAFETY: zero is a valid value of a struct of integers.
+    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: a live descriptor, and a struct of `size` octets that outlives the call.
+    checked(unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
+    })?;
+    Ok(info.id == filter.prog_id)
+}

@@ -1,0 +1,94 @@
+//! What an earlier agent left in the maps: what of it is still somebody's.
+//!
+//! Problem   While nobody was there VMs left, and their numbers may have gone to others. A class that
+//!           nobody speaks for keeps its floor for good, and others cannot have it.
+//! Approach  The directory that the state was made with is pinned beside it. An id none of whose
+//!           addresses of then is its own today is another VM: what was counted and bound for it goes,
+//!           as does what has lost an end.
+//! Promises  After an opening only pairs of VMs that are known have entries and classes.
+//! Not here  The same while an agent runs: see `change`, which is told who is a stranger.
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::intf;
+use crate::programs::Programs;
+use crate::shaper::{ClassId, Shaper};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{PairId, VmId};
+
+/// Ids that were other VMs when the adopted state was made, and ids of nobody. An endpoint for the
+/// outside has no address to know it by, and is taken for what it was.
+pub(super) fn strangers(programs: &Programs, config: &Config) -> BTreeSet<VmId> {
+    let octets = |address: intf::Address| address.octets;
+    let now: BTreeSet<_> =
+        config.endpoints.iter().map(|e| (octets(e.address.into()), e.vm.0)).collect();
+    let before = || programs.before.iter().map(|(address, e)| (octets(*address), e.vm));
+    let same: BTreeSet<u32> = before().filter(|e| now.contains(e)).map(|(_, vm)| vm).collect();
+    before().map(|(_, vm)| vm).filter(|vm| !same.contains(vm)).map(VmId).collect()
+}
+
+/// Takes ports off the map that would keep the counters of another VM.
+pub(super) fn drop_ports(programs: &mut Programs, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
+    let ports: Vec<(u32, intf::Port)> = programs.ports.read()?.collect();
+    for (index, _) in ports.iter().filter(|(_, port)| strangers.contains(&VmId(port.vm))) {
+        programs.ports.delete(*index)?;
+    }
+    Ok(())
+}
+
+/// Refuses to adopt state in which ids mean other VMs than now: a directory that was renumbered.
+pub(super) fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error> {
+    let before: BTreeMap<_, _> = programs.before.iter().copied().collect();
+    for endpoint in &config.endpoints {
+        let old = before.get(&endpoint.address.into());
+        if old.is_some_and(|old| old.vm != endpoint.vm.0) {
+            let why = format!("{} is of another VM than before", endpoint.address);
+            return Err(Error::Config(why));
+        }
+    }
+    Ok(())
+}
+
+/// Removes pairs whose VM is not here any more, or whose peer is nowhere, or of which either is one of
+/// `strangers`; says which.
+pub(super) fn sweep(
+    programs: &mut Programs,
+    config: &Config,
+    strangers: &BTreeSet<VmId>,
+) -> Result<BTreeSet<PairId>, Error> {
+    let local: BTreeSet<VmId> = config.ports.iter().map(|p| p.vm).collect();
+    let mut known: BTreeSet<VmId> = config.endpoints.iter().map(|e| e.vm).collect();
+    known.extend(config.outside.iter().map(|o| o.vm));
+    let stays = |here: VmId, there: VmId| {
+        local.contains(&here)
+            && known.contains(&there)
+            && !strangers.contains(&here)
+            && !strangers.contains(&there)
+    };
+    let tx = programs.tx.read()?.map(|(pair, _)| PairId::from(pair));
+    let tx: BTreeSet<PairId> = tx.filter(|p| !stays(p.src, p.dst)).collect();
+    let rx = programs.rx.read()?.map(|(pair, _)| PairId::from(pair));
+    let rx: BTreeSet<PairId> = rx.filter(|p| !stays(p.dst, p.src)).collect();
+    for pair in &tx {
+        programs.tx.delete((*pair).into())?;
+    }
+    for pair in &rx {
+        programs.rx.delete((*pair).into())?;
+    }
+    Ok(tx.union(&rx).copied().collect())
+}
+
+/// Tells the shaper which pairs the adopted map binds; drops bindings to queues that are gone.
+pub(super) fn claim(
+    programs: &mut Programs,
+    shaper: &mut dyn Shaper,
+) -> Result<BTreeMap<PairId, ClassId>, Error> {
+    let mut bound: BTreeMap<PairId, ClassId> =
+        programs.classes.read()?.map(|(p, c)| (p.into(), ClassId(c))).collect();
+    let claimed: Vec<_> = bound.iter().map(|(p, c)| (*p, *c)).collect();
+    for pair in shaper.claim(&claimed)? {
+        programs.classes.delete(pair.into())?;
+        bound.remove(&pair);
+    }
+    Ok(bound)
+}
