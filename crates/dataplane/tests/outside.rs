@@ -18,6 +18,8 @@ use weir_units::{PairId, Rate, TenantId, VmId};
 /// Two tenants' endpoints for all that is outside: VM 2 plays it, and no directory lists its address.
 const OUT1: VmId = VmId(10);
 const OUT2: VmId = VmId(11);
+/// A VM of the other tenant's.
+const ELSEWHERE: VmId = VmId(7);
 const TENANT1: TenantId = TenantId(1);
 const TENANT2: TenantId = TenantId(2);
 
@@ -26,11 +28,14 @@ fn mode(world: &World) -> Mode {
     if tcx { Mode::Tcx } else { Mode::Clsact }
 }
 
-/// Host `n`, whose directory has VM 1 of tenant 1 and who stands for the outside. On host 2 they
+/// Host `n`, whose directory has VM 1 of tenant 1, one VM of tenant 2 and who stands for the outside. On host 2 they
 /// share a port.
 fn config(world: &World, n: u32) -> Config {
     let mut config = world.config(n, mode(world));
     config.endpoints.retain(|e| e.vm == VmId(1));
+    // On a host that is not here.
+    let address = Ipv4Addr::new(10, 7, 7, 7).into();
+    config.endpoints.push(Endpoint { address, vm: ELSEWHERE, tenant: TENANT2 });
     let outside = |vm, tenant| {
         let address = Ipv4Addr::UNSPECIFIED.into();
         Outside { address, length: 0, vm, tenant }
@@ -89,7 +94,7 @@ fn the_outside_sends_and_receives_as_one_vm_of_each_tenant() {
     assert_eq!(seen2.ports.iter().map(|(vm, _)| *vm).collect::<Vec<_>>(), [OUT1]);
 
     let (floor, ceiling) = (Rate::from_mbps(10), Rate::from_mbps(20));
-    let other = PairId::new(OUT2, VmId(7));
+    let other = PairId::new(OUT2, ELSEWHERE);
     let mut levels = [into, other].map(|pair| PairRate { pair, floor, ceiling });
     levels.sort_by_key(|level| level.pair);
     host2.set(&levels).unwrap();
