@@ -49,6 +49,16 @@ pub(super) fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error
     Ok(())
 }
 
+/// Whether a pair of a VM here and one elsewhere goes on: both are known, and neither is a stranger.
+pub(super) fn stays(config: &Config, strangers: &BTreeSet<VmId>) -> impl Fn(VmId, VmId) -> bool {
+    let is_known = |vm: &VmId| !strangers.contains(vm);
+    let local: BTreeSet<VmId> = config.ports.iter().map(|p| p.vm).filter(is_known).collect();
+    let listed = config.endpoints.iter().map(|e| e.vm);
+    let all = listed.chain(config.outside.iter().map(|o| o.vm));
+    let anywhere: BTreeSet<VmId> = all.filter(is_known).collect();
+    move |here, there| local.contains(&here) && anywhere.contains(&there)
+}
+
 /// Removes pairs whose VM is not here any more, or whose peer is nowhere, or of which either is one of
 /// `strangers`; says which.
 pub(super) fn sweep(
@@ -56,15 +66,7 @@ pub(super) fn sweep(
     config: &Config,
     strangers: &BTreeSet<VmId>,
 ) -> Result<BTreeSet<PairId>, Error> {
-    let local: BTreeSet<VmId> = config.ports.iter().map(|p| p.vm).collect();
-    let mut known: BTreeSet<VmId> = config.endpoints.iter().map(|e| e.vm).collect();
-    known.extend(config.outside.iter().map(|o| o.vm));
-    let stays = |here: VmId, there: VmId| {
-        local.contains(&here)
-            && known.contains(&there)
-            && !strangers.contains(&here)
-            && !strangers.contains(&there)
-    };
+    let stays = stays(config, strangers);
     let tx = programs.tx.read()?.map(|(pair, _)| PairId::from(pair));
     let tx: BTreeSet<PairId> = tx.filter(|p| !stays(p.src, p.dst)).collect();
     let rx = programs.rx.read()?.map(|(pair, _)| PairId::from(pair));

@@ -13,8 +13,8 @@
 //! Not here  Who is whose pair: the agent forgets its own.
 
 use super::{
-    Dataplane, Hook, attach_one, drop_ports, fill_endpoints, fill_places, fill_ports, hooks,
-    shaper_config, shares, sweep,
+    Dataplane, Hook, adoption, attach_one, drop_ports, fill_endpoints, fill_places, fill_ports,
+    hooks, shaper_config, shares, sweep,
 };
 use crate::attach::{self, Interface, Mode};
 use crate::config::Config;
@@ -169,15 +169,9 @@ impl Dataplane {
 
     /// Gives back the queues of pairs that have lost an end.
     pub(super) fn unbind(&mut self, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
-        let mut known: BTreeSet<VmId> = self.config.endpoints.iter().map(|e| e.vm).collect();
-        known.extend(self.config.outside.iter().map(|o| o.vm));
-        let stays = |pair: &PairId| {
-            self.local.contains(&pair.src)
-                && known.contains(&pair.dst)
-                && !strangers.contains(&pair.src)
-                && !strangers.contains(&pair.dst)
-        };
-        let over: Vec<PairId> = self.bound.keys().filter(|pair| !stays(pair)).copied().collect();
+        let stays = adoption::stays(&self.config, strangers);
+        let is_over = |pair: &PairId| !stays(pair.src, pair.dst);
+        let over: Vec<PairId> = self.bound.keys().copied().filter(is_over).collect();
         for pair in &over {
             self.programs.classes.delete((*pair).into())?;
             self.bound.remove(pair);
