@@ -327,7 +327,7 @@ impl Driver {
 
     fn read_tables(&mut self, now: Time, wanted: Wanted) -> Result<(), weir_dataplane::Error> {
         if wanted.send {
-            self.dataplane.read_sending(&mut self.counters)?;
+            self.dataplane.read_sending(now.as_nanos(), &mut self.counters)?;
             self.sample.send.extend(self.counters.tx.iter().map(|(pair, c)| {
                 let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
                 (*pair, SendCount { octets: c.octets.get(), numbered, unnumbered })

@@ -29,6 +29,7 @@ use crate::shaper::{
     self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, PairRate as Levels, Shaper,
     ShaperConfig, VmShare,
 };
+use crate::table::Reading;
 use adoption::{claim, drop_ports, same_ids, strangers, sweep};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,21 +240,42 @@ impl Dataplane {
     /// `now_ns` is the monotonic clock's: a gap that has been open for too long by then is a loss,
     /// also if no packet came since.
     pub fn read(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
-        self.read_sending(out)?;
-        self.read_receiving(now_ns, out)?;
+        self.read_tx(Reading::Whole, out)?;
+        self.read_rx(Reading::Whole, now_ns, out)?;
         self.read_ports(out);
         Ok(())
     }
 
-    /// As [`Dataplane::read`], pairs that send from here only.
-    pub fn read_sending(&mut self, out: &mut Counters) -> Result<(), Error> {
+    /// As [`Dataplane::read`], pairs that send from here only, and cheaper while they are few: then
+    /// one that [`drain_events`](Self::drain_events) has not told of appears up to 60 ms late.
+    pub fn read_sending(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
+        let reading = self.programs.tx.due(now_ns);
+        self.read_tx(reading, out)
+    }
+
+    /// As [`Dataplane::read_sending`], pairs that receive here.
+    pub fn read_receiving(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
+        let reading = self.programs.rx.due(now_ns);
+        self.read_rx(reading, now_ns, out)
+    }
+
+    /// Only a whole reading says how many places are taken.
+    fn read_tx(&mut self, reading: Reading, out: &mut Counters) -> Result<(), Error> {
         out.tx.clear();
-        self.places.begin_sending();
-        for (pair, tx) in self.programs.tx.read()? {
-            self.places.sends(VmId(pair.src));
+        let whole = reading == Reading::Whole;
+        if whole {
+            self.places.begin_sending();
+        }
+        for (pair, tx) in self.programs.tx.read_as(reading)? {
+            if whole {
+                self.places.sends(VmId(pair.src));
+            }
             if let Some(shown) = self.pairs.show(pair.into(), tx.into()) {
                 out.tx.push((pair.into(), shown));
             }
+        }
+        if !whole {
+            return Ok(());
         }
         self.places.end_sending();
         for pair in self.pairs.evict(self.places.sending(), self.config.pairs_per_vm as usize) {
@@ -262,17 +284,23 @@ impl Dataplane {
         Ok(())
     }
 
-    /// As [`Dataplane::read`], pairs that receive here only.
-    pub fn read_receiving(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
+    fn read_rx(&mut self, reading: Reading, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         out.rx.clear();
-        self.places.begin_receiving();
-        for (pair, rx) in self.programs.rx.read()? {
-            self.places.receives(VmId(pair.dst));
+        let whole = reading == Reading::Whole;
+        if whole {
+            self.places.begin_receiving();
+        }
+        for (pair, rx) in self.programs.rx.read_as(reading)? {
+            if whole {
+                self.places.receives(VmId(pair.dst));
+            }
             let overdue = rx.overdue(now_ns, self.config.reorder_window.as_nanos());
             let lost = self.pairs.show_lost(pair.into(), rx.lost, overdue);
             out.rx.push((pair.into(), RxCounters { lost, ..rx.into() }));
         }
-        self.places.end_receiving();
+        if whole {
+            self.places.end_receiving();
+        }
         Ok(())
     }
 
@@ -293,12 +321,18 @@ impl Dataplane {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Gives all events so far to `f`. An event is a wake-up: missing one costs a period, no more.
-    pub fn drain_events(&mut self, f: impl FnMut(Event)) {
+    /// Gives all events so far to `f`. An event is a wake-up: missing one costs 60 ms, no more.
+    pub fn drain_events(&mut self, mut f: impl FnMut(Event)) {
         // It fails only if a callback does, and ours does not.
         let _ = self.ring.consume();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.drain(..).for_each(f);
+        for event in heard.drain(..) {
+            match event.direction {
+                Direction::Tx => self.programs.tx.expect(event.pair.into()),
+                Direction::Rx => self.programs.rx.expect(event.pair.into()),
+            }
+            f(event);
+        }
     }
 
     /// Sets levels of pairs that send from here. A pair without a class gets one, with its levels

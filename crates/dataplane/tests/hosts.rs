@@ -208,6 +208,28 @@ fn what_the_network_lost_is_what_was_sent_less_what_came() {
 }
 
 #[test]
+fn a_pair_is_read_at_once_where_it_was_told_of_and_within_60_ms_elsewhere() {
+    let world = World::new();
+    let (mut host1, mut host2) = (open(&world, 1, modes()[0]), open(&world, 2, modes()[0]));
+    let mut found = Counters::default();
+    host1.read_sending(now_ns(), &mut found).unwrap();
+    host2.read_receiving(now_ns(), &mut found).unwrap();
+    let (socket, _sink) = (world.udp(1), world.udp(2));
+    send_paced(&socket, 1, 60);
+    pause(20);
+    assert_eq!(events(&mut host1).len(), 1);
+    host1.read_sending(0, &mut found).unwrap();
+    assert_eq!(found.tx.len(), 1, "time stands still: nothing but the event tells");
+    host2.read_receiving(0, &mut found).unwrap();
+    assert_eq!(found.rx, [], "nobody has heard of it");
+    pause(60);
+    host2.read_receiving(now_ns(), &mut found).unwrap();
+    assert_eq!(found.rx.len(), 1);
+    close(&world, 1, host1);
+    close(&world, 2, host2);
+}
+
+#[test]
 fn both_ends_hear_of_a_pair_at_its_first_packet() {
     let world = World::new();
     let (mut host1, mut host2) = (open(&world, 1, modes()[0]), open(&world, 2, modes()[0]));
