@@ -3,7 +3,8 @@
  * classify: on a port's ingress, that is, on what a VM sends.
  *
  * Decides which class of the shaper a packet belongs to, counts it, and drops
- * it if its source is not the VM's. The class goes into skb->priority, which
+ * it if its source is not the VM's, or if its pair's queue is too long for it
+ * (see backlog.h). The class goes into skb->priority, which
  * the shaper behind the redirect reads. A VM cannot choose it: the priority is
  * scrubbed when a packet leaves the VM's namespace.
  *
@@ -27,6 +28,7 @@
  */
 
 #define TELL_AGAIN_NS 10000000ull
+#define NO_CLASS (~0u) /* of what its queue is too long for */
 
 /* On whose behalf a packet is sent. */
 struct sender {
@@ -161,7 +163,10 @@ static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
 	return dst->vm != from->vm;
 }
 
-/* The class of a packet to `to`; counts it for the pair if there is one. */
+/*
+ * The class of a packet to `to`, or NO_CLASS if it is to be dropped. Counts it
+ * for the pair if there is one, also what is dropped: the pair wanted it sent.
+ */
 static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to,
 				      const struct weir_port *port,
 				      struct weir_port_counters *counters)
@@ -172,6 +177,7 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 	struct sender from;
 	__u32 same_tenant;
 	__u32 *class;
+	__u32 own;
 
 	if (!find_pair(p, to, port, &from, &dst)) {
 		__sync_fetch_and_add(&counters->unclassified, 1);
@@ -190,8 +196,11 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 	__sync_fetch_and_add(&state->octets, p->octets);
 	__sync_fetch_and_add(&state->segments, p->segments);
 	class = bpf_map_lookup_elem(&classes, &pair);
-	if (class)
-		return *class;
+	if (class) {
+		own = *class;
+		return is_backlogged(state, own, p->octets, p->segments) ? NO_CLASS : own;
+	}
+	forget_backlog(state);
 	ask_for_class(&pair, state, same_tenant, counters);
 	return from.default_class;
 }
@@ -246,6 +255,8 @@ int weir_classify(struct __sk_buff *skb)
 	}
 	__sync_fetch_and_add(&counters->tx_octets, p.octets);
 	__sync_fetch_and_add(&counters->tx_segments, p.segments);
+	if (class == NO_CLASS)
+		return TC_ACT_SHOT;
 	skb->priority = class;
 	return TC_ACT_UNSPEC;
 }

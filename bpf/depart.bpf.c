@@ -3,7 +3,8 @@
  * depart: a part of stamp, on the uplink's egress. Limits without classes: it
  * computes when a packet may leave and writes that into skb->tstamp; the fq
  * qdisc behind it holds the packet until then. Only where the agent has chosen
- * departure times: else the uplink has no level, and all passes as it is.
+ * departure times: else the uplink has no level, and all passes as it is (what
+ * levels are for then: see backlog.h).
  *
  * The rule is HTB's, said in times. There is a tree: uplink, VMs, queues. Each
  * of them has two clocks, which say when it is free again: one runs at its
@@ -30,22 +31,11 @@
  */
 
 #define WEIR_MAJOR 1u /* the high half of a class */
-#define NODES 1	     /* the agent makes it WEIR_NODES if it chooses departure times */
 #define UPLINK 1u    /* the root of the tree */
 #define UNSORTED 2u  /* the queue of what is ours and has no class */
 #define LEASE_NS 1000000000ull
 #define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */
-#define NEVER (~0ull)
 #define TRIES 8
-
-/* node -> levels. Written by the agent only. Size: agent. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, NODES);
-	__type(key, __u32);
-	__type(value, struct weir_level);
-} levels SEC(".maps");
 
 /* node -> its queue, for leaves. Written by the kernel side. Size: agent. */
 struct {
@@ -77,22 +67,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } lease SEC(".maps");
-
-static __always_inline __u64 later(__u64 a, __u64 b)
-{
-	return a > b ? a : b;
-}
-
-static __always_inline __u64 earlier(__u64 a, __u64 b)
-{
-	return a < b ? a : b;
-}
-
-/* How long so many octets take. Rounds up: late by a nanosecond, never early. */
-static __always_inline __u64 time_for(__u64 octets, __u64 bps)
-{
-	return bps ? (octets * 8000000000ull + bps - 1) / bps : NEVER >> 2;
-}
 
 /* Books `span` on an inner node's clock. */
 static __always_inline void book(__u64 *clock, __u64 now, __u64 span)

@@ -138,7 +138,8 @@ _Static_assert(sizeof(struct weir_flow) == 36, "intf.rs expects 36");
  * What a port saw. Written by the kernel side on every CPU by atomic
  * addition; the agent only reads it. Octets are those of layer 2 without FCS
  * as they are on the wire, with the headers of every segment of a
- * super-packet. Dropped packets are in their own counter only.
+ * super-packet. Dropped packets are in their own counter only; but what a queue
+ * of the shaper drops was passed on to it, wherever it is dropped.
  */
 struct weir_port_counters {
 	__u64 tx_octets;    /* from the VM, passed on */
@@ -169,11 +170,14 @@ struct weir_tx {
 	__u64 segments; /* the same in segments */
 	__u64 told_ns;	/* when the agent was last told; moved by compare-and-swap */
 	__u32 sequence; /* segments stamped, after the shaper; by `stamp` */
-	__u32 spare;
+	struct bpf_spin_lock lock; /* of the last three */
 	__u64 numbered;	  /* octets that left with a number; by `stamp` */
 	__u64 unnumbered; /* octets that left without: IPv6, fragments; by `stamp` */
+	__u64 empty_ns;	  /* when its queue in HTB is empty at the rate `bps` (see backlog.h) */
+	__u64 bps;	  /* the ceiling of its class when its last packet came */
+	__u64 dropped;	  /* segments that found that queue too long */
 };
-_Static_assert(sizeof(struct weir_tx) == 48, "intf.rs expects 48");
+_Static_assert(sizeof(struct weir_tx) == 72, "intf.rs expects 72");
 
 /*
  * A pair whose destination is here. Created and written by the kernel side
@@ -212,8 +216,14 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
  * Departure times (see depart.bpf.c). A node is named by the low half of a
  * class: 1 the uplink, 2 what has no class, 1024.. VMs, 2048.. and 3072.. their
  * default and control queues, 4096.. pairs.
+ *
+ * In HTB only pairs have levels (see backlog.h), and of them only `ceiling`,
+ * `limit_ns` and `limit`, the limits with what HTB may send ahead. Their nodes
+ * are the same; their classes begin at WEIR_HTB_PAIRS.
  */
 #define WEIR_NODES 8192
+#define WEIR_PAIRS 4096u
+#define WEIR_HTB_PAIRS 0x4000u
 
 /* What a node may send, in bit/s on layer 2 without FCS. Written by the agent only. */
 struct weir_level {

@@ -7,6 +7,8 @@
 #ifndef WEIR_MAPS_H
 #define WEIR_MAPS_H
 
+#define NODES 1 /* of what is indexed by nodes; the agent makes it WEIR_NODES where it needs them */
+
 /* ifindex -> port. Size: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -85,6 +87,18 @@ struct {
 	__type(key, struct weir_pair);
 	__type(value, __u32);
 } classes SEC(".maps");
+
+/*
+ * node -> levels: of departure times, or of the pairs' classes in HTB. Written
+ * by the agent only. Size: agent.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NODES);
+	__type(key, __u32);
+	__type(value, struct weir_level);
+} levels SEC(".maps");
 
 /* One entry. Written by the agent only. */
 struct {

@@ -8,7 +8,8 @@
  *
  * The programs decide which class a packet belongs to, count, number and
  * look for gaps and marks. They never delay a packet: a queue does that, in the
- * shaper, because a program that drops is no limiter for TCP. Where the agent
+ * shaper, because a program that drops is no limiter for TCP; classify only
+ * drops what that queue would hold for too long (see backlog.h). Where the agent
  * has chosen departure times there is no IFB: stamp says when a packet may
  * leave (see depart.bpf.c), and the uplink's fq qdisc holds it until then.
  *
@@ -35,6 +36,8 @@
 #include "maps.h"
 #include "parse.h"
 #include "endpoints.h"
+#include "clock.h"
+#include "backlog.h"
 #include "ecn.h"
 #include "sequence.h"
 

@@ -20,9 +20,10 @@ fn frame(src: u8, dst: u8) -> Vec<u8> {
     octets
 }
 
-/// A host with VM 1 on the loopback, and tables as full as on a busy host.
-fn host(nodes: u32) -> Result<Programs, Box<dyn std::error::Error>> {
-    let programs = Programs::load(Sizes { pairs: 1024, endpoints: 1024, nodes }, None)?;
+/// A host with VM 1 on the loopback, and tables as full as on a busy host. All pairs have one `class`.
+fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>> {
+    let sizes = Sizes { pairs: 1024, endpoints: 1024, nodes: intf::NODES, queues };
+    let programs = Programs::load(sizes, None)?;
     let port = intf::Port {
         vm: 1,
         tenant: 1,
@@ -38,23 +39,33 @@ fn host(nodes: u32) -> Result<Programs, Box<dyn std::error::Error>> {
         programs.endpoints.put(address.into(), endpoint)?;
         let pair = intf::Pair { src: 1, dst: n.into() };
         programs.tx.put(pair, intf::Tx::default())?;
-        programs.classes.put(pair, 0x1_1000)?;
+        programs.classes.put(pair, class)?;
         programs.rx.put(intf::Pair { src: n.into(), dst: 1 }, intf::Rx::default())?;
     }
     Ok(programs)
 }
 
+/// A host whose pairs have a class of HTB's, at a rate that keeps nobody waiting.
+fn shaping() -> Result<Programs, Box<dyn std::error::Error>> {
+    let programs = host(1, 0x1_4000)?;
+    programs.levels()?.put(intf::FIRST_PAIR as usize, level(0));
+    Ok(programs)
+}
+
 /// A host that gives departure times, at rates that keep nobody waiting.
 fn departing() -> Result<Programs, Box<dyn std::error::Error>> {
-    let programs = host(intf::NODES)?;
-    let levels = programs.departures()?.levels;
-    let rate = 10_000_000_000_000;
+    let programs = host(intf::NODES, 0x1_1000)?;
+    let levels = programs.levels()?;
     for (node, parent) in [(1, 0), (1024, 1), (4096, 1024)] {
-        let (limit_ns, limit) = (250_000_000, 128 * 1024);
-        let (floor, ceiling, fallback) = (rate, rate, rate);
-        levels.put(node, intf::Level { floor, ceiling, fallback, limit_ns, limit, parent });
+        levels.put(node, level(parent));
     }
     Ok(programs)
+}
+
+fn level(parent: u64) -> intf::Level {
+    let rate = 10_000_000_000_000;
+    let (limit_ns, limit) = (250_000_000, 128 * 1024);
+    intf::Level { floor: rate, ceiling: rate, fallback: rate, limit_ns, limit, parent }
 }
 
 /// Runs a program on frames of one kind and prints what one of them costs.
@@ -75,7 +86,7 @@ fn measure(
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let programs = host(1)?;
+    let programs = shaping()?;
     println!("{:<22} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
     let plain = Program::ALL.map(|program| (program, 0, ""));
     let with_ecn = [Program::Stamp, Program::Meter].map(|p| (p, intf::ECN, " with ECN"));

@@ -7,6 +7,8 @@
 
 use std::process::Command;
 use std::time::Instant;
+use weir_dataplane::intf::NODES;
+use weir_dataplane::programs::{Programs, Sizes};
 use weir_dataplane::shaper::{Htb, PairRate, Shaper, ShaperConfig, VmShare};
 use weir_units::{PairId, Rate, VmId};
 
@@ -64,7 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn open(n: u32) -> Result<Htb, Box<dyn std::error::Error>> {
-    let mut shaper = Htb::open(ShaperConfig::new(&format!("bench-{n}"), Rate::from_mbps(10_000)))?;
+    let sizes = Sizes { pairs: 16, endpoints: 16, nodes: NODES, queues: 1 };
+    let levels = Programs::load(sizes, None)?.levels()?;
+    let shaper = Htb::open(ShaperConfig::new(&format!("bench-{n}"), Rate::from_mbps(10_000)))?;
+    let mut shaper = shaper.bounded_in_time(levels)?;
     let floor = Rate::from_mbps(9_000);
     shaper.apply_vms(&[VmShare { vm: VmId(0), port: "port".into(), floor, cap: None }])?;
     Ok(shaper)

@@ -141,8 +141,8 @@ impl Dataplane {
         }
 
         let endpoints = outside::directory_size(config);
-        let nodes = if kind == Kind::DepartureTime { intf::NODES } else { 1 };
-        let sizes = Sizes { pairs: config.table_size(), endpoints, nodes };
+        let queues = if kind == Kind::DepartureTime { intf::NODES } else { 1 };
+        let sizes = Sizes { pairs: config.table_size(), endpoints, nodes: intf::NODES, queues };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
         same_ids(&programs, config)?;
         let strangers = strangers(&programs, config);
@@ -408,7 +408,12 @@ impl Dataplane {
 
     /// The queues' own counters and lengths.
     pub fn queues(&mut self) -> Result<Vec<shaper::ClassStats>, Error> {
-        Ok(self.shaper.stats()?)
+        let mut queues = self.shaper.stats()?;
+        for queue in &mut queues {
+            let tx = queue.pair.map(|pair| self.programs.tx.get(pair.into())).transpose()?;
+            queue.drops += tx.flatten().map_or(0, |tx| tx.dropped);
+        }
+        Ok(queues)
     }
 
     /// The levels as the kernel has them.
@@ -512,7 +517,9 @@ fn open_shaper(
     journal: &mut Journal,
 ) -> Result<Box<dyn Shaper + Send>, Error> {
     if kind == Kind::Htb {
-        return Ok(Box::new(Htb::open(shaper_config(config))?));
+        return Ok(Box::new(
+            Htb::open(shaper_config(config))?.bounded_in_time(programs.levels()?)?,
+        ));
     }
     let deed = Deed::Fq(uplink.clone());
     if !journal.has(&deed) {

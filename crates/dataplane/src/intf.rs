@@ -24,8 +24,10 @@ pub const TX: u32 = 0;
 /// Event direction: a VM of this host began to receive.
 pub const RX: u32 = 1;
 
-/// Nodes of the tree of departure times.
+/// Nodes of the tree of departure times; in HTB only pairs have any.
 pub const NODES: u32 = 8192;
+/// The first node of a pair.
+pub const FIRST_PAIR: u32 = 4096;
 
 /// A type that is nothing but octets: valid for every bit pattern, and without padding.
 ///
@@ -206,7 +208,7 @@ shared!(
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 48, {
+    Tx, 72, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -215,12 +217,18 @@ shared!(
         told_ns: u64,
         /// Segments stamped.
         sequence: u32,
-        /// Unused.
-        spare: u32,
+        /// The kernel's; reads as zero.
+        lock: u32,
         /// Octets that left with a number.
         numbered: u64,
         /// Octets that left without: IPv6, fragments.
         unnumbered: u64,
+        /// When its queue in HTB is empty at the rate `bps`, on the kernel's monotonic clock.
+        empty_ns: u64,
+        /// The ceiling of its class when its last packet came.
+        bps: u64,
+        /// Segments that found that queue too long.
+        dropped: u64,
     }
 );
 shared!(
@@ -259,7 +267,8 @@ shared!(
     }
 );
 shared!(
-    /// What a node of the tree of departure times may send, in bit/s on layer 2 without FCS.
+    /// What a node of the tree of departure times may send, in bit/s on layer 2 without FCS. Of a pair in
+    /// HTB: ceiling and both limits, with what may be sent ahead.
     Level, 48, {
         /// What it gets in any case.
         floor: u64,

@@ -73,8 +73,10 @@ pub struct Sizes {
     pub pairs: u32,
     /// Addresses in the directory; also prefixes, and twice the hosts.
     pub endpoints: u32,
-    /// Nodes of the tree of departure times: [`intf::NODES`], or 1 where nothing departs by them.
+    /// Nodes that have levels: [`intf::NODES`], or 1 where no pair is limited.
     pub nodes: u32,
+    /// Nodes that have queues and clocks: as many where packets depart by them, else 1.
+    pub queues: u32,
 }
 
 /// What a packet becomes in [`Programs::run`].
@@ -161,7 +163,8 @@ impl Programs {
                 "ports" | "port_counters" | "places" => MAX_PORTS,
                 "tx" | "rx" | "classes" => sizes.pairs,
                 "endpoints" | "outside" | "controls" => sizes.endpoints,
-                "levels" | "queues" | "clocks" => sizes.nodes,
+                "levels" => sizes.nodes,
+                "queues" | "clocks" => sizes.queues,
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(Error::Load)?;
@@ -213,17 +216,26 @@ impl Programs {
         pin_to(&mut map.expect("the object has the directory"), &path)
     }
 
+    /// What pairs may send, in either shaper: a mapping of its own.
+    pub fn levels(&self) -> Result<CounterArray<intf::Level>, Error> {
+        CounterArray::map(&fd(&self.object, "levels")?, self.entries("levels"))
+            .during(|| "mapping BPF map levels".to_owned())
+    }
+
     /// The maps of departure times.
     pub fn departures(&self) -> Result<Departures, Error> {
-        let nodes = self.object.maps().find(|m| m.name() == "levels").map(|m| m.max_entries());
-        let nodes = nodes.expect("the object has all maps");
-        let mapped = |name: &'static str| format!("mapping BPF map {name}");
-        let (levels, lease) = (fd(&self.object, "levels")?, fd(&self.object, "lease")?);
+        let queues = fd(&self.object, "queues")?;
         Ok(Departures {
-            levels: CounterArray::map(&levels, nodes).during(|| mapped("levels"))?,
-            queues: Table::new("queues", fd(&self.object, "queues")?, nodes),
-            lease: CounterArray::map(&lease, 1).during(|| mapped("lease"))?,
+            levels: self.levels()?,
+            queues: Table::new("queues", queues, self.entries("queues")),
+            lease: CounterArray::map(&fd(&self.object, "lease")?, 1)
+                .during(|| "mapping BPF map lease".to_owned())?,
         })
+    }
+
+    fn entries(&self, name: &str) -> u32 {
+        let map = self.object.maps().find(|m| m.name() == name);
+        map.expect("the object has all maps").max_entries()
     }
 
     /// A program's descriptor, to attach it by.

@@ -64,8 +64,9 @@ fn full() -> Vec<u8> {
 
 impl Host {
     fn new() -> Self {
-        let programs = Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: NODES }, None)
-            .expect("these tests load BPF programs: run them as root");
+        let programs =
+            Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: NODES }, None)
+                .expect("these tests load BPF programs: run them as root");
         for (address, vm, flags) in [(MINE, 1, intf::LOCAL), (PEER, 2, 0)] {
             let address: IpAddr = address.parse().unwrap();
             programs
@@ -305,7 +306,8 @@ fn what_is_not_ours_departs_as_it_is_and_what_lost_its_class_finds_it_again() {
 
 #[test]
 fn without_levels_nothing_is_delayed() {
-    let programs = Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1 }, None).unwrap();
+    let programs =
+        Programs::load(Sizes { pairs: 16, endpoints: 64, nodes: 1, queues: 1 }, None).unwrap();
     let octets = full();
     let frame = Frame { octets: &octets, priority: class(ONE), ..Frame::default() };
     let ran = programs.run(Program::Stamp, &frame).unwrap();

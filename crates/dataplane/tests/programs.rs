@@ -43,7 +43,7 @@ struct Host(Programs);
 
 impl Host {
     fn new(pairs: u32) -> Self {
-        let programs = Programs::load(Sizes { pairs, endpoints: 64, nodes: 1 }, None)
+        let programs = Programs::load(Sizes { pairs, endpoints: 64, nodes: 1, queues: 1 }, None)
             .expect("these tests load BPF programs: run them as root");
         let port = intf::Port {
             vm: 1,

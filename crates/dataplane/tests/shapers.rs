@@ -13,8 +13,8 @@ use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_dataplane::shaper::{ClassStats, Kind};
-use weir_dataplane::{Config, Dataplane, Error, Mode, PairRate, clean, shaper};
+use weir_dataplane::shaper::{ClassStats, Kind, LONGEST_WAIT};
+use weir_dataplane::{Config, Counters, Dataplane, Error, Mode, PairRate, clean, shaper};
 use weir_units::Rate;
 
 /// Octets of a full segment's payload, and of its frame without FCS.
@@ -67,6 +67,12 @@ fn renew(host: &mut Dataplane) {
 
 fn level(floor: u64, ceiling: u64) -> PairRate {
     PairRate { pair: PAIR, floor: Rate::from_mbps(floor), ceiling: Rate::from_mbps(ceiling) }
+}
+
+/// A pair whose floor and ceiling are so many kbit/s.
+fn slow(kbit: u64) -> PairRate {
+    let rate = Rate::from_bps(kbit * 1000);
+    PairRate { pair: PAIR, floor: rate, ceiling: rate }
 }
 
 fn queue(host: &mut Dataplane) -> ClassStats {
@@ -287,6 +293,99 @@ fn what_is_borrowed_goes_back_by_itself_where_departure_times_are_kept() {
             alive >= 0.90 * ideal(12.0),
             "{kind}: {alive:.0} bit/s of a lease that was renewed"
         );
+        close(&world, host);
+    }
+}
+
+/// Datagrams to VM 2 that say when they were sent, of `octets` with their headers.
+fn send_stamped(from: &UdpSocket, octets: usize) {
+    let mut datagram = vec![0; octets - 42];
+    datagram[..8].copy_from_slice(&net::now_ns().to_ne_bytes());
+    from.send_to(&datagram, (VM2, 9000)).unwrap();
+}
+
+/// How long each of them was on its way, until `over` is set and no more come.
+fn waits(socket: &UdpSocket, over: &AtomicBool) -> Vec<Duration> {
+    let (mut waits, mut datagram) = (Vec::new(), [0; 2000]);
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    loop {
+        match socket.recv(&mut datagram) {
+            Ok(_) => {
+                let sent = u64::from_ne_bytes(datagram[..8].try_into().unwrap());
+                waits.push(Duration::from_nanos(net::now_ns() - sent));
+            }
+            Err(_) if over.load(Ordering::Relaxed) => return waits,
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a packet of a slow pair may take: the longest wait, the packet itself, and what a busy machine
+/// is late.
+const TAKES: Duration = Duration::from_millis(350);
+
+#[test]
+fn nobody_waits_for_longer_than_a_quarter_of_a_second_in_a_slow_pairs_queue() {
+    assert!(Duration::from(LONGEST_WAIT) + Duration::from_millis(70) < TAKES);
+    let (kbit, octets, n) = (350, 1042, 1000);
+    let world = World::new();
+    for kind in kinds(&world) {
+        let mut host = open(&world, kind);
+        host.set(&[slow(kbit)]).unwrap();
+        let (sender, receiver, over) = (world.udp(1), world.udp(2), AtomicBool::new(false));
+        let start = Instant::now();
+        let waits = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| waits(&receiver, &over));
+            // 250 a second: six times the rate, and more than a queue of 128 kB takes.
+            for i in 0..n {
+                send_stamped(&sender, octets);
+                if i % 25 == 0 {
+                    renew(&mut host);
+                }
+                let due = Duration::from_millis(4 * i);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+            }
+            over.store(true, Ordering::Relaxed);
+            waits.join().unwrap()
+        });
+        let (longest, arrived) = (*waits.iter().max().unwrap(), waits.len() as u64);
+        let due = start.elapsed().as_millis() as u64 * kbit / 8 / octets as u64;
+        let drops = queue(&mut host).drops;
+        println!("{kind}: {arrived} of {due} due arrived, {drops} dropped, longest {longest:?}");
+        assert!(longest <= TAKES, "{kind}: {longest:?}");
+        // Half a second at the end was spent on waiting for more.
+        assert!(arrived >= due * 8 / 10, "{kind}: {arrived} of {due}");
+        assert_eq!(arrived + drops, n, "{kind}: every drop is counted as the queue's");
+        let mut counters = Counters::default();
+        host.read(net::now_ns(), &mut counters).unwrap();
+        let numbered = counters.tx[0].1.numbered.get();
+        assert_eq!(numbered, arrived * octets as u64, "{kind}: what is dropped has no number");
+        close(&world, host);
+    }
+}
+
+#[test]
+fn tcp_fills_a_slow_pair_and_leaves_its_queue_short() {
+    let world = World::new();
+    for kind in kinds(&world) {
+        let mut host = open(&world, kind);
+        host.set(&[slow(350)]).unwrap();
+        let (sender, receiver, over) = (world.udp(1), world.udp(2), AtomicBool::new(false));
+        let (ratio, waits) = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| waits(&receiver, &over));
+            let (warm, span) = (Duration::from_secs(2), Duration::from_secs(8));
+            let goodput = goodput(vec![world.tcp()], warm, span, || {
+                renew(&mut host);
+                send_stamped(&sender, 100);
+            });
+            over.store(true, Ordering::Relaxed);
+            (goodput / (350e3 * PAYLOAD as f64 / FRAME as f64), waits.join().unwrap())
+        });
+        let longest = *waits.iter().max().unwrap();
+        println!("{kind}: {ratio:.3} of the rate, {} probes, longest {longest:?}", waits.len());
+        assert!(longest <= TAKES, "{kind}: {longest:?}");
+        // The probes themselves take 0.02 of it.
+        assert!(ratio >= 0.85, "{kind}: {ratio:.3} of the rate");
         close(&world, host);
     }
 }

@@ -19,19 +19,23 @@
 //!
 //! Promises  Queues are bounded in octets. Dropping the value leaves all in force; a successor
 //!           adopts it without a gap.
-//! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`.
+//! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`. How long what waits may
+//!           last: `waits`.
 
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
 use super::levels::{Levels, MIN_RATE};
 use super::tree::{self, Node, Nodes, Tree};
+use super::waits::Waits;
 use super::{
     Changes, ClassId, ClassStats, Error, Kind, PairRate, Shaper, ShaperConfig, VmClasses, VmShare,
     owner, ports,
 };
+use crate::intf::Level;
 use crate::nl::htb::{self, Class};
 use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Device, Socket, Verb};
+use crate::table::CounterArray;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, PairId, Rate, VmId};
 
@@ -57,6 +61,8 @@ pub struct Htb {
     /// What the kernel has, unless `stale`.
     tree: Tree,
     stale: bool,
+    /// What the classifier goes by.
+    waits: Waits,
 }
 
 #[derive(Clone)]
@@ -84,6 +90,7 @@ impl Htb {
         let pair = |minor: &u16| layout::usage(*minor) == Use::Pair;
         Ok(Self {
             levels: Levels::new(&config, &[]),
+            waits: Waits::unbounded(config.queue),
             claimable: tree.nodes.keys().copied().filter(pair).collect(),
             config,
             socket,
@@ -96,6 +103,18 @@ impl Htb {
             tree,
             stale: false,
         })
+    }
+
+    /// Bounds pairs' queues in time, too: `levels` are those by which the programs that classify for
+    /// this shaper go ([`Programs::levels`](crate::programs::Programs::levels)). Right after opening.
+    ///
+    /// # Errors
+    ///
+    /// Levels of the wrong number.
+    pub fn bounded_in_time(self, levels: CounterArray<Level>) -> Result<Self, Error> {
+        let small = Error::Config("the map of levels was loaded too small");
+        let waits = Waits::new(levels, self.config.queue).ok_or(small)?;
+        Ok(Self { waits, ..self })
     }
 
     fn make(socket: &mut Socket, config: &ShaperConfig) -> Result<Device, Error> {
@@ -192,6 +211,13 @@ impl Htb {
         nodes
     }
 
+    /// Makes the bounds in time those of the classes that the kernel has. Classes that may still be
+    /// claimed have a pair, too.
+    fn follow(&self) {
+        let is_used = |minor| self.owners.contains_key(&minor) || self.claimable.contains(&minor);
+        self.waits.follow(&self.tree.nodes, is_used);
+    }
+
     /// Makes what is believed about the kernel true again after a failure.
     fn fresh(&mut self) -> Result<(), Error> {
         if self.stale { self.refresh() } else { Ok(()) }
@@ -212,18 +238,21 @@ impl Htb {
     /// Writes the classes of these pairs that differ; how many.
     fn write(&mut self, pairs: impl Iterator<Item = PairId>) -> Result<usize, Error> {
         let mut batch = Batch::new();
-        let mut written: Vec<(u16, Node)> = Vec::new();
+        let mut wanted: Vec<(u16, Node)> = Vec::new();
         for id in pairs {
             let (pair, vm) = (self.pairs[&id], &self.vms[&id.src]);
             let class = self.levels.pair(&vm.share, pair.rate, self.floors);
             let node = Node { parent: layout::share(vm.slot), class };
             if self.tree.nodes.get(&pair.minor) != Some(&node) {
+                self.waits.before(pair.minor, &class);
                 self.change(&mut batch, pair.minor, node.parent, &class);
-                written.push((pair.minor, node));
             }
+            wanted.push((pair.minor, node));
         }
         self.send(&batch)?;
-        self.tree.nodes.extend(written);
+        // Also of classes that are as they were: of a new pair's nothing is said yet.
+        wanted.iter().for_each(|(minor, node)| self.waits.after(*minor, &node.class));
+        self.tree.nodes.extend(wanted);
         Ok(batch.len())
     }
 
@@ -237,6 +266,7 @@ impl Htb {
         let mut batch = Batch::new();
         let class = self.levels.pooled();
         for minor in minors {
+            self.waits.lift(*minor);
             let Some(node) = self.tree.nodes.get(minor).copied() else { continue };
             let id = layout::handle(*minor);
             self.change(&mut batch, *minor, node.parent, &class);
@@ -358,6 +388,9 @@ impl Shaper for Htb {
         }
 
         let wanted = self.wanted();
+        for pair in self.pairs.values() {
+            self.waits.before(pair.minor, &wanted[&pair.minor].class);
+        }
         let mut batch = Batch::new();
         let tree = self.tree.plan(&wanted, self.config.queue, &self.device, &mut batch);
         self.send(&batch)?;
@@ -366,6 +399,7 @@ impl Shaper for Htb {
             self.tree.verify(&wanted, &self.device)?;
         }
         self.claimable.retain(|minor| self.tree.nodes.contains_key(minor));
+        self.follow();
 
         let mut batch = Batch::new();
         let mut redirected = BTreeSet::new();
@@ -486,6 +520,7 @@ impl Shaper for Htb {
     fn refresh(&mut self) -> Result<(), Error> {
         self.tree = Tree::read(&mut self.socket, &self.device)?;
         self.stale = false;
+        self.follow();
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //!           uplink's fq qdisc keeps.
 //! Promises  A floor is a class's rate and stands without anybody alive; what is borrowed is its
 //!           ceiling, which [`reclaim`] takes back. Floors above the parent are refused. Queues are
-//!           bounded in octets. A second pass finds nothing to do.
+//!           bounded in octets, and those of pairs in time. A second pass finds nothing to do.
 //! Not here  Who steers a packet to a class: the BPF programs do, by `skb->priority` = [`ClassId`].
 
 mod departure;
@@ -19,15 +19,17 @@ mod levels;
 mod owner;
 mod ports;
 mod tree;
+mod waits;
 
 pub use departure::DepartureTimes;
 pub(crate) use departure::release;
 pub(crate) use desired::check_vms;
 pub use htb::Htb;
 pub use layout::device_name;
-pub use levels::{FRAME, MIN_RATE};
+pub use levels::{FRAME, LONGEST_WAIT, MIN_RATE, SHORTEST_QUEUE};
 pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
+pub use waits::longest_wait;
 
 use weir_units::{Bytes, PairId, Rate, VmId};
 
@@ -101,7 +103,9 @@ pub struct ClassStats {
     pub octets: u64,
     /// Packets sent, likewise (a super-packet counts as its segments).
     pub packets: u64,
-    /// Packets that found the queue full (for HTB a super-packet counts once).
+    /// Packets that found the queue full or too long (for HTB a super-packet that the queue has no room
+    /// for counts once). What HTB's queues would have held for too long is dropped before them:
+    /// [`Dataplane::queues`](crate::Dataplane::queues) adds it, [`Shaper::stats`] does not know it.
     pub drops: u64,
     /// Octets waiting; with departure times, when the last packet came.
     pub backlog: Bytes,
@@ -153,7 +157,7 @@ pub struct ShaperConfig {
     pub control_rate: Rate,
     /// What to do when VM floors sum above the uplink.
     pub overbooking: Overbooking,
-    /// Bound of each queue.
+    /// Bound of each queue in octets.
     pub queue: Bytes,
     /// Bound on all pairs together; at most [`MAX_PAIRS`].
     pub max_pairs: usize,

@@ -16,6 +16,9 @@ pub(crate) const QUEUE: u64 = 128 * 1024;
 const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
 const FRAME: u64 = 1514;
+/// What waits of a pair lasts no longer, unless it is less than this.
+const LONGEST_WAIT: Span = Span::from_millis(250);
+const SHORTEST_QUEUE: Bytes = Bytes::new(6 * FRAME);
 const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
@@ -43,6 +46,11 @@ pub(crate) struct Levels {
 /// The octets that a class of this rate may run ahead.
 fn burst(rate: Rate) -> Bytes {
     Bytes::new(rate.bytes_in(BURST_SPAN).get().clamp(MIN_BURST, MAX_BURST))
+}
+
+/// How long what waits of a pair may last.
+fn longest_wait(ceiling: Rate) -> Span {
+    LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE))
 }
 
 impl Levels {
@@ -83,6 +91,7 @@ impl Levels {
             burst: lead(rate),
             cburst: lead(ceil),
             quantum: quantum.clamp(FRAME.into(), MAX_QUANTUM.into()) as i64,
+            wait: None,
         }
     }
 
@@ -114,7 +123,8 @@ impl Levels {
 
     /// A pair of `vm`, when the floors of all pairs of the host sum to `sum`.
     pub(crate) fn pair(&self, vm: &Share, (floor, ceiling): (Rate, Rate), sum: Rate) -> Class {
-        self.class(self.fitted(floor, sum), ceiling.min(self.cap(vm)), floor)
+        let class = self.class(self.fitted(floor, sum), ceiling.min(self.cap(vm)), floor);
+        Class { wait: Some(longest_wait(Rate::from_bps(class.ceil)).as_nanos()), ..class }
     }
 }
 
@@ -132,6 +142,22 @@ mod tests {
             assert_eq!(burst(Rate::from_bps(kbps * 1000)).get(), octets, "{kbps} kbit/s");
         }
         assert_eq!(burst(mbps(40_000)).get(), 256 * 1024);
+    }
+
+    #[test]
+    fn queues_and_smallest_rates_are_the_real_shapers() {
+        use weir_dataplane::shaper;
+        assert_eq!(QUEUE, shaper::ShaperConfig::new("t", mbps(200)).queue.get());
+        assert_eq!((MIN_RATE, FRAME), (shaper::MIN_RATE, shaper::FRAME));
+        for kbps in [64, 100, 290, 291, 350, 10_000, 10_000_000] {
+            let rate = Rate::from_bps(kbps * 1000);
+            assert_eq!(longest_wait(rate), shaper::longest_wait(rate), "{kbps} kbit/s");
+        }
+        let share = Share { floor: mbps(90), cap: None };
+        let levels = Levels::new(mbps(200), mbps(4), &[share]);
+        let pair = levels.pair(&share, (Rate::ZERO, Rate::from_bps(350_000)), Rate::ZERO);
+        assert_eq!(pair.wait, Some(250_000_000));
+        assert_eq!((levels.vm_default(&share).wait, levels.vm(&share).wait), (None, None));
     }
 
     #[test]

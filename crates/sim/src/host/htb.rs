@@ -13,6 +13,7 @@
 //! Not here  Priorities (all data has one), the kernel's lateness: a packet leaves on time.
 //! Source    Linux `net/sched/sch_htb.c` (`htb_dequeue`, `htb_charge_class`, `htb_class_mode`).
 
+use super::backlog::Backlog;
 use super::classes::QUEUE;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -30,6 +31,8 @@ pub(crate) struct Class {
     pub(crate) cburst: i64,
     /// Octets of a turn.
     pub(crate) quantum: i64,
+    /// What waits may last for so long at the ceiling, ns; for ever, if absent.
+    pub(crate) wait: Option<u64>,
 }
 
 /// What a class may do now.
@@ -98,6 +101,7 @@ struct Leaf {
     vm: u32,
     queue: VecDeque<(u32, u16)>,
     octets: u64,
+    backlog: Backlog,
     deficit: [i64; LEVELS],
 }
 
@@ -112,7 +116,7 @@ pub(crate) struct Htb {
     backlogged: BTreeSet<(u32, u32)>,
     /// Whose turn it is, at each level.
     turns: [(u32, u32); LEVELS],
-    /// Packets that found a queue full, or whose queue was removed.
+    /// Packets that found a queue full or too long, or whose queue was removed.
     pub(crate) drops: u64,
 }
 
@@ -136,6 +140,7 @@ impl Htb {
             vm,
             queue: VecDeque::new(),
             octets: 0,
+            backlog: Backlog::default(),
             deficit: [0; LEVELS],
         };
         if let Some(id) = self.free.pop() {
@@ -179,9 +184,10 @@ impl Htb {
     }
 
     /// Queues a packet; whether there was room.
-    pub(crate) fn push(&mut self, leaf: u32, id: u32, size: u16) -> bool {
+    pub(crate) fn push(&mut self, now: u64, leaf: u32, id: u32, size: u16) -> bool {
         let queue = &mut self.leaves[leaf as usize];
-        if queue.octets + u64::from(size) > QUEUE {
+        let is_long = queue.backlog.is_long(now, size.into(), &queue.bucket.class);
+        if is_long || queue.octets + u64::from(size) > QUEUE {
             self.drops += 1;
             return false;
         }

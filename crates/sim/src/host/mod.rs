@@ -7,12 +7,13 @@
 //!           are losses. Agents wake when they ask to ([`shim`]); what they say to each other are
 //!           datagrams that take the links everybody takes.
 //! Promises  An agent learns nothing but first sights, counters and messages. A packet that finds a
-//!           queue full is dropped and counted, at the shaper as at a port.
+//!           queue full, or at the shaper too long ([`backlog`]), is dropped and counted.
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
 
+mod backlog;
 mod classes;
 mod htb;
 mod letters;

@@ -114,7 +114,7 @@ impl Shim {
         let (sending, vm) = (self.pairs[number as usize].sending, self.pairs[number as usize].vm);
         let host = &mut self.hosts[from as usize];
         let leaf = sending.leaf.unwrap_or(host.defaults[vm as usize]);
-        if host.htb.push(leaf, id, packet.size) {
+        if host.htb.push(net.now, leaf, id, packet.size) {
             self.serve(net, from);
         } else {
             net.drop(id);

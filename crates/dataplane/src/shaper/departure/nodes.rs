@@ -3,9 +3,10 @@
 //! The numbers are those of `bpf/intf.h`: 1 the uplink, 2 what has no class, then for the VM in slot s
 //! 1024 + s its share, 2048 + s its default queue, 3072 + s its control queue; from 4096 on, pairs.
 
-use crate::intf::{Level, NODES};
+use crate::intf::{FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::shaper::ClassId;
+use crate::shaper::levels::LONGEST_WAIT;
 use std::ops::Range;
 use weir_units::{Bytes, Rate, Span};
 
@@ -17,10 +18,8 @@ const SHARE: u16 = SLOTS;
 const DEFAULT: u16 = 2 * SLOTS;
 const CONTROL: u16 = 3 * SLOTS;
 /// Numbers of pairs.
-pub(super) const PAIRS: Range<u16> = 4 * SLOTS..NODES as u16;
+pub(super) const PAIRS: Range<u16> = FIRST_PAIR as u16..NODES as u16;
 
-/// The longest wait. A departure that was given stays, so a raised rate is felt only after it.
-const HORIZON: Span = Span::from_millis(250);
 /// How far ahead an inner node lends at least: twice what a late timer makes of a burst.
 const LOAN: Span = Span::from_millis(10);
 
@@ -76,7 +75,7 @@ pub(super) fn leaf(class: Class, parent: u16, queue: Bytes, term: Term) -> Level
         floor: floor.as_bps(),
         ceiling: ceiling.as_bps(),
         fallback: if term == Term::Lease { floor } else { ceiling }.as_bps(),
-        limit_ns: HORIZON.as_nanos(),
+        limit_ns: LONGEST_WAIT.as_nanos(),
         limit: queue.get(),
         parent: parent.into(),
     }
@@ -86,7 +85,7 @@ pub(super) fn leaf(class: Class, parent: u16, queue: Bytes, term: Term) -> Level
 /// of them last at its ceiling.
 pub(super) fn inner(class: Class, parent: u16, queue: Bytes) -> Level {
     let (floor, ceiling) = rates(class);
-    let limit = ceiling.time_for(Bytes::new(queue.get() * 2)).clamp(LOAN, HORIZON);
+    let limit = ceiling.time_for(Bytes::new(queue.get() * 2)).clamp(LOAN, LONGEST_WAIT);
     Level {
         floor: floor.as_bps(),
         ceiling: ceiling.as_bps(),

@@ -12,7 +12,7 @@ fn class(rate: u64, ceil: u64) -> Class {
         let octets = (rate / 8000).max(2 * u64::from(FRAME));
         (octets * 8 * SECOND / rate) as i64
     };
-    Class { rate, ceil, burst: lead(rate), cburst: lead(ceil), quantum: FRAME.into() }
+    Class { rate, ceil, burst: lead(rate), cburst: lead(ceil), quantum: FRAME.into(), wait: None }
 }
 
 fn burst(class: &Class) -> u64 {
@@ -27,13 +27,13 @@ fn saturate(uplink: Class, vms: &[Class], leaves: &[(u32, Class)], until: u64) -
     let ids: Vec<u32> = leaves.iter().map(|(vm, class)| htb.add(0, *vm, *class)).collect();
     let mut sent = vec![0; leaves.len()];
     for (leaf, id) in ids.iter().enumerate() {
-        assert!(htb.push(*id, leaf as u32, FRAME) && htb.push(*id, leaf as u32, FRAME));
+        assert!(htb.push(0, *id, leaf as u32, FRAME) && htb.push(0, *id, leaf as u32, FRAME));
     }
     let mut now = 0;
     while now < until {
         while let Some(leaf) = htb.pop(now) {
             sent[leaf as usize] += u64::from(FRAME);
-            assert!(htb.push(ids[leaf as usize], leaf, FRAME));
+            assert!(htb.push(now, ids[leaf as usize], leaf, FRAME));
         }
         let next = htb.next_at().expect("something waits");
         assert!(next > now, "what could go at {next} went at {now}");
@@ -60,7 +60,7 @@ fn a_queue_is_bounded_and_what_is_in_it_is_lost_with_it() {
     let slow = class(64_000, 64_000);
     let mut htb = Htb::new(slow, &[slow], 0);
     let leaf = htb.add(0, 0, slow);
-    let room = (0..).take_while(|id| htb.push(leaf, *id, 1514)).count();
+    let room = (0..).take_while(|id| htb.push(0, leaf, *id, 1514)).count();
     assert_eq!(room, 128 * 1024 / 1514);
     assert_eq!(htb.pop(0), Some(0), "in order");
     assert_eq!(htb.remove(leaf).collect::<Vec<_>>(), (1..room as u32).collect::<Vec<_>>());
@@ -69,11 +69,49 @@ fn a_queue_is_bounded_and_what_is_in_it_is_lost_with_it() {
 }
 
 #[test]
+fn a_flood_waits_for_no_longer_than_is_said_and_loses_nothing_of_its_rate() {
+    let uplink = class(100_000_000, 100_000_000);
+    let slow = Class { wait: Some(250_000_000), ..class(350_000, 350_000) };
+    let mut htb = Htb::new(uplink, &[uplink], 0);
+    let leaf = htb.add(0, 0, slow);
+    let (mut waits, mut sent, mut now) = (Vec::new(), Vec::new(), 0);
+    // A frame every 10 ms, four times the rate.
+    for at in (0..10 * SECOND).step_by(10_000_000) {
+        while let Some(next) = htb.next_at().filter(|next| *next <= at) {
+            now = next.max(now);
+            waits.push(now - sent[htb.pop(now).expect("it is time") as usize]);
+        }
+        now = at;
+        if htb.push(at, leaf, sent.len() as u32, FRAME) {
+            sent.push(at);
+        }
+    }
+    // To the microsecond; some frame finds the queue less than 10 ms shorter.
+    let longest = *waits.iter().max().unwrap();
+    assert!((240_000_000..250_001_000).contains(&longest), "{longest} ns");
+    let least = 10 * 350_000 / 8 / u64::from(FRAME);
+    assert!(waits.len() as u64 >= least, "{} of {least}", waits.len());
+}
+
+#[test]
+fn a_queue_used_again_is_empty_also_by_its_clock() {
+    let slow = Class { wait: Some(250_000_000), ..class(350_000, 350_000) };
+    let mut htb = Htb::new(slow, &[slow], 0);
+    let leaf = htb.add(0, 0, slow);
+    // Two are sent ahead, seven last 242 ms, and one finds only those.
+    let room = (0..100).filter(|id| htb.push(0, leaf, *id, FRAME)).count();
+    assert_eq!((room, htb.drops), (10, 90));
+    assert_eq!(htb.remove(leaf).count(), 10);
+    assert_eq!(htb.add(0, 0, slow), leaf);
+    assert_eq!((0..100).filter(|id| htb.push(0, leaf, *id, FRAME)).count(), 10);
+}
+
+#[test]
 fn a_debt_is_a_time_and_outlives_a_raise() {
     let slow = Class { burst: 0, cburst: 0, ..class(1_000_000, 1_000_000) };
     let mut htb = Htb::new(class(100_000_000, 100_000_000), &[slow], 0);
     let leaf = htb.add(0, 0, slow);
-    assert!(htb.push(leaf, 7, 1250) && htb.push(leaf, 8, 1250));
+    assert!(htb.push(0, leaf, 7, 1250) && htb.push(0, leaf, 8, 1250));
     assert_eq!(htb.pop(0), Some(7));
     // 1250 octets at 1 Mb/s: 10 ms.
     assert_eq!(htb.next_at(), Some(10_000_000));

@@ -1,0 +1,192 @@
+//! How long packets may wait in a pair's class of HTB.
+//!
+//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is short
+//!           enough there would drop every super-packet.
+//! Approach  `bpf/backlog.h` drops what would wait for too long at the class's ceiling before it gets
+//!           to the queue. It goes by the class's level, kept here: an entry of the array that
+//!           departure times use, too. A change is a store.
+//! Promises  No level stays below its class's ceiling, whatever the kernel refuses and whoever dies
+//!           when: it is raised before the class is and lowered after it, and who lowers ceilings
+//!           without us (the guardian) leaves it too high. Then the queue's own bound in octets is
+//!           what is left; nothing is dropped that HTB would have sent in time.
+//! Not here  Queues that belong to no pair, and levels of departure times: see `departure`.
+
+use super::layout;
+use super::levels::{LONGEST_WAIT, SHORTEST_QUEUE};
+use super::tree::Nodes;
+use crate::intf::{FIRST_PAIR, Level, NODES};
+use crate::nl::htb::{self, Class};
+use crate::table::CounterArray;
+use weir_units::{Bytes, Rate};
+
+/// A queue is not taken for longer than this, so that the kernel's products fit 64 bits.
+const MOST: Bytes = Bytes::new(1 << 30);
+
+/// How long what waits in the queue of a pair may last before the next packet is dropped: a quarter of a
+/// second, or as long as the fewest octets last.
+pub fn longest_wait(ceiling: Rate) -> weir_units::Span {
+    LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE))
+}
+
+/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
+/// sent does not wait: so both limits are that much longer.
+fn level(class: &Class, queue: Bytes) -> Level {
+    let ceiling = htb::rate(class.ceil);
+    let ahead = htb::burst_octets(class.cburst, class.ceil);
+    Level {
+        ceiling: ceiling.as_bps(),
+        limit_ns: (longest_wait(ceiling) + ceiling.time_for(ahead)).as_nanos(),
+        limit: (queue + ahead).min(MOST).get(),
+        ..Level::default()
+    }
+}
+
+/// The levels of pairs' classes; of none if nothing reads them.
+pub(super) struct Waits {
+    levels: Option<CounterArray<Level>>,
+    queue: Bytes,
+}
+
+impl Waits {
+    /// For a shaper whose packets pass no program.
+    pub(super) const fn unbounded(queue: Bytes) -> Self {
+        Self { levels: None, queue }
+    }
+
+    /// `None` if the array was loaded too small.
+    pub(super) fn new(levels: CounterArray<Level>, queue: Bytes) -> Option<Self> {
+        (levels.len() == NODES as usize).then_some(Self { levels: Some(levels), queue })
+    }
+
+    /// The array and a class's place in it. The first classes are the first used: there are as many
+    /// places as classes.
+    fn place(&self, minor: u16) -> Option<(&CounterArray<Level>, usize)> {
+        let place = FIRST_PAIR as usize + usize::from(minor - layout::pairs().start());
+        self.levels.as_ref().filter(|levels| place < levels.len()).map(|levels| (levels, place))
+    }
+
+    /// A class is about to get these parameters, or to keep its own if the kernel refuses.
+    pub(super) fn before(&self, minor: u16, class: &Class) {
+        let Some((levels, place)) = self.place(minor) else { return };
+        let wanted = level(class, self.queue);
+        // None is no bound at all.
+        if (1..wanted.ceiling).contains(&levels.get(place).ceiling) {
+            levels.put(place, wanted);
+        }
+    }
+
+    /// A class has these parameters.
+    pub(super) fn after(&self, minor: u16, class: &Class) {
+        let Some((levels, place)) = self.place(minor) else { return };
+        let wanted = level(class, self.queue);
+        if levels.get(place) != wanted {
+            levels.put(place, wanted);
+        }
+    }
+
+    /// A class has no pair any more.
+    pub(super) fn lift(&self, minor: u16) {
+        let Some((levels, place)) = self.place(minor) else { return };
+        if levels.get(place) != Level::default() {
+            levels.put(place, Level::default());
+        }
+    }
+
+    /// The kernel has these classes; those that are not `owned` have no pair.
+    pub(super) fn follow(&self, nodes: &Nodes, owned: impl Fn(u16) -> bool) {
+        let minors = layout::pairs().take((NODES - FIRST_PAIR) as usize);
+        for minor in minors {
+            match nodes.get(&minor).filter(|_| owned(minor)) {
+                Some(node) => self.after(minor, &node.class),
+                None => self.lift(minor),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shaper::tree::Node;
+
+    const QUEUE: Bytes = Bytes::new(128 * 1024);
+    const A: u16 = 0x4000;
+    const B: u16 = 0x4fff;
+
+    /// A class with the burst of a slow one, 3028 octets.
+    fn class(kbit: u64) -> Class {
+        let ceil = kbit * 125;
+        let cburst = htb::ticks(htb::rate(ceil).time_for(Bytes::new(3028)));
+        Class { rate: 8000, ceil, cburst, ..Class::default() }
+    }
+
+    fn waits() -> Waits {
+        Waits::new(CounterArray::in_memory(NODES as usize), QUEUE).unwrap()
+    }
+
+    fn kbit(waits: &Waits, minor: u16) -> u64 {
+        let (levels, place) = waits.place(minor).unwrap();
+        levels.get(place).ceiling / 1000
+    }
+
+    #[test]
+    fn a_queue_lasts_a_quarter_of_a_second_but_holds_six_frames_at_any_rate() {
+        let wait = |kbit: u64| longest_wait(Rate::from_bps(kbit * 1000)).as_nanos() / 1_000_000;
+        assert_eq!([350, 5000, 10_000_000].map(wait), [250; 3]);
+        // Six frames of 1514 octets.
+        assert_eq!([290, 100, 64].map(wait), [250, 726, 1135]);
+    }
+
+    #[test]
+    fn what_is_sent_ahead_does_not_count_as_waiting() {
+        let slow = level(&class(352), QUEUE);
+        assert_eq!(slow.ceiling, 352_000);
+        // 3028 octets last 68.8 ms.
+        assert_eq!(slow.limit_ns / 100_000, 3188);
+        assert_eq!(slow.limit, 131_072 + 3028);
+        assert_eq!((slow.floor, slow.fallback, slow.parent), (0, 0, 0));
+        let huge = level(&class(352), Bytes::new(u64::from(u32::MAX)));
+        assert!(huge.limit.checked_mul(8_000_000_000).is_some(), "the kernel multiplies so");
+    }
+
+    #[test]
+    fn a_level_is_raised_before_its_class_and_lowered_after_it() {
+        let waits = waits();
+        waits.before(A, &class(400));
+        assert_eq!(kbit(&waits, A), 0, "no bound until the class is set");
+        waits.after(A, &class(400));
+        waits.before(A, &class(800));
+        assert_eq!(kbit(&waits, A), 800);
+        waits.after(A, &class(800));
+        waits.before(A, &class(400));
+        assert_eq!(kbit(&waits, A), 800, "the class may stay as it is");
+        waits.after(A, &class(400));
+        assert_eq!((kbit(&waits, A), kbit(&waits, B)), (400, 0));
+    }
+
+    #[test]
+    fn levels_follow_what_the_kernel_has_and_only_pairs_have_some() {
+        let waits = waits();
+        for minor in [A, B] {
+            waits.after(minor, &class(400));
+        }
+        let node = |kbit| Node { parent: 0x1000, class: class(kbit) };
+        let nodes: Nodes = [(A, node(200)), (A + 1, node(300)), (A + 2, node(64))].into();
+        waits.follow(&nodes, |minor| minor < A + 2);
+        let found = [A, A + 1, A + 2, B].map(|minor| kbit(&waits, minor));
+        assert_eq!(found, [200, 300, 0, 0]);
+        waits.lift(A);
+        assert_eq!(kbit(&waits, A), 0);
+    }
+
+    #[test]
+    fn classes_beyond_the_array_and_shapers_without_one_have_no_bound() {
+        let waits = waits();
+        assert!(waits.place(B + 1).is_none());
+        waits.after(B + 1, &class(400));
+        let without = Waits::unbounded(QUEUE);
+        without.after(A, &class(400));
+        assert!(without.place(A).is_none());
+        assert!(Waits::new(CounterArray::in_memory(1), QUEUE).is_none());
+    }
+}

@@ -1,0 +1,147 @@
+//! The levels by which the classifier bounds queues in time, against a real kernel: they follow the
+//! classes, and are never below them. Needs root, and fails without.
+
+mod shaper_world;
+
+use shaper_world::*;
+use weir_dataplane::intf::{FIRST_PAIR, Level, NODES};
+use weir_dataplane::nl::{Socket, htb};
+use weir_dataplane::programs::{Programs, Sizes};
+use weir_dataplane::shaper::{
+    ClassId, Error, Htb, MIN_RATE, PairRate, Shaper, ShaperConfig, longest_wait, reclaim,
+};
+use weir_dataplane::table::CounterArray;
+use weir_units::Rate;
+
+const MBIT: u64 = 1_000_000;
+
+/// The maps of an agent, which outlive it.
+struct Maps {
+    programs: Programs,
+    levels: CounterArray<Level>,
+}
+
+impl Maps {
+    fn new() -> Self {
+        let sizes = Sizes { pairs: 16, endpoints: 16, nodes: NODES, queues: 1 };
+        let programs = Programs::load(sizes, None).unwrap();
+        Self { levels: programs.levels().unwrap(), programs }
+    }
+
+    fn open(&self, instance: &str) -> Htb {
+        let config = ShaperConfig::new(instance, Rate::from_mbps(200));
+        let levels = self.programs.levels().unwrap();
+        Htb::open(config).unwrap().bounded_in_time(levels).unwrap()
+    }
+
+    fn level(&self, class: ClassId) -> Level {
+        self.levels.get((FIRST_PAIR + class.0 - 0x1_4000) as usize)
+    }
+
+    fn ceilings<const N: usize>(&self, classes: [ClassId; N]) -> [u64; N] {
+        classes.map(|class| self.level(class).ceiling)
+    }
+}
+
+/// The ceilings that the kernel has.
+fn kernels<const N: usize>(shaper: &Htb, classes: [ClassId; N]) -> [u64; N] {
+    let there = htb::classes(&mut Socket::open().unwrap(), shaper.device()).unwrap();
+    classes.map(|class| {
+        let entry = there.iter().find(|entry| entry.id == class.0);
+        entry.map_or(0, |entry| htb::rate(entry.class.ceil).as_bps())
+    })
+}
+
+#[test]
+fn a_level_is_its_classs_ceiling_from_the_first_rate_to_the_pairs_end() {
+    two_ports();
+    let maps = Maps::new();
+    let mut shaper = maps.open("follow");
+    shaper.apply_vms(&[vm(VM_A, "pa", 90), vm(VM_B, "pb", 60)]).unwrap();
+    let pairs = [pair(VM_A, 10), pair(VM_A, 11), pair(VM_B, 10)];
+    let ids: [ClassId; 3] = shaper.add_pairs(&pairs).unwrap().try_into().unwrap();
+    assert_eq!(maps.ceilings(ids), [0; 3], "no bound before there is a rate");
+
+    let slow = PairRate { floor: Rate::from_bps(64_000), ceiling: Rate::from_bps(400_000) };
+    // The smallest rate is that of the pool: the class stays as it is.
+    let rates = [(pairs[0], mbit(60, 200)), (pairs[1], slow), (pairs[2], PairRate::default())];
+    assert_eq!(shaper.set(&rates).unwrap(), 2);
+    assert_eq!(maps.ceilings(ids), [200 * MBIT, 400_000, MIN_RATE.as_bps()]);
+    assert_eq!(maps.ceilings(ids), kernels(&shaper, ids));
+    let level = maps.level(ids[1]);
+    // HTB sends two frames ahead: 60.6 ms, to a tick of 64 ns.
+    let ahead = level.limit_ns - longest_wait(slow.ceiling).as_nanos();
+    assert!(ahead.abs_diff(60_560_000) < 30_000, "{ahead} ns");
+    assert!((131_072 + 3028..131_072 + 3030).contains(&level.limit), "{level:?}");
+
+    shaper.set(&[(pairs[0], mbit(60, 70))]).unwrap();
+    assert_eq!(maps.level(ids[0]).ceiling, 70 * MBIT);
+    // A VM that changes changes its pairs' classes, and one that leaves takes them along.
+    let capped =
+        weir_dataplane::shaper::VmShare { cap: Some(Rate::from_mbps(65)), ..vm(VM_A, "pa", 60) };
+    shaper.apply_vms(&[capped]).unwrap();
+    assert_eq!(maps.ceilings(ids), [65 * MBIT, 400_000, 0]);
+    assert_eq!(maps.ceilings(ids), kernels(&shaper, ids));
+
+    shaper.remove(&pairs[..2]).unwrap();
+    assert_eq!(maps.ceilings(ids), [0; 3]);
+    let again = shaper.add_pairs(&[pair(VM_A, 12), pair(VM_A, 13)]).unwrap();
+    assert!(again.iter().all(|id| ids.contains(id)), "used again");
+    assert_eq!(maps.ceilings(ids), [0; 3], "and no bound before there is a rate");
+    Box::new(shaper).close().unwrap();
+}
+
+#[test]
+fn what_the_guardian_takes_back_leaves_levels_too_high_until_an_agent_looks() {
+    two_ports();
+    let maps = Maps::new();
+    let mut shaper = maps.open("guard");
+    let vms = [vm(VM_A, "pa", 90)];
+    shaper.apply_vms(&vms).unwrap();
+    let pairs = [pair(VM_A, 10), pair(VM_A, 11)];
+    let ids: [ClassId; 2] = shaper.add_pairs(&pairs).unwrap().try_into().unwrap();
+    let rates = [(pairs[0], mbit(60, 200)), (pairs[1], mbit(10, 40))];
+    shaper.set(&rates).unwrap();
+    let take_back = |shaper: &Htb| assert_eq!(reclaim(&shaper.device().name).unwrap(), 2);
+
+    take_back(&shaper);
+    assert_eq!(kernels(&shaper, ids), [60 * MBIT, 10 * MBIT]);
+    assert_eq!(maps.ceilings(ids), [200 * MBIT, 40 * MBIT]);
+    shaper.refresh().unwrap();
+    assert_eq!(maps.ceilings(ids), [60 * MBIT, 10 * MBIT]);
+    shaper.set(&rates).unwrap();
+    assert_eq!(maps.ceilings(ids), [200 * MBIT, 40 * MBIT]);
+
+    // The agent dies, and its successor knows one of the pairs.
+    take_back(&shaper);
+    drop(shaper);
+    let mut second = maps.open("guard");
+    assert!(second.apply_vms(&vms).unwrap().is_empty());
+    assert_eq!(maps.ceilings(ids), [60 * MBIT, 10 * MBIT]);
+    assert_eq!(second.claim(&[(pairs[0], ids[0])]).unwrap(), []);
+    assert_eq!(maps.ceilings(ids), [60 * MBIT, 0]);
+    Box::new(second).close().unwrap();
+}
+
+#[test]
+fn no_level_is_below_its_class_when_the_kernel_refuses() {
+    two_ports();
+    let maps = Maps::new();
+    let mut shaper = maps.open("refuse");
+    shaper.apply_vms(&[vm(VM_A, "pa", 90)]).unwrap();
+    let pairs = [pair(VM_A, 10), pair(VM_A, 11), pair(VM_A, 12)];
+    let ids: [ClassId; 3] = shaper.add_pairs(&pairs).unwrap().try_into().unwrap();
+    let all = |ceilings: [u64; 3]| pairs.into_iter().zip(ceilings.map(|c| mbit(1, c)));
+    shaper.set(&all([20, 20, 20]).collect::<Vec<_>>()).unwrap();
+    let device = shaper.device().name.to_string();
+    sh(&format!("tc class del dev {device} classid 1:{:x}", ids[2].0 & 0xffff));
+    let error = shaper.set(&all([40, 10, 30]).collect::<Vec<_>>()).unwrap_err();
+    assert!(matches!(error, Error::Kernel(_)), "{error}");
+    let (levels, classes) = (maps.ceilings(ids), kernels(&shaper, ids));
+    assert!(levels.iter().zip(&classes).all(|(level, class)| level >= class), "{levels:?}");
+    assert!(levels[1] == 20 * MBIT, "lowered only when the class is");
+    // At the next look all is as the kernel has it.
+    shaper.refresh().unwrap();
+    assert_eq!(maps.ceilings(ids), kernels(&shaper, ids));
+    Box::new(shaper).close().unwrap();
+}

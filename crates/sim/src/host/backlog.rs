@@ -1,0 +1,104 @@
+//! How long a pair's queue is, in time: a bound before the queue.
+//!
+//! Problem   128 kB are seconds at a low rate, and the real shaper does not let that much wait.
+//! Approach  The kernel program's rule: what would have left if the class had always got its ceiling does
+//!           not wait, and what finds the rest lasting for too long is dropped. Octets wait, so that
+//!           another ceiling changes how long they last. What the queue has no room for does not wait.
+//! Promises  While a class gets its ceiling, nothing is dropped that would have left in time.
+//! Not here  The queue itself: see `htb`. A guardian that lowers a ceiling leaves the real rule with the
+//!           higher one, until an agent looks; here the rule sees it at once.
+//! Source    `bpf/backlog.h`; limits: `weir-dataplane`'s `waits.rs`.
+
+use super::classes::QUEUE;
+use super::htb::Class;
+
+/// An octet in bit/s times nanoseconds.
+const OCTET: u64 = 8_000_000_000;
+
+/// What waits, by the clock of its class's ceiling.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backlog {
+    /// When nothing waits any more, ns.
+    empty: u64,
+    /// The ceiling that this was computed by, bit/s.
+    bps: u64,
+}
+
+impl Backlog {
+    /// Whether what waits would keep a packet waiting for too long; if not, it waits, too.
+    pub(super) fn is_long(&mut self, now: u64, size: u64, class: &Class) -> bool {
+        let Some(longest) = class.wait else { return false };
+        let ahead = class.cburst.max(0).unsigned_abs();
+        let mut wait = self.empty.saturating_sub(now);
+        if self.bps != class.ceil {
+            wait = wait * self.bps / class.ceil;
+            (self.empty, self.bps) = (now + wait, class.ceil);
+        }
+        // What is sent ahead does not wait.
+        if wait > longest + ahead {
+            return true;
+        }
+        let after = wait + (size * OCTET).div_ceil(class.ceil);
+        if after * class.ceil <= QUEUE * OCTET + ahead * class.ceil {
+            self.empty = now + after;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: u64 = 1514;
+    const MS: u64 = 1_000_000;
+
+    /// Without a burst; a frame lasts 34.6 ms at 350 kbit/s.
+    fn class(ceil: u64) -> Class {
+        Class { rate: 64_000, ceil, burst: 0, cburst: 0, quantum: 1514, wait: Some(250 * MS) }
+    }
+
+    /// How many of so many frames are let in at once.
+    fn let_in(backlog: &mut Backlog, now: u64, n: usize, class: &Class) -> usize {
+        (0..n).filter(|_| !backlog.is_long(now, FRAME, class)).count()
+    }
+
+    #[test]
+    fn what_would_wait_for_too_long_is_not_let_in() {
+        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        assert_eq!(let_in(&mut backlog, 0, 20, &class), 8, "the eighth finds 242 ms");
+        assert_eq!(let_in(&mut backlog, 26 * MS, 20, &class), 0, "251 ms wait");
+        assert_eq!(let_in(&mut backlog, 27 * MS, 20, &class), 1);
+        assert_eq!(let_in(&mut backlog, 10_000 * MS, 20, &class), 8, "nothing was saved");
+        let unbounded = Class { wait: None, ..class };
+        assert_eq!(let_in(&mut backlog, 10_000 * MS, 200, &unbounded), 200);
+    }
+
+    #[test]
+    fn what_is_sent_ahead_does_not_wait() {
+        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        let two = (2 * FRAME * OCTET / class.ceil) as i64;
+        let ahead = Class { cburst: two, ..class };
+        assert_eq!(let_in(&mut backlog, 0, 20, &ahead), 8 + 2);
+    }
+
+    #[test]
+    fn octets_wait_and_last_as_long_as_the_ceiling_of_the_moment_says() {
+        let mut backlog = Backlog::default();
+        assert_eq!(let_in(&mut backlog, 0, 60, &class(10_000_000)), 60);
+        assert_eq!(let_in(&mut backlog, MS, 5, &class(350_000)), 0);
+        // 72.7 ms at the former rate, but two seconds now.
+        assert_eq!(let_in(&mut backlog, 100 * MS, 5, &class(350_000)), 0);
+        assert_eq!(let_in(&mut backlog, 100 * MS, 5, &class(10_000_000)), 5);
+    }
+
+    #[test]
+    fn what_the_queue_has_no_room_for_does_not_wait() {
+        let (mut backlog, patient) =
+            (Backlog::default(), Class { wait: Some(60_000 * MS), ..class(350_000) });
+        assert_eq!(let_in(&mut backlog, 0, 200, &patient), 200, "the queue drops them");
+        // 86 frames, 2.98 s.
+        let room = (QUEUE / FRAME) * FRAME * OCTET / 350_000;
+        assert!(backlog.empty.abs_diff(room) < 1000, "{} ns", backlog.empty);
+    }
+}
