@@ -10,6 +10,7 @@
 //!           reaction to loss, time-outs or its unfairness is seen here.
 //! Source    The laws' constants are compared with ElasticSwitch Fig. 2 and Table 2.
 
+mod random;
 mod world;
 
 pub use world::{Loss, Outcome, PairSpec, World};
