@@ -159,7 +159,7 @@ mod tests {
     fn three_times_the_capacity_and_more_takes_nine_tenths_and_never_all() {
         for received in [3 * FULL, 100 * FULL, u64::MAX] {
             let out = rcp_step(paper(GBPS, received));
-            assert_eq!(out.rate_bps, GBPS * u64::from(ONE / 10) >> 16);
+            assert_eq!(out.rate_bps, (GBPS * u64::from(ONE / 10)) >> 16);
         }
         assert_eq!(rcp_step(paper(1, u64::MAX)).rate_bps, 900_000, "the floor");
     }
@@ -179,7 +179,7 @@ mod tests {
         };
         assert_eq!(marked(0), GBPS);
         // 45 kB × 2 more than the 225 kB that fit: y = 1.4 C.
-        assert_eq!(marked(150), GBPS * 52_428 >> 16, "0.8, rounded down");
+        assert_eq!(marked(150), (GBPS * 52_428) >> 16, "0.8, rounded down");
     }
 
     #[test]
