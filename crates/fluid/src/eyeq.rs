@@ -2,7 +2,7 @@
 //!
 //! Problem   Is the law's time within which floors hold, with meters that read once a period, feedback per
 //!           10 kB, messages and limiters that are late, that of the formula?
-//! Approach  Octets are real numbers. Each quarter of a period every VM sends what its limiters, its part of the
+//! Approach  Octets are real numbers. Each quarter of a period, or of a millisecond, every VM sends what its limiters, its part of the
 //!           uplink and the line allow; a switch port serves its line rate, those with a floor first, and
 //!           loses what its buffer cannot hold. Each host reads its counters and steps in its own phase.
 //! Promises  Same world, same seed, same result.
@@ -157,6 +157,15 @@ struct FlowState {
     limit: Option<f64>,
 }
 
+/// What a host decided, bit/s.
+#[derive(Clone, Copy, Debug)]
+enum Decided {
+    /// What a pair's limiter lets through, if it has one.
+    Limit(PairId, Option<f64>),
+    /// What a VM may send.
+    Root(VmId, f64),
+}
+
 struct Running<'a> {
     world: &'a World,
     step: Span,
@@ -166,8 +175,8 @@ struct Running<'a> {
     flows: Vec<FlowState>,
     /// What each VM may send, bit/s.
     roots: Vec<f64>,
-    /// Rates on their way into force: a pair's, or a VM's.
-    pending: BTreeMap<(Time, u64), (Result<PairId, VmId>, Option<f64>)>,
+    /// On its way into force.
+    pending: BTreeMap<(Time, u64), Decided>,
     wire: BTreeMap<(Time, u64), (HostId, HostId, Feedback)>,
     /// Grows with whatever is on its way, so that all has an order.
     sequence: u64,
@@ -188,7 +197,7 @@ impl<'a> Running<'a> {
         let pair = |f: &Flow| PairId::new(VmId(f.src), VmId(f.dst));
         Self {
             world,
-            step: Span::from_nanos(period / 4),
+            step: Span::from_nanos((period / 4).min(RECORDED.as_nanos() / 4)),
             hosts,
             phases,
             pairs: world.flows.iter().map(pair).collect(),
@@ -250,13 +259,11 @@ impl<'a> Running<'a> {
                 return;
             }
             match entry.remove() {
-                (Ok(pair), limit) => {
+                Decided::Limit(pair, limit) => {
                     let flow = self.pairs.iter().position(|p| *p == pair);
                     self.flows[flow.expect("only these are sent")].limit = limit;
                 }
-                (Err(vm), root) => {
-                    self.roots[vm.0 as usize] = root.unwrap_or(self.world.line.as_f64());
-                }
+                Decided::Root(vm, root) => self.roots[vm.0 as usize] = root,
             }
         }
     }
@@ -372,14 +379,17 @@ impl<'a> Running<'a> {
     /// What the host decided is in force after a while.
     fn take_levels(&mut self, now: Time, h: usize) {
         let at = now + self.world.actuation;
-        let limits = self.hosts[h].limits().take_changed().into_iter();
-        let limits: Vec<_> =
-            limits.map(|(pair, limit)| (Ok(pair), limit.map(|l| l.rate.as_f64()))).collect();
-        let roots = self.hosts[h].roots().take_changed().into_iter();
-        let roots = roots.map(|(vm, root)| (Err(vm), root.map(|r| r.rate.as_f64())));
-        for level in limits.into_iter().chain(roots) {
+        let mut decided = Vec::new();
+        for (pair, limit) in self.hosts[h].limits().take_changed() {
+            decided.push(Decided::Limit(pair, limit.map(|l| l.rate.as_f64())));
+        }
+        for (vm, root) in self.hosts[h].roots().take_changed() {
+            let root = root.map_or(self.world.line, |root| root.rate);
+            decided.push(Decided::Root(vm, root.as_f64()));
+        }
+        for decided in decided {
             self.sequence += 1;
-            self.pending.insert((at, self.sequence), level);
+            self.pending.insert((at, self.sequence), decided);
         }
     }
 

@@ -1,6 +1,6 @@
 //! EyeQ in the fluid world: Fig. 1, Fig. 6, classes, priorities that change, and what makes it unstable.
 
-use weir_core::eyeq::{Bounds, EyeQ, Loop, VmBounds};
+use weir_core::eyeq::{Backend, Bounds, EyeQ, Loop, VmBounds};
 use weir_fluid::eyeq::{Flow, Outcome, Vm, World, settled_after};
 use weir_units::{Rate, Span};
 
@@ -190,6 +190,27 @@ fn a_maximum_is_kept_in_and_out() {
     let got = World::new(EyeQ::default(), vms, flows).play(ms(200));
     near(got.mean(0, ms(100), ms(200)), 5_000.0, 0.02, "in");
     near(got.mean(1, ms(100), ms(200)), 1_000.0, 0.02, "out");
+}
+
+#[test]
+fn slower_links_and_agents_that_act_once_a_millisecond_have_the_same_shares_in_longer_periods() {
+    for line in [200, 1_000] {
+        let eyeq = EyeQ::default().for_link(mbps(line), Span::from_micros(100), Backend::Agent);
+        let part = |percent: u64| line * percent / 100;
+        let (a, b) = (part(18), part(72));
+        let vms = vec![vm(0, 0, a), vm(1, 1, b), vm(2, 0, a), vm(2, 1, b), vm(3, 1, b)];
+        let flows = vec![flow(0, 2, 0), flow(1, 3, 2_000), flow(1, 4, 4_000)];
+        let world = World::new(eyeq, vms, flows);
+        let world = World { line: mbps(line), actuation: ms(1), ..world };
+        let got = world.play(ms(6_000));
+        let rate = |f: usize, from: u64| got.mean(f, ms(from), ms(from + 1_000));
+        let want = |percent: u64| part(percent) as f64;
+        near(rate(0, 1_000), want(90), 0.05, "F1 alone");
+        near(rate(0, 3_000), want(18), 0.05, "F1 beside F2");
+        near(rate(1, 3_000), want(72), 0.05, "F2 beside F1");
+        near(rate(0, 5_000), want(40), 0.05, "F1, what F2 leaves");
+        near(rate(1, 5_000), want(50), 0.05, "F2, half of its uplink");
+    }
 }
 
 /// How far the load of an endpoint with ten senders swings in the last of 400 ms, as a part of 9 Gb/s.
