@@ -4,8 +4,12 @@
 //! a real host. Every machine has one shape: one way in with the time as an argument, one bounded
 //! way out, one deadline that says why it is armed.
 
+pub mod eyeq;
+mod fill;
 pub mod host;
 pub mod message;
+mod meter;
 pub mod oracle;
+mod outbox;
 pub mod partition;
 pub mod rate;

@@ -9,7 +9,13 @@
 //! Not here  TCP: a pair always sends all it may (or its stated demand), so nothing of TCP's own
 //!           reaction to loss, time-outs or its unfairness is seen here.
 //! Source    The laws' constants are compared with ElasticSwitch Fig. 2 and Table 2.
+//!
+//! [`World`] is ElasticSwitch's: one shared link, limiters set once in a while. EyeQ counts in tenths of
+//! milliseconds and lives off the links of hosts, in and out: its world is [`eyeq`].
 
+pub mod eyeq;
+pub mod meters;
+mod random;
 mod world;
 
 pub use world::{Loss, Outcome, PairSpec, World};

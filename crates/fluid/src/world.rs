@@ -1,5 +1,6 @@
 //! The world itself: hosts, one shared link per path, a control channel.
 
+use crate::random::next;
 use std::collections::BTreeMap;
 use weir_core::host::{
     Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
@@ -391,12 +392,4 @@ fn share_above(k: f64, from: f64, to: f64) -> f64 {
         (false, false) => 0.0,
         (false, true) => (high - k) / (high - low),
     }
-}
-
-/// xorshift64*: seeded by the world, so that a run can be played again.
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_F491_4F6C_DD1D)
 }

@@ -155,48 +155,6 @@ impl Desired {
     }
 }
 
-/// Messages to send: bounded, because a peer's silence must not become our memory.
-#[derive(Debug)]
-pub struct Outbox {
-    messages: Vec<(HostId, Message)>,
-    bound: usize,
-    /// Messages that found no room. Not zero means the bound is wrong: alarm on it.
-    pub dropped: u64,
-}
-
-impl Outbox {
-    /// Room for `bound` messages between two calls of [`Outbox::take`].
-    pub const fn new(bound: usize) -> Self {
-        Self { messages: Vec::new(), bound, dropped: 0 }
-    }
-
-    pub(super) fn push(&mut self, to: HostId, message: Message) {
-        if self.messages.len() < self.bound {
-            self.messages.push((to, message));
-        } else {
-            self.dropped += 1;
-        }
-    }
-
-    /// Takes all messages, sorted by peer so that they can be batched; the order per peer is kept.
-    pub fn take(&mut self) -> Vec<(HostId, Message)> {
-        let mut messages = std::mem::take(&mut self.messages);
-        messages.sort_by_key(|(to, _)| *to);
-        messages
-    }
-
-    /// Whether there is anything to send.
-    pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-}
-
-impl Default for Outbox {
-    fn default() -> Self {
-        Self::new(1 << 16)
-    }
-}
-
 /// The directions whose counters are to be read before a tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {

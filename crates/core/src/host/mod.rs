@@ -26,10 +26,9 @@ mod pairs;
 mod population;
 mod view;
 
+pub use crate::outbox::Outbox;
 pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
-pub use io::{
-    Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
-};
+pub use io::{Desired, Direction, Input, ReceiveCount, Sample, SendCount, Setting, Wanted, Why};
 pub use view::{PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};

@@ -2,35 +2,13 @@
 
 use super::io::{ReceiveCount, SendCount};
 use crate::message::{Congestion, Offer};
+use crate::meter::Meter;
 use crate::rate::{Feedback, PairRate, RateConfig};
 use weir_units::{Bytes, PairId, Rate, Span, Time};
 
 /// With losses as the signal, a pair may borrow if they show in all but one part in this many of the
 /// octets it sends: whoever could hide more of them could borrow without end.
 const BLIND: u64 = 8;
-
-/// A cumulative counter that may start again from zero when the data plane forgot the pair. The total
-/// wraps, for only what was added in a period is ever asked: no counter, however wrong, is a panic.
-#[derive(Clone, Copy, Default, Debug)]
-struct Meter {
-    last: Option<u64>,
-    total: u64,
-}
-
-impl Meter {
-    /// What was added since the last reading. The first reading is the origin: what passed before
-    /// it belongs to no period of ours.
-    fn read(&mut self, count: u64) -> u64 {
-        let added = match self.last {
-            None => 0,
-            Some(last) if count >= last => count - last,
-            Some(_) => count,
-        };
-        self.last = Some(count);
-        self.total = self.total.wrapping_add(added);
-        added
-    }
-}
 
 /// A pair whose source VM is here.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Rates F·(1+λ) over the links of a network, and the rest for those without a floor.
 
-use super::fill::{Claim, Fine, Grant, Stop, fill, fine, whole};
+use crate::fill::{Claim, Fine, Grant, Stop, fill, fine, whole};
 use std::fmt;
 use weir_units::Rate;
 

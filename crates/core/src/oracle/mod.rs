@@ -23,7 +23,6 @@
 mod admission;
 mod allocate;
 mod check;
-mod fill;
 mod hose;
 mod share;
 

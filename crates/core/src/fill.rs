@@ -7,7 +7,7 @@
 //!           entry is too early, never too late: popped, it is put back at its present level.
 //! Promises  O(i·log i) for i crossings of links. Same input, same output; demands before links,
 //!           then in the order of their numbers.
-//! Not here  What the weights mean, and whether they fit: see `allocate`.
+//! Not here  What the weights mean, and whether they fit: see `oracle`, `eyeq`.
 //! Source    Bertsekas & Gallager, Data Networks §6.5.2.
 
 use std::cmp::{Ordering, Reverse};
@@ -15,31 +15,31 @@ use std::collections::BinaryHeap;
 
 /// Amounts inside a filling: 2⁻³² bit/s, so that what is rounded off on the way never adds up to a
 /// bit/s.
-pub(super) type Fine = u128;
+pub(crate) type Fine = u128;
 
 /// `bps` in the unit of a filling.
-pub(super) const fn fine(bps: u64) -> Fine {
+pub(crate) const fn fine(bps: u64) -> Fine {
     (bps as Fine) << 32
 }
 
 /// Whole bit/s of `amount`, rounded down.
-pub(super) const fn whole(amount: Fine) -> u64 {
+pub(crate) const fn whole(amount: Fine) -> u64 {
     (amount >> 32) as u64
 }
 
 /// One that wants a part of every link on its path.
-pub(super) struct Claim<'a> {
+pub(crate) struct Claim<'a> {
     /// Grows in proportion to this. Not zero.
-    pub(super) weight: u64,
+    pub(crate) weight: u64,
     /// Wants no more than this, in bit/s.
-    pub(super) demand: Option<u64>,
+    pub(crate) demand: Option<u64>,
     /// Links it crosses; one named twice is crossed twice.
-    pub(super) path: &'a [usize],
+    pub(crate) path: &'a [usize],
 }
 
 /// What stopped a claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// It has what it wants.
     Demand,
     /// This link is full.
@@ -48,9 +48,9 @@ pub(super) enum Stop {
 
 /// What a claim got, and why no more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
-    pub(super) rate: Fine,
-    pub(super) stop: Stop,
+pub(crate) struct Grant {
+    pub(crate) rate: Fine,
+    pub(crate) stop: Stop,
 }
 
 /// A level of the water: `num / den`, in [`Fine`] per unit of weight. `den` is not zero.
@@ -114,7 +114,7 @@ struct Filling<'a, 'r> {
 ///
 /// The weights on a link must sum to no more than a u64, and a claim without a demand must have a
 /// path: both are the callers' to check.
-pub(super) fn fill(room: &mut [Fine], claims: &[Claim<'_>]) -> Vec<Grant> {
+pub(crate) fn fill(room: &mut [Fine], claims: &[Claim<'_>]) -> Vec<Grant> {
     let members = Members::new(room.len(), claims);
     let mut filling = Filling {
         claims,

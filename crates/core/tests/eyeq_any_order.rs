@@ -1,0 +1,231 @@
+//! EyeQ hosts, any inputs in any order: no panic, no advertisement above the link, no limit above it, no memory
+//! without bound.
+//!
+//! Some feedback travels as it should, late or twice; some is made up, as is everything that the data
+//! plane tells: counters that go backwards, pairs of nobody, times that jump.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use weir_core::eyeq::{Bounds, EyeQ, Feedback, Host, HostConfig, Input, Sample, Sent, VmBounds};
+use weir_core::host::{Location, Outbox, ReceiveCount};
+use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+
+const HOSTS: u32 = 3;
+/// Two VMs on each host, of two tenants in turn; ids from here on are nobody's.
+const VMS: u32 = 2 * HOSTS;
+const LINE: Rate = Rate::from_mbps(10_000);
+const OUTBOX: usize = 40;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Sample(Vec<(PairId, [u64; 2])>, Vec<(PairId, [u64; 4])>),
+    Made(u32, Feedback),
+    /// Feedback that was posted to this host, by its position; kept if it comes twice.
+    Delivered(usize, bool),
+    Population(Vec<Vm>),
+    Tick,
+}
+
+/// Floors and maxima in and out, and floors of splits, in Mb/s.
+type Vm = ([u64; 4], [u64; 2]);
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        0u64..5_000,
+        0u64..1_000_000_000,
+        any::<u64>(),
+        Just(u64::MAX - 1),
+        Just(u64::MAX)
+    ]
+}
+
+fn pair() -> impl Strategy<Value = PairId> {
+    (0..=VMS, 0..=VMS).prop_map(|(src, dst)| PairId::new(VmId(src), VmId(dst)))
+}
+
+fn vm() -> impl Strategy<Value = Vm> {
+    let floor = || prop_oneof![Just(0), 0u64..4_500, 0u64..12_000];
+    let most = || prop_oneof![Just(u64::MAX), 0u64..12_000];
+    let four = (floor(), most(), floor(), most()).prop_map(|(a, b, c, d)| [a, b, c, d]);
+    (four, prop_oneof![Just([0, 0]), prop::array::uniform2(0u64..2_000)])
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let sent = prop::collection::vec((pair(), prop::array::uniform2(number())), 0..6);
+    let came = prop::collection::vec((pair(), prop::array::uniform4(number())), 0..6);
+    let feedback =
+        (pair(), number()).prop_map(|(pair, rate)| Feedback { pair, rate: Rate::from_bps(rate) });
+    prop_oneof![
+        8 => (sent, came).prop_map(|(sent, came)| Step::Sample(sent, came)),
+        4 => (0..=HOSTS, feedback).prop_map(|(from, feedback)| Step::Made(from, feedback)),
+        8 => (any::<usize>(), any::<bool>()).prop_map(|(at, twice)| Step::Delivered(at, twice)),
+        1 => prop::collection::vec(vm(), 0..=2).prop_map(Step::Population),
+        10 => Just(Step::Tick),
+    ]
+}
+
+fn clock() -> impl Strategy<Value = (bool, u64)> {
+    prop_oneof![
+        12 => (Just(true), 0u64..1_000_000),
+        3 => (Just(true), 0u64..200_000_000),
+        1 => (Just(true), 0u64..20_000_000_000),
+        // Also to anywhere, and backwards.
+        1 => (Just(false), prop_oneof![0u64..20_000_000_000, any::<u64>()]),
+    ]
+}
+
+fn host_of(vm: u32) -> HostId {
+    HostId(vm / 2)
+}
+
+fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> HostConfig {
+    let rate = |m: u64| Rate::from_bps(m.saturating_mul(1_000_000));
+    let here = (2 * host..).map(VmId).zip(vms).map(|(id, ([fo, mo, fi, mi], splits))| {
+        let bounds = |floor, most| Bounds { floor: rate(floor), most: rate(most) };
+        let splits = [0, 1].map(TenantId).into_iter().zip(splits);
+        let splits = splits.filter(|(_, floor)| **floor > 0);
+        let splits = splits.map(|(tenant, floor)| (tenant, Bounds::at_least(rate(*floor))));
+        let (out, in_) = (bounds(*fo, *mo), bounds(*fi, *mi));
+        (id, VmBounds { out, in_, splits: splits.collect() })
+    });
+    let place = |vm: u32| Location { tenant: TenantId(vm % 2), host: host_of(vm) };
+    HostConfig {
+        host: HostId(host),
+        line: LINE,
+        fastest_line: LINE,
+        eyeq: eyeq.clone(),
+        vms: here.collect(),
+        directory: (0..VMS).map(|vm| (VmId(vm), place(vm))).collect(),
+    }
+}
+
+fn sample(sent: &[(PairId, [u64; 2])], came: &[(PairId, [u64; 4])]) -> Sample {
+    let send = sent
+        .iter()
+        .map(|(pair, [octets, waiting])| (*pair, Sent { octets: *octets, waiting: *waiting }));
+    let receive = came.iter().map(|(pair, [octets, segments, lost, marked])| {
+        let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);
+        (*pair, ReceiveCount { octets, segments, lost, marked })
+    });
+    Sample { send: send.collect(), receive: receive.collect() }
+}
+
+struct World {
+    eyeq: EyeQ,
+    hosts: Vec<Host>,
+    vms: Vec<BTreeMap<VmId, VmBounds>>,
+    outbox: Outbox<Feedback>,
+    /// Posted and not yet delivered: from, to, what.
+    posted: Vec<(HostId, HostId, Feedback)>,
+    now: Time,
+}
+
+impl World {
+    fn new(eyeq: EyeQ) -> Self {
+        let start = [([1_000, u64::MAX, 4_000, u64::MAX], [1_000, 500]); 2];
+        let configs: Vec<HostConfig> = (0..HOSTS).map(|h| config(h, &eyeq, &start)).collect();
+        let vms = configs.iter().map(|c| c.vms.clone()).collect();
+        let hosts = configs.into_iter().map(|c| Host::new(c, Time::ZERO).expect("fits"));
+        let hosts = hosts.collect();
+        let outbox = Outbox::new(OUTBOX);
+        Self { eyeq, hosts, vms, outbox, posted: Vec::new(), now: Time::ZERO }
+    }
+
+    fn play(&mut self, at: u32, step: &Step) {
+        let (now, i) = (self.now, at as usize);
+        let host = &mut self.hosts[i];
+        match step {
+            Step::Sample(sent, came) => {
+                host.handle(now, Input::Sample(&sample(sent, came)), &mut self.outbox);
+            }
+            Step::Made(from, feedback) => {
+                host.handle(now, Input::Feedback(HostId(*from), *feedback), &mut self.outbox);
+            }
+            Step::Delivered(which, twice) => {
+                let here: Vec<usize> =
+                    (0..self.posted.len()).filter(|k| self.posted[*k].1 == HostId(at)).collect();
+                if let Some(k) = which.checked_rem(here.len()).map(|k| here[k]) {
+                    let (from, _, feedback) = self.posted[k];
+                    host.handle(now, Input::Feedback(from, feedback), &mut self.outbox);
+                    if !twice {
+                        self.posted.remove(k);
+                    }
+                }
+            }
+            Step::Population(vms) => {
+                let config = config(at, &self.eyeq, vms);
+                if config.check().is_ok() {
+                    self.vms[i].clone_from(&config.vms);
+                }
+                host.handle(now, Input::Population(&config), &mut self.outbox);
+            }
+            Step::Tick => host.handle(now, Input::Tick, &mut self.outbox),
+        }
+    }
+
+    /// What must hold after each step.
+    fn check(&mut self, at: u32, step: &Step) -> Result<(), TestCaseError> {
+        let (now, vms) = (self.now, &self.vms[at as usize]);
+        let host = &mut self.hosts[at as usize];
+        let capacity = self.eyeq.capacity_of(LINE);
+        let messages = self.outbox.take();
+        prop_assert!(messages.len() <= OUTBOX, "{} messages", messages.len());
+        for (to, feedback) in messages {
+            prop_assert!(feedback.rate <= capacity, "advertised {}", feedback.rate);
+            prop_assert!(feedback.rate >= self.eyeq.feedback_unit, "advertised {}", feedback.rate);
+            prop_assert_eq!(to, host_of(feedback.pair.src.0));
+            prop_assert!(vms.contains_key(&feedback.pair.dst));
+            self.posted.push((HostId(at), to, feedback));
+        }
+        self.posted.truncate(500);
+
+        if matches!(step, Step::Tick) && now < Time::from_nanos(u64::MAX / 2) {
+            let next = host.next_deadline();
+            prop_assert!(next.is_none_or(|(at, _)| at > now), "a deadline that is over: {next:?}");
+        }
+        for (vm, bounds) in vms {
+            for meter in host.meters(*vm) {
+                prop_assert!(meter.capacity <= capacity, "{vm}: {meter:?}");
+                let was_stepped = meter.over > Span::ZERO;
+                prop_assert!(!was_stepped || meter.advertised <= meter.capacity, "{vm}: {meter:?}");
+            }
+            let root = host.roots().get(*vm).expect("a VM has a part of the uplink");
+            prop_assert!(root.rate <= bounds.out.most.min(LINE), "{vm}: {root:?}");
+            prop_assert!(root.rate >= root.floor, "{vm}: {root:?}");
+        }
+        prop_assert_eq!(host.roots().iter().count(), vms.len());
+        let limits: Vec<_> = host.limits().iter().collect();
+        prop_assert!(limits.len() <= (VMS * VMS) as usize);
+        for (pair, limit) in &limits {
+            prop_assert!(vms.contains_key(&pair.src), "{pair}: of a VM that left");
+            prop_assert!(limit.rate <= LINE && !limit.rate.is_zero(), "{pair}: {limit:?}");
+            prop_assert!(limit.super_packet <= limit.queue, "{pair}: {limit:?}");
+        }
+        for (pair, level) in host.limits().take_changed() {
+            prop_assert_eq!(level, limits.iter().find(|(p, _)| *p == pair).map(|(_, l)| *l));
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn several_eyeq_hosts_stay_within_their_links_whatever_comes_in_any_order(
+        preset in prop::sample::select(EyeQ::PRESETS),
+        counts_losses in any::<bool>(),
+        steps in prop::collection::vec((0..HOSTS, clock(), step()), 0..250),
+    ) {
+        let mut world = World::new(EyeQ { counts_losses, ..EyeQ::preset(preset).expect("listed") });
+        for (host, (goes_on, ns), step) in &steps {
+            world.now = match goes_on {
+                true => world.now + Span::from_nanos(*ns),
+                false => Time::from_nanos(*ns),
+            };
+            world.play(*host, step);
+            world.check(*host, step)?;
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! EyeQ in virtual time: hosts around one switch, real [`Host`]s, links without packets.
+//!
+//! Problem   Is the law's time within which floors hold, with meters that read once a period, feedback per
+//!           10 kB, messages and limiters that are late, that of the formula?
+//! Approach  Octets are real numbers. Each quarter of a period, or of a millisecond, every VM sends what its limiters, its part of the
+//!           uplink and the line allow; a switch port serves its line rate, those with a floor first, and
+//!           loses what its buffer cannot hold. Each host reads its counters and steps in its own phase.
+//! Promises  Same world, same seed, same result.
+//! Not here  TCP's own reaction, bursts within a quarter of a period, congestion in the core.
+//! Source    EyeQ Fig. 1, Fig. 6, §3.4.
+
+use crate::random::next;
+use std::collections::BTreeMap;
+use weir_core::eyeq::{Class, EyeQ, Feedback, Host, HostConfig, Input, Sample, Sent, VmBounds};
+use weir_core::host::{Location, Outbox, ReceiveCount};
+use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+
+/// Octets of a segment on layer 2 without FCS.
+const SEGMENT: f64 = 1514.0;
+/// Rates are recorded over this.
+pub const RECORDED: Span = Span::from_millis(1);
+
+/// A VM: its host, its tenant, its bounds.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    /// Which host, from 0.
+    pub host: u32,
+    /// Whose.
+    pub tenant: u32,
+    /// Minima and maxima.
+    pub bounds: VmBounds,
+}
+
+/// One VM that sends to another.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// The sending VM, by its place in [`World::vms`].
+    pub src: u32,
+    /// The receiving VM.
+    pub dst: u32,
+    /// What it would send; `None` = without bound.
+    pub demand: Option<Rate>,
+    /// When it sends.
+    pub during: std::ops::Range<Span>,
+}
+
+/// Hosts around a switch.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The line rate of every host, each way.
+    pub line: Rate,
+    /// The buffer of a switch port, octets, for each class.
+    pub buffer: u64,
+    /// The constants.
+    pub eyeq: EyeQ,
+    /// All VMs.
+    pub vms: Vec<Vm>,
+    /// All flows, one per pair of VMs.
+    pub flows: Vec<Flow>,
+    /// New bounds of all VMs, and from when on.
+    pub change: Option<(Span, Vec<VmBounds>)>,
+    /// How long a message takes.
+    pub control_delay: Span,
+    /// Share of messages that never arrive.
+    pub control_loss: f64,
+    /// How long after it was decided a rate is in force.
+    pub actuation: Span,
+    /// Phases of the hosts and losses of messages.
+    pub seed: u64,
+}
+
+/// What a world came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Delivered rate of each flow in each [`RECORDED`], bit/s.
+    pub series: Vec<Vec<f64>>,
+    /// The most octets that waited in each host's port of the switch over each [`RECORDED`].
+    pub queues: Vec<Vec<f64>>,
+    /// Octets lost of each flow.
+    pub lost: Vec<f64>,
+    /// Feedback messages.
+    pub messages: u64,
+}
+
+impl Outcome {
+    /// Mean rate of a flow from `from` to `to`, bit/s.
+    pub fn mean(&self, flow: usize, from: Span, to: Span) -> f64 {
+        let at = |span: Span| span.div_span(RECORDED) as usize;
+        let part = &self.series[flow][at(from)..at(to)];
+        part.iter().sum::<f64>() / part.len() as f64
+    }
+
+    /// The rates of several flows together, per [`RECORDED`].
+    pub fn sum(&self, flows: impl Iterator<Item = usize> + Clone) -> Vec<f64> {
+        let steps = self.series.first().map_or(0, Vec::len);
+        (0..steps).map(|i| flows.clone().map(|f| self.series[f][i]).sum()).collect()
+    }
+}
+
+/// How long after `from` a recorded rate is within `slack` of `want`, and stays there; `None`: not by the end.
+pub fn settled_after(rates: &[f64], from: Span, want: f64, slack: f64) -> Option<Span> {
+    let from = from.div_span(RECORDED) as usize;
+    let off = |rate: &f64| (rate - want).abs() > slack * want;
+    let last = rates[from..].iter().rposition(off).map_or(0, |last| last + 1);
+    (from + last < rates.len()).then(|| RECORDED * last as u64)
+}
+
+impl World {
+    /// 10 Gb/s, 128 kB per port, messages after 50 µs, limiters at once.
+    pub fn new(eyeq: EyeQ, vms: Vec<Vm>, flows: Vec<Flow>) -> Self {
+        Self {
+            line: Rate::from_mbps(10_000),
+            buffer: 128_000,
+            eyeq,
+            vms,
+            flows,
+            change: None,
+            control_delay: Span::from_micros(50),
+            control_loss: 0.0,
+            actuation: Span::ZERO,
+            seed: 1,
+        }
+    }
+
+    /// Plays the world.
+    ///
+    /// # Panics
+    /// The configuration is refused.
+    pub fn play(&self, duration: Span) -> Outcome {
+        Running::new(self).play(duration)
+    }
+
+    fn config(&self, host: u32, bounds: &[VmBounds]) -> HostConfig {
+        let ids = || (0..).map(VmId).zip(&self.vms);
+        let here = ids().zip(bounds).filter(|((_, vm), _)| vm.host == host);
+        let place = |vm: &Vm| Location { tenant: TenantId(vm.tenant), host: HostId(vm.host) };
+        HostConfig {
+            host: HostId(host),
+            line: self.line,
+            fastest_line: self.line,
+            eyeq: self.eyeq.clone(),
+            vms: here.map(|((id, _), bounds)| (id, bounds.clone())).collect(),
+            directory: ids().map(|(id, vm)| (id, place(vm))).collect(),
+        }
+    }
+}
+
+/// A flow while the world runs. All in octets.
+#[derive(Clone, Debug, Default)]
+struct FlowState {
+    waiting: f64,
+    sent: f64,
+    queued: f64,
+    delivered: f64,
+    lost: f64,
+    /// What its limiter lets through, bit/s.
+    limit: Option<f64>,
+}
+
+/// What a host decided, bit/s.
+#[derive(Clone, Copy, Debug)]
+enum Decided {
+    /// What a pair's limiter lets through, if it has one.
+    Limit(PairId, Option<f64>),
+    /// What a VM may send.
+    Root(VmId, f64),
+}
+
+struct Running<'a> {
+    world: &'a World,
+    step: Span,
+    hosts: Vec<Host>,
+    phases: Vec<Span>,
+    pairs: Vec<PairId>,
+    flows: Vec<FlowState>,
+    /// What each VM may send, bit/s.
+    roots: Vec<f64>,
+    /// On its way into force.
+    pending: BTreeMap<(Time, u64), Decided>,
+    wire: BTreeMap<(Time, u64), (HostId, HostId, Feedback)>,
+    /// Grows with whatever is on its way, so that all has an order.
+    sequence: u64,
+    messages: u64,
+    random: u64,
+}
+
+impl<'a> Running<'a> {
+    fn new(world: &'a World) -> Self {
+        let count = world.vms.iter().map(|vm| vm.host + 1).max().unwrap_or(0);
+        let bounds: Vec<VmBounds> = world.vms.iter().map(|vm| vm.bounds.clone()).collect();
+        let host = |h| Host::new(world.config(h, &bounds), Time::ZERO);
+        let hosts = (0..count).map(|h| host(h).unwrap_or_else(|e| panic!("host {h}: {e}")));
+        let hosts: Vec<Host> = hosts.collect();
+        let mut random = world.seed.max(1);
+        let period = world.eyeq.period.as_nanos();
+        let phases = hosts.iter().map(|_| Span::from_nanos(next(&mut random) % period)).collect();
+        let pair = |f: &Flow| PairId::new(VmId(f.src), VmId(f.dst));
+        Self {
+            world,
+            step: Span::from_nanos((period / 4).min(RECORDED.as_nanos() / 4)),
+            hosts,
+            phases,
+            pairs: world.flows.iter().map(pair).collect(),
+            flows: vec![FlowState::default(); world.flows.len()],
+            roots: vec![world.line.as_f64(); world.vms.len()],
+            pending: BTreeMap::new(),
+            wire: BTreeMap::new(),
+            sequence: 0,
+            messages: 0,
+            random,
+        }
+    }
+
+    fn play(mut self, duration: Span) -> Outcome {
+        let n = self.flows.len();
+        let mut series: Vec<Vec<f64>> = vec![Vec::new(); n];
+        let mut queues: Vec<Vec<f64>> = vec![Vec::new(); self.hosts.len()];
+        let mut peaks = vec![0.0f64; self.hosts.len()];
+        let mut before = vec![0.0; n];
+        let mut recorded_at = Time::ZERO;
+        let mut change = self.world.change.clone();
+        for i in 1..=duration.div_span(self.step) {
+            let now = Time::ZERO + self.step * i;
+            if let Some((_, bounds)) = change.take_if(|(at, _)| now >= Time::ZERO + *at) {
+                self.change(now, &bounds);
+            }
+            self.put_in_force(now);
+            self.send(now);
+            self.switch(&mut peaks);
+            self.deliver_messages(now);
+            self.run_hosts(now);
+            if now.since(recorded_at) >= RECORDED {
+                let span = now.since(recorded_at).as_secs_f64();
+                recorded_at = now;
+                for (k, flow) in self.flows.iter().enumerate() {
+                    series[k].push((flow.delivered - before[k]) * 8.0 / span);
+                    before[k] = flow.delivered;
+                }
+                for (queue, peak) in queues.iter_mut().zip(&mut peaks) {
+                    queue.push(std::mem::take(peak));
+                }
+            }
+        }
+        let lost = self.flows.iter().map(|f| f.lost).collect();
+        Outcome { series, queues, lost, messages: self.messages }
+    }
+
+    fn change(&mut self, now: Time, bounds: &[VmBounds]) {
+        for h in 0..self.hosts.len() {
+            let config = self.world.config(u32::try_from(h).expect("few hosts"), bounds);
+            let local = now + self.phases[h];
+            self.hosts[h].handle(local, Input::Population(&config), &mut Outbox::default());
+        }
+    }
+
+    fn put_in_force(&mut self, now: Time) {
+        while let Some(entry) = self.pending.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            match entry.remove() {
+                Decided::Limit(pair, limit) => {
+                    let flow = self.pairs.iter().position(|p| *p == pair);
+                    self.flows[flow.expect("only these are sent")].limit = limit;
+                }
+                Decided::Root(vm, root) => self.roots[vm.0 as usize] = root,
+            }
+        }
+    }
+
+    /// What each flow puts on its host's link in one step.
+    fn send(&mut self, now: Time) {
+        let dt = self.step.as_secs_f64();
+        let line = self.world.line.as_f64() * dt / 8.0;
+        let queue = self.world.eyeq.queue.get() as f64;
+        let mut wants = vec![0.0; self.flows.len()];
+        for (i, spec) in self.world.flows.iter().enumerate() {
+            let flow = &mut self.flows[i];
+            let is_on = spec.during.contains(&now.since(Time::ZERO));
+            // Its stack is pushed back beyond the queue. Without a bound it is always full.
+            let offered = match spec.demand {
+                _ if !is_on => 0.0,
+                Some(demand) => demand.as_f64() * dt / 8.0,
+                None => f64::INFINITY,
+            };
+            let limit = flow.limit.map_or(f64::INFINITY, |l| l * dt / 8.0);
+            wants[i] = (flow.waiting + offered).min(limit).min(line);
+            flow.waiting = (flow.waiting + offered - wants[i]).clamp(0.0, queue);
+        }
+        let mut per_host = vec![0.0; self.hosts.len()];
+        for vm in 0..self.world.vms.len() {
+            let of_vm = |f: &Flow| f.src as usize == vm;
+            let mine: Vec<usize> =
+                (0..wants.len()).filter(|i| of_vm(&self.world.flows[*i])).collect();
+            level(&mine, &mut wants, self.roots[vm] * dt / 8.0, &mut self.flows, queue);
+            per_host[self.world.vms[vm].host as usize] +=
+                mine.iter().map(|i| wants[*i]).sum::<f64>();
+        }
+        for (i, spec) in self.world.flows.iter().enumerate() {
+            let total = per_host[self.world.vms[spec.src as usize].host as usize];
+            let sent = wants[i] * (line / total).min(1.0);
+            let flow = &mut self.flows[i];
+            flow.waiting = (flow.waiting + wants[i] - sent).min(queue);
+            flow.sent += sent;
+            flow.queued += sent;
+        }
+    }
+
+    /// Each port of the switch: those with a floor first.
+    fn switch(&mut self, peaks: &mut [f64]) {
+        let dt = self.step.as_secs_f64();
+        let buffer = self.world.buffer as f64;
+        for (h, peak) in peaks.iter_mut().enumerate() {
+            let mut room = self.world.line.as_f64() * dt / 8.0;
+            for class in [Class::Guaranteed, Class::BestEffort] {
+                let vms = &self.world.vms;
+                let here = |f: &Flow| {
+                    vms[f.dst as usize].host as usize == h
+                        && vms[f.src as usize].bounds.out.class() == class
+                };
+                let mine: Vec<usize> =
+                    (0..self.flows.len()).filter(|i| here(&self.world.flows[*i])).collect();
+                let queued: f64 = mine.iter().map(|i| self.flows[*i].queued).sum();
+                if queued <= 0.0 {
+                    continue;
+                }
+                let served = queued.min(room);
+                let kept = (queued - served).min(buffer);
+                room -= served;
+                *peak = peak.max(kept);
+                for i in mine {
+                    let flow = &mut self.flows[i];
+                    let part = flow.queued / queued;
+                    flow.delivered += served * part;
+                    flow.lost += (queued - served - kept) * part;
+                    flow.queued = kept * part;
+                }
+            }
+        }
+    }
+
+    fn deliver_messages(&mut self, now: Time) {
+        while let Some(entry) = self.wire.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let (from, to, feedback) = entry.remove();
+            let h = to.0 as usize;
+            let mut out = Outbox::default();
+            self.hosts[h].handle(now + self.phases[h], Input::Feedback(from, feedback), &mut out);
+            self.take_levels(now, h);
+        }
+    }
+
+    fn run_hosts(&mut self, now: Time) {
+        for h in 0..self.hosts.len() {
+            let local = now + self.phases[h];
+            if self.hosts[h].next_deadline().is_some_and(|(at, _)| at > local) {
+                continue;
+            }
+            let mut out = Outbox::default();
+            let sample = self.counters(h);
+            self.hosts[h].handle(local, Input::Sample(&sample), &mut out);
+            self.hosts[h].handle(local, Input::Tick, &mut out);
+            for (to, feedback) in out.take() {
+                self.messages += 1;
+                self.sequence += 1;
+                let part = (next(&mut self.random) % 1_000_000) as f64 / 1e6;
+                if part >= self.world.control_loss {
+                    let at = (now + self.world.control_delay, self.sequence);
+                    let from = HostId(u32::try_from(h).expect("few hosts"));
+                    self.wire.insert(at, (from, to, feedback));
+                }
+            }
+            self.take_levels(now, h);
+        }
+    }
+
+    /// What the host decided is in force after a while.
+    fn take_levels(&mut self, now: Time, h: usize) {
+        let at = now + self.world.actuation;
+        let mut decided = Vec::new();
+        for (pair, limit) in self.hosts[h].limits().take_changed() {
+            decided.push(Decided::Limit(pair, limit.map(|l| l.rate.as_f64())));
+        }
+        for (vm, root) in self.hosts[h].roots().take_changed() {
+            let root = root.map_or(self.world.line, |root| root.rate);
+            decided.push(Decided::Root(vm, root.as_f64()));
+        }
+        for decided in decided {
+            self.sequence += 1;
+            self.pending.insert((at, self.sequence), decided);
+        }
+    }
+
+    /// What the data plane of a host would have counted.
+    fn counters(&self, h: usize) -> Sample {
+        let mut sample = Sample::default();
+        let host = |vm: u32| self.world.vms[vm as usize].host as usize;
+        for ((flow, spec), pair) in self.flows.iter().zip(&self.world.flows).zip(&self.pairs) {
+            if host(spec.src) == h {
+                let (octets, waiting) = (flow.sent as u64, flow.waiting as u64);
+                sample.send.push((*pair, Sent { octets, waiting }));
+            }
+            if host(spec.dst) == h {
+                let count = ReceiveCount {
+                    octets: flow.delivered as u64,
+                    segments: (flow.delivered / SEGMENT) as u64,
+                    lost: (flow.lost / SEGMENT) as u64,
+                    marked: 0,
+                };
+                sample.receive.push((*pair, count));
+            }
+        }
+        sample
+    }
+}
+
+/// Cuts what the flows of one VM want to its `root`, max-min; what is cut waits.
+fn level(mine: &[usize], wants: &mut [f64], root: f64, flows: &mut [FlowState], queue: f64) {
+    let mut order = mine.to_vec();
+    order.sort_by(|a, b| wants[*a].total_cmp(&wants[*b]));
+    let mut left = root;
+    for (k, i) in order.iter().enumerate() {
+        let fair = left / (order.len() - k) as f64;
+        let sent = wants[*i].min(fair);
+        flows[*i].waiting = (flows[*i].waiting + wants[*i] - sent).min(queue);
+        wants[*i] = sent;
+        left -= sent;
+    }
+}
