@@ -18,6 +18,7 @@ mod htb;
 mod letters;
 mod meter;
 mod pairs;
+mod population;
 mod shim;
 mod station;
 mod weather;

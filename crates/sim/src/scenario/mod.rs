@@ -128,7 +128,7 @@ pub fn play(
         guard: guard::guard(scenario, mechanism, &plan, setup)?,
         faults: faults::faults(scenario, mechanism),
         exchanges: std::mem::take(&mut plan.exchanges),
-        booted: std::mem::take(&mut plan.booted),
+        guests: std::mem::take(&mut plan.guests),
         established: true,
     };
     // As guests come: no ECN unless the congestion control needs it, timestamps, and 250 ticks
