@@ -1,15 +1,13 @@
 //! From `agent.toml` and the directory to what the machines need; errors name file, line and field.
 
+use crate::law;
 use crate::mistake::{Mistake, Sources, sound};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
-use weir_core::partition::Unconfirmed;
-use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
+use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
 use weir_model::agent::{AgentConfig, Directory, MechanismConfig};
-use weir_model::text;
 use weir_model::whereabouts::line_in_toml;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
@@ -260,161 +258,30 @@ fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mechanism> {
-    match config.name.as_str() {
-        "elasticswitch" => {
-            let es = ElasticSwitch::preset(&config.preset).with_context(|| {
-                format!(
-                    "preset: there is no `{}`; there are {}",
-                    config.preset,
-                    ElasticSwitch::PRESETS.join(", ")
-                )
-            })?;
-            elastic(es, config)
-        }
-        "seawall" => {
-            // Its law has no sets of constants of its own.
-            ensure!(config.preset == "paper", "preset: `seawall` has none; leave it out");
-            elastic(ElasticSwitch::seawall(), config)
-        }
-        "reservation" => {
-            let mut rates = BTreeMap::new();
-            for r in &config.reserve {
-                let id = |name: &str| {
-                    names.id(name).with_context(|| format!("reserve: there is no vm `{name}`"))
-                };
-                rates.insert(PairId::new(id(&r.from)?, id(&r.to)?), r.rate.0);
-            }
-            let factor = match config.set.get("scale") {
-                Some(factor) => real(factor).context("set.scale")?,
-                None => 1.0,
-            };
-            let other = match config.set.get("default_floor") {
-                Some(value) => rate(value).context("set.default_floor")?,
-                None => Rate::from_mbps(1).scale(factor).min(line.split(100)),
-            };
-            Ok(Mechanism::Reservation { rates, other })
-        }
-        other => {
-            bail!("name: there is no `{other}`; there are elasticswitch, reservation, seawall")
-        }
+    if let Some(es) = law::law(config)? {
+        return Ok(Mechanism::ElasticSwitch(Box::new(es)));
     }
-}
-
-/// The law with all constants set that differ.
-fn elastic(mut es: ElasticSwitch, config: &MechanismConfig) -> Result<Mechanism> {
-    // First: the other keys are given as they are meant.
-    if let Some(factor) = config.set.get("scale") {
-        es = es.scaled(real(factor).context("set.scale")?);
+    ensure!(
+        config.name == "reservation",
+        "name: there is no `{}`; there are elasticswitch, reservation, seawall",
+        config.name
+    );
+    let mut rates = BTreeMap::new();
+    for r in &config.reserve {
+        let id = |name: &str| {
+            names.id(name).with_context(|| format!("reserve: there is no vm `{name}`"))
+        };
+        rates.insert(PairId::new(id(&r.from)?, id(&r.to)?), r.rate.0);
     }
-    for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
-        set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
-    }
-    es.check().map_err(anyhow::Error::msg).context("set")?;
-    Ok(Mechanism::ElasticSwitch(Box::new(es)))
-}
-
-/// Sets one constant by its name in docs/algorithms/elasticswitch.md.
-fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
-    let (r, p) = (&mut es.rate, &mut es.partition);
-    match key {
-        "rate_period" => r.period = span(value)?,
-        "alpha" => r.alpha = real(value)?,
-        "alpha_marked" => r.alpha_marked = real(value)?,
-        "alpha_again" => r.alpha_again = Some(real(value)?),
-        "again_after" => r.again_after = span(value)?,
-        "delta" => r.delta = real(value)?,
-        "a" => r.a = rate(value)?,
-        "steps_max" => r.steps_max = real(value)? as u32,
-        "steps_patience" => r.steps_patience = Some(span(value)?),
-        "settle" => r.settle = span(value)?,
-        "time_scale" => r.time_scale = real(value)?,
-        "delta_t_unit" => {
-            r.delta_t_unit =
-                one_of(value, &[("period", DeltaTUnit::Period), ("second", DeltaTUnit::Second)])?;
-        }
-        "delta_t_from" => {
-            r.delta_t_from = one_of(
-                value,
-                &[("congestion", DeltaTFrom::Congestion), ("hold-end", DeltaTFrom::HoldEnd)],
-            )?;
-        }
-        "caution" => r.caution = real(value)?,
-        "caution_min" => r.caution_min = real(value)?,
-        "hold" => {
-            r.hold = one_of(
-                value,
-                &[
-                    ("none", HoldForm::None),
-                    ("linear", HoldForm::Linear),
-                    ("history", HoldForm::History),
-                    ("logarithmic", HoldForm::Logarithmic),
-                ],
-            )?;
-        }
-        "gamma" => r.gamma = real(value)?,
-        "hold_base" => r.hold_base = span(value)?,
-        "hold_cap" => r.hold_cap = Some(span(value)?),
-        "reference_rate" => r.reference = rate(value)?,
-        "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
-        "signal" => {
-            r.signal = one_of(
-                value,
-                &[("loss", Signal::Loss), ("ecn", Signal::Ecn), ("both", Signal::Both)],
-            )?;
-        }
-        "reorder_window" => es.reorder_window = span(value)?,
-        "weight" => {
-            ensure!(es.promise != Promise::Hose, "pairs have floors here; `seawall` has weights");
-            es.promise = Promise::Weight(rate(value)?);
-        }
-        "partition_period" => es.partition_period = span(value)?,
-        "sample_period" => es.sample_period = span(value)?,
-        "small_start" => p.small_start = rate(value)?,
-        "default_floor" => es.default_floor = rate(value)?,
-        "unconfirmed" => {
-            p.unconfirmed = one_of(
-                value,
-                &[("small-start", Unconfirmed::SmallStart), ("own-share", Unconfirmed::OwnShare)],
-            )?;
-        }
-        _ => bail!("there is no such constant; see docs/algorithms/elasticswitch.md"),
-    }
-    Ok(())
-}
-
-fn text_of(value: &toml::Value) -> Result<&str> {
-    value.as_str().context("should be text in quotes, with a unit")
-}
-
-fn rate(value: &toml::Value) -> Result<Rate> {
-    text::rate(text_of(value)?).map_err(anyhow::Error::msg)
-}
-
-fn span(value: &toml::Value) -> Result<Span> {
-    let span = text::span(text_of(value)?).map_err(anyhow::Error::msg)?;
-    ensure!(span > Span::ZERO, "a span of zero");
-    Ok(span)
-}
-
-fn real(value: &toml::Value) -> Result<f64> {
-    let real = value.as_float().or_else(|| value.as_integer().map(|i| i as f64));
-    let real = real.context("should be a number")?;
-    ensure!(real.is_finite() && real >= 0.0, "should be a number from 0 up");
-    Ok(real)
-}
-
-fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
-    let text = text_of(value)?;
-    choices.iter().find(|(name, _)| *name == text).map(|(_, t)| *t).with_context(|| {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        format!("`{text}` is none of {}", names.join(", "))
-    })
+    Ok(Mechanism::Reservation { rates, other: law::unreserved(config, line)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::addresses::Addresses;
+    use weir_core::host::Promise;
+    use weir_core::rate::{HoldForm, Signal};
     use weir_model::agent::ShaperChoice;
 
     const DIRECTORY: &str = "

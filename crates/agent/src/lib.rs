@@ -17,6 +17,7 @@ mod driver;
 mod explain;
 mod fitness;
 mod keys;
+mod law;
 mod mistake;
 mod notify;
 mod overbooked;
@@ -25,6 +26,7 @@ mod reload;
 mod server;
 
 pub use driver::{reclaim, run};
+pub use law::{law, unreserved};
 
 use anyhow::Result;
 use std::path::Path;

@@ -78,6 +78,15 @@ pub(crate) enum Command {
     },
 }
 
+/// Constants of the mechanism, in every world.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Tuning {
+    /// Set one constant of the mechanism on all hosts (docs/algorithms/elasticswitch.md), beside what
+    /// its preset says: --constant alpha=0.5 --constant rate_period=30ms; may be repeated
+    #[arg(long = "constant", value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) constants: Vec<(String, String)>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Lab {
     /// The scenario file
@@ -89,10 +98,8 @@ pub(crate) struct Lab {
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
-    /// Set one constant of the mechanism on all hosts (docs/algorithms/elasticswitch.md), beside what
-    /// its preset says: --constant alpha=0.5 --constant rate_period=30ms; may be repeated
-    #[arg(long = "constant", value_name = "KEY=VALUE", value_parser = assignment)]
-    pub(crate) constants: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
     /// How often to play each point and mechanism [default: what the file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,
@@ -117,6 +124,8 @@ pub(crate) struct Sim {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     #[arg(conflicts_with = "network")]
     pub(crate) set: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
     /// How often to play each point and mechanism, each time with the next seed [default: what the
     /// file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -130,7 +139,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "DIR", conflicts_with = "network")]
     pub(crate) out: Option<PathBuf>,
     /// Instead of a scenario: links, routes and flows, one per line (docs/simulator.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "constants")]
     pub(crate) network: Option<PathBuf>,
     /// Congestion control of all flows of a network file [default: dctcp]
     #[arg(long, value_enum, conflicts_with = "file")]

@@ -1,6 +1,7 @@
 //! Commands that play, report or ask; each ends in an exit status.
 
 use crate::args;
+use crate::constants::Constants;
 use crate::experiment::{self, Played};
 use crate::lab::Lab;
 use crate::live::{Live, Screen};
@@ -85,9 +86,11 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
         Some(repeats) => repeats,
         None => file.repeat()?,
     };
+    let constants = Constants::new(&args.tuning.constants);
+    constants.check(&points)?;
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    let played = play(&points, repeats, about, &args.constants, &mut screen)?;
+    let played = play(&points, repeats, about, constants, &mut screen)?;
     let deciding = played.results.verdicts.clone();
     let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
@@ -119,7 +122,7 @@ pub(crate) fn play(
     points: &[Scenario],
     repeats: u32,
     about: About,
-    constants: &[(String, String)],
+    constants: Constants,
     screen: &mut dyn Screen,
 ) -> Result<Played> {
     let stop = stop_aloud(screen.voice())?;
@@ -221,8 +224,7 @@ fn command_line(args: &args::Lab) -> String {
     let mut words = vec!["weir lab".into(), quoted(&args.file.display().to_string())];
     words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
-    let constants = args.constants.iter();
-    words.extend(constants.map(|(k, v)| format!("--constant {}", quoted(&format!("{k}={v}")))));
+    words.extend(Constants::new(&args.tuning.constants).words());
     words.extend(args.repeat.map(|n| format!("--repeat {n}")));
     words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
     words.join(" ")
@@ -267,7 +269,7 @@ mod tests {
             file: "my scenario.yaml".into(),
             mechanisms: vec!["none".into()],
             set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
-            constants: vec![("alpha".into(), "0.5".into())],
+            tuning: args::Tuning { constants: vec![("alpha".into(), "0.5".into())] },
             repeat: Some(3),
             out: None,
             json: true,

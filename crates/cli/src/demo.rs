@@ -1,6 +1,7 @@
 //! `weir demo`: the embedded scenario in three acts, for somebody who has read nothing.
 
 use crate::commands;
+use crate::constants::Constants;
 use crate::experiment::Played;
 use crate::live::{Live, Screen};
 use crate::verdict;
@@ -56,7 +57,7 @@ fn play(file: &File, title: &str, invalid: Invalid) -> Result<(Vec<Scenario>, Pl
     let points = file.points()?;
     let about = About { title: title.into(), command: "make demo".into() };
     let mut stage = Stage { live: Live::new(), invalid };
-    let played = commands::play(&points, 1, about, &[], &mut stage)?;
+    let played = commands::play(&points, 1, about, Constants::default(), &mut stage)?;
     Ok((points, played))
 }
 

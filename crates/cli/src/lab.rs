@@ -1,8 +1,8 @@
 //! The lab as a world: from what `weir-lab` records to what the judge reads.
 
+use crate::constants::Constants;
 use crate::judge::{self, Observed, ObservedFlow, Work};
 use crate::world::{Cut, Moment, World};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Error, Frame, Options, Phase, Record, WorkRecord};
@@ -13,25 +13,19 @@ pub(crate) struct Lab {
     /// This very binary: the lab starts it as `weir agent`.
     agent: PathBuf,
     /// Constants of the mechanism that all agents are told.
-    constants: BTreeMap<String, toml::Value>,
+    constants: Constants,
 }
 
 impl Lab {
     /// # Errors
     /// The path of the running binary cannot be found.
-    pub(crate) fn new(constants: &[(String, String)]) -> anyhow::Result<Self> {
-        // A bare number is a number; all else is text with a unit, as agents read it.
-        let value = |text: &str| match text.parse() {
-            Ok(number) => toml::Value::Float(number),
-            Err(_) => toml::Value::String(text.into()),
-        };
-        let constants = constants.iter().map(|(k, v)| (k.clone(), value(v))).collect();
+    pub(crate) fn new(constants: Constants) -> anyhow::Result<Self> {
         Ok(Self { agent: std::env::current_exe()?, constants })
     }
 
     fn options(&self, scenario: &Scenario, mechanism: &Mechanism) -> Options {
         let mut options = Options::new(&self.agent);
-        options.mechanism_set = self.constants.clone();
+        options.mechanism_set = self.constants.set().clone();
         if mechanism.kind == MechanismKind::Reservation {
             let index = |vm: weir_units::VmId| vm.0 as usize;
             options.reserve = judge::reservations(scenario)

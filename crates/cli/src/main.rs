@@ -11,6 +11,7 @@ mod aggregate;
 mod args;
 mod ask;
 mod commands;
+mod constants;
 mod demo;
 mod doctor;
 mod experiment;

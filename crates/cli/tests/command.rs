@@ -100,6 +100,20 @@ fn a_preset_that_does_not_exist_is_refused_before_anything_is_played() {
 }
 
 #[test]
+fn a_constant_that_does_not_exist_is_refused_in_both_worlds_before_anything_is_played() {
+    let file = scenario("elasticswitch/fig05.yaml");
+    for world in ["lab", "sim"] {
+        let output = weir(&[world, &file, "--constant", "alhpa=0.5"]);
+        assert_eq!(output.status.code(), Some(2), "{world}");
+        let error = stderr(&output);
+        assert!(error.contains("--constant: set.alhpa: there is no such constant"), "{error}");
+    }
+    let output = weir(&["sim", "--network", "x.net", "--constant", "alpha=0.5"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cannot be used with"), "{}", stderr(&output));
+}
+
+#[test]
 fn floors_that_do_not_fit_are_refused_by_the_name_of_the_link() {
     let output = weir(&["lab", &scenario("demo.yaml"), "--set", "floor=600Mbit"]);
     assert_eq!(output.status.code(), Some(2));

@@ -412,36 +412,41 @@ fn configuration(
         // The ports that the lab makes of uplinks have an HTB of their own at their root.
         shaper: weir_model::agent::ShaperChoice::Htb,
         mechanism: MechanismConfig {
-            name: match mechanism.kind {
-                MechanismKind::None => "none",
-                MechanismKind::Reservation => "reservation",
-                MechanismKind::ElasticSwitch => "elasticswitch",
-                MechanismKind::Seawall => "seawall",
-            }
-            .into(),
-            preset: mechanism.preset.clone(),
-            set: constants(scenario, &options.mechanism_set),
             reserve: options
                 .reserve
                 .iter()
                 .filter(|(from, ..)| scenario.vms[*from].host == host)
                 .map(reserve)
                 .collect(),
+            ..mechanism_config(scenario, mechanism, &options.mechanism_set)
         },
         pairs_per_vm: PAIRS_PER_VM,
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }
 
-/// The mechanisms' constants that are rates grow and shrink with the links (ElasticSwitch §7 gives
-/// them for links of 1 Gb/s); what the caller set takes precedence.
-fn constants(
+/// What all agents are told of a mechanism, but for reservations. Constants that are rates grow and
+/// shrink with the links (ElasticSwitch §7 gives them for links of 1 Gb/s); what is in `set` takes
+/// precedence.
+pub fn mechanism_config(
     scenario: &Scenario,
+    mechanism: &Mechanism,
     set: &BTreeMap<String, toml::Value>,
-) -> BTreeMap<String, toml::Value> {
+) -> MechanismConfig {
     let mut all = BTreeMap::from([("scale".into(), toml::Value::Float(scenario.scale))]);
     all.extend(set.clone());
-    all
+    MechanismConfig {
+        name: match mechanism.kind {
+            MechanismKind::None => "none",
+            MechanismKind::Reservation => "reservation",
+            MechanismKind::ElasticSwitch => "elasticswitch",
+            MechanismKind::Seawall => "seawall",
+        }
+        .into(),
+        preset: mechanism.preset.clone(),
+        set: all,
+        reserve: Vec::new(),
+    }
 }
 
 /// Agents pin their programs and maps in a bpffs; systemd mounts one, a bare machine may not.

@@ -34,6 +34,7 @@ mod sweep;
 mod traffic;
 mod world;
 
+pub use agents::mechanism_config;
 pub use error::Error;
 pub use linkbox::packet as frames;
 pub use play::play;

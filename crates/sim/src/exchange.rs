@@ -26,12 +26,19 @@ pub(crate) const QUARANTINE: u64 = 30_000_000_000;
 /// Starts in ns and sizes in octets, ascending.
 type Starts = Box<dyn Iterator<Item = (u64, u64)> + Send>;
 
+/// The VMs at both ends of a flow, data's source first.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Guests {
+    pub(crate) vms: (u32, u32),
+    /// How long before the run their kernels were started, ns.
+    pub(crate) booted: (u64, u64),
+}
+
 /// What one traffic entry sends.
 pub(crate) struct ExchangeSpec {
     /// Nodes of the client and of the server.
     pub(crate) ends: (u32, u32),
-    /// How long before the run their kernels were started, ns.
-    pub(crate) booted: (u64, u64),
+    pub(crate) guests: Guests,
     /// Links there and back, of all equal ways.
     pub(crate) ways: (Vec<Vec<u32>>, Vec<Vec<u32>>),
     /// Packets take all ways in turn. Else each connection takes one, drawn.
@@ -68,7 +75,7 @@ pub struct Work {
 /// One traffic entry.
 pub(crate) struct Entry {
     pub(crate) ends: (u32, u32),
-    pub(crate) booted: (u64, u64),
+    pub(crate) guests: Guests,
     /// Where its routes begin.
     routes: (Vec<u32>, Vec<u32>),
     chance: Rng,
@@ -157,7 +164,7 @@ impl Entry {
     ) -> Self {
         Self {
             ends: spec.ends,
-            booted: spec.booted,
+            guests: spec.guests,
             routes,
             chance,
             pairs,
@@ -260,7 +267,7 @@ mod tests {
         let starts = starts.to_vec();
         let spec = ExchangeSpec {
             ends: (0, 1),
-            booted: (0, 0),
+            guests: Guests::default(),
             ways: (vec![vec![0]], vec![vec![1]]),
             by_packet: false,
             algorithm: Algorithm::Cubic,

@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     Guardian,
     /// Wake-up: something breaks, or is mended.
     Fault,
+    /// Wake-up: a host's agent is told to take up new lists.
+    Told,
     /// Wake-up: a flow begins that should have begun while its host stood still.
     Late,
     /// Wake-up: something of traffic that comes and goes begins, or all of it ends.

@@ -8,23 +8,25 @@
 //!           if the timer has moved.
 //! Promises  Same network, same options: same outcome, in one go or in many.
 //! Not here  What stands between a host's flows and its first link, where something does: see
-//!           `host`. It is called in [`send`] and in [`Sim::arrive`].
+//!           [`edge`]. It is called in [`Sim::pump`], [`Sim::emit`] and [`Sim::arrive`].
 
+mod edge;
 mod exchange;
 mod faults;
 mod view;
 
 pub(crate) use faults::Fault;
 
-use crate::exchange::{Entry, ExchangeSpec, Exchanges};
+use crate::exchange::{Entry, ExchangeSpec, Exchanges, Guests};
 use crate::host::{Guard, Shim};
 use crate::net::{END, Net};
 use crate::network::{FlowSpec, LONGEST, Network, Traffic, Way};
 use crate::outcome::Outcome;
-use crate::packet::{AGAIN, CE, CLASS, CWR, ECE, Kind, LAST, NIL, Packet};
+use crate::packet::{AGAIN, CE, CLASS, CWR, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
-use crate::tcp::{Ack, NEVER, Receiver, Sender, TcpConfig};
+use crate::tcp::{NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
+use edge::Edge;
 use faults::Pauses;
 pub(crate) use view::GuardedView;
 use weir_units::Time;
@@ -64,8 +66,8 @@ pub struct Sim {
     mtu: u16,
     /// Octets of a TCP segment and of a datagram that are not payload.
     headers: (u16, u16),
-    /// What stands between guests and their hosts' uplinks, if anything.
-    shim: Option<Box<Shim>>,
+    /// What stands between guests and their hosts' uplinks.
+    edge: Edge,
     flows: Vec<Flow>,
     /// Flows in the order of their starts, and how many of them have started.
     starts: Vec<u32>,
@@ -94,8 +96,8 @@ pub(crate) struct Stage {
     pub(crate) faults: Vec<(Time, Fault)>,
     /// Traffic that comes and goes.
     pub(crate) exchanges: Vec<ExchangeSpec>,
-    /// Of each flow: how long before the run its sender's kernel was started, ns.
-    pub(crate) booted: Vec<u64>,
+    /// Of each flow; those behind the end have no names.
+    pub(crate) guests: Vec<Guests>,
     /// Long-lived connections were opened while the network was idle: they know its round trip.
     pub(crate) established: bool,
 }
@@ -124,7 +126,7 @@ impl Sim {
     pub(crate) fn staged(network: &Network, options: &Options, stage: Stage) -> Self {
         let guard = stage.guard.as_ref();
         let mut net = Net::new(network, options.seed);
-        let shim = guard.map(|guard| Box::new(Shim::new(guard, &mut net, options.seed)));
+        let shim = guard.map(|guard| Shim::new(guard, &mut net, options.seed));
         let mut sim = Self {
             net,
             senders: Vec::new(),
@@ -133,7 +135,7 @@ impl Sim {
             tails: Vec::new(),
             mtu: network.mtu(),
             headers: network.headers(),
-            shim,
+            edge: Edge::new(shim, &stage.faults),
             flows: Vec::with_capacity(network.flows().len()),
             starts: (0..network.flows().len() as u32).collect(),
             started: 0,
@@ -191,9 +193,11 @@ impl Sim {
         };
         let forward = route(Way::Forward, &spec.forward);
         let pairs = stage.guard.as_ref().map_or((0, 0), |guard| guard.flows[number]);
+        let guests = stage.guests.get(number).copied().unwrap_or_default();
+        let is_tcp = matches!(spec.traffic, Traffic::Tcp { .. });
+        self.edge.add(is_tcp, pairs, guests.vms);
         if let Some(pauses) = &mut self.pauses {
-            let is_tcp = matches!(spec.traffic, Traffic::Tcp { .. });
-            pauses.add(is_tcp, (spec.src, spec.dst));
+            pauses.ends.add(is_tcp, (spec.src, spec.dst));
         }
         let (end, octets) = match spec.traffic {
             Traffic::Tcp { octets, algorithm } => {
@@ -203,15 +207,13 @@ impl Sim {
                 let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;
                 let (tcp, cc) = (&options.tcp, algorithm.unwrap_or(options.tcp.algorithm));
                 self.tails.push(tail + self.headers.0);
-                if let Some(shim) = &mut self.shim {
-                    shim.tcp.push(pairs);
-                }
                 let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
-                sender.booted(stage.booted.get(number).copied().unwrap_or(0));
+                sender.booted(guests.booted.0);
                 if stage.established {
                     sender.knows(handshake(network, spec));
                 }
                 let mut receiver = Receiver::new(tcp, cc, segments, self.window, reverse);
+                receiver.booted(guests.booted.1);
                 sender.bits |= class;
                 receiver.bits |= class;
                 self.senders.push(sender);
@@ -221,9 +223,6 @@ impl Sim {
             Traffic::Udp { rate, size, bursts } => {
                 let stream = !(number as u64);
                 let bursts = bursts.map(|bursts| (bursts, Rng::new(options.seed, stream)));
-                if let Some(shim) = &mut self.shim {
-                    shim.udp.push(pairs.0);
-                }
                 let start = spec.start.as_nanos();
                 let mut source = Source::new((rate, size), bursts, start, forward);
                 source.bits = class;
@@ -272,13 +271,7 @@ impl Sim {
         if self.pauses.is_some() && self.hold_back(id) {
             return;
         }
-        let mut packet = self.net.slab.cells[id as usize];
-        if let Some(shim) = &mut self.shim
-            && matches!(packet.kind, Kind::Data | Kind::Ack | Kind::Datagram)
-        {
-            shim.arrive(&mut self.net, id, &mut packet);
-        }
-        self.net.slab.free(id);
+        let Some(packet) = self.edge.arrive(&mut self.net, id) else { return };
         let flow = packet.flow as usize;
         match packet.kind {
             Kind::Data => self.on_data(&packet),
@@ -289,7 +282,7 @@ impl Sim {
             }
             Kind::Letter => {
                 self.delivered += 1;
-                if let Some(shim) = &mut self.shim {
+                if let Some(shim) = &mut self.edge.shim {
                     shim.receive(&mut self.net, packet.seq);
                 }
             }
@@ -311,10 +304,10 @@ impl Sim {
         }
         let (early, ack) = receiver.on_data(now, packet.seq, has(CE), has(CWR), has(LAST));
         if let Some(early) = early {
-            answer(&mut self.net, &mut self.shim, self.headers.0, receiver, packet.flow, early);
+            self.edge.answer(&mut self.net, self.headers.0, receiver, packet.flow, early);
         }
         if let Some(ack) = ack {
-            answer(&mut self.net, &mut self.shim, self.headers.0, receiver, packet.flow, ack);
+            self.edge.answer(&mut self.net, self.headers.0, receiver, packet.flow, ack);
         } else if receiver.ack_at < receiver.looks_at {
             receiver.looks_at = receiver.ack_at;
             self.net.wake(receiver.ack_at, Kind::AckDue, packet.flow);
@@ -354,7 +347,7 @@ impl Sim {
             let at = self.net.now;
             let kind = Kind::Data;
             let packet = Packet { at, next: NIL, hop, flow, seq, sack: NIL, size, kind, bits };
-            send(&mut self.net, &mut self.shim, packet);
+            self.edge.send(&mut self.net, packet);
         }
         if sender.resend_at < sender.looks_at {
             sender.looks_at = sender.resend_at;
@@ -383,7 +376,7 @@ impl Sim {
                 if receiver.looks_at == wake.at {
                     receiver.looks_at = NEVER;
                     if let Some(ack) = receiver.on_timer(self.net.now) {
-                        answer(&mut self.net, &mut self.shim, self.headers.0, receiver, flow, ack);
+                        self.edge.answer(&mut self.net, self.headers.0, receiver, flow, ack);
                     } else if receiver.ack_at != NEVER {
                         receiver.looks_at = receiver.ack_at;
                         self.net.wake(receiver.ack_at, Kind::AckDue, flow);
@@ -399,8 +392,8 @@ impl Sim {
             Kind::Fault => self.strike(flow),
             Kind::Agenda => self.keep_agenda(flow),
             Kind::Port => self.net.serve(flow),
-            Kind::Mail | Kind::Agent | Kind::Shaper | Kind::Guardian => {
-                if let Some(shim) = &mut self.shim {
+            Kind::Mail | Kind::Agent | Kind::Shaper | Kind::Guardian | Kind::Told => {
+                if let Some(shim) = &mut self.edge.shim {
                     shim.on_wake(&mut self.net, wake);
                 }
             }
@@ -447,7 +440,7 @@ impl Sim {
         self.net.wake(at, Kind::Emit, flow);
         let kind = Kind::Datagram;
         let packet = Packet { size, hop, kind, bits, ..Packet::wake(kind, flow) };
-        send(&mut self.net, &mut self.shim, packet);
+        self.edge.send(&mut self.net, packet);
     }
 }
 
@@ -457,44 +450,4 @@ fn handshake(network: &Network, spec: &FlowSpec) -> u64 {
     let links = ways.map(|link| &network.links()[*link as usize]);
     let size = weir_units::Bytes::new(SYN.into());
     links.map(|link| (link.delay + link.rate.time_for(size)).as_nanos()).sum()
-}
-
-/// A guest sends a packet.
-#[inline]
-fn send(net: &mut Net, shim: &mut Option<Box<Shim>>, packet: Packet) {
-    match shim {
-        None => net.launch(packet),
-        Some(shim) => shim.send(net, packet),
-    }
-}
-
-/// Sends an ACK: `size` octets of headers, and 2 + 8·n of options, padded to words, if it has n
-/// blocks.
-#[inline]
-fn answer(
-    net: &mut Net,
-    shim: &mut Option<Box<Shim>>,
-    mut size: u16,
-    receiver: &Receiver,
-    flow: u32,
-    ack: Ack,
-) {
-    let blocks = receiver.blocks();
-    let mut sack = NIL;
-    if !blocks.is_empty() {
-        size += 4 + 8 * blocks.len() as u16;
-        sack = net.blocks.put(blocks);
-    }
-    let packet = Packet {
-        at: net.now,
-        next: NIL,
-        hop: receiver.route,
-        flow,
-        seq: ack.expected,
-        sack,
-        size,
-        kind: Kind::Ack,
-        bits: receiver.bits | receiver.stamp | if ack.echo { ECE } else { 0 },
-    };
-    send(net, shim, packet);
 }

@@ -32,7 +32,7 @@ fn scenario(traffic: &str) -> Scenario {
 
 fn run(scenario: &Scenario, mechanism: &str) -> Record {
     let mechanism = Mechanism::parse(mechanism).expect("known");
-    let setup = Setup { seed: 1, reserve: Vec::new() };
+    let setup = Setup { seed: 1, ..Setup::default() };
     play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
 }
 

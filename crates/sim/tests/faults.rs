@@ -30,7 +30,7 @@ fn fault(ms: u64, kind: FaultKind) -> Fault {
 
 fn run(scenario: &Scenario, mechanism: &str) -> Record {
     let mechanism = Mechanism::parse(mechanism).expect("known");
-    let setup = Setup { seed: 1, reserve: Vec::new() };
+    let setup = Setup { seed: 1, ..Setup::default() };
     play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
 }
 

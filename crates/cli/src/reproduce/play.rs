@@ -10,6 +10,7 @@
 use super::figure::{Figure, How, Part};
 use super::kept::{Kept, KeptPart, PLAYED, World};
 use crate::commands::{self, quoted};
+use crate::constants::Constants;
 use crate::experiment::{self, Played};
 use crate::lab::Lab;
 use crate::live::Live;
@@ -45,7 +46,7 @@ pub(crate) struct Ready {
     title: String,
     points: Vec<Scenario>,
     repeats: u32,
-    constants: Vec<(String, String)>,
+    constants: Constants,
     /// Plays this part alone.
     command: String,
     pub(crate) not: Option<String>,
@@ -89,11 +90,9 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
         (false, World::Sim) => how.repeat.unwrap_or(SEEDS),
         (false, World::Lab) => how.repeat.unwrap_or(PLAYS),
     };
-    let constants = pairs(&part.constants);
+    let constants = Constants::new(&pairs(&part.constants));
+    constants.check(&points).with_context(|| figure.file.display().to_string())?;
     let not = how.not.clone().or_else(|| match asked.world {
-        World::Sim if !constants.is_empty() => {
-            Some("the simulator has no `--constant`; `--world lab` plays it".into())
-        }
         World::Sim => sim::refused(&points),
         World::Lab => None,
     });
@@ -125,14 +124,13 @@ fn command(
     world: World,
     mechanisms: &[String],
     sets: &[(String, String)],
-    constants: &[(String, String)],
+    constants: &Constants,
     repeats: u32,
 ) -> String {
     let mut words = vec![format!("weir {} {}", world.word(), quoted(&path.display().to_string()))];
     words.extend(mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(sets.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
-    let constants = constants.iter();
-    words.extend(constants.map(|(k, v)| format!("--constant {}", quoted(&format!("{k}={v}")))));
+    words.extend(constants.words());
     words.push(format!("--repeat {repeats}"));
     words.join(" ")
 }
@@ -229,10 +227,18 @@ fn run(
     let Played { mut results, cut } = match asked.world {
         World::Sim => {
             let chance = Chance { seed: SEED, repeats: part.repeats };
-            sim::play_points(&part.points, &chance, sim::threads(asked.jobs), about, stop)
+            let constants = &part.constants;
+            sim::play_points(
+                &part.points,
+                &chance,
+                constants,
+                sim::threads(asked.jobs),
+                about,
+                stop,
+            )
         }
         World::Lab => {
-            let mut lab = Lab::new(&part.constants)?;
+            let mut lab = Lab::new(part.constants)?;
             let mut screen = Live::new();
             experiment::play(&mut lab, &part.points, part.repeats, about, &mut screen, stop)
         }

@@ -11,6 +11,7 @@
 use super::room::{self, Need};
 use crate::args;
 use crate::commands;
+use crate::constants::Constants;
 use crate::experiment::{self, Played};
 use crate::judge::{self, Observed, ObservedFlow, Work};
 use crate::live::{Live, Screen};
@@ -49,11 +50,13 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
         Some(repeats) => repeats,
         None => file.repeat()?,
     };
+    let constants = Constants::new(&args.tuning.constants);
+    constants.check(&points)?;
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
-    enough_memory(path, &jobs(&points, repeats, args.seed), threads(args.jobs))?;
     let chance = Chance { seed: args.seed, repeats };
-    let played = play_points(&points, &chance, threads(args.jobs), about, &stop);
+    enough_memory(path, &jobs(&points, &chance, &constants), threads(args.jobs))?;
+    let played = play_points(&points, &chance, &constants, threads(args.jobs), about, &stop);
     let deciding = played.results.verdicts.clone();
     let code = commands::conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if commands::nothing_applies(&file, &points) {
@@ -97,15 +100,16 @@ pub(crate) struct Chance {
     pub(crate) repeats: u32,
 }
 
-/// Plays and judges `points`, so many runs at a time.
+/// Plays and judges `points`, with constants that were checked, so many runs at a time.
 pub(crate) fn play_points(
     points: &[Scenario],
     chance: &Chance,
+    constants: &Constants,
     threads: usize,
     about: About,
     stop: &AtomicBool,
 ) -> Played {
-    let jobs = jobs(points, chance.repeats, chance.seed);
+    let jobs = jobs(points, chance, constants);
     let mut done = Done { runs: play_all(&jobs, threads, stop) };
     let go_on = AtomicBool::new(false);
     let mut screen = Brief(Live::new());
@@ -117,19 +121,17 @@ struct Job<'a> {
     scenario: &'a Scenario,
     mechanism: &'a Mechanism,
     seed: u64,
+    constants: &'a Constants,
 }
 
 /// All runs in the order in which the experiment asks for them.
-fn jobs(points: &[Scenario], repeats: u32, seed: u64) -> Vec<Job<'_>> {
+fn jobs<'a>(points: &'a [Scenario], chance: &Chance, constants: &'a Constants) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
     for scenario in points {
-        for repeat in 0..repeats.max(1) {
-            let seed = seed.wrapping_add(repeat.into());
-            jobs.extend(scenario.mechanisms.iter().map(|mechanism| Job {
-                scenario,
-                mechanism,
-                seed,
-            }));
+        for repeat in 0..chance.repeats.max(1) {
+            let seed = chance.seed.wrapping_add(repeat.into());
+            let job = |mechanism| Job { scenario, mechanism, seed, constants };
+            jobs.extend(scenario.mechanisms.iter().map(job));
         }
     }
     jobs
@@ -180,7 +182,7 @@ fn play_all(
 #[expect(clippy::disallowed_methods, reason = "a driver: it says how long a run took")]
 fn play_one(job: &Job<'_>, bar: &ProgressBar, stop: &AtomicBool) -> Result<Observed, Cut> {
     let begin = Instant::now();
-    let mut setup = Setup { seed: job.seed, reserve: Vec::new() };
+    let mut setup = setup(job).map_err(Cut::Failed)?;
     if job.mechanism.kind == MechanismKind::Reservation {
         setup.reserve = judge::reservations(job.scenario);
     }
@@ -195,6 +197,16 @@ fn play_one(job: &Job<'_>, bar: &ProgressBar, stop: &AtomicBool) -> Result<Obser
         Err(Failure::Stopped) => Err(Cut::Stopped),
         Err(error) => Err(Cut::Failed(error.into())),
     }
+}
+
+/// What is drawn and what is set; reservations apart.
+fn setup(job: &Job<'_>) -> Result<Setup> {
+    Ok(Setup {
+        seed: job.seed,
+        law: job.constants.law(job.scenario, job.mechanism)?,
+        unreserved: job.constants.unreserved(job.scenario, job.mechanism)?,
+        reserve: Vec::new(),
+    })
 }
 
 fn observed(record: Record, seed: u64, wall: Span) -> Observed {
@@ -276,6 +288,7 @@ fn command_line(path: &Path, args: &args::Sim) -> String {
     let mut words = vec!["weir sim".into(), quoted(&path.display().to_string())];
     words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
+    words.extend(Constants::new(&args.tuning.constants).words());
     if args.seed != 1 {
         words.push(format!("--seed {}", args.seed));
     }

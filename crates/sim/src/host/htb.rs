@@ -171,11 +171,21 @@ impl Htb {
         self.leaves[leaf as usize].bucket.class
     }
 
+    /// Other parameters for a VM; what it owes stays.
+    pub(crate) fn set_vm(&mut self, vm: u32, class: Class) {
+        self.vms[vm as usize].class = class;
+    }
+
     /// Takes out all that waits; it is lost.
     pub(crate) fn clear(&mut self) -> Vec<u32> {
-        self.backlogged.clear();
+        (0..self.vms.len() as u32).flat_map(|vm| self.empty(vm)).collect()
+    }
+
+    /// Takes out all that waits of a VM; it is lost.
+    pub(crate) fn empty(&mut self, vm: u32) -> Vec<u32> {
+        self.backlogged.retain(|(of, _)| *of != vm);
         let mut gone = Vec::new();
-        for leaf in &mut self.leaves {
+        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.vm == vm) {
             leaf.octets = 0;
             gone.extend(leaf.queue.drain(..).map(|(id, _)| id));
         }

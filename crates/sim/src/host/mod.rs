@@ -19,6 +19,7 @@ mod htb;
 mod letters;
 mod meter;
 mod pairs;
+mod population;
 mod shim;
 mod station;
 mod weather;

@@ -45,8 +45,19 @@ pub(super) struct Pair {
     /// The source's place among its host's VMs.
     pub(super) vm: u32,
     pub(super) sending: Sending,
+    /// Its source's host has both of its ends in its lists.
+    pub(super) known: bool,
     pub(super) receives: bool,
     pub(super) meter: Meter,
+    /// The same of its destination's host, and that guards its port.
+    pub(super) met: bool,
+}
+
+impl Pair {
+    /// Nothing has come of it.
+    pub(super) fn forget(&mut self) {
+        (self.receives, self.meter) = (false, Meter::default());
+    }
 }
 
 /// The sending end of a pair.

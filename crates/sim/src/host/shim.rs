@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Input, Mechanism};
 use weir_core::message::Message;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, PairId, Span};
+use weir_units::{HostId, PairId, Span, VmId};
 use weir_wire::MAX_RECORDS;
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
@@ -33,8 +33,10 @@ const REACTION: u64 = 50_000;
 /// All hosts' shims.
 #[derive(Debug)]
 pub(crate) struct Shim {
-    hosts: Vec<Host>,
-    pairs: Vec<Pair>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) pairs: Vec<Pair>,
+    /// VMs whose port is not there.
+    pub(super) away: BTreeSet<VmId>,
     numbers: BTreeMap<PairId, u32>,
     /// Pairs of TCP flows (data, ACKs) and of UDP flows, by the packets' `flow`.
     pub(crate) tcp: Vec<(u32, u32)>,
@@ -71,14 +73,17 @@ impl Shim {
                 to: pair.to,
                 vm: vm.expect("a pair's source is on its host") as u32,
                 sending: Sending::default(),
+                known: true,
                 receives: false,
                 meter: Meter::default(),
+                met: true,
             });
         }
         Self {
             numbers: pairs.iter().map(|pair| pair.id).zip(0..).collect(),
             hosts,
             pairs,
+            away: BTreeSet::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
             stamps: Vec::new(),
@@ -104,8 +109,12 @@ impl Shim {
         let pair = &mut self.pairs[number as usize];
         let from = pair.from;
         let id = net.hold(packet);
+        if self.hosts[from as usize].unguarded[pair.vm as usize] {
+            self.stamp(net, id);
+            return net.release(id);
+        }
         pair.sending.octets += u64::from(packet.size);
-        if !pair.sending.seen {
+        if pair.known && !pair.sending.seen {
             pair.sending.seen = true;
             // A dead agent finds out when it lives again, from its counters.
             self.hosts[from as usize].news.push((pair.id, Direction::Send));
@@ -157,10 +166,13 @@ impl Shim {
         let number = self.pair_of(packet);
         let pair = &mut self.pairs[number as usize];
         let marked = packet.bits & CE != 0;
-        pair.meter.arrive(net.now, self.stamps[id as usize], packet.size, marked, self.window);
         if self.marks {
             packet.bits &= !CE;
         }
+        if !pair.met {
+            return;
+        }
+        pair.meter.arrive(net.now, self.stamps[id as usize], packet.size, marked, self.window);
         if !pair.receives {
             pair.receives = true;
             let (to, news) = (pair.to, (pair.id, Direction::Receive));
@@ -186,6 +198,9 @@ impl Shim {
     pub(crate) fn on_wake(&mut self, net: &mut Net, wake: &Packet) {
         if wake.kind == Kind::Mail {
             return self.read(net, wake.flow);
+        }
+        if wake.kind == Kind::Told {
+            return self.told(net, wake.flow);
         }
         let host = &mut self.hosts[wake.flow as usize];
         if wake.kind == Kind::Guardian {
@@ -250,7 +265,7 @@ impl Shim {
     }
 
     /// Follows the agent's levels and sends what it has to say.
-    fn carry_out(&mut self, net: &mut Net, number: u32) {
+    pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
         let desired = host.agent.desired(now);
@@ -259,16 +274,10 @@ impl Shim {
         for (id, direction) in forgotten {
             let Some(&pair) = self.numbers.get(&id) else { continue };
             let pair = &mut self.pairs[pair as usize];
-            if direction == Direction::Receive {
-                pair.receives = false;
-                pair.meter = Meter::default();
-                continue;
+            match direction {
+                Direction::Send => close(net, host, pair),
+                Direction::Receive => pair.forget(),
             }
-            host.floors = host.floors.saturating_sub(pair.sending.floor);
-            if let Some(leaf) = pair.sending.leaf {
-                host.htb.remove(leaf).for_each(|id| net.drop(id));
-            }
-            pair.sending = Sending::default();
         }
         let mut touched: Vec<u32> = Vec::new();
         for (id, setting) in changed {
@@ -329,6 +338,7 @@ impl Shim {
 
     /// A dead agent is started again, and takes over what it finds.
     pub(crate) fn start(&mut self, net: &mut Net, number: u32) {
+        self.take_up(net, number);
         let host = &mut self.hosts[number as usize];
         host.live_again(net.now);
         let now = host.clock(net.now);
@@ -372,7 +382,7 @@ impl Shim {
                 pair.sending = Sending::default();
             }
             if pair.to == number {
-                (pair.receives, pair.meter) = (false, Meter::default());
+                pair.forget();
             }
         }
         self.start(net, number);
@@ -449,6 +459,15 @@ impl Shim {
     pub(crate) fn shaper_drops(&self) -> u64 {
         self.hosts.iter().map(|host| host.htb.drops).sum()
     }
+}
+
+/// A pair has no queue any more, and what it sends begins anew.
+pub(super) fn close(net: &mut Net, host: &mut Host, pair: &mut Pair) {
+    host.floors = host.floors.saturating_sub(pair.sending.floor);
+    if let Some(leaf) = pair.sending.leaf {
+        host.htb.remove(leaf).for_each(|id| net.drop(id));
+    }
+    pair.sending = Sending::default();
 }
 
 /// Sends a datagram of an agent.

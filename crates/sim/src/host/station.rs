@@ -13,11 +13,11 @@ use super::pairs::{GuardedHost, Pair, Sending};
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{
     Direction, HostAgent, HostConfig, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
 };
-use weir_units::{HostId, PairId, Rate, Time};
+use weir_units::{HostId, PairId, Rate, Time, VmId};
 
 /// Agents were started within this time, ns.
 const PHASES: u64 = 15_000_000;
@@ -45,10 +45,22 @@ fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
     (htb, defaults)
 }
 
+/// What a host's traffic without a floor gets.
+fn default_rate(config: &HostConfig) -> Rate {
+    match &config.mechanism {
+        Mechanism::ElasticSwitch(es) => es.default_floor,
+        Mechanism::Reservation { other, .. } => *other,
+    }
+}
+
 /// A host with its agent.
 #[derive(Debug)]
 pub(super) struct Host {
-    config: HostConfig,
+    /// What it would be told if all VMs were there, and what it was told last.
+    full: HostConfig,
+    pub(super) config: HostConfig,
+    /// Its lists have changed since.
+    pub(super) is_stale: bool,
     pub(super) agent: HostAgent,
     pub(super) life: Life,
     /// How many lives its agent has had before, and the last one of each peer that was heard of.
@@ -65,6 +77,8 @@ pub(super) struct Host {
     pub(super) htb: Htb,
     pub(super) levels: Levels,
     pub(super) shares: Vec<Share>,
+    /// VMs whose port is new, or gone: no program looks at it.
+    pub(super) unguarded: Vec<bool>,
     /// Queue of each VM for traffic without a class.
     pub(super) defaults: Vec<u32>,
     pub(super) floors: Rate,
@@ -83,17 +97,15 @@ impl Host {
     /// With its clock and phase from the seed.
     pub(super) fn new(number: u32, guarded: &GuardedHost, seed: u64) -> Self {
         let config = &guarded.config;
-        let default_rate = match &config.mechanism {
-            Mechanism::ElasticSwitch(es) => es.default_floor,
-            Mechanism::Reservation { other, .. } => *other,
-        };
-        let levels = Levels::new(config.line, default_rate, &guarded.shares);
+        let levels = Levels::new(config.line, default_rate(config), &guarded.shares);
         let (htb, defaults) = queues(&levels, &guarded.shares, 0);
         let mut rng = Rng::new(seed, STREAM + u64::from(number));
         let origin = rng.next() % PHASES;
         Self {
             agent: HostAgent::new(config.clone(), Time::from_nanos(origin)),
+            full: config.clone(),
             config: config.clone(),
+            is_stale: false,
             life: Life::Runs,
             lives: 0,
             peers: BTreeMap::new(),
@@ -106,6 +118,7 @@ impl Host {
             htb,
             levels,
             shares: guarded.shares.clone(),
+            unguarded: vec![false; guarded.shares.len()],
             defaults,
             floors: Rate::ZERO,
             serves_at: NEVER,
@@ -123,6 +136,41 @@ impl Host {
         let number = self.posted.entry(to).or_default();
         *number += 1;
         *number
+    }
+
+    /// The place of a VM among this host's, there or not.
+    pub(super) fn place(&self, vm: VmId) -> Option<u32> {
+        self.full.vms.keys().position(|here| *here == vm).map(|place| place as u32)
+    }
+
+    /// Its files say that these VMs are away; the others' ports are guarded from now on. A static
+    /// reservation has all in its directory, whoever is there.
+    pub(super) fn populate(&mut self, away: &BTreeSet<VmId>) {
+        let is_here = |vm: &VmId| !away.contains(vm);
+        self.config = self.full.clone();
+        self.config.vms.retain(|vm, _| is_here(vm));
+        if matches!(self.full.mechanism, Mechanism::ElasticSwitch(_)) {
+            self.config.directory.retain(|vm, _| is_here(vm));
+        }
+        self.unguarded = self.full.vms.keys().map(|vm| !is_here(vm)).collect();
+        let here = self.shares.iter().zip(&self.unguarded).filter(|(_, is_away)| !**is_away);
+        let here: Vec<Share> = here.map(|(share, _)| *share).collect();
+        self.levels = Levels::new(self.full.line, default_rate(&self.full), &here);
+        self.is_stale = false;
+    }
+
+    /// Gives all queues the parameters that follow from who is there.
+    pub(super) fn share_out(&mut self, now: u64, pairs: &mut [Pair]) {
+        for ((vm, share), default) in (0..).zip(&self.shares).zip(&self.defaults) {
+            self.htb.set_vm(vm, self.levels.vm(share));
+            self.htb.set(*default, self.levels.vm_default(share));
+        }
+        for pair in self.sends.clone() {
+            let pair = &mut pairs[pair as usize];
+            if pair.sending.leaf.is_some() {
+                self.shape(now, pair);
+            }
+        }
     }
 
     /// What its clock shows.

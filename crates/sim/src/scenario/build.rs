@@ -12,7 +12,7 @@
 
 use super::Failure;
 use super::ways::Ways;
-use crate::exchange::ExchangeSpec;
+use crate::exchange::{ExchangeSpec, Guests};
 use crate::network::{
     Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, RedSpec, Traffic, Way,
 };
@@ -46,8 +46,8 @@ pub(super) struct Plan {
     pub(super) network: Network,
     /// What each traffic entry is played by.
     pub(super) entries: Vec<Part>,
-    /// Of each flow: how long before the run its sender's kernel was started, ns.
-    pub(super) booted: Vec<u64>,
+    /// Of each flow.
+    pub(super) guests: Vec<Guests>,
     /// Traffic that comes and goes.
     pub(super) exchanges: Vec<ExchangeSpec>,
     /// The links from one host to another, for those that exchange traffic.
@@ -113,7 +113,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
     let mut ways = BTreeMap::new();
     let mut known = Ways::new(topology);
     let mut entries = Vec::new();
-    let (mut exchanges, mut booted) = (Vec::new(), Vec::new());
+    let (mut exchanges, mut guests) = (Vec::new(), Vec::new());
     let mut flows = 0;
     for entry in &scenario.traffic {
         let ends = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
@@ -129,13 +129,16 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             entries.push(Part::Back(exchanges.len() - 1));
             continue;
         }
-        let kernels = [entry.from, entry.to].map(|vm| boot(seed, vm));
+        let ours = Guests {
+            vms: (entry.from as u32, entry.to as u32),
+            booted: (boot(seed, entry.from), boot(seed, entry.to)),
+        };
         let mut every = |from: usize, to: usize| match topology.ecmp {
             Some(_) if from != to => known.all(from, to),
             _ => vec![ways[&(from, to)].clone()],
         };
         let all = (every(ends[0], ends[1]), every(ends[1], ends[0]));
-        if let Some(spec) = exchange(scenario, entry, kernels, all) {
+        if let Some(spec) = exchange(scenario, entry, ours, all) {
             entries.push(Part::There(exchanges.len()));
             exchanges.push(spec);
             continue;
@@ -169,12 +172,12 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             if entry.stop < scenario.duration {
                 network.stop_flow(flow, Time::ZERO + entry.stop).map_err(at(field))?;
             }
-            booted.push(kernels[0]);
+            guests.push(ours);
             flows += 1;
         }
         entries.push(Part::Flows(first..flows));
     }
-    Ok(Plan { network, entries, booted, exchanges, ways })
+    Ok(Plan { network, entries, guests, exchanges, ways })
 }
 
 /// What carries traffic between VMs of one host, for those that have some: its kernel, ten times as
@@ -210,14 +213,14 @@ fn local_links(
 fn exchange(
     scenario: &Scenario,
     entry: &Entry,
-    kernels: [u64; 2],
+    guests: Guests,
     ways: (Vec<Vec<u32>>, Vec<Vec<u32>>),
 ) -> Option<ExchangeSpec> {
     let start = entry.start;
     let at = move |(at, size): (Span, Bytes)| ((start + at).as_nanos(), size.get());
     let mut spec = ExchangeSpec {
         ends: (scenario.vms[entry.from].host as u32, scenario.vms[entry.to].host as u32),
-        booted: kernels.into(),
+        guests,
         ways,
         by_packet: scenario.topology.ecmp == Some(PathBy::Packet),
         algorithm: algorithm(entry.kind.congestion()?)?,

@@ -27,8 +27,10 @@ fn of(kind: &FaultKind) -> Vec<Fault> {
         }
         FaultKind::StartAgent { host } => vec![Fault::Start { host: node(host) }],
         FaultKind::RestartAgent { host } => vec![Fault::Restart { host: node(host) }],
-        // Those are the letters' weather, and these were refused.
-        FaultKind::Control(_) | FaultKind::StopVm { .. } | FaultKind::StartVm { .. } => Vec::new(),
+        FaultKind::StopVm { vm } => vec![Fault::Vm { vm: *vm as u32, plugged: false }],
+        FaultKind::StartVm { vm } => vec![Fault::Vm { vm: *vm as u32, plugged: true }],
+        // Those are the letters' weather.
+        FaultKind::Control(_) => Vec::new(),
         FaultKind::LinkDown { link } => cable(link, true),
         FaultKind::LinkUp { link } => cable(link, false),
         FaultKind::PauseHost { host, until } => {

@@ -80,7 +80,10 @@ fn law(
     setup: &Setup,
     line: Rate,
 ) -> Result<Law, Failure> {
-    let elastic = |es: ElasticSwitch| Law::ElasticSwitch(Box::new(es.scaled(scenario.scale)));
+    let elastic = |es: ElasticSwitch| {
+        let es = setup.law.clone().unwrap_or_else(|| es.scaled(scenario.scale));
+        Law::ElasticSwitch(Box::new(es))
+    };
     match mechanism.kind {
         MechanismKind::ElasticSwitch => {
             let preset = ElasticSwitch::preset(&mechanism.preset).ok_or_else(|| {
@@ -93,7 +96,9 @@ fn law(
         MechanismKind::Seawall => Ok(elastic(ElasticSwitch::seawall())),
         MechanismKind::Reservation | MechanismKind::None => Ok(Law::Reservation {
             rates: setup.reserve.iter().copied().collect(),
-            other: Rate::from_mbps(1).scale(scenario.scale).min(line.split(100)),
+            other: setup
+                .unreserved
+                .unwrap_or_else(|| Rate::from_mbps(1).scale(scenario.scale).min(line.split(100))),
         }),
     }
 }

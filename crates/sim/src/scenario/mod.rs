@@ -29,6 +29,7 @@ use crate::tcp::TcpConfig;
 use crate::world::{GuardedView, Stage};
 use crate::{Options, Sim};
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::host::ElasticSwitch;
 use weir_model::record::{ControlRecord, LinkRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
@@ -43,6 +44,11 @@ pub struct Setup {
     pub seed: u64,
     /// For `reservation` only: the rate of each pair.
     pub reserve: Vec<(PairId, Rate)>,
+    /// For `reservation` only: the rate of every other pair, if somebody set it.
+    pub unreserved: Option<Rate>,
+    /// The law of ElasticSwitch or Seawall at the scenario's scale, if somebody set constants of it;
+    /// else it is the one that the mechanism's name stands for.
+    pub law: Option<ElasticSwitch>,
 }
 
 /// What a run measured, raw.
@@ -122,7 +128,7 @@ pub fn play(
         guard: guard::guard(scenario, mechanism, &plan, setup)?,
         faults: faults::faults(scenario, mechanism),
         exchanges: std::mem::take(&mut plan.exchanges),
-        booted: std::mem::take(&mut plan.booted),
+        guests: std::mem::take(&mut plan.guests),
         established: true,
     };
     // As guests come: no ECN unless the congestion control needs it, timestamps, and 250 ticks

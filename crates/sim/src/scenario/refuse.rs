@@ -3,7 +3,7 @@
 //! Promises  What passes here is played as the lab plays it, in every point that docs/simulator.md
 //!           does not except.
 
-use weir_model::scenario::{Fault, FaultKind, IpVersion, Link, Scenario, Traffic, TrafficKind};
+use weir_model::scenario::{IpVersion, Link, Scenario, Traffic, TrafficKind};
 
 /// Something that the scenario asks for and the simulator lacks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -35,7 +35,6 @@ impl Unsupported {
 pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
     scenario.topology.links.iter().try_for_each(link)?;
     scenario.traffic.iter().try_for_each(traffic)?;
-    scenario.faults.iter().try_for_each(fault)?;
     if let Some(vm) = scenario.vms.iter().find(|vm| !vm.outside.is_empty()) {
         let field = format!("spec.tenants ({})", vm.name);
         return Err(Unsupported::new(field, "the outside of the cloud", "play it with `weir lab`"));
@@ -73,12 +72,4 @@ fn traffic(traffic: &Traffic) -> Result<(), Unsupported> {
         return Err(Unsupported::new(field(", congestion"), what, instead));
     }
     Ok(())
-}
-
-fn fault(fault: &Fault) -> Result<(), Unsupported> {
-    let (FaultKind::StopVm { .. } | FaultKind::StartVm { .. }) = fault.kind else {
-        return Ok(());
-    };
-    let field = format!("spec.faults (at {:.3} s)", fault.at.as_secs_f64());
-    Err(Unsupported::new(field, "a VM that comes or goes", "play it with `weir lab`"))
 }

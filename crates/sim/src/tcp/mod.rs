@@ -18,6 +18,7 @@ mod prr;
 mod receiver;
 mod rtt;
 mod sender;
+mod ticks;
 
 pub use control::Algorithm;
 pub(crate) use receiver::{Ack, Receiver};
@@ -42,14 +43,17 @@ pub struct TcpConfig {
     pub ack_every: u32,
     /// A segment in order waits so long for its ACK, at most (RFC 9293 §3.8.6.3).
     pub ack_delay: Span,
-    /// The retransmission timeout is not less than this.
+    /// So many segments are acknowledged one by one: the first ones, those after a pause, and those
+    /// after one that came in vain.
+    pub quick_acks: u32,
+    /// The retransmission timeout is at least so much more than the round trip.
     pub min_rto: Span,
     /// It is not more than this, back-off included.
     pub max_rto: Span,
     /// It is this before the first round-trip time is known.
     pub initial_rto: Span,
-    /// Retransmission timers are those of a kernel with ticks of this length: they expire on a grid of
-    /// its own, up to an eighth of their time late. To the nanosecond if it is zero.
+    /// Timers are those of a kernel with ticks of this length: they expire on a grid of its own, up to
+    /// some eighth of their time late. To the nanosecond if it is zero.
     pub tick: Span,
     /// Timestamps: what was sent again measures the round-trip time, too (RFC 7323 §4.1).
     pub timestamps: bool,
@@ -66,8 +70,9 @@ impl Default for TcpConfig {
             receive_window: Bytes::new(6 << 20),
             ack_every: 2,
             ack_delay: Span::from_millis(40),
+            quick_acks: 16,
             min_rto: Span::from_millis(200),
-            max_rto: Span::from_secs(60),
+            max_rto: Span::from_secs(120),
             initial_rto: Span::from_secs(1),
             tick: Span::ZERO,
             timestamps: false,

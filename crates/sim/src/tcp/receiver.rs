@@ -1,10 +1,18 @@
 //! The receiving end: what is in order, what is not, and when to say so.
 //!
+//! Approach  A sender that begins, or begins anew, has a small window and waits for every ACK: Linux
+//!           acknowledges its first segments one by one, and so after a pause and after a segment that
+//!           came in vain.
+//! Not here  That its window grows while its application reads, which also is told at once; that one
+//!           who answers what he gets need not hurry.
 //! Source    RFC 5681 §4.2 (delayed ACKs; out of order: at once), RFC 2018 §4 (the block that changed
 //!           last first), RFC 3168 §6.1.3 (ECE until CWR), RFC 8257 §3.2 (a change of CE is
-//!           acknowledged with what was pending, under the old state).
+//!           acknowledged with what was pending, under the old state). Linux, net/ipv4/tcp_input.c
+//!           (`tcp_event_data_recv`, `tcp_incr_quickack`), net/ipv4/tcp_output.c
+//!           (`tcp_send_delayed_ack`: 40 ms, if the round trip is not longer).
 
 use super::bits::Bits;
+use super::ticks::Ticks;
 use super::{BLOCKS, Block, NEVER, TcpConfig};
 use crate::network::LONGEST;
 use crate::packet::OF_AGAIN;
@@ -31,9 +39,18 @@ pub(crate) struct Receiver {
     exact: bool,
     /// When a delayed ACK is due.
     pub(crate) ack_at: u64,
+    /// The last such instant that its kernel's ticks have made later.
+    ticked_at: u64,
     /// When the wheel will look at `ack_at`; written by the world.
     pub(crate) looks_at: u64,
     delay: u64,
+    ticks: Ticks,
+    /// How many ACKs more go at once; how many, when they do; after a pause of what length; and when
+    /// the last segment came.
+    quick: u32,
+    quick_acks: u32,
+    pause: u64,
+    heard_at: u64,
     window: u32,
     /// Segments there will ever be.
     end: u32,
@@ -75,8 +92,14 @@ impl Receiver {
             echo: false,
             exact: algorithm == Algorithm::Dctcp,
             ack_at: NEVER,
+            ticked_at: NEVER,
             looks_at: NEVER,
             delay: config.ack_delay.min(LONGEST).as_nanos(),
+            ticks: Ticks::new(config.tick),
+            quick: config.quick_acks,
+            quick_acks: config.quick_acks,
+            pause: config.min_rto.min(LONGEST).as_nanos(),
+            heard_at: 0,
             window,
             end,
             done_at: NEVER,
@@ -86,6 +109,11 @@ impl Receiver {
             gaps: None,
             repeats: 0,
         }
+    }
+
+    /// Its kernel was started so many ns before the run.
+    pub(crate) fn booted(&mut self, before: u64) {
+        self.ticks.booted(before);
     }
 
     /// Segment `seq` is about to arrive, `again` or for the first time. An ACK echoes the timestamp of
@@ -107,6 +135,10 @@ impl Receiver {
         last: bool,
     ) -> (Option<Ack>, Option<Ack>) {
         let mut early = None;
+        if now - self.heard_at > self.pause {
+            self.quick = self.quick_acks;
+        }
+        self.heard_at = now;
         if self.exact {
             if marked != self.echo {
                 if self.pending > 0 {
@@ -127,7 +159,7 @@ impl Receiver {
         if last {
             self.finish(now);
         }
-        if self.pending >= self.every || last {
+        if (self.pending >= self.every) | last | (self.quick > 0) {
             return (early, Some(self.ack()));
         }
         self.ack_at = now + self.delay;
@@ -141,6 +173,14 @@ impl Receiver {
 
     /// The delayed ACK, if one is due.
     pub(crate) fn on_timer(&mut self, now: u64) -> Option<Ack> {
+        if now < self.ack_at {
+            return None;
+        }
+        // Only now: most are sent before, with the next segment.
+        if self.ack_at != self.ticked_at {
+            self.ticked_at = self.ticks.expires(self.ack_at, self.delay);
+            self.ack_at = self.ticked_at;
+        }
         (self.ack_at <= now).then(|| self.ack())
     }
 
@@ -165,6 +205,7 @@ impl Receiver {
     fn ack(&mut self) -> Ack {
         self.pending = 0;
         self.ack_at = NEVER;
+        self.quick = self.quick.saturating_sub(1);
         Ack { expected: self.expected, echo: self.echo }
     }
 
@@ -172,6 +213,7 @@ impl Receiver {
     fn out_of_order(&mut self, seq: u32) {
         if seq < self.expected || seq - self.expected >= self.window {
             self.repeats += 1;
+            self.quick = self.quick_acks;
             return;
         }
         let (window, expected) = (self.window, self.expected);
@@ -219,8 +261,13 @@ impl Gaps {
 mod tests {
     use super::*;
 
+    /// One that is past its first segments.
     fn receiver(algorithm: Algorithm) -> Receiver {
-        Receiver::new(&TcpConfig::default(), algorithm, u32::MAX, 1000, 0)
+        of(&TcpConfig { quick_acks: 0, ..TcpConfig::default() }, algorithm)
+    }
+
+    fn of(config: &TcpConfig, algorithm: Algorithm) -> Receiver {
+        Receiver::new(config, algorithm, u32::MAX, 1000, 0)
     }
 
     fn ack(expected: u32) -> Option<Ack> {
@@ -238,6 +285,37 @@ mod tests {
         assert_eq!(r.on_timer(39_000_000), None);
         assert_eq!(r.on_timer(40_000_300), ack(3));
         assert_eq!(r.on_timer(80_000_300), None, "once");
+    }
+
+    #[test]
+    fn the_first_sixteen_segments_are_acknowledged_one_by_one_and_so_after_a_pause() {
+        const MS: u64 = 1_000_000;
+        let mut r = of(&TcpConfig::default(), Algorithm::Reno);
+        // How many of the next twenty, a millisecond apart, are acknowledged at once.
+        let mut quick = |from: u64, first: u32| {
+            let mut at_once =
+                |n: &u32| r.on_data(from + u64::from(*n) * MS, first + n, false, false, false).1;
+            (0..20).filter(|n| at_once(n).is_some()).count()
+        };
+        assert_eq!(quick(0, 0), 16 + 2, "then every second one");
+        assert_eq!(quick(219 * MS, 20), 10, "a pause of 200 ms is none");
+        assert_eq!(quick(500 * MS, 40), 16 + 2);
+        assert_eq!(quick(520 * MS, 40), 20, "in vain");
+        assert_eq!(quick(540 * MS, 60), 15 + 2, "the last in vain took one of sixteen");
+    }
+
+    #[test]
+    fn a_delayed_ack_waits_for_its_kernels_tick() {
+        const MS: u64 = 1_000_000;
+        let tick = weir_units::Span::from_millis(4);
+        let mut r = of(&TcpConfig { quick_acks: 0, tick, ..TcpConfig::default() }, Algorithm::Reno);
+        r.booted(MS);
+        // Its ticks are 3, 7, 11 ms…: from the one before ten are 40 ms, and the wheel adds one.
+        assert_eq!(r.on_data(5 * MS, 0, false, false, false), (None, None));
+        assert_eq!((r.ack_at, r.on_timer(45 * MS)), (45 * MS, None));
+        assert_eq!(r.ack_at, 47 * MS);
+        assert_eq!(r.on_timer(47 * MS), ack(1));
+        assert_eq!(r.ack_at, NEVER);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::board::Board;
 use super::control::{Acked, Algorithm, Control, Window};
 use super::prr::Prr;
 use super::rtt::Rtt;
+use super::ticks::Ticks;
 use super::{Block, NEVER, TcpConfig};
 use crate::packet::{ECE, ECT, OF_AGAIN};
 
@@ -82,9 +83,12 @@ pub(crate) struct Sender {
     stamped: bool,
     /// When the retransmission timer expires.
     pub(crate) resend_at: u64,
+    /// The last such instant that its kernel's ticks have made later.
+    ticked_at: u64,
     /// When the wheel will look at `resend_at`; written by the world.
     pub(crate) looks_at: u64,
     pub(crate) route: u32,
+    ticks: Ticks,
     rtt: Rtt,
     control: Control,
     prr: Prr,
@@ -120,8 +124,10 @@ impl Sender {
             timed_again: false,
             stamped: config.timestamps,
             resend_at: NEVER,
+            ticked_at: NEVER,
             looks_at: NEVER,
             route,
+            ticks: Ticks::new(config.tick),
             rtt: Rtt::new(config),
             control: Control::new(algorithm),
             prr: Prr::default(),
@@ -174,7 +180,7 @@ impl Sender {
         let acked = una.saturating_sub(self.una);
         if self.timed_at != NEVER && una > self.timed {
             if !self.timed_again | (bits & OF_AGAIN != 0) {
-                self.rtt.sample(now - self.timed_at);
+                self.rtt.sample(now - self.timed_at, (una, self.next));
             }
             self.timed_at = NEVER;
         }
@@ -222,13 +228,13 @@ impl Sender {
     /// The time of a round trip is known from elsewhere.
     pub(crate) fn knows(&mut self, rtt: u64) {
         if rtt > 0 {
-            self.rtt.sample(rtt);
+            self.rtt.sample(rtt, (self.una, self.next));
         }
     }
 
     /// Its kernel was started so many ns before the run.
     pub(crate) fn booted(&mut self, before: u64) {
-        self.rtt.booted(before);
+        self.ticks.booted(before);
     }
 
     /// Nothing was sent for `idle` ns: after a timeout's time the window is that of the beginning, if it
@@ -254,10 +260,12 @@ impl Sender {
             return;
         }
         // Only now: most timers are set again long before.
-        let expires = self.rtt.expires(self.resend_at);
-        if now < expires {
-            self.resend_at = expires;
-            return;
+        if self.resend_at != self.ticked_at {
+            self.ticked_at = self.ticks.expires(self.resend_at, self.rtt.timeout());
+            self.resend_at = self.ticked_at;
+            if now < self.resend_at {
+                return;
+            }
         }
         debug_assert!(self.una < self.next, "the timer runs while something is in flight");
         self.sent.timeouts += 1;

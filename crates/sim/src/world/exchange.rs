@@ -79,20 +79,21 @@ impl Sim {
         let entry = &mut self.exchanges.entries[number as usize];
         entry.open += 1;
         let (routes, pairs, ends, cc) = (entry.route(), entry.pairs, entry.ends, entry.algorithm);
-        let booted = [entry.booted.0, entry.booted.1];
+        let guests = entry.guests;
         let line = match entry.reuse(now) {
             Some(line) => line,
             None => {
                 let line = self.exchanges.lines.len() as u32;
                 let state = State::Closed;
                 self.exchanges.lines.push(Line { entry: number, state, intended, used_at: now });
-                for (pair, ends) in [(pairs, ends), ((pairs.1, pairs.0), (ends.1, ends.0))] {
+                let turned = |(there, back): (u32, u32)| (back, there);
+                let there = (pairs, ends, guests.vms);
+                let back = (turned(pairs), turned(ends), turned(guests.vms));
+                for (pairs, ends, vms) in [there, back] {
                     self.tails.push(SYN);
-                    if let Some(shim) = &mut self.shim {
-                        shim.tcp.push(pair);
-                    }
+                    self.edge.add(true, pairs, vms);
                     if let Some(pauses) = &mut self.pauses {
-                        pauses.add(true, ends);
+                        pauses.ends.add(true, ends);
                     }
                 }
                 line
@@ -102,8 +103,10 @@ impl Sim {
         for (way, segments, there, back) in fresh {
             let flow = self.flow_of(line, way) as usize;
             let mut sender = Sender::new(&self.tcp, cc, segments, self.window, there);
-            sender.booted(booted[way as usize]);
-            let receiver = Receiver::new(&self.tcp, cc, u32::MAX, self.window, back);
+            let mut receiver = Receiver::new(&self.tcp, cc, u32::MAX, self.window, back);
+            let (client, server) = guests.booted;
+            sender.booted([client, server][way as usize]);
+            receiver.booted([server, client][way as usize]);
             if flow < self.senders.len() {
                 (self.senders[flow], self.receivers[flow]) = (sender, receiver);
             } else {

@@ -6,8 +6,10 @@
 //!           and the shaper's turns. What comes is kept in a ring of a network card.
 //! Promises  A packet that finds no room in the ring is dropped and counted. Where no host ever stands
 //!           still this costs one question per arrival.
-//! Not here  What a killed agent leaves: see `host`. Control messages that suffer: see `host`.
+//! Not here  What a killed agent leaves: see `host`. Control messages that suffer: see `host`. VMs that
+//!           lose their port: see `edge`.
 
+use super::edge::Ends;
 use super::{End, Sim};
 use crate::network::Network;
 use crate::packet::{Kind, Packet};
@@ -19,12 +21,33 @@ const RING: u32 = 1024;
 /// Something that breaks, or is mended. Hosts are nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    Link { link: u32, down: bool },
-    Pause { host: u32, until: u64 },
-    Kill { host: u32, guardian: bool },
-    Start { host: u32 },
-    Restart { host: u32 },
-    Clock { host: u32, by: u64 },
+    Link {
+        link: u32,
+        down: bool,
+    },
+    Pause {
+        host: u32,
+        until: u64,
+    },
+    Kill {
+        host: u32,
+        guardian: bool,
+    },
+    Start {
+        host: u32,
+    },
+    Restart {
+        host: u32,
+    },
+    Clock {
+        host: u32,
+        by: u64,
+    },
+    /// The port of a VM vanishes, or is there again, and agents are told.
+    Vm {
+        vm: u32,
+        plugged: bool,
+    },
 }
 
 /// Hosts that stand still.
@@ -32,9 +55,8 @@ pub(crate) enum Fault {
 pub(super) struct Pauses {
     /// By node: until when, and how many packets wait.
     nodes: Vec<(u64, u32)>,
-    /// Source and destination of each TCP flow and of each UDP flow.
-    tcp: Vec<(u32, u32)>,
-    udp: Vec<(u32, u32)>,
+    /// Nodes of each flow.
+    pub(super) ends: Ends,
 }
 
 impl Pauses {
@@ -44,23 +66,18 @@ impl Pauses {
             return None;
         }
         let nodes = vec![(0, 0); network.nodes() as usize];
-        Some(Self { nodes, tcp: Vec::new(), udp: Vec::new() })
-    }
-
-    /// The next flow of its kind.
-    pub(super) fn add(&mut self, is_tcp: bool, ends: (u32, u32)) {
-        if is_tcp { self.tcp.push(ends) } else { self.udp.push(ends) }
+        Some(Self { nodes, ends: Ends::default() })
     }
 
     /// Where something happens, if it is at a host.
     fn node(&self, packet: &Packet) -> Option<u32> {
-        let flow = packet.flow as usize;
+        let flow = packet.flow;
         match packet.kind {
-            Kind::Data | Kind::AckDue => Some(self.tcp[flow].1),
-            Kind::Ack | Kind::Timeout => Some(self.tcp[flow].0),
-            Kind::Datagram => Some(self.udp[flow].1),
-            Kind::Emit => Some(self.udp[flow].0),
-            Kind::Agent | Kind::Shaper | Kind::Guardian => Some(packet.flow),
+            Kind::Data | Kind::AckDue => Some(self.ends.tcp(flow).1),
+            Kind::Ack | Kind::Timeout => Some(self.ends.tcp(flow).0),
+            Kind::Datagram => Some(self.ends.udp(flow).1),
+            Kind::Emit => Some(self.ends.udp(flow).0),
+            Kind::Agent | Kind::Shaper | Kind::Guardian | Kind::Told => Some(flow),
             Kind::Letter | Kind::Mail | Kind::Port => None,
             Kind::Start | Kind::Late | Kind::Halt | Kind::Fault | Kind::Agenda | Kind::Stop => None,
         }
@@ -77,14 +94,18 @@ impl Sim {
     /// Something breaks, or is mended.
     pub(super) fn strike(&mut self, number: u32) {
         let net = &mut self.net;
-        match (self.faults[number as usize], &mut self.shim) {
+        let fault = self.faults[number as usize];
+        if let Fault::Vm { vm, plugged } = fault {
+            return self.edge.plug(net, vm, plugged);
+        }
+        match (fault, &mut self.edge.shim) {
             (Fault::Link { link, down }, _) => net.set_down(link, down),
             (Fault::Pause { host, until }, _) => {
                 let pauses = self.pauses.as_mut().expect("a host that will stand still is known");
                 let node = &mut pauses.nodes[host as usize];
                 *node = (until.max(node.0), if node.0 > net.now { node.1 } else { 0 });
             }
-            (_, None) => {}
+            (Fault::Vm { .. }, _) | (_, None) => {}
             (Fault::Kill { host, guardian }, Some(shim)) => shim.kill(net, host, guardian),
             (Fault::Start { host }, Some(shim)) => shim.start(net, host),
             (Fault::Restart { host }, Some(shim)) => shim.restart(net, host),
@@ -96,8 +117,8 @@ impl Sim {
     pub(super) fn stands_still(&self, flow: u32) -> Option<u64> {
         let pauses = self.pauses.as_ref()?;
         let node = match self.flows[flow as usize].end {
-            End::Tcp(tcp) => pauses.tcp[tcp as usize].0,
-            End::Udp(udp) => pauses.udp[udp as usize].0,
+            End::Tcp(tcp) => pauses.ends.tcp(tcp).0,
+            End::Udp(udp) => pauses.ends.udp(udp).0,
         };
         pauses.until(node, self.net.now)
     }
@@ -140,7 +161,7 @@ impl Sim {
             }
             Kind::Agenda => {}
             _ => {
-                if let Some(shim) = &mut self.shim {
+                if let Some(shim) = &mut self.edge.shim {
                     shim.hold_back(&packet, until);
                 }
             }

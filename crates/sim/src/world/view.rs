@@ -32,7 +32,7 @@ impl Sim {
 
     /// What hosts and their agents say; `None` without agents.
     pub(crate) fn guarded_view(&mut self) -> Option<GuardedView> {
-        let (now, shim) = (self.net.now, self.shim.as_mut()?);
+        let (now, shim) = (self.net.now, self.edge.shim.as_mut()?);
         Some(GuardedView {
             losses: shim.losses(now),
             pairs: shim.known(now),

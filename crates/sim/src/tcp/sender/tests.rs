@@ -120,7 +120,8 @@ fn silence_is_broken_by_the_timer_which_doubles() {
     assert_eq!((sent.timeouts, sent.recoveries, ends.receiver.expected()), (3, 0, 80));
     let times: Vec<_> = ends.log.iter().filter(|sent| sent.1 == 70).map(|sent| sent.0).collect();
     let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect();
-    assert_eq!(gaps, [200, 400, 800]);
+    // 200 ms beyond the round trip of one.
+    assert_eq!(gaps, [201, 402, 804]);
 }
 
 #[test]
@@ -194,9 +195,9 @@ fn again(idle: u64) -> Sender {
 
 #[test]
 fn after_a_timeouts_silence_the_window_is_that_of_the_beginning() {
-    // The timeout is its least, 200 ms.
-    assert!(again(199_000_000).cwnd() > 20);
-    assert_eq!(again(201_000_000).cwnd(), 10);
+    // The timeout is its least, 200 ms beyond the round trip of one.
+    assert!(again(200_000_000).cwnd() > 20);
+    assert_eq!(again(202_000_000).cwnd(), 10);
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn a_known_round_trip_makes_the_first_timeout_short() {
         sender.poll(0);
         sender.resend_at
     };
-    assert_eq!([first(0), first(RTT)], [1_000_000_000, 200_000_000]);
+    assert_eq!([first(0), first(RTT)], [1_000_000_000, 201_000_000]);
 }
 
 #[test]
@@ -246,11 +247,11 @@ fn with_timestamps_what_was_sent_again_ends_the_back_off() {
         sender.on_ack(lost + RTT, 1, bits, &[]);
         sender.resend_at - (lost + RTT)
     };
-    assert_eq!(next_timeout(false, OF_AGAIN), 400_000_000, "Karn's rule");
-    assert_eq!(next_timeout(true, OF_AGAIN), 200_000_000);
+    assert_eq!(next_timeout(false, OF_AGAIN), 402_000_000, "Karn's rule");
+    assert_eq!(next_timeout(true, OF_AGAIN), 201_000_000);
     assert_eq!(
         next_timeout(true, 0),
-        400_000_000,
+        402_000_000,
         "an ACK of the first copy says nothing of this one"
     );
 }
@@ -266,7 +267,7 @@ fn with_timestamps_a_segment_lost_twice_is_timed_from_its_last_copy() {
         sender.on_timer(lost);
         assert_eq!(sender.poll(lost).map(|segment| segment.seq), Some(0));
     }
-    let sent = sender.resend_at - 800_000_000;
+    let sent = sender.resend_at - 804_000_000;
     sender.on_ack(sent + RTT, 1, OF_AGAIN, &[]);
     assert_eq!(sender.rtt(), RTT);
 }

@@ -1,0 +1,159 @@
+//! The law that a name stands for, with the constants that somebody set.
+//!
+//! Problem   Constants have names and units, and the same ones are set in `agent.toml`, for all agents of
+//!           a lab, and in the simulator.
+//! Approach  One place that reads them: first the set that the name stands for, then its scale, then
+//!           each constant that differs.
+//! Promises  What passes here can work together.
+//! Source    docs/algorithms/elasticswitch.md has the names.
+
+use anyhow::{Context, Result, bail, ensure};
+use weir_core::host::{ElasticSwitch, Promise};
+use weir_core::partition::Unconfirmed;
+use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
+use weir_model::agent::MechanismConfig;
+use weir_model::text;
+use weir_units::{Rate, Span};
+
+/// The law of `elasticswitch` or `seawall`; `None` if `config` names another mechanism.
+///
+/// # Errors
+///
+/// Begins with the field of `config` that is wrong, and says what would be right.
+pub fn law(config: &MechanismConfig) -> Result<Option<ElasticSwitch>> {
+    let mut es = match config.name.as_str() {
+        "elasticswitch" => ElasticSwitch::preset(&config.preset).with_context(|| {
+            let (name, known) = (&config.preset, ElasticSwitch::PRESETS.join(", "));
+            format!("preset: there is no `{name}`; there are {known}")
+        })?,
+        "seawall" => {
+            // Its law has no sets of constants of its own.
+            ensure!(config.preset == "paper", "preset: `seawall` has none; leave it out");
+            ElasticSwitch::seawall()
+        }
+        _ => return Ok(None),
+    };
+    // First: the other keys are given as they are meant.
+    if let Some(factor) = config.set.get("scale") {
+        es = es.scaled(real(factor).context("set.scale")?);
+    }
+    for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
+        set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
+    }
+    es.check().map_err(anyhow::Error::msg).context("set")?;
+    Ok(Some(es))
+}
+
+/// The rate of pairs that a reservation does not name, on a host with an uplink of `line`.
+///
+/// # Errors
+///
+/// As [`law`].
+pub fn unreserved(config: &MechanismConfig, line: Rate) -> Result<Rate> {
+    let factor = match config.set.get("scale") {
+        Some(factor) => real(factor).context("set.scale")?,
+        None => 1.0,
+    };
+    match config.set.get("default_floor") {
+        Some(value) => rate(value).context("set.default_floor"),
+        None => Ok(Rate::from_mbps(1).scale(factor).min(line.split(100))),
+    }
+}
+
+/// Sets one constant by its name in docs/algorithms/elasticswitch.md.
+fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
+    let (r, p) = (&mut es.rate, &mut es.partition);
+    match key {
+        "rate_period" => r.period = span(value)?,
+        "alpha" => r.alpha = real(value)?,
+        "alpha_marked" => r.alpha_marked = real(value)?,
+        "alpha_again" => r.alpha_again = Some(real(value)?),
+        "again_after" => r.again_after = span(value)?,
+        "delta" => r.delta = real(value)?,
+        "a" => r.a = rate(value)?,
+        "steps_max" => r.steps_max = real(value)? as u32,
+        "steps_patience" => r.steps_patience = Some(span(value)?),
+        "settle" => r.settle = span(value)?,
+        "time_scale" => r.time_scale = real(value)?,
+        "delta_t_unit" => {
+            r.delta_t_unit =
+                one_of(value, &[("period", DeltaTUnit::Period), ("second", DeltaTUnit::Second)])?;
+        }
+        "delta_t_from" => {
+            r.delta_t_from = one_of(
+                value,
+                &[("congestion", DeltaTFrom::Congestion), ("hold-end", DeltaTFrom::HoldEnd)],
+            )?;
+        }
+        "caution" => r.caution = real(value)?,
+        "caution_min" => r.caution_min = real(value)?,
+        "hold" => {
+            r.hold = one_of(
+                value,
+                &[
+                    ("none", HoldForm::None),
+                    ("linear", HoldForm::Linear),
+                    ("history", HoldForm::History),
+                    ("logarithmic", HoldForm::Logarithmic),
+                ],
+            )?;
+        }
+        "gamma" => r.gamma = real(value)?,
+        "hold_base" => r.hold_base = span(value)?,
+        "hold_cap" => r.hold_cap = Some(span(value)?),
+        "reference_rate" => r.reference = rate(value)?,
+        "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
+        "signal" => {
+            r.signal = one_of(
+                value,
+                &[("loss", Signal::Loss), ("ecn", Signal::Ecn), ("both", Signal::Both)],
+            )?;
+        }
+        "reorder_window" => es.reorder_window = span(value)?,
+        "weight" => {
+            ensure!(es.promise != Promise::Hose, "pairs have floors here; `seawall` has weights");
+            es.promise = Promise::Weight(rate(value)?);
+        }
+        "partition_period" => es.partition_period = span(value)?,
+        "sample_period" => es.sample_period = span(value)?,
+        "small_start" => p.small_start = rate(value)?,
+        "default_floor" => es.default_floor = rate(value)?,
+        "unconfirmed" => {
+            p.unconfirmed = one_of(
+                value,
+                &[("small-start", Unconfirmed::SmallStart), ("own-share", Unconfirmed::OwnShare)],
+            )?;
+        }
+        _ => bail!("there is no such constant; see docs/algorithms/elasticswitch.md"),
+    }
+    Ok(())
+}
+
+fn text_of(value: &toml::Value) -> Result<&str> {
+    value.as_str().context("should be text in quotes, with a unit")
+}
+
+fn rate(value: &toml::Value) -> Result<Rate> {
+    text::rate(text_of(value)?).map_err(anyhow::Error::msg)
+}
+
+fn span(value: &toml::Value) -> Result<Span> {
+    let span = text::span(text_of(value)?).map_err(anyhow::Error::msg)?;
+    ensure!(span > Span::ZERO, "a span of zero");
+    Ok(span)
+}
+
+fn real(value: &toml::Value) -> Result<f64> {
+    let real = value.as_float().or_else(|| value.as_integer().map(|i| i as f64));
+    let real = real.context("should be a number")?;
+    ensure!(real.is_finite() && real >= 0.0, "should be a number from 0 up");
+    Ok(real)
+}
+
+fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
+    let text = text_of(value)?;
+    choices.iter().find(|(name, _)| *name == text).map(|(_, t)| *t).with_context(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        format!("`{text}` is none of {}", names.join(", "))
+    })
+}

@@ -1,0 +1,161 @@
+//! `--constant KEY=VALUE`: constants of the mechanism, the same in every world.
+//!
+//! Promises  Whatever the world, they are read by what reads `agent.toml`, after the scenario's scale;
+//!           a mistake is said before anything is played.
+//! Not here  Their names: docs/algorithms/elasticswitch.md.
+
+use crate::commands::quoted;
+use anyhow::{Context as _, Result};
+use std::collections::BTreeMap;
+use weir_core::host::ElasticSwitch;
+use weir_model::agent::MechanismConfig;
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_units::Rate;
+
+/// What somebody set, as it was typed and as agents read it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Constants {
+    typed: Vec<(String, String)>,
+    set: BTreeMap<String, toml::Value>,
+}
+
+impl Constants {
+    pub(crate) fn new(typed: &[(String, String)]) -> Self {
+        // A bare number is a number; all else is text with a unit, as agents read it.
+        let value = |text: &str| match text.parse() {
+            Ok(number) => toml::Value::Float(number),
+            Err(_) => toml::Value::String(text.into()),
+        };
+        let set = typed.iter().map(|(k, v)| (k.clone(), value(v))).collect();
+        Self { typed: typed.to_vec(), set }
+    }
+
+    /// As agents are told.
+    pub(crate) fn set(&self) -> &BTreeMap<String, toml::Value> {
+        &self.set
+    }
+
+    /// What to type to set them again.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        self.typed.iter().map(|(k, v)| format!("--constant {}", quoted(&format!("{k}={v}"))))
+    }
+
+    /// Whether every mechanism of every point can have them.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub(crate) fn check(&self, points: &[Scenario]) -> Result<()> {
+        for point in points {
+            for mechanism in &point.mechanisms {
+                self.law(point, mechanism)?;
+                self.unreserved(point, mechanism)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The law of a mechanism with them; `None` if nothing is set, or it has none.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub(crate) fn law(
+        &self,
+        scenario: &Scenario,
+        mechanism: &Mechanism,
+    ) -> Result<Option<ElasticSwitch>> {
+        if self.set.is_empty() {
+            return Ok(None);
+        }
+        weir_agent::law(&self.config(scenario, mechanism)).context("--constant")
+    }
+
+    /// The rate of pairs that a reservation does not name, if it is set.
+    ///
+    /// # Errors
+    /// As [`Constants::law`].
+    pub(crate) fn unreserved(
+        &self,
+        scenario: &Scenario,
+        mechanism: &Mechanism,
+    ) -> Result<Option<Rate>> {
+        if mechanism.kind != MechanismKind::Reservation
+            || !["scale", "default_floor"].iter().any(|key| self.set.contains_key(*key))
+        {
+            return Ok(None);
+        }
+        // An agent takes its own uplink; those of hosts are alike but in files that list their links.
+        let hosts = scenario.topology.hosts.len();
+        let links = scenario.topology.links.iter().filter(|link| link.a.min(link.b) < hosts);
+        let line = links.map(|link| link.rate).min().unwrap_or(Rate::MAX);
+        let config = self.config(scenario, mechanism);
+        weir_agent::unreserved(&config, line).context("--constant").map(Some)
+    }
+
+    fn config(&self, scenario: &Scenario, mechanism: &Mechanism) -> MechanismConfig {
+        weir_lab::mechanism_config(scenario, mechanism, &self.set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::testing::dumbbell;
+
+    fn constants(typed: &[(&str, &str)]) -> Constants {
+        let typed: Vec<_> = typed.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        Constants::new(&typed)
+    }
+
+    fn mechanism(label: &str) -> Mechanism {
+        Mechanism::parse(label).expect("known")
+    }
+
+    /// `dumbbell` is at scale 1; at 0.2 what is not set is a fifth.
+    #[test]
+    fn a_constant_is_set_as_it_is_meant_and_all_others_follow_the_scale() {
+        let mut scenario = dumbbell(1);
+        scenario.scale = 0.2;
+        let all = constants(&[("a", "3Mbit"), ("alpha", "0.5"), ("hold", "linear")]);
+        let law = all.law(&scenario, &mechanism("elasticswitch:steady")).expect("sound");
+        let law = law.expect("it has constants");
+        let usual = ElasticSwitch::preset("steady").expect("known").scaled(0.2);
+        assert_eq!((law.rate.a, law.rate.alpha), (Rate::from_mbps(3), 0.5));
+        assert_eq!(law.default_floor, usual.default_floor);
+        assert_eq!(law.rate.reference, usual.rate.reference);
+        assert!(all.law(&scenario, &mechanism("none")).expect("sound").is_none());
+        let nothing = constants(&[]).law(&scenario, &mechanism("elasticswitch")).expect("sound");
+        assert!(nothing.is_none());
+    }
+
+    #[test]
+    fn a_reservation_has_one_constant_of_its_own() {
+        let scenario = dumbbell(1);
+        let reservation = mechanism("reservation");
+        let of = |all: &Constants| all.unreserved(&scenario, &reservation).expect("sound");
+        assert_eq!(of(&constants(&[("default_floor", "3Mbit")])), Some(Rate::from_mbps(3)));
+        assert_eq!(of(&constants(&[("alpha", "0.5")])), None);
+    }
+
+    #[test]
+    fn a_mistake_is_said_before_anything_is_played() {
+        let mut scenario = dumbbell(1);
+        scenario.mechanisms = vec![mechanism("none"), mechanism("elasticswitch")];
+        for (key, value, wanted) in [
+            ("alhpa", "0.5", "set.alhpa: there is no such constant"),
+            ("alpha", "2", "alpha is 2; it should lie between 0 and 1"),
+            ("rate_period", "15", "set.rate_period: should be text in quotes, with a unit"),
+        ] {
+            let error = constants(&[(key, value)]).check(std::slice::from_ref(&scenario));
+            let text = format!("{:#}", error.expect_err("a mistake"));
+            assert!(text.starts_with("--constant: ") && text.contains(wanted), "{text}");
+        }
+        scenario.mechanisms.truncate(1);
+        assert!(constants(&[("alhpa", "1")]).check(&[scenario]).is_ok(), "nobody has it");
+    }
+
+    #[test]
+    fn they_can_be_typed_again() {
+        let all = constants(&[("b", "1Mbit"), ("a", "x y")]);
+        assert_eq!(all.words().collect::<Vec<_>>(), ["--constant b=1Mbit", "--constant 'a=x y'"]);
+    }
+}
