@@ -8,4 +8,5 @@ pub mod host;
 pub mod message;
 pub mod oracle;
 pub mod partition;
+pub mod path;
 pub mod rate;

@@ -9,6 +9,7 @@
 //! Promises  An agent learns nothing but first sights, counters and messages. A packet that finds a
 //!           queue full is dropped and counted, at the shaper as at a port.
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
+//!           A pair with several paths has queue, numbers and counters on each.
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
@@ -18,6 +19,7 @@ mod htb;
 mod letters;
 mod meter;
 mod pairs;
+mod paths;
 mod shim;
 mod station;
 mod weather;

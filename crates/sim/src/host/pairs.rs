@@ -5,7 +5,7 @@ use super::meter::Meter;
 use super::weather::Trouble;
 use std::collections::BTreeMap;
 use weir_core::host::HostConfig;
-use weir_units::{HostId, PairId, Rate};
+use weir_units::{HostId, PairId, PathId, Rate};
 
 /// What is to be guarded, and how.
 pub(crate) struct Guard {
@@ -17,6 +17,9 @@ pub(crate) struct Guard {
     pub(crate) exchanges: Vec<(u32, u32)>,
     /// The links from one host to another, for those whose agents talk.
     pub(crate) ways: BTreeMap<(HostId, HostId), Vec<u32>>,
+    /// The links of each path from one host to another, if hosts choose among several: all have the
+    /// same number.
+    pub(crate) paths: BTreeMap<(HostId, HostId), Vec<Vec<u32>>>,
 }
 
 /// A host with an agent.
@@ -36,10 +39,15 @@ pub(crate) struct GuardedPair {
     pub(crate) to: u32,
 }
 
-/// A pair of VMs, dead or alive.
+/// A pair of VMs, dead or alive. One with several paths is so many of these in a row.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) id: PairId,
+    /// Which of its paths this is, and how many there are.
+    pub(super) path: PathId,
+    pub(super) paths: u32,
+    /// Flows that were given a path; counted at the first.
+    pub(super) flows: u32,
     pub(super) from: u32,
     pub(super) to: u32,
     /// The source's place among its host's VMs.
@@ -47,6 +55,29 @@ pub(super) struct Pair {
     pub(super) sending: Sending,
     pub(super) receives: bool,
     pub(super) meter: Meter,
+}
+
+impl Pair {
+    /// The path of this number of a pair that has so many.
+    pub(super) fn new(pair: &GuardedPair, vm: u32, path: u32, paths: u32) -> Self {
+        Self {
+            id: pair.id,
+            path: PathId(path),
+            paths,
+            flows: 0,
+            from: pair.from,
+            to: pair.to,
+            vm,
+            sending: Sending::default(),
+            receives: false,
+            meter: Meter::default(),
+        }
+    }
+
+    /// Whether counters and levels of single paths are told.
+    pub(super) fn has_several(&self) -> bool {
+        self.paths > 1
+    }
 }
 
 /// The sending end of a pair.
