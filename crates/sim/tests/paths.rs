@@ -40,7 +40,6 @@ fn floors_fail_on_the_narrow_path_and_hold_when_they_are_divided() {
             let record = run(&scenario, name, seed).expect("playable");
             of_floors(&scenario, &record, scenario.warmup)
         });
-        eprintln!("SEED {seed} {even:?} {divided:?}");
         assert!(even[0] < 0.85, "seed {seed}: {even:?}");
         assert!(divided.iter().all(|part| *part > 0.95), "seed {seed}: {divided:?}");
     }
@@ -60,7 +59,6 @@ fn floors_hold_again_after_agents_were_started_again() {
         [7, 7].map(|seed| run(&scenario, "elasticswitch:steady-paths", seed).expect("playable"));
     assert_eq!(one.digest, again.digest, "the same seed is the same run");
     let parts = of_floors(&scenario, &one, Span::from_secs(15));
-    eprintln!("FAULTS {parts:?}");
     assert!(parts.iter().all(|part| *part > 0.95), "{parts:?}");
 }
 

@@ -11,7 +11,8 @@
 //!           ([`place()`]).
 //! Promises  The parts sum to the pair's floor, at any instant. No path is left without a part: it can
 //!           show that it is free again. A pair with one path has no such layer.
-//! Not here  Which links a path has. A path on which nothing arrives any more: nobody reports losses
+//! Not here  Which links a path has. Pairs of a single flow, which cannot be divided: what such a flow
+//!           loses looks like less demand to guarantee partitioning. A path on which nothing arrives any more: nobody reports losses
 //!           there, so whoever makes the paths has to see that and take it out.
 //! Source    ElasticSwitch §9: "Path partitioning would divide the guarantee between two VMs among
 //!           multiple paths. The other layers would operate unmodified." No law is given; this one is ours.

@@ -26,6 +26,6 @@ mod weather;
 
 pub(crate) use classes::Share;
 pub(crate) use letters::Letters;
-pub(crate) use pairs::{Guard, GuardedHost, GuardedPair};
+pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
 pub(crate) use shim::Shim;
 pub(crate) use weather::Trouble;

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use weir_core::host::HostConfig;
 use weir_units::{HostId, PairId, PathId, Rate};
 
+/// The links of each path from one host to another: as many paths between any two.
+pub(crate) type PathLinks = BTreeMap<(HostId, HostId), Vec<Vec<u32>>>;
+
 /// What is to be guarded, and how.
 pub(crate) struct Guard {
     pub(crate) hosts: Vec<GuardedHost>,
@@ -17,9 +20,8 @@ pub(crate) struct Guard {
     pub(crate) exchanges: Vec<(u32, u32)>,
     /// The links from one host to another, for those whose agents talk.
     pub(crate) ways: BTreeMap<(HostId, HostId), Vec<u32>>,
-    /// The links of each path from one host to another, if hosts choose among several: all have the
-    /// same number.
-    pub(crate) paths: BTreeMap<(HostId, HostId), Vec<Vec<u32>>>,
+    /// If hosts choose among several.
+    pub(crate) paths: PathLinks,
 }
 
 /// A host with an agent.

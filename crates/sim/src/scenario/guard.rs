@@ -10,7 +10,7 @@
 
 use super::build::{Part, Plan};
 use super::{Failure, Setup, Unsupported};
-use crate::host::{Guard, GuardedHost, GuardedPair, Share, Trouble};
+use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism as Law};
 use weir_core::path::MAX_PATHS;
@@ -66,11 +66,11 @@ fn paths(
     scenario: &Scenario,
     mechanism: &Mechanism,
     plan: &Plan,
-) -> Result<BTreeMap<(HostId, HostId), Vec<Vec<u32>>>, Unsupported> {
+) -> Result<PathLinks, Unsupported> {
     let preset = ElasticSwitch::preset(&mechanism.preset);
     let divides = preset.is_some_and(|es| es.paths.count > 1);
     if mechanism.kind != MechanismKind::ElasticSwitch || !divides {
-        return Ok(BTreeMap::new());
+        return Ok(PathLinks::new());
     }
     if scenario.topology.ecmp != Some(Ecmp::Host) {
         let what = format!("`{}` where hosts cannot choose among paths", mechanism.label);
