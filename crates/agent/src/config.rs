@@ -259,6 +259,14 @@ fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mechanism> {
     if let Some(es) = law::law(config)? {
+        // Never silently unenforced: what it promises per path would be kept on no path.
+        ensure!(
+            es.paths.count == 1,
+            "preset: `{}` divides floors over several paths to a host, and this agent's data plane \
+             has one; there are {}",
+            config.preset,
+            ElasticSwitch::PRESETS.join(", ")
+        );
         return Ok(Mechanism::ElasticSwitch(Box::new(es)));
     }
     ensure!(
@@ -421,6 +429,10 @@ floor_in = "400Mbit"
             (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),
             (mechanism("{ name = \"magic\" }"), "there is no `magic`; there are elasticswitch"),
             (mechanism("{ name = \"elasticswitch\", preset = \"x\" }"), "there are paper, steady"),
+            (
+                mechanism("{ name = \"elasticswitch\", preset = \"steady-paths\" }"),
+                "this agent's data plane has one",
+            ),
             (mechanism("{ name = \"seawall\", preset = \"steady\" }"), "`seawall` has none"),
             (
                 mechanism("{ name = \"elasticswitch\", set = { signal = \"marks\" } }"),

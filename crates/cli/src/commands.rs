@@ -80,7 +80,7 @@ fn heed(interrupts: impl Iterator<Item = ()>, stop: &AtomicBool, say: &dyn Fn(&s
 pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let file = File::load(&args.file, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(ElasticSwitch::PRESETS)?;
+    file.check_presets(ElasticSwitch::ALL_PRESETS)?;
     override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -208,7 +208,7 @@ pub(crate) fn override_mechanisms(points: &mut [Scenario], labels: &[String]) ->
         return Ok(());
     }
     let parse = |label: &String| {
-        let known = |m: Mechanism| m.check_preset(ElasticSwitch::PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset(ElasticSwitch::ALL_PRESETS).map(|()| m);
         let parsed = Mechanism::parse(label).and_then(known);
         parsed.map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
     };

@@ -12,4 +12,5 @@ mod meter;
 pub mod oracle;
 mod outbox;
 pub mod partition;
+pub mod path;
 pub mod rate;

@@ -4,7 +4,7 @@
 //! offers and reports) and the host of its source (which limits). None is needed for safety: a lost,
 //! late or repeated one costs efficiency, not floors (ElasticSwitch §9).
 
-use weir_units::{PairId, Rate};
+use weir_units::{PairId, PathId, Rate};
 
 /// One message between the two hosts of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum Message {
     Echo(Echo),
     /// Destination host → source host: losses seen since the last such message (ElasticSwitch §6).
     Congestion(Congestion),
+    /// The same for one of several paths of the pair. Only pairs that have several have such reports.
+    PathCongestion(PathId, Congestion),
 }
 
 /// The receiver's part of a pair's floor.
@@ -66,7 +68,7 @@ impl Message {
         match self {
             Self::Offer(m) => m.pair,
             Self::Echo(m) => m.pair,
-            Self::Congestion(m) => m.pair,
+            Self::Congestion(m) | Self::PathCongestion(_, m) => m.pair,
         }
     }
 }

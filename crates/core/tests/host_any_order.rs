@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_core::host::{
     Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
-    Promise, ReceiveCount, Sample, SendCount, Setting,
+    PathSample, Promise, ReceiveCount, Sample, SendCount, Setting,
 };
 use weir_core::message::{Congestion, Echo, Message, Offer};
-use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
 /// Two VMs on each host, of two tenants in turn; ids from here on are nobody's.
@@ -33,6 +33,8 @@ enum Step {
     Found(PairId),
     PeerRestarted(u32),
     Sample(Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
+    /// The same counters as those of one path.
+    PathSample(u32, Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
     Made(u32, Message),
     /// A message that was posted to this host, by its position; kept if it comes twice.
     Delivered(usize, bool),
@@ -68,22 +70,27 @@ fn message() -> impl Strategy<Value = Message> {
         Message::Echo(Echo { pair, serial, floor: Rate::from_bps(floor) })
     });
     let count = || prop_oneof![0u32..50, any::<u32>(), Just(u32::MAX)];
-    let congestion =
-        (pair(), count(), count(), count()).prop_map(|(pair, lost, marked, received)| {
-            Message::Congestion(Congestion { pair, lost, marked, received })
-        });
-    prop_oneof![offer, echo, congestion]
+    let report =
+        || {
+            (pair(), count(), count(), count()).prop_map(|(pair, lost, marked, received)| {
+                Congestion { pair, lost, marked, received }
+            })
+        };
+    let on_a_path = (0u32..3, report())
+        .prop_map(|(path, report)| Message::PathCongestion(PathId(path), report));
+    prop_oneof![offer, echo, report().prop_map(Message::Congestion), on_a_path]
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let sent = prop::collection::vec((pair(), prop::array::uniform3(number())), 0..6);
-    let came = prop::collection::vec((pair(), prop::array::uniform4(number())), 0..6);
+    let sent = || prop::collection::vec((pair(), prop::array::uniform3(number())), 0..6);
+    let came = || prop::collection::vec((pair(), prop::array::uniform4(number())), 0..6);
     prop_oneof![
         6 => (pair(), any::<bool>()).prop_map(|(pair, send)| Step::Seen(pair, send)),
         2 => (pair(), number(), number()).prop_map(|(pair, a, b)| Step::Adopt(pair, a.min(b), a.max(b))),
         2 => pair().prop_map(Step::Found),
         1 => (0..=HOSTS).prop_map(Step::PeerRestarted),
-        6 => (sent, came).prop_map(|(sent, came)| Step::Sample(sent, came)),
+        6 => (sent(), came()).prop_map(|(sent, came)| Step::Sample(sent, came)),
+        4 => (0u32..3, sent(), came()).prop_map(|(path, sent, came)| Step::PathSample(path, sent, came)),
         4 => (0..=HOSTS, message()).prop_map(|(from, message)| Step::Made(from, message)),
         8 => (any::<usize>(), any::<bool>()).prop_map(|(at, twice)| Step::Delivered(at, twice)),
         8 => Just(Step::Tick),
@@ -110,7 +117,7 @@ fn clock() -> impl Strategy<Value = Clock> {
 }
 
 fn mechanism() -> impl Strategy<Value = Mechanism> {
-    let presets = prop::sample::select(ElasticSwitch::PRESETS);
+    let presets = prop::sample::select(ElasticSwitch::ALL_PRESETS);
     let elastic = |es| Mechanism::ElasticSwitch(Box::new(es));
     prop_oneof![
         8 => presets.prop_map(move |name| elastic(ElasticSwitch::preset(name).expect("a preset"))),
@@ -194,6 +201,14 @@ impl World {
             Step::Found(pair) => handle(Input::Found(*pair)),
             Step::PeerRestarted(host) => handle(Input::PeerRestarted(HostId(*host))),
             Step::Sample(sent, came) => handle(Input::Sample(&sample(sent, came))),
+            Step::PathSample(path, sent, came) => {
+                let Sample { send, receive } = sample(sent, came);
+                let path = PathId(*path);
+                let send = send.into_iter().map(|(pair, count)| (pair, path, count)).collect();
+                let receive = receive.into_iter().map(|(pair, count)| (pair, path, count));
+                let receive = receive.collect();
+                handle(Input::PathSample(&PathSample { send, receive }));
+            }
             Step::Made(from, message) => handle(Input::Message(HostId(*from), *message)),
             Step::Delivered(at, twice) => {
                 let here: Vec<usize> =
@@ -229,6 +244,11 @@ impl World {
         let table: Vec<(PairId, Setting)> = desired.iter().collect();
         for (pair, setting) in desired.take_changed() {
             prop_assert!(table.contains(&(pair, setting)), "{pair} is not in the table");
+        }
+        for (pair, paths) in desired.take_changed_paths() {
+            let sum: u128 = paths.iter().map(|path| u128::from(path.floor.as_bps())).sum();
+            let floor = table.iter().find(|(known, _)| *known == pair).map(|(_, s)| s.floor);
+            prop_assert_eq!(floor.map(|floor| u128::from(floor.as_bps())), Some(sum), "{}", pair);
         }
         desired.take_forgotten();
         let most = (VMS + 1) * (VMS + 1);

@@ -1,8 +1,9 @@
 //! Whether floors fit, and the small numbers that judges use.
 
+use proptest::prelude::*;
 use weir_core::oracle::{
-    Cut, Direction, Headroom, Member, Overbooked, TCP_PAYLOAD, UDP_PAYLOAD, admission, jain,
-    needed, udp_payload,
+    Cut, Direction, Flow, Headroom, Member, Overbooked, Spread, TCP_PAYLOAD, UDP_PAYLOAD, World,
+    admission, allocate, generalized, jain, needed, udp_payload,
 };
 use weir_units::{Bytes, Rate, TenantId, VmId};
 
@@ -70,6 +71,53 @@ fn the_direction_that_does_not_fit_is_named() {
     let refused = admission(&members, &[down.clone(), up], Headroom::default());
     assert!(matches!(refused, Err(Overbooked { link: 7, direction: Direction::AToB, .. })));
     assert_eq!(admission(&members, &[down], Headroom::default()), Ok(()));
+}
+
+#[test]
+fn links_side_by_side_carry_twice_the_slower_or_all_together() {
+    let links = [m(800), m(200)];
+    assert_eq!(generalized(&links, Spread::Evenly), m(400));
+    assert_eq!(generalized(&links, Spread::ByHosts), m(1000));
+    assert_eq!(generalized(&[m(7)], Spread::Evenly), m(7));
+    assert_eq!(generalized(&[], Spread::Evenly), Rate::ZERO);
+}
+
+proptest! {
+    /// Floors are admitted on a generalized link; each pair's floor is then spread over its links, and
+    /// the oracle finds that none of these owes more than it has.
+    #[test]
+    fn what_is_admitted_on_a_generalized_link_fits_each_of_its_links(
+        links in prop::collection::vec(1_000_000u64..1_000_000_000, 1..6),
+        weights in prop::collection::vec(1u64..100, 1..6),
+        by_hosts in any::<bool>(),
+    ) {
+        let rates: Vec<Rate> = links.iter().map(|bps| Rate::from_bps(*bps)).collect();
+        let spread = if by_hosts { Spread::ByHosts } else { Spread::Evenly };
+        let whole = generalized(&rates, spread);
+        // The largest floors that are admitted: all of the link is promised.
+        let sum: u64 = weights.iter().sum();
+        let floors: Vec<Rate> = weights.iter().map(|w| whole.mul_ratio(*w, sum)).collect();
+        let members: Vec<Member> = (0u32..).zip(&floors).flat_map(|(tenant, floor)| {
+            [Member { tenant: TenantId(tenant), floor_out: *floor, floor_in: *floor }; 2]
+        }).collect();
+        let senders = (0..members.len() as u32).step_by(2).map(VmId).collect();
+        let receivers = (1..members.len() as u32).step_by(2).map(VmId).collect();
+        let [cut, _] = Cut::both(0, whole, senders, receivers);
+        prop_assert_eq!(admission(&members, std::slice::from_ref(&cut), Headroom::NONE), Ok(()));
+
+        let all: u64 = links.iter().sum();
+        let flows = floors.iter().flat_map(|floor| {
+            links.iter().enumerate().map(|(link, bps)| {
+                let part = match spread {
+                    Spread::Evenly => floor.split(links.len()),
+                    Spread::ByHosts => floor.mul_ratio(*bps, all),
+                };
+                Flow { path: vec![link], demand: None, floor: part }
+            })
+        });
+        let world = World { flows: flows.collect(), links: rates };
+        prop_assert!(allocate(&world).is_ok(), "a link owes more than it has");
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
-use weir_model::scenario::{FaultKind, Link, Mechanism, MechanismKind, Scenario, TrafficKind};
+use weir_model::scenario::{
+    Ecmp, FaultKind, Link, Mechanism, MechanismKind, Scenario, TrafficKind,
+};
 
 /// Fails with the remedy if this machine cannot play `scenario`.
 pub(crate) fn machine(
@@ -14,6 +16,7 @@ pub(crate) fn machine(
     options: &Options,
 ) -> Result<(), Error> {
     faults(scenario)?;
+    paths(scenario)?;
     if !Uid::effective().is_root() {
         return Err(Error::NotRoot);
     }
@@ -66,6 +69,20 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
     };
     Err(Error::Unsupported {
         what: format!("spec.faults has `{}` at {}", fault.kind.name(), fault.at),
+        instead: "play it with `weir sim`".into(),
+    })
+}
+
+/// The lab is a tree, and its hosts have one way to each other.
+fn paths(scenario: &Scenario) -> Result<(), Error> {
+    if scenario.topology.ecmp != Some(Ecmp::Host) {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what:
+            "spec.topology has `ecmp: host`, and in the lab several paths are within one link, so \
+               that agents cannot choose among them"
+                .into(),
         instead: "play it with `weir sim`".into(),
     })
 }
@@ -158,5 +175,14 @@ mod tests {
         scenario.faults.push(Fault { at, kind: FaultKind::LinkDown { link: 0 } });
         let text = faults(&scenario).expect_err("no such thing").to_string();
         assert!(text.contains("`link-down` at 3s") && text.contains("weir sim"), "{text}");
+    }
+
+    #[test]
+    fn paths_that_hosts_are_to_choose_from_are_refused_by_name() {
+        let mut scenario = crate::plan::tests::scenario(2, 1, &[(0, 2), (1, 2)]);
+        assert!(paths(&scenario).is_ok());
+        scenario.topology.ecmp = Some(Ecmp::Host);
+        let text = paths(&scenario).expect_err("no such thing").to_string();
+        assert!(text.contains("`ecmp: host`") && text.contains("weir sim"), "{text}");
     }
 }

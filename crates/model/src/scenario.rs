@@ -104,7 +104,19 @@ pub struct Topology {
     /// Full-duplex links.
     pub links: Vec<Link>,
     /// How equal ways are used; `None`: the first of them, by destination alone.
-    pub ecmp: Option<PathBy>,
+    pub ecmp: Option<Ecmp>,
+}
+
+/// Who chooses among equal ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecmp {
+    /// Switches, by addresses, protocol and ports: packets of one flow stay in order.
+    Flow,
+    /// Switches: each packet takes the next way.
+    Packet,
+    /// The sending host, by a number in the packet that switches go by, for each flow. It can tell the
+    /// ways apart, and knows nothing of them.
+    Host,
 }
 
 /// A full-duplex link between two nodes.

@@ -560,3 +560,26 @@ fn floors_are_admitted_on_all_equal_ways_together() {
         "exactly"
     );
 }
+
+/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all that they
+/// have where hosts choose.
+#[test]
+fn uneven_links_side_by_side_are_one_that_depends_on_who_chooses() {
+    let text = |ecmp: &str, floor: u32| {
+        format!(
+            "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 9s,              topology: {{links: {{hosts: [h, i], switches: [a, b], ecmp: {ecmp}, links: [             {{a: h, b: a, rate: 2G}}, {{a: i, b: b, rate: 2G}}, {{name: wide, a: a, b: b, rate: 800M}},              {{name: narrow, a: a, b: b, rate: 200M}}]}}}}, mechanisms: none, tenants: [{{name: a, vms: [             {{name: s, host: h, floor: {floor}Mbit}}, {{name: r, host: i, floor: {floor}Mbit}}]}}]}}}}"
+        )
+    };
+    for (ecmp, most, link) in [
+        ("none", 720, "wide"),
+        ("flow", 360, "narrow"),
+        ("packet", 360, "narrow"),
+        ("host", 900, ""),
+    ] {
+        let most = play(&text(ecmp, most), &[]).map(|_| most);
+        assert!(most.is_ok(), "{ecmp}: {}", most.expect_err("refused").message);
+        let more = play(&text(ecmp, most.expect("admitted") + 1), &[]);
+        let message = more.expect_err("one more").message;
+        assert!(message.contains(link), "{ecmp}: {message}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_model::scenario::{
-    Connections, File, Link, Load, PathBy, Paths, Red, Scenario, Spacing, TrafficKind,
+    Connections, Ecmp, File, Link, Load, PathBy, Paths, Red, Scenario, Spacing, TrafficKind,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -160,7 +160,7 @@ fn a_leaf_spine_has_a_link_from_every_leaf_to_every_spine() {
                     oversubscription: 2, links: {leaf-2-spine-1: {delay: 1ms}}}}";
     let t = &on(topology, "host-2-7")[0].topology;
     assert_eq!((t.hosts.len(), t.switches.len(), t.links.len()), (24, 5, 30));
-    assert_eq!(t.ecmp, Some(PathBy::Flow), "as such networks do");
+    assert_eq!(t.ecmp, Some(Ecmp::Flow), "as such networks do");
     let up = t.links.iter().find(|l| l.name == "leaf-2-spine-1").expect("an uplink");
     assert_eq!((up.rate, up.delay), (Rate::from_mbps(2000), Span::from_millis(1)));
     assert_eq!((t.node_name(up.a), t.node_name(up.b)), ("leaf-2", "spine-1"));
@@ -196,7 +196,7 @@ fn a_fat_tree_has_its_full_bisection_unless_oversubscribed() {
 
     let more = "{fat-tree: {k: 4, hosts_per_edge: 4, link: 1Gbit, uplink: 1Gbit, ecmp: packet}}";
     let t = &on(more, "host-3-1-3")[0].topology;
-    assert_eq!((t.hosts.len(), t.ecmp), (32, Some(PathBy::Packet)));
+    assert_eq!((t.hosts.len(), t.ecmp), (32, Some(Ecmp::Packet)));
     let thin =
         &on("{fat-tree: {k: 4, link: 1Gbit, oversubscription: 4}}", "host-0-0-0")[0].topology;
     let rate = |name: &str| thin.links.iter().find(|l| l.name == name).expect("a link").rate;

@@ -399,6 +399,30 @@ fn fig08_fills_its_slots_and_every_reducer_gets_the_same() {
     }
 }
 
+/// All floors fit the two paths together, and half of them does not fit the narrow one.
+#[test]
+fn two_paths_promise_all_that_they_can_and_spread_evenly_too_much() {
+    let points = load("elasticswitch/two-paths.yaml", &[]);
+    let [point] = &points[..] else { panic!("one point") };
+    let rate = |name: &str| {
+        point.topology.links.iter().find(|link| link.name == name).expect("a link").rate
+    };
+    let floors: Rate =
+        point.vms.iter().filter(|vm| vm.name.contains("-src")).map(|vm| vm.floor_out).sum();
+    assert_eq!(floors, (rate("wide") + rate("narrow")).scale(0.9));
+    assert!(floors.split(2) > rate("narrow") * 2, "{floors}");
+    let ways = point.topology.forwarding_to(point.vms[point.traffic[0].to].host);
+    let steps = point.topology.stages(&ways, point.vms[point.traffic[0].from].host);
+    assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 1]);
+    let evenly = File::load(
+        &PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../../scenarios/elasticswitch/two-paths.yaml"),
+        &[("topology.links.ecmp".to_owned(), "flow".to_owned())],
+    );
+    let refused = evenly.and_then(|file| file.points()).expect_err("by switches, evenly");
+    assert!(refused.message.contains("narrow"), "{}", refused.message);
+}
+
 #[test]
 fn fig09_and_churn_come_back_to_a_vm_after_it_was_forgotten() {
     let files = ["elasticswitch/fig09.yaml", "elasticswitch/churn.yaml"];

@@ -28,6 +28,11 @@ id!(
     /// A tenant. VMs of one tenant share a hose; others do not.
     TenantId, "tenant"
 );
+id!(
+    /// One of the ways to another host that a host can tell apart, counted from 0. Which links it has,
+    /// the host does not know.
+    PathId, "path"
+);
 
 /// All traffic from one VM to another, whatever its flows: what a limiter limits (ElasticSwitch §3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

@@ -10,6 +10,6 @@ mod ids;
 mod rate;
 mod time;
 
-pub use ids::{HostId, PairId, TenantId, VmId};
+pub use ids::{HostId, PairId, PathId, TenantId, VmId};
 pub use rate::{Bytes, Rate};
 pub use time::{Span, Time};

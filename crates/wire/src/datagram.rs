@@ -11,7 +11,8 @@ use crate::{Key, KeyId};
 use std::num::NonZeroU64;
 use thiserror::Error;
 use weir_core::message::{Congestion, Echo, Message, Offer};
-use weir_units::{HostId, PairId, Rate, VmId};
+use weir_core::path::MAX_PATHS;
+use weir_units::{HostId, PairId, PathId, Rate, VmId};
 
 /// 10 Tbit/s. A floor above it is no floor of any link, but an error.
 pub const MAX_RATE: Rate = Rate::from_mbps(10_000_000);
@@ -19,6 +20,7 @@ pub const MAX_RATE: Rate = Rate::from_mbps(10_000_000);
 const OFFER: u8 = 1;
 const ECHO: u8 = 2;
 const CONGESTION: u8 = 3;
+const PATH_CONGESTION: u8 = 4;
 const UNBOUNDED: u8 = 0b01;
 const CONFIRM: u8 = 0b10;
 
@@ -150,6 +152,12 @@ pub enum RecordError {
         /// The rate given, in bit/s.
         bps: u64,
     },
+    /// Two hosts have no more than [`MAX_PATHS`].
+    #[error("{path} is beyond the {MAX_PATHS} that two hosts may have")]
+    UnknownPath {
+        /// The path given.
+        path: PathId,
+    },
 }
 
 /// Untrusted octets in, values that need no further checks out. Does not look at the tag.
@@ -207,6 +215,9 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
         {
             Err(RecordError::RateBeyondLink { bps: floor.as_bps() })
         }
+        Message::PathCongestion(path, _) if path.0 as usize >= MAX_PATHS => {
+            Err(RecordError::UnknownPath { path: *path })
+        }
         _ => Ok(()),
     }
 }
@@ -260,13 +271,22 @@ fn write(record: &mut [u8; RECORD], message: &Message) {
             packet::put_u32(record, at::SERIAL, serial);
             packet::put_u64(record, at::FLOOR, floor.as_bps());
         }
-        Message::Congestion(Congestion { lost, marked, received, .. }) => {
+        Message::Congestion(report) => {
             record[at::KIND] = CONGESTION;
-            packet::put_u32(record, at::LOST, lost);
-            packet::put_u32(record, at::MARKED, marked);
-            packet::put_u32(record, at::RECEIVED, received);
+            write_report(record, report);
+        }
+        Message::PathCongestion(path, report) => {
+            record[at::KIND] = PATH_CONGESTION;
+            record[at::PATH] = u8::try_from(path.0).expect("sayable");
+            write_report(record, report);
         }
     }
+}
+
+fn write_report(record: &mut [u8; RECORD], report: Congestion) {
+    packet::put_u32(record, at::LOST, report.lost);
+    packet::put_u32(record, at::MARKED, report.marked);
+    packet::put_u32(record, at::RECEIVED, report.received);
 }
 
 fn read(record: &[u8; RECORD]) -> Result<Message, RecordError> {
@@ -275,6 +295,13 @@ fn read(record: &[u8; RECORD]) -> Result<Message, RecordError> {
         PairId::new(VmId(packet::u32_at(record, at::SRC)), VmId(packet::u32_at(record, at::DST)));
     let serial = packet::u32_at(record, at::SERIAL);
     let floor = Rate::from_bps(packet::u64_at(record, at::FLOOR));
+    let report = Congestion {
+        pair,
+        lost: packet::u32_at(record, at::LOST),
+        marked: packet::u32_at(record, at::MARKED),
+        received: packet::u32_at(record, at::RECEIVED),
+    };
+    let path = record[at::PATH];
     let (message, used_flags) = match record[at::KIND] {
         OFFER => {
             let unbounded = flags & UNBOUNDED != 0;
@@ -283,15 +310,12 @@ fn read(record: &[u8; RECORD]) -> Result<Message, RecordError> {
             (Message::Offer(offer), UNBOUNDED | CONFIRM)
         }
         ECHO => (Message::Echo(Echo { pair, serial, floor }), 0),
-        CONGESTION => {
-            let lost = packet::u32_at(record, at::LOST);
-            let marked = packet::u32_at(record, at::MARKED);
-            let received = packet::u32_at(record, at::RECEIVED);
-            (Message::Congestion(Congestion { pair, lost, marked, received }), 0)
-        }
+        CONGESTION => (Message::Congestion(report), 0),
+        PATH_CONGESTION => (Message::PathCongestion(PathId(path.into()), report), 0),
         got => return Err(RecordError::UnknownKind { got }),
     };
-    if flags & !used_flags != 0 || record[at::RESERVED..at::SERIAL] != [0, 0] {
+    let has_path = matches!(message, Message::PathCongestion(..));
+    if flags & !used_flags != 0 || record[at::RESERVED] != 0 || (path != 0 && !has_path) {
         return Err(RecordError::ReservedBits);
     }
     sayable(&message).map(|()| message)

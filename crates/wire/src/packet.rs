@@ -26,16 +26,20 @@
 //!
 //! A record is 24 octets; blank means 0:
 //!
-//! | octets | Offer | Echo | Congestion |
-//! | --- | --- | --- | --- |
-//! | 0 | kind 1 | kind 2 | kind 3 |
-//! | 1 | bit 0 unbounded, bit 1 confirm | | |
-//! | 2..4 | | | |
-//! | 4..8 | serial | the same | lost segments |
-//! | 8..12 | the pair's source VM | the same | the same |
-//! | 12..16 | the pair's destination VM | the same | the same |
-//! | 16..20 | floor, bit/s, | the same | marked segments |
-//! | 20..24 | 64 bits | | received segments |
+//! | octets | Offer | Echo | Congestion | PathCongestion |
+//! | --- | --- | --- | --- | --- |
+//! | 0 | kind 1 | kind 2 | kind 3 | kind 4 |
+//! | 1 | bit 0 unbounded, bit 1 confirm | | | |
+//! | 2 | | | | |
+//! | 3 | | | | path, 0 to 15 |
+//! | 4..8 | serial | the same | lost segments | the same |
+//! | 8..12 | the pair's source VM | the same | the same | the same |
+//! | 12..16 | the pair's destination VM | the same | the same | the same |
+//! | 16..20 | floor, bit/s, | the same | marked segments | the same |
+//! | 20..24 | 64 bits | | received segments | the same |
+//!
+//! Kind 4 is said of pairs that have several paths only, which no data plane gives them yet; agents from
+//! before it refuse a datagram that has one.
 //!
 //! **The epoch** is reserved for a controller, which there is none yet. It will number each set of
 //! floors and bindings that it hands out; the epoch in a datagram is then the one that its sender has
@@ -80,6 +84,7 @@ pub(crate) mod at {
     pub(crate) const KIND: usize = 0;
     pub(crate) const RECORD_FLAGS: usize = 1;
     pub(crate) const RESERVED: usize = 2;
+    pub(crate) const PATH: usize = 3;
     pub(crate) const SERIAL: usize = 4;
     pub(crate) const LOST: usize = 4;
     pub(crate) const SRC: usize = 8;

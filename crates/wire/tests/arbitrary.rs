@@ -5,13 +5,23 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use weir_core::message::{Congestion, Echo, Message, Offer};
-use weir_units::{HostId, PairId, Rate, VmId};
+use weir_core::path::MAX_PATHS;
+use weir_units::{HostId, PairId, PathId, Rate, VmId};
 use weir_wire::{Header, Heard, Incarnation, KeyId, MAX_RATE, MAX_RECORDS, encode, parse};
 
 fn pairs() -> impl Strategy<Value = PairId> {
     any::<(u32, u32)>()
         .prop_filter("a VM does not talk to itself", |(src, dst)| src != dst)
         .prop_map(|(src, dst)| PairId::new(VmId(src), VmId(dst)))
+}
+
+fn reports() -> impl Strategy<Value = Congestion> {
+    (pairs(), any::<(u32, u32, u32)>()).prop_map(|(pair, (lost, marked, received))| Congestion {
+        pair,
+        lost,
+        marked,
+        received,
+    })
 }
 
 fn messages() -> impl Strategy<Value = Message> {
@@ -27,9 +37,9 @@ fn messages() -> impl Strategy<Value = Message> {
             serial,
             floor
         })),
-        (pairs(), any::<(u32, u32, u32)>()).prop_map(|(pair, (lost, marked, received))| {
-            Message::Congestion(Congestion { pair, lost, marked, received })
-        }),
+        reports().prop_map(Message::Congestion),
+        (0..MAX_PATHS as u32, reports())
+            .prop_map(|(path, report)| Message::PathCongestion(PathId(path), report)),
     ]
 }
 

@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use weir_core::message::{Congestion, Echo, Message, Offer};
-use weir_units::{HostId, PairId, Rate, VmId};
-use weir_wire::{Header, Heard, Incarnation, KeyId, encode, parse};
+use weir_units::{HostId, PairId, PathId, Rate, VmId};
+use weir_wire::{Header, Heard, Incarnation, KeyId, ParseError, RecordError, encode, parse};
 
 /// Key 000102…0f; the tag was computed by another implementation of SipHash-2-4.
 const GOLDEN: &str = "
@@ -68,6 +68,26 @@ fn these_octets_become_exactly_the_values() {
     assert_eq!(datagram.header, header);
     assert_eq!(datagram.messages.len(), 3);
     assert!(datagram.messages.eq(messages));
+}
+
+#[test]
+fn a_report_about_a_path_is_one_about_the_pair_with_a_number() {
+    let (header, messages) = golden();
+    let Message::Congestion(report) = messages[2] else { panic!("the golden report") };
+    let record = |message: Message| encode(&header, &key(), &[message])[48..72].to_vec();
+    let mut expected = record(messages[2]);
+    (expected[0], expected[3]) = (4, 13);
+    let message = Message::PathCongestion(PathId(13), report);
+    assert_eq!(record(message), expected);
+    let octets = encode(&header, &key(), &[message]);
+    assert!(parse(&octets).unwrap().messages.eq([message]));
+    let mut beyond = octets;
+    beyond[48 + 3] = 16;
+    let why = RecordError::UnknownPath { path: PathId(16) };
+    assert_eq!(parse(&beyond).unwrap_err(), ParseError::Record { index: 0, why });
+    beyond[48] = 3;
+    let why = RecordError::ReservedBits;
+    assert_eq!(parse(&beyond).unwrap_err(), ParseError::Record { index: 0, why });
 }
 
 /// Octets of a frame without FCS around a datagram: Ethernet, IPv4, UDP.

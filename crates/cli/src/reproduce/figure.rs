@@ -369,7 +369,7 @@ impl Figure {
     }
 
     fn check_mechanism(&self, field: &str, label: &Spanned<String>) -> Result<(), Error> {
-        let known = |m: Mechanism| m.check_preset(ElasticSwitch::PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset(ElasticSwitch::ALL_PRESETS).map(|()| m);
         match Mechanism::parse(&label.value).and_then(known) {
             Ok(_) => Ok(()),
             Err((message, help)) => Err(self.wrong(field, label, message, help)),

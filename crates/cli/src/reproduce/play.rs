@@ -81,7 +81,7 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     let sets = sets(how, part, asked.quick);
     let file = File::load(&path, &sets)
         .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
-    file.check_presets(ElasticSwitch::PRESETS)?;
+    file.check_presets(ElasticSwitch::ALL_PRESETS)?;
     let mut points = file.points().with_context(|| figure.file.display().to_string())?;
     let mechanisms: Vec<String> = part.mechanisms.iter().map(|m| m.value.clone()).collect();
     commands::override_mechanisms(&mut points, &mechanisms)?;

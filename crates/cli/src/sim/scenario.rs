@@ -41,7 +41,7 @@ const STEPS: f64 = 1000.0;
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = File::load(path, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(ElasticSwitch::PRESETS)?;
+    file.check_presets(ElasticSwitch::ALL_PRESETS)?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
     if let Some(error) = refused(&points) {
         return Err(anyhow!("{}: {error}", path.display()));

@@ -1,6 +1,7 @@
 //! What a host's agent is told, and nothing more: no traffic matrix, no topology.
 
 use crate::partition::PartitionConfig;
+use crate::path::{MAX_PATHS, PathConfig};
 use crate::rate::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 use std::collections::BTreeMap;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
@@ -69,6 +70,8 @@ pub struct ElasticSwitch {
     pub rate: RateConfig,
     /// Constants of guarantee partitioning.
     pub partition: PartitionConfig,
+    /// Constants of path partitioning. The paper has no such layer: one path.
+    pub paths: PathConfig,
     /// Guarantee partitioning period. Paper: 60 ms.
     pub partition_period: Span,
     /// How often a receiver looks for losses. The paper counts in the kernel and reports at once.
@@ -102,6 +105,7 @@ impl Default for ElasticSwitch {
         Self {
             rate: RateConfig::default(),
             partition: PartitionConfig::default(),
+            paths: PathConfig::default(),
             partition_period: Span::from_millis(60),
             sample_period: Span::from_millis(5),
             feedback_gap: Span::from_micros(500),
@@ -114,8 +118,11 @@ impl Default for ElasticSwitch {
 }
 
 impl ElasticSwitch {
-    /// The named sets of constants.
+    /// The named sets of constants for pairs with one path.
     pub const PRESETS: &[&str] = &["paper", "steady", "paper-ecn", "steady-ecn"];
+    /// All of them: also the one that needs a data plane with several paths to a host.
+    pub const ALL_PRESETS: &[&str] =
+        &["paper", "steady", "paper-ecn", "steady-ecn", "steady-paths"];
 
     /// A named set of constants, for links of 1 Gb/s; see docs/algorithms/elasticswitch.md.
     pub fn preset(name: &str) -> Option<Self> {
@@ -124,6 +131,7 @@ impl ElasticSwitch {
             "steady" => Some(Self::steady()),
             "paper-ecn" => Some(Self::default().with_ecn()),
             "steady-ecn" => Some(Self::steady_ecn()),
+            "steady-paths" => Some(Self::steady().with_paths(2)),
             _ => None,
         }
     }
@@ -136,6 +144,11 @@ impl ElasticSwitch {
     pub fn seawall() -> Self {
         let rate = RateConfig::default().without_hold_and_caution();
         Self { rate, promise: Promise::Weight(Rate::from_mbps(45)), ..Self::default() }
+    }
+
+    /// The same with a third layer, for hosts that can tell `count` paths to each other.
+    pub fn with_paths(self, count: usize) -> Self {
+        Self { paths: PathConfig { count, ..self.paths.clone() }, ..self }
     }
 
     /// The same on links `factor` times as fast: rates scale, periods do not.
@@ -184,6 +197,7 @@ impl ElasticSwitch {
             within("steps_patience in ms", ms(patience), ms(r.period), 1e6)?;
         }
         within("reference_rate in bit/s", r.reference.as_f64(), 1.0, 1e13)?;
+        within("paths", self.paths.count as f64, 1.0, MAX_PATHS as f64)?;
         // Above, a fast pair's sequence of 16 bits could come round within the window.
         within("reorder_window in ms", ms(self.reorder_window), 0.01, 20.0)?;
         Ok(())

@@ -1,9 +1,10 @@
 //! What goes into and comes out of a [`HostAgent`](super::HostAgent).
 
 use super::HostConfig;
+use super::paths::together;
 use crate::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HostId, PairId, Rate};
+use weir_units::{HostId, PairId, PathId, Rate};
 
 /// The only things that ever happen to a host's agent.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,9 @@ pub enum Input<'a> {
     /// Counters of the data plane: of all pairs of a direction, or of none. Also shows pairs that were
     /// never `Seen`, for instance after a restart.
     Sample(&'a Sample),
+    /// Counters of single paths, of the pairs that have several. Losses and marks of these are here, and
+    /// not in the [`Input::Sample`] that comes first, which has the rest of all their paths together.
+    PathSample(&'a PathSample),
     /// An authenticated message from a peer's agent.
     Message(HostId, Message),
     /// The VMs of this host, their hoses, and the directory are these from now on; the rest of the
@@ -45,6 +49,15 @@ pub struct Sample {
     pub send: Vec<(PairId, SendCount)>,
     /// Pairs whose destination is here.
     pub receive: Vec<(PairId, ReceiveCount)>,
+}
+
+/// The same of single paths of pairs that have several.
+#[derive(Clone, Default, Debug)]
+pub struct PathSample {
+    /// Paths of pairs whose source is here.
+    pub send: Vec<(PairId, PathId, SendCount)>,
+    /// Paths of pairs whose destination is here.
+    pub receive: Vec<(PairId, PathId, ReceiveCount)>,
 }
 
 /// What left a VM toward another, before shaping.
@@ -98,6 +111,9 @@ pub struct Desired {
     table: BTreeMap<PairId, Setting>,
     dirty: BTreeSet<PairId>,
     forgotten: Vec<(PairId, Direction)>,
+    /// Of pairs with several paths: the levels of these, which sum to the pair's.
+    paths: BTreeMap<PairId, Vec<Setting>>,
+    dirty_paths: BTreeSet<PairId>,
 }
 
 impl Desired {
@@ -115,10 +131,25 @@ impl Desired {
         }
     }
 
+    /// Sets the levels of a pair's paths. Small steps of growing ceilings are left out.
+    pub(super) fn set_paths(&mut self, pair: PairId, paths: Vec<Setting>, line: Rate) {
+        let known = self.paths.get(&pair).filter(|known| known.len() == paths.len());
+        let is_close = known.is_some_and(|known| {
+            known.iter().zip(&paths).all(|(now, next)| now.is_close_below(*next))
+        });
+        if !is_close {
+            self.set(pair, together(&paths, line));
+            self.paths.insert(pair, paths);
+            self.dirty_paths.insert(pair);
+        }
+    }
+
     pub(super) fn forget(&mut self, pair: PairId, direction: Direction) {
         if direction == Direction::Send {
             self.table.remove(&pair);
             self.dirty.remove(&pair);
+            self.paths.remove(&pair);
+            self.dirty_paths.remove(&pair);
         }
         self.forgotten.push((pair, direction));
     }
@@ -137,6 +168,17 @@ impl Desired {
     pub fn take_changed(&mut self) -> Vec<(PairId, Setting)> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty.into_iter().filter_map(|p| self.table.get(&p).map(|s| (p, *s))).collect()
+    }
+
+    /// The levels of a pair's paths, if it has several.
+    pub fn paths(&self, pair: PairId) -> Option<&[Setting]> {
+        self.paths.get(&pair).map(Vec::as_slice)
+    }
+
+    /// Takes the pairs the levels of whose paths changed since the last call.
+    pub fn take_changed_paths(&mut self) -> Vec<(PairId, Vec<Setting>)> {
+        let dirty = std::mem::take(&mut self.dirty_paths);
+        dirty.into_iter().filter_map(|p| self.paths.get(&p).map(|s| (p, s.clone()))).collect()
     }
 
     /// Marks pairs as changed again: their write failed.

@@ -17,23 +17,28 @@
 //! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
 //! | VMs come, go or move, or hoses change | `handle(now, Input::Population(…))` |
 //! | a peer has a new life | `handle(now, Input::PeerRestarted(…))`, before its messages |
-//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))` with at least what [`HostAgent::wants`], then `handle(now, Input::Tick)` |
+//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))` with at least what [`HostAgent::wants`], where pairs have several paths `handle(now, Input::PathSample(…))`, then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
 
 mod config;
 mod io;
 mod pairs;
+mod paths;
+mod periods;
 mod population;
 mod view;
 
 pub use crate::outbox::Outbox;
 pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
-pub use io::{Desired, Direction, Input, ReceiveCount, Sample, SendCount, Setting, Wanted, Why};
-pub use view::{PairView, ReceiveView, SendView};
+pub use io::{
+    Desired, Direction, Input, PathSample, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
+};
+pub use view::{Counters, PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};
-use crate::partition::{Borrowing, ReceiveHose, SendHose};
+use crate::partition::{ReceiveHose, SendHose};
 use pairs::{ReceivePair, SendPair};
+use paths::Paths;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 
@@ -66,21 +71,6 @@ pub struct HostAgent {
     /// A sending pair's counters were never read: what it sends counts from the first reading on.
     has_uncounted: bool,
     counters: Counters,
-}
-
-/// What a host's agent counts about itself.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Counters {
-    /// Offers, echoes and reports that were believed.
-    pub messages: u64,
-    /// Messages about a pair whose other end is not on the host they came from, or not here.
-    pub misdirected: u64,
-    /// Messages about a pair that is not active here (any more).
-    pub strayed: u64,
-    /// Sightings of pairs that found no place in a hose: they stay in their VM's default queue.
-    pub refused_pairs: u64,
-    /// Sightings of pairs whose VM the directory does not know.
-    pub unknown_pairs: u64,
 }
 
 /// One VM of this host: the hose its tenant bought, and the small one for everybody else.
@@ -150,6 +140,7 @@ impl HostAgent {
             Input::Found(pair) => _ = self.insert_receiving(now, pair),
             Input::PeerRestarted(host) => self.tell_what_is_held(now, host, out),
             Input::Sample(sample) => self.sample(now, sample, out),
+            Input::PathSample(sample) => self.path_sample(now, sample, out),
             Input::Message(from, message) => self.message(now, from, message, out),
             Input::Population(config) => self.repopulate(now, config),
             Input::Tick => self.tick(now, out),
@@ -262,7 +253,12 @@ impl HostAgent {
         }
     }
 
-    fn insert_sending(&mut self, now: Time, pair: PairId, sending: SendPair) {
+    fn insert_sending(&mut self, now: Time, pair: PairId, mut sending: SendPair) {
+        let count = self.paths_of(pair);
+        if count > 1 {
+            let start = sending.rate.rate();
+            sending.paths = Some(Paths::new(now, count, sending.is_default, start));
+        }
         self.start_clocks_if_first(now);
         self.has_uncounted = true;
         self.stale_hoses.insert((pair.src, sending.is_default));
@@ -394,7 +390,9 @@ impl HostAgent {
     fn message(&mut self, now: Time, from: HostId, message: Message, out: &mut Outbox) {
         let pair = message.pair();
         let (here, there) = match message {
-            Message::Offer(_) | Message::Congestion(_) => (pair.src, pair.dst),
+            Message::Offer(_) | Message::Congestion(_) | Message::PathCongestion(..) => {
+                (pair.src, pair.dst)
+            }
             Message::Echo(_) => (pair.dst, pair.src),
         };
         let is_theirs = self.config.directory.get(&there).is_some_and(|l| l.host == from);
@@ -406,6 +404,7 @@ impl HostAgent {
             Message::Offer(offer) => self.offered(now, offer, out),
             Message::Echo(echo) => self.echoed(now, echo),
             Message::Congestion(congestion) => self.congested(now, congestion),
+            Message::PathCongestion(path, report) => self.path_congested(now, path, report),
         };
         match known {
             Some(()) => self.counters.messages += 1,
@@ -454,136 +453,6 @@ impl HostAgent {
         self.post(now, pair.src, Message::Offer(offer), out);
     }
 
-    // -- periods ------------------------------------------------------------------------------
-
-    fn tick(&mut self, now: Time, out: &mut Outbox) {
-        let Some(es) = self.elastic() else {
-            if self.sample_at <= now {
-                self.sample_at = now + HOUSEKEEPING;
-                self.forget_idle_reservations(now);
-            }
-            return;
-        };
-        let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
-        if self.partition_at <= now {
-            self.partition_at = next_period(self.partition_at, partition, now);
-            self.partition(now, out);
-        } else if self.new_pairs_at.is_some_and(|at| at <= now) {
-            self.offer_changed(now, out);
-        }
-        if self.rate_at <= now {
-            self.rate_at = next_period(self.rate_at, rate, now);
-            self.allocate(now);
-        }
-        if self.sample_at <= now {
-            self.sample_at = next_period(self.sample_at, sample, now);
-        }
-    }
-
-    /// Guarantee partitioning: estimates demands, divides every hose again, tells the senders.
-    fn partition(&mut self, now: Time, out: &mut Outbox) {
-        let span = now.since(self.partitioned_at);
-        self.partitioned_at = now;
-        self.new_pairs_at = None;
-        let mut gone = Vec::new();
-        for (id, vm) in &mut self.vms {
-            for is_default in [false, true] {
-                let hose = vm.hose(is_default);
-                let send = &mut self.send;
-                let idle = hose.send.step(now, |peer| {
-                    let pair = send.get_mut(&PairId::new(*id, peer));
-                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
-                });
-                gone.extend(idle.iter().map(|p| (PairId::new(*id, *p), Direction::Send)));
-                let receive = &mut self.receive;
-                let idle = hose.receive.step(now, |peer| {
-                    let pair = receive.get_mut(&PairId::new(peer, *id));
-                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
-                });
-                gone.extend(idle.iter().map(|p| (PairId::new(*p, *id), Direction::Receive)));
-            }
-        }
-        for (pair, direction) in gone {
-            self.forget(pair, direction);
-        }
-        let pairs: Vec<PairId> = self.receive.keys().copied().collect();
-        for pair in pairs {
-            self.offer(now, pair, out);
-        }
-        self.apply_all(now);
-    }
-
-    /// After new pairs: the division changed, and those whose part changed learn it before the
-    /// period is over.
-    fn offer_changed(&mut self, now: Time, out: &mut Outbox) {
-        self.new_pairs_at = None;
-        let changed: Vec<PairId> = self
-            .receive
-            .iter()
-            // Who was found is offered nothing before the next partitioning.
-            .filter(|(_, p)| p.offered.is_some())
-            .filter(|(pair, p)| {
-                let vm = self.vms.get_mut(&pair.dst);
-                let offer = vm.map(|vm| vm.hose(p.is_default).receive.offer(now, pair.src));
-                offer.map(|o| (o.floor, o.unbounded)) != p.offered.map(|o| (o.floor, o.unbounded))
-            })
-            .map(|(pair, _)| *pair)
-            .collect();
-        for pair in changed {
-            self.offer(now, pair, out);
-        }
-        self.apply_all(now);
-    }
-
-    /// Rate allocation: one step of the law for every pair.
-    fn allocate(&mut self, now: Time) {
-        let span = now.since(self.rate_stepped_at);
-        self.rate_stepped_at = now;
-        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
-        for (pair, p) in &mut self.send {
-            let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
-            let hose = &mut vm.hose(p.is_default).send;
-            let (floor, weight) = standing(es.promise, now, hose, pair.dst);
-            let feedback = p.take_feedback(span);
-            p.look_for_blindness();
-            let is_blind = p.is_blind && !es.rate.signal.needs_marks();
-            match hose.borrowing(now, pair.dst) {
-                Borrowing::Allowed if !is_blind => {
-                    let line = self.config.line;
-                    p.rate.step_weighted(&es.rate, now, (floor, weight), line, feedback);
-                }
-                Borrowing::Allowed | Borrowing::Decaying { .. } => {
-                    p.rate.decay(floor);
-                }
-            }
-            let ceiling = p.rate.rate().max(floor);
-            if ceiling < self.config.line {
-                self.desired.grow(*pair, Setting { floor, ceiling });
-            } else {
-                self.desired.set(*pair, Setting { floor, ceiling });
-            }
-        }
-    }
-
-    // -- rates --------------------------------------------------------------------------------
-
-    /// Writes what is known of a pair into the desired table: applied rate = max(floor, proposal).
-    fn apply(&mut self, now: Time, pair: PairId) {
-        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
-        let Some(p) = self.send.get_mut(&pair) else { return };
-        let Some(vm) = self.vms.get_mut(&pair.src) else { return };
-        let (floor, _) = standing(es.promise, now, &mut vm.hose(p.is_default).send, pair.dst);
-        let ceiling = p.rate.rate().max(floor);
-        self.desired.set(pair, Setting { floor, ceiling });
-    }
-
-    fn apply_all(&mut self, now: Time) {
-        let pairs: Vec<PairId> = self.send.keys().copied().collect();
-        for pair in pairs {
-            self.apply(now, pair);
-        }
-    }
-
     fn forget(&mut self, pair: PairId, direction: Direction) {
         match direction {
             Direction::Send => drop(self.send.remove(&pair)),
@@ -609,23 +478,6 @@ impl HostAgent {
 /// thousands must not get thousands of least rates, which together are more than its floor.
 fn has_room(hose: &SendHose) -> bool {
     hose.is_empty() || hose.hose().split(hose.len() + 1) >= LEAST_PAIR_RATE
-}
-
-/// A pair's floor, and the rate that stands for its weight.
-fn standing(promise: Promise, now: Time, hose: &mut SendHose, peer: VmId) -> (Rate, Rate) {
-    match promise {
-        Promise::Hose => {
-            let floor = hose.floor(now, peer);
-            (floor, floor)
-        }
-        Promise::Weight(weight) => (LEAST_PAIR_RATE, weight.split(hose.len().max(1))),
-    }
-}
-
-/// The next multiple of the period that is still ahead: a late driver skips, it does not catch up.
-fn next_period(due: Time, period: Span, now: Time) -> Time {
-    let missed = now.since(due).div_span(period);
-    due + period * (missed + 1)
 }
 
 #[cfg(test)]

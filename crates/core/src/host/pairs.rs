@@ -1,10 +1,11 @@
 //! What a host remembers of one active pair, at either end.
 
 use super::io::{ReceiveCount, SendCount};
+use super::paths::Paths;
 use crate::message::{Congestion, Offer};
 use crate::meter::Meter;
 use crate::rate::{Feedback, PairRate, RateConfig};
-use weir_units::{Bytes, PairId, Rate, Span, Time};
+use weir_units::{Bytes, PairId, PathId, Rate, Span, Time};
 
 /// With losses as the signal, a pair may borrow if they show in all but one part in this many of the
 /// octets it sends: whoever could hide more of them could borrow without end.
@@ -36,6 +37,8 @@ pub(super) struct SendPair {
     octets_at_rate: u64,
     /// As measured over the last partitioning period.
     pub(super) measured: Rate,
+    /// If it has several: they have the rates and the losses then.
+    pub(super) paths: Option<Box<Paths>>,
 }
 
 impl SendPair {
@@ -57,6 +60,7 @@ impl SendPair {
             octets_at_partition: 0,
             octets_at_rate: 0,
             measured: Rate::ZERO,
+            paths: None,
         }
     }
 
@@ -126,6 +130,8 @@ pub(super) struct ReceivePair {
     pub(super) measured: Rate,
     pub(super) lost_total: u64,
     pub(super) marked_total: u64,
+    /// What came over each path, if the pair has several.
+    paths: Vec<ReceivePair>,
 }
 
 impl ReceivePair {
@@ -144,7 +150,28 @@ impl ReceivePair {
             measured: Rate::ZERO,
             lost_total: 0,
             marked_total: 0,
+            paths: Vec::new(),
         }
+    }
+
+    /// Takes what came over one path; the report about it that is due.
+    pub(super) fn count_on(
+        &mut self,
+        path: PathId,
+        count: ReceiveCount,
+        now: Time,
+        gap: Span,
+    ) -> Option<Congestion> {
+        let path = path.0 as usize;
+        while self.paths.len() <= path {
+            self.paths.push(Self::new(self.is_default));
+        }
+        let path = &mut self.paths[path];
+        let before = (path.lost_total, path.marked_total);
+        path.count(count);
+        self.lost_total = self.lost_total.saturating_add(path.lost_total - before.0);
+        self.marked_total = self.marked_total.saturating_add(path.marked_total - before.1);
+        path.report(now, gap)
     }
 
     pub(super) fn count(&mut self, count: ReceiveCount) {

@@ -1,3 +1,4 @@
+use super::periods::next_period;
 use super::*;
 use crate::message::Offer;
 use std::collections::BTreeMap;

@@ -1,10 +1,26 @@
 //! Why a pair has the rate it has: a picture for people, taken from the machines' own state.
 
-use super::{HostAgent, Promise, Setting, standing};
+use super::periods::standing;
+use super::{HostAgent, Promise, Setting};
 use crate::message::Offer;
 use crate::partition::{Borrowing, Heard, Spent, Want};
 use crate::rate::{RateConfig, RateView, Signal};
 use weir_units::{PairId, Rate, Span, Time};
+
+/// What a host's agent counts about itself.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Offers, echoes and reports that were believed.
+    pub messages: u64,
+    /// Messages about a pair whose other end is not on the host they came from, or not here.
+    pub misdirected: u64,
+    /// Messages about a pair that is not active here (any more).
+    pub strayed: u64,
+    /// Sightings of pairs that found no place in a hose: they stay in their VM's default queue.
+    pub refused_pairs: u64,
+    /// Sightings of pairs whose VM the directory does not know.
+    pub unknown_pairs: u64,
+}
 
 /// Both ends of a pair, as far as they are on this host.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 //! A hose promises a VM its floor to anyone of its tenant. What the VMs on one side of a link can
 //! ask of those on the other is at most what the one side may send and what the other may receive:
 //! the smaller sum is what the link owes the tenant (Oktopus §4, with floors that differ per VM
-//! and direction).
+//! and direction). Links side by side are one generalized link.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,28 @@ impl fmt::Display for Direction {
     }
 }
 
-/// One direction of a link of a tree, and the VMs that it separates.
+/// How traffic is spread over links side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Alike on all of them, as switches do it.
+    Evenly,
+    /// As the capacities ask, by hosts that divide their floors over paths (see [`crate::path`]).
+    ByHosts,
+}
+
+/// What links side by side carry as one generalized link (ElasticSwitch §9): spread evenly, the slowest
+/// as often as there are links; by hosts, all of them together. The capacity of a [`Cut`].
+pub fn generalized(links: &[Rate], spread: Spread) -> Rate {
+    match spread {
+        Spread::Evenly => {
+            let slowest = links.iter().copied().min().unwrap_or_default();
+            slowest * links.len() as u64
+        }
+        Spread::ByHosts => links.iter().copied().sum(),
+    }
+}
+
+/// One direction of a link of a tree, simple or [`generalized`], and the VMs that it separates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The caller's number of the link.

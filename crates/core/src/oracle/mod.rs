@@ -26,7 +26,9 @@ mod check;
 mod hose;
 mod share;
 
-pub use admission::{Cut, Direction, Headroom, Member, Overbooked, admission, needed};
+pub use admission::{
+    Cut, Direction, Headroom, Member, Overbooked, Spread, admission, generalized, needed,
+};
 pub use allocate::{Allocation, AllocationError, Bottleneck, Flow, World, allocate};
 pub use check::Violation;
 pub use hose::{Hose, PairDemand, hose_max_min};

@@ -3,10 +3,12 @@
 //! Problem   Floors that sum above a link cannot all hold, whatever the mechanism does.
 //! Approach  For a direction of a link, a tenant needs at most min(what its VMs on the sending side may
 //!           send, what its VMs on the receiving side may receive); the sum over tenants must fit into
-//!           the link less its headroom. Where equal ways are used alike, a VM counts on a link with
-//!           the greatest part of its traffic that may cross it.
+//!           the link less its headroom. Where several equal ways are used, a VM counts on a link with
+//!           the greatest part of its traffic that may cross it: even parts if switches choose, parts
+//!           in proportion to rates if hosts do. So links side by side are one generalized link, as fast as
+//!           the slowest as often as there are links, or as all together.
 //! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
-//! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom). Oktopus (SIGCOMM'11) §4.2 for the cut.
+//! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom), §9 (generalized links). Oktopus (SIGCOMM'11) §4.2 for the cut.
 
 use super::error::{Error, Place};
 use super::{LinkDir, Topology, Vm};

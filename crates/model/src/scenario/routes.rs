@@ -5,7 +5,7 @@
 //!           if the topology says so, all of them alike.
 //! Promises  A node's next hops depend on the destination alone, and paths have no loops.
 
-use super::{Scenario, Topology};
+use super::{Ecmp, Scenario, Topology};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One direction of a link.
@@ -109,9 +109,10 @@ impl Topology {
         routes
     }
 
-    /// What of the traffic from a node to a host crosses each link if every node uses its links alike:
-    /// the links that packets may cross first, those they may cross second, and so on, each with its
-    /// part of one. `routes` are as [`forwarding_to`](Self::forwarding_to) gives them.
+    /// What of the traffic from a node to a host crosses each link if every node uses its links alike, or
+    /// in proportion to their rates if hosts choose ([`Ecmp::Host`]): the links that packets may cross
+    /// first, those they may cross second, and so on, each with its part of one. Links of one step are
+    /// one generalized link (ElasticSwitch §9). `routes` are as [`forwarding_to`](Self::forwarding_to) gives them.
     pub fn stages(&self, routes: &[Vec<LinkDir>], from: usize) -> Vec<Vec<(LinkDir, f64)>> {
         let mut stages = Vec::new();
         let mut here = BTreeMap::from([(from, 1.0)]);
@@ -119,8 +120,13 @@ impl Topology {
             let (mut stage, mut next) = (Vec::new(), BTreeMap::new());
             for (&node, part) in &here {
                 let links = &routes[node];
+                let rate = |link: &LinkDir| match self.ecmp {
+                    Some(Ecmp::Host) => self.links[link.link].rate.as_f64(),
+                    _ => 1.0,
+                };
+                let all: f64 = links.iter().map(rate).sum();
                 for &link in links {
-                    let part = part / links.len() as f64;
+                    let part = part * rate(&link) / all;
                     stage.push((link, part));
                     *next.entry(link.to(self)).or_insert(0.0) += part;
                 }
@@ -199,8 +205,13 @@ mod tests {
         let (up, down) = (vec![one("up:h0>s0", 1.0)], vec![one("down:s1>h1", 1.0)]);
         let core = vec![one("core:s0>s1", 1.0)];
         assert_eq!(stages(&topology), [up.clone(), core, down.clone()]);
-        topology.ecmp = Some(crate::scenario::PathBy::Packet);
+        topology.ecmp = Some(Ecmp::Packet);
         let both = vec![one("core:s0>s1", 0.5), one("spare:s0>s1", 0.5)];
+        assert_eq!(stages(&topology), [up.clone(), both, down.clone()]);
+        // Hosts may put three quarters on the faster one, where switches would put half.
+        topology.links[2].rate = Rate::from_mbps(3);
+        topology.ecmp = Some(Ecmp::Host);
+        let both = vec![one("core:s0>s1", 0.25), one("spare:s0>s1", 0.75)];
         assert_eq!(stages(&topology), [up, both, down]);
         assert!(topology.stages(&topology.forwarding_to(0), 0).is_empty());
         assert_eq!(topology.routes_to(1)[2].map(|link| link.link), Some(1), "the first, as ever");

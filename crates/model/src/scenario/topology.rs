@@ -12,7 +12,7 @@ use super::expr::Scope;
 use super::formula::Formula;
 use super::spec::links::LinkSpec;
 use super::spec::{Shape, TopologySpec, Uplink, Word};
-use super::{Link, PathBy, Queueing, Topology};
+use super::{Ecmp, Link, Queueing, Topology};
 use weir_units::{Bytes, Rate, Span};
 
 /// Drop-tail buffer of a port when the file does not say.
@@ -64,18 +64,19 @@ impl TopologySpec {
     }
 
     /// How equal ways are used: by flow where the kind has them, else the first alone.
-    fn ecmp(&self) -> Result<Option<PathBy>, Error> {
+    fn ecmp(&self) -> Result<Option<Ecmp>, Error> {
         let usual = match self.shape {
-            Shape::LeafSpine { .. } | Shape::FatTree { .. } => Some(PathBy::Flow),
+            Shape::LeafSpine { .. } | Shape::FatTree { .. } => Some(Ecmp::Flow),
             _ => None,
         };
         let Some(word) = &self.ecmp else { return Ok(usual) };
         match word.text.as_str() {
             "none" => Ok(None),
-            "flow" => Ok(Some(PathBy::Flow)),
-            "packet" => Ok(Some(PathBy::Packet)),
+            "flow" => Ok(Some(Ecmp::Flow)),
+            "packet" => Ok(Some(Ecmp::Packet)),
+            "host" => Ok(Some(Ecmp::Host)),
             other => {
-                let help = did_you_mean(other, ["none", "flow", "packet"]);
+                let help = did_you_mean(other, ["none", "flow", "packet", "host"]);
                 Err(word.error(format!("equal ways by `{other}`"), help))
             }
         }

@@ -9,6 +9,7 @@
 //! Promises  An agent learns nothing but first sights, counters and messages. A packet that finds a
 //!           queue full, or at the shaper too long ([`backlog`]), is dropped and counted.
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
+//!           A pair with several paths has queue, numbers and counters on each.
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
@@ -19,6 +20,7 @@ mod htb;
 mod letters;
 mod meter;
 mod pairs;
+mod paths;
 mod population;
 mod shim;
 mod station;
@@ -26,6 +28,6 @@ mod weather;
 
 pub(crate) use classes::Share;
 pub(crate) use letters::Letters;
-pub(crate) use pairs::{Guard, GuardedHost, GuardedPair};
+pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
 pub(crate) use shim::Shim;
 pub(crate) use weather::Trouble;

@@ -5,7 +5,10 @@ use super::meter::Meter;
 use super::weather::Trouble;
 use std::collections::BTreeMap;
 use weir_core::host::HostConfig;
-use weir_units::{HostId, PairId, Rate};
+use weir_units::{HostId, PairId, PathId, Rate};
+
+/// The links of each path from one host to another: as many paths between any two.
+pub(crate) type PathLinks = BTreeMap<(HostId, HostId), Vec<Vec<u32>>>;
 
 /// What is to be guarded, and how.
 pub(crate) struct Guard {
@@ -17,6 +20,8 @@ pub(crate) struct Guard {
     pub(crate) exchanges: Vec<(u32, u32)>,
     /// The links from one host to another, for those whose agents talk.
     pub(crate) ways: BTreeMap<(HostId, HostId), Vec<u32>>,
+    /// If hosts choose among several.
+    pub(crate) paths: PathLinks,
 }
 
 /// A host with an agent.
@@ -36,10 +41,15 @@ pub(crate) struct GuardedPair {
     pub(crate) to: u32,
 }
 
-/// A pair of VMs, dead or alive.
+/// A pair of VMs, dead or alive. One with several paths is so many of these in a row.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) id: PairId,
+    /// Which of its paths this is, and how many there are.
+    pub(super) path: PathId,
+    pub(super) paths: u32,
+    /// Flows that were given a path; counted at the first.
+    pub(super) flows: u32,
     pub(super) from: u32,
     pub(super) to: u32,
     /// The source's place among its host's VMs.
@@ -54,9 +64,32 @@ pub(super) struct Pair {
 }
 
 impl Pair {
+    /// The path of this number of a pair that has so many.
+    pub(super) fn new(pair: &GuardedPair, vm: u32, path: u32, paths: u32) -> Self {
+        Self {
+            id: pair.id,
+            path: PathId(path),
+            paths,
+            flows: 0,
+            from: pair.from,
+            to: pair.to,
+            vm,
+            sending: Sending::default(),
+            known: true,
+            receives: false,
+            meter: Meter::default(),
+            met: true,
+        }
+    }
+
     /// Nothing has come of it.
     pub(super) fn forget(&mut self) {
         (self.receives, self.meter) = (false, Meter::default());
+    }
+
+    /// Whether counters and levels of single paths are told.
+    pub(super) fn has_several(&self) -> bool {
+        self.paths > 1
     }
 }
 

@@ -18,6 +18,7 @@ use super::shim::{Shim, close};
 use super::station::Life;
 use crate::net::Net;
 use crate::packet::Kind;
+use std::collections::BTreeSet;
 use weir_core::host::Input;
 use weir_units::{PairId, VmId};
 
@@ -67,13 +68,19 @@ impl Shim {
         let knows = |here: VmId, there: VmId| {
             config.vms.contains_key(&here) && config.directory.contains_key(&there)
         };
+        let mut closed = BTreeSet::new();
         for pair in host.sends.clone() {
             let pair = &mut self.pairs[pair as usize];
             let was = std::mem::replace(&mut pair.known, knows(pair.id.src, pair.id.dst));
             // Also what it has sent meanwhile, as no pair, is nothing of its own.
             if !was || !pair.known {
                 close(net, host, pair);
+                pair.flows = 0;
+                closed.insert(pair.id);
             }
+        }
+        if let Some(paths) = &mut self.paths {
+            paths.forget(&closed);
         }
         for pair in &host.receives {
             let pair = &mut self.pairs[*pair as usize];

@@ -9,12 +9,14 @@
 //!           and one for its shaper; others are void when they come.
 //! Promises  Every agent has a clock and a phase of its own, drawn from the seed. A pair that an
 //!           agent has forgotten begins anew, with its numbers.
-//! Not here  TCP and UDP: see `world`.
+//! Not here  TCP and UDP: see `world`. Agents that die and return: see `breaks`.
 //! Source    `weir-agent`'s driver for the order of calls; ElasticSwitch §6.
 
+mod breaks;
+
 use super::letters::Letter;
-use super::meter::Meter;
 use super::pairs::{Guard, Pair, Sending};
+use super::paths::Paths;
 use super::station::{Host, Life};
 use super::weather;
 use crate::net::Net;
@@ -23,8 +25,9 @@ use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{Direction, Input, Mechanism};
 use weir_core::message::Message;
+use weir_core::path::MAX_PATHS;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, PairId, Span, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 use weir_wire::MAX_RECORDS;
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
@@ -35,9 +38,13 @@ const REACTION: u64 = 50_000;
 pub(crate) struct Shim {
     pub(super) hosts: Vec<Host>,
     pub(super) pairs: Vec<Pair>,
+    /// Where each pair of the guard begins in `pairs`.
+    first: Vec<u32>,
     /// VMs whose port is not there.
     pub(super) away: BTreeSet<VmId>,
     numbers: BTreeMap<PairId, u32>,
+    /// If hosts have several to each other.
+    pub(super) paths: Option<Box<Paths>>,
     /// Pairs of TCP flows (data, ACKs) and of UDP flows, by the packets' `flow`.
     pub(crate) tcp: Vec<(u32, u32)>,
     pub(crate) udp: Vec<u32>,
@@ -61,28 +68,33 @@ impl Shim {
         });
         let mut hosts: Vec<Host> =
             (0..).zip(&guard.hosts).map(|(number, host)| Host::new(number, host, seed)).collect();
-        let mut pairs = Vec::new();
-        for (number, pair) in (0u32..).zip(&guard.pairs) {
+        let (mut pairs, mut first) = (Vec::new(), Vec::new());
+        let several = guard.paths.values().next().map_or(1, Vec::len) as u32;
+        for pair in &guard.pairs {
             let vms = &guard.hosts[pair.from as usize].config.vms;
             let vm = vms.keys().position(|vm| *vm == pair.id.src);
-            hosts[pair.from as usize].sends.push(number);
-            hosts[pair.to as usize].receives.push(number);
-            pairs.push(Pair {
-                id: pair.id,
-                from: pair.from,
-                to: pair.to,
-                vm: vm.expect("a pair's source is on its host") as u32,
-                sending: Sending::default(),
-                known: true,
-                receives: false,
-                meter: Meter::default(),
-                met: true,
-            });
+            let vm = vm.expect("a pair's source is on its host") as u32;
+            first.push(pairs.len() as u32);
+            let count = if pair.from == pair.to { 1 } else { several };
+            for path in 0..count {
+                let number = pairs.len() as u32;
+                hosts[pair.from as usize].sends.push(number);
+                hosts[pair.to as usize].receives.push(number);
+                pairs.push(Pair::new(pair, vm, path, count));
+            }
         }
+        let paths = (several > 1).then(|| {
+            let routes = guard.paths.iter().map(|(ends, paths)| {
+                (*ends, paths.iter().map(|links| net.add_route(links)).collect())
+            });
+            Box::new(Paths::new(routes.collect()))
+        });
         Self {
-            numbers: pairs.iter().map(|pair| pair.id).zip(0..).collect(),
+            numbers: guard.pairs.iter().map(|pair| pair.id).zip(first.iter().copied()).collect(),
             hosts,
             pairs,
+            first,
+            paths,
             away: BTreeSet::new(),
             tcp: Vec::new(),
             udp: Vec::new(),
@@ -94,21 +106,57 @@ impl Shim {
     }
 
     fn pair_of(&self, packet: &Packet) -> u32 {
-        match packet.kind {
+        let number = match packet.kind {
             Kind::Data => self.tcp[packet.flow as usize].0,
             Kind::Ack => self.tcp[packet.flow as usize].1,
             _ => self.udp[packet.flow as usize],
+        };
+        self.first[number as usize]
+    }
+
+    /// The pair of a packet that is held or under way; with several paths, that on which it is.
+    fn pair_at(&self, id: u32, packet: &Packet) -> u32 {
+        match &self.paths {
+            None => self.pair_of(packet),
+            Some(paths) => paths.strand(id),
         }
+    }
+
+    /// Gives a packet a path of its pair, if that has several. Returns the pair on that path.
+    fn choose(&mut self, packet: &mut Packet) -> u32 {
+        let number = self.pair_of(packet);
+        let Some(paths) = &mut self.paths else { return number };
+        let strands = number as usize..(number + self.pairs[number as usize].paths) as usize;
+        if strands.len() == 1 {
+            return number;
+        }
+        let mut parts = [Rate::ZERO; MAX_PATHS];
+        let first = &self.pairs[number as usize];
+        // Where no program looks at the port nobody divides anything: all paths are alike.
+        if !self.hosts[first.from as usize].unguarded[first.vm as usize] {
+            for (part, strand) in parts.iter_mut().zip(&self.pairs[strands.clone()]) {
+                *part = strand.sending.floor;
+            }
+        }
+        let first = &mut self.pairs[number as usize];
+        let ends = (HostId(first.from), HostId(first.to));
+        let PathId(path) =
+            paths.choose(packet, first.id, &parts[..strands.len()], &mut first.flows);
+        packet.hop = paths.routes[&ends][path as usize];
+        number + path
     }
 
     // -- packets ------------------------------------------------------------------------------
 
     /// A guest sends a packet.
-    pub(crate) fn send(&mut self, net: &mut Net, packet: Packet) {
-        let number = self.pair_of(&packet);
+    pub(crate) fn send(&mut self, net: &mut Net, mut packet: Packet) {
+        let number = self.choose(&mut packet);
         let pair = &mut self.pairs[number as usize];
         let from = pair.from;
         let id = net.hold(packet);
+        if let Some(paths) = &mut self.paths {
+            paths.mark(id, number);
+        }
         if self.hosts[from as usize].unguarded[pair.vm as usize] {
             self.stamp(net, id);
             return net.release(id);
@@ -148,7 +196,7 @@ impl Shim {
 
     fn stamp(&mut self, net: &mut Net, id: u32) {
         let packet = &mut net.slab.cells[id as usize];
-        let number = self.pair_of(packet);
+        let number = self.pair_at(id, packet);
         let sending = &mut self.pairs[number as usize].sending;
         if self.stamps.len() <= id as usize {
             self.stamps.resize(id as usize + 1, 0);
@@ -163,7 +211,7 @@ impl Shim {
 
     /// A packet for a guest arrives; the guest sees what is left in `packet`.
     pub(crate) fn arrive(&mut self, net: &mut Net, id: u32, packet: &mut Packet) {
-        let number = self.pair_of(packet);
+        let number = self.pair_at(id, packet);
         let pair = &mut self.pairs[number as usize];
         let marked = packet.bits & CE != 0;
         if self.marks {
@@ -258,7 +306,6 @@ impl Shim {
         }
         if host.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
             host.count(&self.pairs, net.now, self.window);
-            host.agent.handle(now, Input::Sample(&host.sample), &mut host.outbox);
             host.agent.handle(now, Input::Tick, &mut host.outbox);
         }
         self.carry_out(net, number);
@@ -269,23 +316,33 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
         let desired = host.agent.desired(now);
-        let (forgotten, changed) = (desired.take_forgotten(), desired.take_changed());
+        let forgotten = desired.take_forgotten();
+        let (changed, of_paths) = (desired.take_changed(), desired.take_changed_paths());
         let over = host.levels.is_over(host.floors);
         for (id, direction) in forgotten {
-            let Some(&pair) = self.numbers.get(&id) else { continue };
-            let pair = &mut self.pairs[pair as usize];
-            match direction {
-                Direction::Send => close(net, host, pair),
-                Direction::Receive => pair.forget(),
+            let Some(&first) = self.numbers.get(&id) else { continue };
+            let count = self.pairs[first as usize].paths;
+            for pair in &mut self.pairs[first as usize..(first + count) as usize] {
+                match direction {
+                    Direction::Send => close(net, host, pair),
+                    Direction::Receive => pair.forget(),
+                }
             }
         }
+        // What a pair has is what its paths have, if it has several.
+        let of_pairs = changed.into_iter().map(|(id, setting)| (id, vec![setting]));
         let mut touched: Vec<u32> = Vec::new();
-        for (id, setting) in changed {
-            let Some(&pair) = self.numbers.get(&id) else { continue };
-            touched.push(pair);
-            let sending = &mut self.pairs[pair as usize].sending;
-            host.floors = host.floors.saturating_sub(sending.floor) + setting.floor;
-            (sending.floor, sending.ceiling) = (setting.floor, setting.ceiling);
+        for (id, settings) in of_pairs.chain(of_paths) {
+            let Some(&first) = self.numbers.get(&id) else { continue };
+            if settings.len() != self.pairs[first as usize].paths as usize {
+                continue;
+            }
+            for (pair, setting) in (first..).zip(settings) {
+                touched.push(pair);
+                let sending = &mut self.pairs[pair as usize].sending;
+                host.floors = host.floors.saturating_sub(sending.floor) + setting.floor;
+                (sending.floor, sending.ceiling) = (setting.floor, setting.ceiling);
+            }
         }
         if over || host.levels.is_over(host.floors) {
             // Everybody's part of an overbooked uplink may have changed.
@@ -321,105 +378,6 @@ impl Shim {
                 let (life, number) = (host.lives, host.post(to));
                 mail(net, hop, Letter { from, to, life, number, messages });
             }
-        }
-    }
-
-    // -- what breaks ----------------------------------------------------------------------------
-
-    /// A host's agent is killed, and maybe its guardian in the same moment.
-    pub(crate) fn kill(&mut self, net: &mut Net, number: u32, guardian: bool) {
-        let host = &mut self.hosts[number as usize];
-        let at = host.die(net.now);
-        if !guardian {
-            host.reclaims_at = at;
-            net.wake(at, Kind::Guardian, number);
-        }
-    }
-
-    /// A dead agent is started again, and takes over what it finds.
-    pub(crate) fn start(&mut self, net: &mut Net, number: u32) {
-        self.take_up(net, number);
-        let host = &mut self.hosts[number as usize];
-        host.live_again(net.now);
-        let now = host.clock(net.now);
-        let mut peers = BTreeSet::new();
-        for pair in &host.sends {
-            let pair = &self.pairs[*pair as usize];
-            if let Some(leaf) = pair.sending.leaf {
-                let found = Input::Adopt(pair.id, host.level(leaf));
-                host.agent.handle(now, found, &mut host.outbox);
-            }
-        }
-        for pair in &host.receives {
-            let pair = &self.pairs[*pair as usize];
-            if pair.receives {
-                peers.insert(pair.from);
-                host.agent.handle(now, Input::Found(pair.id), &mut host.outbox);
-            }
-        }
-        let (from, life) = (HostId(number), host.lives);
-        for peer in peers {
-            let to = HostId(peer);
-            if let Some(&hop) = self.ways.get(&(from, to)) {
-                let number = host.post(to);
-                mail(net, hop, Letter { from, to, life, number, messages: Vec::new() });
-            }
-        }
-        host.count(&self.pairs, net.now, self.window);
-        host.agent.handle(now, Input::Sample(&host.sample), &mut host.outbox);
-        self.carry_out(net, number);
-    }
-
-    /// An agent is asked to stop, which restores its host, and is started again at once.
-    pub(crate) fn restart(&mut self, net: &mut Net, number: u32) {
-        let host = &mut self.hosts[number as usize];
-        for id in host.restore(net.now) {
-            net.drop(id);
-        }
-        for pair in host.sends.iter().chain(&host.receives) {
-            let pair = &mut self.pairs[*pair as usize];
-            if pair.from == number {
-                pair.sending = Sending::default();
-            }
-            if pair.to == number {
-                pair.forget();
-            }
-        }
-        self.start(net, number);
-    }
-
-    /// The clock of a host's agent jumps forward.
-    pub(crate) fn step_clock(&mut self, net: &mut Net, number: u32, by: u64) {
-        let host = &mut self.hosts[number as usize];
-        host.origin += by;
-        host.wakes_at = NEVER;
-        self.wake_agent(net, number, net.now + 1);
-    }
-
-    /// Every pair's ceiling becomes its floor.
-    fn reclaim(&mut self, net: &mut Net, number: u32) {
-        let host = &mut self.hosts[number as usize];
-        for pair in host.sends.clone() {
-            let pair = &mut self.pairs[pair as usize];
-            if pair.sending.leaf.is_some() {
-                pair.sending.ceiling = pair.sending.floor;
-                host.shape(net.now, pair);
-            }
-        }
-        self.serve(net, number);
-    }
-
-    /// A wake-up of a host that stands still is looked at later.
-    pub(crate) fn hold_back(&mut self, wake: &Packet, until: u64) {
-        let Some(host) = self.hosts.get_mut(wake.flow as usize) else { return };
-        let looks_at = match wake.kind {
-            Kind::Agent => &mut host.wakes_at,
-            Kind::Shaper => &mut host.serves_at,
-            Kind::Guardian => &mut host.reclaims_at,
-            _ => return,
-        };
-        if *looks_at == wake.at {
-            *looks_at = until;
         }
     }
 

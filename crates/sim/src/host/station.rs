@@ -15,7 +15,8 @@ use crate::rng::Rng;
 use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{
-    Direction, HostAgent, HostConfig, Mechanism, Outbox, ReceiveCount, Sample, SendCount, Setting,
+    Direction, HostAgent, HostConfig, Input, Mechanism, Outbox, PathSample, ReceiveCount, Sample,
+    SendCount, Setting,
 };
 use weir_units::{HostId, PairId, Rate, Time, VmId};
 
@@ -70,7 +71,8 @@ pub(super) struct Host {
     /// Its clock less the network's, ns.
     pub(super) origin: u64,
     pub(super) outbox: Outbox,
-    pub(super) sample: Sample,
+    sample: Sample,
+    paths: PathSample,
     /// Pairs seen and not told yet.
     pub(super) news: Vec<(PairId, Direction)>,
     pub(super) wakes_at: u64,
@@ -113,6 +115,7 @@ impl Host {
             rng,
             outbox: Outbox::default(),
             sample: Sample::default(),
+            paths: PathSample::default(),
             news: Vec::new(),
             wakes_at: NEVER,
             htb,
@@ -217,22 +220,58 @@ impl Host {
         Setting { floor: Rate::from_bps(class.rate), ceiling: Rate::from_bps(class.ceil) }
     }
 
-    /// Reads all counters.
+    /// Reads all counters and tells them to the agent.
     pub(super) fn count(&mut self, pairs: &[Pair], now: u64, window: u64) {
-        let Self { sample, sends, receives, .. } = self;
+        self.read_sent(pairs);
+        self.read_received(pairs, now, window);
+        let at = self.clock(now);
+        self.agent.handle(at, Input::Sample(&self.sample), &mut self.outbox);
+        if !self.paths.send.is_empty() || !self.paths.receive.is_empty() {
+            self.agent.handle(at, Input::PathSample(&self.paths), &mut self.outbox);
+        }
+    }
+
+    fn read_sent(&mut self, pairs: &[Pair]) {
+        let Self { sample, paths, sends, .. } = self;
         sample.send.clear();
-        sample.receive.clear();
+        paths.send.clear();
         let sending = sends.iter().map(|pair| &pairs[*pair as usize]).filter(|p| p.sending.seen);
-        sample.send.extend(sending.map(|pair| {
+        for pair in sending {
             let Sending { octets, numbered, .. } = pair.sending;
-            (pair.id, SendCount { octets, numbered, unnumbered: 0 })
-        }));
+            let count = SendCount { octets, numbered, unnumbered: 0 };
+            if pair.has_several() {
+                paths.send.push((pair.id, pair.path, count));
+                // The paths of a pair come in a row.
+                if let Some((_, all)) = sample.send.last_mut().filter(|(id, _)| *id == pair.id) {
+                    all.octets += octets;
+                    all.numbered += numbered;
+                    continue;
+                }
+            }
+            sample.send.push((pair.id, count));
+        }
+    }
+
+    fn read_received(&mut self, pairs: &[Pair], now: u64, window: u64) {
+        let Self { sample, paths, receives, .. } = self;
+        sample.receive.clear();
+        paths.receive.clear();
         let receiving = receives.iter().map(|pair| &pairs[*pair as usize]).filter(|p| p.receives);
-        sample.receive.extend(receiving.map(|pair| {
+        for pair in receiving {
             let Meter { octets, segments, marked, .. } = pair.meter;
             let lost = pair.meter.lost(now, window);
-            (pair.id, ReceiveCount { octets, segments, lost, marked })
-        }));
+            let mut count = ReceiveCount { octets, segments, lost, marked };
+            if pair.has_several() {
+                paths.receive.push((pair.id, pair.path, count));
+                (count.lost, count.marked) = (0, 0);
+                if let Some((_, all)) = sample.receive.last_mut().filter(|(id, _)| *id == pair.id) {
+                    all.octets += octets;
+                    all.segments += segments;
+                    continue;
+                }
+            }
+            sample.receive.push((pair.id, count));
+        }
     }
 
     /// Gives a pair its queue, or other parameters.

@@ -20,10 +20,11 @@ use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use weir_core::path::{MAX_PATHS, place, point};
 use weir_model::scenario::{
-    Connections, LinkDir, Load, PathBy, Scenario, Traffic as Entry, TrafficKind,
+    Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind,
 };
-use weir_units::{Bytes, Rate, Span, Time};
+use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
 /// A full Ethernet frame without FCS.
 const MTU: u16 = 1514;
@@ -52,6 +53,8 @@ pub(super) struct Plan {
     pub(super) exchanges: Vec<ExchangeSpec>,
     /// The links from one host to another, for those that exchange traffic.
     pub(super) ways: BTreeMap<(usize, usize), Vec<u32>>,
+    /// All ways between them, where hosts choose.
+    pub(super) paths: BTreeMap<(usize, usize), Vec<Vec<u32>>>,
 }
 
 /// What a traffic entry is played by.
@@ -114,6 +117,8 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
     let mut known = Ways::new(topology);
     let mut entries = Vec::new();
     let (mut exchanges, mut guests) = (Vec::new(), Vec::new());
+    let mut paths = BTreeMap::new();
+    let mut of_pairs: BTreeMap<PairId, u32> = BTreeMap::new();
     let mut flows = 0;
     for entry in &scenario.traffic {
         let ends = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
@@ -124,6 +129,13 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
                 _ => known.draw(from, to, &mut Rng::new(seed, stream)),
             };
             ways.entry((from, to)).or_insert_with(&mut draw);
+            if topology.ecmp == Some(Ecmp::Host) && from != to {
+                paths.entry((from, to)).or_insert_with(|| {
+                    let mut all = known.all(from, to);
+                    all.truncate(MAX_PATHS);
+                    all
+                });
+            }
         }
         if let TrafficKind::Reply { .. } = entry.kind {
             entries.push(Part::Back(exchanges.len() - 1));
@@ -147,13 +159,21 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         for (traffic, spread) in sources(&entry.kind) {
             let late = Rng::new(seed, STREAM + flows as u64).next() % spread.as_nanos().max(1);
             let mut rng = Rng::new(seed, FLOW_WAYS + flows as u64);
-            let mut way = |from: usize, to: usize| match topology.ecmp {
-                Some(PathBy::Flow) if from != to => vec![known.draw(from, to, &mut rng)],
-                Some(PathBy::Packet) if from != to => known.all(from, to),
+            let pair = PairId::new(VmId(entry.from as u32), VmId(entry.to as u32));
+            let nth = of_pairs.entry(pair).or_default();
+            let mut way = |from: usize, to: usize, pair: PairId| match topology.ecmp {
+                Some(Ecmp::Flow) if from != to => vec![known.draw(from, to, &mut rng)],
+                Some(Ecmp::Packet) if from != to => known.all(from, to),
+                Some(Ecmp::Host) if from != to => {
+                    let all = &paths[&(from, to)];
+                    let path = place(&vec![Rate::ZERO; all.len()], point(pair, *nth), None);
+                    vec![all[path.0 as usize].clone()]
+                }
                 _ => vec![ways[&(from, to)].clone()],
             };
-            let mut there = way(ends[0], ends[1]).into_iter();
-            let mut back = way(ends[1], ends[0]).into_iter();
+            let mut there = way(ends[0], ends[1], pair).into_iter();
+            let mut back = way(ends[1], ends[0], pair.reversed()).into_iter();
+            *nth += 1;
             let spec = FlowSpec {
                 src: ends[0] as u32,
                 dst: ends[1] as u32,
@@ -177,7 +197,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         }
         entries.push(Part::Flows(first..flows));
     }
-    Ok(Plan { network, entries, guests, exchanges, ways })
+    Ok(Plan { network, entries, guests, exchanges, ways, paths })
 }
 
 /// What carries traffic between VMs of one host, for those that have some: its kernel, ten times as
@@ -222,7 +242,7 @@ fn exchange(
         ends: (scenario.vms[entry.from].host as u32, scenario.vms[entry.to].host as u32),
         guests,
         ways,
-        by_packet: scenario.topology.ecmp == Some(PathBy::Packet),
+        by_packet: scenario.topology.ecmp == Some(Ecmp::Packet),
         algorithm: algorithm(entry.kind.congestion()?)?,
         starts: Box::new(std::iter::empty()),
         stop: entry.stop.as_nanos(),

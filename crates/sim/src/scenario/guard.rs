@@ -10,10 +10,11 @@
 
 use super::build::{Part, Plan};
 use super::{Failure, Setup, Unsupported};
-use crate::host::{Guard, GuardedHost, GuardedPair, Share, Trouble};
+use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism as Law};
-use weir_model::scenario::{Fault, FaultKind, Mechanism, MechanismKind, Scenario};
+use weir_core::path::MAX_PATHS;
+use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario};
 use weir_units::{HostId, PairId, Rate, TenantId, VmId};
 
 /// The agents of a run; `None` if nothing protects.
@@ -26,9 +27,11 @@ pub(super) fn guard(
     if mechanism.kind == MechanismKind::None {
         return Ok(None);
     }
+    let paths = paths(scenario, mechanism, plan)?;
+    let count = paths.values().next().map_or(1, Vec::len);
     let hosts = (0..scenario.topology.hosts.len()).map(|host| -> Result<_, Failure> {
         let line = line(scenario, host)?;
-        Ok(guarded(scenario, host, line, law(scenario, mechanism, setup, line)?))
+        Ok(guarded(scenario, host, line, law(scenario, mechanism, setup, (line, count))?))
     });
     let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
     let pair = |t: &weir_model::scenario::Traffic| PairId::new(vm_id(t.from), vm_id(t.to));
@@ -53,7 +56,36 @@ pub(super) fn guard(
         flows,
         exchanges,
         ways: plan.ways.iter().map(|((a, b), way)| ((host(*a), host(*b)), way.clone())).collect(),
+        paths,
     }))
+}
+
+/// The paths among which hosts choose, as many from any host to any other; none without a third layer.
+/// Where there are fewer ways than paths, several paths are one way.
+fn paths(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    plan: &Plan,
+) -> Result<PathLinks, Unsupported> {
+    let preset = ElasticSwitch::preset(&mechanism.preset);
+    let divides = preset.is_some_and(|es| es.paths.count > 1);
+    if mechanism.kind != MechanismKind::ElasticSwitch || !divides {
+        return Ok(PathLinks::new());
+    }
+    if scenario.topology.ecmp != Some(Ecmp::Host) {
+        let what = format!("`{}` where hosts cannot choose among paths", mechanism.label);
+        return Err(Unsupported::new(
+            "spec.mechanisms",
+            what,
+            "write `ecmp: host` in the topology",
+        ));
+    }
+    let most = plan.paths.values().map(Vec::len).max().unwrap_or(1).clamp(2, MAX_PATHS);
+    let all = |((from, to), ways): (&(usize, usize), &Vec<Vec<u32>>)| {
+        let paths = ways.iter().cycle().take(most).cloned().collect();
+        ((HostId(*from as u32), HostId(*to as u32)), paths)
+    };
+    Ok(plan.paths.iter().map(all).collect())
 }
 
 fn vm_id(vm: usize) -> VmId {
@@ -73,22 +105,22 @@ fn line(scenario: &Scenario, host: usize) -> Result<Rate, Unsupported> {
     }
 }
 
-/// The law with the constants it has at this scale.
+/// The law with the constants it has at this scale, for hosts with so many paths to each other.
 fn law(
     scenario: &Scenario,
     mechanism: &Mechanism,
     setup: &Setup,
-    line: Rate,
+    (line, paths): (Rate, usize),
 ) -> Result<Law, Failure> {
     let elastic = |es: ElasticSwitch| {
         let es = setup.law.clone().unwrap_or_else(|| es.scaled(scenario.scale));
-        Law::ElasticSwitch(Box::new(es))
+        Law::ElasticSwitch(Box::new(es.with_paths(paths)))
     };
     match mechanism.kind {
         MechanismKind::ElasticSwitch => {
             let preset = ElasticSwitch::preset(&mechanism.preset).ok_or_else(|| {
                 let what = format!("the preset `{}`", mechanism.preset);
-                let known = format!("there are {}", ElasticSwitch::PRESETS.join(", "));
+                let known = format!("there are {}", ElasticSwitch::ALL_PRESETS.join(", "));
                 Unsupported::new("spec.mechanisms", what, known)
             })?;
             Ok(elastic(preset))

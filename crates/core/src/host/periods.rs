@@ -1,0 +1,187 @@
+//! What an agent does when a period is over, and what follows for the rates.
+//!
+//! Approach  Partitioning divides every hose again and tells the senders; allocation steps the law of
+//!           every pair. What either decides is written into the desired table at once.
+//! Promises  A late driver skips periods, it does not catch up.
+//! Source    ElasticSwitch §4, §5, §6.
+
+use super::{
+    Direction, HOUSEKEEPING, HostAgent, LEAST_PAIR_RATE, Mechanism, Outbox, Promise, Setting,
+};
+use crate::partition::{Borrowing, SendHose};
+use weir_units::{PairId, Rate, Span, Time, VmId};
+
+impl HostAgent {
+    // -- periods ------------------------------------------------------------------------------
+
+    pub(super) fn tick(&mut self, now: Time, out: &mut Outbox) {
+        let Some(es) = self.elastic() else {
+            if self.sample_at <= now {
+                self.sample_at = now + HOUSEKEEPING;
+                self.forget_idle_reservations(now);
+            }
+            return;
+        };
+        let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
+        if self.partition_at <= now {
+            self.partition_at = next_period(self.partition_at, partition, now);
+            self.partition(now, out);
+        } else if self.new_pairs_at.is_some_and(|at| at <= now) {
+            self.offer_changed(now, out);
+        }
+        if self.rate_at <= now {
+            self.rate_at = next_period(self.rate_at, rate, now);
+            self.allocate(now);
+        }
+        if self.sample_at <= now {
+            self.sample_at = next_period(self.sample_at, sample, now);
+        }
+    }
+
+    /// Guarantee partitioning: estimates demands, divides every hose again, tells the senders.
+    fn partition(&mut self, now: Time, out: &mut Outbox) {
+        let span = now.since(self.partitioned_at);
+        self.partitioned_at = now;
+        self.new_pairs_at = None;
+        let mut gone = Vec::new();
+        for (id, vm) in &mut self.vms {
+            for is_default in [false, true] {
+                let hose = vm.hose(is_default);
+                let send = &mut self.send;
+                let idle = hose.send.step(now, |peer| {
+                    let pair = send.get_mut(&PairId::new(*id, peer));
+                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
+                });
+                gone.extend(idle.iter().map(|p| (PairId::new(*id, *p), Direction::Send)));
+                let receive = &mut self.receive;
+                let idle = hose.receive.step(now, |peer| {
+                    let pair = receive.get_mut(&PairId::new(peer, *id));
+                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
+                });
+                gone.extend(idle.iter().map(|p| (PairId::new(*p, *id), Direction::Receive)));
+            }
+        }
+        for (pair, direction) in gone {
+            self.forget(pair, direction);
+        }
+        self.divide_over_paths(span);
+        let pairs: Vec<PairId> = self.receive.keys().copied().collect();
+        for pair in pairs {
+            self.offer(now, pair, out);
+        }
+        self.apply_all(now);
+    }
+
+    /// Path partitioning: each pair that has several divides its floor over them again.
+    fn divide_over_paths(&mut self, span: Span) {
+        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
+        if es.paths.count > 1 {
+            let several = self.send.values_mut().filter_map(|p| p.paths.as_mut());
+            several.for_each(|paths| paths.divide(es, span));
+        }
+    }
+
+    /// After new pairs: the division changed, and those whose part changed learn it before the
+    /// period is over.
+    fn offer_changed(&mut self, now: Time, out: &mut Outbox) {
+        self.new_pairs_at = None;
+        let changed: Vec<PairId> = self
+            .receive
+            .iter()
+            // Who was found is offered nothing before the next partitioning.
+            .filter(|(_, p)| p.offered.is_some())
+            .filter(|(pair, p)| {
+                let vm = self.vms.get_mut(&pair.dst);
+                let offer = vm.map(|vm| vm.hose(p.is_default).receive.offer(now, pair.src));
+                offer.map(|o| (o.floor, o.unbounded)) != p.offered.map(|o| (o.floor, o.unbounded))
+            })
+            .map(|(pair, _)| *pair)
+            .collect();
+        for pair in changed {
+            self.offer(now, pair, out);
+        }
+        self.apply_all(now);
+    }
+
+    /// Rate allocation: one step of the law for every pair.
+    fn allocate(&mut self, now: Time) {
+        let span = now.since(self.rate_stepped_at);
+        self.rate_stepped_at = now;
+        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
+        for (pair, p) in &mut self.send {
+            let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
+            let hose = &mut vm.hose(p.is_default).send;
+            let (floor, weight) = standing(es.promise, now, hose, pair.dst);
+            let line = self.config.line;
+            if let Some(paths) = &mut p.paths {
+                let may_borrow = hose.borrowing(now, pair.dst) == Borrowing::Allowed;
+                paths.set_floor(floor);
+                paths.allocate(es, now, (weight, line), span, may_borrow);
+                self.desired.set_paths(*pair, paths.settings(), line);
+                continue;
+            }
+            let feedback = p.take_feedback(span);
+            p.look_for_blindness();
+            let is_blind = p.is_blind && !es.rate.signal.needs_marks();
+            match hose.borrowing(now, pair.dst) {
+                Borrowing::Allowed if !is_blind => {
+                    p.rate.step_weighted(&es.rate, now, (floor, weight), line, feedback);
+                }
+                Borrowing::Allowed | Borrowing::Decaying { .. } => {
+                    p.rate.decay(floor);
+                }
+            }
+            let ceiling = p.rate.rate().max(floor);
+            if ceiling < self.config.line {
+                self.desired.grow(*pair, Setting { floor, ceiling });
+            } else {
+                self.desired.set(*pair, Setting { floor, ceiling });
+            }
+        }
+    }
+
+    // -- rates --------------------------------------------------------------------------------
+
+    /// Writes what is known of a pair into the desired table: applied rate = max(floor, proposal).
+    pub(super) fn apply(&mut self, now: Time, pair: PairId) {
+        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
+        let Some(p) = self.send.get_mut(&pair) else { return };
+        let Some(vm) = self.vms.get_mut(&pair.src) else { return };
+        let (floor, _) = standing(es.promise, now, &mut vm.hose(p.is_default).send, pair.dst);
+        if let Some(paths) = &mut p.paths {
+            paths.set_floor(floor);
+            return self.desired.set_paths(pair, paths.settings(), self.config.line);
+        }
+        let ceiling = p.rate.rate().max(floor);
+        self.desired.set(pair, Setting { floor, ceiling });
+    }
+
+    fn apply_all(&mut self, now: Time) {
+        let pairs: Vec<PairId> = self.send.keys().copied().collect();
+        for pair in pairs {
+            self.apply(now, pair);
+        }
+    }
+}
+
+/// A pair's floor, and the rate that stands for its weight.
+pub(super) fn standing(
+    promise: Promise,
+    now: Time,
+    hose: &mut SendHose,
+    peer: VmId,
+) -> (Rate, Rate) {
+    match promise {
+        Promise::Hose => {
+            let floor = hose.floor(now, peer);
+            (floor, floor)
+        }
+        Promise::Weight(weight) => (LEAST_PAIR_RATE, weight.split(hose.len().max(1))),
+    }
+}
+
+/// The next multiple of the period that is still ahead: a late driver skips, it does not catch up.
+pub(super) fn next_period(due: Time, period: Span, now: Time) -> Time {
+    let missed = now.since(due).div_span(period);
+    due + period * (missed + 1)
+}
