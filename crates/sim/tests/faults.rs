@@ -34,6 +34,22 @@ fn run(scenario: &Scenario, mechanism: &str) -> Record {
     play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
 }
 
+/// A timer of TCP that expired while its host stood still is late, and time goes on: acknowledgements that
+/// came meanwhile are heard first, and need not have moved it.
+#[test]
+fn a_timer_that_expired_in_a_pause_is_looked_at_when_the_host_goes_on() {
+    let mut scenario = borrower();
+    let (left, right) = (host(&scenario, "left-1"), host(&scenario, "right-1"));
+    scenario.topology.links.iter_mut().for_each(|link| link.queueing.loss = 0.02);
+    let pause = |number: u64| {
+        let (at, host) = (number * 700, if number.is_multiple_of(2) { left } else { right });
+        fault(at, FaultKind::PauseHost { host, until: Span::from_millis(at + 400) })
+    };
+    scenario.faults = (1..14).map(pause).collect();
+    let record = run(&scenario, "none");
+    assert!(record.flows[0].octets[95..].iter().sum::<u64>() > 0, "it goes on");
+}
+
 /// Goodput between two instants in tenths of a second, as a part of what the floor gives.
 fn of_floor(record: &Record, from: usize, to: usize) -> f64 {
     let octets: u64 = record.flows[0].octets[from..to].iter().sum();

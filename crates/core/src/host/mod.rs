@@ -30,7 +30,7 @@ pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 pub use io::{
     Desired, Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
 };
-pub use view::{PairView, ReceiveView, SendView};
+pub use view::{Ends, PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};
 use crate::partition::{Borrowing, ReceiveHose, SendHose};
@@ -113,6 +113,11 @@ impl Vm {
 
     fn hose(&mut self, is_default: bool) -> &mut HosePair {
         if is_default { &mut self.default } else { &mut self.tenant }
+    }
+
+    /// The same as it was divided last.
+    fn divided(&self, is_default: bool) -> &HosePair {
+        if is_default { &self.default } else { &self.tenant }
     }
 }
 

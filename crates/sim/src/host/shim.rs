@@ -12,6 +12,8 @@
 //! Not here  TCP and UDP: see `world`.
 //! Source    `weir-agent`'s driver for the order of calls; ElasticSwitch §6.
 
+mod look;
+
 use super::letters::Letter;
 use super::meter::Meter;
 use super::pairs::{Guard, Pair, Sending};
