@@ -30,7 +30,7 @@ fn looking_changes_nothing() {
     let mut looked_at = run();
     for number in 1..=2000 {
         looked_at.play_until(Span::from_millis(2) * number);
-        assert_eq!(looked_at.look().pairs.len(), 10);
+        assert_eq!(looked_at.look().pairs.len(), 6);
     }
     let mut alone = run();
     alone.play_until(Span::from_secs(4));

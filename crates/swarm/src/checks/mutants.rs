@@ -2,7 +2,6 @@
 //! by playing something else is in `tests/mutants.rs`.
 
 use super::{Breaches, hoses, packets, state};
-use crate::draft::Draft;
 use crate::terms::Terms;
 use weir_model::scenario::{File, Scenario};
 use weir_sim::scenario::{Run, Setup};
@@ -18,14 +17,9 @@ fn look_at(scenario: &Scenario) -> (Terms, Look) {
     (Terms::new(scenario, mechanism).expect("hoses"), run.look())
 }
 
-/// Of what the first seed draws.
-fn real() -> (Terms, Look) {
-    look_at(&Draft::new(1).scenario().expect("sound"))
-}
-
 /// The words of the only complaint about a look that was changed; none about it as it is.
 fn complaint(check: impl Fn(&Terms, &Look, &mut Breaches), change: impl Fn(&mut Look)) -> String {
-    let (terms, mut look) = real();
+    let (terms, mut look) = incast();
     let mut breaches = Breaches::default();
     check(&terms, &look, &mut breaches);
     assert!(breaches.into_list().is_empty(), "of a look as it is");
@@ -59,7 +53,7 @@ fn a_drop_that_nobody_made_is_found() {
 
 #[test]
 fn counters_that_go_back_are_found() {
-    let (terms, look) = real();
+    let (terms, look) = incast();
     let (mut packets, mut breaches) = (packets::Packets::default(), Breaches::default());
     packets.look(&terms, &look, &mut breaches);
     let mut later = look.clone();
