@@ -6,7 +6,7 @@
 CARGO := scripts/cargo
 WEIR  := target/release/weir
 
-.PHONY: all demo build test check test-stock-kernel bench fmt lint deny figures clean setup setup-test
+.PHONY: all demo build test check swarm test-stock-kernel bench fmt lint deny figures clean setup setup-test
 
 all: build
 
@@ -30,6 +30,12 @@ test: setup-test
 # What needs neither root nor the lab.
 check: setup-test
 	@scripts/test --no-lab
+
+# More seeds of what `make check` plays 200 of: `make swarm N=10000`. Other ones: FROM=201.
+N ?= 1000
+FROM ?= 1
+swarm: build
+	$(WEIR) swarm --seeds $(N) --from $(FROM)
 
 # The datapath and a small lab on Debian 12's own kernel, in an emulator.
 test-stock-kernel: build

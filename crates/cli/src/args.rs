@@ -28,6 +28,9 @@ pub(crate) enum Command {
     Lab(Lab),
     /// Play a scenario, or a network file, in the packet simulator
     Sim(Sim),
+    /// Draw scenarios and faults from seeds, play them in the simulator, and check every promise all
+    /// the time (docs/swarm.md)
+    Swarm(Swarm),
     /// Play the figures of a paper and compare them with it, on one page
     Reproduce(Reproduce),
     /// Write one HTML page from the results in a folder
@@ -150,6 +153,26 @@ pub(crate) struct Sim {
     /// Print the results as one JSON object on stdout, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Swarm {
+    /// How many seeds to play
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(crate) from: u64,
+    /// Play this one alone
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    pub(crate) seed: Option<u64>,
+    /// Play nothing: write the scenario that the seed draws, for `weir sim`
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    pub(crate) write: Option<PathBuf>,
+    /// Runs at a time [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,7 @@ mod live;
 mod report;
 mod reproduce;
 mod sim;
+mod swarm;
 mod table;
 mod verdict;
 mod world;
@@ -49,6 +50,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Demo { out } => demo::demo(out),
         Command::Lab(args) => commands::lab(args),
         Command::Sim(args) => sim::sim(args),
+        Command::Swarm(args) => swarm::swarm(args),
         Command::Reproduce(args) => reproduce::reproduce(args),
         Command::Report { dir } => {
             println!("{}", report::write(dir)?.display());

@@ -48,6 +48,7 @@ fn help_names_every_command_and_the_exit_statuses() {
         "demo",
         "lab",
         "sim",
+        "swarm",
         "reproduce",
         "report",
         "agent",
@@ -344,4 +345,21 @@ fn a_mistake_in_a_figure_is_one_error_with_file_line_and_field() {
         assert!(stderr(&output).contains(says), "{to}: {}", stderr(&output));
         assert!(stderr(&output).contains("bad.yaml"), "{to}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn a_seed_is_played_and_written_as_a_scenario_that_can_be_played() {
+    let folder = Folder::new("swarm");
+    let file = folder.0.join("seed.yaml").display().to_string();
+    let output = weir(&["swarm", "--seed", "3", "--write", &file]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("weir sim {file} --seed 3\n"));
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    assert!(text.contains("name: swarm-3") && text.contains("tenants:"), "{text}");
+    let output = weir(&["swarm", "--from", "3", "--seeds", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("1 seeds, 0 with a broken promise; "), "{said}");
+    assert_eq!(weir(&["swarm", "--seeds", "0"]).status.code(), Some(2));
+    assert_eq!(weir(&["swarm", "--write", &file]).status.code(), Some(2), "of which seed?");
 }

@@ -31,6 +31,7 @@ mod exchange;
 mod fan;
 mod host;
 mod link;
+mod look;
 mod memory;
 mod net;
 mod network;
@@ -45,11 +46,13 @@ mod world;
 
 pub use calibration::turn_wheel;
 pub use exchange::Work;
+pub use look::{HostLook, Look, PairLook};
 pub use memory::Memory;
 pub use network::{
     Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, ParseError, PoolSpec, Port,
     Problem, QueueSpec, RedSpec, Traffic, Way,
 };
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
+pub use rng::Rng;
 pub use tcp::{Algorithm, TcpConfig};
 pub use world::{Options, Sim, play};

@@ -143,8 +143,9 @@ impl Net {
         }
     }
 
-    /// Schedules a wake-up.
+    /// Schedules a wake-up, now or later.
     pub(crate) fn wake(&mut self, at: u64, kind: Kind, flow: u32) {
+        assert!(at >= self.now, "time does not go back");
         let id = self.slab.put(Packet { at, ..Packet::wake(kind, flow) });
         self.asleep += 1;
         self.wheel.schedule(&mut self.slab.cells, id);
@@ -221,7 +222,7 @@ impl Net {
         self.dropped += 1;
         let packet = &self.slab.cells[id as usize];
         if packet.kind == Kind::Letter {
-            self.letters.take(packet.seq);
+            self.letters.lose(packet.seq);
         } else if packet.sack != NIL {
             self.blocks.take(packet.sack);
         }

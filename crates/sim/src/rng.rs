@@ -5,11 +5,11 @@
 /// A seeded generator. Each user of chance has its own, so that one more draw here changes nothing
 /// there.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// The generator numbered `stream` of a run seeded with `seed`.
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = Self(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93));
         rng.next();
         rng
@@ -23,8 +23,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// Even over the whole numbers below `n`, as far as 64 bits can be; 0 if `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
     /// Even over (0, 1]: never zero, so that its logarithm is finite.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
@@ -60,6 +65,15 @@ mod tests {
         assert_eq!(draw(1, 1), draw(1, 1));
         assert_ne!(draw(1, 1), draw(1, 2));
         assert_ne!(draw(1, 1), draw(2, 1));
+    }
+
+    #[test]
+    fn whole_numbers_below_a_bound_are_even() {
+        let mut rng = Rng::new(5, 0);
+        let mut seen = [0u32; 7];
+        (0..70_000).for_each(|_| seen[rng.below(7) as usize] += 1);
+        assert!(seen.iter().all(|n| (9_700..10_300).contains(n)), "{seen:?}");
+        assert_eq!(rng.below(0), 0);
     }
 
     #[test]

@@ -308,9 +308,9 @@ impl Sim {
         }
         if let Some(ack) = ack {
             self.edge.answer(&mut self.net, self.headers.0, receiver, packet.flow, ack);
-        } else if receiver.ack_at < receiver.looks_at {
-            receiver.looks_at = receiver.ack_at;
-            self.net.wake(receiver.ack_at, Kind::AckDue, packet.flow);
+        } else if receiver.ack_at.max(now) < receiver.looks_at {
+            receiver.looks_at = receiver.ack_at.max(now);
+            self.net.wake(receiver.looks_at, Kind::AckDue, packet.flow);
         }
         if is_dynamic {
             self.arrived(packet.flow);
@@ -349,9 +349,11 @@ impl Sim {
             let packet = Packet { at, next: NIL, hop, flow, seq, sack: NIL, size, kind, bits };
             self.edge.send(&mut self.net, packet);
         }
-        if sender.resend_at < sender.looks_at {
-            sender.looks_at = sender.resend_at;
-            self.net.wake(sender.resend_at, Kind::Timeout, flow);
+        // A timer that expired while its host stood still is looked at when that goes on: now.
+        let at = sender.resend_at.max(self.net.now);
+        if at < sender.looks_at {
+            sender.looks_at = at;
+            self.net.wake(at, Kind::Timeout, flow);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What breaks in a scenario, and what stands meanwhile.
 
 use std::sync::atomic::AtomicBool;
-use weir_model::scenario::{Fault, FaultKind, File, Mechanism, Scenario};
+use weir_model::scenario::{Fault, FaultKind, File, Mechanism, Scenario, TrafficKind};
 use weir_sim::scenario::{Record, Setup, play};
 use weir_units::{Rate, Span};
 
@@ -32,6 +32,24 @@ fn run(scenario: &Scenario, mechanism: &str) -> Record {
     let mechanism = Mechanism::parse(mechanism).expect("known");
     let setup = Setup { seed: 1, ..Setup::default() };
     play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
+}
+
+/// A timer of TCP that expired while its host stood still is late, and time goes on: acknowledgements that
+/// came meanwhile are heard first, and need not have moved it.
+#[test]
+fn a_timer_that_expired_in_a_pause_is_looked_at_when_the_host_goes_on() {
+    let mut scenario = borrower();
+    let left = host(&scenario, "left-1");
+    scenario.topology.links.iter_mut().for_each(|link| link.queueing.loss = 0.05);
+    // Many, of which some have just lost what is due next.
+    if let TrafficKind::Tcp { connections, .. } = &mut scenario.traffic[0].kind {
+        *connections = 64;
+    }
+    let pause =
+        |at| fault(at, FaultKind::PauseHost { host: left, until: Span::from_millis(at + 400) });
+    scenario.faults = (1..14).map(|number| pause(number * 700)).collect();
+    let record = run(&scenario, "none");
+    assert!(record.flows[0].octets[95..].iter().sum::<u64>() > 0, "it goes on");
 }
 
 /// Goodput between two instants in tenths of a second, as a part of what the floor gives.

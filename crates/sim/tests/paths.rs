@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use weir_core::host::ElasticSwitch;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, File, Mechanism, Scenario, Traffic};
-use weir_sim::scenario::{Failure, FlowRecord, Record, Setup, play};
+use weir_sim::PairLook;
+use weir_sim::scenario::{Failure, FlowRecord, Record, Run, Setup, play};
 use weir_units::Span;
 
 fn scenario(duration: &str) -> Scenario {
@@ -87,6 +88,25 @@ fn floors_hold_again_after_a_vm_came_back_and_nothing_stays_of_one_that_went() {
     let gone = run(&scenario, "elasticswitch:steady-paths", 1).expect("playable");
     assert_eq!(of_floors(&scenario, &gone, Span::from_secs(18))[0].to_bits(), 0);
     assert_eq!(gone.agent_pairs, [0, 0, 2, 2]);
+}
+
+/// Somebody who sees all hosts at once sees one pair, however many paths it has.
+#[test]
+fn a_look_shows_what_all_paths_of_a_pair_have_together() {
+    let scenario = scenario("20s");
+    let mechanism = Mechanism::parse("elasticswitch:steady-paths").expect("known");
+    let setup = Setup { seed: 1, ..Setup::default() };
+    let mut run = Run::new(&scenario, &mechanism, &setup).expect("playable");
+    run.play_until(Span::from_secs(3));
+    let look = run.look();
+    let is_x = |pair: &&PairLook| (pair.id.src.0, pair.id.dst.0) == (0, 1);
+    let [x] = look.pairs.iter().filter(is_x).collect::<Vec<_>>()[..] else { panic!("{look:?}") };
+    let floor = x.in_force.expect("it has queues").floor.as_f64() / 140e6;
+    assert!((0.98..=1.0).contains(&floor), "{floor} of its hose");
+    // Full frames of 140 Mbit/s, to within what is lost and waits at first.
+    let left = x.left as f64 * 8.0 / 3.0 / 140e6;
+    assert!((0.8..1.01).contains(&left), "{left} of what it sends");
+    assert!(x.is_met && x.source.send.is_some() && x.destination.receive.is_some());
 }
 
 /// How many paths there are the network says, whatever constants somebody set.

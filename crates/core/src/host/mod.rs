@@ -33,7 +33,7 @@ pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 pub use io::{
     Desired, Direction, Input, PathSample, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
 };
-pub use view::{Counters, PairView, ReceiveView, SendView};
+pub use view::{Counters, Ends, PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};
 use crate::partition::{ReceiveHose, SendHose};
@@ -102,6 +102,11 @@ impl Vm {
 
     fn hose(&mut self, is_default: bool) -> &mut HosePair {
         if is_default { &mut self.default } else { &mut self.tenant }
+    }
+
+    /// The same as it was divided last.
+    fn divided(&self, is_default: bool) -> &HosePair {
+        if is_default { &self.default } else { &self.tenant }
     }
 }
 

@@ -95,7 +95,31 @@ pub struct ReceiveView {
     pub marked: u64,
 }
 
+/// What the ends of a pair hold of each other's word, as far as they are on this host.
+#[derive(Clone, Debug, Default)]
+pub struct Ends {
+    /// The source is here and knows the pair: the receiver's last word, if there was one.
+    pub send: Option<Option<Heard>>,
+    /// The destination's side, if it is here.
+    pub receive: Option<ReceiveView>,
+}
+
 impl HostAgent {
+    /// What both ends of a pair hold. Unlike [`HostAgent::pair`] it divides nothing: a world that looks
+    /// goes on as one that does not.
+    pub fn ends(&self, pair: PairId) -> Ends {
+        let send = self.send.get(&pair).map(|p| {
+            let vm = self.vms.get(&pair.src)?;
+            vm.divided(p.is_default).send.heard(pair.dst)
+        });
+        Ends { send, receive: self.receive_view(pair) }
+    }
+
+    /// How many pairs it knows: of those whose source is here, and of those whose destination is.
+    pub fn known(&self) -> (usize, usize) {
+        (self.send.len(), self.receive.len())
+    }
+
     /// All pairs of this host, in the order of their ids.
     pub fn pairs(&mut self, now: Time) -> Vec<PairView> {
         let mut ids: Vec<PairId> = self.send.keys().chain(self.receive.keys()).copied().collect();
@@ -156,9 +180,9 @@ impl HostAgent {
         Some(view)
     }
 
-    fn receive_view(&mut self, pair: PairId) -> Option<ReceiveView> {
+    fn receive_view(&self, pair: PairId) -> Option<ReceiveView> {
         let p = self.receive.get(&pair)?;
-        let hose = &self.vms.get_mut(&pair.dst)?.hose(p.is_default).receive;
+        let hose = &self.vms.get(&pair.dst)?.divided(p.is_default).receive;
         Some(ReceiveView {
             hose: hose.hose(),
             spent: hose.spent(),

@@ -166,6 +166,11 @@ impl Htb {
         std::mem::take(&mut gone.queue).into_iter().map(|(id, _)| id)
     }
 
+    /// How many queues there are.
+    pub(crate) fn queues(&self) -> usize {
+        self.leaves.len() - self.free.len()
+    }
+
     /// The parameters of a queue.
     pub(crate) fn class(&self, leaf: u32) -> Class {
         self.leaves[leaf as usize].bucket.class

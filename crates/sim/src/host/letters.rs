@@ -4,6 +4,7 @@
 //! Promises  A letter is taken out exactly once, when it arrives or when it is lost.
 //! Source    Sizes: `weir-wire` (a header, a tag, and a record per message).
 
+use std::collections::BTreeMap;
 use weir_core::message::Message;
 use weir_units::HostId;
 use weir_wire::packet::{HEADER, RECORD, TAG};
@@ -36,6 +37,8 @@ impl Letter {
 pub(crate) struct Letters {
     table: Vec<Option<Letter>>,
     free: Vec<u32>,
+    /// How many from one host to another found no room in a port, or were lost on a link.
+    lost: BTreeMap<(HostId, HostId), u64>,
 }
 
 impl Letters {
@@ -50,6 +53,17 @@ impl Letters {
 
     pub(crate) fn to(&self, id: u32) -> HostId {
         self.table[id as usize].as_ref().expect("a letter is under way").to
+    }
+
+    /// One is lost on its way.
+    pub(crate) fn lose(&mut self, id: u32) {
+        let letter = self.take(id);
+        *self.lost.entry((letter.from, letter.to)).or_default() += 1;
+    }
+
+    /// How many were lost on their way so far, from one host to another.
+    pub(crate) fn lost(&self) -> &BTreeMap<(HostId, HostId), u64> {
+        &self.lost
     }
 
     pub(crate) fn take(&mut self, id: u32) -> Letter {

@@ -11,6 +11,7 @@
 
 use crate::packet::{Kind, Packet};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::host::Setting;
 use weir_core::path::{place, point};
 use weir_units::{HostId, PairId, PathId, Rate};
 
@@ -76,6 +77,11 @@ impl Paths {
     pub(super) fn strand(&self, id: u32) -> u32 {
         self.strands[id as usize]
     }
+}
+
+/// What a pair's paths have together, if any has something.
+pub(super) fn together(levels: impl Iterator<Item = Setting>) -> Option<Setting> {
+    levels.reduce(|a, b| Setting { floor: a.floor + b.floor, ceiling: a.ceiling + b.ceiling })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! Source    `weir-agent`'s driver for the order of calls; ElasticSwitch §6.
 
 mod breaks;
+mod look;
 
 use super::letters::Letter;
 use super::pairs::{Guard, Pair, Sending};

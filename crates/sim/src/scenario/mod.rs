@@ -13,21 +13,22 @@ mod build;
 mod faults;
 mod guard;
 mod refuse;
+mod run;
 mod size;
 mod ways;
 
 pub use refuse::{Unsupported, check};
+pub use run::Run;
 pub use size::{Size, size};
 
 use build::Part;
 
+use crate::Sim;
 use crate::digest::Digest;
 use crate::exchange::Work;
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
-use crate::tcp::TcpConfig;
-use crate::world::{GuardedView, Stage};
-use crate::{Options, Sim};
+use crate::world::GuardedView;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::ElasticSwitch;
 use weir_model::record::{ControlRecord, LinkRecord};
@@ -122,21 +123,7 @@ pub fn play(
     watch: &mut dyn FnMut(f64),
     stop: &AtomicBool,
 ) -> Result<Record, Failure> {
-    check(scenario)?;
-    let mut plan = build::plan(scenario, setup.seed)?;
-    let stage = Stage {
-        guard: guard::guard(scenario, mechanism, &plan, setup)?,
-        faults: faults::faults(scenario, mechanism),
-        exchanges: std::mem::take(&mut plan.exchanges),
-        guests: std::mem::take(&mut plan.guests),
-        established: true,
-    };
-    // As guests come: no ECN unless the congestion control needs it, timestamps, and 250 ticks
-    // a second.
-    let tick = Span::from_millis(4);
-    let tcp = TcpConfig { ecn: false, timestamps: true, tick, ..TcpConfig::default() };
-    let options = Options { tcp, seed: setup.seed };
-    let mut sim = Sim::staged(&plan.network, &options, stage);
+    let Run { plan, mut sim } = Run::new(scenario, mechanism, setup)?;
     let count = |span: Span| (span + Span::from_nanos(SAMPLE.as_nanos() / 2)).div_span(SAMPLE);
     let (samples, warmup) = (count(scenario.duration).max(1), count(scenario.warmup));
     let mut sampler = Sampler::new(scenario, &plan, Seen::of(&sim));

@@ -1,6 +1,7 @@
 //! What can be seen of a run, while it runs and in the end.
 
 use super::{End, Flow, Sim};
+use crate::look::Look;
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::NEVER;
 use weir_model::record::ControlRecord;
@@ -46,19 +47,39 @@ impl Sim {
         self.hops + self.delivered
     }
 
-    /// What has come out so far.
-    pub fn outcome(&self) -> Outcome {
-        let packets = Packets {
+    /// What is where at this moment, and what agents hold of each other's word. Changes nothing.
+    pub(crate) fn look(&self) -> Look {
+        let now = self.net.now;
+        let (hosts, pairs) = match &self.edge.shim {
+            Some(shim) => (shim.look_at_hosts(now), shim.look_at_pairs()),
+            None => (Vec::new(), Vec::new()),
+        };
+        Look {
+            at: self.now(),
+            packets: self.packets(),
+            links: (0..self.net.links.len()).map(|link| self.link_outcome(link)).collect(),
+            letters_lost: self.net.letters.lost().clone(),
+            hosts,
+            pairs,
+        }
+    }
+
+    fn packets(&self) -> Packets {
+        Packets {
             launched: self.net.launched,
             delivered: self.delivered,
             dropped: self.net.dropped,
             in_flight: u64::from(self.net.slab.live() - self.net.asleep),
-        };
+        }
+    }
+
+    /// What has come out so far.
+    pub fn outcome(&self) -> Outcome {
         Outcome {
             now: self.now(),
             flows: self.flows.iter().map(|flow| self.flow_outcome(flow)).collect(),
             links: (0..self.net.links.len()).map(|link| self.link_outcome(link)).collect(),
-            packets,
+            packets: self.packets(),
             packet_hops: self.packet_hops(),
             events: self.packet_hops() + self.events,
         }

@@ -5,12 +5,13 @@
 
 use super::super::letters::Letter;
 use super::super::pairs::{Pair, Sending};
+use super::super::paths::together;
 use super::{Shim, mail};
 use crate::net::Net;
 use crate::packet::{Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::BTreeSet;
-use weir_core::host::{Input, Setting};
+use weir_core::host::Input;
 use weir_units::HostId;
 
 impl Shim {
@@ -34,11 +35,7 @@ impl Shim {
         let sends: Vec<&Pair> = host.sends.iter().map(|pair| &self.pairs[*pair as usize]).collect();
         for paths in sends.chunk_by(|a, b| a.id == b.id) {
             let leaves = paths.iter().filter_map(|path| path.sending.leaf);
-            let level = leaves.map(|leaf| host.level(leaf)).reduce(|a, b| Setting {
-                floor: a.floor + b.floor,
-                ceiling: a.ceiling + b.ceiling,
-            });
-            if let Some(level) = level {
+            if let Some(level) = together(leaves.map(|leaf| host.level(leaf))) {
                 host.agent.handle(now, Input::Adopt(paths[0].id, level), &mut host.outbox);
             }
         }

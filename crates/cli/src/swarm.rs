@@ -1,0 +1,81 @@
+//! `weir swarm`: scenarios drawn from seeds, played in the simulator, held against every promise.
+
+use crate::args;
+use crate::commands;
+use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use weir_swarm::{Draft, Report, Tally};
+
+/// A promise was broken.
+const BROKEN: u8 = 1;
+
+/// Plays seeds, or one of them, or writes its scenario.
+///
+/// # Errors
+/// A file cannot be written, or the kernel refuses handlers of signals.
+pub(crate) fn swarm(args: &args::Swarm) -> Result<u8> {
+    if let (Some(seed), Some(path)) = (args.seed, &args.write) {
+        return write(seed, path);
+    }
+    let stop = commands::stop_flag()?;
+    let (first, count) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
+    let bar = ProgressBar::new(count).with_style(
+        ProgressStyle::with_template(
+            "{msg} {wide_bar} {pos} of {len}  {elapsed} of about {duration}",
+        )
+        .expect("a constant template"),
+    );
+    bar.tick();
+    let mut broken = 0u64;
+    let mut each = |report: &Report| {
+        bar.inc(1);
+        if !report.holds() {
+            broken += 1;
+            bar.set_message(format!("{broken} broken"));
+            bar.suspend(|| println!("{}", said(report)));
+        }
+    };
+    let last = first.saturating_add(count - 1);
+    let threads = crate::sim::scenario::threads(args.jobs);
+    let tally = weir_swarm::play_all(first..=last, threads, &stop, &mut each);
+    bar.finish_and_clear();
+    println!("{}", summary(&tally));
+    Ok(match (tally.broken.is_empty(), stop.load(Ordering::Relaxed)) {
+        (false, _) => BROKEN,
+        (true, true) => commands::INTERRUPTED,
+        (true, false) => 0,
+    })
+}
+
+fn write(seed: u64, path: &Path) -> Result<u8> {
+    std::fs::write(path, Draft::new(seed).text())
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    let path = commands::quoted(&path.display().to_string());
+    println!("weir sim {path} --seed {seed}");
+    Ok(0)
+}
+
+/// A seed with all that it breaks, and what plays it again.
+fn said(report: &Report) -> String {
+    let seed = report.seed;
+    let breaches = report.breaches.iter().map(|breach| format!("  {breach}\n"));
+    format!(
+        "seed {seed} breaks a promise:\n{}  again: weir swarm --seed {seed}\n  \
+         as a file: weir swarm --seed {seed} --write swarm-{seed}.yaml",
+        breaches.collect::<String>()
+    )
+}
+
+fn summary(tally: &Tally) -> String {
+    let worst = tally.floors.1.map_or(String::new(), |worst| format!(", the worst got {worst:.3}"));
+    format!(
+        "{} seeds, {} with a broken promise; {} looks, {} floors judged{worst}; {:.0} million packet-hops",
+        tally.played,
+        tally.broken.len(),
+        tally.looks,
+        tally.floors.0,
+        tally.packet_hops as f64 / 1e6,
+    )
+}

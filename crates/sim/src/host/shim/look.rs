@@ -1,0 +1,44 @@
+//! Hosts and pairs as somebody sees them who sees all at once: see [`crate::look`].
+
+use super::Shim;
+use crate::host::pairs::{Pair, Sending};
+use crate::host::paths::together;
+use crate::host::station::{Host, Life};
+use crate::look::{HostLook, PairLook};
+use weir_core::host::Setting;
+use weir_units::HostId;
+
+impl Shim {
+    pub(crate) fn look_at_hosts(&self, now: u64) -> Vec<HostLook> {
+        let one = |host: &Host| HostLook {
+            is_alive: host.life == Life::Runs,
+            lives: host.lives,
+            clock: host.clock(now),
+            known: host.agent.known(),
+            counters: host.agent.counters(),
+            unsent: host.outbox.dropped,
+            queues: host.htb.queues(),
+            shaper_drops: host.htb.drops,
+        };
+        self.hosts.iter().map(one).collect()
+    }
+
+    pub(crate) fn look_at_pairs(&self) -> Vec<PairLook> {
+        let one = |paths: &[Pair]| {
+            let pair = &paths[0];
+            let ends = |host: u32| self.hosts[host as usize].agent.ends(pair.id);
+            let sending = || paths.iter().map(|path| &path.sending);
+            let level = |s: &Sending| Setting { floor: s.floor, ceiling: s.ceiling };
+            PairLook {
+                id: pair.id,
+                hosts: (HostId(pair.from), HostId(pair.to)),
+                in_force: together(sending().filter(|s| s.leaf.is_some()).map(level)),
+                left: sending().map(|s| s.numbered).sum(),
+                is_met: paths.iter().any(|path| path.receives),
+                source: ends(pair.from),
+                destination: ends(pair.to),
+            }
+        };
+        self.pairs.chunk_by(|a, b| a.id == b.id).map(one).collect()
+    }
+}

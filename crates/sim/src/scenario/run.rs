@@ -1,0 +1,68 @@
+//! A scenario that is being played, to be looked at in between.
+
+use super::{Failure, Part, Seen, Setup, build, check, faults, guard};
+use crate::look::Look;
+use crate::tcp::TcpConfig;
+use crate::world::Stage;
+use crate::{Options, Sim};
+use weir_model::scenario::{Mechanism, Scenario};
+use weir_units::{Span, Time};
+
+/// A scenario that is being played.
+pub struct Run {
+    pub(super) plan: build::Plan,
+    pub(super) sim: Sim,
+}
+
+impl Run {
+    /// `scenario` before its first event.
+    ///
+    /// # Errors
+    ///
+    /// The simulator lacks something that the file asks for, or cannot play a number of it.
+    pub fn new(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<Self, Failure> {
+        check(scenario)?;
+        let mut plan = build::plan(scenario, setup.seed)?;
+        let stage = Stage {
+            guard: guard::guard(scenario, mechanism, &plan, setup)?,
+            faults: faults::faults(scenario, mechanism),
+            exchanges: std::mem::take(&mut plan.exchanges),
+            guests: std::mem::take(&mut plan.guests),
+            established: true,
+        };
+        // As guests come: no ECN unless the congestion control needs it, timestamps, and 250 ticks
+        // a second.
+        let tick = Span::from_millis(4);
+        let tcp = TcpConfig { ecn: false, timestamps: true, tick, ..TcpConfig::default() };
+        let options = Options { tcp, seed: setup.seed };
+        let sim = Sim::staged(&plan.network, &options, stage);
+        Ok(Self { plan, sim })
+    }
+
+    /// Plays all that happens until `until`, that instant included.
+    pub fn play_until(&mut self, until: Span) {
+        self.sim.run_until(Time::ZERO + until);
+    }
+
+    /// What is where at this moment.
+    pub fn look(&self) -> Look {
+        self.sim.look()
+    }
+
+    /// Application octets that have arrived so far, per traffic entry of the scenario.
+    pub fn octets(&self) -> Vec<u64> {
+        let seen = Seen::of(&self.sim);
+        let sum = |part: &Part| seen.octets(part).iter().sum();
+        self.plan.entries.iter().map(sum).collect()
+    }
+
+    /// Links crossed by packets so far.
+    pub fn packet_hops(&self) -> u64 {
+        self.sim.packet_hops()
+    }
+
+    /// One number for what has come out so far: see [`crate::Outcome::digest`].
+    pub fn digest(&self) -> u64 {
+        self.sim.outcome().digest()
+    }
+}

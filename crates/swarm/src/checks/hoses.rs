@@ -1,0 +1,160 @@
+//! No hose is promised twice: the floors in force of a VM's pairs sum to no more than its hose.
+//!
+//! Out: without exception. One host decides, and what its shaper has counts, whether its agent lives or
+//! not.
+//!
+//! In: a receiver cannot count what it was not told. GUARANTEES.md 1.5, 5.1 and 5.5 and docs/STATUS.md
+//! (Known limits) except, and so do we, one pair at a time:
+//!
+//! - a pair that its receiver does not know, whose sender has not heard of it since they met, or that fell
+//!   back after a hold: up to the small start;
+//! - a pair of a receiver that lost its memory, until what its sender holds is told: one partitioning
+//!   period and the way of a letter after the restart or, if letters between these two hosts were lost
+//!   or late since, after the last time at which they were; and not longer than the sender's hold.
+//!   Where no packet has come since the restart there is nobody to greet: then up to that hold.
+//!
+//! A pair that is excepted still counts with what its receiver does know of. When everything has settled
+//! only small starts are excepted.
+
+use super::trouble::Trouble;
+use crate::breach::Breaches;
+use crate::terms::{HoseId, Terms};
+use std::collections::BTreeMap;
+use weir_core::partition::Heard;
+use weir_sim::{HostLook, Look, PairLook};
+use weir_units::{PairId, Rate, Span, Time};
+
+const CHECK: &str = "hose";
+
+/// What earlier looks saw.
+#[derive(Debug)]
+pub(super) struct Hoses {
+    trouble: Trouble,
+    /// Of each host whose agent is not in its first life: which life, and since when.
+    births: BTreeMap<u32, (u32, Time)>,
+    /// Serial of the first offer since the receiver knows the pair.
+    met: BTreeMap<PairId, u32>,
+}
+
+/// A hose in, summed.
+#[derive(Debug, Default)]
+struct Sum {
+    charged: Rate,
+    /// Who holds how much, of which the receiver knows how much.
+    pairs: Vec<(PairId, Rate, Rate)>,
+}
+
+impl Hoses {
+    pub(super) fn new(terms: &Terms) -> Self {
+        Self {
+            trouble: Trouble::new(&terms.scenario),
+            births: BTreeMap::new(),
+            met: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn look(&mut self, terms: &Terms, look: &Look, breaches: &mut Breaches) {
+        self.remember(look);
+        let mut out: BTreeMap<HoseId, Rate> = BTreeMap::new();
+        let mut into: BTreeMap<HoseId, Sum> = BTreeMap::new();
+        for pair in &look.pairs {
+            let (source, destination) = terms.hoses_of(pair.id);
+            let floor = pair.in_force.map_or(Rate::ZERO, |setting| setting.floor);
+            *out.entry(source).or_default() += floor;
+            let sum = into.entry(destination).or_default();
+            let known = known(pair);
+            let is_excepted = floor > known && self.is_excepted(terms, look, pair, floor);
+            sum.charged += if is_excepted { known } else { floor };
+            sum.pairs.push((pair.id, floor, known));
+            if let Some(receive) = &pair.destination.receive {
+                let hose = terms.hose_in(destination);
+                let of = format!("{}, in", terms.name(destination.vm));
+                breaches.unless(receive.spent <= hose, (look.at, CHECK), &of, || {
+                    format!("its host counts {} as spent of a hose of {hose}", receive.spent)
+                });
+            }
+        }
+        for (hose, sum) in out {
+            let (of, most) = (format!("{}, out", terms.name(hose.vm)), terms.hose_out(hose));
+            breaches.unless(sum <= most, (look.at, CHECK), &of, || {
+                format!("floors of {sum} on a hose of {most}")
+            });
+        }
+        for (hose, sum) in into {
+            let (of, most) = (format!("{}, in", terms.name(hose.vm)), terms.hose_in(hose));
+            breaches.unless(sum.charged <= most, (look.at, CHECK), &of, || {
+                let holds = |(pair, floor, known): &(PairId, Rate, Rate)| {
+                    format!("{} holds {floor}, {known} known", terms.name(pair.src))
+                };
+                let all: Vec<String> = sum.pairs.iter().map(holds).collect();
+                format!("floors of {} on a hose of {most}: {}", sum.charged, all.join("; "))
+            });
+        }
+    }
+
+    fn remember(&mut self, look: &Look) {
+        self.trouble.look(look);
+        for (number, host) in (0..).zip(&look.hosts) {
+            if host.lives == self.births.get(&number).map_or(0, |(life, _)| *life) {
+                continue;
+            }
+            self.births.insert(number, (host.lives, look.at));
+            let here = |pair: &&PairLook| pair.hosts.1.0 == number;
+            for pair in look.pairs.iter().filter(here) {
+                self.met.remove(&pair.id);
+            }
+        }
+        for pair in &look.pairs {
+            match &pair.destination.receive {
+                None => _ = self.met.remove(&pair.id),
+                Some(receive) => {
+                    if let Some(offer) = receive.offered {
+                        self.met.entry(pair.id).or_insert(offer.serial);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a pair may hold more than its receiver knows.
+    fn is_excepted(&self, terms: &Terms, look: &Look, pair: &PairLook, floor: Rate) -> bool {
+        let word = pair.source.send.flatten();
+        let silent_for = word.map_or(Span::MAX, |word| silent_for(&look.hosts, pair, word));
+        let is_old = self.is_old(pair, word);
+        let is_lapsed = silent_for > terms.held_for();
+        if floor <= terms.small(pair.id) && (is_old || is_lapsed) {
+            return true;
+        }
+        let Some((_, birth)) = self.births.get(&pair.hosts.1.0) else { return false };
+        // What has lapsed is written down with the next partitioning.
+        let may_hold = silent_for <= terms.held_for() + terms.law.partition_period;
+        if look.at >= terms.judged_from() || !is_old || !may_hold {
+            return false;
+        }
+        let (sender, receiver) = pair.hosts;
+        let since = self.trouble.last((sender, receiver), look.at).max(*birth);
+        !pair.is_met || look.at.since(since) <= terms.next_word(receiver, sender)
+    }
+
+    /// Whether the sender's word is not one of those that the receiver counts.
+    fn is_old(&self, pair: &PairLook, word: Option<Heard>) -> bool {
+        let (Some(word), Some(met)) = (word, self.met.get(&pair.id)) else { return true };
+        word.is_adopted || is_older(word.offer.serial, *met)
+    }
+}
+
+/// What the receiver counts as held by this pair.
+fn known(pair: &PairLook) -> Rate {
+    let held = pair.destination.receive.as_ref().and_then(|receive| receive.held);
+    held.map_or(Rate::ZERO, |held| held.most)
+}
+
+/// How long ago a sender heard this word, by its own clock.
+fn silent_for(hosts: &[HostLook], pair: &PairLook, word: Heard) -> Span {
+    hosts[pair.hosts.0.0 as usize].clock.since(word.at)
+}
+
+/// Serials grow modulo 2³².
+pub(super) fn is_older(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}

@@ -1,0 +1,65 @@
+//! Many seeds, as many at a time as there are threads.
+
+use crate::play::{Report, play};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What many seeds came to.
+#[derive(Clone, Default, Debug)]
+pub struct Tally {
+    /// Seeds played to their end.
+    pub played: u64,
+    /// Those with a breach, in order.
+    pub broken: Vec<u64>,
+    /// Looks at all of a world at one moment.
+    pub looks: u64,
+    /// Directions of VMs whose floors were judged, and what the worst of them got of its floor.
+    pub floors: (usize, Option<f64>),
+    /// Links crossed by packets.
+    pub packet_hops: u64,
+}
+
+impl Tally {
+    fn add(&mut self, report: &Report) {
+        self.played += 1;
+        self.looks += report.looks;
+        self.packet_hops += report.packet_hops;
+        self.floors.0 += report.floors.0;
+        let both = [self.floors.1, report.floors.1].into_iter().flatten();
+        self.floors.1 = both.min_by(f64::total_cmp);
+        if !report.holds() {
+            self.broken.push(report.seed);
+            self.broken.sort_unstable();
+        }
+    }
+}
+
+/// Plays all `seeds`, so many at a time. `each` is called after each, from one thread at a time.
+pub fn play_all(
+    seeds: RangeInclusive<u64>,
+    threads: usize,
+    stop: &AtomicBool,
+    each: &mut (dyn FnMut(&Report) + Send),
+) -> Tally {
+    let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
+    let common = Mutex::new((Tally::default(), each));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > last || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(report) = play(seed, stop) else { return };
+            let mut common = common.lock().expect("nobody panics with it");
+            common.0.add(&report);
+            (common.1)(&report);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    common.into_inner().expect("nobody panics with it").0
+}
