@@ -14,11 +14,21 @@
  * the uplink and it gets less, the clock is too fast, and the bfifo's own bound
  * is what is left.
  *
+ * A class so fast that its full queue lasts no time to speak of has no limit
+ * in time (0), and its packets pay for none.
+ *
  * Octets wait, and not times: when the ceiling changes, what waits lasts longer
  * or shorter. What the bfifo has no room for does not wait.
  */
 #ifndef WEIR_BACKLOG_H
 #define WEIR_BACKLOG_H
+
+/* The pair has no queue of its own, or a fast one: the next one begins empty. */
+static __always_inline void forget_backlog(struct weir_tx *pair)
+{
+	if (pair->empty_ns)
+		pair->empty_ns = 0;
+}
 
 /*
  * Whether what waits of the pair would keep a packet waiting for too long. If
@@ -30,13 +40,16 @@ static __always_inline int is_backlogged(struct weir_tx *pair, __u32 class, __u3
 	/* A class of departure times has no such node: it wraps around. */
 	__u32 node = (class & 0xffff) - WEIR_HTB_PAIRS + WEIR_PAIRS;
 	struct weir_level *level = bpf_map_lookup_elem(&levels, &node);
-	/* Read once: the agent writes it meanwhile. */
+	/* Read once: the agent writes them meanwhile. */
 	__u64 bps = level ? *(volatile __u64 *)&level->ceiling : 0;
+	__u64 limit_ns = level ? *(volatile __u64 *)&level->limit_ns : 0;
 	__u64 now, span, wait;
 	int is_long;
 
-	if (!bps)
+	if (!bps || !limit_ns) {
+		forget_backlog(pair);
 		return 0;
+	}
 	span = time_for(octets, bps);
 	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&pair->lock);
@@ -46,20 +59,13 @@ static __always_inline int is_backlogged(struct weir_tx *pair, __u32 class, __u3
 		pair->empty_ns = now + wait;
 		pair->bps = bps;
 	}
-	is_long = wait > level->limit_ns;
+	is_long = wait > limit_ns;
 	if (is_long)
 		pair->dropped += segments;
 	else if ((wait + span) * bps <= level->limit * OCTET)
 		pair->empty_ns = now + wait + span;
 	bpf_spin_unlock(&pair->lock);
 	return is_long;
-}
-
-/* The pair has no queue of its own: the next one begins empty. */
-static __always_inline void forget_backlog(struct weir_tx *pair)
-{
-	if (pair->empty_ns)
-		pair->empty_ns = 0;
 }
 
 #endif

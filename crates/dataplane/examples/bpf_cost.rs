@@ -45,10 +45,13 @@ fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>>
     Ok(programs)
 }
 
+/// The node of the pairs' class.
+const FIRST: usize = intf::FIRST_PAIR as usize;
+
 /// A host whose pairs have a class of HTB's, at a rate that keeps nobody waiting.
 fn shaping() -> Result<Programs, Box<dyn std::error::Error>> {
     let programs = host(1, 0x1_4000)?;
-    programs.levels()?.put(intf::FIRST_PAIR as usize, level(0));
+    programs.levels()?.put(FIRST, level(0));
     Ok(programs)
 }
 
@@ -102,5 +105,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let octets = frame(1, 2);
     // By its addresses: what a run changes, the next one finds, and so the class would be gone.
     let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
+    programs.levels()?.put(FIRST, intf::Level { limit_ns: 0, ..level(0) });
+    measure("weir_classify, fast", &programs, Program::Classify, &frame)?;
     measure("weir_stamp, departing", &departing()?, Program::Stamp, &frame)
 }

@@ -218,6 +218,18 @@ fn a_class_that_goes_to_another_pair_has_an_empty_queue() {
 }
 
 #[test]
+fn a_class_without_a_limit_in_time_bounds_nothing_and_what_it_did_is_not_remembered() {
+    let host = Host::new();
+    host.set(ONE, level(SLOW));
+    assert_eq!(host.passed(20), 7, "six wait, and the seventh finds them");
+    host.set(ONE, Level { limit_ns: 0, ..level(100 * SLOW) });
+    assert_eq!(host.passed(200), 200);
+    assert_eq!(host.tx(TO_PEER).empty_ns, 0);
+    host.set(ONE, level(SLOW));
+    assert_eq!(host.passed(20), 7);
+}
+
+#[test]
 fn where_there_is_no_level_and_with_departure_times_nothing_is_dropped_here() {
     let host = Host::new();
     assert_eq!(host.passed(200), 200, "a class without a level");

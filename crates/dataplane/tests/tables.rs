@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 type Directory = Table<Address, Endpoint>;
 
 fn programs() -> Programs {
-    Programs::load(Sizes { pairs: 64, endpoints: 1024, nodes: 1 }, None)
+    Programs::load(Sizes { pairs: 64, endpoints: 1024, nodes: 1, queues: 1 }, None)
         .expect("these tests load BPF programs: run them as root")
 }
 

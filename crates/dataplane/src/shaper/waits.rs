@@ -17,15 +17,18 @@ use super::tree::Nodes;
 use crate::intf::{FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::table::CounterArray;
-use weir_units::{Bytes, Rate};
+use weir_units::{Bytes, Rate, Span};
 
 /// A queue is not taken for longer than this, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
 
 /// How long what waits in the queue of a pair may last before the next packet is dropped: a quarter of a
-/// second, or as long as the fewest octets last.
-pub fn longest_wait(ceiling: Rate) -> weir_units::Span {
-    LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE))
+/// second, or as long as the fewest octets last. `None` where a full queue of `queue` octets lasts less than
+/// a quarter of that: it drops sooner by itself, also after a ceiling was cut to a quarter, and the
+/// packets of a fast pair are not to pay for a clock.
+pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
+    let is_slow = ceiling.time_for(queue) * 4 >= LONGEST_WAIT;
+    is_slow.then(|| LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)))
 }
 
 /// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
@@ -35,7 +38,8 @@ fn level(class: &Class, queue: Bytes) -> Level {
     let ahead = htb::burst_octets(class.cburst, class.ceil);
     Level {
         ceiling: ceiling.as_bps(),
-        limit_ns: (longest_wait(ceiling) + ceiling.time_for(ahead)).as_nanos(),
+        limit_ns: longest_wait(ceiling, queue)
+            .map_or(0, |longest| (longest + ceiling.time_for(ahead)).as_nanos()),
         limit: (queue + ahead).min(MOST).get(),
         ..Level::default()
     }
@@ -131,10 +135,20 @@ mod tests {
 
     #[test]
     fn a_queue_lasts_a_quarter_of_a_second_but_holds_six_frames_at_any_rate() {
-        let wait = |kbit: u64| longest_wait(Rate::from_bps(kbit * 1000)).as_nanos() / 1_000_000;
-        assert_eq!([350, 5000, 10_000_000].map(wait), [250; 3]);
+        let wait = |kbit: u64| {
+            let longest = longest_wait(Rate::from_bps(kbit * 1000), QUEUE);
+            longest.map(|longest| longest.as_nanos() / 1_000_000)
+        };
+        assert_eq!([350, 5000, 16_777].map(wait), [Some(250); 3]);
         // Six frames of 1514 octets.
-        assert_eq!([290, 100, 64].map(wait), [250, 726, 1135]);
+        assert_eq!([290, 100, 64].map(wait), [Some(250), Some(726), Some(1135)]);
+        assert_eq!([16_778, 10_000_000].map(wait), [None; 2], "128 kB last 62.5 ms and less");
+    }
+
+    #[test]
+    fn a_fast_class_has_a_level_that_bounds_nothing() {
+        let fast = level(&class(200_000), QUEUE);
+        assert_eq!((fast.ceiling, fast.limit_ns), (200_000_000, 0));
     }
 
     #[test]

@@ -27,7 +27,10 @@ pub(super) struct Backlog {
 impl Backlog {
     /// Whether what waits would keep a packet waiting for too long; if not, it waits, too.
     pub(super) fn is_long(&mut self, now: u64, size: u64, class: &Class) -> bool {
-        let Some(longest) = class.wait else { return false };
+        let Some(longest) = class.wait else {
+            *self = Self::default();
+            return false;
+        };
         let ahead = class.cburst.max(0).unsigned_abs();
         let mut wait = self.empty.saturating_sub(now);
         if self.bps != class.ceil {
@@ -72,6 +75,7 @@ mod tests {
         assert_eq!(let_in(&mut backlog, 10_000 * MS, 20, &class), 8, "nothing was saved");
         let unbounded = Class { wait: None, ..class };
         assert_eq!(let_in(&mut backlog, 10_000 * MS, 200, &unbounded), 200);
+        assert_eq!(let_in(&mut backlog, 10_000 * MS, 20, &class), 8, "and nothing of it is known");
     }
 
     #[test]

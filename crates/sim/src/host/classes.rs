@@ -48,9 +48,10 @@ fn burst(rate: Rate) -> Bytes {
     Bytes::new(rate.bytes_in(BURST_SPAN).get().clamp(MIN_BURST, MAX_BURST))
 }
 
-/// How long what waits of a pair may last.
-fn longest_wait(ceiling: Rate) -> Span {
-    LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE))
+/// How long what waits of a pair may last; `None` where a full queue lasts a quarter of that at most.
+fn longest_wait(ceiling: Rate) -> Option<Span> {
+    let is_slow = ceiling.time_for(Bytes::new(QUEUE)) * 4 >= LONGEST_WAIT;
+    is_slow.then(|| LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)))
 }
 
 impl Levels {
@@ -124,7 +125,7 @@ impl Levels {
     /// A pair of `vm`, when the floors of all pairs of the host sum to `sum`.
     pub(crate) fn pair(&self, vm: &Share, (floor, ceiling): (Rate, Rate), sum: Rate) -> Class {
         let class = self.class(self.fitted(floor, sum), ceiling.min(self.cap(vm)), floor);
-        Class { wait: Some(longest_wait(Rate::from_bps(class.ceil)).as_nanos()), ..class }
+        Class { wait: longest_wait(Rate::from_bps(class.ceil)).map(Span::as_nanos), ..class }
     }
 }
 
@@ -149,9 +150,13 @@ mod tests {
         use weir_dataplane::shaper;
         assert_eq!(QUEUE, shaper::ShaperConfig::new("t", mbps(200)).queue.get());
         assert_eq!((MIN_RATE, FRAME), (shaper::MIN_RATE, shaper::FRAME));
-        for kbps in [64, 100, 290, 291, 350, 10_000, 10_000_000] {
+        for kbps in [64, 100, 290, 291, 350, 10_000, 16_777, 16_778, 10_000_000] {
             let rate = Rate::from_bps(kbps * 1000);
-            assert_eq!(longest_wait(rate), shaper::longest_wait(rate), "{kbps} kbit/s");
+            assert_eq!(
+                longest_wait(rate),
+                shaper::longest_wait(rate, Bytes::new(QUEUE)),
+                "{kbps} kbit/s"
+            );
         }
         let share = Share { floor: mbps(90), cap: None };
         let levels = Levels::new(mbps(200), mbps(4), &[share]);
