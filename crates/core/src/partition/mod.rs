@@ -46,7 +46,7 @@ pub use maxmin::{Demand, hand_out, max_min};
 pub use receive::{ReceiveHose, Spent};
 pub use send::{Heard, SendHose};
 
-use weir_units::{Rate, Span};
+use weir_units::{Bytes, Rate, Span};
 
 /// All constants of guarantee partitioning. The default holds the decided values.
 #[derive(Clone, PartialEq, Debug)]
@@ -59,6 +59,11 @@ pub struct PartitionConfig {
     pub margin_steady: f64,
     /// A bounded pair's next estimate, in units of what it used. Paper: "plus an error margin".
     pub margin_estimate: f64,
+    /// No pair is bounded before its guarantee was worth so many octets: one that sends a packet or two
+    /// in a period is counted over several. Not in the paper, whose pairs send eight and more.
+    pub least_judged: Bytes,
+    /// But before this time is over.
+    pub judged_within: Span,
     /// The least small start: demand estimate of a new pair. Goes with the link's rate. Paper: "a
     /// small value".
     pub small_start: Rate,
@@ -97,6 +102,8 @@ impl Default for PartitionConfig {
             margin_bounded: 0.9,
             margin_steady: 0.95,
             margin_estimate: 1.1,
+            least_judged: Bytes::new(8 * 1514),
+            judged_within: Span::from_millis(500),
             small_start: Rate::from_mbps(1),
             small_start_divisor: 64,
             trickle_divisor: 16,
