@@ -13,7 +13,7 @@ use weir_core::partition::Unconfirmed;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
 use weir_model::agent::MechanismConfig;
 use weir_model::text;
-use weir_units::{Rate, Span};
+use weir_units::{Bytes, Rate, Span};
 
 /// The law of `elasticswitch` or `seawall`; `None` if `config` names another mechanism.
 ///
@@ -103,6 +103,7 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "hold_cap" => r.hold_cap = Some(span(value)?),
         "reference_rate" => r.reference = rate(value)?,
         "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
+        "growth_needs_sent" => r.growth_needs_sent = octets(value)?,
         "signal" => {
             r.signal = one_of(
                 value,
@@ -116,6 +117,8 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         }
         "partition_period" => es.partition_period = span(value)?,
         "sample_period" => es.sample_period = span(value)?,
+        "least_judged" => p.least_judged = octets(value)?,
+        "judged_within" => p.judged_within = span(value)?,
         "small_start" => p.small_start = rate(value)?,
         "default_floor" => es.default_floor = rate(value)?,
         "unconfirmed" => {
@@ -141,6 +144,10 @@ fn span(value: &toml::Value) -> Result<Span> {
     let span = text::span(text_of(value)?).map_err(anyhow::Error::msg)?;
     ensure!(span > Span::ZERO, "a span of zero");
     Ok(span)
+}
+
+fn octets(value: &toml::Value) -> Result<Bytes> {
+    text::size(text_of(value)?).map_err(anyhow::Error::msg)
 }
 
 fn real(value: &toml::Value) -> Result<f64> {

@@ -20,7 +20,7 @@ pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 pub use view::RateView;
 
 use hold::Hold;
-use weir_units::{Rate, Time};
+use weir_units::{Bytes, Rate, Time};
 
 /// What a pair does at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +55,8 @@ pub struct PairRate {
     /// Segments lost at the last congestion.
     congestion: u32,
     cuts: u64,
+    /// What was sent since the rate last grew.
+    sent: Bytes,
 }
 
 /// What a pair learned during one period.
@@ -84,6 +86,7 @@ impl PairRate {
             phase: Phase::Starting,
             congestion: 0,
             cuts: 0,
+            sent: Bytes::new(0),
         }
     }
 
@@ -119,6 +122,8 @@ impl PairRate {
 
         self.hold.decay(config, weight);
         self.quiet_since.get_or_insert(now);
+        self.sent = self.sent
+            + feedback.used.map_or(config.growth_needs_sent, |used| used.bytes_in(config.period));
         if feedback.lost > feedback.late {
             let alpha = match config.alpha_again {
                 _ if feedback.only_marks => config.alpha_marked,
@@ -135,7 +140,10 @@ impl PairRate {
             self.phase = Phase::Holding;
             self.held_until = Some(now);
             self.quiet_since = Some(now);
-        } else if uses_its_rate(config, self.rate, feedback.used) {
+        } else if uses_its_rate(config, self.rate, feedback.used)
+            && self.sent >= config.growth_needs_sent
+        {
+            self.sent = Bytes::new(0);
             self.grow(config, now, weight, floor_bps);
         }
         self.rate = self.rate.clamp(floor_bps, limit.as_f64().max(floor_bps));
