@@ -9,7 +9,7 @@
 //!           demands vary: what they are owed at a moment nobody can measure; others whom they disturb
 //!           are judged. Networks with several equal ways: admission counts on packets that use them
 //!           alike. TCP whose acknowledgements share a queue with data of the other direction, and VMs
-//!           that a peer's hose holds below their own: see docs/STATUS.md, Known limits.
+//!           that a peer's hose holds below their own: see docs/swarm.md, "What is not owed yet".
 
 use crate::breach::Breaches;
 use crate::terms::Terms;
