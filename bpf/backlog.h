@@ -59,7 +59,7 @@ static __always_inline int is_backlogged(struct weir_tx *pair, __u32 class, __u3
 		pair->empty_ns = now + wait;
 		pair->bps = bps;
 	}
-	is_long = wait > limit_ns;
+	is_long = is_too_long(wait, limit_ns, octets, bps);
 	if (is_long)
 		pair->dropped += segments;
 	else if ((wait + span) * bps <= level->limit * OCTET)

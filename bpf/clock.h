@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Clocks of rates: how long octets take, and which of two moments comes first.
+ * Clocks of rates: how long octets take, which of two moments comes first, and
+ * which wait is too long.
  */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
@@ -8,6 +9,7 @@
 /* An octet in bit/s times nanoseconds. */
 #define OCTET 8000000000ull
 #define NEVER (~0ull)
+#define FRAME 1514u /* a full Ethernet frame without FCS */
 
 static __always_inline __u64 later(__u64 a, __u64 b)
 {
@@ -23,6 +25,25 @@ static __always_inline __u64 earlier(__u64 a, __u64 b)
 static __always_inline __u64 time_for(__u64 octets, __u64 bps)
 {
 	return bps ? (octets * OCTET + bps - 1) / bps : NEVER >> 2;
+}
+
+/*
+ * What a packet is smaller than a full frame. So much more may wait before it:
+ * as in a queue of octets, a small packet finds room where a full one does not.
+ * Else the full frames of a flood would take every place there is, and not one
+ * acknowledgement beside them would get through.
+ */
+static __always_inline __u64 spare(__u32 octets)
+{
+	return octets < FRAME ? FRAME - octets : 0;
+}
+
+/* Whether a packet would wait for too long; `wait` may be NEVER. */
+static __always_inline int is_too_long(__u64 wait, __u64 limit_ns, __u32 octets, __u64 bps)
+{
+	if (wait <= limit_ns)
+		return 0;
+	return octets >= FRAME || wait - limit_ns > time_for(spare(octets), bps);
 }
 
 #endif

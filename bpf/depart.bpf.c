@@ -171,7 +171,8 @@ static __always_inline __u64 enqueue(struct weir_queue *queue, struct weir_level
 	*own = floor <= lent;
 	at = later(ceiling, *own ? floor : lent);
 	backlog = waiting(queue, now);
-	if (at - now > level->limit_ns || backlog > level->limit) {
+	if (is_too_long(at - now, level->limit_ns, octets, bps) ||
+	    backlog > level->limit + spare(octets)) {
 		queue->dropped += segments;
 		at = NEVER;
 	} else {

@@ -119,6 +119,20 @@ fn what_would_wait_for_too_long_is_dropped_and_counted_as_the_pairs_own() {
 }
 
 #[test]
+fn full_frames_leave_room_for_the_acknowledgements_beside_them() {
+    let host = Host::new();
+    host.set(ONE, level(SLOW));
+    assert_eq!(host.passed(20), 7);
+    let octets = packet(MINE, PEER, 17, udp(9, 20)).octets();
+    let small = || host.run(&Frame { octets: &octets, ..Frame::default() }).verdict == PASS;
+    // 8.48 s waited; a small packet may find 8.46, and lasts 50 ms.
+    pause(200);
+    assert_eq!(host.passed(1), 0, "a full frame finds no room for another second");
+    assert!((0..20).filter(|_| small()).count() >= 3, "a small one does");
+    assert!(!small(), "but not for ever");
+}
+
+#[test]
 fn what_waits_gets_less_as_time_goes_by_but_who_was_idle_has_saved_nothing() {
     let host = Host::new();
     // Forty times as fast: a frame lasts 30 ms.

@@ -9,7 +9,7 @@
 //!           higher one, until an agent looks; here the rule sees it at once.
 //! Source    `bpf/backlog.h`; limits: `weir-dataplane`'s `waits.rs`.
 
-use super::classes::QUEUE;
+use super::classes::{FRAME, QUEUE};
 use super::htb::Class;
 
 /// An octet in bit/s times nanoseconds.
@@ -37,8 +37,9 @@ impl Backlog {
             wait = wait * self.bps / class.ceil;
             (self.empty, self.bps) = (now + wait, class.ceil);
         }
-        // What is sent ahead does not wait.
-        if wait > longest + ahead {
+        // What is sent ahead does not wait; and a small packet finds room where a full one does not.
+        let spare = FRAME.saturating_sub(size) * OCTET / class.ceil;
+        if wait > longest + ahead + spare {
             return true;
         }
         let after = wait + (size * OCTET).div_ceil(class.ceil);
@@ -53,7 +54,6 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    const FRAME: u64 = 1514;
     const MS: u64 = 1_000_000;
 
     /// Without a burst; a frame lasts 34.6 ms at 350 kbit/s.
@@ -76,6 +76,17 @@ mod tests {
         let unbounded = Class { wait: None, ..class };
         assert_eq!(let_in(&mut backlog, 10_000 * MS, 200, &unbounded), 200);
         assert_eq!(let_in(&mut backlog, 10_000 * MS, 20, &class), 8, "and nothing of it is known");
+    }
+
+    #[test]
+    fn full_frames_leave_room_for_the_acknowledgements_beside_them() {
+        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        let_in(&mut backlog, 0, 20, &class);
+        assert!(backlog.is_long(0, FRAME, &class));
+        // 277 ms wait, and a small packet may find 283.
+        let small = (0..20).filter(|_| !backlog.is_long(0, 66, &class)).count();
+        assert_eq!(small, 5);
+        assert!(!backlog.is_long(30 * MS, 66, &class) && backlog.is_long(30 * MS, FRAME, &class));
     }
 
     #[test]

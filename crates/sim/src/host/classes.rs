@@ -15,7 +15,7 @@ pub(crate) const QUEUE: u64 = 128 * 1024;
 /// The smallest rate of a class.
 const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
-const FRAME: u64 = 1514;
+pub(super) const FRAME: u64 = 1514;
 /// What waits of a pair lasts no longer, unless it is less than this.
 const LONGEST_WAIT: Span = Span::from_millis(250);
 const SHORTEST_QUEUE: Bytes = Bytes::new(6 * FRAME);
