@@ -17,11 +17,17 @@
  * A class so fast that its full queue lasts no time to speak of has no limit
  * in time (0), and its packets pay for none.
  *
+ * A new pair has its small start, and its floor after the first partitioning.
+ * What comes meanwhile may wait for that: no limit in time holds before.
+ *
  * Octets wait, and not times: when the ceiling changes, what waits lasts longer
  * or shorter. What the bfifo has no room for does not wait.
  */
 #ifndef WEIR_BACKLOG_H
 #define WEIR_BACKLOG_H
+
+/* So long after it last asked for a class a pair is new: two partitionings. */
+#define YOUTH_NS 120000000ull
 
 /* The pair has no queue of its own, or a fast one: the next one begins empty. */
 static __always_inline void forget_backlog(struct weir_tx *pair)
@@ -59,7 +65,7 @@ static __always_inline int is_backlogged(struct weir_tx *pair, __u32 class, __u3
 		pair->empty_ns = now + wait;
 		pair->bps = bps;
 	}
-	is_long = is_too_long(wait, limit_ns, octets, bps);
+	is_long = now - pair->told_ns >= YOUTH_NS && is_too_long(wait, limit_ns, octets, bps);
 	if (is_long)
 		pair->dropped += segments;
 	else if ((wait + span) * bps <= level->limit * OCTET)

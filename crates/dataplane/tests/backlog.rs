@@ -69,6 +69,10 @@ impl Host {
             programs.endpoints.put(address.into(), endpoint).unwrap();
         }
         programs.classes.put(TO_PEER, ONE).unwrap();
+        for pair in [TO_PEER, TO_OTHER] {
+            // They asked for a class long ago.
+            programs.tx.put(pair, Tx::default()).unwrap();
+        }
         let levels = programs.levels().unwrap();
         Self { programs, levels }
     }
@@ -116,6 +120,18 @@ fn what_would_wait_for_too_long_is_dropped_and_counted_as_the_pairs_own() {
     // What a queue of the shaper drops was passed on to it.
     let (tx_octets, tx_segments) = (10 * FULL, 10);
     assert_eq!(host.port(), PortCounters { tx_octets, tx_segments, ..PortCounters::default() });
+}
+
+#[test]
+fn a_new_pair_may_keep_waiting_what_will_have_room_when_it_has_its_floor() {
+    let host = Host::new();
+    host.set(ONE, level(SLOW));
+    host.programs.classes.delete(TO_PEER).unwrap();
+    assert_eq!(host.send(PEER), Some(DEFAULT), "it asks for a class");
+    host.programs.classes.put(TO_PEER, ONE).unwrap();
+    assert_eq!(host.passed(20), 20);
+    pause(130);
+    assert_eq!(host.passed(20), 0, "twenty wait, and it is no longer new");
 }
 
 #[test]
@@ -227,6 +243,7 @@ fn a_class_that_goes_to_another_pair_has_an_empty_queue() {
     assert!((0..20).all(|_| host.send(PEER) == Some(DEFAULT)));
     host.set(TWO, level(SLOW));
     host.programs.classes.put(TO_PEER, TWO).unwrap();
+    pause(130);
     assert_eq!(host.passed(10), 7);
     assert_eq!(host.tx(TO_PEER).dropped, 3 + 3);
 }

@@ -127,7 +127,7 @@ impl Estimate {
         self.read_at = now;
         if let Some(open) = self.open.take() {
             since = open.since;
-            octets = octets + open.octets;
+            octets += open.octets;
             guarantee = guarantee.min(open.guarantee);
             used = Rate::of(octets, now.since(since));
         }

@@ -122,8 +122,8 @@ impl PairRate {
 
         self.hold.decay(config, weight);
         self.quiet_since.get_or_insert(now);
-        self.sent = self.sent
-            + feedback.used.map_or(config.growth_needs_sent, |used| used.bytes_in(config.period));
+        self.sent +=
+            feedback.used.map_or(config.growth_needs_sent, |used| used.bytes_in(config.period));
         if feedback.lost > feedback.late {
             let alpha = match config.alpha_again {
                 _ if feedback.only_marks => config.alpha_marked,

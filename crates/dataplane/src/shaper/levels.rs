@@ -28,10 +28,9 @@ pub const FRAME: u64 = 1514;
 /// than most round trips, so that a sender can fill its rate, and about as long as TCP's least
 /// retransmission timer. A raised rate is felt within this time, too.
 pub const LONGEST_WAIT: Span = Span::from_millis(250);
-/// In HTB so much may wait however long it lasts, which counts below 0.29 Mbit/s. With the packet that
-/// finds it there it is seven full frames: a window that fits is still five after CUBIC's cut and three
-/// and a half after a halving, and a lost segment shows by three behind it.
-pub const SHORTEST_QUEUE: Bytes = Bytes::new(6 * FRAME);
+/// In HTB so much may wait however long it lasts, which counts below 0.58 Mbit/s: a first window of ten segments,
+/// and what TCP needs to find a loss by duplicate ACKs after a cut.
+pub const SHORTEST_QUEUE: Bytes = Bytes::new(12 * FRAME);
 
 const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;

@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_lasts_a_quarter_of_a_second_but_holds_six_frames_at_any_rate() {
+    fn a_queue_lasts_a_quarter_of_a_second_but_holds_twelve_frames_at_any_rate() {
         let wait = |kbit: u64| {
             let longest = longest_wait(Rate::from_bps(kbit * 1000), QUEUE);
             longest.map(|longest| longest.as_nanos() / 1_000_000)
         };
-        assert_eq!([350, 5000, 16_777].map(wait), [Some(250); 3]);
-        // Six frames of 1514 octets.
-        assert_eq!([290, 100, 64].map(wait), [Some(250), Some(726), Some(1135)]);
+        assert_eq!([582, 5000, 16_777].map(wait), [Some(250); 3]);
+        // Twelve frames of 1514 octets.
+        assert_eq!([350, 100, 64].map(wait), [Some(415), Some(1453), Some(2271)]);
         assert_eq!([16_778, 10_000_000].map(wait), [None; 2], "128 kB last 62.5 ms and less");
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let slow = level(&class(352), QUEUE);
         assert_eq!(slow.ceiling, 352_000);
         // 3028 octets last 68.8 ms.
-        assert_eq!(slow.limit_ns / 100_000, 3188);
+        assert_eq!(slow.limit_ns / 100_000, 4817);
         assert_eq!(slow.limit, 131_072 + 3028);
         assert_eq!((slow.floor, slow.fallback, slow.parent), (0, 0, 0));
         let huge = level(&class(352), Bytes::new(u64::from(u32::MAX)));

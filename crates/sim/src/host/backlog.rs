@@ -15,6 +15,10 @@ use super::htb::Class;
 /// An octet in bit/s times nanoseconds.
 const OCTET: u64 = 8_000_000_000;
 
+/// For so long a pair is new: it has its small start, and its floor after the first partitioning. What comes
+/// meanwhile may wait for that.
+const YOUTH: u64 = 120_000_000;
+
 /// What waits, by the clock of its class's ceiling.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
@@ -22,13 +26,16 @@ pub(super) struct Backlog {
     empty: u64,
     /// The ceiling that this was computed by, bit/s.
     bps: u64,
+    /// Since when the pair sends, ns.
+    since: Option<u64>,
 }
 
 impl Backlog {
     /// Whether what waits would keep a packet waiting for too long; if not, it waits, too.
     pub(super) fn is_long(&mut self, now: u64, size: u64, class: &Class) -> bool {
+        let since = *self.since.get_or_insert(now);
         let Some(longest) = class.wait else {
-            *self = Self::default();
+            (self.empty, self.bps) = (0, 0);
             return false;
         };
         let ahead = class.cburst.max(0).unsigned_abs();
@@ -39,7 +46,7 @@ impl Backlog {
         }
         // What is sent ahead does not wait; and a small packet finds room where a full one does not.
         let spare = FRAME.saturating_sub(size) * OCTET / class.ceil;
-        if wait > longest + ahead + spare {
+        if now - since >= YOUTH && wait > longest + ahead + spare {
             return true;
         }
         let after = wait + (size * OCTET).div_ceil(class.ceil);

@@ -13,12 +13,12 @@ use weir_units::{Bytes, Rate, Span};
 /// Bound of each queue in octets.
 pub(crate) const QUEUE: u64 = 128 * 1024;
 /// The smallest rate of a class.
-const MIN_RATE: Rate = Rate::from_bps(64_000);
+pub(super) const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
 pub(super) const FRAME: u64 = 1514;
 /// What waits of a pair lasts no longer, unless it is less than this.
 const LONGEST_WAIT: Span = Span::from_millis(250);
-const SHORTEST_QUEUE: Bytes = Bytes::new(6 * FRAME);
+const SHORTEST_QUEUE: Bytes = Bytes::new(12 * FRAME);
 const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
@@ -150,7 +150,7 @@ mod tests {
         use weir_dataplane::shaper;
         assert_eq!(QUEUE, shaper::ShaperConfig::new("t", mbps(200)).queue.get());
         assert_eq!((MIN_RATE, FRAME), (shaper::MIN_RATE, shaper::FRAME));
-        for kbps in [64, 100, 290, 291, 350, 10_000, 16_777, 16_778, 10_000_000] {
+        for kbps in [64, 100, 350, 581, 582, 10_000, 16_777, 16_778, 10_000_000] {
             let rate = Rate::from_bps(kbps * 1000);
             assert_eq!(
                 longest_wait(rate),
@@ -161,7 +161,7 @@ mod tests {
         let share = Share { floor: mbps(90), cap: None };
         let levels = Levels::new(mbps(200), mbps(4), &[share]);
         let pair = levels.pair(&share, (Rate::ZERO, Rate::from_bps(350_000)), Rate::ZERO);
-        assert_eq!(pair.wait, Some(250_000_000));
+        assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(415));
         assert_eq!((levels.vm_default(&share).wait, levels.vm(&share).wait), (None, None));
     }
 

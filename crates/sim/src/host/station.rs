@@ -6,7 +6,7 @@
 //! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: who looks how often.
 //! Not here  When what is called: see `shim`.
 
-use super::classes::{Levels, Share};
+use super::classes::{Levels, MIN_RATE, Share};
 use super::htb::Htb;
 use super::meter::Meter;
 use super::pairs::{GuardedHost, Pair, Sending};
@@ -217,7 +217,9 @@ impl Host {
     /// What the queues of a pair give it at this moment.
     pub(super) fn level(&self, leaf: u32) -> Setting {
         let class = self.htb.class(leaf);
-        Setting { floor: Rate::from_bps(class.rate), ceiling: Rate::from_bps(class.ceil) }
+        // The least rate of a class stands for every smaller floor, also for none.
+        let floor = Some(Rate::from_bps(class.rate)).filter(|rate| *rate > MIN_RATE);
+        Setting { floor: floor.unwrap_or_default(), ceiling: Rate::from_bps(class.ceil) }
     }
 
     /// Reads all counters and tells them to the agent.
