@@ -68,14 +68,30 @@ mod tests {
         Class { rate: 64_000, ceil, burst: 0, cburst: 0, quantum: 1514, wait: Some(250 * MS) }
     }
 
+    /// Of a pair that is no longer new, at 0.
+    fn old() -> Backlog {
+        Backlog { since: Some(0), ..Backlog::default() }
+    }
+
+    fn is_long(backlog: &mut Backlog, now: u64, size: u64, class: &Class) -> bool {
+        backlog.is_long(YOUTH + now, size, class)
+    }
+
     /// How many of so many frames are let in at once.
     fn let_in(backlog: &mut Backlog, now: u64, n: usize, class: &Class) -> usize {
-        (0..n).filter(|_| !backlog.is_long(now, FRAME, class)).count()
+        (0..n).filter(|_| !is_long(backlog, now, FRAME, class)).count()
+    }
+
+    #[test]
+    fn what_comes_while_a_pair_is_new_may_wait() {
+        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        let mut let_in = |now| (0..20).filter(|_| !backlog.is_long(now, FRAME, &class)).count();
+        assert_eq!((let_in(MS), let_in(YOUTH), let_in(YOUTH + MS)), (20, 20, 0));
     }
 
     #[test]
     fn what_would_wait_for_too_long_is_not_let_in() {
-        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        let (mut backlog, class) = (old(), class(350_000));
         assert_eq!(let_in(&mut backlog, 0, 20, &class), 8, "the eighth finds 242 ms");
         assert_eq!(let_in(&mut backlog, 26 * MS, 20, &class), 0, "251 ms wait");
         assert_eq!(let_in(&mut backlog, 27 * MS, 20, &class), 1);
@@ -87,18 +103,19 @@ mod tests {
 
     #[test]
     fn full_frames_leave_room_for_the_acknowledgements_beside_them() {
-        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        let (mut backlog, class) = (old(), class(350_000));
         let_in(&mut backlog, 0, 20, &class);
-        assert!(backlog.is_long(0, FRAME, &class));
+        assert!(is_long(&mut backlog, 0, FRAME, &class));
         // 277 ms wait, and a small packet may find 283.
-        let small = (0..20).filter(|_| !backlog.is_long(0, 66, &class)).count();
+        let small = (0..20).filter(|_| !is_long(&mut backlog, 0, 66, &class)).count();
         assert_eq!(small, 5);
-        assert!(!backlog.is_long(30 * MS, 66, &class) && backlog.is_long(30 * MS, FRAME, &class));
+        assert!(!is_long(&mut backlog, 30 * MS, 66, &class));
+        assert!(is_long(&mut backlog, 30 * MS, FRAME, &class));
     }
 
     #[test]
     fn what_is_sent_ahead_does_not_wait() {
-        let (mut backlog, class) = (Backlog::default(), class(350_000));
+        let (mut backlog, class) = (old(), class(350_000));
         let two = (2 * FRAME * OCTET / class.ceil) as i64;
         let ahead = Class { cburst: two, ..class };
         assert_eq!(let_in(&mut backlog, 0, 20, &ahead), 8 + 2);
@@ -106,7 +123,7 @@ mod tests {
 
     #[test]
     fn octets_wait_and_last_as_long_as_the_ceiling_of_the_moment_says() {
-        let mut backlog = Backlog::default();
+        let mut backlog = old();
         assert_eq!(let_in(&mut backlog, 0, 60, &class(10_000_000)), 60);
         assert_eq!(let_in(&mut backlog, MS, 5, &class(350_000)), 0);
         // 72.7 ms at the former rate, but two seconds now.
@@ -116,11 +133,10 @@ mod tests {
 
     #[test]
     fn what_the_queue_has_no_room_for_does_not_wait() {
-        let (mut backlog, patient) =
-            (Backlog::default(), Class { wait: Some(60_000 * MS), ..class(350_000) });
+        let (mut backlog, patient) = (old(), Class { wait: Some(60_000 * MS), ..class(350_000) });
         assert_eq!(let_in(&mut backlog, 0, 200, &patient), 200, "the queue drops them");
         // 86 frames, 2.98 s.
         let room = (QUEUE / FRAME) * FRAME * OCTET / 350_000;
-        assert!(backlog.empty.abs_diff(room) < 1000, "{} ns", backlog.empty);
+        assert!(backlog.empty.abs_diff(YOUTH + room) < 1000, "{} ns", backlog.empty);
     }
 }
