@@ -155,7 +155,7 @@ fn red_in_a_link_box_drops_before_the_buffer_is_full() {
     flow(&mut scenario, 0, 1, tcp(4));
     expect(&scenario, |record| {
         let drops: u64 = record.links[CORE].drops.iter().sum();
-        // By chance: ten to a hundred were seen.
+        // As many as chance wants: one run had ten.
         ensure(drops > 2, format!("{drops} drops"))?;
         let got = carried(&scenario, record);
         ensure(got > 85.0, format!("{got} Mb/s on a link of 100"))
