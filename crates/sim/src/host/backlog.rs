@@ -83,6 +83,12 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_is_new_for_as_long_as_in_the_kernel() {
+        let kernel = include_str!("../../../../bpf/backlog.h");
+        assert!(kernel.contains(&format!("#define YOUTH_NS {YOUTH}ull\n")));
+    }
+
+    #[test]
     fn what_comes_while_a_pair_is_new_may_wait() {
         let (mut backlog, class) = (Backlog::default(), class(350_000));
         let mut let_in = |now| (0..20).filter(|_| !backlog.is_long(now, FRAME, &class)).count();
