@@ -4,7 +4,7 @@ use crate::partition::PartitionConfig;
 use crate::path::{MAX_PATHS, PathConfig};
 use crate::rate::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 use std::collections::BTreeMap;
-use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, Span, TenantId, VmId};
 
 /// Everything a host's agent knows when it starts.
 #[derive(Clone, Debug)]
@@ -211,7 +211,8 @@ impl ElasticSwitch {
     /// above its floor, and one that was spared for seconds grows by several floors at once: many
     /// small pairs then keep the link congested, and one large TCP flow pays. Here every loss holds in
     /// inverse proportion to the floor, a pair that loses again soon returns to its floor, and growth
-    /// all but stops at twice the floor, until a pair has seen no loss for seconds.
+    /// all but stops at twice the floor, until a pair has seen no loss for seconds. A pair so slow that a
+    /// packet takes more than a period grows once per packet: of less it cannot have heard anything.
     fn steady() -> Self {
         let rate = RateConfig {
             alpha_again: Some(0.9),
@@ -219,6 +220,7 @@ impl ElasticSwitch {
             hold_base: Span::from_millis(100),
             steps_max: 3,
             steps_patience: Some(Span::from_millis(1500)),
+            growth_needs_sent: Bytes::new(1514),
             delta_t_unit: DeltaTUnit::Second,
             delta_t_from: DeltaTFrom::HoldEnd,
             time_scale: 0.25,

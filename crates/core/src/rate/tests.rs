@@ -1,5 +1,5 @@
 use super::*;
-use weir_units::Span;
+use weir_units::{Bytes, Span};
 
 const LINE: Rate = Rate::from_mbps(1000);
 
@@ -237,6 +237,33 @@ fn who_sees_no_congestion_for_long_grows_ever_faster_and_one_loss_ends_that() {
     let before = pair.rate;
     run(&mut pair, &config, now, 1, floor, 0);
     assert!(pair.rate - before <= 4.0 * 0.1 * config.a.as_f64() + 1.0);
+}
+
+#[test]
+fn a_pair_slower_than_a_packet_per_period_grows_once_per_packet() {
+    let config = RateConfig {
+        growth_needs_sent: Bytes::new(1514),
+        ..RateConfig::default().without_hold_and_caution()
+    };
+    // How often a pair that sends at this rate grows in a hundred periods of 15 ms.
+    let grown = |used: Option<Rate>| {
+        let mut pair = PairRate::new(mbps(45));
+        let mut now = Time::ZERO;
+        (0..100)
+            .filter(|_| {
+                now += config.period;
+                let before = pair.rate;
+                pair.step(&config, now, mbps(45), LINE, Feedback { used, ..Feedback::default() });
+                pair.rate > before
+            })
+            .count()
+    };
+    assert_eq!(grown(Some(mbps(45))), 100);
+    // 750 octets in a period: a full frame is sent after three.
+    assert_eq!(grown(Some(Rate::from_bps(400_000))), 33);
+    assert_eq!(grown(Some(Rate::from_bps(810_000))), 100);
+    assert_eq!(grown(Some(Rate::ZERO)), 0);
+    assert_eq!(grown(None), 100, "where nobody measures what is sent, nothing is asked of it");
 }
 
 #[test]
