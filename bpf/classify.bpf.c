@@ -3,8 +3,9 @@
  * classify: on a port's ingress, that is, on what a VM sends.
  *
  * Decides which class of the shaper a packet belongs to, counts it, and drops
- * it if its source is not the VM's, or if its pair's queue is too long for it
- * (see backlog.h). The class goes into skb->priority, which
+ * it if its source is not the VM's, if its pair's queue is too long for it (see
+ * backlog.h), or if its pair has none and its VM sends too much of that (see
+ * stray.h). The class goes into skb->priority, which
  * the shaper behind the redirect reads. A VM cannot choose it: the priority is
  * scrubbed when a packet leaves the VM's namespace.
  *
@@ -29,6 +30,7 @@
 
 #define TELL_AGAIN_NS 10000000ull
 #define NO_CLASS (~0u) /* of what its queue is too long for */
+#define STRAY (~1u)    /* of what has no class and is beyond its rate */
 
 /* On whose behalf a packet is sent. */
 struct sender {
@@ -163,8 +165,17 @@ static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
 	return dst->vm != from->vm;
 }
 
+/* The class of what a VM sends of pairs that wait for a class for too long. */
+static __always_inline __u32 stray_class(const struct sender *from, const struct weir_port *port,
+					 __u32 octets)
+{
+	struct weir_places *vm = bpf_map_lookup_elem(&places, &from->slot);
+
+	return vm && is_beyond(vm, octets, port->stray_bps) ? STRAY : from->default_class;
+}
+
 /*
- * The class of a packet to `to`, or NO_CLASS if it is to be dropped. Counts it
+ * The class of a packet to `to`, or NO_CLASS or STRAY if it is to be dropped. Counts it
  * for the pair if there is one, also what is dropped: the pair wanted it sent.
  */
 static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to,
@@ -191,18 +202,20 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 		state = begin_sending(&pair, from.slot, port->max_pairs, same_tenant);
 	if (!state) {
 		__sync_fetch_and_add(&counters->tx_full, 1);
-		return from.default_class;
+		return stray_class(&from, port, p->octets);
 	}
 	__sync_fetch_and_add(&state->octets, p->octets);
 	__sync_fetch_and_add(&state->segments, p->segments);
 	class = bpf_map_lookup_elem(&classes, &pair);
 	if (class) {
 		own = *class;
+		if (state->stray_ns)
+			state->stray_ns = 0;
 		return is_backlogged(state, own, p->octets, p->segments) ? NO_CLASS : own;
 	}
 	forget_backlog(state);
 	ask_for_class(&pair, state, same_tenant, counters);
-	return from.default_class;
+	return is_stray(state) ? stray_class(&from, port, p->octets) : from.default_class;
 }
 
 SEC("tc")
@@ -251,6 +264,10 @@ int weir_classify(struct __sk_buff *skb)
 		class = port->default_class;
 	} else {
 		__sync_fetch_and_add(&counters->spoofed, 1);
+		return TC_ACT_SHOT;
+	}
+	if (class == STRAY) {
+		__sync_fetch_and_add(&counters->stray, 1);
 		return TC_ACT_SHOT;
 	}
 	__sync_fetch_and_add(&counters->tx_octets, p.octets);

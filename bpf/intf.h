@@ -97,9 +97,10 @@ struct weir_port {
 	__u32 control_class; /* skb->priority of ARP and neighbour discovery */
 	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC */
 	__u32 max_pairs;     /* places in `tx`, and as many in `rx` */
+	__u32 stray_bps;     /* what its pairs without a class may send, bit/s (see stray.h) */
 	__u16 mac[4];	     /* six octets in network order and two of nothing */
 };
-_Static_assert(sizeof(struct weir_port) == 36, "intf.rs expects 36");
+_Static_assert(sizeof(struct weir_port) == 40, "intf.rs expects 40");
 
 /*
  * Entries in `tx` and `rx` that belong to one VM, by slot. The kernel side
@@ -111,8 +112,9 @@ struct weir_places {
 	__u64 rx_made;
 	__u64 tx_gone; /* by the agent */
 	__u64 rx_gone; /* by the agent */
+	__u64 stray_ns; /* when what its pairs without a class sent would have left (see stray.h) */
 };
-_Static_assert(sizeof(struct weir_places) == 32, "intf.rs expects 32");
+_Static_assert(sizeof(struct weir_places) == 40, "intf.rs expects 40");
 
 /* What all programs go by. Written by the agent only, before they are attached. */
 struct weir_settings {
@@ -156,8 +158,9 @@ struct weir_port_counters {
 	__u64 events_lost;  /* the ring was full; the pair is told again */
 	__u64 spoofed_mac;  /* dropped: not from the VM's own MAC address; packets */
 	__u64 control_denied; /* dropped: to an agent, or a part of it; packets */
+	__u64 stray;	      /* dropped: of pairs without a class, beyond their rate; packets */
 };
-_Static_assert(sizeof(struct weir_port_counters) == 112, "intf.rs expects 112");
+_Static_assert(sizeof(struct weir_port_counters) == 120, "intf.rs expects 120");
 
 /*
  * A pair whose source is here. Created and written by the kernel side, by
@@ -176,8 +179,9 @@ struct weir_tx {
 	__u64 empty_ns;	  /* when its queue in HTB is empty at the rate `bps` (see backlog.h) */
 	__u64 bps;	  /* the ceiling of its class when its last packet came */
 	__u64 dropped;	  /* segments that found that queue too long */
+	__u64 stray_ns;	  /* since when it sends without a class; 0: it has one */
 };
-_Static_assert(sizeof(struct weir_tx) == 72, "intf.rs expects 72");
+_Static_assert(sizeof(struct weir_tx) == 80, "intf.rs expects 80");
 
 /*
  * A pair whose destination is here. Created and written by the kernel side

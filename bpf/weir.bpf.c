@@ -9,7 +9,8 @@
  * The programs decide which class a packet belongs to, count, number and
  * look for gaps and marks. They never delay a packet: a queue does that, in the
  * shaper, because a program that drops is no limiter for TCP; classify only
- * drops what that queue would hold for too long (see backlog.h). Where the agent
+ * drops what that queue would hold for too long (see backlog.h), and what has
+ * none and would be slowed down by nobody (see stray.h). Where the agent
  * has chosen departure times there is no IFB: stamp says when a packet may
  * leave (see depart.bpf.c), and the uplink's fq qdisc holds it until then.
  *
@@ -38,6 +39,7 @@
 #include "endpoints.h"
 #include "clock.h"
 #include "backlog.h"
+#include "stray.h"
 #include "ecn.h"
 #include "sequence.h"
 

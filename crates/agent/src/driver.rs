@@ -632,13 +632,14 @@ fn end((pair, direction): &(PairId, Direction)) -> (PairId, weir_dataplane::Dire
 }
 
 /// What a port saw that should not have been there, or found no room.
-fn port_rows(c: &PortCounters) -> [(&'static str, u64); 11] {
+fn port_rows(c: &PortCounters) -> [(&'static str, u64); 12] {
     [
         ("tx_octets", c.tx_octets.get()),
         ("rx_octets", c.rx_octets.get()),
         ("spoofed", c.spoofed),
         ("spoofed_mac", c.spoofed_mac),
         ("control_denied", c.control_denied),
+        ("stray", c.stray),
         ("malformed", c.malformed),
         ("unclassified", c.unclassified),
         ("foreign", c.foreign),

@@ -188,6 +188,9 @@ pub struct PortCounters {
     pub spoofed_mac: u64,
     /// Packets dropped because they went to an agent.
     pub control_denied: u64,
+    /// Packets dropped because their pairs have no queue of their own, and what those of the VM may send
+    /// together was sent.
+    pub stray: u64,
 }
 
 /// Everything at one moment, in a buffer to be reused.

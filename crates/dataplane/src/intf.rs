@@ -117,7 +117,7 @@ shared!(
 );
 shared!(
     /// Entries in the tables of pairs that belong to one VM.
-    Places, 32, {
+    Places, 40, {
         /// Sending pairs that the kernel made.
         tx_made: u64,
         /// Receiving pairs that the kernel made.
@@ -126,11 +126,13 @@ shared!(
         tx_gone: u64,
         /// Receiving pairs that are gone again.
         rx_gone: u64,
+        /// When what its pairs without a class sent would have left, on the kernel's monotonic clock.
+        stray_ns: u64,
     }
 );
 shared!(
     /// A VM's port, or one that leads outside and that the endpoints of several tenants share.
-    Port, 36, {
+    Port, 40, {
         /// The VM.
         vm: u32,
         /// Its tenant.
@@ -145,6 +147,8 @@ shared!(
         flags: u32,
         /// Places of each of its VMs in `tx`, and as many in `rx`.
         max_pairs: u32,
+        /// What its pairs without a class may send, bit/s; 0 bounds nothing.
+        stray_bps: u32,
         /// The only source address with [`FIXED_MAC`]: six octets and two of nothing.
         mac: [u8; 8],
     }
@@ -175,7 +179,7 @@ shared!(
 );
 shared!(
     /// What a port saw.
-    PortCounters, 112, {
+    PortCounters, 120, {
         /// Octets from the VM, passed on.
         tx_octets: u64,
         /// The same in segments.
@@ -204,11 +208,13 @@ shared!(
         spoofed_mac: u64,
         /// Packets dropped because they went to an agent.
         control_denied: u64,
+        /// Packets dropped because their pairs have no class and sent more than the VM's default rate.
+        stray: u64,
     }
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 72, {
+    Tx, 80, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -229,6 +235,8 @@ shared!(
         bps: u64,
         /// Segments that found that queue too long.
         dropped: u64,
+        /// Since when it sends without a class, on the kernel's monotonic clock; 0 if it has one.
+        stray_ns: u64,
     }
 );
 shared!(

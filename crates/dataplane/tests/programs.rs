@@ -53,6 +53,7 @@ impl Host {
             control_class: CONTROL,
             flags: 0,
             max_pairs: PLACES,
+            stray_bps: 0,
             mac: [0; 8],
         };
         programs.ports.put(LOOPBACK, port).unwrap();
@@ -76,7 +77,13 @@ impl Host {
     fn counted(&mut self) -> Counted {
         Counted {
             port: self.0.port_counters.get(0),
-            tx: self.0.tx.read().unwrap().map(|(p, t)| (p, Tx { told_ns: 0, ..t })).collect(),
+            tx: self
+                .0
+                .tx
+                .read()
+                .unwrap()
+                .map(|(p, t)| (p, Tx { told_ns: 0, stray_ns: 0, ..t }))
+                .collect(),
             rx: self.0.rx.read().unwrap().collect(),
         }
     }

@@ -124,6 +124,11 @@ impl Desired {
         }
     }
 
+    /// What the floors of all pairs sum to.
+    pub(super) fn floors(&self) -> Rate {
+        self.table.values().map(|setting| setting.floor).sum()
+    }
+
     /// The same for a ceiling that will go on growing: small steps are left out.
     pub(super) fn grow(&mut self, pair: PairId, setting: Setting) {
         if !self.table.get(&pair).is_some_and(|now| now.is_close_below(setting)) {

@@ -11,6 +11,10 @@ use super::{
 use crate::partition::{Borrowing, SendHose};
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
+/// This much of a host's link, less what traffic without a floor gets, can be floors at once: the rest is for
+/// control, and for what a pair may miss of its guarantee and still count as using it.
+const FITS: f64 = 0.95;
+
 impl HostAgent {
     // -- periods ------------------------------------------------------------------------------
 
@@ -44,19 +48,22 @@ impl HostAgent {
         self.partitioned_at = now;
         self.new_pairs_at = None;
         let mut gone = Vec::new();
+        let over = self.overbooked();
         for (id, vm) in &mut self.vms {
             for is_default in [false, true] {
                 let hose = vm.hose(is_default);
                 let send = &mut self.send;
                 let idle = hose.send.step(now, |peer| {
                     let pair = send.get_mut(&PairId::new(*id, peer));
-                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
+                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span).scale(over))
                 });
                 gone.extend(idle.iter().map(|p| (PairId::new(*id, *p), Direction::Send)));
-                let receive = &mut self.receive;
+                let (send, receive) = (&self.send, &mut self.receive);
                 let idle = hose.receive.step(now, |peer| {
-                    let pair = receive.get_mut(&PairId::new(peer, *id));
-                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span))
+                    let pair = PairId::new(peer, *id);
+                    let over = if send.contains_key(&pair) { over } else { 1.0 };
+                    let pair = receive.get_mut(&pair);
+                    pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span).scale(over))
                 });
                 gone.extend(idle.iter().map(|p| (PairId::new(*p, *id), Direction::Receive)));
             }
@@ -70,6 +77,16 @@ impl HostAgent {
             self.offer(now, pair, out);
         }
         self.apply_all(now);
+    }
+
+    /// By how much the floors of what this host sends exceed its link, at least 1. Pairs within the host cross
+    /// no link, so admission does not count them; but they pass the same shaper, which scales all floors down to
+    /// fit. A pair that gets a scaled floor wants no less than the whole: what it uses is held against its guarantee
+    /// as if it had not been scaled. Else it would count as bounded, get less, be scaled again, and end with nothing.
+    fn overbooked(&self) -> f64 {
+        let other = self.elastic().map_or(Rate::ZERO, |es| es.default_floor);
+        let fits = self.config.line.saturating_sub(other).as_f64() * FITS;
+        if fits > 0.0 { (self.desired.floors().as_f64() / fits).max(1.0) } else { 1.0 }
     }
 
     /// Path partitioning: each pair that has several divides its floor over them again.

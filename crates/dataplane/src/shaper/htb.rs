@@ -419,9 +419,12 @@ impl Shaper for Htb {
     }
 
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses> {
-        let slot = self.vms.get(&vm)?.slot;
-        let (default, control) = (layout::default(slot), layout::control(slot));
-        Some(VmClasses { default: class_id(default), control: class_id(control) })
+        let Vm { share, slot } = self.vms.get(&vm)?;
+        Some(VmClasses {
+            default: class_id(layout::default(*slot)),
+            control: class_id(layout::control(*slot)),
+            default_rate: self.levels.vm_default_rate(share),
+        })
     }
 
     fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error> {

@@ -134,6 +134,11 @@ impl Levels {
         self.class(rate.min(self.cap(vm)), self.cap(vm), vm.floor, PRIO_DATA)
     }
 
+    /// What a VM's traffic without a floor gets for sure.
+    pub(super) fn vm_default_rate(&self, vm: &VmShare) -> Rate {
+        self.default_rate(vm).max(MIN_RATE)
+    }
+
     /// A VM's traffic without a floor.
     pub(super) fn vm_default(&self, vm: &VmShare) -> Class {
         let rate = self.default_rate(vm);

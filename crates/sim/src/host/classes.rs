@@ -104,7 +104,7 @@ impl Levels {
         vm.cap.unwrap_or(Rate::MAX).min(self.uplink)
     }
 
-    fn default_rate(&self, vm: &Share) -> Rate {
+    pub(super) fn default_rate(&self, vm: &Share) -> Rate {
         let left = self.cap(vm).saturating_sub(vm.floor).saturating_sub(self.control_part);
         self.default_part.min(left)
     }

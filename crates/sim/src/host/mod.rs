@@ -7,7 +7,8 @@
 //!           are losses. Agents wake when they ask to ([`shim`]); what they say to each other are
 //!           datagrams that take the links everybody takes.
 //! Promises  An agent learns nothing but first sights, counters and messages. A packet that finds a
-//!           queue full, or at the shaper too long ([`backlog`]), is dropped and counted.
+//!           queue full, or at the shaper too long ([`backlog`]), or for too long none of its own
+//!           ([`stray`]), is dropped and counted.
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
 //!           A pair with several paths has queue, numbers and counters on each.
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
@@ -24,6 +25,7 @@ mod paths;
 mod population;
 mod shim;
 mod station;
+mod stray;
 mod weather;
 
 pub(crate) use classes::Share;

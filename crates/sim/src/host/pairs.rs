@@ -100,6 +100,8 @@ pub(super) struct Sending {
     pub(super) octets: u64,
     pub(super) numbered: u64,
     pub(super) sequence: u16,
+    /// Since when it sends without a queue of its own, ns.
+    pub(super) stray_since: Option<u64>,
     /// Its own queue, and its floor and ceiling; until it has one it uses its VM's.
     pub(super) leaf: Option<u32>,
     pub(super) floor: Rate,

@@ -169,13 +169,12 @@ impl Shim {
             self.hosts[from as usize].news.push((pair.id, Direction::Send));
             self.wake_agent(net, from, net.now + REACTION);
         }
-        let (sending, vm) = (self.pairs[number as usize].sending, self.pairs[number as usize].vm);
-        let host = &mut self.hosts[from as usize];
-        let leaf = sending.leaf.unwrap_or(host.defaults[vm as usize]);
-        if host.htb.push(net.now, leaf, id, packet.size) {
-            self.serve(net, from);
-        } else {
-            net.drop(id);
+        let pair = &mut self.pairs[number as usize];
+        match self.hosts[from as usize].queue_of(net.now, pair, packet.size) {
+            Some(leaf) if self.hosts[from as usize].htb.push(net.now, leaf, id, packet.size) => {
+                self.serve(net, from);
+            }
+            _ => net.drop(id),
         }
     }
 

@@ -10,6 +10,7 @@ use super::classes::{Levels, MIN_RATE, Share};
 use super::htb::Htb;
 use super::meter::Meter;
 use super::pairs::{GuardedHost, Pair, Sending};
+use super::stray::{Stray, is_stray};
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
@@ -83,6 +84,8 @@ pub(super) struct Host {
     pub(super) unguarded: Vec<bool>,
     /// Queue of each VM for traffic without a class.
     pub(super) defaults: Vec<u32>,
+    /// What each VM's pairs without a queue have sent.
+    pub(super) strays: Vec<Stray>,
     pub(super) floors: Rate,
     pub(super) serves_at: u64,
     /// When the guardian takes back what is borrowed.
@@ -122,6 +125,7 @@ impl Host {
             levels,
             shares: guarded.shares.clone(),
             unguarded: vec![false; guarded.shares.len()],
+            strays: vec![Stray::default(); defaults.len()],
             defaults,
             floors: Rate::ZERO,
             serves_at: NEVER,
@@ -276,6 +280,19 @@ impl Host {
         }
     }
 
+    /// The queue for a packet of `size` octets that a pair sends; `None` if it is to be dropped.
+    pub(super) fn queue_of(&mut self, now: u64, pair: &mut Pair, size: u16) -> Option<u32> {
+        if pair.sending.leaf.is_some() {
+            return pair.sending.leaf;
+        }
+        let vm = pair.vm as usize;
+        let rate = self.levels.default_rate(&self.shares[vm]).max(MIN_RATE);
+        let is_beyond = is_stray(&mut pair.sending.stray_since, now)
+            && self.strays[vm].is_beyond(now, size.into(), rate.as_bps());
+        self.htb.drops += u64::from(is_beyond);
+        (!is_beyond).then_some(self.defaults[vm])
+    }
+
     /// Gives a pair its queue, or other parameters.
     pub(super) fn shape(&mut self, now: u64, pair: &mut Pair) {
         let share = &self.shares[pair.vm as usize];
@@ -283,7 +300,10 @@ impl Host {
         let class = self.levels.pair(share, rates, self.floors);
         match pair.sending.leaf {
             Some(leaf) => self.htb.set(leaf, class),
-            None => pair.sending.leaf = Some(self.htb.add(now, pair.vm, class)),
+            None => {
+                pair.sending.leaf = Some(self.htb.add(now, pair.vm, class));
+                pair.sending.stray_since = None;
+            }
         }
     }
 }

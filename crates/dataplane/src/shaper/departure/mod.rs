@@ -218,11 +218,11 @@ impl Tree {
     }
 
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses> {
-        let slot = self.vms.get(&vm)?.slot;
-        let class = |node| nodes::class_id(node);
+        let Vm { share, slot } = self.vms.get(&vm)?;
         Some(VmClasses {
-            default: class(nodes::default(slot)),
-            control: class(nodes::control(slot)),
+            default: nodes::class_id(nodes::default(*slot)),
+            control: nodes::class_id(nodes::control(*slot)),
+            default_rate: self.levels.vm_default_rate(share),
         })
     }
 

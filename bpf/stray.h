@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What pairs without a class may send.
+ *
+ * A pair has no class until the agent has given it one, some milliseconds after
+ * its first packet. Some never get one: of a VM with more pairs than its floor
+ * or its places are enough for, of a host whose classes are all taken, and while
+ * no agent lives. Nobody hears of what such a pair loses, and nobody slows it
+ * down: in the default class, which may borrow, it would take others' floors
+ * wherever the network is full.
+ *
+ * So after a moment all such pairs of a VM together get the rate that the VM's
+ * default class has for sure, and what is beyond is dropped, before it has a
+ * number: it is no loss of the network's.
+ */
+#ifndef WEIR_STRAY_H
+#define WEIR_STRAY_H
+
+/* For so long a pair may wait for a class. */
+#define STRAY_NS 250000000ull
+/* What a VM may send ahead: for so long, or so many octets if that is more. */
+#define STRAY_AHEAD_NS 250000000ull
+#define STRAY_AHEAD (12 * FRAME)
+/* So often two CPUs may be in each other's way before one gives up. */
+#define STRAY_TRIES 4
+
+/* Whether a pair without a class has waited for one for too long. */
+static __always_inline int is_stray(struct weir_tx *pair)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!pair->stray_ns)
+		pair->stray_ns = now;
+	return now - pair->stray_ns >= STRAY_NS;
+}
+
+/*
+ * Whether a packet is beyond what the VM may send of such pairs at `bps`; if
+ * not, it is counted. A rate of 0 bounds nothing.
+ */
+static __always_inline int is_beyond(struct weir_places *vm, __u32 octets, __u64 bps)
+{
+	__u64 span, ahead, empty, from, now;
+	int n;
+
+	if (!bps)
+		return 0;
+	span = time_for(octets, bps);
+	ahead = later(STRAY_AHEAD_NS, time_for(STRAY_AHEAD, bps));
+	now = bpf_ktime_get_ns();
+	for (n = 0; n < STRAY_TRIES; n++) {
+		empty = *(volatile __u64 *)&vm->stray_ns;
+		from = later(empty, now);
+		if (is_too_long(from - now, ahead, octets, bps))
+			return 1;
+		if (__sync_val_compare_and_swap(&vm->stray_ns, empty, from + span) == empty)
+			return 0;
+	}
+	return 1;
+}
+
+#endif

@@ -1,0 +1,133 @@
+//! What pairs without a class may send, by test run: packets through the classify program, and which of
+//! them are dropped before the queue. Needs root, and fails without.
+#![allow(clippy::disallowed_methods, reason = "the program reads the kernel's clock")]
+
+#[path = "common/frame.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod frame;
+
+use frame::{packet, udp};
+use std::net::IpAddr;
+use std::time::Duration;
+use weir_dataplane::intf::{self, NODES, Pair, Places, PortCounters, Tx};
+use weir_dataplane::programs::{Frame, Program, Programs, Sizes};
+
+const PASS: i32 = -1;
+const DROP: i32 = 2;
+const LOOPBACK: u32 = 1;
+const DEFAULT: u32 = 0x1_2000;
+const OWN: u32 = 0x1_4000;
+const MINE: &str = "10.0.0.1";
+const PEER: &str = "10.0.0.2";
+const OTHER: &str = "10.0.0.3";
+const TO_PEER: Pair = Pair { src: 1, dst: 2 };
+/// bit/s. A full frame lasts 1.2112 s, so that a busy machine makes no difference.
+const SLOW: u32 = 10_000;
+/// A moment in which a pair may wait for a class, and a bit.
+const MOMENT: Duration = Duration::from_millis(260);
+
+/// A host with VM 1 on the loopback; VMs 2 and 3 elsewhere. No agent gives anybody a class.
+fn host(stray_bps: u32, max_pairs: u32) -> Programs {
+    let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
+    let programs =
+        Programs::load(sizes, None).expect("these tests load BPF programs: run them as root");
+    let port = intf::Port {
+        vm: 1,
+        tenant: 1,
+        default_class: DEFAULT,
+        max_pairs,
+        stray_bps,
+        ..intf::Port::default()
+    };
+    programs.ports.put(LOOPBACK, port).unwrap();
+    for (address, vm, flags) in [(MINE, 1, intf::LOCAL), (PEER, 2, 0), (OTHER, 3, 0)] {
+        let address: IpAddr = address.parse().unwrap();
+        let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+        programs.endpoints.put(address.into(), endpoint).unwrap();
+    }
+    programs
+}
+
+/// The class of a frame with so much payload, if it is not dropped.
+fn send(host: &Programs, dst: &str, payload: usize) -> Option<u32> {
+    let octets = packet(MINE, dst, 17, udp(9, payload)).octets();
+    let frame = Frame { octets: &octets, priority: 7, ..Frame::default() };
+    let ran = host.run(Program::Classify, &frame).unwrap();
+    assert!(ran.verdict == PASS || (ran.verdict == DROP && ran.priority == 7));
+    (ran.verdict == PASS).then_some(ran.priority)
+}
+
+/// How many of so many full frames pass by the default class.
+fn passed(host: &Programs, dst: &str, n: usize) -> usize {
+    (0..n)
+        .filter(|_| send(host, dst, 1472).inspect(|class| assert_eq!(*class, DEFAULT)).is_some())
+        .count()
+}
+
+#[test]
+fn pairs_without_a_class_have_a_moment_and_then_the_vms_rate_together() {
+    let host = host(SLOW, 16);
+    assert_eq!(passed(&host, PEER, 100), 100, "an agent may be about to give it a class");
+    std::thread::sleep(MOMENT);
+    assert_eq!(passed(&host, OTHER, 50), 50, "this one is new");
+    // Twelve frames may be sent ahead, and the one that found only twelve.
+    assert_eq!(passed(&host, PEER, 20), 13);
+    std::thread::sleep(MOMENT);
+    assert_eq!(passed(&host, OTHER, 20), 0, "both are of one VM");
+    let small = (0..100).filter(|_| send(&host, OTHER, 20).is_some()).count();
+    assert!((3..30).contains(&small), "{small} small ones find room beside them");
+
+    let tx: Tx = host.tx.get(TO_PEER).unwrap().unwrap();
+    assert_eq!((tx.octets, tx.segments), (120 * 1514, 120), "the pair wanted to send them all");
+    let PortCounters { stray, tx_segments, unclassified, .. } = host.port_counters.get(0);
+    let all = 100 + 50 + 20 + 20 + 100;
+    assert_eq!((stray, tx_segments), (all - 163 - small as u64, 163 + small as u64));
+    assert_eq!(unclassified, 0, "they are pairs");
+}
+
+#[test]
+fn a_pair_that_gets_a_class_is_bound_by_nothing_else_and_begins_anew_without() {
+    let host = host(SLOW, 16);
+    assert_eq!(passed(&host, PEER, 1), 1);
+    std::thread::sleep(MOMENT);
+    assert_eq!(passed(&host, PEER, 20), 13);
+    host.classes.put(TO_PEER, OWN).unwrap();
+    for _ in 0..50 {
+        assert_eq!(send(&host, PEER, 1472), Some(OWN));
+    }
+    host.classes.delete(TO_PEER).unwrap();
+    assert_eq!(passed(&host, PEER, 50), 50);
+}
+
+#[test]
+fn pairs_for_which_there_is_no_place_have_no_moment() {
+    let host = host(SLOW, 1);
+    assert_eq!(passed(&host, PEER, 1), 1);
+    assert_eq!(passed(&host, OTHER, 20), 13);
+    let PortCounters { tx_full, stray, .. } = host.port_counters.get(0);
+    assert_eq!((tx_full, stray), (20, 7));
+}
+
+#[test]
+fn what_was_sent_leaves_at_the_rate_and_who_was_idle_has_saved_nothing() {
+    // A frame lasts 12.1 ms: 250 ms ahead are 20 of them, and the one that found these.
+    let host = host(100 * SLOW, 16);
+    assert_eq!(passed(&host, PEER, 1), 1);
+    std::thread::sleep(MOMENT);
+    assert!((21..30).contains(&passed(&host, PEER, 100)));
+    std::thread::sleep(4 * MOMENT);
+    assert!((21..30).contains(&passed(&host, PEER, 100)), "as many, after a second");
+    let places = host.places().unwrap();
+    let counted = places.get(0);
+    assert!(counted.stray_ns > 0);
+    places.put(0, Places { stray_ns: 0, ..counted });
+    assert!((21..30).contains(&passed(&host, PEER, 100)), "that is where it is kept");
+}
+
+#[test]
+fn without_a_rate_nothing_is_bound() {
+    let host = host(0, 16);
+    assert_eq!(passed(&host, PEER, 1), 1);
+    std::thread::sleep(MOMENT);
+    assert_eq!(passed(&host, PEER, 200), 200);
+}
