@@ -1,8 +1,9 @@
 //! What each BPF program costs per packet, by test run: `cargo run --release --example bpf_cost`.
 //! As root. Prints the median and the extremes of several runs, in nanoseconds.
 
+use weir_dataplane::eyeq::{self, intf as eq};
 use weir_dataplane::intf;
-use weir_dataplane::programs::{Frame, Program, Programs, Sizes};
+use weir_dataplane::programs::{Frame, Program, Programs, Ran, Sizes};
 
 const RUNS: usize = 11;
 const REPEAT: u32 = 200_000;
@@ -78,19 +79,28 @@ fn measure(
     program: Program,
     frame: &Frame<'_>,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    print(name, RUNS, || programs.run(program, frame))
+}
+
+/// Prints the median and the extremes of so many runs.
+fn print(
+    name: &str,
+    runs: usize,
+    mut run: impl FnMut() -> Result<Ran, weir_dataplane::Error>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut nanos = Vec::new();
-    for _ in 0..RUNS {
-        nanos.push(programs.run(program, frame)?.nanos);
+    for _ in 0..runs {
+        nanos.push(run()?.nanos);
     }
     nanos.sort_unstable();
-    let (median, min, max) = (nanos[RUNS / 2], nanos[0], nanos[RUNS - 1]);
-    println!("{name:<22} {median:>8} {min:>8} {max:>8}");
+    let (median, min, max) = (nanos[runs / 2], nanos[0], nanos[runs - 1]);
+    println!("{name:<26} {median:>8} {min:>8} {max:>8}");
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let programs = shaping()?;
-    println!("{:<22} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
+    println!("{:<26} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
     let plain = Program::ALL.map(|program| (program, 0, ""));
     let with_ecn = [Program::Stamp, Program::Meter].map(|p| (p, intf::ECN, " with ECN"));
     for (program, flags, how) in plain.into_iter().chain(with_ecn) {
@@ -107,5 +117,67 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
     programs.levels()?.put(FIRST, intf::Level { limit_ns: 0, ..level(0) });
     measure("weir_classify, fast", &programs, Program::Classify, &frame)?;
-    measure("weir_stamp, departing", &departing()?, Program::Stamp, &frame)
+    measure("weir_stamp, departing", &departing()?, Program::Stamp, &frame)?;
+    eyeq_costs()
+}
+
+/// A host with EyeQ's meter for VM 1 on the loopback, and tables as full as above. All VMs are on one other host.
+fn metering() -> Result<eyeq::Programs, Box<dyn std::error::Error>> {
+    let programs = eyeq::Programs::load(eyeq::Sizes { pairs: 1024, endpoints: 1024, hosts: 64 })?;
+    let port = intf::Port { vm: 1, tenant: 1, ..intf::Port::default() };
+    programs.ports.put(LOOPBACK, port)?;
+    for n in 1..=VMS {
+        let address = std::net::IpAddr::from([10, 0, 0, n]);
+        let flags = if n == 1 { intf::LOCAL } else { 0 };
+        let endpoint = intf::Endpoint { vm: n.into(), tenant: 1, flags };
+        programs.endpoints.put(address.into(), endpoint)?;
+        programs.vms.put(n.into(), eq::Vm { host: eq::address(THERE), slot: 0 })?;
+    }
+    programs.mouths.put(eq::address(THERE), eq::Mouth::new(0, [1, 2]))?;
+    let voice = eq::Voice { address: eq::address(THERE), key_id: 0 };
+    programs.ears.put(voice, eq::Ear::new([1, 2]))?;
+    programs.shares.put(0, eq::Share { capacity_bps: 9_000_000_000, floor_bps: 900_000 });
+    Ok(programs)
+}
+
+const THERE: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 0, 2, 2);
+const HERE: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 0, 2, 1);
+
+/// EyeQ's programs, on full frames but for the messages.
+fn eyeq_costs() -> Result<(), Box<dyn std::error::Error>> {
+    let programs = metering()?;
+    let set = eq::Settings {
+        period_ns: 200_000,
+        feedback_octets: 0,
+        unit_bps: 1_000_000,
+        most_units: 10_000,
+        alpha: 32_768,
+        least_factor: 6_554,
+        address: eq::address(HERE),
+        ..eq::Settings::default()
+    };
+    let octets = frame(2, 1);
+    let data = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
+    programs.set(set)?;
+    print("weir_eyeq_meter", RUNS, || programs.run(eyeq::Program::Meter, &data))?;
+    // Shorter than what a run takes, and long enough for the law: every packet closes a period or two.
+    programs.set(eq::Settings { period_ns: 256, ..set })?;
+    print("weir_eyeq_meter, a step", RUNS, || programs.run(eyeq::Program::Meter, &data))?;
+    programs.set(set)?;
+    print("weir_eyeq_tell, no clone", RUNS, || programs.run(eyeq::Program::Tell, &data))?;
+    // A clone is one but once: so a run at a time, with what a call costs.
+    let clone = Frame { mark: eq::CLONE_MARK, repeat: 1, ..data.clone() };
+    print("weir_eyeq_tell, once", 2_001, || programs.run(eyeq::Program::Tell, &clone))?;
+    let other = Frame { repeat: 1, ..data.clone() };
+    print("  beside, no clone once", 2_001, || programs.run(eyeq::Program::Tell, &other))?;
+    print("weir_eyeq_heed, other", RUNS, || programs.run(eyeq::Program::Heed, &data))?;
+    // All but the first are heard before, or forged: the tag is computed for each.
+    let mut message = frame(2, 1)[..60].to_vec();
+    message[16..18].copy_from_slice(&46u16.to_be_bytes());
+    message[23] = eq::PROTOCOL;
+    message[26..30].copy_from_slice(&THERE.octets());
+    message[30..34].copy_from_slice(&HERE.octets());
+    message[34] = 1;
+    let message = Frame { octets: &message, repeat: REPEAT, ..Frame::default() };
+    print("weir_eyeq_heed, forged", RUNS, || programs.run(eyeq::Program::Heed, &message))
 }

@@ -55,6 +55,8 @@ macro_rules! shared {
     };
 }
 
+pub(crate) use shared;
+
 shared!(
     /// All traffic from one VM to another.
     Pair, 8, {

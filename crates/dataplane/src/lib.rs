@@ -19,6 +19,7 @@ pub mod attach;
 mod config;
 mod dataplane;
 mod error;
+pub mod eyeq;
 pub mod guardian;
 pub mod instance;
 pub mod intf;

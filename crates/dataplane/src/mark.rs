@@ -13,7 +13,7 @@ use crate::intf::Plain;
 use crate::table::Table;
 use libbpf_rs::{MapCore, ObjectBuilder};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use weir_units::{Bytes, Rate};
 
@@ -22,6 +22,7 @@ use weir_units::{Bytes, Rate};
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o")));
 
+const EGRESS: libbpf_sys::bpf_attach_type = libbpf_sys::BPF_TCX_EGRESS;
 /// What the virtual queue drains at, of the port's rate: less than all, so that the real queue is empty
 /// while the virtual one grows.
 const DRAIN: (u64, u64) = (98, 100);
@@ -137,7 +138,7 @@ impl Marker {
         let program = program.as_fd().try_clone_to_owned().during(|| "keeping lab_mark".into())?;
         let mut links = Vec::new();
         for port in ports {
-            links.extend(attach(&program, port.interface)?);
+            links.extend(attach(program.as_fd(), "lab_mark", port.interface, EGRESS)?);
         }
         let queues = Table::new("mark_queues", map("mark_queues")?, entries);
         Ok(Self { program, queues, _links: links })
@@ -181,19 +182,20 @@ impl Marker {
     }
 }
 
-/// By TCX, whose link the caller keeps; by clsact on a kernel that has none.
-fn attach(program: &OwnedFd, index: u32) -> Result<Option<OwnedFd>, Error> {
+/// By TCX, whose link the caller keeps; by clsact on a kernel that has none. `hook` is TCX's name of the
+/// side.
+pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    name: &str,
+    index: u32,
+    hook: libbpf_sys::bpf_attach_type,
+) -> Result<Option<OwnedFd>, Error> {
     let interface = Interface { name: format!("interface {index}"), index };
-    let doing = || format!("attaching lab_mark to {}", interface.name);
+    let doing = || format!("attaching {name} to {}", interface.name);
     if has_tcx(&interface) {
         // SAFETY: the descriptor is alive; no options.
         let link = checked(unsafe {
-            libbpf_sys::bpf_link_create(
-                program.as_raw_fd(),
-                index as i32,
-                libbpf_sys::BPF_TCX_EGRESS,
-                ptr::null(),
-            )
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), index as i32, hook, ptr::null())
         })
         .during(doing)?;
         // SAFETY: a fresh descriptor that nobody else owns.
@@ -202,10 +204,15 @@ fn attach(program: &OwnedFd, index: u32) -> Result<Option<OwnedFd>, Error> {
     if !has_clsact(&interface)? {
         add_clsact(&interface)?;
     }
+    let side = if hook == libbpf_sys::BPF_TCX_INGRESS {
+        libbpf_sys::BPF_TC_INGRESS
+    } else {
+        libbpf_sys::BPF_TC_EGRESS
+    };
     let place = libbpf_sys::bpf_tc_hook {
         sz: size_of::<libbpf_sys::bpf_tc_hook>() as _,
         ifindex: index as i32,
-        attach_point: libbpf_sys::BPF_TC_EGRESS,
+        attach_point: side,
         ..Default::default()
     };
     let mut filter = libbpf_sys::bpf_tc_opts {

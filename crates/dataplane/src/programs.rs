@@ -10,7 +10,7 @@
 use crate::error::{Context, Error};
 use crate::intf;
 use crate::table::{CounterArray, Table};
-use libbpf_rs::{MapCore, MapHandle, MapMut, ObjectBuilder, OpenObject, ProgramInput};
+use libbpf_rs::{MapCore, MapHandle, MapMut, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -28,6 +28,7 @@ const MAX_FLOWS: u32 = 8192;
 
 /// `struct __sk_buff` of the UAPI: its length, and where the fields are that a run sets or reads.
 const CONTEXT: usize = 192;
+const MARK: usize = 8;
 const PRIORITY: usize = 32;
 const IFINDEX: usize = 40;
 const TSTAMP: usize = 152;
@@ -103,6 +104,8 @@ pub struct Frame<'a> {
     pub ifindex: u32,
     /// Its priority before.
     pub priority: u32,
+    /// Its mark before.
+    pub mark: u32,
     /// Segments of a super-packet; 0 if the driver did not say.
     pub gso_segs: u32,
     /// Payload of each segment; 0 if it is not a super-packet.
@@ -256,40 +259,49 @@ impl Programs {
     /// Runs a program on a frame without any interface, for tests and measurements.
     pub fn run(&self, program: Program, frame: &Frame<'_>) -> Result<Ran, Error> {
         let found = self.object.progs_mut().find(|p| p.name() == program.name());
-        let found = found.expect("the object has all programs");
-        let mut before = [0u8; CONTEXT];
-        let fields = [
-            (PRIORITY, frame.priority),
-            (IFINDEX, frame.ifindex),
-            (GSO_SEGS, frame.gso_segs),
-            (GSO_SIZE, frame.gso_size),
-        ];
-        for (at, value) in fields {
-            before[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        }
-        let mut after = [0u8; CONTEXT];
-        let mut out = vec![0; frame.octets.len() + 64];
-        let input = ProgramInput {
-            context_in: Some(&mut before),
-            context_out: Some(&mut after),
-            data_in: Some(frame.octets),
-            data_out: Some(&mut out),
-            repeat: frame.repeat,
-            ..Default::default()
-        };
-        let output = found.test_run(input).map_err(|e| Error::System {
-            action: format!("running {} on a frame", program.name()),
-            source: io::Error::other(e),
-        })?;
-        let (verdict, nanos) = (output.return_value as i32, output.duration.as_nanos() as u32);
-        let length = output.data.map_or(0, |d| d.len());
-        out.truncate(length);
-        let priority = after[PRIORITY..PRIORITY + 4].try_into().expect("four octets");
-        let priority = u32::from_ne_bytes(priority);
-        let departs = after[TSTAMP..TSTAMP + 8].try_into().expect("eight octets");
-        let departs_ns = u64::from_ne_bytes(departs);
-        Ok(Ran { verdict, priority, departs_ns, octets: out, nanos })
+        run_on(&found.expect("the object has all programs"), program.name(), frame)
     }
+}
+
+/// Runs a program on a frame without any interface.
+pub(crate) fn run_on(
+    program: &ProgramMut<'_>,
+    name: &str,
+    frame: &Frame<'_>,
+) -> Result<Ran, Error> {
+    let mut before = [0u8; CONTEXT];
+    let fields = [
+        (MARK, frame.mark),
+        (PRIORITY, frame.priority),
+        (IFINDEX, frame.ifindex),
+        (GSO_SEGS, frame.gso_segs),
+        (GSO_SIZE, frame.gso_size),
+    ];
+    for (at, value) in fields {
+        before[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    let mut after = [0u8; CONTEXT];
+    let mut out = vec![0; frame.octets.len() + 64];
+    let input = ProgramInput {
+        context_in: Some(&mut before),
+        context_out: Some(&mut after),
+        data_in: Some(frame.octets),
+        data_out: Some(&mut out),
+        repeat: frame.repeat,
+        ..Default::default()
+    };
+    let output = program.test_run(input).map_err(|e| Error::System {
+        action: format!("running {name} on a frame"),
+        source: io::Error::other(e),
+    })?;
+    let (verdict, nanos) = (output.return_value as i32, output.duration.as_nanos() as u32);
+    let length = output.data.map_or(0, |d| d.len());
+    out.truncate(length);
+    let priority = after[PRIORITY..PRIORITY + 4].try_into().expect("four octets");
+    let priority = u32::from_ne_bytes(priority);
+    let departs = after[TSTAMP..TSTAMP + 8].try_into().expect("eight octets");
+    let departs_ns = u64::from_ne_bytes(departs);
+    Ok(Ran { verdict, priority, departs_ns, octets: out, nanos })
 }
 
 /// Lets the object use the pinned maps, if all of them are there.

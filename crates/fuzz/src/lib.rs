@@ -12,6 +12,7 @@
 mod agent_config;
 mod cdf;
 mod datagram;
+mod feedback;
 mod frame;
 mod journal;
 mod key_file;
@@ -41,9 +42,10 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     datagram::TARGET,
     session::TARGET,
+    feedback::TARGET,
     key_file::TARGET,
     scenario::TARGET,
     scenario::EXPRESSION,

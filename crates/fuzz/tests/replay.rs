@@ -49,6 +49,11 @@ fn no_network_delivers_a_message_twice_or_damaged_whatever_keys_and_agents_do() 
 }
 
 #[test]
+fn no_feedback_is_believed_without_its_key_or_twice_or_damaged() {
+    run("feedback", 5_000);
+}
+
+#[test]
 fn a_key_file_is_a_ring_or_an_error_that_names_its_line_and_no_key() {
     run("key_file", 20_000);
 }

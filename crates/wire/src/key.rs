@@ -44,6 +44,14 @@ impl Key {
         Ok(Self(octets))
     }
 
+    /// A key made of two words, as SipHash reads them.
+    pub(crate) fn from_halves(first: u64, second: u64) -> Self {
+        let mut octets = [0; 16];
+        octets[..8].copy_from_slice(&first.to_le_bytes());
+        octets[8..].copy_from_slice(&second.to_le_bytes());
+        Self(octets)
+    }
+
     /// The tag of `octets`.
     pub(crate) fn tag(&self, octets: &[u8]) -> u64 {
         SipHasher24::new_with_key(&self.0).hash(octets)

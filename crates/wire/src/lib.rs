@@ -46,6 +46,10 @@
 //! promise 3 a host must not run two agents at once: they would take turns in being believed (each
 //! message still at most once).
 //!
+//! EyeQ's feedback is no such datagram: BPF programs make and read it, in packets of their own
+//! ([`FeedbackPacket`], [`Inbox`]) whose keys follow from what two sessions know of each other
+//! ([`Session::feedback_key`]).
+//!
 //! # What it costs
 //!
 //! Octets per record of a frame without FCS: Ethernet 14, IPv4 20, UDP 8, header and tag 56, record
@@ -66,6 +70,7 @@
 //! this.
 
 mod datagram;
+mod feedback;
 mod key;
 mod keyfile;
 pub mod packet;
@@ -76,6 +81,11 @@ mod window;
 pub use datagram::{
     Datagram, Header, Heard, Incarnation, MAX_RATE, Messages, ParseError, RecordError, encode,
     parse, sayable,
+};
+pub use feedback::{
+    FEEDBACK_PACKET, FEEDBACK_PROTOCOL, FEEDBACK_VERSION, FeedbackCounters, FeedbackError,
+    FeedbackKey, FeedbackPacket, FeedbackRejected, Inbox, Lives, MAX_FEEDBACK_KEYS, Told,
+    encode_feedback,
 };
 pub use key::{Key, KeyError, KeyId, Keyring, KeyringError, MAX_KEYS};
 pub use keyfile::{KeyFileError, LineError, MAX_KEY_FILE};

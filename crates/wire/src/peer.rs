@@ -78,6 +78,14 @@ impl Peer {
         matches!(self.standing, Standing::Confirmed(_))
     }
 
+    /// Its incarnation that is believed.
+    pub(crate) const fn incarnation(&self) -> Option<Incarnation> {
+        match &self.standing {
+            Standing::Confirmed(confirmed) => Some(confirmed.heard.incarnation),
+            Standing::Unconfirmed => None,
+        }
+    }
+
     /// What a datagram with messages echoes. A candidate must wait until it is confirmed: it may be
     /// a recording, and the true peer would not believe what is addressed to it.
     pub(crate) const fn echo(&self) -> Option<Heard> {

@@ -8,6 +8,7 @@
 //! Not here  When to send: the caller limits greetings (one per peer and 10 ms is plenty).
 
 use crate::datagram::{self, Header, Incarnation, Messages, ParseError, RecordError};
+use crate::feedback::{FeedbackKey, Lives};
 use crate::packet::{MAX_RECORDS, Packet};
 use crate::peer::{Peer, Verdict};
 use crate::window::Came;
@@ -247,6 +248,8 @@ pub enum PeerError {
 /// - for each datagram that arrives: [`open`](Self::open), and [`greet`](Self::greet) if asked to;
 /// - on change: [`set_epoch`](Self::set_epoch), [`set_keys`](Self::set_keys),
 ///   [`remove_peer`](Self::remove_peer);
+/// - for EyeQ's programs: [`feedback_key`](Self::feedback_key) and
+///   [`feedback_keys_from`](Self::feedback_keys_from), again whenever `greet` was asked for;
 /// - to watch: [`counters`](Self::counters), [`keys`](Self::keys),
 ///   [`is_confirmed`](Self::is_confirmed).
 #[derive(Clone, Debug)]
@@ -325,6 +328,27 @@ impl Session {
     /// Whether what `host` says is believed, as far as it has spoken.
     pub fn is_confirmed(&self, host: HostId) -> bool {
         self.peers.get(&host).is_some_and(Peer::is_confirmed)
+    }
+
+    /// The key with which this host feeds back to `host` in their present lives: made of the fleet's key that
+    /// signs. `None` until `host` is confirmed. It changes when either is restarted and when the signing
+    /// key is another; its sequences begin with 1.
+    pub fn feedback_key(&self, host: HostId) -> Option<FeedbackKey> {
+        let their = self.peers.get(&host)?.incarnation()?;
+        let lives = Lives { from: (self.own, self.incarnation), to: (host, their) };
+        let (id, key) = self.keys.signing();
+        Some(FeedbackKey::derive(id, key, lives))
+    }
+
+    /// The keys with which `host` may feed back to this one: one for each of the fleet's that is accepted.
+    /// None until it is confirmed.
+    pub fn feedback_keys_from(&self, host: HostId) -> Vec<FeedbackKey> {
+        let Some(their) = self.peers.get(&host).and_then(Peer::incarnation) else {
+            return Vec::new();
+        };
+        let lives = Lives { from: (host, their), to: (self.own, self.incarnation) };
+        let derive = |id| Some(FeedbackKey::derive(id, self.keys.get(id)?, lives));
+        self.keys.ids().filter_map(derive).collect()
     }
 
     /// Counts since the start.

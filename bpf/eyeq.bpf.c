@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * EyeQ in the kernel: three programs, an object of their own, one file per
+ * concern. Why they are what they are: docs/algorithms/eyeq.md, "In the kernel".
+ *
+ *   VM <- port <- [meter] <- bridge <- uplink <- network
+ *                    |
+ *                  clone -> [tell] -> what the host talks by -> network
+ *
+ *   network -> uplink -> [heed] -> a limit, which departure times go by
+ *
+ * The receiver's rate is computed when packets come, and told to one of those
+ * who send for every 10 kB: the frame that fills them is cloned, and the clone
+ * becomes a message of 60 octets to the sender's host. There it is read, written
+ * down and dropped. No agent is awake for any of that, and no VM ever sees it.
+ *
+ * They pass with TC_ACT_UNSPEC, as the programs of weir.bpf.c do. Their maps of
+ * the directory, of ports and of pairs are of the same names and layouts as
+ * there: who loads both objects gives one the maps of the other.
+ */
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "intf.h"
+#include "maps.h"
+#include "parse.h"
+#include "endpoints.h"
+#include "eyeq_law.h"
+#include "siphash.h"
+#include "eyeq.h"
+#include "eyeq_maps.h"
+
+/* skb->mark of a clone on its way from `meter` to `tell`. Nobody else's: a random number. */
+#define CLONE_MARK 0x9e1be9c5u
+
+#define COUNT(counters, what) __sync_fetch_and_add(&(counters)->what, 1)
+
+static __always_inline struct weir_eyeq_settings *eyeq_settings_now(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&eyeq_settings, &zero);
+}
+
+static __always_inline struct weir_eyeq_counters *eyeq_counters_now(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&eyeq_counters, &zero);
+}
+
+#include "eyeq_meter.bpf.c"
+#include "eyeq_feedback.h"
+#include "eyeq_tell.bpf.c"
+#include "eyeq_heed.bpf.c"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

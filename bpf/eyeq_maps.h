@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The maps of EyeQ's programs, beside those of maps.h, which they read: `ports`,
+ * `endpoints`, `outside` and `tx`. All are bounded; those that only the agent
+ * adds to are not preallocated, so that what a program still holds when an entry
+ * is replaced is nobody else's yet.
+ */
+#ifndef WEIR_EYEQ_MAPS_H
+#define WEIR_EYEQ_MAPS_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_eyeq_settings);
+} eyeq_settings SEC(".maps");
+
+/* slot -> what the VM may receive. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_eyeq_share);
+} eyeq_shares SEC(".maps");
+
+/* slot -> meter. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_eyeq_meter);
+} eyeq_meters SEC(".maps");
+
+/* VM -> where it is. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct weir_eyeq_vm);
+} eyeq_vms SEC(".maps");
+
+/* host's address -> how to speak to it. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, __be32);
+	__type(value, struct weir_eyeq_mouth);
+} eyeq_mouths SEC(".maps");
+
+/* host's address and key -> what was heard. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_eyeq_voice);
+	__type(value, struct weir_eyeq_ear);
+} eyeq_ears SEC(".maps");
+
+/* pair -> what its receiver allows. Size: agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_pair);
+	__type(value, struct weir_eyeq_limit);
+} eyeq_limits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_eyeq_counters);
+} eyeq_counters SEC(".maps");
+
+#endif

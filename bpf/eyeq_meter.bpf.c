@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * meter: a part of eyeq, on a port's egress, that is, on what a VM is sent.
+ *
+ * Counts what comes from other hosts, and makes the steps of the law. There is
+ * no timer: the first packet after the end of a period closes it, and makes the
+ * steps of those that passed without any packet, too. So R is at every packet
+ * what a clock would have made of it, and while there is none nobody asks.
+ *
+ * For every so many octets one who sends is told: the one whose packet fills
+ * them. A super-packet that fills them several times is answered once.
+ *
+ * A port that leads out of the cloud has no meter.
+ */
+
+/* A VM that received nothing for so many whole periods begins anew, as a new one does: with all of C. */
+#define IDLE_PERIODS 64
+
+/* One period, of which the meter has the sums. Caller holds the lock. */
+static __always_inline void close_period(struct weir_eyeq_meter *meter,
+					 const struct weir_eyeq_settings *set, __u64 capacity,
+					 __u64 floor)
+{
+	struct weir_rcp_input in = {
+		.rate_bps = meter->rate_bps,
+		.capacity_bps = capacity,
+		.floor_bps = floor,
+		.elapsed_ns = set->period_ns,
+		.received_octets = meter->arrived,
+		.segments = meter->segments,
+		.marked = meter->marked,
+		.alpha = set->alpha,
+		.least_factor = set->least_factor,
+		.queue_octets = set->queue_octets,
+	};
+	struct weir_rcp_output out;
+
+	rcp_step(&in, &out);
+	meter->rate_bps = out.rate_bps;
+	meter->load = out.load;
+	meter->arrived = 0;
+	meter->segments = 0;
+	meter->marked = 0;
+	meter->steps++;
+}
+
+/* All periods that are over by now. Caller holds the lock. */
+static __always_inline void close_periods(struct weir_eyeq_meter *meter,
+					  const struct weir_eyeq_settings *set, __u64 capacity,
+					  __u64 floor, __u64 now)
+{
+	__u64 period = set->period_ns, passed;
+
+	if (!meter->since_ns) {
+		meter->since_ns = now;
+		meter->rate_bps = at_most(capacity, RCP_RATE_MOST);
+		return;
+	}
+	/* Another CPU may have looked at its clock later, and been here before. */
+	if (now < meter->since_ns + period)
+		return;
+	passed = (now - meter->since_ns) / period;
+	meter->since_ns += passed * period;
+	close_period(meter, set, capacity, floor);
+	/* The others were empty. */
+	passed--;
+	if (!passed)
+		return;
+	meter->load = 0;
+	meter->steps += passed;
+	if (passed >= IDLE_PERIODS)
+		meter->rate_bps = at_most(capacity, RCP_RATE_MOST);
+	else
+		meter->rate_bps = rcp_idle(meter->rate_bps, capacity, period, set->alpha, passed,
+					   IDLE_PERIODS);
+}
+
+/*
+ * Counts a packet; whether it is to be answered. A function of its own, so that
+ * the verifier looks at the steps once, and not again for every way through the
+ * parser.
+ */
+__attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 segments,
+					      __u32 is_marked)
+{
+	struct weir_eyeq_settings *set = eyeq_settings_now();
+	struct weir_eyeq_share *share = bpf_map_lookup_elem(&eyeq_shares, &slot);
+	struct weir_eyeq_meter *meter = bpf_map_lookup_elem(&eyeq_meters, &slot);
+	__u64 capacity, floor, each, now;
+	int is_due;
+
+	if (!set || !set->period_ns || !share || !meter)
+		return 0;
+	/* Read once: the agent writes them meanwhile. */
+	capacity = *(volatile __u64 *)&share->capacity_bps;
+	floor = *(volatile __u64 *)&share->floor_bps;
+	each = set->feedback_octets;
+	now = bpf_ktime_get_ns();
+	bpf_spin_lock(&meter->lock);
+	meter->octets += octets;
+	if (capacity) {
+		close_periods(meter, set, capacity, floor, now);
+		meter->arrived += octets;
+		meter->segments += segments;
+		if (is_marked)
+			meter->marked += segments;
+		meter->untold += octets;
+	}
+	is_due = each && meter->untold >= each;
+	if (is_due)
+		meter->untold %= each;
+	bpf_spin_unlock(&meter->lock);
+	return is_due;
+}
+
+/*
+ * Whether the packet comes from another host to the VM behind this port. A
+ * bridge that does not know an address yet gives the packet to all.
+ */
+static __always_inline int is_metered(struct packet *p, struct weir_port *port)
+{
+	struct ends ends;
+
+	return !(port->flags & WEIR_OUTWARD) && find_ends(p, &ends) && ends.to->vm == port->vm &&
+	       !(ends.from->flags & WEIR_LOCAL);
+}
+
+/* A clone goes to `tell`, which makes it a message or drops it. */
+static __always_inline void sample(struct __sk_buff *skb, __u32 via)
+{
+	struct weir_eyeq_counters *counters = eyeq_counters_now();
+	__u32 mark = skb->mark;
+	long failed;
+
+	if (!counters)
+		return;
+	skb->mark = CLONE_MARK;
+	failed = bpf_clone_redirect(skb, via, 0);
+	skb->mark = mark;
+	if (failed)
+		COUNT(counters, uncloned);
+	else
+		COUNT(counters, sampled);
+}
+
+SEC("tc")
+int weir_eyeq_meter(struct __sk_buff *skb)
+{
+	struct weir_eyeq_settings *set = eyeq_settings_now();
+	__u32 ifindex = skb->ifindex;
+	struct packet p = {};
+	struct weir_port *port;
+	enum kind kind;
+
+	port = bpf_map_lookup_elem(&ports, &ifindex);
+	if (!port || !set || !set->period_ns)
+		return TC_ACT_UNSPEC;
+	kind = parse(skb, &p);
+	if ((kind != KIND_IP4 && kind != KIND_IP6) || !is_metered(&p, port))
+		return TC_ACT_UNSPEC;
+	if (weir_eyeq_count(port->slot, p.octets, p.segments, p.ecn == ECN_MASK) && set->via)
+		sample(skb, set->via);
+	return TC_ACT_UNSPEC;
+}

@@ -1,0 +1,191 @@
+//! `bpf/eyeq.h` in Rust: what EyeQ's programs and the agent share. The meaning of each field, and who
+//! writes it, is said there; sizes are asserted on both sides.
+
+use crate::intf::{Plain, shared};
+use std::net::Ipv4Addr;
+
+/// Octets of a feedback frame without FCS.
+pub const FRAME: usize = 60;
+/// Its protocol in the IPv4 header.
+pub const PROTOCOL: u8 = 253;
+/// `skb->mark` of a clone on its way to the program that makes it a message.
+pub const CLONE_MARK: u32 = 0x9e1b_e9c5;
+/// Periods without a packet after which a VM begins anew, with all it may receive.
+pub const IDLE_PERIODS: u64 = 64;
+
+/// An IPv4 address as the maps hold it.
+pub const fn address(v4: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(v4.octets())
+}
+
+shared!(
+    /// What all meters go by.
+    Settings, 56, {
+        /// Period of the law; 0: nothing is metered.
+        period_ns: u64,
+        /// One message for so many octets; 0: none.
+        feedback_octets: u64,
+        /// What feedback counts in.
+        unit_bps: u64,
+        /// The fastest link, in units.
+        most_units: u64,
+        /// α, in 1/65536.
+        alpha: u32,
+        /// The least that one step multiplies by, in 1/65536.
+        least_factor: u32,
+        /// How marks count; see `weir_core::eyeq::RcpInput`.
+        queue_octets: u32,
+        /// Index of the interface that the host's own packets leave by; 0: nobody is told.
+        via: u32,
+        /// This host's; see [`address`].
+        address: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// What a VM may receive.
+    Share, 16, {
+        /// C_i.
+        capacity_bps: u64,
+        /// R is not below.
+        floor_bps: u64,
+    }
+);
+shared!(
+    /// Where a VM is.
+    Vm, 8, {
+        /// Its host's address; see [`address`].
+        host: u32,
+        /// Of a VM of this host: index of its share and meter.
+        slot: u32,
+    }
+);
+shared!(
+    /// A VM's meter.
+    Meter, 80, {
+        /// Octets received from other hosts.
+        octets: u64,
+        /// When the running period began, on the kernel's monotonic clock.
+        since_ns: u64,
+        /// Octets since then.
+        arrived: u64,
+        /// The same in segments.
+        segments: u64,
+        /// Of these, marked.
+        marked: u64,
+        /// R.
+        rate_bps: u64,
+        /// y / C in the last period, in 1/65536.
+        load: u64,
+        /// Steps of the law.
+        steps: u64,
+        /// Octets for which nobody was told yet.
+        untold: u64,
+        /// The kernel's; reads as zero.
+        lock: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// How to speak to a host.
+    Mouth, 32, {
+        /// `FeedbackKey::halves`.
+        key: [u64; 2],
+        /// The last sequence.
+        sequence: u64,
+        /// The name of the fleet's key.
+        key_id: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// Whom to believe.
+    Voice, 8, {
+        /// The host's; see [`address`].
+        address: u32,
+        /// The name of the fleet's key.
+        key_id: u32,
+    }
+);
+shared!(
+    /// What was heard by a key.
+    Ear, 40, {
+        /// `FeedbackKey::halves`.
+        key: [u64; 2],
+        /// The highest sequence.
+        newest: u64,
+        /// Bit *i*: `newest` − *i* was heard.
+        seen: u64,
+        /// The kernel's; reads as zero.
+        lock: u32,
+        /// Unused.
+        spare: u32,
+    }
+);
+shared!(
+    /// What a receiver allows a pair that sends from here.
+    Limit, 40, {
+        /// It may send so much.
+        rate_bps: u64,
+        /// When that was told, on the kernel's monotonic clock.
+        heard_ns: u64,
+        /// With which sequence.
+        sequence: u64,
+        /// How often.
+        told: u64,
+        /// A part of the key whose sequence it is.
+        by: u32,
+        /// The kernel's; reads as zero.
+        lock: u32,
+    }
+);
+shared!(
+    /// What became of all messages.
+    Counters, 112, {
+        /// Begun: a frame was cloned.
+        sampled: u64,
+        /// Not begun: no memory, or the device was down.
+        uncloned: u64,
+        /// Sent.
+        told: u64,
+        /// Not sent: the VM's host is not known, or has no key yet.
+        unknown: u64,
+        /// Not sent: the clone could not be made a message.
+        unfit: u64,
+        /// Believed, and written down.
+        heard: u64,
+        /// Dropped: not of this form or version.
+        malformed: u64,
+        /// Dropped: of a host that has no such key, or about a VM that is not its.
+        strangers: u64,
+        /// Dropped: not tagged with the key it names.
+        forged: u64,
+        /// Dropped: heard before, or too old to tell.
+        replayed: u64,
+        /// Dropped: no rate, or above every link.
+        impossible: u64,
+        /// Dropped: of a pair in which nothing is sent from here.
+        strayed: u64,
+        /// Dropped: overtaken by newer feedback of its pair.
+        late: u64,
+        /// Dropped: no room for another limit.
+        full: u64,
+    }
+);
+
+impl Mouth {
+    /// With a key that nothing was said by yet.
+    pub const fn new(key_id: u8, key: [u64; 2]) -> Self {
+        Self { key, sequence: 0, key_id: key_id as u32, spare: 0 }
+    }
+}
+
+impl Ear {
+    /// With a key that nothing was heard by yet: sequence 0, which nobody sends, counts as heard.
+    pub const fn new(key: [u64; 2]) -> Self {
+        Self { key, newest: 0, seen: 1, lock: 0, spare: 0 }
+    }
+}

@@ -1,0 +1,177 @@
+//! EyeQ in the kernel: meters, feedback and limits, without an agent being awake.
+//!
+//! Problem   Rates that follow 200 µs cannot wait for a process: a wake-up costs 25 µs, each.
+//! Approach  `bpf/eyeq.bpf.c`: three programs, an object of its own. The receiving VM's port meters, the
+//!           host's own device makes messages of clones, the sender's uplink reads them.
+//! Promises  All maps are bounded. Whoever has no key changes nothing but a counter. Gone with its owner
+//!           where the kernel has TCX; with the interfaces elsewhere.
+//! Not here  What a VM may receive (C_i), whose keys are whose: the agent's. No agent does it yet: this is
+//!           loaded by tests and measurements.
+
+pub mod intf;
+
+use crate::error::{Context, Error};
+use crate::intf::{Address, Endpoint, Pair, Port, Tx};
+use crate::mark::attach;
+use crate::programs::{Frame, MAX_PORTS, Ran, run_on};
+use crate::table::{CounterArray, Table};
+use intf::{Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice};
+use libbpf_rs::{MapCore, ObjectBuilder};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The object, aligned as the ELF reader wants it.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/eyeq.bpf.o")));
+
+/// One of the programs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Program {
+    /// On a port's egress: what a VM is sent.
+    Meter,
+    /// On the egress of what the host itself talks by: makes messages of clones.
+    Tell,
+    /// On the uplink's ingress: reads messages.
+    Heed,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Meter, Self::Tell, Self::Heed];
+
+    /// Its name in the kernel.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Meter => "weir_eyeq_meter",
+            Self::Tell => "weir_eyeq_tell",
+            Self::Heed => "weir_eyeq_heed",
+        }
+    }
+
+    const fn hook(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Self::Meter | Self::Tell => libbpf_sys::BPF_TCX_EGRESS,
+            Self::Heed => libbpf_sys::BPF_TCX_INGRESS,
+        }
+    }
+}
+
+/// How large the maps are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Pairs that send from here, and limits.
+    pub pairs: u32,
+    /// Addresses in the directory, and VMs.
+    pub endpoints: u32,
+    /// Hosts; each may have two keys.
+    pub hosts: u32,
+}
+
+/// The loaded programs and their maps.
+#[derive(Debug)]
+pub struct Programs {
+    object: libbpf_rs::Object,
+    /// ifindex → port; as in [`crate::programs::Programs`], like the next two.
+    pub ports: Table<u32, Port>,
+    /// The directory.
+    pub endpoints: Table<Address, Endpoint>,
+    /// Pairs that send from here.
+    pub tx: Table<Pair, Tx>,
+    /// Slot → what the VM may receive.
+    pub shares: CounterArray<Share>,
+    /// Slot → meter.
+    pub meters: Table<u32, Meter>,
+    /// VM → where it is.
+    pub vms: Table<u32, Vm>,
+    /// Host's address → how to speak to it.
+    pub mouths: Table<u32, Mouth>,
+    /// Whom to believe, and what was heard.
+    pub ears: Table<Voice, Ear>,
+    /// Pair → what its receiver allows.
+    pub limits: Table<Pair, Limit>,
+    counters: CounterArray<Counters>,
+    settings: Table<u32, Settings>,
+}
+
+impl Programs {
+    /// Loads the object.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn load(sizes: Sizes) -> Result<Self, Error> {
+        let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(Error::Load)?;
+        let ears = sizes.hosts.saturating_mul(2);
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            let entries = match name.as_str() {
+                "ports" | "port_counters" | "eyeq_shares" | "eyeq_meters" => MAX_PORTS,
+                "tx" | "eyeq_limits" => sizes.pairs,
+                "endpoints" | "outside" | "eyeq_vms" => sizes.endpoints,
+                "eyeq_mouths" => sizes.hosts,
+                "eyeq_ears" => ears,
+                _ => continue,
+            };
+            map.set_max_entries(entries).map_err(Error::Load)?;
+        }
+        let object = open.load().map_err(Error::Load)?;
+        let fd = |name| fd(&object, name);
+        let (shares, counters) = (fd("eyeq_shares")?, fd("eyeq_counters")?);
+        Ok(Self {
+            ports: Table::new("ports", fd("ports")?, MAX_PORTS),
+            endpoints: Table::new("endpoints", fd("endpoints")?, sizes.endpoints),
+            tx: Table::new("tx", fd("tx")?, sizes.pairs),
+            shares: CounterArray::map(&shares, MAX_PORTS)
+                .during(|| "mapping BPF map eyeq_shares".to_owned())?,
+            meters: Table::new("eyeq_meters", fd("eyeq_meters")?, MAX_PORTS),
+            vms: Table::new("eyeq_vms", fd("eyeq_vms")?, sizes.endpoints),
+            mouths: Table::new("eyeq_mouths", fd("eyeq_mouths")?, sizes.hosts),
+            ears: Table::new("eyeq_ears", fd("eyeq_ears")?, ears),
+            limits: Table::new("eyeq_limits", fd("eyeq_limits")?, sizes.pairs),
+            counters: CounterArray::map(&counters, 1)
+                .during(|| "mapping BPF map eyeq_counters".to_owned())?,
+            settings: Table::new("eyeq_settings", fd("eyeq_settings")?, 1),
+            object,
+        })
+    }
+
+    /// Sets what all go by.
+    ///
+    /// # Errors
+    /// The kernel refuses the write.
+    pub fn set(&self, settings: Settings) -> Result<(), Error> {
+        self.settings.put(0, settings)
+    }
+
+    /// What became of all messages so far.
+    pub fn counters(&self) -> Counters {
+        self.counters.get(0)
+    }
+
+    /// Puts a program on an interface of the calling thread's network namespace. On a kernel with TCX it is
+    /// there as long as what this gives. `Tell` comes first, on what `Settings::via` names: clones that
+    /// nobody makes messages of are VMs' packets that leave a second time.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach(&self, program: Program, interface: u32) -> Result<Option<OwnedFd>, Error> {
+        attach(self.program(program).as_fd(), program.name(), interface, program.hook())
+    }
+
+    /// Runs a program on a frame without any interface, for tests and measurements.
+    ///
+    /// # Errors
+    /// The kernel refuses the frame.
+    pub fn run(&self, program: Program, frame: &Frame<'_>) -> Result<Ran, Error> {
+        run_on(&self.program(program), program.name(), frame)
+    }
+
+    fn program(&self, program: Program) -> libbpf_rs::ProgramMut<'_> {
+        let found = self.object.progs_mut().find(|p| p.name() == program.name());
+        found.expect("the object has all programs")
+    }
+}
+
+fn fd(object: &libbpf_rs::Object, name: &'static str) -> Result<OwnedFd, Error> {
+    let map = object.maps().find(|m| m.name() == name).expect("the object has all maps");
+    map.as_fd().try_clone_to_owned().during(|| format!("duplicating the fd of BPF map {name}"))
+}
