@@ -270,6 +270,11 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
         return Ok(Mechanism::ElasticSwitch(Box::new(es)));
     }
     ensure!(
+        config.name != "eyeq",
+        "name: `eyeq` is played by `weir sim` alone, so far; there are elasticswitch, reservation, \
+         seawall"
+    );
+    ensure!(
         config.name == "reservation",
         "name: there is no `{}`; there are elasticswitch, reservation, seawall",
         config.name

@@ -5,7 +5,12 @@
 //! Approach  One place that reads them: first the set that the name stands for, then its scale, then
 //!           each constant that differs.
 //! Promises  What passes here can work together.
+//! Not here  EyeQ's: see [`eyeq`].
 //! Source    docs/algorithms/elasticswitch.md has the names.
+
+mod eyeq;
+
+pub use eyeq::eyeq;
 
 use anyhow::{Context, Result, bail, ensure};
 use weir_core::host::{ElasticSwitch, Promise};

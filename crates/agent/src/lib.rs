@@ -26,7 +26,7 @@ mod reload;
 mod server;
 
 pub use driver::{reclaim, run};
-pub use law::{law, unreserved};
+pub use law::{eyeq, law, unreserved};
 
 use anyhow::Result;
 use std::path::Path;

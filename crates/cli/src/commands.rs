@@ -15,9 +15,14 @@ use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::eyeq::EyeQ;
 use weir_core::host::ElasticSwitch;
 use weir_model::results::{About, Results, Verdict};
-use weir_model::scenario::{File, Mechanism, Scenario};
+use weir_model::scenario::{File, Mechanism, Presets, Scenario};
+
+/// The presets that mechanisms' names may have.
+pub(crate) const PRESETS: Presets<'_> =
+    Presets { elasticswitch: ElasticSwitch::ALL_PRESETS, eyeq: &EyeQ::SHORT_PRESETS };
 
 /// What the shell sees after Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -80,8 +85,11 @@ fn heed(interrupts: impl Iterator<Item = ()>, stop: &AtomicBool, say: &dyn Fn(&s
 pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let file = File::load(&args.file, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(ElasticSwitch::ALL_PRESETS)?;
+    file.check_presets(&PRESETS)?;
     override_mechanisms(&mut points, &args.mechanisms)?;
+    for mechanism in points.iter().flat_map(|point| &point.mechanisms) {
+        weir_lab::check_mechanism(mechanism).with_context(|| args.file.display().to_string())?;
+    }
     let repeats = match args.repeat {
         Some(repeats) => repeats,
         None => file.repeat()?,
@@ -208,7 +216,7 @@ pub(crate) fn override_mechanisms(points: &mut [Scenario], labels: &[String]) ->
         return Ok(());
     }
     let parse = |label: &String| {
-        let known = |m: Mechanism| m.check_preset(ElasticSwitch::ALL_PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset(&PRESETS).map(|()| m);
         let parsed = Mechanism::parse(label).and_then(known);
         parsed.map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
     };

@@ -2,11 +2,12 @@
 //!
 //! Promises  Whatever the world, they are read by what reads `agent.toml`, after the scenario's scale;
 //!           a mistake is said before anything is played.
-//! Not here  Their names: docs/algorithms/elasticswitch.md.
+//! Not here  Their names: docs/algorithms/elasticswitch.md, docs/algorithms/eyeq.md.
 
 use crate::commands::quoted;
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
+use weir_core::eyeq::Tuned;
 use weir_core::host::ElasticSwitch;
 use weir_model::agent::MechanismConfig;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
@@ -48,13 +49,14 @@ impl Constants {
         for point in points {
             for mechanism in &point.mechanisms {
                 self.law(point, mechanism)?;
+                self.eyeq(point, mechanism)?;
                 self.unreserved(point, mechanism)?;
             }
         }
         Ok(())
     }
 
-    /// The law of a mechanism with them; `None` if nothing is set, or it has none.
+    /// The law of ElasticSwitch or Seawall with them; `None` if nothing is set, or it is another.
     ///
     /// # Errors
     /// What is wrong with one of them.
@@ -67,6 +69,17 @@ impl Constants {
             return Ok(None);
         }
         weir_agent::law(&self.config(scenario, mechanism)).context("--constant")
+    }
+
+    /// EyeQ's law with them; likewise.
+    ///
+    /// # Errors
+    /// As [`Constants::law`].
+    pub(crate) fn eyeq(&self, scenario: &Scenario, mechanism: &Mechanism) -> Result<Option<Tuned>> {
+        if self.set.is_empty() {
+            return Ok(None);
+        }
+        weir_agent::eyeq(&self.config(scenario, mechanism)).context("--constant")
     }
 
     /// The rate of pairs that a reservation does not name, if it is set.
@@ -100,6 +113,7 @@ impl Constants {
 mod tests {
     use super::*;
     use crate::judge::testing::dumbbell;
+    use weir_core::eyeq::{Constant, EyeQ};
 
     fn constants(typed: &[(&str, &str)]) -> Constants {
         let typed: Vec<_> = typed.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
@@ -125,6 +139,19 @@ mod tests {
         assert!(all.law(&scenario, &mechanism("none")).expect("sound").is_none());
         let nothing = constants(&[]).law(&scenario, &mechanism("elasticswitch")).expect("sound");
         assert!(nothing.is_none());
+    }
+
+    #[test]
+    fn eyeq_has_constants_of_its_own() {
+        let (scenario, eyeq) = (dumbbell(1), mechanism("eyeq:paper"));
+        let set = constants(&[("alpha", "0.3"), ("fall_at", "never")]);
+        let tuned = set.eyeq(&scenario, &eyeq).expect("sound").expect("it is set");
+        assert_eq!(Some(&tuned.preset), EyeQ::preset("eyeq-paper").as_ref());
+        assert_eq!(tuned.set, [Constant::Alpha(0.3), Constant::FallAt(None)]);
+        assert!(set.law(&scenario, &eyeq).expect("sound").is_none());
+        let error = constants(&[("fall_at", "always")]).eyeq(&scenario, &eyeq);
+        let text = format!("{:#}", error.expect_err("a mistake"));
+        assert_eq!(text, "--constant: set.fall_at: should be a number");
     }
 
     #[test]

@@ -127,6 +127,9 @@ gets its floor, but the tenth of the link that nobody was promised stays empty."
         MechanismKind::Seawall => {
             "Between the acts: Seawall. Every sending VM has the same weight, and none has a floor."
         }
+        MechanismKind::EyeQ => {
+            "Between the acts: EyeQ. Receivers meter what arrives and tell senders how fast to go on."
+        }
         MechanismKind::ElasticSwitch => {
             "Act 3: Weir with ElasticSwitch. Agents on the hosts split each floor over the pairs that
 are active and let them borrow what is left (its preset “steady”). Gold keeps its floor, and the link
@@ -149,8 +152,7 @@ mod tests {
         assert_eq!(kinds, acts);
         assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
-        let presets = weir_core::host::ElasticSwitch::PRESETS;
-        assert_eq!(file.check_presets(presets), Ok(()));
+        assert_eq!(file.check_presets(&crate::commands::PRESETS), Ok(()));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use weir_model::agent::{
     Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
-use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{IpVersion, Mechanism, Scenario};
 use weir_model::text::RateText;
 use weir_units::{Rate, Span};
 
@@ -436,13 +436,7 @@ pub fn mechanism_config(
     let mut all = BTreeMap::from([("scale".into(), toml::Value::Float(scenario.scale))]);
     all.extend(set.clone());
     MechanismConfig {
-        name: match mechanism.kind {
-            MechanismKind::None => "none",
-            MechanismKind::Reservation => "reservation",
-            MechanismKind::ElasticSwitch => "elasticswitch",
-            MechanismKind::Seawall => "seawall",
-        }
-        .into(),
+        name: mechanism.kind.name().into(),
         preset: mechanism.preset.clone(),
         set: all,
         reserve: Vec::new(),

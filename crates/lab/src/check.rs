@@ -15,7 +15,10 @@ pub(crate) fn machine(
     mechanism: &Mechanism,
     options: &Options,
 ) -> Result<(), Error> {
+    known(mechanism)?;
     faults(scenario)?;
+    samples(scenario)?;
+    priorities(scenario)?;
     paths(scenario)?;
     if !Uid::effective().is_root() {
         return Err(Error::NotRoot);
@@ -49,6 +52,42 @@ pub(crate) fn machine(
     }
     congestion_controls(scenario)?;
     files(scenario)
+}
+
+/// Whether agents of this lab know a mechanism.
+///
+/// # Errors
+///
+/// What to do about one that they do not.
+pub fn known(mechanism: &Mechanism) -> Result<(), Error> {
+    if mechanism.kind != MechanismKind::EyeQ {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: format!("spec.mechanisms has `{}`", mechanism.label),
+        instead: "play it with `weir sim`".into(),
+    })
+}
+
+/// Sockets, ports and CPUs are looked at as often as the lab's own options say.
+fn samples(scenario: &Scenario) -> Result<(), Error> {
+    if scenario.sample == Options::SAMPLE {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: format!("spec.sample is {}", scenario.sample),
+        instead: "leave it out, or play it with `weir sim`".into(),
+    })
+}
+
+/// A port of the lab has one queue.
+fn priorities(scenario: &Scenario) -> Result<(), Error> {
+    let mut links = scenario.topology.links.iter();
+    let Some(link) = links.find(|link| link.queueing.priorities) else { return Ok(()) };
+    Err(Error::Unsupported {
+        what: format!("spec.topology has `priorities` at link {}", link.name),
+        instead: "leave it out, or play it with `weir sim`".into(),
+    })
 }
 
 /// Namespaces have one clock and one kernel: the lab breaks agents, their messages and

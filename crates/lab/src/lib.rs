@@ -35,6 +35,7 @@ mod traffic;
 mod world;
 
 pub use agents::mechanism_config;
+pub use check::known as check_mechanism;
 pub use error::Error;
 pub use linkbox::packet as frames;
 pub use play::play;
@@ -63,13 +64,16 @@ pub struct Options {
 }
 
 impl Options {
+    /// Width of a sample unless somebody says otherwise.
+    pub const SAMPLE: Span = Span::from_millis(100);
+
     /// Samples of 100 ms, no reservations, nothing kept.
     pub fn new(agent: impl Into<PathBuf>) -> Self {
         Self {
             agent: agent.into(),
             reserve: Vec::new(),
             run_dir: None,
-            sample: Span::from_millis(100),
+            sample: Self::SAMPLE,
             mechanism_set: BTreeMap::new(),
         }
     }

@@ -278,6 +278,7 @@ pub(crate) mod tests {
             point: vec![],
             duration: Span::from_secs(1),
             warmup: Span::ZERO,
+            sample: Span::from_millis(100),
             scale: 1.0,
             topology: Topology {
                 hosts: (0..hosts).map(|h| format!("h{h}")).collect(),

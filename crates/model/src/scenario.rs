@@ -14,6 +14,7 @@ mod error;
 mod expr;
 mod file;
 mod formula;
+mod mechanism;
 mod resolve;
 mod routes;
 mod set;
@@ -24,6 +25,7 @@ pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
+pub use mechanism::{Mechanism, MechanismKind, Presets};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
@@ -46,6 +48,8 @@ pub struct Scenario {
     pub duration: Span,
     /// What is cut from the start before anything is judged.
     pub warmup: Span,
+    /// Width of the samples that are taken.
+    pub sample: Span,
     /// The factor that was applied to links, floors, offered rates and A.
     pub scale: f64,
     /// Hosts, switches, links.
@@ -67,31 +71,6 @@ pub struct Scenario {
     pub congested: Vec<String>,
     /// What a good run shows.
     pub expect: Vec<Expectation>,
-}
-
-/// A mechanism with the parameters it is played with.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mechanism {
-    /// As in results and on the command line: `none`, `reservation`, `seawall`,
-    /// `elasticswitch`, or `elasticswitch:PRESET`.
-    pub label: String,
-    /// Without the preset.
-    pub kind: MechanismKind,
-    /// The preset's name: `paper` unless said otherwise.
-    pub preset: String,
-}
-
-/// The mechanisms this version has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MechanismKind {
-    /// Nothing between the VM and the wire.
-    None,
-    /// Static, optimal pair rates for the known traffic matrix; nothing is borrowed.
-    Reservation,
-    /// Guarantee partitioning and rate allocation.
-    ElasticSwitch,
-    /// The same law without floors, Hold-Increase and Rate-Caution: equal weights per sending VM.
-    Seawall,
 }
 
 /// Nodes and links. Nodes are hosts first (`0..hosts.len()`), then switches.
@@ -142,7 +121,7 @@ impl Link {
     /// Whether it takes more than a rate, a buffer and a threshold to play it: time, chance, or several
     /// ways.
     pub fn is_more_than_a_queue(&self) -> bool {
-        let Queueing { ecn: _, red, loss, paths } = &self.queueing;
+        let Queueing { ecn: _, priorities: _, red, loss, paths } = &self.queueing;
         self.delay > Span::ZERO || red.is_some() || *loss > 0.0 || paths.is_some()
     }
 }
@@ -153,6 +132,9 @@ impl Link {
 pub struct Queueing {
     /// ECN-capable packets that find a longer queue than this get the congestion mark.
     pub ecn: Option<Bytes>,
+    /// Two queues: packets of best effort wait for all others, if the mechanism tells them apart. The
+    /// second one holds half of the buffer at most.
+    pub priorities: bool,
     /// Random early detection.
     pub red: Option<Red>,
     /// The part of packets that is lost at random.

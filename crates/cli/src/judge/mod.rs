@@ -11,6 +11,7 @@
 mod attacks;
 mod bundles;
 mod control;
+mod convergence;
 mod demand;
 mod ends;
 mod events;

@@ -45,6 +45,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         point: vec![("n".into(), n as f64)],
         duration: Span::from_secs(10),
         warmup: Span::from_secs(1),
+        sample: Span::from_millis(100),
         scale: 1.0,
         topology: Topology { hosts, switches, links, ecmp: None },
         vms,

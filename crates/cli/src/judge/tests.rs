@@ -303,6 +303,39 @@ fn a_goodput_that_swings_has_a_standard_deviation() {
     close(swings, 0.1 * (18.0f64 / 17.0).sqrt());
 }
 
+/// A second in samples of 10 ms; Y begins after half of it. Floors are 90 Mbit each.
+#[test]
+fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floor() {
+    let mut scenario = dumbbell(1);
+    (scenario.duration, scenario.warmup) = (Span::from_secs(1), Span::from_millis(100));
+    scenario.traffic.iter_mut().for_each(|entry| entry.stop = Span::from_secs(1));
+    scenario.traffic[1].start = Span::from_millis(500);
+    let mut observed = steady(&scenario, &[90.0, 90.0]);
+    observed.sample = Span::from_millis(10);
+    let share = super::payload::share(&scenario.traffic[0]);
+    let octets = |mbps: f64| (mbps * 1e6 * 0.01 / 8.0 * share) as u64;
+    for flow in &mut observed.flows {
+        flow.octets = vec![octets(90.0); 100];
+    }
+    observed.links.iter_mut().for_each(|link| link.octets = vec![0; 100]);
+    let convergence = |observed: &Observed| {
+        let summary = run(&scenario, observed).summary;
+        ["X", "Y"].map(|group| summary.get(&format!("convergence_s.{group}")).copied())
+    };
+    // What X had before Y began is nobody's business.
+    observed.flows[0].octets[..50].fill(octets(180.0));
+    assert_eq!(convergence(&observed), [Some(0.0), Some(0.0)]);
+    observed.flows[0].octets[50..53].fill(octets(140.0));
+    observed.flows[1].octets[50] = 0;
+    observed.flows[1].octets[69] = octets(80.0);
+    let [x, y] = convergence(&observed).map(|seconds| seconds.expect("they come to rest"));
+    assert!((x - 0.03).abs() < 1e-9 && (y - 0.2).abs() < 1e-9, "{x} {y}");
+    observed.flows[0].octets[99] = octets(100.0);
+    assert_eq!(convergence(&observed)[0], None, "it is off at the end");
+    observed.sample = Span::from_millis(100);
+    assert_eq!(convergence(&observed), [None; 2], "too long to show anything");
+}
+
 #[test]
 fn a_point_at_which_nothing_should_be_congested_needs_no_drop() {
     let mut scenario = dumbbell(0);
@@ -469,10 +502,12 @@ fn a_median_over_shuffles_needs_all_of_them() {
     observed.flows[1].work = Some(work(1, &[4000], 4));
     observed.flows[2].work = Some(work(1, &[6000], 6));
     close(run(&scenario, &observed).summary["shuffle_p50_s"], 5.0);
+    close(run(&scenario, &observed).summary["shuffle_last_s"], 6.0);
     observed.flows[2].work = Some(work(1, &[], 0));
     let one = run(&scenario, &observed).summary;
     close(one["shuffle_s.A"], 4.0);
     assert!(!one.contains_key("shuffle_p50_s"), "B's did not end");
+    assert!(!one.contains_key("shuffle_last_s"), "likewise");
     assert!(one.contains_key("shuffle_worst_s.B"));
     assert!(!one.contains_key("shuffle_worst_p50_s"), "A's did");
 }

@@ -131,8 +131,8 @@ fn shuffle_worst(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
     seconds.max_by(f64::total_cmp).filter(|seconds| seconds.is_finite())
 }
 
-/// The medians over `groups`, which shuffle, of how long that took and of how long it would take; none if
-/// a group has no such number: the others alone would flatter.
+/// The medians over `groups`, which shuffle, of how long that took and of how long it would take, and how
+/// long it took the last; none if a group has no such number: the others alone would flatter.
 pub(super) fn all_shuffles(groups: &[&str], summary: &mut BTreeMap<String, f64>) {
     for (each, all) in [("shuffle_s", "shuffle_p50_s"), ("shuffle_worst_s", "shuffle_worst_p50_s")]
     {
@@ -143,6 +143,9 @@ pub(super) fn all_shuffles(groups: &[&str], summary: &mut BTreeMap<String, f64>)
         seconds.sort_by(f64::total_cmp);
         if let Some(middle) = median(&seconds) {
             summary.insert(all.into(), middle);
+        }
+        if let Some(last) = seconds.last().filter(|_| each == "shuffle_s") {
+            summary.insert("shuffle_last_s".into(), *last);
         }
     }
 }

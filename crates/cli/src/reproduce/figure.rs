@@ -6,10 +6,10 @@
 //! Promises  An error names file, line, field and what would be right, before anything is played.
 //! Not here  Playing: see `play`. Drawing: see `report::figures`.
 
+use crate::commands::PRESETS;
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 use std::path::{Path, PathBuf};
-use weir_core::host::ElasticSwitch;
 use weir_model::scenario::{Error, Mechanism, Place, Scenario, is_metric};
 
 /// Written in every figure's file.
@@ -369,7 +369,7 @@ impl Figure {
     }
 
     fn check_mechanism(&self, field: &str, label: &Spanned<String>) -> Result<(), Error> {
-        let known = |m: Mechanism| m.check_preset(ElasticSwitch::ALL_PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset(&PRESETS).map(|()| m);
         match Mechanism::parse(&label.value).and_then(known) {
             Ok(_) => Ok(()),
             Err((message, help)) => Err(self.wrong(field, label, message, help)),

@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use weir_core::host::ElasticSwitch;
 use weir_model::results::{About, Results};
 use weir_model::scenario::{File, Scenario};
 
@@ -81,7 +80,7 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     let sets = sets(how, part, asked.quick);
     let file = File::load(&path, &sets)
         .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
-    file.check_presets(ElasticSwitch::ALL_PRESETS)?;
+    file.check_presets(&commands::PRESETS)?;
     let mut points = file.points().with_context(|| figure.file.display().to_string())?;
     let mechanisms: Vec<String> = part.mechanisms.iter().map(|m| m.value.clone()).collect();
     commands::override_mechanisms(&mut points, &mechanisms)?;
@@ -93,8 +92,12 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     let constants = Constants::new(&pairs(&part.constants));
     constants.check(&points).with_context(|| figure.file.display().to_string())?;
     let not = how.not.clone().or_else(|| match asked.world {
-        World::Sim => sim::refused(&points),
-        World::Lab => None,
+        World::Sim => sim::refused(&points, &constants),
+        World::Lab => {
+            let mut mechanisms = points.iter().flat_map(|point| &point.mechanisms);
+            let refused = mechanisms.find_map(|m| weir_lab::check_mechanism(m).err());
+            refused.map(|error| error.to_string())
+        }
     });
     let command = command(&path, asked.world, &mechanisms, &sets, &constants, repeats);
     let title = file.title().into();

@@ -24,7 +24,6 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
-use weir_core::host::ElasticSwitch;
 use weir_lab::Histogram;
 use weir_model::results::{About, Run};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
@@ -41,17 +40,17 @@ const STEPS: f64 = 1000.0;
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = File::load(path, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(ElasticSwitch::ALL_PRESETS)?;
+    file.check_presets(&commands::PRESETS)?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
-    if let Some(error) = refused(&points) {
-        return Err(anyhow!("{}: {error}", path.display()));
-    }
     let repeats = match args.repeat {
         Some(repeats) => repeats,
         None => file.repeat()?,
     };
     let constants = Constants::new(&args.tuning.constants);
     constants.check(&points)?;
+    if let Some(error) = refused(&points, &constants) {
+        return Err(anyhow!("{}: {error}", path.display()));
+    }
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
     let chance = Chance { seed: args.seed, repeats };
@@ -87,10 +86,17 @@ fn enough_memory(path: &Path, jobs: &[Job<'_>], threads: usize) -> Result<()> {
     )
 }
 
-/// Why the simulator cannot play these points; nothing if it can.
-pub(crate) fn refused(points: &[Scenario]) -> Option<String> {
-    let refused = points.iter().find_map(|point| weir_sim::scenario::check(point).err());
-    refused.map(|error| error.to_string())
+/// Why the simulator cannot play these points with constants that were checked; nothing if it can.
+pub(crate) fn refused(points: &[Scenario], constants: &Constants) -> Option<String> {
+    let one = |point: &Scenario| -> Result<()> {
+        weir_sim::scenario::check(point)?;
+        for mechanism in &point.mechanisms {
+            let job = Job { scenario: point, mechanism, seed: 0, constants };
+            weir_sim::scenario::check_mechanism(point, mechanism, &setup(&job)?)?;
+        }
+        Ok(())
+    };
+    points.iter().find_map(|point| one(point).err()).map(|error| error.to_string())
 }
 
 /// How often each point is played, and from which seed on.
@@ -204,6 +210,7 @@ fn setup(job: &Job<'_>) -> Result<Setup> {
     Ok(Setup {
         seed: job.seed,
         law: job.constants.law(job.scenario, job.mechanism)?,
+        eyeq: job.constants.eyeq(job.scenario, job.mechanism)?,
         unreserved: job.constants.unreserved(job.scenario, job.mechanism)?,
         reserve: Vec::new(),
     })

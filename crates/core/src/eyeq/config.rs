@@ -149,6 +149,8 @@ impl Default for EyeQ {
 impl EyeQ {
     /// The named sets of constants.
     pub const PRESETS: &[&str] = &["eyeq-final", "eyeq-paper"];
+    /// The same where `eyeq` stands before them.
+    pub const SHORT_PRESETS: [&str; 2] = ["final", "paper"];
 
     /// A named set of constants, for links of 10 Gb/s; see docs/algorithms/eyeq.md.
     pub fn preset(name: &str) -> Option<Self> {

@@ -26,6 +26,7 @@
 
 mod admission;
 mod config;
+mod constant;
 mod io;
 mod law;
 mod receiver;
@@ -36,6 +37,7 @@ mod stability;
 
 pub use admission::{Link, Rack, TooMuch, admit};
 pub use config::{Backend, Capacity, Ecn, EyeQ, Outer};
+pub use constant::{Constant, Tuned};
 pub use io::{
     Bounds, Class, Counters, Feedback, Input, Levels, Limit, MeterView, Root, Sample, Sent,
     Verdict, VmBounds, Why,

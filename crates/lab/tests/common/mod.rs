@@ -42,6 +42,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         point: vec![],
         duration: Span::from_secs(2),
         warmup: Span::from_millis(500),
+        sample: Span::from_millis(100),
         scale: 0.1,
         topology: Topology {
             hosts: (0..hosts).map(|h| format!("host{h}")).collect(),

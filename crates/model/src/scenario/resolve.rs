@@ -20,7 +20,7 @@ use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
-use super::{Expectation, IpVersion, Mechanism, MechanismKind, Scenario, Traffic, TrafficKind, Vm};
+use super::{Expectation, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm};
 use crate::net::Prefix;
 use metrics::Unit;
 pub use metrics::is_metric;
@@ -29,6 +29,9 @@ use weir_units::{Bytes, Rate, Span};
 
 /// What is cut from the start when the file does not say.
 const WARMUP: Span = Span::from_secs(5);
+/// Width of a sample when the file does not say, and the least.
+const SAMPLE: Span = Span::from_millis(100);
+const SAMPLE_LEAST: Span = Span::from_millis(1);
 /// The part of a link that is not promised when the file does not say (ElasticSwitch §7).
 const HEADROOM: f64 = 0.1;
 /// The shortest burst or pause. A world's timers are no finer, and a judge looks at each one.
@@ -39,6 +42,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     let mut scope = params(spec, point)?;
     let named = points::named(spec, &scope);
     let (duration, warmup) = times(spec, &mut scope)?;
+    let sample = sample(spec, &scope)?;
     let scale = scale(spec, &scope)?;
     let mut topology = spec.topology.build(&scope)?;
     let hosts = topology.hosts.clone();
@@ -85,6 +89,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         point: named,
         duration,
         warmup,
+        sample,
         scale,
         topology,
         vms: place.vms,
@@ -114,6 +119,17 @@ fn params(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scope, Error> {
         scope.set(&word.text, value);
     }
     Ok(scope)
+}
+
+/// Width of a sample.
+fn sample(spec: &Spec, scope: &Scope) -> Result<Span, Error> {
+    let Some(formula) = &spec.sample else { return Ok(SAMPLE) };
+    let span = formula.span(scope)?;
+    if !(SAMPLE_LEAST..=SAMPLE).contains(&span) {
+        let message = format!("samples of {span}");
+        return Err(formula.error(message, format!("write {SAMPLE_LEAST} to {SAMPLE}")));
+    }
+    Ok(span)
 }
 
 /// Duration and warmup, which other fields may use by name.
@@ -452,44 +468,8 @@ fn mechanism(word: &Word) -> Result<Mechanism, Error> {
     Mechanism::parse(&word.text).map_err(|(message, help)| word.error(message, help))
 }
 
-impl Mechanism {
-    /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch` or `elasticswitch:PRESET`. The
-    /// error is what is wrong and what would be right. Which presets there are, the mechanism knows.
-    pub fn parse(label: &str) -> Result<Self, (String, String)> {
-        const KNOWN: [&str; 4] = ["none", "reservation", "seawall", "elasticswitch"];
-        let (name, preset) = match label.split_once(':') {
-            Some((name, preset)) => (name, Some(preset)),
-            None => (label, None),
-        };
-        let kind = match name {
-            "none" => MechanismKind::None,
-            "reservation" => MechanismKind::Reservation,
-            "seawall" => MechanismKind::Seawall,
-            "elasticswitch" => MechanismKind::ElasticSwitch,
-            _ => return Err((format!("unknown mechanism `{name}`"), did_you_mean(name, KNOWN))),
-        };
-        if preset.is_some() && kind != MechanismKind::ElasticSwitch {
-            return Err((format!("`{name}` has no presets"), format!("write `{name}`")));
-        }
-        if preset.is_some_and(str::is_empty) {
-            return Err(("the preset has no name".into(), format!("write `{name}`")));
-        }
-        Ok(Self { label: label.into(), kind, preset: preset.unwrap_or("paper").into() })
-    }
-
-    /// Whether its preset is one of `presets`, which the mechanism knows. The error is what is wrong
-    /// and what would be right.
-    pub fn check_preset(&self, presets: &[&str]) -> Result<(), (String, String)> {
-        if self.kind != MechanismKind::ElasticSwitch || presets.contains(&self.preset.as_str()) {
-            return Ok(());
-        }
-        let message = format!("`{}`: there is no preset `{}`", self.label, self.preset);
-        Err((message, did_you_mean(&self.preset, presets.iter().copied())))
-    }
-}
-
 /// Checks the presets that the file names against those there are.
-pub(crate) fn presets(spec: &Spec, presets: &[&str]) -> Result<(), Error> {
+pub(crate) fn presets(spec: &Spec, presets: &Presets<'_>) -> Result<(), Error> {
     spec.mechanisms.iter().try_for_each(|word| {
         mechanism(word)?.check_preset(presets).map_err(|(message, help)| word.error(message, help))
     })

@@ -11,9 +11,10 @@ use super::error::{Error, Place, did_you_mean};
 use super::yaml::{self, Key, Kind, Node};
 
 /// Keys of `spec` that may be set although the file does not have them.
-const SINGLE: [&str; 9] = [
+const SINGLE: [&str; 10] = [
     "duration",
     "warmup",
+    "sample",
     "scale",
     "headroom",
     "repeat",

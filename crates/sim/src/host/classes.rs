@@ -41,11 +41,14 @@ pub(crate) struct Levels {
     budget: Rate,
     vm_floors: Rate,
     largest: Rate,
+    /// Nobody runs ahead by more than two packets, and a VM's cap is kept by its own class alone, not
+    /// by those of its pairs: both change every period.
+    is_paced: bool,
 }
 
-/// The octets that a class of this rate may run ahead.
-fn burst(rate: Rate) -> Bytes {
-    Bytes::new(rate.bytes_in(BURST_SPAN).get().clamp(MIN_BURST, MAX_BURST))
+/// The octets that a class of this rate may run ahead: so much, and two packets at least.
+fn burst(rate: Rate, span: Span) -> Bytes {
+    Bytes::new(rate.bytes_in(span).get().clamp(MIN_BURST, MAX_BURST))
 }
 
 /// How long what waits of a pair may last; `None` where a full queue lasts a quarter of that at most.
@@ -65,7 +68,13 @@ impl Levels {
             budget: uplink.saturating_sub(default_rate + control_rate),
             vm_floors: vms.iter().map(|vm| vm.floor).sum(),
             largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(uplink),
+            is_paced: false,
         }
+    }
+
+    /// The same for limiters that are set anew every period.
+    pub(crate) fn paced(self) -> Self {
+        Self { is_paced: true, ..self }
     }
 
     /// Whether pairs whose floors sum to `sum` have to be scaled to fit.
@@ -85,7 +94,8 @@ impl Levels {
         let ceil = ceil.max(rate);
         let scale = self.largest.as_bps().max(1);
         let quantum = u128::from(weight.as_bps()) * u128::from(MAX_QUANTUM) / u128::from(scale);
-        let lead = |rate: Rate| rate.time_for(burst(rate)).as_nanos() as i64;
+        let span = if self.is_paced { Span::ZERO } else { BURST_SPAN };
+        let lead = |rate: Rate| rate.time_for(burst(rate, span)).as_nanos() as i64;
         Class {
             rate: rate.as_bps(),
             ceil: ceil.as_bps(),
@@ -124,7 +134,8 @@ impl Levels {
 
     /// A pair of `vm`, when the floors of all pairs of the host sum to `sum`.
     pub(crate) fn pair(&self, vm: &Share, (floor, ceiling): (Rate, Rate), sum: Rate) -> Class {
-        let class = self.class(self.fitted(floor, sum), ceiling.min(self.cap(vm)), floor);
+        let cap = if self.is_paced { self.uplink } else { self.cap(vm) };
+        let class = self.class(self.fitted(floor, sum), ceiling.min(cap), floor);
         Class { wait: longest_wait(Rate::from_bps(class.ceil)).map(Span::as_nanos), ..class }
     }
 }
@@ -140,9 +151,13 @@ mod tests {
     #[test]
     fn a_burst_is_a_millisecond_but_never_less_than_two_packets_nor_more_than_256_kb() {
         for (kbps, octets) in [(64, 3028), (300, 3028), (24_224, 3028), (100_000, 12_500)] {
-            assert_eq!(burst(Rate::from_bps(kbps * 1000)).get(), octets, "{kbps} kbit/s");
+            assert_eq!(
+                burst(Rate::from_bps(kbps * 1000), BURST_SPAN).get(),
+                octets,
+                "{kbps} kbit/s"
+            );
         }
-        assert_eq!(burst(mbps(40_000)).get(), 256 * 1024);
+        assert_eq!(burst(mbps(40_000), BURST_SPAN).get(), 256 * 1024);
     }
 
     #[test]

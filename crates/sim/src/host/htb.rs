@@ -176,6 +176,16 @@ impl Htb {
         self.leaves[leaf as usize].bucket.class
     }
 
+    /// Octets that wait in a queue.
+    pub(crate) fn waiting(&self, leaf: u32) -> u64 {
+        self.leaves[leaf as usize].octets
+    }
+
+    /// What passes beside the queues is part of what the uplink carries.
+    pub(crate) fn charge(&mut self, now: u64, size: u16) {
+        self.uplink.charge(now, size.into(), true);
+    }
+
     /// Other parameters for a VM; what it owes stays.
     pub(crate) fn set_vm(&mut self, vm: u32, class: Class) {
         self.vms[vm as usize].class = class;

@@ -2,15 +2,18 @@
 //!
 //! Approach  As with SACK blocks: few packets are letters, so packets point into a table here.
 //! Promises  A letter is taken out exactly once, when it arrives or when it is lost.
-//! Source    Sizes: `weir-wire` (a header, a tag, and a record per message).
+//! Source    Sizes: `weir-wire` (a header, a tag, and a record per message); EyeQ's: §3.2.
 
 use std::collections::BTreeMap;
+use weir_core::eyeq::Feedback;
 use weir_core::message::Message;
 use weir_units::HostId;
 use weir_wire::packet::{HEADER, RECORD, TAG};
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
+/// EyeQ's message: the least Ethernet frame (EyeQ §3.2).
+const FEEDBACK: u16 = 64;
 
 /// One datagram.
 #[derive(Clone, Debug)]
@@ -21,14 +24,25 @@ pub(crate) struct Letter {
     pub(super) life: u32,
     /// Counted from 1 between these two.
     pub(super) number: u64,
-    /// None: a greeting.
-    pub(super) messages: Vec<Message>,
+    pub(super) words: Words,
+}
+
+/// What a datagram says.
+#[derive(Clone, Debug)]
+pub(crate) enum Words {
+    /// Records of `weir-wire`. None: a greeting.
+    Records(Vec<Message>),
+    /// "At this rate you may send to this VM."
+    Feedback(Feedback),
 }
 
 impl Letter {
     /// Octets on the wire.
     pub(super) fn size(&self) -> u16 {
-        (HEADERS + HEADER + TAG + RECORD * self.messages.len()) as u16
+        match &self.words {
+            Words::Records(messages) => (HEADERS + HEADER + TAG + RECORD * messages.len()) as u16,
+            Words::Feedback(_) => FEEDBACK,
+        }
     }
 }
 

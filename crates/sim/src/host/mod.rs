@@ -1,6 +1,6 @@
 //! What stands between a host's guests and its uplink: an agent, a shaper, and counters.
 //!
-//! Problem   The mechanism has to be played as it is: the very `HostAgent` of `weir-core`, fed with
+//! Problem   The mechanism has to be played as it is: the very machine of `weir-core` ([`agent`]), fed with
 //!           what a real host can see, acting through queues that behave as the real ones.
 //! Approach  A guest's packet is counted and queued by its pair ([`htb`]), numbered as it leaves for
 //!           the uplink, and at the other host counted again ([`meter`]), where gaps in the numbers
@@ -15,6 +15,7 @@
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
 
+mod agent;
 mod backlog;
 mod classes;
 mod htb;
@@ -28,6 +29,7 @@ mod station;
 mod stray;
 mod weather;
 
+pub(crate) use agent::Lists;
 pub(crate) use classes::Share;
 pub(crate) use letters::Letters;
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};

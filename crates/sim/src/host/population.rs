@@ -19,7 +19,6 @@ use super::station::Life;
 use crate::net::Net;
 use crate::packet::Kind;
 use std::collections::BTreeSet;
-use weir_core::host::Input;
 use weir_units::{PairId, VmId};
 
 impl Shim {
@@ -56,7 +55,7 @@ impl Shim {
         self.take_up(net, number);
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        host.agent.handle(now, Input::Population(&host.config), &mut host.outbox);
+        host.agent.take_up(now, &host.lists);
         self.carry_out(net, number);
     }
 
@@ -64,10 +63,8 @@ impl Shim {
     pub(super) fn take_up(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         host.populate(&self.away);
-        let config = host.config.clone();
-        let knows = |here: VmId, there: VmId| {
-            config.vms.contains_key(&here) && config.directory.contains_key(&there)
-        };
+        let lists = host.lists.clone();
+        let knows = |here: VmId, there: VmId| lists.knows(here, there);
         let mut closed = BTreeSet::new();
         for pair in host.sends.clone() {
             let pair = &mut self.pairs[pair as usize];

@@ -15,21 +15,20 @@
 mod breaks;
 mod look;
 
-use super::letters::Letter;
+use super::agent::{Lists, Orders};
+use super::letters::{Letter, Words};
 use super::pairs::{Guard, Pair, Sending};
 use super::paths::Paths;
 use super::station::{Host, Life};
 use super::weather;
 use crate::net::Net;
-use crate::packet::{CE, ECT, Kind, Packet};
+use crate::packet::{CE, CLASS, ECT, Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::host::{Direction, Input, Mechanism};
-use weir_core::message::Message;
+use weir_core::host::Direction;
 use weir_core::path::MAX_PATHS;
 use weir_model::record::ControlRecord;
-use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
-use weir_wire::MAX_RECORDS;
+use weir_units::{HostId, PairId, PathId, Rate, VmId};
 
 /// An agent hears of a new pair so long after its first packet: a ring buffer and a wake-up.
 const REACTION: u64 = 50_000;
@@ -62,19 +61,14 @@ impl Shim {
     /// `net` gets the routes of letters. Which flow has which number, the caller says in `tcp` and
     /// `udp`.
     pub(crate) fn new(guard: &Guard, net: &mut Net, seed: u64) -> Self {
-        let first = guard.hosts.first().map(|host| &host.config.mechanism);
-        let elastic = first.and_then(|mechanism| match mechanism {
-            Mechanism::ElasticSwitch(es) => Some(es),
-            Mechanism::Reservation { .. } => None,
-        });
+        let lists = guard.hosts.first().map(|host| &host.lists);
         let mut hosts: Vec<Host> =
             (0..).zip(&guard.hosts).map(|(number, host)| Host::new(number, host, seed)).collect();
         let (mut pairs, mut first) = (Vec::new(), Vec::new());
         let several = guard.paths.values().next().map_or(1, Vec::len) as u32;
         for pair in &guard.pairs {
-            let vms = &guard.hosts[pair.from as usize].config.vms;
-            let vm = vms.keys().position(|vm| *vm == pair.id.src);
-            let vm = vm.expect("a pair's source is on its host") as u32;
+            let vm = hosts[pair.from as usize].place(pair.id.src);
+            let vm = vm.expect("a pair's source is on its host");
             first.push(pairs.len() as u32);
             let count = if pair.from == pair.to { 1 } else { several };
             for path in 0..count {
@@ -101,8 +95,8 @@ impl Shim {
             udp: Vec::new(),
             stamps: Vec::new(),
             ways: guard.ways.iter().map(|(ends, way)| (*ends, net.add_route(way))).collect(),
-            marks: elastic.is_some_and(|es| es.rate.signal.needs_marks()),
-            window: elastic.map_or(Span::from_millis(1), |es| es.reorder_window).as_nanos(),
+            marks: lists.is_some_and(Lists::needs_marks),
+            window: lists.map_or(0, |lists| lists.reorder_window().as_nanos()),
         }
     }
 
@@ -166,7 +160,12 @@ impl Shim {
         if pair.known && !pair.sending.seen {
             pair.sending.seen = true;
             // A dead agent finds out when it lives again, from its counters.
-            self.hosts[from as usize].news.push((pair.id, Direction::Send));
+            let host = &mut self.hosts[from as usize];
+            host.news.push((pair.id, Direction::Send));
+            if let Some(level) = host.agent.at_first() {
+                (pair.sending.floor, pair.sending.ceiling) = (level.floor, level.ceiling);
+                host.shape(net.now, pair);
+            }
             self.wake_agent(net, from, net.now + REACTION);
         }
         let pair = &mut self.pairs[number as usize];
@@ -197,13 +196,14 @@ impl Shim {
     fn stamp(&mut self, net: &mut Net, id: u32) {
         let packet = &mut net.slab.cells[id as usize];
         let number = self.pair_at(id, packet);
-        let sending = &mut self.pairs[number as usize].sending;
+        let Pair { from, vm, sending, .. } = &mut self.pairs[number as usize];
         if self.stamps.len() <= id as usize {
             self.stamps.resize(id as usize + 1, 0);
         }
         self.stamps[id as usize] = sending.sequence;
         sending.sequence = sending.sequence.wrapping_add(1);
         sending.numbered += u64::from(packet.size);
+        packet.bits |= self.hosts[*from as usize].classes[*vm as usize] << CLASS;
         if self.marks {
             packet.bits |= ECT;
         }
@@ -288,12 +288,9 @@ impl Shim {
         let known = host.peers.entry(letter.from).or_default();
         if letter.life > *known {
             *known = letter.life;
-            let news = Input::PeerRestarted(letter.from);
-            host.agent.handle(now, news, &mut host.outbox);
+            host.agent.peer_restarted(now, letter.from);
         }
-        for message in &letter.messages {
-            host.agent.handle(now, Input::Message(letter.from, *message), &mut host.outbox);
-        }
+        host.agent.hear(now, letter.from, &letter.words);
         self.carry_out(net, letter.to.0);
     }
 
@@ -302,11 +299,11 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
         for (pair, direction) in std::mem::take(&mut host.news) {
-            host.agent.handle(now, Input::Seen(pair, direction), &mut host.outbox);
+            host.agent.see(now, pair, direction);
         }
-        if host.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
+        if host.agent.deadline().is_some_and(|at| at <= now) {
             host.count(&self.pairs, net.now, self.window);
-            host.agent.handle(now, Input::Tick, &mut host.outbox);
+            host.agent.tick(now);
         }
         self.carry_out(net, number);
     }
@@ -315,9 +312,7 @@ impl Shim {
     pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        let desired = host.agent.desired(now);
-        let forgotten = desired.take_forgotten();
-        let (changed, of_paths) = (desired.take_changed(), desired.take_changed_paths());
+        let Orders { forgotten, settings, shares } = host.agent.orders(now);
         let over = host.levels.is_over(host.floors);
         for (id, direction) in forgotten {
             let Some(&first) = self.numbers.get(&id) else { continue };
@@ -329,10 +324,12 @@ impl Shim {
                 }
             }
         }
-        // What a pair has is what its paths have, if it has several.
-        let of_pairs = changed.into_iter().map(|(id, setting)| (id, vec![setting]));
+        let is_shared = !shares.is_empty();
+        for (vm, share, class) in shares {
+            host.give(vm, share, class);
+        }
         let mut touched: Vec<u32> = Vec::new();
-        for (id, settings) in of_pairs.chain(of_paths) {
+        for (id, settings) in settings {
             let Some(&first) = self.numbers.get(&id) else { continue };
             if settings.len() != self.pairs[first as usize].paths as usize {
                 continue;
@@ -350,7 +347,7 @@ impl Shim {
                 host.sends.iter().filter(|p| self.pairs[**p as usize].sending.leaf.is_some()),
             );
         }
-        let is_idle = touched.is_empty();
+        let is_idle = touched.is_empty() && !is_shared;
         for pair in touched {
             host.shape(net.now, &mut self.pairs[pair as usize]);
         }
@@ -359,51 +356,44 @@ impl Shim {
             self.serve(net, number);
         }
         let host = &self.hosts[number as usize];
-        if let Some((at, _)) = host.agent.next_deadline() {
+        if let Some(at) = host.agent.deadline() {
             let at = at.as_nanos().saturating_sub(host.origin).max(net.now + 1);
             self.wake_agent(net, number, at);
         }
     }
 
-    /// Sends what is in the outbox: a datagram per peer, or several if it is much.
+    /// Sends what the agent has to say.
     fn post(&mut self, net: &mut Net, number: u32) {
         let from = HostId(number);
-        let messages = self.hosts[number as usize].outbox.take();
-        for batch in messages.chunk_by(|a, b| a.0 == b.0) {
-            let to = batch[0].0;
+        for (to, words) in self.hosts[number as usize].agent.say() {
             let Some(&hop) = self.ways.get(&(from, to)) else { continue };
-            for part in batch.chunks(MAX_RECORDS) {
-                let messages: Vec<Message> = part.iter().map(|(_, message)| *message).collect();
-                let host = &mut self.hosts[number as usize];
-                let (life, number) = (host.lives, host.post(to));
-                mail(net, hop, Letter { from, to, life, number, messages });
+            let host = &mut self.hosts[number as usize];
+            let letter = Letter { from, to, life: host.lives, number: host.post(to), words };
+            if let Words::Feedback(_) = letter.words {
+                // There are so many that the uplink has to account for them.
+                host.htb.charge(net.now, letter.size());
             }
+            mail(net, hop, letter);
         }
     }
 
     // -- what can be seen in the end ------------------------------------------------------------
 
-    /// Segments that the agents have seen lost, of the pairs that they know at this moment.
-    pub(crate) fn losses(&mut self, now: u64) -> u64 {
-        let lost = |host: &mut Host| -> u64 {
-            if host.life == Life::Dead {
-                return 0;
-            }
-            let clock = host.clock(now);
-            let views = host.agent.pairs(clock);
-            views.iter().filter_map(|view| view.receive.as_ref()).map(|r| r.lost).sum()
+    /// Segments that the agents have seen lost, of the pairs that they know at this moment; `None` if they
+    /// do not look for them.
+    pub(crate) fn losses(&mut self, now: u64) -> Option<u64> {
+        let lost = |host: &mut Host| match host.life {
+            Life::Dead => Some(0),
+            Life::Runs => host.agent.losses(host.clock(now)),
         };
         self.hosts.iter_mut().map(lost).sum()
     }
 
     /// Pairs that each agent knows at this moment.
     pub(crate) fn known(&mut self, now: u64) -> Vec<u64> {
-        let known = |host: &mut Host| {
-            if host.life == Life::Dead {
-                return 0;
-            }
-            let clock = host.clock(now);
-            host.agent.pairs(clock).len() as u64
+        let known = |host: &mut Host| match host.life {
+            Life::Dead => 0,
+            Life::Runs => host.agent.listed(host.clock(now)),
         };
         self.hosts.iter_mut().map(known).collect()
     }

@@ -6,19 +6,16 @@
 //! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: who looks how often.
 //! Not here  When what is called: see `shim`.
 
+use super::agent::{Agent, Counted, Lists};
 use super::classes::{Levels, MIN_RATE, Share};
 use super::htb::Htb;
-use super::meter::Meter;
-use super::pairs::{GuardedHost, Pair, Sending};
+use super::pairs::{GuardedHost, Pair};
 use super::stray::{Stray, is_stray};
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::host::{
-    Direction, HostAgent, HostConfig, Input, Mechanism, Outbox, PathSample, ReceiveCount, Sample,
-    SendCount, Setting,
-};
+use weir_core::host::{Direction, Setting};
 use weir_units::{HostId, PairId, Rate, Time, VmId};
 
 /// Agents were started within this time, ns.
@@ -47,23 +44,21 @@ fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
     (htb, defaults)
 }
 
-/// What a host's traffic without a floor gets.
-fn default_rate(config: &HostConfig) -> Rate {
-    match &config.mechanism {
-        Mechanism::ElasticSwitch(es) => es.default_floor,
-        Mechanism::Reservation { other, .. } => *other,
-    }
+/// What the parameters of a host's queues depend on, when these VMs are here.
+fn levels(lists: &Lists, shares: &[Share]) -> Levels {
+    let levels = Levels::new(lists.line(), lists.default_rate(), shares);
+    if lists.is_paced() { levels.paced() } else { levels }
 }
 
 /// A host with its agent.
 #[derive(Debug)]
 pub(super) struct Host {
     /// What it would be told if all VMs were there, and what it was told last.
-    full: HostConfig,
-    pub(super) config: HostConfig,
+    full: Lists,
+    pub(super) lists: Lists,
     /// Its lists have changed since.
     pub(super) is_stale: bool,
-    pub(super) agent: HostAgent,
+    pub(super) agent: Box<dyn Agent>,
     pub(super) life: Life,
     /// How many lives its agent has had before, and the last one of each peer that was heard of.
     pub(super) lives: u32,
@@ -71,15 +66,14 @@ pub(super) struct Host {
     rng: Rng,
     /// Its clock less the network's, ns.
     pub(super) origin: u64,
-    pub(super) outbox: Outbox,
-    sample: Sample,
-    paths: PathSample,
     /// Pairs seen and not told yet.
     pub(super) news: Vec<(PairId, Direction)>,
     pub(super) wakes_at: u64,
     pub(super) htb: Htb,
     pub(super) levels: Levels,
     pub(super) shares: Vec<Share>,
+    /// The class of each VM's packets in the network.
+    pub(super) classes: Vec<u8>,
     /// VMs whose port is new, or gone: no program looks at it.
     pub(super) unguarded: Vec<bool>,
     /// Queue of each VM for traffic without a class.
@@ -101,29 +95,27 @@ pub(super) struct Host {
 impl Host {
     /// With its clock and phase from the seed.
     pub(super) fn new(number: u32, guarded: &GuardedHost, seed: u64) -> Self {
-        let config = &guarded.config;
-        let levels = Levels::new(config.line, default_rate(config), &guarded.shares);
+        let lists = &guarded.lists;
+        let levels = levels(lists, &guarded.shares);
         let (htb, defaults) = queues(&levels, &guarded.shares, 0);
         let mut rng = Rng::new(seed, STREAM + u64::from(number));
         let origin = rng.next() % PHASES;
         Self {
-            agent: HostAgent::new(config.clone(), Time::from_nanos(origin)),
-            full: config.clone(),
-            config: config.clone(),
+            agent: lists.agent(Time::from_nanos(origin)),
+            full: lists.clone(),
+            lists: lists.clone(),
             is_stale: false,
             life: Life::Runs,
             lives: 0,
             peers: BTreeMap::new(),
             origin,
             rng,
-            outbox: Outbox::default(),
-            sample: Sample::default(),
-            paths: PathSample::default(),
             news: Vec::new(),
             wakes_at: NEVER,
             htb,
             levels,
             shares: guarded.shares.clone(),
+            classes: vec![0; guarded.shares.len()],
             unguarded: vec![false; guarded.shares.len()],
             strays: vec![Stray::default(); defaults.len()],
             defaults,
@@ -147,22 +139,16 @@ impl Host {
 
     /// The place of a VM among this host's, there or not.
     pub(super) fn place(&self, vm: VmId) -> Option<u32> {
-        self.full.vms.keys().position(|here| *here == vm).map(|place| place as u32)
+        self.full.vms().iter().position(|here| *here == vm).map(|place| place as u32)
     }
 
-    /// Its files say that these VMs are away; the others' ports are guarded from now on. A static
-    /// reservation has all in its directory, whoever is there.
+    /// Its files say that these VMs are away; the others' ports are guarded from now on.
     pub(super) fn populate(&mut self, away: &BTreeSet<VmId>) {
-        let is_here = |vm: &VmId| !away.contains(vm);
-        self.config = self.full.clone();
-        self.config.vms.retain(|vm, _| is_here(vm));
-        if matches!(self.full.mechanism, Mechanism::ElasticSwitch(_)) {
-            self.config.directory.retain(|vm, _| is_here(vm));
-        }
-        self.unguarded = self.full.vms.keys().map(|vm| !is_here(vm)).collect();
+        self.lists = self.full.without(away);
+        self.unguarded = self.full.vms().iter().map(|vm| away.contains(vm)).collect();
         let here = self.shares.iter().zip(&self.unguarded).filter(|(_, is_away)| !**is_away);
         let here: Vec<Share> = here.map(|(share, _)| *share).collect();
-        self.levels = Levels::new(self.full.line, default_rate(&self.full), &here);
+        self.levels = levels(&self.full, &here);
         self.is_stale = false;
     }
 
@@ -180,6 +166,15 @@ impl Host {
         }
     }
 
+    /// Gives one VM another share, and its packets a class.
+    pub(super) fn give(&mut self, vm: VmId, share: Share, class: u8) {
+        let Some(place) = self.place(vm) else { return };
+        self.shares[place as usize] = share;
+        self.classes[place as usize] = class;
+        self.htb.set_vm(place, self.levels.vm(&share));
+        self.htb.set(self.defaults[place as usize], self.levels.vm_default(&share));
+    }
+
     /// What its clock shows.
     pub(super) fn clock(&self, now: u64) -> Time {
         Time::from_nanos(now + self.origin)
@@ -191,7 +186,7 @@ impl Host {
         self.life = Life::Dead;
         self.wakes_at = NEVER;
         self.news.clear();
-        drop(self.outbox.take());
+        drop(self.agent.say());
         let beat = self.rng.next() % HEARTBEAT;
         let seen = self.rng.next() % LOOKS;
         now + LEASE + seen - beat
@@ -203,8 +198,7 @@ impl Host {
         self.lives += 1;
         self.reclaims_at = NEVER;
         self.news.clear();
-        self.outbox = Outbox::default();
-        self.agent = HostAgent::new(self.config.clone(), self.clock(now));
+        self.agent = self.lists.agent(self.clock(now));
     }
 
     /// The host as it was before any agent: empty queues, no pairs. Returns the packets that were lost.
@@ -228,56 +222,9 @@ impl Host {
 
     /// Reads all counters and tells them to the agent.
     pub(super) fn count(&mut self, pairs: &[Pair], now: u64, window: u64) {
-        self.read_sent(pairs);
-        self.read_received(pairs, now, window);
         let at = self.clock(now);
-        self.agent.handle(at, Input::Sample(&self.sample), &mut self.outbox);
-        if !self.paths.send.is_empty() || !self.paths.receive.is_empty() {
-            self.agent.handle(at, Input::PathSample(&self.paths), &mut self.outbox);
-        }
-    }
-
-    fn read_sent(&mut self, pairs: &[Pair]) {
-        let Self { sample, paths, sends, .. } = self;
-        sample.send.clear();
-        paths.send.clear();
-        let sending = sends.iter().map(|pair| &pairs[*pair as usize]).filter(|p| p.sending.seen);
-        for pair in sending {
-            let Sending { octets, numbered, .. } = pair.sending;
-            let count = SendCount { octets, numbered, unnumbered: 0 };
-            if pair.has_several() {
-                paths.send.push((pair.id, pair.path, count));
-                // The paths of a pair come in a row.
-                if let Some((_, all)) = sample.send.last_mut().filter(|(id, _)| *id == pair.id) {
-                    all.octets += octets;
-                    all.numbered += numbered;
-                    continue;
-                }
-            }
-            sample.send.push((pair.id, count));
-        }
-    }
-
-    fn read_received(&mut self, pairs: &[Pair], now: u64, window: u64) {
-        let Self { sample, paths, receives, .. } = self;
-        sample.receive.clear();
-        paths.receive.clear();
-        let receiving = receives.iter().map(|pair| &pairs[*pair as usize]).filter(|p| p.receives);
-        for pair in receiving {
-            let Meter { octets, segments, marked, .. } = pair.meter;
-            let lost = pair.meter.lost(now, window);
-            let mut count = ReceiveCount { octets, segments, lost, marked };
-            if pair.has_several() {
-                paths.receive.push((pair.id, pair.path, count));
-                (count.lost, count.marked) = (0, 0);
-                if let Some((_, all)) = sample.receive.last_mut().filter(|(id, _)| *id == pair.id) {
-                    all.octets += octets;
-                    all.segments += segments;
-                    continue;
-                }
-            }
-            sample.receive.push((pair.id, count));
-        }
+        let Self { agent, sends, receives, htb, .. } = self;
+        agent.count(at, &Counted { pairs, sends, receives, htb, now, window });
     }
 
     /// The queue for a packet of `size` octets that a pair sends; `None` if it is to be dropped.

@@ -7,14 +7,14 @@
 //!           are used by flow, all in turn if by packet. A traffic entry becomes one flow per connection. What starts
 //!           together starts within a millisecond, drawn from the seed, as programs do.
 //! Promises  Frames are Ethernet's without FCS, so that rates and floors mean what they mean in the lab.
-//!           Only ports of switches mark, above a threshold or by RED.
+//!           Only ports of switches mark, above a threshold or by RED, and have more than one queue.
 //! Not here  Agents: see `guard`. When requests and short flows begin: the model says.
 
 use super::Failure;
 use super::ways::Ways;
 use crate::exchange::{ExchangeSpec, Guests};
 use crate::network::{
-    Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, RedSpec, Traffic, Way,
+    Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec, Traffic, Way,
 };
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
@@ -88,20 +88,29 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         let direction = LinkDir::from_index(index);
         let link = &topology.links[direction.link];
         let from = direction.from(topology);
+        let is_switch = from >= topology.hosts.len();
+        let mark_above = link.queueing.ecn.filter(|_| is_switch);
+        let has_classes = link.queueing.priorities && is_switch;
         let spec = LinkSpec {
             from: from as u32,
             to: direction.to(topology) as u32,
             rate: link.rate,
             delay: link.delay,
             buffer: link.buffer,
-            mark_above: link.queueing.ecn.filter(|_| from >= topology.hosts.len()),
+            mark_above: mark_above.filter(|_| !has_classes),
             loss: link.queueing.loss,
         };
         let field = format!("spec.topology (link {})", link.name);
         let late = uneven(&spec, topology.hosts.len());
         let number = network.add_link(spec).map_err(at(field.clone()))?;
         network.add_jitter(number, late).map_err(at(field.clone()))?;
-        if let Some(red) = link.queueing.red.filter(|_| from >= topology.hosts.len()) {
+        if has_classes {
+            let queue = |buffer| QueueSpec { weight: 1, buffer, mark_above };
+            let half = Bytes::new(link.buffer.get() / 2);
+            let discipline = Discipline::Priority(vec![queue(link.buffer), queue(half)]);
+            network.set_port(number, Port { discipline, pool: None }).map_err(at(field.clone()))?;
+        }
+        if let Some(red) = link.queueing.red.filter(|_| is_switch) {
             let discipline = Discipline::Red(RedSpec {
                 min: red.min,
                 max: red.max,

@@ -10,8 +10,9 @@
 
 use super::build::{Part, Plan};
 use super::{Failure, Setup, Unsupported};
-use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
+use crate::host::{Guard, GuardedHost, GuardedPair, Lists, PathLinks, Share, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::eyeq::HostConfig as EyeqConfig;
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism as Law};
 use weir_core::path::MAX_PATHS;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario};
@@ -29,11 +30,16 @@ pub(super) fn guard(
     }
     let paths = paths(scenario, mechanism, plan)?;
     let count = paths.values().next().map_or(1, Vec::len);
-    let hosts = (0..scenario.topology.hosts.len()).map(|host| -> Result<_, Failure> {
-        let line = line(scenario, host)?;
-        Ok(guarded(scenario, host, line, law(scenario, mechanism, setup, (line, count))?))
-    });
-    let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+    let hosts: Vec<GuardedHost> = if mechanism.kind == MechanismKind::EyeQ {
+        let configs = super::eyeq::configs(scenario, mechanism, setup)?;
+        configs.into_iter().enumerate().map(|(host, c)| by_eyeq(scenario, host, c)).collect()
+    } else {
+        let hosts = (0..scenario.topology.hosts.len()).map(|host| -> Result<_, Failure> {
+            let line = line(scenario, host)?;
+            Ok(guarded(scenario, host, line, law(scenario, mechanism, setup, (line, count))?))
+        });
+        hosts.collect::<Result<Vec<_>, _>>()?
+    };
     let pair = |t: &weir_model::scenario::Traffic| PairId::new(vm_id(t.from), vm_id(t.to));
     let ids: BTreeSet<PairId> =
         scenario.traffic.iter().flat_map(|t| [pair(t), pair(t).reversed()]).collect();
@@ -93,7 +99,7 @@ fn vm_id(vm: usize) -> VmId {
 }
 
 /// The rate of a host's uplink.
-fn line(scenario: &Scenario, host: usize) -> Result<Rate, Unsupported> {
+pub(super) fn line(scenario: &Scenario, host: usize) -> Result<Rate, Unsupported> {
     let mut links = scenario.topology.links.iter().filter(|l| l.a == host || l.b == host);
     match (links.next(), links.next()) {
         (Some(link), None) => Ok(link.rate),
@@ -126,12 +132,25 @@ fn law(
             Ok(elastic(preset))
         }
         MechanismKind::Seawall => Ok(elastic(ElasticSwitch::seawall())),
-        MechanismKind::Reservation | MechanismKind::None => Ok(Law::Reservation {
-            rates: setup.reserve.iter().copied().collect(),
-            other: setup
-                .unreserved
-                .unwrap_or_else(|| Rate::from_mbps(1).scale(scenario.scale).min(line.split(100))),
-        }),
+        // EyeQ has its own, and nothing has none.
+        MechanismKind::Reservation | MechanismKind::None | MechanismKind::EyeQ => {
+            Ok(Law::Reservation {
+                rates: setup.reserve.iter().copied().collect(),
+                other: setup.unreserved.unwrap_or_else(|| {
+                    Rate::from_mbps(1).scale(scenario.scale).min(line.split(100))
+                }),
+            })
+        }
+    }
+}
+
+/// A host with EyeQ's machine. What VMs may send together it says itself.
+fn by_eyeq(scenario: &Scenario, host: usize, config: EyeqConfig) -> GuardedHost {
+    let here = scenario.vms.iter().filter(|vm| vm.host == host);
+    GuardedHost {
+        shares: here.map(|vm| Share { floor: vm.floor_out, cap: vm.cap_out }).collect(),
+        troubles: troubles(scenario, host),
+        lists: Lists::EyeQ(config),
     }
 }
 
@@ -158,15 +177,19 @@ fn guarded(scenario: &Scenario, host: usize, line: Rate, law: Law) -> GuardedHos
     };
     GuardedHost {
         shares: here().map(share).collect(),
-        troubles: scenario.faults.iter().filter_map(|f| trouble(f, host)).collect(),
-        config: HostConfig {
+        troubles: troubles(scenario, host),
+        lists: Lists::Pairs(HostConfig {
             host: HostId(host as u32),
             line,
             vms: here().map(hose).collect(),
             directory: scenario.vms.iter().enumerate().map(location).collect(),
             mechanism: law,
-        },
+        }),
     }
+}
+
+fn troubles(scenario: &Scenario, host: usize) -> Vec<Trouble> {
+    scenario.faults.iter().filter_map(|fault| trouble(fault, host)).collect()
 }
 
 /// Trouble for a host's control messages, if a fault is that.

@@ -10,6 +10,7 @@
 //! Not here  What was good: the judge is the lab's, in `weir`.
 
 mod build;
+mod eyeq;
 mod faults;
 mod guard;
 mod refuse;
@@ -17,6 +18,7 @@ mod run;
 mod size;
 mod ways;
 
+pub use eyeq::check as check_mechanism;
 pub use refuse::{Unsupported, check};
 pub use run::Run;
 pub use size::{Size, size};
@@ -30,13 +32,11 @@ use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::world::GuardedView;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::eyeq::{Refusal, Tuned};
 use weir_core::host::ElasticSwitch;
 use weir_model::record::{ControlRecord, LinkRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
-
-/// Width of a sample.
-const SAMPLE: Span = Span::from_millis(100);
 
 /// What a run needs beside its scenario and mechanism.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,8 @@ pub struct Setup {
     /// The law of ElasticSwitch or Seawall at the scenario's scale, if somebody set constants of it;
     /// else it is the one that the mechanism's name stands for.
     pub law: Option<ElasticSwitch>,
+    /// The same of EyeQ, before it knows its links.
+    pub eyeq: Option<Tuned>,
 }
 
 /// What a run measured, raw.
@@ -62,7 +64,7 @@ pub struct Record {
     /// Two per link of the scenario: a>b, b>a.
     pub links: Vec<LinkRecord>,
     /// Segments that the agents have seen lost, of the pairs that were active at the end; `None`
-    /// without agents.
+    /// without agents, or where they do not look for losses.
     pub losses_reported: Option<u64>,
     /// Pairs that each agent knew at the end.
     pub agent_pairs: Vec<u64>,
@@ -105,6 +107,14 @@ pub enum Failure {
         /// What is wrong.
         flaw: Flaw,
     },
+    /// The mechanism cannot keep what it promises here.
+    #[error("{field}: {refusal}")]
+    Refused {
+        /// Which field of the file, and where.
+        field: String,
+        /// Why, and what would be right.
+        refusal: Refusal,
+    },
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
@@ -124,14 +134,15 @@ pub fn play(
     stop: &AtomicBool,
 ) -> Result<Record, Failure> {
     let Run { plan, mut sim } = Run::new(scenario, mechanism, setup)?;
-    let count = |span: Span| (span + Span::from_nanos(SAMPLE.as_nanos() / 2)).div_span(SAMPLE);
+    let width = scenario.sample;
+    let count = |span: Span| (span + Span::from_nanos(width.as_nanos() / 2)).div_span(width);
     let (samples, warmup) = (count(scenario.duration).max(1), count(scenario.warmup));
     let mut sampler = Sampler::new(scenario, &plan, Seen::of(&sim));
     for sample in 1..=samples {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Stopped);
         }
-        sim.run_until(Time::ZERO + SAMPLE * sample);
+        sim.run_until(Time::ZERO + width * sample);
         sampler.take(Seen::of(&sim), sample == warmup);
         watch(sample as f64 / samples as f64);
     }
@@ -175,6 +186,7 @@ impl Seen {
 /// From what is seen to series.
 struct Sampler<'a> {
     plan: &'a build::Plan,
+    width: Span,
     last: Seen,
     at_warmup: Seen,
     flows: Vec<FlowRecord>,
@@ -185,6 +197,7 @@ impl<'a> Sampler<'a> {
     fn new(scenario: &Scenario, plan: &'a build::Plan, begin: Seen) -> Self {
         Self {
             plan,
+            width: scenario.sample,
             at_warmup: begin.clone(),
             last: begin,
             flows: vec![FlowRecord::default(); scenario.traffic.len()],
@@ -235,11 +248,11 @@ impl<'a> Sampler<'a> {
         let (losses_reported, agent_pairs, shaper_drops, control) = match view {
             None => (None, Vec::new(), 0, None),
             Some(GuardedView { losses, pairs, shaper_drops, control }) => {
-                (Some(losses), pairs, shaper_drops, breaks_control.then_some(control))
+                (losses, pairs, shaper_drops, breaks_control.then_some(control))
             }
         };
         Record {
-            sample: SAMPLE,
+            sample: self.width,
             flows: self.flows,
             links: self.links,
             losses_reported,

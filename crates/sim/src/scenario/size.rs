@@ -6,7 +6,6 @@
 //!           due, or than are opened while those before are not forgotten.
 //! Not here  What agents know of pairs. How often a closed loop goes round.
 
-use super::SAMPLE;
 use super::build::OPEN_LOOP;
 use crate::exchange::QUARANTINE;
 use crate::memory::{Memory, full, of_flow, of_link};
@@ -63,7 +62,7 @@ pub fn size(scenario: &Scenario) -> Size {
         lines.saturating_mul(2 * of_flow(HOPS) as u64).saturating_add(times.saturating_mul(8));
     let packets: u64 = (0..links as usize).map(port).fold(0, u64::saturating_add);
     let flight = packets.saturating_mul(2 * size_of::<Packet>() as u64);
-    let samples = scenario.duration.div_span(SAMPLE).max(1);
+    let samples = scenario.duration.div_span(scenario.sample).max(1);
     let series = scenario.traffic.len() as u64 + 3 * links + 1;
     Size {
         run: Memory {

@@ -9,8 +9,8 @@ use weir_units::{Bytes, Rate, Span, Time};
 
 /// What can be seen of hosts with agents.
 pub(crate) struct GuardedView {
-    /// Segments that agents have seen lost.
-    pub(crate) losses: u64,
+    /// Segments that agents have seen lost, if they look for them.
+    pub(crate) losses: Option<u64>,
     /// Pairs that each agent knows.
     pub(crate) pairs: Vec<u64>,
     /// Packets that found no room in a shaper.

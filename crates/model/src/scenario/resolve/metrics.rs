@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 32] = [
+const RUN: [&str; 33] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -18,6 +18,7 @@ const RUN: [&str; 32] = [
     "receivers_below",
     "receiver_goodput_mean",
     "shuffle_p50_s",
+    "shuffle_last_s",
     "shuffle_worst_p50_s",
     "agents_cpu_cores",
     "agent_cpu_cores",
@@ -40,7 +41,7 @@ const RUN: [&str; 32] = [
     "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 12] = [
+const GROUP: [&str; 13] = [
     "goodput",
     "goodput_std",
     "share",
@@ -49,6 +50,7 @@ const GROUP: [&str; 12] = [
     "window_min",
     "window_p1",
     "window_min_settled",
+    "convergence_s",
     "jain",
     "shuffle_s",
     "shuffle_worst_s",
@@ -96,8 +98,9 @@ pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
     match metric.split('.').next().unwrap_or_default() {
         _ if is_ratio => Unit::None,
         "goodput" | "receiver_goodput_mean" => Unit::Rate,
-        "latency" | "fct" | "control_delay" => Unit::Time,
-        "shuffle_s" | "shuffle_p50_s" | "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
+        "latency" | "fct" | "control_delay" | "convergence_s" => Unit::Time,
+        "shuffle_s" | "shuffle_p50_s" | "shuffle_last_s" => Unit::Time,
+        "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
         _ => Unit::None,
     }

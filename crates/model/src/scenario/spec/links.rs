@@ -6,9 +6,10 @@ use crate::scenario::formula::Formula;
 use crate::scenario::yaml::{Field, Table};
 
 /// Keys that every link of a topology may have at once.
-pub(crate) const OF_ALL: [&str; 3] = ["buffer", "delay", "ecn"];
+pub(crate) const OF_ALL: [&str; 4] = ["buffer", "delay", "ecn", "priorities"];
 /// Keys that a single link may have.
-pub(crate) const OF_ONE: [&str; 6] = ["buffer", "delay", "ecn", "red", "loss", "paths"];
+pub(crate) const OF_ONE: [&str; 7] =
+    ["buffer", "delay", "ecn", "priorities", "red", "loss", "paths"];
 
 /// What is written; what is left out is as for all links, or as usual.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,7 @@ pub(crate) struct PortSpec {
     pub(crate) buffer: Option<Formula>,
     pub(crate) delay: Option<Formula>,
     pub(crate) ecn: Option<Formula>,
+    pub(crate) priorities: Option<Formula>,
     pub(crate) red: Option<RedSpec>,
     pub(crate) loss: Option<Formula>,
     pub(crate) paths: Option<PathsSpec>,
@@ -44,6 +46,7 @@ pub(crate) fn ports(table: &Table<'_>) -> Result<PortSpec, Error> {
         buffer: formula("buffer")?,
         delay: formula("delay")?,
         ecn: formula("ecn")?,
+        priorities: formula("priorities")?,
         red: table.get("red").map(|f| red(&f)).transpose()?,
         loss: formula("loss")?,
         paths: table.get("paths").map(|f| paths(&f)).transpose()?,

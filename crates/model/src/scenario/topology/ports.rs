@@ -39,6 +39,13 @@ pub(super) fn apply(link: &mut Link, spec: &PortSpec, scope: &Scope) -> Result<(
     if let Some(formula) = &spec.ecn {
         queueing.ecn = threshold(formula, link.buffer, scope)?;
     }
+    if let Some(formula) = &spec.priorities {
+        queueing.priorities = priorities(formula, scope)?;
+    }
+    if let (true, Some(red_spec)) = (queueing.priorities, &spec.red) {
+        let message = "`red` beside `priorities`";
+        return Err(red_spec.whole.error(message, "keep one: RED is for a single queue"));
+    }
     if let Some(formula) = &spec.loss {
         queueing.loss = part(formula, scope)?;
     }
@@ -78,6 +85,18 @@ fn threshold(formula: &Formula, buffer: Bytes, scope: &Scope) -> Result<Option<B
         return Err(formula.error(message, help));
     }
     Ok(Some(size))
+}
+
+/// Whether there are two queues.
+fn priorities(formula: &Formula, scope: &Scope) -> Result<bool, Error> {
+    match formula.count(scope, 1)? {
+        1 => Ok(false),
+        2 => Ok(true),
+        count => {
+            let help = "write 2: one for best effort, one for all others; or 1";
+            Err(formula.error(format!("{count} priorities"), help))
+        }
+    }
 }
 
 fn red(spec: &RedSpec, buffer: Bytes, scope: &Scope) -> Result<Red, Error> {

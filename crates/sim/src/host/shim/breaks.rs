@@ -3,7 +3,7 @@
 //! Promises  What no agent has taken back stays as it was; one that starts is told what it finds.
 //! Source    `weir-agent`'s `driver/adoption.rs`; `weir-dataplane`'s `guardian.rs`.
 
-use super::super::letters::Letter;
+use super::super::letters::{Letter, Words};
 use super::super::pairs::{Pair, Sending};
 use super::super::paths::together;
 use super::{Shim, mail};
@@ -11,7 +11,6 @@ use crate::net::Net;
 use crate::packet::{Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::BTreeSet;
-use weir_core::host::Input;
 use weir_units::HostId;
 
 impl Shim {
@@ -36,14 +35,14 @@ impl Shim {
         for paths in sends.chunk_by(|a, b| a.id == b.id) {
             let leaves = paths.iter().filter_map(|path| path.sending.leaf);
             if let Some(level) = together(leaves.map(|leaf| host.level(leaf))) {
-                host.agent.handle(now, Input::Adopt(paths[0].id, level), &mut host.outbox);
+                host.agent.adopt(now, paths[0].id, level);
             }
         }
         for pair in &host.receives {
             let pair = &self.pairs[*pair as usize];
             if pair.receives {
                 peers.insert(pair.from);
-                host.agent.handle(now, Input::Found(pair.id), &mut host.outbox);
+                host.agent.find(now, pair.id);
             }
         }
         let (from, life) = (HostId(number), host.lives);
@@ -51,7 +50,11 @@ impl Shim {
             let to = HostId(peer);
             if let Some(&hop) = self.ways.get(&(from, to)) {
                 let number = host.post(to);
-                mail(net, hop, Letter { from, to, life, number, messages: Vec::new() });
+                mail(
+                    net,
+                    hop,
+                    Letter { from, to, life, number, words: Words::Records(Vec::new()) },
+                );
             }
         }
         host.count(&self.pairs, net.now, self.window);

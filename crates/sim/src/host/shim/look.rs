@@ -16,7 +16,7 @@ impl Shim {
             clock: host.clock(now),
             known: host.agent.known(),
             counters: host.agent.counters(),
-            unsent: host.outbox.dropped,
+            unsent: host.agent.unsent(),
             queues: host.htb.queues(),
             shaper_drops: host.htb.drops,
         };

@@ -1,0 +1,136 @@
+//! Constants that somebody set, and the law that they give on a link.
+//!
+//! Problem   Presets are for links of 10 Gb/s and follow the link ([`EyeQ::for_link`]); a constant that somebody
+//!           sets is meant as it is written, on whatever link.
+//! Approach  What was set is kept beside the preset, and put in its place when the link is known.
+//! Not here  How they are written: who reads text knows. Whether they can work together: [`EyeQ::check`].
+
+use super::config::{Backend, Capacity, EyeQ, Outer};
+use weir_units::{Bytes, Rate, Span};
+
+/// One constant, as somebody set it; see the fields of [`EyeQ`] and [`Outer`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Constant {
+    /// [`EyeQ::period`].
+    Period(Span),
+    /// [`EyeQ::alpha`].
+    Alpha(f64),
+    /// [`EyeQ::least_factor`].
+    LeastFactor(f64),
+    /// [`EyeQ::least_divisor`].
+    LeastDivisor(u32),
+    /// [`EyeQ::counts_losses`].
+    CountsLosses(bool),
+    /// [`EyeQ::idle_after`].
+    IdleAfter(Span),
+    /// [`EyeQ::told_part`].
+    ToldPart(f64),
+    /// [`EyeQ::feedback_octets`].
+    FeedbackOctets(Bytes),
+    /// [`EyeQ::feedback_unit`].
+    FeedbackUnit(Rate),
+    /// [`EyeQ::silence`].
+    Silence(Span),
+    /// [`EyeQ::silent_octets`].
+    SilentOctets(Bytes),
+    /// [`EyeQ::silent_least`].
+    SilentLeast(Rate),
+    /// [`EyeQ::limiter_idle`].
+    LimiterIdle(Span),
+    /// [`Outer::period`]: the outer loop takes the place of the printed formula.
+    OuterPeriod(Span),
+    /// [`Outer::alpha`]; likewise.
+    OuterAlpha(f64),
+    /// [`Outer::fall_at`]; likewise. `None`: it never falls at once.
+    FallAt(Option<f64>),
+}
+
+/// A preset and what differs from it, before they know their link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tuned {
+    /// For links of 10 Gb/s.
+    pub preset: EyeQ,
+    /// What sets the limiters.
+    pub backend: Backend,
+    /// In the order in which they take effect.
+    pub set: Vec<Constant>,
+}
+
+impl Tuned {
+    /// A preset as it is.
+    pub const fn new(preset: EyeQ, backend: Backend) -> Self {
+        Self { preset, backend, set: Vec::new() }
+    }
+
+    /// The law on a link of `line`, with this round trip.
+    pub fn on(&self, line: Rate, round_trip: Span) -> EyeQ {
+        let mut eyeq = self.preset.for_link(line, round_trip, self.backend);
+        self.set.iter().for_each(|constant| constant.put(&mut eyeq));
+        eyeq
+    }
+}
+
+impl Constant {
+    fn put(self, eyeq: &mut EyeQ) {
+        match self {
+            Self::Period(span) => eyeq.period = span,
+            Self::Alpha(alpha) => eyeq.alpha = alpha,
+            Self::LeastFactor(part) => eyeq.least_factor = part,
+            Self::LeastDivisor(n) => eyeq.least_divisor = n,
+            Self::CountsLosses(yes) => eyeq.counts_losses = yes,
+            Self::IdleAfter(span) => eyeq.idle_after = span,
+            Self::ToldPart(part) => eyeq.told_part = part,
+            Self::FeedbackOctets(octets) => eyeq.feedback_octets = octets,
+            Self::FeedbackUnit(rate) => eyeq.feedback_unit = rate,
+            Self::Silence(span) => eyeq.silence = span,
+            Self::SilentOctets(octets) => eyeq.silent_octets = octets,
+            Self::SilentLeast(rate) => eyeq.silent_least = rate,
+            Self::LimiterIdle(span) => eyeq.limiter_idle = span,
+            Self::OuterPeriod(period) => outer(eyeq, |o| Outer { period, ..o }),
+            Self::OuterAlpha(alpha) => outer(eyeq, |o| Outer { alpha, ..o }),
+            Self::FallAt(fall_at) => outer(eyeq, |o| Outer { fall_at, ..o }),
+        }
+    }
+}
+
+fn outer(eyeq: &mut EyeQ, change: impl FnOnce(Outer) -> Outer) {
+    let before = match eyeq.capacity {
+        Capacity::Outer(outer) => outer,
+        Capacity::Formula => Outer::default(),
+    };
+    eyeq.capacity = Capacity::Outer(change(before));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Span = Span::from_micros(100);
+
+    #[test]
+    fn what_is_set_is_meant_as_it_is_and_all_else_follows_the_link() {
+        let slow = Rate::from_mbps(1_000);
+        let set = vec![Constant::Alpha(0.3), Constant::Period(Span::from_micros(400))];
+        let tuned = Tuned { set, ..Tuned::new(EyeQ::default(), Backend::Kernel) };
+        let usual = EyeQ::default().for_link(slow, RTT, Backend::Kernel);
+        let got = tuned.on(slow, RTT);
+        assert_eq!((got.alpha, got.period), (0.3, Span::from_micros(400)));
+        assert_eq!(usual.period, Span::from_millis(2));
+        assert_eq!((got.idle_after, got.feedback_unit), (usual.idle_after, usual.feedback_unit));
+        assert_eq!(Tuned::new(EyeQ::default(), Backend::Kernel).on(slow, RTT), usual);
+    }
+
+    #[test]
+    fn a_constant_of_the_outer_loop_brings_the_loop() {
+        let paper = EyeQ::preset("eyeq-paper").expect("known");
+        let set = vec![Constant::OuterAlpha(0.4), Constant::FallAt(None)];
+        let tuned = Tuned { set, ..Tuned::new(paper, Backend::Kernel) };
+        let Capacity::Outer(outer) = tuned.on(Rate::from_mbps(10_000), RTT).capacity else {
+            panic!("no outer loop")
+        };
+        assert_eq!(
+            (outer.alpha, outer.fall_at, outer.period),
+            (0.4, None, Outer::default().period)
+        );
+    }
+}

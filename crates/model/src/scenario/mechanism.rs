@@ -1,0 +1,128 @@
+//! The mechanisms that scenarios name, and their presets.
+
+use super::error::did_you_mean;
+
+/// A mechanism with the parameters it is played with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mechanism {
+    /// As in results and on the command line: `none`, `reservation`, `seawall`,
+    /// `elasticswitch`, `eyeq`, or one of the last two with `:PRESET`.
+    pub label: String,
+    /// Without the preset.
+    pub kind: MechanismKind,
+    /// The preset's name: [`MechanismKind::usual_preset`] unless said otherwise.
+    pub preset: String,
+}
+
+/// The mechanisms this version has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MechanismKind {
+    /// Nothing between the VM and the wire.
+    None,
+    /// Static, optimal pair rates for the known traffic matrix; nothing is borrowed.
+    Reservation,
+    /// Guarantee partitioning and rate allocation.
+    ElasticSwitch,
+    /// The same law without floors, Hold-Increase and Rate-Caution: equal weights per sending VM.
+    Seawall,
+    /// Receivers meter what arrives and tell senders a rate.
+    EyeQ,
+}
+
+/// The presets there are. The laws know them, not this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presets<'a> {
+    /// Of `elasticswitch`.
+    pub elasticswitch: &'a [&'a str],
+    /// Of `eyeq`.
+    pub eyeq: &'a [&'a str],
+}
+
+impl MechanismKind {
+    const KNOWN: [(&'static str, Self); 5] = [
+        ("none", Self::None),
+        ("reservation", Self::Reservation),
+        ("seawall", Self::Seawall),
+        ("elasticswitch", Self::ElasticSwitch),
+        ("eyeq", Self::EyeQ),
+    ];
+
+    /// Its name, which begins a label.
+    pub fn name(self) -> &'static str {
+        let known = Self::KNOWN.iter().find(|(_, kind)| *kind == self);
+        known.expect("all kinds have a name").0
+    }
+
+    /// What a label without a preset means.
+    pub const fn usual_preset(self) -> &'static str {
+        match self {
+            Self::EyeQ => "final",
+            _ => "paper",
+        }
+    }
+
+    const fn has_presets(self) -> bool {
+        matches!(self, Self::ElasticSwitch | Self::EyeQ)
+    }
+}
+
+impl Mechanism {
+    /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch`, `eyeq`, or one of the last two
+    /// with `:PRESET`. The error is what is wrong and what would be right. Which presets there are,
+    /// the mechanism knows.
+    pub fn parse(label: &str) -> Result<Self, (String, String)> {
+        let (name, preset) = match label.split_once(':') {
+            Some((name, preset)) => (name, Some(preset)),
+            None => (label, None),
+        };
+        let known = MechanismKind::KNOWN.iter().find(|(known, _)| *known == name);
+        let Some((_, kind)) = known else {
+            let names = MechanismKind::KNOWN.iter().map(|(name, _)| *name);
+            return Err((format!("unknown mechanism `{name}`"), did_you_mean(name, names)));
+        };
+        if preset.is_some() && !kind.has_presets() {
+            return Err((format!("`{name}` has no presets"), format!("write `{name}`")));
+        }
+        if preset.is_some_and(str::is_empty) {
+            return Err(("the preset has no name".into(), format!("write `{name}`")));
+        }
+        let preset = preset.unwrap_or(kind.usual_preset());
+        Ok(Self { label: label.into(), kind: *kind, preset: preset.into() })
+    }
+
+    /// Whether its preset is one of `presets`. The error is what is wrong and what would be right.
+    pub fn check_preset(&self, presets: &Presets<'_>) -> Result<(), (String, String)> {
+        let known = match self.kind {
+            MechanismKind::ElasticSwitch => presets.elasticswitch,
+            MechanismKind::EyeQ => presets.eyeq,
+            _ => return Ok(()),
+        };
+        if known.contains(&self.preset.as_str()) {
+            return Ok(());
+        }
+        let message = format!("`{}`: there is no preset `{}`", self.label, self.preset);
+        Err((message, did_you_mean(&self.preset, known.iter().copied())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRESETS: Presets<'_> = Presets { elasticswitch: &["paper", "steady"], eyeq: &["final"] };
+
+    #[test]
+    fn each_mechanism_has_presets_of_its_own() {
+        let of = |label: &str| Mechanism::parse(label).expect("known");
+        assert_eq!((of("eyeq").kind, of("eyeq").preset.as_str()), (MechanismKind::EyeQ, "final"));
+        assert_eq!(of("elasticswitch").preset, "paper");
+        for label in ["eyeq", "eyeq:final", "elasticswitch:steady", "none"] {
+            assert_eq!(of(label).check_preset(&PRESETS), Ok(()), "{label}");
+            assert_eq!(of(label).kind.name(), label.split(':').next().expect("a name"));
+        }
+        let (message, help) = of("eyeq:steady").check_preset(&PRESETS).expect_err("another's");
+        assert_eq!(message, "`eyeq:steady`: there is no preset `steady`");
+        assert!(help.contains("final"), "{help}");
+        assert!(Mechanism::parse("seawall:paper").is_err());
+    }
+}

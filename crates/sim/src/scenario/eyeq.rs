@@ -1,0 +1,222 @@
+//! EyeQ on the hosts of a scenario: its constants there, its lists, and what speaks against it.
+//!
+//! Problem   Its periods follow the link and the round trip, and some configurations cannot work; that must
+//!           be said before an hour of playing.
+//! Approach  The constants are put onto each host's link ([`Tuned::on`]); then the machine's own check is asked.
+//!           The round trip is that of the idle network: at rest queues are empty, for a tenth of the link is
+//!           headroom, and what is asked is whether rates stay at rest.
+//! Promises  What passes [`check`] is played, and what is refused says where and why.
+//! Not here  Admission of racks' uplinks: a congested core is something to be shown (`core-congestion.yaml`).
+//! Source    `weir-core`'s `eyeq`; docs/algorithms/eyeq.md, "Stability".
+
+use super::guard::line;
+use super::ways::Ways;
+use super::{Failure, Setup, Unsupported};
+use crate::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use weir_core::eyeq::{Backend, Bounds, EyeQ, HostConfig, Tuned, VmBounds};
+use weir_core::host::Location;
+use weir_model::scenario::{FaultKind, LinkDir, Mechanism, MechanismKind, Scenario, Vm};
+use weir_units::{Bytes, HostId, Rate, Span, TenantId, VmId};
+
+/// A full Ethernet frame without FCS.
+const FRAME: Bytes = Bytes::new(1514);
+
+/// Whether this mechanism can be played here.
+///
+/// # Errors
+///
+/// Why not: where in the file, and what would be right.
+pub fn check(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<(), Failure> {
+    if mechanism.kind == MechanismKind::EyeQ {
+        configs(scenario, mechanism, setup)?;
+    }
+    Ok(())
+}
+
+/// What each host's machine is told.
+pub(super) fn configs(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    setup: &Setup,
+) -> Result<Vec<HostConfig>, Failure> {
+    faults(scenario, mechanism)?;
+    let tuned = match &setup.eyeq {
+        Some(tuned) => tuned.clone(),
+        None => Tuned::new(preset(mechanism)?, Backend::Kernel),
+    };
+    let hosts = scenario.topology.hosts.len();
+    let lines = (0..hosts).map(|host| line(scenario, host)).collect::<Result<Vec<_>, _>>()?;
+    let fastest_line = lines.iter().copied().max().unwrap_or_default();
+    let round_trip = round_trip(scenario);
+    let location = |(number, vm): (usize, &Vm)| {
+        let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
+        (VmId(number as u32), Location { tenant, host })
+    };
+    let directory: BTreeMap<_, _> = scenario.vms.iter().enumerate().map(location).collect();
+    let one = |(host, line): (usize, Rate)| {
+        let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
+        let config = HostConfig {
+            host: HostId(host as u32),
+            line,
+            fastest_line,
+            eyeq: tuned.on(line, round_trip),
+            vms: here.map(|(number, vm)| (VmId(number as u32), bounds(vm))).collect(),
+            directory: directory.clone(),
+        };
+        let refused = |refusal| {
+            let name = &scenario.topology.hosts[host];
+            Failure::Refused {
+                field: format!("spec.mechanisms ({}, host {name})", mechanism.label),
+                refusal,
+            }
+        };
+        config.check().map_err(refused).map(|()| config)
+    };
+    lines.into_iter().enumerate().map(one).collect()
+}
+
+fn preset(mechanism: &Mechanism) -> Result<EyeQ, Unsupported> {
+    EyeQ::preset(&format!("eyeq-{}", mechanism.preset)).ok_or_else(|| {
+        let what = format!("the preset `{}`", mechanism.preset);
+        Unsupported::new(
+            "spec.mechanisms",
+            what,
+            format!("there are {}", EyeQ::SHORT_PRESETS.join(", ")),
+        )
+    })
+}
+
+fn bounds(vm: &Vm) -> VmBounds {
+    let most = vm.cap_out.unwrap_or(Rate::MAX);
+    VmBounds {
+        out: Bounds { floor: vm.floor_out, most },
+        in_: Bounds::at_least(vm.floor_in),
+        splits: BTreeMap::new(),
+    }
+}
+
+/// What an agent of another life finds and takes over is not written yet.
+fn faults(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Unsupported> {
+    let is_death = |kind: &FaultKind| {
+        matches!(
+            kind,
+            FaultKind::KillAgent { .. }
+                | FaultKind::StartAgent { .. }
+                | FaultKind::RestartAgent { .. }
+        )
+    };
+    let Some(fault) = scenario.faults.iter().find(|fault| is_death(&fault.kind)) else {
+        return Ok(());
+    };
+    let field = format!("spec.faults ({} at {})", fault.kind.name(), fault.at);
+    let what = format!("an agent of `{}` that dies", mechanism.label);
+    Err(Unsupported::new(field, what, "leave the fault out, or play `elasticswitch`"))
+}
+
+/// The longest round trip between hosts that talk.
+fn round_trip(scenario: &Scenario) -> Span {
+    let topology = &scenario.topology;
+    let mut ways = Ways::new(topology);
+    let host = |vm: usize| scenario.vms[vm].host;
+    let ends: BTreeSet<(usize, usize)> = scenario
+        .traffic
+        .iter()
+        .flat_map(|t| [(host(t.from), host(t.to)), (host(t.to), host(t.from))])
+        .filter(|(from, to)| from != to)
+        .collect();
+    let link = |number: &u32| &topology.links[LinkDir::from_index(*number as usize).link];
+    let mut pass = |(from, to): (usize, usize)| {
+        // Equal ways have as many links; of what is drawn nothing else follows.
+        let way = ways.draw(from, to, &mut Rng::new(0, 0));
+        let cross = |n: &u32| link(n).delay + link(n).rate.time_for(FRAME);
+        way.iter().map(cross).fold(Span::ZERO, |sum, span| sum + span)
+    };
+    let both = |(from, to): (usize, usize)| pass((from, to)) + pass((to, from));
+    ends.into_iter().map(both).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::eyeq::{Constant, Refusal};
+    use weir_model::scenario::File;
+
+    fn scenario(rest: &str) -> Scenario {
+        let text = format!(
+            "{{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {{name: t}}, spec: {{duration: 9s, \
+             mechanisms: eyeq, tenants: [{{name: a, vms: [{{name: v, host: host-0, floor: 4.5Gbit}}, \
+             {{name: w, host: host-1, floor: 4.5Gbit}}]}}], {rest}}}}}"
+        );
+        let file = File::parse("t.yaml", &text, &[]).expect("sound");
+        file.points().expect("sound").remove(0)
+    }
+
+    const TRAFFIC: &str = "traffic: [{group: g, from: v, to: w, tcp: {}}]";
+
+    fn play(scenario: &Scenario, setup: &Setup) -> Result<Vec<HostConfig>, Failure> {
+        configs(scenario, &scenario.mechanisms[0], setup)
+    }
+
+    #[test]
+    fn periods_follow_the_link_and_the_round_trip() {
+        let on = |link: &str| {
+            let topology = format!("topology: {{single-switch: {{hosts: 2, {link}}}}}, {TRAFFIC}");
+            let scenario = scenario(&topology);
+            let configs = play(&scenario, &Setup::default()).expect("sound");
+            (configs[0].eyeq.period, configs[1].eyeq.loop_delay.round_trip)
+        };
+        // Four links of 1.2 µs each.
+        let (period, round_trip) = on("link: 10Gbit");
+        assert_eq!(period, Span::from_micros(200));
+        assert!((round_trip.as_secs_f64() * 1e6 - 4.85).abs() < 0.01, "{round_trip}");
+        assert_eq!(on("link: 100Gbit").0, Span::from_micros(200));
+        let (period, round_trip) = on("link: 10Gbit, delay: 500us");
+        assert!(period == round_trip && period > Span::from_millis(2), "{period}");
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_the_host_and_the_reason() {
+        let sound = scenario(&format!(
+            "topology: {{single-switch: {{hosts: 2, link: 10Gbit}}}}, {TRAFFIC}"
+        ));
+        let tuned = |constant| {
+            let preset = Tuned::new(EyeQ::default(), Backend::Kernel);
+            Setup { eyeq: Some(Tuned { set: vec![constant], ..preset }), ..Setup::default() }
+        };
+        let refused = play(&sound, &tuned(Constant::Alpha(1.5))).expect_err("oscillates");
+        let text = refused.to_string();
+        assert!(
+            text.starts_with("spec.mechanisms (eyeq, host host-0): alpha = 1.5 oscillates"),
+            "{text}"
+        );
+        let short = play(&sound, &tuned(Constant::Period(Span::from_micros(20))));
+        let is_short =
+            matches!(short, Err(Failure::Refused { refusal: Refusal::ShortPeriod { .. }, .. }));
+        assert!(is_short);
+        assert!(play(&sound, &Setup::default()).is_ok());
+    }
+
+    /// The other side of a tenant's hose may be smaller: the file's admission allows it.
+    #[test]
+    fn floors_above_nine_tenths_of_a_hosts_link_are_refused() {
+        let rest = format!("topology: {{single-switch: {{hosts: 2, link: 10Gbit}}}}, {TRAFFIC}");
+        let mut tight = scenario(&rest);
+        tight.vms[0].floor_in = Rate::from_mbps(9_100);
+        let refused = play(&tight, &Setup::default()).expect_err("too much");
+        let text = refused.to_string();
+        assert!(
+            text.contains("floors in are 9.1Gbit together") && text.contains("9Gbit"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_agent_that_dies_is_refused() {
+        let rest = "topology: {single-switch: {hosts: 2, link: 10Gbit}}, \
+                    faults: [{at: 1s, kill-agent: host-0}], ";
+        let refused = play(&scenario(&format!("{rest}{TRAFFIC}")), &Setup::default());
+        let text = refused.expect_err("not there yet").to_string();
+        assert!(text.starts_with("spec.faults (kill-agent at 1s)"), "{text}");
+    }
+}
