@@ -42,6 +42,7 @@ fn load() -> Programs {
         control_class: CONTROL,
         flags: 0,
         max_pairs: PLACES,
+        stray_bps: 0,
         mac: [0; 8],
     };
     programs.ports.put(LOOPBACK, port).expect("room for one");
