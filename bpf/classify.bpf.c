@@ -189,6 +189,7 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 	__u32 same_tenant;
 	__u32 *class;
 	__u32 own;
+	int stray;
 
 	if (!find_pair(p, to, port, &from, &dst)) {
 		__sync_fetch_and_add(&counters->unclassified, 1);
@@ -214,8 +215,9 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 		return is_backlogged(state, own, p->octets, p->segments) ? NO_CLASS : own;
 	}
 	forget_backlog(state);
+	stray = is_stray(state);
 	ask_for_class(&pair, state, same_tenant, counters);
-	return is_stray(state) ? stray_class(&from, port, p->octets) : from.default_class;
+	return stray ? stray_class(&from, port, p->octets) : from.default_class;
 }
 
 SEC("tc")

@@ -86,7 +86,7 @@ _Static_assert(sizeof(struct weir_control) == 20, "intf.rs expects 20");
 
 /*
  * A VM's port, by ifindex. Written by the agent only. Several endpoints may
- * share a port that leads outside: then VM, tenant, classes and counters are
+ * share a port that leads outside: then VM, tenant, classes, counters and the rate of strays are
  * those of the first of them, and serve what is of no pair.
  */
 struct weir_port {

@@ -9,29 +9,41 @@
  * down: in the default class, which may borrow, it would take others' floors
  * wherever the network is full.
  *
- * So after a moment all such pairs of a VM together get the rate that the VM's
- * default class has for sure, and what is beyond is dropped, before it has a
- * number: it is no loss of the network's.
+ * So after a moment all such pairs of a VM together get a small rate, and what
+ * is beyond is dropped, before it has a number: it is no loss of the network's.
  */
 #ifndef WEIR_STRAY_H
 #define WEIR_STRAY_H
 
 /* For so long a pair may wait for a class. */
 #define STRAY_NS 250000000ull
+/*
+ * A pair that sent nothing without a class for so long waits anew: it may have
+ * had one. Not sooner, or a VM with 512 places could use their moments in turn.
+ */
+#define STRAY_ANEW_NS 128000000000ull
 /* What a VM may send ahead: for so long, or so many octets if that is more. */
 #define STRAY_AHEAD_NS 250000000ull
 #define STRAY_AHEAD (12 * FRAME)
 /* So often two CPUs may be in each other's way before one gives up. */
 #define STRAY_TRIES 4
 
-/* Whether a pair without a class has waited for one for too long. */
+/*
+ * Whether a pair without a class has waited for one for too long. Before the
+ * agent is told of it again.
+ */
 static __always_inline int is_stray(struct weir_tx *pair)
 {
+	/* Read once: another CPU may write them meanwhile, also a later time. */
+	__u64 since = *(volatile __u64 *)&pair->stray_ns;
+	__u64 told = *(volatile __u64 *)&pair->told_ns;
 	__u64 now = bpf_ktime_get_ns();
 
-	if (!pair->stray_ns)
+	if (!since || (now > told && now - told >= STRAY_ANEW_NS)) {
 		pair->stray_ns = now;
-	return now - pair->stray_ns >= STRAY_NS;
+		return 0;
+	}
+	return now > since && now - since >= STRAY_NS;
 }
 
 /*

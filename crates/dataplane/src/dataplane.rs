@@ -607,7 +607,7 @@ fn fill_ports(
             control_class: classes.control.0,
             flags: flags(config, port),
             max_pairs: config.pairs_per_vm,
-            stray_bps: u32::try_from(classes.default_rate.as_bps()).unwrap_or(u32::MAX),
+            stray_bps: u32::try_from(classes.stray_rate.as_bps()).unwrap_or(u32::MAX),
             mac: port.mac.map_or([0; 8], |m| [m[0], m[1], m[2], m[3], m[4], m[5], 0, 0]),
         };
         programs.ports.put(index, value)?;

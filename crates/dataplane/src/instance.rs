@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Layout of the pinned maps. Raise it with every change of `intf.h`: what another layout left is
 /// removed, not adopted.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 

@@ -23,6 +23,7 @@ const OTHER: &str = "10.0.0.3";
 const TO_PEER: Pair = Pair { src: 1, dst: 2 };
 /// bit/s. A full frame lasts 1.2112 s, so that a busy machine makes no difference.
 const SLOW: u32 = 10_000;
+const SECOND: u64 = 1_000_000_000;
 /// A moment in which a pair may wait for a class, and a bit.
 const MOMENT: Duration = Duration::from_millis(260);
 
@@ -130,4 +131,17 @@ fn without_a_rate_nothing_is_bound() {
     assert_eq!(passed(&host, PEER, 1), 1);
     std::thread::sleep(MOMENT);
     assert_eq!(passed(&host, PEER, 200), 200);
+}
+
+#[test]
+fn who_sent_nothing_without_a_class_for_minutes_waits_anew() {
+    let host = host(SLOW, 16);
+    assert_eq!(passed(&host, PEER, 1), 1);
+    let now = host.tx.get(TO_PEER).unwrap().unwrap().told_ns;
+    assert!(now > 129 * SECOND, "the machine has not run for as long: try again");
+    let told = |ns| Tx { told_ns: ns, stray_ns: ns, ..Tx::default() };
+    host.tx.put(TO_PEER, told(now - 129 * SECOND)).unwrap();
+    assert_eq!(passed(&host, PEER, 50), 50, "it may have had a class since");
+    host.tx.put(TO_PEER, told(now - 100 * SECOND)).unwrap();
+    assert_eq!(passed(&host, PEER, 50), 13);
 }

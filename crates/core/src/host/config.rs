@@ -212,7 +212,7 @@ impl ElasticSwitch {
     /// small pairs then keep the link congested, and one large TCP flow pays. Here every loss holds in
     /// inverse proportion to the floor, a pair that loses again soon returns to its floor, and growth
     /// all but stops at twice the floor, until a pair has seen no loss for seconds. A pair so slow that a
-    /// packet takes more than a period grows once per packet: of less it cannot have heard anything.
+    /// packet takes more than a period grows once per full frame: of less it cannot have heard anything.
     fn steady() -> Self {
         let rate = RateConfig {
             alpha_again: Some(0.9),

@@ -63,7 +63,8 @@ pub struct RateConfig {
     pub least_floor: Rate,
     /// Grow only while at least this share of the rate is used. Paper: not asked (`None`).
     pub growth_needs_use: Option<f64>,
-    /// Grow only when so much was sent since the pair last grew: of less it cannot have heard anything.
+    /// Grow only when so much was sent since the pair last grew: of less it cannot have heard anything. As its
+    /// guest sent it, before its queue.
     /// Paper: not asked (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
     pub growth_needs_sent: Bytes,
     /// What counts as congestion. Paper: losses, or ECN marks where the switches mark (§6, §7.4).

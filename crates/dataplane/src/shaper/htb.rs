@@ -423,7 +423,7 @@ impl Shaper for Htb {
         Some(VmClasses {
             default: class_id(layout::default(*slot)),
             control: class_id(layout::control(*slot)),
-            default_rate: self.levels.vm_default_rate(share),
+            stray_rate: self.levels.stray_rate(share),
         })
     }
 

@@ -37,6 +37,11 @@ const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
 const MAX_QUANTUM: u64 = 60_000;
 /// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
+/// The part of a host's uplink that pairs without queues may use, all VMs together. Nobody slows them down where they
+/// meet others in the network: with a headroom of a tenth (`weir-model`), and up to five hosts' uplinks into one link of that
+/// rate, they stay within what no floor was promised of.
+const STRAYS: u64 = 50;
+
 const PRIO_CONTROL: u32 = 0;
 const PRIO_DATA: u32 = 1;
 
@@ -48,6 +53,8 @@ pub(super) struct Levels {
     /// Parts of the host's rate for traffic without a floor and for control, per VM.
     default_part: Rate,
     control_part: Rate,
+    /// What a VM's pairs without a queue of their own may send together.
+    stray_part: Rate,
     /// What is left of the uplink for floors.
     budget: Rate,
     vm_floors: Rate,
@@ -72,6 +79,7 @@ impl Levels {
             // One part is the host's own, for what no program has classified.
             default_part: config.default_rate.split(vms.len() + 1).max(MIN_RATE),
             control_part: config.control_rate.split(vms.len()).max(MIN_RATE),
+            stray_part: config.uplink.mul_ratio(1, STRAYS).split(vms.len() + 1),
             budget: config.uplink.saturating_sub(others),
             vm_floors: vms.iter().map(|vm| vm.floor).sum(),
             largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(config.uplink),
@@ -134,9 +142,9 @@ impl Levels {
         self.class(rate.min(self.cap(vm)), self.cap(vm), vm.floor, PRIO_DATA)
     }
 
-    /// What a VM's traffic without a floor gets for sure.
-    pub(super) fn vm_default_rate(&self, vm: &VmShare) -> Rate {
-        self.default_rate(vm).max(MIN_RATE)
+    /// What a VM's pairs without a queue of their own may send together, when none is about to be theirs.
+    pub(super) fn stray_rate(&self, vm: &VmShare) -> Rate {
+        self.default_rate(vm).max(self.stray_part.min(self.cap(vm))).max(MIN_RATE)
     }
 
     /// A VM's traffic without a floor.

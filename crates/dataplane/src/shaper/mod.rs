@@ -90,8 +90,8 @@ pub struct VmClasses {
     pub default: ClassId,
     /// For ARP and neighbour discovery: served first, with a small ceiling.
     pub control: ClassId,
-    /// What the first of them gets for sure.
-    pub default_rate: Rate,
+    /// What pairs without a queue of their own may send by the first of them, all together.
+    pub stray_rate: Rate,
 }
 
 /// Counters of one queue since it was created (they are not reset when a class is reused).

@@ -23,6 +23,8 @@ const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
 const MAX_QUANTUM: u64 = 60_000;
+/// The part of the uplink that pairs without queues may use.
+const STRAYS: u64 = 50;
 
 /// What one VM is promised and allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +40,7 @@ pub(crate) struct Levels {
     uplink: Rate,
     default_part: Rate,
     control_part: Rate,
+    stray_part: Rate,
     budget: Rate,
     vm_floors: Rate,
     largest: Rate,
@@ -65,6 +68,7 @@ impl Levels {
             uplink,
             default_part: default_rate.split(vms.len() + 1).max(MIN_RATE),
             control_part: control_rate.split(vms.len().max(1)).max(MIN_RATE),
+            stray_part: uplink.mul_ratio(1, STRAYS).split(vms.len() + 1),
             budget: uplink.saturating_sub(default_rate + control_rate),
             vm_floors: vms.iter().map(|vm| vm.floor).sum(),
             largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(uplink),
@@ -114,9 +118,14 @@ impl Levels {
         vm.cap.unwrap_or(Rate::MAX).min(self.uplink)
     }
 
-    pub(super) fn default_rate(&self, vm: &Share) -> Rate {
+    fn default_rate(&self, vm: &Share) -> Rate {
         let left = self.cap(vm).saturating_sub(vm.floor).saturating_sub(self.control_part);
         self.default_part.min(left)
+    }
+
+    /// What a VM's pairs without a queue of their own may send together.
+    pub(super) fn stray_rate(&self, vm: &Share) -> Rate {
+        self.default_rate(vm).max(self.stray_part.min(self.cap(vm))).max(MIN_RATE)
     }
 
     /// A VM's share of the uplink.

@@ -233,7 +233,7 @@ impl Host {
             return pair.sending.leaf;
         }
         let vm = pair.vm as usize;
-        let rate = self.levels.default_rate(&self.shares[vm]).max(MIN_RATE);
+        let rate = self.levels.stray_rate(&self.shares[vm]);
         let is_beyond = is_stray(&mut pair.sending.stray_since, now)
             && self.strays[vm].is_beyond(now, size.into(), rate.as_bps());
         self.htb.drops += u64::from(is_beyond);

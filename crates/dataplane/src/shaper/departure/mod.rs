@@ -222,7 +222,7 @@ impl Tree {
         Some(VmClasses {
             default: nodes::class_id(nodes::default(*slot)),
             control: nodes::class_id(nodes::control(*slot)),
-            default_rate: self.levels.vm_default_rate(share),
+            stray_rate: self.levels.stray_rate(share),
         })
     }
 
