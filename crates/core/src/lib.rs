@@ -14,3 +14,4 @@ mod outbox;
 pub mod partition;
 pub mod path;
 pub mod rate;
+pub mod vcc;

@@ -38,6 +38,8 @@ struct Confirmed {
     /// believed in an earlier confirmation of the same incarnation.
     fence: u64,
     window: Window,
+    /// It has heard something that we sent since, which echoed it: so it has confirmed us, too.
+    knows_us: bool,
 }
 
 /// What to do with an authentic datagram.
@@ -76,6 +78,11 @@ impl Peer {
     /// Whether its current incarnation is believed.
     pub(crate) const fn is_confirmed(&self) -> bool {
         matches!(self.standing, Standing::Confirmed(_))
+    }
+
+    /// Whether it showed that it has confirmed us, since we confirmed it.
+    pub(crate) const fn knows_us(&self) -> bool {
+        matches!(&self.standing, Standing::Confirmed(confirmed) if confirmed.knows_us)
     }
 
     /// Its incarnation that is believed.
@@ -120,7 +127,10 @@ impl Peer {
                     return Verdict::Greet;
                 }
                 match now.window.admit(header.sequence) {
-                    Some(came) => Verdict::Believe(came),
+                    Some(came) => {
+                        now.knows_us |= has_heard_us_since(self.fence);
+                        Verdict::Believe(came)
+                    }
                     None => Verdict::Replayed,
                 }
             }
@@ -139,6 +149,7 @@ impl Peer {
             heard: self.heard_from(header),
             fence: self.fence,
             window: Window::new(header.sequence),
+            knows_us: false,
         });
         self.fence = self.next;
         self.candidate = None;

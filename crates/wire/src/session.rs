@@ -251,7 +251,7 @@ pub enum PeerError {
 /// - for EyeQ's programs: [`feedback_key`](Self::feedback_key) and
 ///   [`feedback_keys_from`](Self::feedback_keys_from), again whenever `greet` was asked for;
 /// - to watch: [`counters`](Self::counters), [`keys`](Self::keys),
-///   [`is_confirmed`](Self::is_confirmed).
+///   [`is_confirmed`](Self::is_confirmed), [`is_known_to`](Self::is_known_to).
 #[derive(Clone, Debug)]
 pub struct Session {
     own: HostId,
@@ -330,6 +330,13 @@ impl Session {
         self.peers.get(&host).is_some_and(Peer::is_confirmed)
     }
 
+    /// Whether `host` has confirmed us, as far as what it sends shows it. Who is believed and speaks without
+    /// knowing us missed our greetings: [`remind`](Self::remind) it. Those who always have something to say
+    /// need not ask: what they say next does the same.
+    pub fn is_known_to(&self, host: HostId) -> bool {
+        self.peers.get(&host).is_some_and(Peer::knows_us)
+    }
+
     /// The key with which this host feeds back to `host` in their present lives: made of the fleet's key that
     /// signs. `None` until `host` is confirmed. It changes when either is restarted and when the signing
     /// key is another; its sequences begin with 1.
@@ -393,6 +400,16 @@ impl Session {
     /// Appends one datagram without messages: it tells `to` our incarnation, and that we heard it.
     pub fn greet(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
         let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.greeting_echo();
+        out.push(self.datagram(to, echo, &[])?);
+        self.counters.greeted += 1;
+        Ok(())
+    }
+
+    /// The same for a peer that is confirmed and does not know us yet: a recording in between, which a
+    /// greeting would answer, is no matter. Whoever answers believed datagrams with this while
+    /// [`is_known_to`](Self::is_known_to) says no comes to an end: each shows more than the one before.
+    pub fn remind(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
+        let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.echo();
         out.push(self.datagram(to, echo, &[])?);
         self.counters.greeted += 1;
         Ok(())

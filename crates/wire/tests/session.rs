@@ -196,6 +196,31 @@ fn restarted_a(old: Session, b: &mut Session) -> Session {
 }
 
 #[test]
+fn who_confirmed_a_peer_that_did_not_hear_of_it_sees_that_and_reminds_it() {
+    let (mut a, mut b) = (at_a(0), at_b(0));
+    assert!(matches!(b.open(&greeting(&mut a, B)), Ok(Opened::Greet(A))));
+    let answer = greeting(&mut b, A);
+    assert!(matches!(a.open(&answer), Ok(Opened::Believed { greet: true, .. })));
+    let _lost = greeting(&mut a, B);
+    assert!(!a.is_known_to(B) && !b.is_confirmed(A) && !b.is_known_to(A));
+    // B tries again, and is believed; it proves nothing new.
+    assert_eq!(believed(&mut a, &greeting(&mut b, A)), []);
+    assert!(!a.is_known_to(B));
+    // In between comes what a greeting would answer.
+    let recorded = sealed(&mut at_b(1), A, &[offer(1)]);
+    assert!(matches!(a.open(&recorded), Ok(Opened::Greet(B))));
+    let reminder = reminded(&mut a, B);
+    assert!(matches!(b.open(&reminder), Ok(Opened::Believed { greet: true, .. })));
+    assert_eq!(believed(&mut a, &reminded(&mut b, A)), []);
+    assert!(a.is_known_to(B) && !b.is_known_to(A));
+    // Also the other way round; a restart is not known to whoever knew the former life.
+    assert_eq!(believed(&mut b, &reminded(&mut a, B)), []);
+    assert!(b.is_known_to(A));
+    let a = restarted_a(a, &mut b);
+    assert!(!b.is_known_to(A) && !a.is_known_to(B));
+}
+
+#[test]
 fn a_restart_of_one_side_costs_one_round_trip() {
     let (mut a, mut b) = confirmed();
     believed(&mut b, &sealed(&mut a, B, &[offer(1)]));

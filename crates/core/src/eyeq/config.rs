@@ -1,6 +1,6 @@
 //! The constants of EyeQ. Defaults are the paper's (EyeQ §3, §4, §5), for links of 10 Gb/s.
 
-use super::law::{ONE, RATE_MOST};
+use super::law::{ONE, RATE_MOST, RcpInput};
 use super::refusal::Refusal;
 use super::stability::{Loop, bound};
 use crate::oracle::Headroom;
@@ -263,6 +263,16 @@ impl EyeQ {
             stable("outer alpha", outer.alpha, outer.period, around)?;
         }
         Ok(())
+    }
+
+    /// The constants of the law as one step takes them, for who makes it elsewhere.
+    pub fn law(&self) -> RcpInput {
+        RcpInput {
+            alpha: fraction(self.alpha),
+            least_factor: fraction(self.least_factor),
+            queue_octets: self.queue_octets(),
+            ..RcpInput::default()
+        }
     }
 
     /// Whether `told` of all `octets` are enough for the next step.

@@ -22,6 +22,9 @@
 //! | [`Host::next_deadline`] has come, or there is none and traffic began | `handle(now, Input::Sample(…))`, then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`Host::limits`] and [`Host::roots`], send what is in the [`Outbox`] |
 //!
+//! Where the data plane meters and tells by itself, counters of received octets are not given, and [`Shares`]
+//! takes the receiver module's place: it says only what each VM may receive.
+//!
 //! What passes within one host crosses no link: it is neither metered nor limited.
 
 mod admission;
@@ -33,6 +36,7 @@ mod receiver;
 mod refusal;
 mod scheduler;
 mod sender;
+mod shares;
 mod stability;
 
 pub use admission::{Link, Rack, TooMuch, admit};
@@ -46,6 +50,7 @@ pub use law::{
     ELAPSED_MOST_NS, LOAD_MOST, ONE, RATE_LEAST, RATE_MOST, RcpInput, RcpOutput, rcp_step,
 };
 pub use refusal::Refusal;
+pub use shares::{Metered, Shares};
 pub use stability::{Loop, bound};
 
 use crate::host::Location;

@@ -117,7 +117,11 @@ pub struct Desired {
 }
 
 impl Desired {
-    pub(super) fn set(&mut self, pair: PairId, setting: Setting) {
+    /// Sets the levels of a pair.
+    ///
+    /// # Panics
+    /// The ceiling is below the floor.
+    pub fn set(&mut self, pair: PairId, setting: Setting) {
         assert!(setting.ceiling >= setting.floor, "a ceiling below its floor");
         if self.table.insert(pair, setting) != Some(setting) {
             self.dirty.insert(pair);
@@ -130,7 +134,10 @@ impl Desired {
     }
 
     /// The same for a ceiling that will go on growing: small steps are left out.
-    pub(super) fn grow(&mut self, pair: PairId, setting: Setting) {
+    ///
+    /// # Panics
+    /// As [`Desired::set`].
+    pub fn grow(&mut self, pair: PairId, setting: Setting) {
         if !self.table.get(&pair).is_some_and(|now| now.is_close_below(setting)) {
             self.set(pair, setting);
         }
@@ -149,7 +156,8 @@ impl Desired {
         }
     }
 
-    pub(super) fn forget(&mut self, pair: PairId, direction: Direction) {
+    /// An end of a pair is over.
+    pub fn forget(&mut self, pair: PairId, direction: Direction) {
         if direction == Direction::Send {
             self.table.remove(&pair);
             self.dirty.remove(&pair);

@@ -75,6 +75,12 @@ pub fn greeting(from: &mut Session, to: HostId) -> Vec<u8> {
     out.pop().unwrap()
 }
 
+pub fn reminded(from: &mut Session, to: HostId) -> Vec<u8> {
+    let mut out = Vec::new();
+    from.remind(to, &mut out).unwrap();
+    out.pop().unwrap()
+}
+
 /// The one datagram that tells `messages`.
 pub fn sealed(from: &mut Session, to: HostId, messages: &[Message]) -> Vec<u8> {
     let mut out = Vec::new();

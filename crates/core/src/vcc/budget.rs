@@ -1,0 +1,449 @@
+//! A constant window for all flows of a tenant together, divided by class.
+//!
+//! Problem   A tenant's bulk flows fill queues in which its urgent ones wait; dropping and queueing cost both.
+//! Approach  The windows of all live flows together are one number. Each flow's share is its class's weight among
+//!           the weights of all live flows; so urgent flows that come lower what the others may have, and nobody
+//!           reserves anything for flows that are not there. What the shares are is a level: read it after each
+//!           change, and put it into [`Terms::share`](super::Terms::share).
+//! Promises  Shares sum to the budget at most, and stand as the weights do (rounded down to octets). None is below
+//!           two segments: a budget that could not keep that for as many flows as may share it is refused, and so
+//!           is one flow more than that. No flow is in two classes: classes that overlap are refused, by name.
+//! Not here  Which flows live: the driver's, by [`Flow::is_spent`](super::Flow::is_spent). That a share that fell
+//!           takes nothing back that a guest was shown: the law's.
+//! Source    vCC §4, Fig. 12 (weights 3 : 1, by port). Prefixes and tenants: §5, Configuration.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use weir_units::{Bytes, TenantId};
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// The addresses whose first `bits` are those of `address`; as many as it has at most.
+    pub fn new(address: IpAddr, bits: u8) -> Self {
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        Self { address, bits: bits.min(most) }
+    }
+
+    /// Whether an address begins so.
+    pub fn contains(self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(ours), IpAddr::V4(other)) => {
+                let differ = u128::from(ours.to_bits() ^ other.to_bits()) << 96;
+                differ.leading_zeros() >= u32::from(self.bits)
+            }
+            (IpAddr::V6(ours), IpAddr::V6(other)) => {
+                let differ = ours.to_bits() ^ other.to_bits();
+                differ.leading_zeros() >= u32::from(self.bits)
+            }
+            _ => false,
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        let (wide, narrow) = if self.bits <= other.bits { (self, other) } else { (other, self) };
+        wide.contains(narrow.address)
+    }
+}
+
+/// What of a flow classes go by. Local is the guest's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Endpoints {
+    /// The guest's tenant.
+    pub tenant: TenantId,
+    /// The other end's address.
+    pub remote: IpAddr,
+    /// The guest's port.
+    pub local_port: u16,
+    /// The other end's.
+    pub remote_port: u16,
+}
+
+/// Which flows: those that have all that is said here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Match {
+    /// Guests of this tenant.
+    pub tenant: Option<TenantId>,
+    /// To or from these addresses.
+    pub remote: Option<Prefix>,
+    /// By these ports of the guest's.
+    pub local_ports: Option<RangeInclusive<u16>>,
+    /// By these ports of the other end's.
+    pub remote_ports: Option<RangeInclusive<u16>>,
+}
+
+impl Match {
+    /// Whether a flow is one of these.
+    pub fn has(&self, flow: &Endpoints) -> bool {
+        self.tenant.is_none_or(|t| t == flow.tenant)
+            && self.remote.is_none_or(|p| p.contains(flow.remote))
+            && self.local_ports.as_ref().is_none_or(|p| p.contains(&flow.local_port))
+            && self.remote_ports.as_ref().is_none_or(|p| p.contains(&flow.remote_port))
+    }
+
+    /// Whether one flow could be of both.
+    fn overlaps(&self, other: &Self) -> bool {
+        let both = |a: &Option<RangeInclusive<u16>>, b: &Option<RangeInclusive<u16>>| match (a, b) {
+            (Some(a), Some(b)) => a.start() <= b.end() && b.start() <= a.end(),
+            _ => true,
+        };
+        let tenant = self.tenant.zip(other.tenant).is_none_or(|(a, b)| a == b);
+        let remote = self.remote.zip(other.remote).is_none_or(|(a, b)| a.overlaps(b));
+        let local = both(&self.local_ports, &other.local_ports);
+        tenant && remote && local && both(&self.remote_ports, &other.remote_ports)
+    }
+}
+
+/// Flows of one weight.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Class {
+    /// What people call it.
+    pub name: String,
+    /// Its flows.
+    pub flows: Match,
+    /// A flow's part, beside flows of other weights.
+    pub weight: u32,
+}
+
+/// What somebody wrote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BudgetConfig {
+    /// The windows of all live flows together.
+    pub total: Bytes,
+    /// So many flows may share it.
+    pub flows_most: u32,
+    /// The largest segment of these flows, options of TCP included.
+    pub segment: Bytes,
+    /// Flows in none have no share, and are not throttled.
+    pub classes: Vec<Class>,
+}
+
+/// Why a budget, or one flow more, is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Two classes that one flow could be in.
+    Overlap {
+        /// One's name.
+        one: String,
+        /// The other's.
+        other: String,
+    },
+    /// A weight, a segment or a number of flows of nothing; or ports from a greater to a smaller one.
+    Nothing {
+        /// Which.
+        name: String,
+    },
+    /// Less than two segments for the flow of the least weight, when all others have the greatest.
+    Small {
+        /// The budget.
+        total: Bytes,
+        /// What would do.
+        least: Bytes,
+        /// For so many flows.
+        flows: u32,
+    },
+    /// As many flows as may share it do.
+    Full {
+        /// So many.
+        flows: u32,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overlap { one, other } => write!(
+                f,
+                "classes {one} and {other} overlap: one flow could be in both; make them differ in \
+                 ports, prefix or tenant"
+            ),
+            Self::Nothing { name } => write!(f, "{name} is nothing; it should be one or more"),
+            Self::Small { total, least, flows } => write!(
+                f,
+                "a window budget of {total} leaves some of {flows} flows less than two segments; \
+                 take {least} or more, or fewer flows"
+            ),
+            Self::Full { flows } => write!(f, "{flows} flows share the window budget already"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A budget and the flows that live on it.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    config: BudgetConfig,
+    /// Live flows per class.
+    live: Vec<u32>,
+}
+
+impl Budget {
+    /// A budget nobody lives on yet.
+    ///
+    /// # Errors
+    /// It could not keep what it promises.
+    pub fn new(config: BudgetConfig) -> Result<Self, Refusal> {
+        config.check()?;
+        let live = vec![0; config.classes.len()];
+        Ok(Self { config, live })
+    }
+
+    /// The class of a flow; `None`: the budget is none of its business.
+    pub fn class_of(&self, flow: &Endpoints) -> Option<usize> {
+        self.config.classes.iter().position(|class| class.flows.has(flow))
+    }
+
+    /// A flow of this class begins. All shares change.
+    ///
+    /// # Errors
+    /// No flow more may share it. Such a flow has no share: leave it at the law's floor.
+    ///
+    /// # Panics
+    /// There is no such class.
+    pub fn join(&mut self, class: usize) -> Result<(), Refusal> {
+        if self.live() >= u64::from(self.config.flows_most) {
+            return Err(Refusal::Full { flows: self.config.flows_most });
+        }
+        self.live[class] += 1;
+        Ok(())
+    }
+
+    /// A flow of this class is gone. All shares change.
+    ///
+    /// # Panics
+    /// There is none: a bug of the driver's.
+    pub fn leave(&mut self, class: usize) {
+        let live = &mut self.live[class];
+        *live = live.checked_sub(1).expect("who leaves has joined");
+    }
+
+    /// How many flows share it.
+    pub fn live(&self) -> u64 {
+        self.live.iter().copied().map(u64::from).sum()
+    }
+
+    /// What each flow of this class may have now; what one would have, if there is none. Rounded down, so that the
+    /// sum is the budget at most.
+    ///
+    /// # Panics
+    /// There is no such class.
+    pub fn share(&self, class: usize) -> Bytes {
+        let classes = self.config.classes.iter().map(|c| u128::from(c.weight));
+        let weights: u128 = classes.zip(&self.live).map(|(w, n)| w * u128::from(*n)).sum();
+        let weight = u128::from(self.config.classes[class].weight);
+        let among = if self.live[class] == 0 { weights + weight } else { weights };
+        let share = u128::from(self.config.total.get()) * weight / among;
+        Bytes::new(u64::try_from(share).expect("a part of the total"))
+    }
+
+    /// Other numbers or classes, for flows that live on. The driver puts each flow into its class of now, by
+    /// joining: nobody has joined yet.
+    ///
+    /// # Errors
+    /// As for [`Budget::new`]; what was stays then.
+    pub fn change(&mut self, config: BudgetConfig) -> Result<(), Refusal> {
+        *self = Self::new(config)?;
+        Ok(())
+    }
+}
+
+impl BudgetConfig {
+    /// Whether the budget can keep what it promises.
+    ///
+    /// # Errors
+    /// The first thing that it cannot.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let nothing = |name: &str| Err(Refusal::Nothing { name: name.to_owned() });
+        if self.flows_most == 0 {
+            return nothing("the number of flows");
+        }
+        if self.segment == Bytes::ZERO {
+            return nothing("the segment");
+        }
+        if self.classes.is_empty() {
+            return nothing("the number of classes");
+        }
+        for class in &self.classes {
+            if class.weight == 0 {
+                return nothing(&format!("the weight of class {}", class.name));
+            }
+            let ports = [&class.flows.local_ports, &class.flows.remote_ports];
+            if ports.into_iter().flatten().any(RangeInclusive::is_empty) {
+                return nothing(&format!("the number of ports of class {}", class.name));
+            }
+        }
+        for (n, one) in self.classes.iter().enumerate() {
+            let mut others = self.classes[n + 1..].iter();
+            if let Some(other) = others.find(|c| c.flows.overlaps(&one.flows)) {
+                let (one, other) = (one.name.clone(), other.name.clone());
+                return Err(Refusal::Overlap { one, other });
+            }
+        }
+        let least = self.least();
+        if self.total < least {
+            return Err(Refusal::Small { total: self.total, least, flows: self.flows_most });
+        }
+        Ok(())
+    }
+
+    /// The least total with which a flow of the least weight has two segments beside as many as may be of the
+    /// greatest.
+    fn least(&self) -> Bytes {
+        let weights = self.classes.iter().map(|class| u128::from(class.weight));
+        let (low, high) = (weights.clone().min().unwrap_or(1), weights.max().unwrap_or(1));
+        let all = low + high * u128::from(self.flows_most - 1);
+        let least = (2 * u128::from(self.segment.get())).saturating_mul(all).div_ceil(low);
+        Bytes::new(u64::try_from(least).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SEGMENT: u64 = 1_460;
+
+    fn class(name: &str, ports: RangeInclusive<u16>, weight: u32) -> Class {
+        let flows = Match { remote_ports: Some(ports), ..Match::default() };
+        Class { name: name.to_owned(), flows, weight }
+    }
+
+    /// The paper's: two preferred flows, three unpreferred ones.
+    fn paper(total: u64) -> BudgetConfig {
+        BudgetConfig {
+            total: Bytes::new(total),
+            flows_most: 5,
+            segment: Bytes::new(SEGMENT),
+            classes: vec![class("bulk", 5001..=5003, 1), class("urgent", 5004..=5005, 3)],
+        }
+    }
+
+    fn flow(remote_port: u16) -> Endpoints {
+        let remote = IpAddr::from([10, 0, 0, 2]);
+        Endpoints { tenant: TenantId(1), remote, local_port: 40_000, remote_port }
+    }
+
+    #[test]
+    fn urgent_flows_have_three_times_as_much_and_the_sum_stays() {
+        let mut budget = Budget::new(paper(90_000)).expect("enough");
+        for port in 5001..=5003 {
+            let class = budget.class_of(&flow(port)).expect("bulk");
+            budget.join(class).expect("room");
+        }
+        assert_eq!(budget.share(0), Bytes::new(30_000));
+        assert_eq!(budget.class_of(&flow(80)), None);
+        budget.join(1).expect("room");
+        budget.join(1).expect("room");
+        assert_eq!([budget.share(0), budget.share(1)], [Bytes::new(10_000), Bytes::new(30_000)]);
+        assert_eq!(budget.join(0), Err(Refusal::Full { flows: 5 }));
+        (0..3).for_each(|_| budget.leave(0));
+        assert_eq!(budget.share(1), Bytes::new(45_000), "nothing is kept for who is not there");
+    }
+
+    #[test]
+    fn less_than_two_segments_for_some_flow_is_refused() {
+        // 2 segments × (1 + 4 × 3).
+        let least = 2 * SEGMENT * 13;
+        assert!(Budget::new(paper(least)).is_ok());
+        let refused = Budget::new(paper(least - 1)).expect_err("an octet too few");
+        let (total, least) = (Bytes::new(least - 1), Bytes::new(least));
+        assert_eq!(refused, Refusal::Small { total, least, flows: 5 });
+        assert!(refused.to_string().contains("take 37960 B or more"), "{refused}");
+    }
+
+    #[test]
+    fn classes_that_one_flow_could_be_in_are_refused_by_name() {
+        let mut config = paper(1_000_000);
+        config.classes[1].flows.remote_ports = Some(5003..=5004);
+        let refused = config.check().expect_err("5003 is in both");
+        assert_eq!(refused, Refusal::Overlap { one: "bulk".into(), other: "urgent".into() });
+        // Ports of different ends do not tell flows apart, tenants and prefixes do.
+        config.classes[1].flows.local_ports = config.classes[1].flows.remote_ports.take();
+        assert!(config.check().is_err());
+        let net = |third, bits| Some(Prefix::new(IpAddr::from([10, 0, third, 0]), bits));
+        config.classes[0].flows.remote = net(1, 24);
+        config.classes[1].flows.remote = net(0, 16);
+        assert!(config.check().is_err());
+        config.classes[1].flows.remote = net(2, 24);
+        assert_eq!(config.check(), Ok(()));
+        config.classes[1].flows.remote = None;
+        config.classes[0].flows.tenant = Some(TenantId(1));
+        config.classes[1].flows.tenant = Some(TenantId(2));
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_refused_by_name() {
+        type Change = fn(&mut BudgetConfig);
+        let change: [(&str, Change); 4] = [
+            ("flows", |c| c.flows_most = 0),
+            ("segment", |c| c.segment = Bytes::ZERO),
+            ("classes", |c| c.classes.clear()),
+            ("weight of class urgent", |c| c.classes[1].weight = 0),
+        ];
+        for (name, change) in change {
+            let mut config = paper(1_000_000);
+            change(&mut config);
+            let refused = config.check().expect_err(name).to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_has_the_addresses_that_begin_so() {
+        let prefix = Prefix::new(IpAddr::from([10, 1, 0, 0]), 15);
+        assert!(prefix.contains(IpAddr::from([10, 0, 255, 255])));
+        assert!(!prefix.contains(IpAddr::from([10, 2, 0, 0])));
+        assert!(!prefix.contains(IpAddr::from([0u16; 8])));
+        assert!(Prefix::new(IpAddr::from([1u16; 8]), 0).contains(IpAddr::from([0xffffu16; 8])));
+        assert!(Prefix::new(IpAddr::from([1, 2, 3, 4]), 200).contains(IpAddr::from([1, 2, 3, 4])));
+        assert!(!Prefix::new(IpAddr::from([1, 2, 3, 4]), 32).contains(IpAddr::from([1, 2, 3, 5])));
+    }
+
+    proptest! {
+        #[test]
+        fn shares_sum_to_the_budget_at_most_and_none_is_below_two_segments(
+            weights in prop::collection::vec(1u32..50, 1..6),
+            steps in prop::collection::vec((any::<bool>(), 0usize..6), 0..200),
+            spare in 0u64..1_000_000,
+        ) {
+            let classes = weights.iter().enumerate().map(|(n, w)| {
+                let port = n as u16;
+                class(&n.to_string(), port..=port, *w)
+            });
+            let mut config = BudgetConfig {
+                total: Bytes::ZERO,
+                flows_most: 40,
+                segment: Bytes::new(SEGMENT),
+                classes: classes.collect(),
+            };
+            config.total = config.least() + Bytes::new(spare);
+            let mut budget = Budget::new(config.clone()).expect("enough");
+            let mut live = vec![0u64; weights.len()];
+            for (comes, at) in steps {
+                let at = at % weights.len();
+                if comes {
+                    live[at] += u64::from(budget.join(at).is_ok());
+                } else if live[at] > 0 {
+                    budget.leave(at);
+                    live[at] -= 1;
+                }
+                let sum: u64 = (0..weights.len()).map(|c| live[c] * budget.share(c).get()).sum();
+                prop_assert!(sum <= config.total.get());
+                let all: u64 = live.iter().sum();
+                prop_assert!(all == 0 || sum + all > config.total.get(), "only rounding is lost");
+                for (c, n) in live.iter().enumerate() {
+                    prop_assert!(*n == 0 || budget.share(c).get() >= 2 * SEGMENT);
+                }
+            }
+        }
+    }
+}

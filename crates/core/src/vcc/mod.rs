@@ -1,0 +1,86 @@
+//! vCC: congestion control for guests that cannot change theirs, by what their port rewrites.
+//!
+//! Problem   In a fabric that marks, a guest that ignores ECN loses what others only lower: a seventh of their goodput
+//!           is left to it. And a tenant's own bulk flows stand in the way of its urgent ones.
+//! Approach  The host speaks ECN in the guest's place and keeps a window W for the flow, by a congestion control of
+//!           its own. The guest obeys it, for every acknowledgement tells it min(advertised, W) as the receiver's
+//!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows.
+//! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered, never below two
+//!           segments (or what the receiver has), and the right edge that the guest was shown moves back only if the
+//!           receiver moves it. One cut per window of data. 64 octets per flow. No segment in any order panics.
+//!           Sequence numbers, payload and options (but for reports) stay as they are.
+//! Not here  Headers, checksums, the table of flows, clocks: whoever drives it. Nothing does yet.
+//! Source    vCC §3 to §5, the authors' patch; AC/DC for `dctcp`. What they leave open: docs/algorithms/vcc.md.
+//!
+//! # How to drive it
+//!
+//! | when | call |
+//! | --- | --- |
+//! | a TCP segment passes a VM's port | find the flow, or [`Flow::default`]; [`Flow::handle`]; write what [`Edit::what`] names |
+//! | the table is swept | drop what [`Flow::is_spent`] |
+//! | a flow that a budget covers comes or goes | [`Budget::join`], [`Budget::leave`]; [`Terms::share`] follows |
+//!
+//! Nothing is due by itself: W matters only when an acknowledgement is written, so time-outs are noticed when the guest
+//! sends again. The same law in C is `bpf/vcc_law.h`; whoever changes one changes the other.
+
+mod budget;
+mod control;
+mod flow;
+mod opening;
+mod receiving;
+mod segment;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+pub use budget::{Budget, BudgetConfig, Class, Endpoints, Match, Prefix, Refusal};
+pub use flow::{Flow, Phase};
+pub use segment::{ACK, AE, CE, CWR, ECE, ECT_0, Edit, FIN, NOT_ECT, RST, SYN, Segment, Way};
+
+use weir_units::Time;
+
+/// By which congestion control a guest's flows are translated.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Translation {
+    /// By none: ECN is the guest's affair. A share of a budget counts all the same.
+    #[default]
+    None,
+    /// Halves for marks, as Reno would (the paper).
+    VirtualEcn,
+    /// Falls by half of the marked part (AC/DC).
+    Dctcp,
+    /// Falls to 0.7 and grows as CUBIC does.
+    CubicEcn,
+}
+
+/// What a flow goes by. Plain numbers, in the order of a C struct without holes.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Its part of a window budget, octets; `u32::MAX`: no budget. May change at any time.
+    pub share: u32,
+    /// What is sent again after so many ticks without progress was sent again by a timer.
+    pub patience: u32,
+    /// Counts when the flow begins.
+    pub translation: Translation,
+    /// Nothing; keeps the size a multiple of four.
+    pub spare: [u8; 3],
+}
+
+const _: () = assert!(size_of::<Terms>() == 12);
+
+impl Terms {
+    /// 200 ms: Linux's least retransmission time-out, and less than that of most others.
+    pub const PATIENCE: u32 = 191;
+
+    /// Without a budget.
+    pub const fn new(translation: Translation) -> Self {
+        Self { share: u32::MAX, patience: Self::PATIENCE, translation, spare: [0; 3] }
+    }
+}
+
+/// A time as the law has it: in ticks of 2²⁰ ns (1.049 ms), modulo 2³².
+pub const fn ticks(now: Time) -> u32 {
+    (now.as_nanos() >> 20) as u32
+}
