@@ -7,12 +7,13 @@
  *                    |
  *                  clone -> [tell] -> what the host talks by -> network
  *
- *   network -> uplink -> [heed] -> a limit, which departure times go by
+ *   network -> uplink -> [heed] -> a limit, which the agent sets HTB's classes by
  *
  * The receiver's rate is computed when packets come, and told to one of those
  * who send for every 10 kB: the frame that fills them is cloned, and the clone
  * becomes a message of 60 octets to the sender's host. There it is read, written
- * down and dropped. No agent is awake for any of that, and no VM ever sees it.
+ * down and dropped. No agent is awake for any of that, and no VM ever sees it;
+ * the agent is woken when a limit has changed, and when a VM begins to receive.
  *
  * They pass with TC_ACT_UNSPEC, as the programs of weir.bpf.c do. Their maps of
  * the directory, of ports and of pairs are of the same names and layouts as
@@ -55,6 +56,28 @@ static __always_inline struct weir_eyeq_counters *eyeq_counters_now(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&eyeq_counters, &zero);
+}
+
+/*
+ * Wakes the agent by the ring that classify uses, too. Who is not told sees the
+ * same at his next look: late, not lost.
+ */
+static __always_inline void ring(__u32 src, __u32 dst, __u32 what)
+{
+	struct weir_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct weir_eyeq_counters *counters;
+
+	if (!event) {
+		counters = eyeq_counters_now();
+		if (counters)
+			COUNT(counters, unrung);
+		return;
+	}
+	event->pair.src = src;
+	event->pair.dst = dst;
+	event->direction = what;
+	event->same_tenant = 1;
+	bpf_ringbuf_submit(event, 0);
 }
 
 #include "eyeq_meter.bpf.c"

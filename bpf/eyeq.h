@@ -146,7 +146,9 @@ struct weir_eyeq_counters {
 	__u64 strayed;	  /* of a pair in which nothing is sent from here */
 	__u64 late;	  /* overtaken by newer feedback of its pair */
 	__u64 full;	  /* no room for another limit */
+	/* Both. */
+	__u64 unrung; /* the ring was full: the agent sees it at its next look */
 };
-_Static_assert(sizeof(struct weir_eyeq_counters) == 112, "eyeq/intf.rs expects 112");
+_Static_assert(sizeof(struct weir_eyeq_counters) == 120, "eyeq/intf.rs expects 120");
 
 #endif

@@ -4,8 +4,8 @@
  * feedback's protocol that is addressed to this host, believes it or not, and
  * drops it. All else passes.
  *
- * What is believed becomes a limit, which whoever gives departure times reads
- * with the pair at hand. There is none before the first feedback.
+ * What is believed becomes a limit; if it is another than before, the agent is
+ * woken. There is none before the first feedback.
  *
  * crates/wire/src/feedback/inbox.rs says the same, up to what a limit is.
  */
@@ -49,9 +49,9 @@ static __always_inline struct weir_eyeq_limit *limit_of(const struct weir_pair *
 	return bpf_map_lookup_elem(&eyeq_limits, pair);
 }
 
-/* Writes it down, unless what is there is newer. */
+/* Writes it down, unless what is there is newer; says whether it is another rate. */
 static __always_inline int allow(struct weir_eyeq_limit *limit, __u64 rate_bps, __u64 sequence,
-				 __u32 by)
+				 __u32 by, int *changed)
 {
 	__u64 now = bpf_ktime_get_ns();
 	int is_new;
@@ -59,6 +59,7 @@ static __always_inline int allow(struct weir_eyeq_limit *limit, __u64 rate_bps, 
 	bpf_spin_lock(&limit->lock);
 	is_new = limit->by != by || sequence > limit->sequence;
 	if (is_new) {
+		*changed = limit->rate_bps != rate_bps;
 		limit->rate_bps = rate_bps;
 		limit->heard_ns = now;
 		limit->sequence = sequence;
@@ -79,6 +80,7 @@ static __always_inline __u64 *obey(const struct weir_eyeq_settings *set,
 	__u64 units = bpf_ntohs(body->rate);
 	struct weir_eyeq_limit *limit;
 	struct weir_eyeq_vm *vm;
+	int changed = 0;
 
 	if (!units || units > set->most_units)
 		return &counters->impossible;
@@ -91,8 +93,10 @@ static __always_inline __u64 *obey(const struct weir_eyeq_settings *set,
 	limit = limit_of(&pair);
 	if (!limit)
 		return &counters->full;
-	if (!allow(limit, units * set->unit_bps, sequence, by))
+	if (!allow(limit, units * set->unit_bps, sequence, by, &changed))
 		return &counters->late;
+	if (changed)
+		ring(pair.src, pair.dst, WEIR_LIMIT);
 	return &counters->heard;
 }
 

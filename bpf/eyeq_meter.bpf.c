@@ -11,10 +11,17 @@
  * them. A super-packet that fills them several times is answered once.
  *
  * A port that leads out of the cloud has no meter.
+ *
+ * Takes the place of `weir_meter` where EyeQ decides, and counts for the port what
+ * that would. Nobody looks for losses then.
  */
 
 /* A VM that received nothing for so many whole periods begins anew, as a new one does: with all of C. */
 #define IDLE_PERIODS 64
+
+/* What a packet asks for. */
+#define METER_TELLS 1  /* its sender is to be told */
+#define METER_BEGINS 2 /* the first one after a long while: the agent is to be told */
 
 /* One period, of which the meter has the sums. Caller holds the lock. */
 static __always_inline void close_period(struct weir_eyeq_meter *meter,
@@ -76,7 +83,7 @@ static __always_inline void close_periods(struct weir_eyeq_meter *meter,
 }
 
 /*
- * Counts a packet; whether it is to be answered. A function of its own, so that
+ * Counts a packet; says what it asks for. A function of its own, so that
  * the verifier looks at the steps once, and not again for every way through the
  * parser.
  */
@@ -87,7 +94,7 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 se
 	struct weir_eyeq_share *share = bpf_map_lookup_elem(&eyeq_shares, &slot);
 	struct weir_eyeq_meter *meter = bpf_map_lookup_elem(&eyeq_meters, &slot);
 	__u64 capacity, floor, each, now;
-	int is_due;
+	int is_due, begins = 0;
 
 	if (!set || !set->period_ns || !share || !meter)
 		return 0;
@@ -99,6 +106,8 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 se
 	bpf_spin_lock(&meter->lock);
 	meter->octets += octets;
 	if (capacity) {
+		begins = !meter->since_ns ||
+			 now >= meter->since_ns + IDLE_PERIODS * set->period_ns;
 		close_periods(meter, set, capacity, floor, now);
 		meter->arrived += octets;
 		meter->segments += segments;
@@ -110,7 +119,7 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 se
 	if (is_due)
 		meter->untold %= each;
 	bpf_spin_unlock(&meter->lock);
-	return is_due;
+	return (is_due ? METER_TELLS : 0) | (begins ? METER_BEGINS : 0);
 }
 
 /*
@@ -148,17 +157,27 @@ int weir_eyeq_meter(struct __sk_buff *skb)
 {
 	struct weir_eyeq_settings *set = eyeq_settings_now();
 	__u32 ifindex = skb->ifindex;
+	struct weir_port_counters *counters;
 	struct packet p = {};
 	struct weir_port *port;
 	enum kind kind;
+	int asked;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port || !set || !set->period_ns)
 		return TC_ACT_UNSPEC;
 	kind = parse(skb, &p);
+	counters = bpf_map_lookup_elem(&port_counters, &port->slot);
+	if (counters) {
+		__sync_fetch_and_add(&counters->rx_octets, p.octets);
+		__sync_fetch_and_add(&counters->rx_segments, p.segments);
+	}
 	if ((kind != KIND_IP4 && kind != KIND_IP6) || !is_metered(&p, port))
 		return TC_ACT_UNSPEC;
-	if (weir_eyeq_count(port->slot, p.octets, p.segments, p.ecn == ECN_MASK) && set->via)
+	asked = weir_eyeq_count(port->slot, p.octets, p.segments, p.ecn == ECN_MASK);
+	if (asked & METER_BEGINS)
+		ring(0, port->vm, WEIR_RX);
+	if (asked & METER_TELLS && set->via)
 		sample(skb, set->via);
 	return TC_ACT_UNSPEC;
 }

@@ -26,6 +26,7 @@
 /* Event directions. */
 #define WEIR_TX 0u /* a VM of this host began to send */
 #define WEIR_RX 1u /* a VM of this host began to receive */
+#define WEIR_LIMIT 2u /* a receiver allows a pair that sends from here another rate (see eyeq.h) */
 
 /* All traffic from one VM to another. Key of `tx`, `rx` and `classes`. */
 struct weir_pair {
@@ -208,10 +209,53 @@ struct weir_rx {
 };
 _Static_assert(sizeof(struct weir_rx) == 152, "intf.rs expects 152");
 
+/* Pairs that are asked for in one run of gather (see gather.bpf.c). */
+#define WEIR_ASKED 1024u
+
+/*
+ * What gather says of a pair: a copy of its `weir_tx`, of `weir_rx`, with nothing
+ * in the place of the lock. Written by the kernel side while the agent waits.
+ */
+struct weir_told_tx {
+	__u64 is_there; /* 0: there is no such pair, and the rest is old */
+	__u64 octets;
+	__u64 segments;
+	__u64 told_ns;
+	__u32 sequence;
+	__u32 lock;
+	__u64 numbered;
+	__u64 unnumbered;
+	__u64 empty_ns;
+	__u64 bps;
+	__u64 dropped;
+	__u64 stray_ns;
+};
+_Static_assert(sizeof(struct weir_told_tx) == 8 + sizeof(struct weir_tx), "a copy of it");
+
+struct weir_told_rx {
+	__u64 is_there;
+	__u64 octets;
+	__u64 segments;
+	__u64 lost;
+	__u64 ce;
+	__u64 reordered;
+	__u64 resyncs;
+	__u64 gap_ns;
+	__u64 aged_ns;
+	__u64 holes[WEIR_WINDOW / 64];
+	__u32 missing;
+	__u32 aged;
+	__u32 expected;
+	__u32 synced;
+	__u32 lock;
+	__u32 spare;
+};
+_Static_assert(sizeof(struct weir_told_rx) == 8 + sizeof(struct weir_rx), "a copy of it");
+
 /* Told to the agent through the ring `events`. Written by the kernel side. */
 struct weir_event {
 	struct weir_pair pair;
-	__u32 direction;   /* WEIR_TX or WEIR_RX */
+	__u32 direction;   /* WEIR_TX, WEIR_RX or WEIR_LIMIT */
 	__u32 same_tenant; /* 0: the two VMs share no hose */
 };
 _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");

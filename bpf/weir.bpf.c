@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Weir's datapath: three programs, one object, one file per concern.
+ * Weir's datapath: three programs, one object, one file per concern. Beside them
+ * two that no packet meets, by which the agent reads (see gather.bpf.c).
  *
  *   VM -> port -> [classify] -> redirect -> IFB with the shaper -> bridge
  *                                                         |
@@ -47,5 +48,6 @@
 #include "depart.bpf.c"
 #include "stamp.bpf.c"
 #include "meter.bpf.c"
+#include "gather.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

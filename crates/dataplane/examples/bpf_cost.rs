@@ -107,7 +107,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         programs.set(intf::Settings { reorder_ns: 1_000_000, flags, spare: 0 })?;
         let octets = match program {
             Program::Classify | Program::Stamp => frame(1, 2),
-            Program::Meter => frame(2, 1),
+            Program::Meter | Program::EyeQ(_) => frame(2, 1),
         };
         let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
         measure(&format!("{}{how}", program.name()), &programs, program, &frame)?;

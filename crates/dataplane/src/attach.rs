@@ -12,17 +12,20 @@ mod held;
 pub(crate) use held::is_held;
 
 use crate::error::{Context, Error, checked};
-use crate::nl;
 use crate::programs::Program;
+use crate::{eyeq, nl};
 use libbpf_rs::query::ProgInfoIter;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
 /// Priority of our filters under clsact: before the redirect to the shaper.
 const PRIORITY: u32 = 1;
+/// Of the one that may share its side of an interface with another of ours.
+const SECOND: u32 = 2;
 /// Handle of our filters under clsact.
 const HANDLE: u32 = 0x3e1;
 
@@ -52,6 +55,32 @@ impl Interface {
         // SAFETY: a terminated string that outlives the call.
         let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
         if index == 0 { Err(missing()) } else { Ok(Self { name: name.to_owned(), index }) }
+    }
+
+    /// Finds the interface that has an address.
+    pub fn with_address(address: Ipv4Addr) -> Result<Self, Error> {
+        let mut list: *mut libc::ifaddrs = ptr::null_mut();
+        // SAFETY: the call writes one pointer, to a list that is freed below.
+        if unsafe { libc::getifaddrs(&raw mut list) } < 0 {
+            return Err(io::Error::last_os_error()).during(|| "listing addresses".to_owned());
+        }
+        let (mut at, mut found) = (list, None);
+        while !at.is_null() {
+            // SAFETY: an entry of the list.
+            let entry = unsafe { at.read() };
+            if address_of(&entry) == Some(address) {
+                // SAFETY: a terminated string that is part of the list.
+                let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+                found = Some(name.to_string_lossy().into_owned());
+                break;
+            }
+            at = entry.ifa_next;
+        }
+        // SAFETY: what `getifaddrs` gave, once.
+        unsafe { libc::freeifaddrs(list) };
+        let name = found.ok_or(Error::NoAddress(address))?;
+        // An address may have a label, which begins with the interface's name.
+        Self::find(name.split(':').next().unwrap_or_default())
     }
 
     /// Refuses what has no Ethernet header: our programs would read nonsense, and enforce nothing.
@@ -87,6 +116,21 @@ impl Interface {
     }
 }
 
+/// The IPv4 address of an entry of `getifaddrs`, if it is of one.
+fn address_of(entry: &libc::ifaddrs) -> Option<Ipv4Addr> {
+    if entry.ifa_addr.is_null() {
+        return None;
+    }
+    // SAFETY: every address begins with its family.
+    let family = unsafe { (*entry.ifa_addr).sa_family };
+    if i32::from(family) != libc::AF_INET {
+        return None;
+    }
+    // SAFETY: of this family it is such a struct; wherever it lies.
+    let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+    Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()))
+}
+
 /// A program's place on an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hook {
@@ -103,9 +147,10 @@ impl Hook {
     }
 
     fn tcx(&self) -> libbpf_sys::bpf_attach_type {
-        match self.program {
-            Program::Classify => libbpf_sys::BPF_TCX_INGRESS,
-            Program::Stamp | Program::Meter => libbpf_sys::BPF_TCX_EGRESS,
+        if self.program.is_on_ingress() {
+            libbpf_sys::BPF_TCX_INGRESS
+        } else {
+            libbpf_sys::BPF_TCX_EGRESS
         }
     }
 
@@ -113,19 +158,22 @@ impl Hook {
         libbpf_sys::bpf_tc_hook {
             sz: size_of::<libbpf_sys::bpf_tc_hook>() as _,
             ifindex: self.interface.index as i32,
-            attach_point: match self.program {
-                Program::Classify => libbpf_sys::BPF_TC_INGRESS,
-                Program::Stamp | Program::Meter => libbpf_sys::BPF_TC_EGRESS,
+            attach_point: if self.program.is_on_ingress() {
+                libbpf_sys::BPF_TC_INGRESS
+            } else {
+                libbpf_sys::BPF_TC_EGRESS
             },
             ..Default::default()
         }
     }
 
     fn filter(&self) -> libbpf_sys::bpf_tc_opts {
+        // What the host talks by may be the uplink itself, where `stamp` is.
+        let is_second = self.program == Program::EyeQ(eyeq::Program::Tell);
         libbpf_sys::bpf_tc_opts {
             sz: size_of::<libbpf_sys::bpf_tc_opts>() as _,
             handle: HANDLE,
-            priority: PRIORITY,
+            priority: if is_second { SECOND } else { PRIORITY },
             ..Default::default()
         }
     }
@@ -306,4 +354,18 @@ fn path_text(path: &Path) -> Result<CString, Error> {
 /// Silences libbpf, whose words go to stderr by default: what matters comes back as errors.
 pub(crate) fn quiet() {
     libbpf_rs::set_print(None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_found_by_its_address_and_a_strangers_address_is_refused() {
+        let found = Interface::with_address(Ipv4Addr::LOCALHOST).unwrap();
+        assert_eq!(found, Interface::find("lo").unwrap());
+        let stranger = Ipv4Addr::new(203, 0, 113, 9);
+        let error = Interface::with_address(stranger).unwrap_err();
+        assert!(matches!(error, Error::NoAddress(address) if address == stranger), "{error}");
+    }
 }

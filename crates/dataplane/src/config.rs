@@ -2,9 +2,10 @@
 
 use crate::attach::Mode;
 use crate::error::Error;
+use crate::eyeq::intf::Settings;
 use crate::shaper::{Kind, MAX_PAIRS};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use weir_units::{Bytes, PairId, Rate, Span, TenantId, VmId};
 
@@ -50,6 +51,19 @@ pub struct Config {
     /// [`HTB_CARRIES`](crate::shaper::HTB_CARRIES), the kernel has fq and nobody has chosen the
     /// uplink's root qdisc, else HTB.
     pub shaper: Option<Kind>,
+    /// EyeQ's programs meter, tell and heed; without, only losses and marks are counted.
+    pub eyeq: Option<EyeQ>,
+}
+
+/// What EyeQ's programs need to know of their host and of the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EyeQ {
+    /// This host's address: feedback goes from it, by the interface that has it, and comes to it.
+    pub address: Ipv4Addr,
+    /// What meters and messages go by; `via` and `address` are filled in here.
+    pub settings: Settings,
+    /// Where each VM of the directory is: its host's address.
+    pub hosts: BTreeMap<VmId, Ipv4Addr>,
 }
 
 /// A VM's port: the host's end of its veth, or its tap.
@@ -218,6 +232,9 @@ impl Config {
             let wrong = self.pairs_per_vm;
             return refuse(format!("pairs_per_vm is {wrong}; 1 to {MAX_ENTRIES} work"));
         }
+        if self.eyeq.is_some() && self.shaper != Some(Kind::Htb) {
+            return refuse("EyeQ's limits are kept by HTB alone, so far: choose that".into());
+        }
         let mut vms = BTreeSet::new();
         // Whether an interface leads outside.
         let mut interfaces = BTreeMap::from([(self.uplink.as_str(), false)]);
@@ -288,7 +305,6 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     fn config() -> Config {
         let port = |n: u32| Port {
@@ -321,6 +337,7 @@ mod tests {
             ecn: false,
             reorder_window: Span::from_millis(1),
             shaper: None,
+            eyeq: None,
         }
     }
 
@@ -360,6 +377,14 @@ mod tests {
                 "239.1.1.1 is no address of a VM",
             ),
             (refused(|c| c.pairs_per_vm = 0), "pairs_per_vm is 0; 1 to 65536 work"),
+            (
+                refused(|c| {
+                    let address = Ipv4Addr::new(10, 255, 0, 1);
+                    let (settings, hosts) = (Settings::default(), BTreeMap::new());
+                    c.eyeq = Some(EyeQ { address, settings, hosts });
+                }),
+                "EyeQ's limits are kept by HTB alone, so far: choose that",
+            ),
             (
                 refused(|c| c.controls[0] = "10.0.0.3:7001".parse().unwrap()),
                 "10.0.0.3 is the address of a host and of a VM",

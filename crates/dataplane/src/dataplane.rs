@@ -12,6 +12,7 @@
 
 mod adoption;
 mod change;
+mod eyeq;
 
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
@@ -55,7 +56,7 @@ pub struct Dataplane {
     slots: Vec<(VmId, u32)>,
     local: BTreeSet<VmId>,
     ring: RingBuffer<'static>,
-    heard: Arc<Mutex<Vec<Event>>>,
+    heard: Arc<Mutex<Heard>>,
     lease: Lease,
     reclaims: u64,
     mode: Mode,
@@ -144,6 +145,7 @@ impl Dataplane {
         let queues = if kind == Kind::DepartureTime { intf::NODES } else { 1 };
         let sizes = Sizes { pairs: config.table_size(), endpoints, nodes: intf::NODES, queues };
         let mut programs = Programs::load(sizes, Some(&instance.maps()))?;
+        eyeq::load(&mut programs, config, sizes)?;
         same_ids(&programs, config)?;
         let strangers = strangers(&programs, config);
         sweep(&mut programs, config, &strangers)?;
@@ -157,13 +159,15 @@ impl Dataplane {
         let slots = fill_ports(&mut programs, config, hooks, &*shaper)?;
         let places = fill_places(&mut programs, config, &*shaper, &slots)?;
         outside::close_to_vms(&programs, config)?;
+        eyeq::set(&programs, config, hooks)?;
+        eyeq::fill(&programs, None, config, &slots)?;
         detach_others(instance, &journal, hooks, mode)?;
         for hook in hooks {
             attach_one(hook, mode, &programs, instance, &mut journal)?;
         }
         programs.pin_directory(&instance.maps())?;
 
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::new(Mutex::new(Heard::default()));
         let ring = ring(&programs, &heard)?;
         let lease = Lease::open(&instance.lease(), true)?;
         lease.set_closed(false);
@@ -326,7 +330,7 @@ impl Dataplane {
         // It fails only if a callback does, and ours does not.
         let _ = self.ring.consume();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        for event in heard.drain(..) {
+        for event in heard.events.drain(..) {
             match event.direction {
                 Direction::Tx => self.programs.tx.expect(event.pair.into()),
                 Direction::Rx => self.programs.rx.expect(event.pair.into()),
@@ -388,6 +392,7 @@ impl Dataplane {
                 self.programs.classes.delete((*pair).into())?;
                 unbound.push(*pair);
             }
+            eyeq::lift(&self.programs, *pair)?;
             if let Some(tx) = self.programs.tx.get((*pair).into())? {
                 self.pairs.forget(*pair, tx.into());
             }
@@ -425,6 +430,8 @@ impl Dataplane {
     /// Ends: the host becomes what it was. Everything is tried; the first error is returned.
     pub fn close(self) -> Result<(), Error> {
         self.lease.set_closed(true);
+        // The first error says more than what this one would.
+        let _ = eyeq::hush(&self.programs, &self.config);
         let Self { shaper, instance, journal, _lock, .. } = self;
         let programs = journal.undo();
         let queues = shaper.close().map_err(Error::from);
@@ -484,10 +491,11 @@ fn undo(instance: &Instance) -> Result<bool, Error> {
 fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
     let uplink = Interface::find(&config.uplink)?;
     let mut hooks = vec![Hook { interface: uplink, program: Program::Stamp }];
+    eyeq::add_hooks(&mut hooks, config)?;
     for port in first_ports(config) {
         let interface = Interface::find(&port.interface)?;
         hooks.push(Hook { interface: interface.clone(), program: Program::Classify });
-        hooks.push(Hook { interface, program: Program::Meter });
+        hooks.push(Hook { interface, program: eyeq::meter(config) });
     }
     hooks.iter().try_for_each(|h| h.interface.check_ethernet())?;
     Ok(hooks)
@@ -672,7 +680,8 @@ fn detach_others(
     hooks: &[Hook],
     mode: Mode,
 ) -> Result<(), Error> {
-    for deed in &journal.deeds {
+    // What was attached first goes last: no meter may outlive the program that edits its clones.
+    for deed in journal.deeds.iter().rev() {
         match deed {
             Deed::Filter(h)
                 if h.interface.is_there() && (mode == Mode::Tcx || !hooks.contains(h)) =>
@@ -687,7 +696,10 @@ fn detach_others(
         Mode::Tcx => hooks.iter().map(|h| h.pin(&links)).collect(),
         Mode::Clsact => Vec::new(),
     };
-    for pin in list(&links)?.into_iter().filter(|p| !wanted.contains(p)) {
+    let mut pins = list(&links)?;
+    // As [`Instance::remove_files`] has it: a port's programs before those that serve all ports.
+    pins.sort_unstable();
+    for pin in pins.into_iter().filter(|p| !wanted.contains(p)) {
         attach::detach_tcx(&pin)?;
     }
     Ok(())
@@ -716,14 +728,32 @@ fn attach_one(
     attach::attach_clsact(hook, program, ours)
 }
 
-fn ring(programs: &Programs, heard: &Arc<Mutex<Vec<Event>>>) -> Result<RingBuffer<'static>, Error> {
+/// What the ring told.
+#[derive(Debug, Default)]
+struct Heard {
+    events: Vec<Event>,
+    /// Pairs whose receiver allows another rate.
+    limited: BTreeSet<PairId>,
+}
+
+impl Heard {
+    fn take(&mut self, event: intf::Event) {
+        if event.direction == intf::LIMIT {
+            self.limited.insert(event.pair.into());
+        } else {
+            self.events.push(event.into());
+        }
+    }
+}
+
+fn ring(programs: &Programs, heard: &Arc<Mutex<Heard>>) -> Result<RingBuffer<'static>, Error> {
     let map = programs.events()?;
     let heard = Arc::clone(heard);
     let mut builder = RingBufferBuilder::new();
     builder
         .add(&map, move |octets| {
             if let Some(event) = intf::Event::parse(octets) {
-                heard.lock().unwrap_or_else(PoisonError::into_inner).push(event.into());
+                heard.lock().unwrap_or_else(PoisonError::into_inner).take(event);
             }
             0
         })

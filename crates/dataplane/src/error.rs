@@ -35,6 +35,9 @@ pub enum Error {
     /// No such interface in this network namespace.
     #[error("no interface {0:?} in this network namespace")]
     NoInterface(String),
+    /// EyeQ's feedback goes from this address, and it is not on this host.
+    #[error("no interface in this network namespace has the address {0}, from which feedback goes")]
+    NoAddress(std::net::Ipv4Addr),
     /// The interface carries no Ethernet frames: nothing could be enforced on it.
     #[error("{interface} is no Ethernet device (its type is {kind}): ports and uplinks must be")]
     NotEthernet {

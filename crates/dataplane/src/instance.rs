@@ -108,7 +108,10 @@ impl Instance {
     /// Removes pins (which detaches TCX links) and files. The lock stays: somebody may wait for it.
     pub fn remove_files(&self) -> Result<(), Error> {
         let mut result = Ok(());
-        for pin in list(&self.links())? {
+        let mut links = list(&self.links())?;
+        // By name: EyeQ's meters go before `tell`, without which their clones are VMs' packets.
+        links.sort_unstable();
+        for pin in links {
             result = result.and(attach::detach_tcx(&pin));
         }
         for dir in [self.links(), self.maps(), self.pins.clone()] {
@@ -298,7 +301,7 @@ fn parse_deed(line: &str) -> Option<Deed> {
         ["clsact", index, name] => Some(Deed::Clsact(interface(index, name)?)),
         ["fq", index, name] => Some(Deed::Fq(interface(index, name)?)),
         ["filter", program, index, name] => {
-            let program = Program::ALL.into_iter().find(|p| p.name() == program)?;
+            let program = Program::named(program)?;
             Some(Deed::Filter(Hook { interface: interface(index, name)?, program }))
         }
         _ => None,
@@ -361,6 +364,8 @@ mod tests {
         let mut deeds = vec![Deed::Clsact(interface.clone()), Deed::Fq(interface.clone())];
         deeds.extend(
             Program::ALL
+                .into_iter()
+                .chain(crate::eyeq::Program::ALL.map(Program::EyeQ))
                 .map(|program| Deed::Filter(Hook { interface: interface.clone(), program })),
         );
         for deed in deeds {

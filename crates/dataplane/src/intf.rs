@@ -23,6 +23,8 @@ const WORDS: usize = WINDOW as usize / 64;
 pub const TX: u32 = 0;
 /// Event direction: a VM of this host began to receive.
 pub const RX: u32 = 1;
+/// Event direction: a receiver allows a pair that sends from here another rate.
+pub const LIMIT: u32 = 2;
 
 /// Nodes of the tree of departure times; in HTB only pairs have any.
 pub const NODES: u32 = 8192;
@@ -54,6 +56,23 @@ macro_rules! shared {
         unsafe impl Plain for $name {}
     };
 }
+
+/// A copy of a pair's entry, as `bpf/gather.bpf.c` tells it: `struct weir_told_tx`, `weir_told_rx`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told<V> {
+    /// Zero: there is no such pair, and the rest is old.
+    pub is_there: u64,
+    /// What its entry had.
+    pub entry: V,
+}
+
+// SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is between.
+unsafe impl<V: Plain> Plain for Told<V> {}
+const _: () = assert!(size_of::<Told<Tx>>() == 88 && size_of::<Told<Rx>>() == 160);
+
+/// Pairs that are asked for in one run.
+pub const ASKED: u32 = 1024;
 
 pub(crate) use shared;
 
@@ -324,7 +343,7 @@ shared!(
     Event, 16, {
         /// Which pair.
         pair: Pair,
-        /// [`TX`] or [`RX`].
+        /// [`TX`], [`RX`] or [`LIMIT`].
         direction: u32,
         /// 0: the two VMs share no hose.
         same_tenant: u32,

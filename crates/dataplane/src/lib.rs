@@ -13,6 +13,8 @@
 //! VM -> port -> classify -> redirect -> IFB with the shaper -> bridge -> stamp -> uplink
 //! VM <- port <- meter <- bridge <- uplink
 //! ```
+//!
+//! Where EyeQ decides, its own meter is in the place of that one: see [`eyeq`].
 #![allow(unsafe_code)]
 
 pub mod attach;
@@ -20,6 +22,7 @@ mod config;
 mod dataplane;
 mod error;
 pub mod eyeq;
+mod gather;
 pub mod guardian;
 pub mod instance;
 pub mod intf;
@@ -37,7 +40,7 @@ pub mod tap;
 
 pub use attach::Mode;
 pub use config::{
-    Config, Counters, Direction, Endpoint, Event, Outside, PairRate, Port, PortCounters,
+    Config, Counters, Direction, Endpoint, Event, EyeQ, Outside, PairRate, Port, PortCounters,
     RxCounters, TxCounters,
 };
 pub use dataplane::{Dataplane, clean, has_traces, refuse_running};

@@ -1,6 +1,7 @@
 //! Loads the BPF object and gives its programs and maps names.
 //!
-//! Problem   Three programs share maps whose contents must outlive the agent.
+//! Problem   Three programs share maps whose contents must outlive the agent; where EyeQ decides, three more
+//!           share some of them.
 //! Approach  One object, carried in this crate. Maps that hold state are pinned and found again by
 //!           the next agent; those that hold only configuration are made anew with each load and
 //!           filled before the new programs take the old ones' place.
@@ -8,8 +9,9 @@
 //! Not here  Where the programs run: see `attach`. What the values mean: see `intf`.
 
 use crate::error::{Context, Error};
-use crate::intf;
+use crate::gather::{Gather, LookUp};
 use crate::table::{CounterArray, Table};
+use crate::{eyeq, intf};
 use libbpf_rs::{MapCore, MapHandle, MapMut, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,10 +53,12 @@ pub enum Program {
     Stamp,
     /// On a port's egress: what a VM is sent.
     Meter,
+    /// One of EyeQ's, of an object of their own.
+    EyeQ(eyeq::Program),
 }
 
 impl Program {
-    /// All of them.
+    /// Those that every mechanism has.
     pub const ALL: [Self; 3] = [Self::Classify, Self::Stamp, Self::Meter];
 
     /// Its name in the kernel.
@@ -63,7 +67,19 @@ impl Program {
             Self::Classify => "weir_classify",
             Self::Stamp => "weir_stamp",
             Self::Meter => "weir_meter",
+            Self::EyeQ(program) => program.name(),
         }
+    }
+
+    /// The program of this name in the kernel.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter().chain(eyeq::Program::ALL.map(Self::EyeQ));
+        all.find(|program| program.name() == name)
+    }
+
+    /// Whether it looks at what comes in by an interface; else at what leaves.
+    pub(crate) const fn is_on_ingress(self) -> bool {
+        matches!(self, Self::Classify | Self::EyeQ(eyeq::Program::Heed))
     }
 }
 
@@ -152,6 +168,8 @@ pub struct Programs {
     pub classes: Table<intf::Pair, u32>,
     /// TCP connections that agreed on ECN.
     pub flows: Table<intf::Flow, u32>,
+    /// EyeQ's, if they were loaded.
+    pub(crate) eyeq: Option<eyeq::Programs>,
     settings: Table<u32, intf::Settings>,
 }
 
@@ -188,13 +206,28 @@ impl Programs {
             endpoints: Table::new("endpoints", fd(&object, "endpoints")?, sizes.endpoints),
             outside: Table::new("outside", fd(&object, "outside")?, sizes.endpoints),
             controls: Table::new("controls", fd(&object, "controls")?, sizes.endpoints),
-            tx: Table::new("tx", fd(&object, "tx")?, sizes.pairs),
-            rx: Table::new("rx", fd(&object, "rx")?, sizes.pairs),
+            tx: Table::new("tx", fd(&object, "tx")?, sizes.pairs).gathered_by(gather(
+                &object,
+                "weir_gather_tx",
+                "told_tx",
+            )?),
+            rx: Table::new("rx", fd(&object, "rx")?, sizes.pairs).gathered_by(gather(
+                &object,
+                "weir_gather_rx",
+                "told_rx",
+            )?),
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
             flows: Table::new("flows", fd(&object, "flows")?, MAX_FLOWS),
             settings: Table::new("settings", fd(&object, "settings")?, 1),
+            eyeq: None,
             object,
         })
+    }
+
+    /// Loads EyeQ's programs beside these, with new maps of their own.
+    pub(crate) fn load_eyeq(&mut self, sizes: eyeq::Sizes) -> Result<(), Error> {
+        self.eyeq = Some(eyeq::Programs::load_beside(sizes, &self.object)?);
+        Ok(())
     }
 
     /// The places that VMs have taken, by slot: a mapping of its own.
@@ -242,7 +275,13 @@ impl Programs {
     }
 
     /// A program's descriptor, to attach it by.
+    ///
+    /// # Panics
+    /// It is one of EyeQ's, which were not loaded.
     pub fn fd(&self, program: Program) -> BorrowedFd<'_> {
+        if let Program::EyeQ(program) = program {
+            return self.eyeq.as_ref().expect("hooks come with their programs").fd(program);
+        }
         let found = self.object.progs().find(|p| p.name() == program.name());
         let found = found.expect("the object has all programs");
         // SAFETY: the descriptor belongs to `self.object`, which the result borrows.
@@ -256,7 +295,7 @@ impl Programs {
         MapHandle::try_from(&map).map_err(Error::Load)
     }
 
-    /// Runs a program on a frame without any interface, for tests and measurements.
+    /// Runs a program of this object on a frame without any interface, for tests and measurements.
     pub fn run(&self, program: Program, frame: &Frame<'_>) -> Result<Ran, Error> {
         let found = self.object.progs_mut().find(|p| p.name() == program.name());
         run_on(&found.expect("the object has all programs"), program.name(), frame)
@@ -356,6 +395,24 @@ fn directory(pins: &Path) -> Result<Vec<(intf::Address, intf::Endpoint)>, Error>
     let mut table: Table<intf::Address, intf::Endpoint> =
         Table::new(DIRECTORY, fd, map.max_entries());
     Ok(table.read()?.collect())
+}
+
+/// The program that reads many pairs in one call, and the memory it answers in.
+fn gather<V: intf::Plain + std::fmt::Debug + Send + 'static>(
+    object: &libbpf_rs::Object,
+    program: &'static str,
+    told: &'static str,
+) -> Result<Box<dyn LookUp<intf::Pair, V>>, Error> {
+    let found = object.progs().find(|p| p.name() == program).expect("the object has all programs");
+    let program = found
+        .as_fd()
+        .try_clone_to_owned()
+        .during(|| format!("duplicating the fd of BPF program {program}"))?;
+    let mapping = |name: &str| format!("mapping BPF map {name}");
+    let asked = CounterArray::map(&fd(object, "asked")?, intf::ASKED);
+    let told_to = CounterArray::map(&fd(object, told)?, intf::ASKED);
+    let asked: CounterArray<intf::Pair> = asked.during(|| mapping("asked"))?;
+    Ok(Box::new(Gather::new(program, asked, told_to.during(|| mapping(told))?)))
 }
 
 /// An own descriptor of a map.

@@ -5,6 +5,7 @@
 //! mostly read by the keys that are known (see [`Reading`]).
 
 use crate::error::{Context, Error, checked};
+use crate::gather::LookUp;
 use crate::intf::Plain;
 use std::io;
 use std::marker::PhantomData;
@@ -12,9 +13,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many buckets the kernel passes over in the time in which one entry is asked for by its key
-/// (5 ns to 300).
+/// How many buckets the kernel passes over in the time in which one entry is asked for by its key, in a call
+/// of its own (5 ns to 300 and more)
 const SPARSE: usize = 64;
+/// or in one call with others (5 ns to 100).
+const SPARSE_GATHERED: usize = 20;
 
 /// How often a nearly empty table is read whole: what nobody was told of is found then.
 const SCAN_NS: u64 = 60_000_000;
@@ -24,8 +27,8 @@ const SCAN_NS: u64 = 60_000_000;
 pub enum Reading {
     /// All there are: usually one call, which passes over every bucket the table has.
     Whole,
-    /// Those of the last reading and those expected since: a call for each. What is new besides is
-    /// not found.
+    /// Those of the last reading and those expected since: a call for each, or one for all of them where the
+    /// table has a program for that. What is new besides is not found.
     Known,
 }
 
@@ -40,6 +43,8 @@ pub struct Table<K, V> {
     known: usize,
     /// When the next whole reading is due, on the monotonic clock.
     scan_ns: u64,
+    /// Looks up many keys in one call.
+    gather: Option<Box<dyn LookUp<K, V>>>,
 }
 
 impl<K: Plain + PartialEq, V: Plain> Table<K, V> {
@@ -48,7 +53,12 @@ impl<K: Plain + PartialEq, V: Plain> Table<K, V> {
     pub(crate) fn new(name: &'static str, fd: OwnedFd, capacity: u32) -> Self {
         let capacity = capacity as usize;
         let (keys, values) = (vec![K::default(); capacity], vec![V::default(); capacity]);
-        Self { name, fd, keys, values, known: 0, scan_ns: 0 }
+        Self { name, fd, keys, values, known: 0, scan_ns: 0, gather: None }
+    }
+
+    /// The same table, read by keys in one call.
+    pub(crate) fn gathered_by(self, gather: Box<dyn LookUp<K, V>>) -> Self {
+        Self { gather: Some(gather), ..self }
     }
 
     /// Sets or replaces an entry.
@@ -135,11 +145,30 @@ impl<K: Plain + PartialEq, V: Plain> Table<K, V> {
     }
 
     const fn is_sparse(&self) -> bool {
-        self.known * SPARSE < self.keys.len()
+        let per_key = if self.gather.is_some() { SPARSE_GATHERED } else { SPARSE };
+        self.known * per_key < self.keys.len()
     }
 
     /// Reads what is known; what is gone is forgotten.
     fn look_up(&mut self) -> Result<(), Error> {
+        if let Some(gather) = &mut self.gather {
+            let (values, mut gone) = (&mut self.values, Vec::new());
+            let gathered = gather.look_up(&self.keys[..self.known], &mut |i, value| match value {
+                Some(value) => values[i] = value,
+                None => gone.push(i),
+            });
+            if gathered.is_ok() {
+                // From behind, so that what takes a place has not to be looked at again.
+                for i in gone.into_iter().rev() {
+                    self.known -= 1;
+                    self.keys.swap(i, self.known);
+                    self.values.swap(i, self.known);
+                }
+                return Ok(());
+            }
+            // A kernel that does not run it: slower, and for good.
+            self.gather = None;
+        }
         let mut i = 0;
         while i < self.known {
             if let Some(value) = self.get(self.keys[i])? {
@@ -201,6 +230,8 @@ pub struct CounterArray<V> {
 
 // SAFETY: the memory is shared with the kernel anyway and touched by atomic operations only.
 unsafe impl<V: Send> Send for CounterArray<V> {}
+// SAFETY: the same.
+unsafe impl<V: Send> Sync for CounterArray<V> {}
 
 impl<V: Plain> CounterArray<V> {
     /// 64-bit words per entry; also proves that the entry is made of them.

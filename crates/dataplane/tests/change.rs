@@ -448,7 +448,7 @@ fn a_number_that_becomes_another_vms_takes_nothing_along() {
 }
 
 #[test]
-fn fifty_vms_that_come_and_go_leave_no_growth() {
+fn a_hundred_vms_that_come_and_go_leave_no_growth() {
     for mode in modes() {
         let world = World::new();
         let guest = Guest::new(&world);
@@ -457,7 +457,7 @@ fn fifty_vms_that_come_and_go_leave_no_growth() {
         host.set(&[level(PAIR, 10, 50)]).unwrap();
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mut first = None;
-        for _ in 0..50 {
+        for _ in 0..100 {
             apply(&world, &mut host, with_guest(&world, mode)).unwrap();
             socket.send_to(&[0; 500], (VM2, 9000)).unwrap();
             pause(5);
@@ -467,9 +467,10 @@ fn fifty_vms_that_come_and_go_leave_no_growth() {
             host.forget(&[(NEW, Direction::Tx)]).unwrap();
             let now = (traces(&world), descriptors());
             let first = first.get_or_insert(now.clone());
-            // Other tests of this process open descriptors meanwhile.
             assert_eq!(now.0, first.0, "{mode:?}");
-            assert!(now.1 < first.1 + 40, "{mode:?}: {} descriptors of {}", now.1, first.1);
+            // Other tests of this process open descriptors meanwhile, some 60 at a time; one that is left
+            // behind each time makes a hundred.
+            assert!(now.1 < first.1 + 90, "{mode:?}: {} descriptors of {}", now.1, first.1);
         }
         close(&world, host);
     }

@@ -37,6 +37,7 @@ const NONE: Counters = Counters {
     strayed: 0,
     late: 0,
     full: 0,
+    unrung: 0,
 };
 
 fn told(units: u16) -> Told {

@@ -1,59 +1,36 @@
 //! EyeQ's rate control law in C (`bpf/eyeq_law.h`), as the kernel runs it, against the one in Rust
 //! (`weir_core::eyeq::rcp_step`). Needs root, and fails without.
 
+#[path = "common/law.rs"]
+mod law;
 #[path = "common/random.rs"]
 mod random;
 
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use law::{Aligned, Law, STEPS};
 use random::Random;
 use weir_core::eyeq::{RcpInput, RcpOutput, rcp_step};
 
-/// The object, aligned as the ELF reader wants it.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/eyeq_law.bpf.o")));
 
-/// Inputs of one call; as in `eyeq_law.bpf.c`.
-const STEPS: usize = 65_536;
 const CALLS: u64 = 16;
 
 const INPUT: usize = size_of::<RcpInput>();
 const OUTPUT: usize = size_of::<RcpOutput>();
 
 /// The law as the kernel has it.
-struct Kernel(Object);
+struct Kernel(Law);
 
 impl Kernel {
     fn load() -> Self {
-        let open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
-        Self(open.load().expect("this test loads BPF programs: run it as root"))
-    }
-
-    fn map(&self, name: &str) -> impl MapCore {
-        self.0.maps().find(|m| m.name() == name).expect("the object has it")
+        Self(Law::load(&OBJECT.0))
     }
 
     /// The outputs of so many inputs, and what one took, in nanoseconds.
     fn run(&self, inputs: &[RcpInput]) -> (Vec<RcpOutput>, u128) {
-        assert!(inputs.len() <= STEPS);
-        let count = inputs.len() as u32;
-        let keys: Vec<u8> = (0..count).flat_map(u32::to_ne_bytes).collect();
         let octets: Vec<u8> = inputs.iter().flat_map(to_octets).collect();
-        let any = MapFlags::ANY;
-        self.map("law_inputs").update_batch(&keys, &octets, count, any, any).unwrap();
-        let zero = 0u32.to_ne_bytes();
-        self.map("law_next").update(&zero, &zero, any).unwrap();
-        let program = self.0.progs_mut().next().expect("the object has one program");
-        let input =
-            ProgramInput { data_in: Some(&[0; 64]), repeat: count, ..ProgramInput::default() };
-        let ran = program.test_run(input).unwrap();
-        assert_eq!(ran.return_value, 0, "the last run had no input");
-        let next = self.map("law_next").lookup(&zero, any).unwrap().expect("one entry");
-        assert_eq!(next, count.to_ne_bytes(), "every run takes one input");
-        let outputs = self.map("law_outputs");
-        let outputs = outputs.lookup_batch(count, any, any).unwrap().take(inputs.len());
-        (outputs.map(|(_, value)| from_octets(&value)).collect(), ran.duration.as_nanos())
+        let (outputs, nanos) = self.0.run(inputs.len(), &octets);
+        (outputs.iter().map(|value| from_octets(value)).collect(), nanos)
     }
 }
 

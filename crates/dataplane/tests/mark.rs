@@ -84,7 +84,7 @@ fn a_port_that_marks_all_lets_a_new_connection_in() {
         // SAFETY: a terminated string.
         unsafe { libc::if_nametoindex(c"sw2".as_ptr()) }
     });
-    let (rate, threshold) = (Rate::from_mbps(20), Bytes::new(10_000));
+    let (rate, threshold) = (Rate::from_mbps(20), Bytes::new(3_000));
     let port = MarkingPort { interface: index, rate, threshold };
     let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
     let listener = world.inside("vm2", || TcpListener::bind((VM2, 7000)).unwrap());
@@ -98,11 +98,11 @@ fn a_port_that_marks_all_lets_a_new_connection_in() {
     };
     assert_eq!(set, 0);
     let blast = move || {
-        // 19.8 of 20 Mb/s: more than the virtual queue drains, less than the real one sends.
+        // 19.95 of 20 Mb/s: more than the virtual queue drains, less than the real one sends.
         let begun = Instant::now();
         for i in 0..3200u64 {
             sender.send_to(&[0; 1472], (VM2, 9000)).unwrap();
-            let due = Duration::from_nanos(i * 1514 * 8 * 1000 * 10 / 198);
+            let due = Duration::from_nanos(i * 1514 * 8 * 1000 * 100 / 1995);
             if let Some(early) = due.checked_sub(begun.elapsed()) {
                 std::thread::sleep(early);
             }

@@ -1,8 +1,8 @@
 //! Tables that are nearly empty are read by their keys, others whole. Needs root, and fails without.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use weir_dataplane::intf::{Address, Endpoint};
+use weir_dataplane::intf::{Address, Endpoint, Pair, Rx, Tx};
 use weir_dataplane::programs::{Programs, Sizes};
 use weir_dataplane::table::{Reading, Table};
 
@@ -74,4 +74,59 @@ fn a_table_is_read_whole_every_60_ms_and_always_once_it_fills() {
     assert!((5..=16).all(|vm| table.delete(address(vm)).unwrap()));
     assert_eq!(due(1122, table), Reading::Whole);
     assert_eq!(due(1123, table), Reading::Known);
+}
+
+/// `number` pairs that send and receive, each with counters of its own.
+fn pairs(programs: &Programs, number: u32) {
+    for dst in 1..=number {
+        let (pair, count) = (Pair { src: 7, dst }, u64::from(dst));
+        let tx = Tx {
+            octets: count * 1000,
+            segments: count,
+            sequence: dst,
+            numbered: count * 900,
+            unnumbered: count * 100,
+            stray_ns: count + 5,
+            ..Tx::default()
+        };
+        let holes = std::array::from_fn(|i| count << i);
+        let rx = Rx {
+            octets: count,
+            lost: count * 2,
+            ce: count * 3,
+            holes,
+            synced: dst,
+            ..Rx::default()
+        };
+        programs.tx.put(pair, tx).unwrap();
+        programs.rx.put(pair, rx).unwrap();
+    }
+}
+
+#[test]
+fn many_pairs_that_are_gathered_in_one_call_are_what_a_look_up_of_each_would_say() {
+    let sizes = Sizes { pairs: 4096, endpoints: 64, nodes: 1, queues: 1 };
+    let mut programs = Programs::load(sizes, None).expect("run it as root");
+    // More than one run can be asked for.
+    pairs(&programs, 1500);
+    let whole: BTreeMap<Pair, Tx> = programs.tx.read().unwrap().collect();
+    let known: BTreeMap<Pair, Tx> = programs.tx.read_as(Reading::Known).unwrap().collect();
+    assert_eq!((whole.len(), &known), (1500, &whole));
+    let whole: BTreeMap<Pair, Rx> = programs.rx.read().unwrap().collect();
+    let known: BTreeMap<Pair, Rx> = programs.rx.read_as(Reading::Known).unwrap().collect();
+    assert_eq!((whole.len(), &known), (1500, &whole));
+    assert_eq!(known[&Pair { src: 7, dst: 3 }].holes[2], 12);
+
+    // What changed is told anew, and what is gone is not, also where all of a run's end is gone.
+    let gone = |dst: &u32| dst.is_multiple_of(3) || (1000..=1100).contains(dst) || *dst > 1490;
+    for dst in (1..=1500).filter(gone) {
+        assert!(programs.tx.delete(Pair { src: 7, dst }).unwrap());
+    }
+    programs.tx.put(Pair { src: 7, dst: 1 }, Tx { octets: 5, ..Tx::default() }).unwrap();
+    let known: BTreeMap<Pair, Tx> = programs.tx.read_as(Reading::Known).unwrap().collect();
+    let left: BTreeSet<u32> = (1..=1500).filter(|dst| !gone(dst)).collect();
+    assert_eq!(known.keys().map(|pair| pair.dst).collect::<BTreeSet<_>>(), left);
+    assert_eq!(known[&Pair { src: 7, dst: 1 }].octets, 5);
+    let whole: BTreeMap<Pair, Tx> = programs.tx.read().unwrap().collect();
+    assert_eq!(known, whole);
 }

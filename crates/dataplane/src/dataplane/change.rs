@@ -13,8 +13,8 @@
 //! Not here  Who is whose pair: the agent forgets its own.
 
 use super::{
-    Dataplane, Hook, adoption, attach_one, drop_ports, fill_endpoints, fill_places, fill_ports,
-    hooks, shaper_config, shares, sweep,
+    Dataplane, Hook, adoption, attach_one, drop_ports, eyeq, fill_endpoints, fill_places,
+    fill_ports, hooks, shaper_config, shares, sweep,
 };
 use crate::attach::{self, Interface, Mode};
 use crate::config::Config;
@@ -55,7 +55,7 @@ impl Dataplane {
     pub fn guarded(&self) -> BTreeSet<VmId> {
         let is_guarded = |name: &str| {
             let Ok(interface) = Interface::find(name) else { return false };
-            [Program::Classify, Program::Meter]
+            [Program::Classify, eyeq::meter(&self.config)]
                 .into_iter()
                 .all(|program| self.is_on(&Hook { interface: interface.clone(), program }))
         };
@@ -109,6 +109,7 @@ impl Dataplane {
             ("ecn", now.ecn == config.ecn),
             ("reorder_window", now.reorder_window == config.reorder_window),
             ("shaper", now.shaper == config.shaper),
+            ("eyeq", eyeq::is_same(now, config)),
         ];
         if let Some((field, _)) = fixed.iter().find(|(_, same)| !same) {
             return Err(Error::Config(format!("{field} cannot change while an agent runs")));
@@ -133,6 +134,12 @@ impl Dataplane {
         self.local = self.config.ports.iter().map(|p| p.vm).collect();
         let is_over = |hook: &&Hook| !wanted.contains(hook) || !self.is_on(hook);
         let over: Vec<Hook> = self.attached.iter().filter(is_over).cloned().collect();
+        let tells = Program::EyeQ(crate::eyeq::Program::Tell);
+        let moves = over.iter().any(|hook| hook.program == tells);
+        if moves {
+            // Not one clone may leave unedited.
+            eyeq::hush(&self.programs, &self.config)?;
+        }
         for hook in &over {
             self.programs.ports.delete(hook.interface.index)?;
             self.detach(hook)?;
@@ -144,13 +151,18 @@ impl Dataplane {
         // Only now: until here a packet could have made an entry again.
         for pair in sweep(&mut self.programs, &self.config, strangers)? {
             self.pairs.drop_pair(pair);
+            eyeq::lift(&self.programs, pair)?;
         }
         self.renew_ports(&wanted, strangers)?;
+        eyeq::fill(&self.programs, Some(&before), &self.config, &self.slots)?;
         for hook in wanted {
             if !self.attached.contains(&hook) {
                 attach_one(&hook, self.mode, &self.programs, &self.instance, &mut self.journal)?;
                 self.attached.push(hook);
             }
+        }
+        if moves {
+            eyeq::set(&self.programs, &self.config, &self.attached)?;
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ shared!(
 );
 shared!(
     /// What became of all messages.
-    Counters, 112, {
+    Counters, 120, {
         /// Begun: a frame was cloned.
         sampled: u64,
         /// Not begun: no memory, or the device was down.
@@ -173,6 +173,8 @@ shared!(
         late: u64,
         /// Dropped: no room for another limit.
         full: u64,
+        /// The agent was not woken: the ring was full.
+        unrung: u64,
     }
 );
 

@@ -3,10 +3,10 @@
 //! Problem   Rates that follow 200 µs cannot wait for a process: a wake-up costs 25 µs, each.
 //! Approach  `bpf/eyeq.bpf.c`: three programs, an object of its own. The receiving VM's port meters, the
 //!           host's own device makes messages of clones, the sender's uplink reads them.
-//! Promises  All maps are bounded. Whoever has no key changes nothing but a counter. Gone with its owner
-//!           where the kernel has TCX; with the interfaces elsewhere.
-//! Not here  What a VM may receive (C_i), whose keys are whose: the agent's. No agent does it yet: this is
-//!           loaded by tests and measurements.
+//! Promises  All maps are bounded. Whoever has no key changes nothing but a counter. Attached for a test
+//!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
+//! Not here  What a VM may receive (C_i), whose keys are whose: the agent's. The same as a part of a whole
+//!           datapath: see `dataplane::eyeq`.
 
 pub mod intf;
 
@@ -17,12 +17,32 @@ use crate::programs::{Frame, MAX_PORTS, Ran, run_on};
 use crate::table::{CounterArray, Table};
 use intf::{Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice};
 use libbpf_rs::{MapCore, ObjectBuilder};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The object, aligned as the ELF reader wants it.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/eyeq.bpf.o")));
+
+/// Most keys that a host may feed back with: as many as a keyring accepts.
+const KEYS: u32 = 4;
+
+/// The maps that this object and that of [`crate::programs`] both have (`bpf/maps.h`).
+const SHARED: [&str; 13] = [
+    "ports",
+    "port_counters",
+    "endpoints",
+    "outside",
+    "controls",
+    "places",
+    "tx",
+    "rx",
+    "classes",
+    "levels",
+    "settings",
+    "flows",
+    "events",
+];
 
 /// One of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -63,7 +83,7 @@ pub struct Sizes {
     pub pairs: u32,
     /// Addresses in the directory, and VMs.
     pub endpoints: u32,
-    /// Hosts; each may have two keys.
+    /// Hosts; each may have four keys.
     pub hosts: u32,
 }
 
@@ -94,15 +114,29 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the object.
+    /// Loads the object by itself.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
+        Self::load_with(sizes, None)
+    }
+
+    /// Loads the object beside another, whose maps it uses where both have them.
+    pub(crate) fn load_beside(sizes: Sizes, other: &libbpf_rs::Object) -> Result<Self, Error> {
+        Self::load_with(sizes, Some(other))
+    }
+
+    fn load_with(sizes: Sizes, other: Option<&libbpf_rs::Object>) -> Result<Self, Error> {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(Error::Load)?;
-        let ears = sizes.hosts.saturating_mul(2);
+        let ears = sizes.hosts.saturating_mul(KEYS);
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
+            let known = SHARED.into_iter().find(|shared| *shared == name);
+            if let (Some(other), Some(known)) = (other, known) {
+                map.reuse_fd(fd(other, known)?.as_fd()).map_err(Error::Load)?;
+                continue;
+            }
             let entries = match name.as_str() {
                 "ports" | "port_counters" | "eyeq_shares" | "eyeq_meters" => MAX_PORTS,
                 "tx" | "eyeq_limits" => sizes.pairs,
@@ -163,6 +197,13 @@ impl Programs {
     /// The kernel refuses the frame.
     pub fn run(&self, program: Program, frame: &Frame<'_>) -> Result<Ran, Error> {
         run_on(&self.program(program), program.name(), frame)
+    }
+
+    /// A program's descriptor, to attach it by.
+    pub(crate) fn fd(&self, program: Program) -> BorrowedFd<'_> {
+        let found = self.program(program);
+        // SAFETY: the descriptor belongs to `self.object`, which the result borrows.
+        unsafe { BorrowedFd::borrow_raw(found.as_fd().as_raw_fd()) }
     }
 
     fn program(&self, program: Program) -> libbpf_rs::ProgramMut<'_> {

@@ -49,7 +49,7 @@ impl Verb {
 /// Octets of a message header (`nlmsghdr`): length, type, flags, sequence, port.
 pub(super) const HEADER: usize = 16;
 
-/// Messages to be sent together. They are carried out in order; each gets its own answer.
+/// Messages to be sent together. They are carried out in order; each that is refused is answered.
 #[derive(Default)]
 pub struct Batch {
     octets: Vec<u8>,

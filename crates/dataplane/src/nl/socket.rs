@@ -111,6 +111,7 @@ impl Socket {
             let end = chunk[chunk.len() - 1].0.end;
             let mut octets = batch.octets()[start..end].to_vec();
             let base = self.number(&mut octets);
+            silence_success(&mut octets);
             self.transmit(&octets)?;
             self.sent += chunk.len() as u64;
             self.collect(base, chunk)?;
@@ -140,15 +141,16 @@ impl Socket {
         if sent < 0 { Err(failed("send")) } else { Ok(()) }
     }
 
-    /// Waits until each message of the chunk has its answer; the first refusal is the result.
+    /// Waits for the answer to the chunk's last message, behind which none is open: the kernel works
+    /// in order. The first refusal is the result.
     fn collect(
         &mut self,
         base: u32,
         chunk: &[(std::ops::Range<usize>, Verb, Object)],
     ) -> Result<(), Error> {
-        let mut open = chunk.len();
+        let mut is_open = true;
         let mut refusal: Option<Error> = None;
-        while open > 0 {
+        while is_open {
             let length = self.receive()?;
             for message in messages(&self.buffer[..length]) {
                 let index = message.sequence.wrapping_sub(base) as usize;
@@ -157,7 +159,7 @@ impl Socket {
                 if message.kind != libc::NLMSG_ERROR as u16 {
                     continue;
                 }
-                open = open.saturating_sub(1);
+                is_open &= index + 1 < chunk.len();
                 if let (None, Err(error)) = (&refusal, verdict(&message, *verb, object)) {
                     refusal = Some(error);
                 }
@@ -264,6 +266,23 @@ impl Socket {
     }
 }
 
+/// Asks for a word on success behind the last message only: the kernel always answers what it refuses,
+/// and each answer is a datagram to be allocated and fetched, about as dear as the change of a class.
+fn silence_success(octets: &mut [u8]) {
+    let mut at = 0;
+    loop {
+        let length = u32::from_ne_bytes(octets[at..at + 4].try_into().expect("four octets"));
+        let next = at + length as usize;
+        if next >= octets.len() {
+            return;
+        }
+        let flags = u16::from_ne_bytes(octets[at + 6..at + 8].try_into().expect("two octets"));
+        let quiet = flags & !(libc::NLM_F_ACK as u16);
+        octets[at + 6..at + 8].copy_from_slice(&quiet.to_ne_bytes());
+        at = next;
+    }
+}
+
 /// The messages in a datagram.
 pub(super) fn messages(mut octets: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
@@ -337,6 +356,20 @@ mod tests {
             "cannot change class 1:4000 of weir-x: Invalid argument (os error 22) \
              (kernel: Specified class does not exist)"
         );
+    }
+
+    #[test]
+    fn only_the_last_message_of_a_chunk_asks_for_a_word_on_success() {
+        let mut batch = Batch::new();
+        for verb in [Verb::Change, Verb::Create, Verb::Delete] {
+            batch.push(16, verb, Object::Links, &[], |_| {});
+        }
+        let mut octets = batch.octets().to_vec();
+        silence_success(&mut octets);
+        let flags: Vec<i32> = messages(&octets).map(|m| i32::from(m.flags)).collect();
+        let (request, ack) = (libc::NLM_F_REQUEST, libc::NLM_F_ACK);
+        let create = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        assert_eq!(flags, [request, request | create, request | ack]);
     }
 
     #[test]

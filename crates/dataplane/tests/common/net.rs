@@ -178,6 +178,7 @@ impl World {
             ecn: false,
             reorder_window: Span::from_millis(1),
             shaper: Some(Kind::Htb),
+            eyeq: None,
         }
     }
 

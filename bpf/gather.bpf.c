@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * gather: counters of many pairs in one call. The agent reads the pairs it knows
+ * some 200 times a second, and a call for each of 300 would be half of all that
+ * it costs; to read a table whole, the kernel passes over all of its buckets.
+ *
+ * Attached nowhere: the agent puts the pairs into `asked`, runs the program as a
+ * test on a frame of nothing whose mark is their number, and reads the answers
+ * from memory that it shares with the kernel. The result is how many were answered.
+ * Values are copied as a plain look-up would, without their lock.
+ */
+
+/* Of which pairs gather is to tell. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_ASKED);
+	__type(key, __u32);
+	__type(value, struct weir_pair);
+} asked SEC(".maps");
+
+/* Position in `asked` -> what gather says of that pair. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_ASKED);
+	__type(key, __u32);
+	__type(value, struct weir_told_tx);
+} told_tx SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_ASKED);
+	__type(key, __u32);
+	__type(value, struct weir_told_rx);
+} told_rx SEC(".maps");
+
+struct gathering {
+	__u32 count;
+	__u32 told;
+};
+
+static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,
+		      struct gathering *asking)
+{
+	struct weir_pair key = *pair;
+	struct weir_told_tx *told;
+	struct weir_tx *entry;
+	__u32 at = *index;
+
+	(void)map;
+	if (at >= asking->count)
+		return 1;
+	told = bpf_map_lookup_elem(&told_tx, &at);
+	if (!told)
+		return 1;
+	asking->told++;
+	entry = bpf_map_lookup_elem(&tx, &key);
+	told->is_there = !!entry;
+	if (!entry)
+		return 0;
+	told->octets = entry->octets;
+	told->segments = entry->segments;
+	told->told_ns = entry->told_ns;
+	told->sequence = entry->sequence;
+	told->numbered = entry->numbered;
+	told->unnumbered = entry->unnumbered;
+	told->empty_ns = entry->empty_ns;
+	told->bps = entry->bps;
+	told->dropped = entry->dropped;
+	told->stray_ns = entry->stray_ns;
+	return 0;
+}
+
+static long gather_rx(void *map, __u32 *index, struct weir_pair *pair,
+		      struct gathering *asking)
+{
+	struct weir_pair key = *pair;
+	struct weir_told_rx *told;
+	struct weir_rx *entry;
+	__u32 at = *index;
+	__u32 i;
+
+	(void)map;
+	if (at >= asking->count)
+		return 1;
+	told = bpf_map_lookup_elem(&told_rx, &at);
+	if (!told)
+		return 1;
+	asking->told++;
+	entry = bpf_map_lookup_elem(&rx, &key);
+	told->is_there = !!entry;
+	if (!entry)
+		return 0;
+	told->octets = entry->octets;
+	told->segments = entry->segments;
+	told->lost = entry->lost;
+	told->ce = entry->ce;
+	told->reordered = entry->reordered;
+	told->resyncs = entry->resyncs;
+	told->gap_ns = entry->gap_ns;
+	told->aged_ns = entry->aged_ns;
+#pragma unroll
+	for (i = 0; i < WEIR_WINDOW / 64; i++)
+		told->holes[i] = entry->holes[i];
+	told->missing = entry->missing;
+	told->aged = entry->aged;
+	told->expected = entry->expected;
+	told->synced = entry->synced;
+	return 0;
+}
+
+SEC("tc")
+int weir_gather_tx(struct __sk_buff *skb)
+{
+	struct gathering asking = {.count = skb->mark};
+
+	bpf_for_each_map_elem(&asked, gather_tx, &asking, 0);
+	return asking.told;
+}
+
+SEC("tc")
+int weir_gather_rx(struct __sk_buff *skb)
+{
+	struct gathering asking = {.count = skb->mark};
+
+	bpf_for_each_map_elem(&asked, gather_rx, &asking, 0);
+	return asking.told;
+}

@@ -1,0 +1,204 @@
+//! EyeQ's programs as a part of the datapath.
+//!
+//! Problem   Its meters go by the ports and the directory that classify goes by, and must come and go with
+//!           them; what an agent decides and is told passes through maps of its own.
+//! Approach  A second object that shares the first one's maps, and hooks like all others: a meter in the
+//!           place of `weir_meter` on each port, `heed` on the uplink, `tell` on what has this host's address.
+//! Promises  `tell` is there before any meter and goes after all of them: no clone is ever a VM's packet. A
+//!           VM that left has no share, limit or place; a key that stays keeps its sequence and window.
+//! Not here  Rates, keys, and when to look: the agent's. What an earlier agent told and was told is not taken
+//!           over: its keys ended with it, so meters, limits and messages begin anew.
+
+use super::{Dataplane, Hook};
+use crate::attach::Interface;
+use crate::config::Config;
+use crate::error::Error;
+use crate::eyeq::intf::{
+    Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice, address as word,
+};
+use crate::eyeq::{self, Program as Own};
+use crate::programs::{Program, Programs, Sizes};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::PoisonError;
+use weir_units::{PairId, VmId};
+
+/// Room for so many hosts at least.
+const HOSTS: u32 = 64;
+
+/// The program on a port's egress.
+pub(super) const fn meter(config: &Config) -> Program {
+    if config.eyeq.is_some() { Program::EyeQ(Own::Meter) } else { Program::Meter }
+}
+
+/// Its hooks beside those of ports; before these, for what is attached first is taken off last.
+pub(super) fn add_hooks(hooks: &mut Vec<Hook>, config: &Config) -> Result<(), Error> {
+    let Some(eyeq) = &config.eyeq else { return Ok(()) };
+    let interface = Interface::with_address(eyeq.address)?;
+    hooks.push(Hook { interface, program: Program::EyeQ(Own::Tell) });
+    let interface = Interface::find(&config.uplink)?;
+    hooks.push(Hook { interface, program: Program::EyeQ(Own::Heed) });
+    Ok(())
+}
+
+/// Loads the programs, if they are wanted.
+pub(super) fn load(programs: &mut Programs, config: &Config, sizes: Sizes) -> Result<(), Error> {
+    if config.eyeq.is_none() {
+        return Ok(());
+    }
+    // As many again may come while the agent runs.
+    let hosts = (config.controls.len() as u32 * 2).next_power_of_two().max(HOSTS);
+    programs.load_eyeq(eyeq::Sizes { pairs: sizes.pairs, endpoints: sizes.endpoints, hosts })
+}
+
+/// Says what all go by. Before they are attached.
+pub(super) fn set(programs: &Programs, config: &Config, hooks: &[Hook]) -> Result<(), Error> {
+    let (Some(own), Some(eyeq)) = (&programs.eyeq, &config.eyeq) else { return Ok(()) };
+    let tell = hooks.iter().find(|hook| hook.program == Program::EyeQ(Own::Tell));
+    let via = tell.expect("it has a hook").interface.index;
+    own.set(Settings { via, address: word(eyeq.address), ..eyeq.settings })
+}
+
+/// Nobody is told any more.
+pub(super) fn hush(programs: &Programs, config: &Config) -> Result<(), Error> {
+    let (Some(own), Some(eyeq)) = (&programs.eyeq, &config.eyeq) else { return Ok(()) };
+    own.set(Settings { via: 0, address: word(eyeq.address), ..eyeq.settings })
+}
+
+/// Whether nothing of it differs that cannot change while an agent runs.
+pub(super) fn is_same(now: &Config, next: &Config) -> bool {
+    let fixed = |config: &Config| config.eyeq.as_ref().map(|e| (e.address, e.settings));
+    fixed(now) == fixed(next)
+}
+
+/// Says where all VMs are. A slot that is nobody's has no share: its next owner begins with none.
+pub(super) fn fill(
+    programs: &Programs,
+    before: Option<&Config>,
+    config: &Config,
+    slots: &[(VmId, u32)],
+) -> Result<(), Error> {
+    let (Some(own), Some(eyeq)) = (&programs.eyeq, &config.eyeq) else { return Ok(()) };
+    let former = before.and_then(|before| before.eyeq.as_ref());
+    for vm in former.iter().flat_map(|former| former.hosts.keys()) {
+        if !eyeq.hosts.contains_key(vm) {
+            own.vms.delete(vm.0)?;
+        }
+    }
+    for (vm, host) in &eyeq.hosts {
+        let slot = slots.iter().find(|(here, _)| here == vm).map_or(0, |(_, slot)| *slot);
+        own.vms.put(vm.0, Vm { host: word(*host), slot })?;
+    }
+    let used: BTreeSet<u32> = slots.iter().map(|(_, slot)| *slot).collect();
+    for slot in 0..own.shares.len() {
+        if !used.contains(&(slot as u32)) {
+            own.shares.clear(slot);
+        }
+    }
+    Ok(())
+}
+
+/// A pair is over: what its receiver allowed is, too.
+pub(super) fn lift(programs: &Programs, pair: PairId) -> Result<(), Error> {
+    programs.eyeq.as_ref().map_or(Ok(()), |own| own.limits.delete(pair.into()).map(drop))
+}
+
+/// Without EyeQ's programs nothing is ever read here, and what is written has no effect.
+impl Dataplane {
+    /// The meters of this host's VMs that have one.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses to read.
+    pub fn meters(&self) -> Result<Vec<(VmId, Meter)>, Error> {
+        let Some(own) = &self.programs.eyeq else { return Ok(Vec::new()) };
+        let mut meters = Vec::with_capacity(self.slots.len());
+        for (vm, slot) in self.slots.iter().filter(|(vm, _)| !self.config.is_outward(*vm)) {
+            meters.extend(own.meters.get(*slot)?.map(|meter| (*vm, meter)));
+        }
+        Ok(meters)
+    }
+
+    /// Sets what a VM of this host may receive. One without a meter is left out.
+    pub fn set_share(&mut self, vm: VmId, share: Share) {
+        let slot = self.slots.iter().find(|(here, _)| *here == vm);
+        if let (Some(own), Some((_, slot))) = (&self.programs.eyeq, slot)
+            && !self.config.is_outward(vm)
+        {
+            own.shares.put(*slot as usize, share);
+        }
+    }
+
+    /// Pairs whose receivers were heard to allow another rate, since the last call; as
+    /// [`drain_events`](Self::drain_events) found them.
+    pub fn take_limited(&mut self) -> BTreeSet<PairId> {
+        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).limited)
+    }
+
+    /// What the receiver of a pair allows, if it ever spoke.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses to read.
+    pub fn limit(&self, pair: PairId) -> Result<Option<Limit>, Error> {
+        self.programs.eyeq.as_ref().map_or(Ok(None), |own| own.limits.get(pair.into()))
+    }
+
+    /// The same of all pairs.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses to read.
+    pub fn limits(&mut self) -> Result<Vec<(PairId, Limit)>, Error> {
+        let Some(own) = &mut self.programs.eyeq else { return Ok(Vec::new()) };
+        Ok(own.limits.read()?.map(|(pair, limit)| (pair.into(), limit)).collect())
+    }
+
+    /// Forgets what the receiver of a pair allows.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn lift_limit(&mut self, pair: PairId) -> Result<(), Error> {
+        lift(&self.programs, pair)
+    }
+
+    /// Speaks to a host by this key from now on, with a new sequence; to nobody there, without one.
+    /// Only when the key is another: a sequence that begins again is a replay to who hears it.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for another host; the kernel refuses.
+    pub fn speak_to(&mut self, host: Ipv4Addr, key: Option<(u8, [u64; 2])>) -> Result<(), Error> {
+        let Some(own) = &self.programs.eyeq else { return Ok(()) };
+        match key {
+            Some((id, halves)) => own.mouths.put(word(host), Mouth::new(id, halves)),
+            None => own.mouths.delete(word(host)).map(drop),
+        }
+    }
+
+    /// Believes a host that speaks by this key from now on, from its first word; by none of this name,
+    /// without one. Only when the key is another: else what was heard already is heard again.
+    ///
+    /// # Errors
+    ///
+    /// As [`speak_to`](Self::speak_to).
+    pub fn believe(
+        &mut self,
+        host: Ipv4Addr,
+        key_id: u8,
+        key: Option<[u64; 2]>,
+    ) -> Result<(), Error> {
+        let Some(own) = &self.programs.eyeq else { return Ok(()) };
+        let voice = Voice { address: word(host), key_id: key_id.into() };
+        match key {
+            Some(halves) => own.ears.put(voice, Ear::new(halves)),
+            None => own.ears.delete(voice).map(drop),
+        }
+    }
+
+    /// What became of all messages; `None` without EyeQ's programs.
+    pub fn feedback(&self) -> Option<Counters> {
+        self.programs.eyeq.as_ref().map(eyeq::Programs::counters)
+    }
+}
