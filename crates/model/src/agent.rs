@@ -128,12 +128,12 @@ pub struct VmConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
-    /// `elasticswitch`, `reservation`, `seawall`.
+    /// `elasticswitch`, `eyeq`, `reservation`, `seawall`.
     pub name: String,
-    /// Named set of constants of `elasticswitch`; default `paper`.
+    /// Named set of constants of `elasticswitch` or `eyeq`; default `paper`.
     #[serde(default = "default_preset")]
     pub preset: String,
-    /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md.
+    /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md or eyeq.md.
     /// Rates and spans as text (`"0.1Mbit"`, `"15ms"`), the rest as numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, toml::Value>,

@@ -27,3 +27,27 @@ pub struct ControlRecord {
     /// How long the world held each back, on average; `None` if none came to its doors.
     pub delay: Option<Span>,
 }
+
+/// What waited in ports of one kind, as it was looked at from the end of the warmup on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueRecord {
+    /// Octets that 99 of 100 looks did not find exceeded.
+    pub p99: u64,
+    /// The most octets that any look found.
+    pub max: u64,
+}
+
+/// What agents wrote to each other from the end of the warmup on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WrittenRecord {
+    /// Octets on the wire, layer 2 without FCS.
+    pub octets: u64,
+    /// Of these, what reports of congestion took.
+    pub reports: u64,
+    /// Offers of floors.
+    pub offers: u64,
+    /// Pairs whose receiving ends the agents knew at the end.
+    pub pairs: u64,
+    /// How long that was.
+    pub over: Span,
+}

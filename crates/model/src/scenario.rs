@@ -29,7 +29,8 @@ pub use mechanism::{Mechanism, MechanismKind, Presets};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
-    Arrivals, Cdf, Connections, Exec, Flows, Load, Pick, Request, Sizes, Spacing, tcp_on_wire,
+    Arrivals, Cdf, Connections, Exec, Flows, Load, OPEN_LOOP, Pick, Request, Sizes, Spacing,
+    open_loop, tcp_on_wire,
 };
 
 use crate::net::Prefix;

@@ -56,6 +56,24 @@ pub struct Top {
     /// VMs of this host whose port is gone: nobody guards them until it is back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<Gone>,
+    /// What the VMs of this host may receive, where EyeQ decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters: Vec<Meter>,
+}
+
+/// What a VM may receive from other hosts, where EyeQ decides. Rates in bit/s.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Meter {
+    /// Its name.
+    pub vm: String,
+    /// Its minimum.
+    pub floor_bps: u64,
+    /// Its part of the link, all senders together: C.
+    pub capacity_bps: u64,
+    /// What each sender is told: R. Zero before the first packet.
+    pub advertised_bps: u64,
+    /// What came in the last period: y.
+    pub received_bps: u64,
 }
 
 /// A VM whose port is not on its host (any more), or cannot be guarded.

@@ -78,6 +78,8 @@ pub(crate) struct Entry {
     pub(crate) guests: Guests,
     /// Where its routes begin.
     routes: (Vec<u32>, Vec<u32>),
+    /// Packets take several ways in turn, there and back.
+    pub(crate) sprayed: (bool, bool),
     chance: Rng,
     /// Pairs of its data there and back, where somebody guards.
     pub(crate) pairs: (u32, u32),
@@ -166,6 +168,10 @@ impl Entry {
             ends: spec.ends,
             guests: spec.guests,
             routes,
+            sprayed: (
+                spec.by_packet && spec.ways.0.len() > 1,
+                spec.by_packet && spec.ways.1.len() > 1,
+            ),
             chance,
             pairs,
             algorithm: spec.algorithm,

@@ -18,6 +18,9 @@ use weir_units::Bytes;
 
 /// What an allocation costs beside its octets.
 const ALLOCATION: usize = 16;
+/// With RACK or HyStart, of each segment of a window: when it was sent, and its number in the queue of what was
+/// sent again. Both grow by doubling.
+const STAMPS: u64 = 2 * (8 + 4);
 /// Outcomes that are kept at a time: the last one, the one before, and the one at the warmup.
 const OUTCOMES: usize = 3;
 
@@ -63,8 +66,9 @@ impl Network {
         let ports: u64 = ports.fold(0, u64::saturating_add);
         let windows = self.flows().iter().map(|flow| self.window(flow, tcp));
         let windows = windows.fold(0, u64::saturating_add);
+        let stamps = if tcp.rack | tcp.hystart { STAMPS } else { 0 };
         // A bit for each segment of a window in each of three boards; the slab grows by doubling.
-        let boards = if windows == u64::MAX { 0 } else { windows * 3 / 8 };
+        let boards = if windows == u64::MAX { 0 } else { windows * 3 / 8 + windows * stamps };
         let packets = ports.min(windows.saturating_mul(3) / 2);
         let flight = packets.saturating_mul(2 * size_of::<Packet>() as u64).saturating_add(boards);
         Memory { least: Bytes::new(least), most: Bytes::new((2 * least).saturating_add(flight)) }
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn packets_fill_the_ports_or_the_windows_whatever_is_less() {
-        let tcp = TcpConfig::default();
+        let tcp = TcpConfig { rack: false, ..TcpConfig::default() };
         let packets = |network: &Network| {
             let memory = network.memory(&tcp);
             (memory.most.get() - 2 * memory.least.get()) / 64
@@ -116,6 +120,9 @@ mod tests {
         // A buffer of 100 packets and a wire of 10, twice, and two for rounding; three boards of 4309 bits.
         assert_eq!(packets(&two_nodes(None, 150_000)), 2 * 112 + 4309 * 3 / 8 / 64);
         assert_eq!(packets(&two_nodes(Some(30 * 1460), 150_000)), 45);
+        let few = two_nodes(Some(30 * 1460), 150_000);
+        let with = few.memory(&TcpConfig::default()).most;
+        assert_eq!(with.get() - few.memory(&tcp).most.get(), 30 * 24, "stamps");
         let mut udp = two_nodes(Some(1460), 150_000);
         let traffic = Traffic::Udp { rate: Rate::from_mbps(9), size: 100, bursts: None };
         let flow = FlowSpec { traffic, ..udp.flows()[0].clone() };

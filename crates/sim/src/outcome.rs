@@ -17,9 +17,11 @@ pub struct FlowOutcome {
     pub goodput: Rate,
     /// TCP: segments sent again. UDP: 0.
     pub repeats: u64,
+    /// TCP: tail loss probes.
+    pub probes: u32,
     /// TCP: expired retransmission timers.
     pub timeouts: u32,
-    /// TCP: fast recoveries.
+    /// TCP: fast recoveries, and losses that a probe has repaired.
     pub recoveries: u32,
     /// TCP: reductions because of marks.
     pub reductions: u32,
@@ -93,6 +95,7 @@ impl Outcome {
             digest.add(word);
         }
         for flow in &self.flows {
+            // Probes are among the packets.
             let counts = [flow.timeouts, flow.recoveries, flow.reductions, flow.cwnd];
             digest.add(flow.start.as_nanos());
             digest.add(flow.completed.map_or(u64::MAX, Time::as_nanos));

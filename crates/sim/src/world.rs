@@ -209,6 +209,9 @@ impl Sim {
                 self.tails.push(tail + self.headers.0);
                 let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
                 sender.booted(guests.booted.0);
+                if !network.ways(number as u32, Way::Forward).is_empty() {
+                    sender.sprayed();
+                }
                 if stage.established {
                     sender.knows(handshake(network, spec));
                 }

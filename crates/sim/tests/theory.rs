@@ -139,6 +139,21 @@ fn overshoot_of_slow_start_is_repaired_without_a_timeout() {
     }
 }
 
+/// A loss among the last three segments has no three SACKs above it; RACK-TLP needs one.
+#[test]
+fn the_tails_of_short_flows_wait_for_a_probe_and_not_for_the_timer() {
+    let traffic = Traffic::Tcp { octets: NonZero::new(20 * 1460), algorithm: None };
+    let network = Dumbbell { loss: 0.03, ..gigabit(200, 5) }.network(traffic);
+    let [with, without] = [true, false].map(|rack| {
+        let outcome = play(&network, &options(TcpConfig { rack, ..tcp(Algorithm::Cubic) }));
+        assert!(outcome.flows.iter().all(|flow| flow.completed.is_some()), "RACK: {rack}");
+        let count = |of: fn(&weir_sim::FlowOutcome) -> u32| sum(&outcome, |flow| of(flow).into());
+        (count(|flow| flow.timeouts), count(|flow| flow.probes))
+    });
+    assert!(2 * with.0 < without.0, "{with:?} {without:?}");
+    assert!(with.1 > 0 && without.1 == 0, "{with:?} {without:?}");
+}
+
 #[test]
 fn acks_are_half_as_many_as_segments_or_as_configured() {
     for (every, share) in [(1, 1.0), (2, 0.5), (4, 0.25)] {

@@ -27,6 +27,24 @@ pub fn tcp_on_wire(payload: Bytes) -> Bytes {
     Bytes::new(payload.get() + HEADERS * payload.get().div_ceil(SEGMENT))
 }
 
+/// Connections at a time of an entry whose starts do not wait for answers, if there are few of them.
+pub const OPEN_LOOP: usize = 64;
+/// Connections at a time of all such entries: each is two descriptors in the lab, and a host has 20 000 or so.
+const OPEN_LOOPS: usize = 4096;
+/// What each of them has at least.
+const LEAST_OPEN_LOOP: usize = 8;
+
+/// How many connections each entry whose starts do not wait for answers may have at a time.
+pub fn open_loop(traffic: &[Traffic]) -> usize {
+    let waits_for_nobody = |entry: &&Traffic| match &entry.kind {
+        TrafficKind::Flows(_) => true,
+        TrafficKind::Request(request) => matches!(request.load, Load::Open(_)),
+        _ => false,
+    };
+    let entries = traffic.iter().filter(waits_for_nobody).count();
+    (OPEN_LOOPS / entries.max(1)).clamp(LEAST_OPEN_LOOP, OPEN_LOOP)
+}
+
 /// When things start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrivals {

@@ -46,6 +46,36 @@ impl Letter {
     }
 }
 
+/// What agents have written so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Octets on the wire.
+    pub(crate) octets: u64,
+    /// Of these, what reports of congestion took.
+    pub(crate) reports: u64,
+    /// Offers of floors.
+    pub(crate) offers: u64,
+}
+
+impl Written {
+    /// One more letter. What is around its records is theirs in equal parts.
+    pub(super) fn add(&mut self, letter: &Letter) {
+        let size = u64::from(letter.size());
+        self.octets += size;
+        let Words::Records(messages) = &letter.words else { return };
+        let (mut offers, mut reports) = (0, 0);
+        for message in messages {
+            match message {
+                Message::Offer(_) => offers += 1,
+                Message::Congestion(_) | Message::PathCongestion(..) => reports += 1,
+                Message::Echo(_) => {}
+            }
+        }
+        self.offers += offers;
+        self.reports += size * reports / (messages.len() as u64).max(1);
+    }
+}
+
 /// All letters under way.
 #[derive(Debug, Default)]
 pub(crate) struct Letters {
@@ -83,5 +113,31 @@ impl Letters {
     pub(crate) fn take(&mut self, id: u32) -> Letter {
         self.free.push(id);
         self.table[id as usize].take().expect("a letter is taken once")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::message::{Congestion, Echo};
+    use weir_units::{PairId, Rate, VmId};
+
+    #[test]
+    fn what_is_around_records_is_theirs_in_equal_parts() {
+        let pair = PairId::new(VmId(1), VmId(2));
+        let report = Message::Congestion(Congestion { pair, lost: 1, marked: 0, received: 9 });
+        let echo = Message::Echo(Echo { pair, serial: 1, floor: Rate::ZERO });
+        let letter = |messages: Vec<Message>| {
+            let words = Words::Records(messages);
+            Letter { from: HostId(0), to: HostId(1), life: 1, number: 1, words }
+        };
+        let mut written = Written::default();
+        let both = letter(vec![report, echo]);
+        written.add(&both);
+        let size = u64::from(both.size());
+        assert_eq!(written, Written { octets: size, reports: size / 2, offers: 0 });
+        written.add(&letter(Vec::new()));
+        assert_eq!(written.reports, size / 2, "a greeting reports nothing");
+        assert!(written.octets > size);
     }
 }

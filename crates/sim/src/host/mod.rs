@@ -31,7 +31,7 @@ mod weather;
 
 pub(crate) use agent::Lists;
 pub(crate) use classes::Share;
-pub(crate) use letters::Letters;
+pub(crate) use letters::{Letters, Written};
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
 pub(crate) use shim::Shim;
 pub(crate) use weather::Trouble;

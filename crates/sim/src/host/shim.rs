@@ -16,7 +16,7 @@ mod breaks;
 mod look;
 
 use super::agent::{Lists, Orders};
-use super::letters::{Letter, Words};
+use super::letters::{Letter, Words, Written};
 use super::pairs::{Guard, Pair, Sending};
 use super::paths::Paths;
 use super::station::{Host, Life};
@@ -55,6 +55,8 @@ pub(crate) struct Shim {
     marks: bool,
     /// How long a gap may stay open, ns.
     window: u64,
+    /// What agents have written to each other.
+    written: Written,
 }
 
 impl Shim {
@@ -97,6 +99,7 @@ impl Shim {
             ways: guard.ways.iter().map(|(ends, way)| (*ends, net.add_route(way))).collect(),
             marks: lists.is_some_and(Lists::needs_marks),
             window: lists.map_or(0, |lists| lists.reorder_window().as_nanos()),
+            written: Written::default(),
         }
     }
 
@@ -373,6 +376,7 @@ impl Shim {
                 // There are so many that the uplink has to account for them.
                 host.htb.charge(net.now, letter.size());
             }
+            self.written.add(&letter);
             mail(net, hop, letter);
         }
     }
@@ -396,6 +400,17 @@ impl Shim {
             Life::Runs => host.agent.listed(host.clock(now)),
         };
         self.hosts.iter_mut().map(known).collect()
+    }
+
+    /// Pairs whose receiving ends living agents know.
+    pub(crate) fn receiving(&self) -> u64 {
+        let living = self.hosts.iter().filter(|host| host.life == Life::Runs);
+        living.map(|host| host.agent.known().1 as u64).sum()
+    }
+
+    /// What agents have written so far.
+    pub(crate) fn written(&self) -> Written {
+        self.written
     }
 
     /// What became of letters so far.

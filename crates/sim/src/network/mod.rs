@@ -350,6 +350,18 @@ impl Network {
         Ok(network)
     }
 
+    /// A network without links whose packets are up to `mtu` octets on the wire; `framing` of these are
+    /// the links' own header, beside TCP's of 40 or UDP's of 28, in ACKs too. PPP has 2.
+    pub fn framed(nodes: u32, mtu: u16, framing: u16, until: Time) -> Result<Self, Flaw> {
+        let mut network = Self::new(nodes, mtu, until)?;
+        let inner = mtu.saturating_sub(framing);
+        if inner < 64 {
+            return Err(Flaw::Mtu(inner));
+        }
+        network.headers = (TCP_HEADER + framing, UDP_HEADER + framing);
+        Ok(network)
+    }
+
     /// Adds a link and returns its number.
     pub fn add_link(&mut self, link: LinkSpec) -> Result<u32, Flaw> {
         self.check_node(link.from)?;

@@ -31,6 +31,15 @@ fn a_good_file_is_read_as_it_stands() {
 }
 
 #[test]
+fn a_header_of_the_links_own_is_no_payload() {
+    let framed = |mtu, framing| Network::framed(2, mtu, framing, Time::from_nanos(1000));
+    let network = framed(1502, 2).expect("it fits");
+    assert_eq!((network.mtu(), network.segment(), network.headers()), (1502, 1460, (42, 30)));
+    assert_eq!(framed(100, 37), Err(Flaw::Mtu(63)));
+    assert_eq!(framed(100, u16::MAX), Err(Flaw::Mtu(0)));
+}
+
+#[test]
 fn each_error_names_its_line_and_what_is_wrong() {
     let cases = [
         ("until_ns 1000", "until 1000", r#"line 1: "until", where "until_ns NUMBER" was expected"#),

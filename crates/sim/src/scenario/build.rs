@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
 use weir_model::scenario::{
-    Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind,
+    Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind, open_loop,
 };
 use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
@@ -30,8 +30,6 @@ use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 const MTU: u16 = 1514;
 /// Ethernet, IPv4 and UDP headers.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
-/// Connections at a time of an entry whose starts do not wait for answers, as in the lab.
-pub(super) const OPEN_LOOP: usize = 64;
 /// TCP connections that start together do so within this time.
 const START: Span = Span::from_millis(1);
 /// Streams of chance from this one on are the starts'.
@@ -129,6 +127,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
     let mut paths = BTreeMap::new();
     let mut of_pairs: BTreeMap<PairId, u32> = BTreeMap::new();
     let mut flows = 0;
+    let at_a_time = open_loop(&scenario.traffic);
     for entry in &scenario.traffic {
         let ends = [entry.from, entry.to].map(|vm| scenario.vms[vm].host);
         for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
@@ -159,7 +158,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             _ => vec![ways[&(from, to)].clone()],
         };
         let all = (every(ends[0], ends[1]), every(ends[1], ends[0]));
-        if let Some(spec) = exchange(scenario, entry, ours, all) {
+        if let Some(spec) = exchange(scenario, entry, ours, all, at_a_time) {
             entries.push(Part::There(exchanges.len()));
             exchanges.push(spec);
             continue;
@@ -238,12 +237,14 @@ fn local_links(
     Ok(local)
 }
 
-/// An entry that comes and goes; `None` if it is another kind.
+/// An entry that comes and goes; `None` if it is another kind. `at_a_time`: connections, if its starts wait for
+/// nobody.
 fn exchange(
     scenario: &Scenario,
     entry: &Entry,
     guests: Guests,
     ways: (Vec<Vec<u32>>, Vec<Vec<u32>>),
+    at_a_time: usize,
 ) -> Option<ExchangeSpec> {
     let start = entry.start;
     let at = move |(at, size): (Span, Bytes)| ((start + at).as_nanos(), size.get());
@@ -259,7 +260,7 @@ fn exchange(
         response: 0,
         follows: None,
         keeps: false,
-        most: OPEN_LOOP,
+        most: at_a_time,
     };
     match &entry.kind {
         TrafficKind::Flows(flows) => spec.starts = Box::new(flows.starts().map(at)),

@@ -13,6 +13,7 @@ mod build;
 mod eyeq;
 mod faults;
 mod guard;
+mod queues;
 mod refuse;
 mod run;
 mod size;
@@ -24,17 +25,19 @@ pub use run::Run;
 pub use size::{Size, size};
 
 use build::Part;
+use queues::Queues;
 
 use crate::Sim;
 use crate::digest::Digest;
 use crate::exchange::Work;
+use crate::host::Written;
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::world::GuardedView;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::eyeq::{Refusal, Tuned};
 use weir_core::host::ElasticSwitch;
-use weir_model::record::{ControlRecord, LinkRecord};
+use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, WrittenRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
@@ -73,6 +76,12 @@ pub struct Record {
     /// What became of control messages; `None` without agents, and in scenarios whose faults do not
     /// break them.
     pub control: Option<ControlRecord>,
+    /// What agents wrote to each other; `None` without agents.
+    pub written: Option<WrittenRecord>,
+    /// What waited in switches' ports before hosts; `None` if no look was taken after the warmup.
+    pub queue_edge: Option<QueueRecord>,
+    /// The same of ports between switches; `None` also if there are none.
+    pub queue_core: Option<QueueRecord>,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// Events played.
@@ -138,19 +147,39 @@ pub fn play(
     let count = |span: Span| (span + Span::from_nanos(width.as_nanos() / 2)).div_span(width);
     let (samples, warmup) = (count(scenario.duration).max(1), count(scenario.warmup));
     let mut sampler = Sampler::new(scenario, &plan, Seen::of(&sim));
+    let mut queues = Queues::new(&scenario.topology);
+    let mut before = Written::default();
     for sample in 1..=samples {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Stopped);
         }
-        sim.run_until(Time::ZERO + width * sample);
+        let [begin, end] = [sample - 1, sample].map(|n| Time::ZERO + width * n);
+        if sample > warmup {
+            queues.play(&mut sim, begin, end);
+        } else {
+            sim.run_until(end);
+        }
         sampler.take(Seen::of(&sim), sample == warmup);
+        if sample == warmup {
+            before = sim.written().unwrap_or_default();
+        }
         watch(sample as f64 / samples as f64);
     }
     let view = sim.guarded_view();
     let works = sim.works().cloned().collect();
     let breaks_control =
         scenario.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Control(_)));
-    Ok(sampler.record(view, works, breaks_control))
+    let pairs = view.as_ref().map_or(0, |view| view.receiving);
+    let mut record = sampler.record(view, works, breaks_control);
+    record.written = sim.written().map(|now| WrittenRecord {
+        octets: now.octets - before.octets,
+        reports: now.reports - before.reports,
+        offers: now.offers - before.offers,
+        pairs,
+        over: scenario.duration - scenario.warmup,
+    });
+    (record.queue_edge, record.queue_core) = queues.records();
+    Ok(record)
 }
 
 /// What is seen of a run at one instant.
@@ -247,7 +276,7 @@ impl<'a> Sampler<'a> {
         }
         let (losses_reported, agent_pairs, shaper_drops, control) = match view {
             None => (None, Vec::new(), 0, None),
-            Some(GuardedView { losses, pairs, shaper_drops, control }) => {
+            Some(GuardedView { losses, pairs, shaper_drops, control, .. }) => {
                 (losses, pairs, shaper_drops, breaks_control.then_some(control))
             }
         };
@@ -259,6 +288,9 @@ impl<'a> Sampler<'a> {
             agent_pairs,
             shaper_drops,
             control,
+            written: None,
+            queue_edge: None,
+            queue_core: None,
             packet_hops: outcome.packet_hops,
             events: outcome.events,
             digest: digest.value(),

@@ -6,12 +6,13 @@
 //!           due, or than are opened while those before are not forgotten.
 //! Not here  What agents know of pairs. How often a closed loop goes round.
 
-use super::build::OPEN_LOOP;
 use crate::exchange::QUARANTINE;
 use crate::memory::{Memory, full, of_flow, of_link};
 use crate::network::LinkSpec;
 use crate::packet::Packet;
-use weir_model::scenario::{Connections, LinkDir, Load, Request, Scenario, Traffic, TrafficKind};
+use weir_model::scenario::{
+    Connections, LinkDir, Load, OPEN_LOOP, Request, Scenario, Traffic, TrafficKind,
+};
 use weir_units::Bytes;
 
 /// A route has two links at least, and so has its way back.

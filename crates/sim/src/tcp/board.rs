@@ -2,20 +2,17 @@
 //!
 //! Problem   With cumulative ACKs alone a window with several losses takes a round-trip time for
 //!           each, or a timeout.
-//! Approach  Two bits per segment of the window: SACKed, and sent again. Whatever lies below the
-//!           third-highest SACKed segment (the edge) and is not SACKed is lost. Counters are kept
-//!           beside the bits, so that the pipe is a subtraction.
+//! Approach  Two bits per segment of the window: SACKed, and sent again. Whatever lies below the edge
+//!           and is not SACKed is lost. The edge is the third-highest SACKed segment, or where time
+//!           says. Counters are kept beside the bits, so that the pipe is a subtraction.
 //! Promises  Bounded by the receive window. A segment is sent again once per edge: again only when
-//!           three segments that were sent after it are SACKed, or at a timeout.
+//!           three segments that were sent after it are SACKed, when time says, or at a timeout.
+//! Not here  What time says: see `rack`. Rule 4, the rescue retransmission.
 //! Source    RFC 6675 §§4-5: IsLost (DupThresh = 3), SetPipe, NextSeg rules 1 to 3. Departs: RFC 6675
 //!           leaves a lost retransmission to the timeout; Linux finds it by later SACKs, and so do
 //!           we, as soon as no retransmission in flight can have been sent later than what arrived.
-//!           Not here: rule 4, the rescue retransmission; tail loss probes (RFC 8985).
 
 use super::bits::{Bits, count_neither, first_neither};
-
-/// SACKed segments above a hole that make it a loss.
-const DUP_THRESH: u32 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Board {
@@ -61,6 +58,41 @@ impl Board {
         self.lost_count
     }
 
+    /// SACKed.
+    pub(super) fn sacked(&self) -> u32 {
+        self.sacked_count
+    }
+
+    /// Segments below are SACKed or lost.
+    pub(super) fn edge(&self) -> u32 {
+        self.edge
+    }
+
+    /// One more than the highest that is SACKed.
+    pub(super) fn high(&self) -> u32 {
+        self.high
+    }
+
+    /// The first of `from..to` that is not SACKed; `to` if all are.
+    pub(super) fn missing(&self, from: u32, to: u32) -> u32 {
+        self.sacked.first_absent(from, to)
+    }
+
+    /// The first segment before `next` that is neither SACKed nor lost, nor was sent again.
+    pub(super) fn hole(&self, next: u32) -> Option<u32> {
+        first_neither(&self.sacked, &self.resent, self.edge, next)
+    }
+
+    /// It was lost and sent again, and that is not known to be lost.
+    pub(super) fn is_resent(&self, seq: u32) -> bool {
+        self.resent.get(seq)
+    }
+
+    /// The same, and it is not SACKed.
+    pub(super) fn is_awaited(&self, seq: u32) -> bool {
+        self.resent.get(seq) && !self.sacked.get(seq)
+    }
+
     /// Segments from `una` to `to` are acknowledged, and forgotten. Returns how many were not SACKed.
     pub(super) fn advance(&mut self, una: u32, to: u32) -> u32 {
         if una < self.edge {
@@ -88,10 +120,11 @@ impl Board {
         fresh
     }
 
-    /// Finds what is lost by what is SACKed from `una` on. True if that is more than was known.
-    pub(super) fn judge(&mut self, una: u32) -> bool {
+    /// Finds what is lost by what is SACKed from `una` on: what has `thresh` SACKed segments above it
+    /// (RFC 6675's DupThresh, three). True if that is more than was known.
+    pub(super) fn judge(&mut self, una: u32, thresh: u32) -> bool {
         let before = self.lost_count;
-        let Some(third) = self.sacked.nth_last(una, self.high, DUP_THRESH) else { return false };
+        let Some(third) = self.sacked.nth_last(una, self.high, thresh) else { return false };
         if third >= self.resent_before && self.resent_before > una {
             // What arrived was sent after all that was sent again: what is missing is lost again.
             let still = self.resent.remove_range(una, self.edge);
@@ -101,11 +134,23 @@ impl Board {
             }
             self.resent_before = una;
         }
-        if third > self.edge {
-            self.lost_count += count_neither(&self.sacked, &self.resent, self.edge, third);
-            self.edge = third;
-        }
+        self.lose_below(third);
         self.lost_count > before
+    }
+
+    /// What lies below `edge` and is not SACKed is lost.
+    pub(super) fn lose_below(&mut self, edge: u32) {
+        if edge > self.edge {
+            self.lost_count += count_neither(&self.sacked, &self.resent, self.edge, edge);
+            self.edge = edge;
+        }
+    }
+
+    /// A segment that is awaited is lost again.
+    pub(super) fn lose_again(&mut self, seq: u32) {
+        self.resent.remove_range(seq, seq + 1);
+        self.lost_count += 1;
+        self.scanned = self.scanned.min(seq);
     }
 
     /// The next segment to send again, `next` being the next new one.
@@ -159,10 +204,13 @@ mod tests {
     fn holes_below_the_third_sacked_segment_are_lost() {
         let mut board = Board::new(100, 10);
         board.sack(12, 14);
-        board.judge(10);
+        board.judge(10, 3);
         assert_eq!(board.lost(), 0, "two are reordering");
+        assert!(!board.judge(10, 300) && board.judge(10, 2), "or what else is said");
+        let mut board = Board::new(100, 10);
+        board.sack(12, 14);
         board.sack(15, 17);
-        board.judge(10);
+        board.judge(10, 3);
         assert_eq!((board.lost(), board.absent()), (2, 4 + 2));
         assert_eq!(resend_all(&mut board, 20), [10, 11], "14 has only two above");
         assert_eq!(board.absent(), 4);
@@ -175,13 +223,13 @@ mod tests {
     fn what_is_sent_again_and_lost_again_is_found_by_later_sacks() {
         let mut board = Board::new(100, 0);
         board.sack(1, 4);
-        board.judge(0);
+        board.judge(0, 3);
         assert_eq!(resend_all(&mut board, 8), [0]);
         board.sack(4, 8);
-        board.judge(0);
+        board.judge(0, 3);
         assert_eq!(board.lost(), 0, "7 and below were sent before");
         board.sack(8, 11);
-        board.judge(0);
+        board.judge(0, 3);
         assert_eq!(resend_all(&mut board, 14), [0]);
     }
 
@@ -200,7 +248,7 @@ mod tests {
     proptest::proptest! {
         /// The counters say what the bits say, whatever happens.
         #[test]
-        fn the_counters_agree_with_the_bits(steps in proptest::collection::vec((0u8..6, 0u32..40, 1u32..9), 1..80)) {
+        fn the_counters_agree_with_the_bits(steps in proptest::collection::vec((0u8..7, 0u32..40, 1u32..9), 1..80)) {
             let (mut una, mut next) = (0u32, 60u32);
             let mut board = Board::new(120, 0);
             for (what, at, len) in steps {
@@ -213,10 +261,16 @@ mod tests {
                     1 | 2 => {
                         let from = (una + at).min(next);
                         board.sack(from, (from + len).min(next));
-                        board.judge(una);
+                        board.judge(una, 3);
                     }
                     3 => _ = board.resend(next),
                     4 => next = (next + len).min(una + 120),
+                    5 => {
+                        board.lose_below((una + at).min(next));
+                        if (una..next).contains(&(una + at)) && board.is_awaited(una + at) {
+                            board.lose_again(una + at);
+                        }
+                    }
                     _ if at < 4 => board.give_up(una, next),
                     _ => _ = board.suspect(next),
                 }

@@ -5,19 +5,22 @@
 //! Approach  [`Sender`] and [`Receiver`] are state machines; time comes as an argument, packets are
 //!           what they return. Sequence numbers count segments, whose borders never move. Timers are
 //!           instants to look at: re-arming one is a store.
-//! Promises  No clock, no chance, no allocation while nothing is lost.
+//! Promises  No clock, no chance; no allocation while nothing is lost and the window is not greater than
+//!           before.
 //! Not here  The handshake (long-lived flows begin established; others open with a segment of their
 //!           own: see `exchange`) and the FIN (the last segment is acknowledged at once), Nagle,
-//!           window updates (the application reads at once), TLP and RACK.
-//! Source    RFC 9293, 5681, 6298, 6582, 6675, 3042 (by the pipe), 3168, 8257, 9438.
+//!           window updates (the application reads at once).
+//! Source    RFC 9293, 5681, 6298, 6582, 6675, 3042 (by the pipe), 2883, 8985, 3168, 8257, 9438.
 
 mod bits;
 mod board;
 mod control;
 mod prr;
+mod rack;
 mod receiver;
 mod rtt;
 mod sender;
+mod stamps;
 mod ticks;
 
 pub use control::Algorithm;
@@ -59,10 +62,21 @@ pub struct TcpConfig {
     pub timestamps: bool,
     /// Reno and CUBIC negotiate ECN (RFC 3168); DCTCP always does.
     pub ecn: bool,
+    /// Losses are found by time, and by a probe after a silence (RACK-TLP, RFC 8985), and ACKs tell
+    /// what came in vain (RFC 2883). Else SACKed segments above a hole make it a loss, and what is
+    /// lost at the end waits for the retransmission timer.
+    pub rack: bool,
+    /// So many SACKed segments above a hole make it a loss (RFC 6675's DupThresh; at least one). With
+    /// RACK they do as long as nothing has been overtaken. At least 300 for flows whose packets take
+    /// several ways: Linux adapts to those, up to its `tcp_max_reordering`.
+    pub dup_thresh: u32,
+    /// CUBIC leaves slow start when round trips grow longer or ACKs come in long trains (HyStart, as
+    /// Linux has it).
+    pub hystart: bool,
 }
 
 impl Default for TcpConfig {
-    /// Linux's values, but for ticks and timestamps.
+    /// Linux's values, but for ticks, timestamps and HyStart.
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Dctcp,
@@ -77,6 +91,9 @@ impl Default for TcpConfig {
             tick: Span::ZERO,
             timestamps: false,
             ecn: true,
+            rack: true,
+            dup_thresh: 3,
+            hystart: false,
         }
     }
 }

@@ -6,8 +6,9 @@
 //! Not here  That its window grows while its application reads, which also is told at once; that one
 //!           who answers what he gets need not hurry.
 //! Source    RFC 5681 §4.2 (delayed ACKs; out of order: at once), RFC 2018 §4 (the block that changed
-//!           last first), RFC 3168 §6.1.3 (ECE until CWR), RFC 8257 §3.2 (a change of CE is
-//!           acknowledged with what was pending, under the old state). Linux, net/ipv4/tcp_input.c
+//!           last first), RFC 2883 §4 (before it the segment that came in vain, if RACK is to know),
+//!           RFC 3168 §6.1.3 (ECE until CWR), RFC 8257 §3.2 (a change of CE is acknowledged with
+//!           what was pending, under the old state). Linux, net/ipv4/tcp_input.c
 //!           (`tcp_event_data_recv`, `tcp_incr_quickack`), net/ipv4/tcp_output.c
 //!           (`tcp_send_delayed_ack`: 40 ms, if the round trip is not longer).
 
@@ -62,6 +63,9 @@ pub(crate) struct Receiver {
     /// The same of the next one: [`OF_AGAIN`] if it echoes the timestamp of a segment sent again.
     pub(crate) stamp: u8,
     gaps: Option<Box<Gaps>>,
+    /// The last segment, if it had arrived before and ACKs say so.
+    vain: Option<u32>,
+    tells_vain: bool,
     /// Segments that had arrived before.
     pub(crate) repeats: u64,
 }
@@ -107,6 +111,8 @@ impl Receiver {
             bits: 0,
             stamp: 0,
             gaps: None,
+            vain: None,
+            tells_vain: config.rack,
             repeats: 0,
         }
     }
@@ -139,6 +145,7 @@ impl Receiver {
             self.quick = self.quick_acks;
         }
         self.heard_at = now;
+        self.vain = None;
         if self.exact {
             if marked != self.echo {
                 if self.pending > 0 {
@@ -184,10 +191,25 @@ impl Receiver {
         (self.ack_at <= now).then(|| self.ack())
     }
 
-    /// What the next ACK tells about segments out of order.
+    /// The next ACK may have blocks.
     #[inline]
-    pub(crate) fn blocks(&self) -> &[Block] {
-        self.gaps.as_ref().map_or(&[], |gaps| &gaps.recent)
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.gaps.is_some() | self.vain.is_some()
+    }
+
+    /// The blocks of the next ACK, and how many: the segment that came in vain, and what is out of
+    /// order.
+    #[cold]
+    pub(crate) fn blocks(&self) -> ([Block; BLOCKS], usize) {
+        let vain = self.vain.map(|seq| (seq, seq + 1));
+        let recent = self.gaps.iter().flat_map(|gaps| gaps.recent.iter().copied());
+        let mut blocks = [(0, 0); BLOCKS];
+        let mut count = 0;
+        for (place, block) in blocks.iter_mut().zip(vain.into_iter().chain(recent)) {
+            *place = block;
+            count += 1;
+        }
+        (blocks, count)
     }
 
     /// All segments before this one have arrived.
@@ -214,6 +236,7 @@ impl Receiver {
         if seq < self.expected || seq - self.expected >= self.window {
             self.repeats += 1;
             self.quick = self.quick_acks;
+            self.vain = (self.tells_vain && seq < self.expected).then_some(seq);
             return;
         }
         let (window, expected) = (self.window, self.expected);
@@ -223,6 +246,7 @@ impl Receiver {
         });
         if !gaps.arrived.insert(seq) {
             self.repeats += 1;
+            self.vain = self.tells_vain.then_some(seq);
         }
         gaps.high = gaps.high.max(seq + 1);
         if seq == expected {
@@ -263,7 +287,7 @@ mod tests {
 
     /// One that is past its first segments.
     fn receiver(algorithm: Algorithm) -> Receiver {
-        of(&TcpConfig { quick_acks: 0, ..TcpConfig::default() }, algorithm)
+        of(&TcpConfig { quick_acks: 0, rack: false, ..TcpConfig::default() }, algorithm)
     }
 
     fn of(config: &TcpConfig, algorithm: Algorithm) -> Receiver {
@@ -272,6 +296,12 @@ mod tests {
 
     fn ack(expected: u32) -> Option<Ack> {
         Some(Ack { expected, echo: false })
+    }
+
+    /// The blocks of the next ACK.
+    fn told(r: &Receiver) -> Vec<Block> {
+        let (blocks, count) = r.blocks();
+        blocks[..count].to_vec()
     }
 
     #[test]
@@ -342,7 +372,7 @@ mod tests {
         let mut r = receiver(Algorithm::Reno);
         let mut data = |seq| {
             let (_, ack) = r.on_data(0, seq, false, false, false);
-            (ack.map(|ack| ack.expected), r.blocks().to_vec())
+            (ack.map(|ack| ack.expected), told(&r))
         };
         assert_eq!(data(1), (Some(0), vec![(1, 2)]));
         assert_eq!(data(3), (Some(0), vec![(3, 4), (1, 2)]));
@@ -361,8 +391,25 @@ mod tests {
         r.on_data(0, 0, false, false, false);
         assert_eq!(r.on_data(0, 0, false, false, false), (None, ack(1)));
         assert_eq!(r.on_data(0, 1001, false, false, false), (None, ack(1)));
-        assert!(r.blocks().is_empty());
+        assert!(told(&r).is_empty());
         assert_eq!(r.repeats, 2);
+    }
+
+    #[test]
+    fn a_segment_that_came_in_vain_is_told_once_and_first() {
+        let mut r = of(&TcpConfig { rack: true, ..TcpConfig::default() }, Algorithm::Reno);
+        let mut data = |seq| {
+            _ = r.on_data(0, seq, false, false, false);
+            told(&r)
+        };
+        assert!(data(0).is_empty());
+        assert_eq!(data(0), [(0, 1)]);
+        assert_eq!(data(2), [(2, 3)]);
+        assert_eq!(data(4), [(4, 5), (2, 3)]);
+        assert_eq!(data(2), [(2, 3), (2, 3), (4, 5)], "below the block that contains it");
+        assert_eq!(data(0), [(0, 1), (2, 3), (4, 5)]);
+        assert_eq!(data(1), [(4, 5)]);
+        assert!(data(3).is_empty());
     }
 
     #[test]

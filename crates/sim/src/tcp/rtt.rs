@@ -9,17 +9,23 @@
 //! Not here  When the timer really expires: see `ticks`. Karn's rule is the sender's: it times no
 //!           segment that was sent twice, unless timestamps tell the copies apart. Departs: one sample
 //!           per round trip, where Linux has one per ACK.
-//! Source    Linux, net/ipv4/tcp_input.c (`tcp_rtt_estimator`), include/net/tcp.h (`__tcp_set_rto`);
-//!           RFC 6298 §2 (α = 1/8, β = 1/4), §5.5 (back-off).
+//! Source    Linux, net/ipv4/tcp_input.c (`tcp_rtt_estimator`), include/net/tcp.h (`__tcp_set_rto`),
+//!           net/ipv4/tcp_output.c (`tcp_schedule_loss_probe`); RFC 6298 §2 (α = 1/8, β = 1/4), §5.5
+//!           (back-off).
 
 use super::TcpConfig;
 use crate::network::LONGEST;
 use weir_units::Span;
 
+/// A kernel whose timers have ticks waits so much longer for a probe (`TCP_TIMEOUT_MIN_US`), ns.
+const COARSE: u64 = 2_000_000;
+
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
     /// Eight times the smoothed round-trip time, ns. Zero: no sample yet.
     srtt: u64,
+    /// The shortest sample, ns.
+    shortest: u64,
     /// Four times the mean deviation, the largest such of this window, and what counts of it; ns.
     mdev: u64,
     mdev_max: u64,
@@ -29,6 +35,7 @@ pub(super) struct Rtt {
     initial: u64,
     least: u64,
     most: u64,
+    coarse: u64,
     /// Timeouts in a row.
     backed_off: u32,
 }
@@ -39,6 +46,7 @@ impl Rtt {
         let most = bounded(config.max_rto);
         Self {
             srtt: 0,
+            shortest: u64::MAX,
             mdev: 0,
             mdev_max: 0,
             rttvar: 0,
@@ -46,6 +54,7 @@ impl Rtt {
             initial: bounded(config.initial_rto).min(most),
             least: bounded(config.min_rto).min(most),
             most,
+            coarse: if config.tick > Span::ZERO { COARSE } else { 0 },
             backed_off: 0,
         }
     }
@@ -53,6 +62,7 @@ impl Rtt {
     /// A round trip took `rtt` ns. All before segment `una` has arrived, `next` is the next new one.
     pub(super) fn sample(&mut self, rtt: u64, (una, next): (u32, u32)) {
         self.backed_off = 0;
+        self.shortest = self.shortest.min(rtt);
         if self.srtt == 0 {
             self.srtt = (8 * rtt).max(1);
             self.mdev = 2 * rtt;
@@ -83,6 +93,24 @@ impl Rtt {
     /// ns; zero before the first sample.
     pub(super) fn smoothed(&self) -> u64 {
         self.srtt / 8
+    }
+
+    /// The shortest sample, ns; endless before the first.
+    pub(super) fn shortest(&self) -> u64 {
+        self.shortest
+    }
+
+    /// How long a sender waits in silence before it sends a probe, ns: two round trips; if a `single`
+    /// segment is in flight the receiver may be waiting for a second one. No longer than the timeout,
+    /// which it is before the first sample.
+    #[inline]
+    pub(super) fn patience(&self, single: bool) -> u64 {
+        let timeout = self.timeout();
+        if self.srtt == 0 {
+            return timeout;
+        }
+        let delayed = if single { self.least } else { 0 };
+        (self.srtt / 4 + self.coarse + delayed).min(timeout)
     }
 
     pub(super) fn back_off(&mut self) {
@@ -181,5 +209,19 @@ mod tests {
         assert_eq!(seen, wanted);
         rtt.sample(50 * MS, (1, 1));
         assert_eq!(rtt.timeout(), 250 * MS);
+    }
+
+    #[test]
+    fn a_probe_waits_for_two_round_trips_and_for_a_delayed_ack_of_one_segment() {
+        let mut rtt = rtt(200);
+        assert_eq!(rtt.patience(false), 1000 * MS, "before the first sample");
+        rtt.sample(50 * MS, (0, 0));
+        assert_eq!([false, true].map(|single| rtt.patience(single) / MS), [100, 250]);
+        rtt.sample(300 * MS, (1, 1));
+        assert!(rtt.patience(true) <= rtt.timeout() && rtt.shortest() == 50 * MS);
+        let tick = Span::from_millis(4);
+        let mut coarse = Rtt::new(&TcpConfig { tick, ..TcpConfig::default() });
+        coarse.sample(50 * MS, (0, 0));
+        assert_eq!(coarse.patience(false), 102 * MS);
     }
 }

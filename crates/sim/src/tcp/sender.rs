@@ -1,24 +1,34 @@
 //! The sending end: what may go now, and what an ACK or a silence means.
 //!
 //! Approach  While nothing is missing an ACK moves two numbers and lets the window grow; the
-//!           scoreboard exists only from the first SACK block until all is repaired.
+//!           scoreboard exists only from the first SACK block until all is repaired. There is one
+//!           timer, and what it waits for is looked at when it has come.
 //! Promises  Never more than min(cwnd, receive window) in flight, but for what the window had
-//!           already let out. A congestion signal counts once per window. The timer runs exactly
-//!           while something is in flight.
+//!           already let out, and a probe. A congestion signal counts once per window. The timer runs
+//!           exactly while something is in flight.
+//! Not here  Probes, and losses that time alone shows: see `probe`.
 //! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule or timestamps (7323), 6675 §5 (recovery by the pipe), 3168
 //!           §6.1.2 (one reduction per window, CWR), 6937 (see `prr`). Departs: at a timeout what
 //!           was SACKed stays so, as in Linux (our receivers never renege).
 
+mod probe;
 #[cfg(test)]
 mod tests;
 
 use super::board::Board;
 use super::control::{Acked, Algorithm, Control, Window};
 use super::prr::Prr;
+use super::rack::{Rack, View};
 use super::rtt::Rtt;
+use super::stamps::Stamps;
 use super::ticks::Ticks;
 use super::{Block, NEVER, TcpConfig};
 use crate::packet::{ECE, ECT, OF_AGAIN};
+use probe::Probe;
+
+/// SACKed segments above a hole that make it a loss, where packets overtake each other
+/// (`tcp_max_reordering`).
+const SPRAYED: u32 = 300;
 
 /// A segment to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,14 +51,27 @@ enum Phase {
     Loss,
 }
 
+/// What the timer waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// The retransmission timeout.
+    Resend,
+    /// The same, and before it, if there has been silence and nothing is missing, a probe.
+    Tail,
+    /// What has been overtaken is lost then.
+    Reorder,
+}
+
 /// What a sender counts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Sent {
     /// Segments sent again.
     pub(crate) repeats: u64,
+    /// Probes, of new segments and of those sent again.
+    pub(crate) probes: u32,
     /// Expired retransmission timers.
     pub(crate) timeouts: u32,
-    /// Fast recoveries.
+    /// Fast recoveries, and losses that a probe has repaired.
     pub(crate) recoveries: u32,
     /// Reductions because of marks.
     pub(crate) reductions: u32,
@@ -81,8 +104,10 @@ pub(crate) struct Sender {
     /// With timestamps: it was sent before, and only an ACK of that copy measures.
     timed_again: bool,
     stamped: bool,
-    /// When the retransmission timer expires.
+    /// When the timer expires, at the earliest; what it waits for; and since when.
     pub(crate) resend_at: u64,
+    why: Why,
+    armed_at: u64,
     /// The last such instant that its kernel's ticks have made later.
     ticked_at: u64,
     /// When the wheel will look at `resend_at`; written by the world.
@@ -92,9 +117,16 @@ pub(crate) struct Sender {
     rtt: Rtt,
     control: Control,
     prr: Prr,
-    /// The last ACK told of a loss that was not known.
-    new_loss: bool,
     board: Option<Box<Board>>,
+    dup_thresh: u32,
+    /// With RACK or HyStart: when each segment in flight was sent. What that tells RACK; congestion
+    /// control wants to know it, too.
+    stamps: Option<Stamps>,
+    rack: Option<Rack>,
+    samples: bool,
+    /// A probe is to be sent now; one was sent, and it is not known what became of it.
+    probing: bool,
+    probe: Option<Probe>,
     pub(crate) sent: Sent,
 }
 
@@ -107,6 +139,7 @@ impl Sender {
         limit: u32,
         route: u32,
     ) -> Self {
+        let samples = config.hystart && algorithm == Algorithm::Cubic;
         Self {
             una: 0,
             next: 0,
@@ -124,15 +157,22 @@ impl Sender {
             timed_again: false,
             stamped: config.timestamps,
             resend_at: NEVER,
+            why: Why::Resend,
+            armed_at: 0,
             ticked_at: NEVER,
             looks_at: NEVER,
             route,
             ticks: Ticks::new(config.tick),
             rtt: Rtt::new(config),
-            control: Control::new(algorithm),
+            control: Control::new(algorithm, config.hystart),
             prr: Prr::default(),
-            new_loss: false,
             board: None,
+            dup_thresh: config.dup_thresh.max(1),
+            stamps: (config.rack | samples).then(Stamps::default),
+            samples,
+            rack: config.rack.then(Rack::default),
+            probing: false,
+            probe: None,
             sent: Sent::default(),
         }
     }
@@ -140,6 +180,9 @@ impl Sender {
     /// The next segment that may go now; to be called until there is none.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64) -> Option<Segment> {
+        if self.probing {
+            return Some(self.send_probe(now));
+        }
         let mut flight = self.next - self.una;
         if let Some(board) = &self.board {
             flight -= board.absent();
@@ -155,8 +198,17 @@ impl Sender {
         if self.next >= self.end || self.next - self.una >= self.limit {
             return self.suspect(now);
         }
+        Some(self.fresh(now))
+    }
+
+    /// The next new segment.
+    #[inline]
+    fn fresh(&mut self, now: u64) -> Segment {
         let seq = self.next;
         self.next += 1;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.put(self.una, seq, now);
+        }
         if self.phase == Phase::Recovery {
             self.prr.on_sent();
         }
@@ -164,9 +216,9 @@ impl Sender {
             (self.timed, self.timed_at, self.timed_again) = (seq, now, false);
         }
         if self.resend_at == NEVER {
-            self.resend_at = now + self.rtt.timeout();
+            self.arm(now);
         }
-        Some(Segment { seq, reduced: std::mem::take(&mut self.reduced), again: false })
+        Segment { seq, reduced: std::mem::take(&mut self.reduced), again: false }
     }
 
     /// All before `una` has arrived, and `blocks`. `bits` are the ACK's.
@@ -188,10 +240,10 @@ impl Sender {
         self.una += acked;
         let mut delivered = acked;
         if self.board.is_some() || !blocks.is_empty() {
-            delivered = self.learn(first, blocks);
+            delivered = self.learn(now, (first, una), blocks);
         }
         if acked > 0 {
-            self.resend_at = if self.una == self.next { NEVER } else { now + self.rtt.timeout() };
+            self.arm(now);
             let growing = matches!(self.phase, Phase::Open) & (flight >= self.window.cwnd) & !echo;
             let ack = Acked {
                 now,
@@ -200,6 +252,7 @@ impl Sender {
                 una: self.una,
                 next: self.next,
                 rtt: self.rtt.smoothed(),
+                sample: if self.samples { self.sample(now) } else { 0 },
                 may_grow: growing | matches!(self.phase, Phase::Loss),
             };
             self.control.on_ack(&mut self.window, &ack);
@@ -209,6 +262,9 @@ impl Sender {
             self.settled = self.next + 1;
             self.reduced = true;
             self.sent.reductions += 1;
+        }
+        if self.probe.is_some() {
+            self.on_probe_answer(una, acked > 0, blocks);
         }
         if self.board.is_some() {
             self.conclude(now, delivered, acked > 0);
@@ -237,6 +293,11 @@ impl Sender {
         self.ticks.booted(before);
     }
 
+    /// Its packets take several ways in turn.
+    pub(crate) fn sprayed(&mut self) {
+        self.dup_thresh = self.dup_thresh.max(SPRAYED);
+    }
+
     /// Nothing was sent for `idle` ns: after a timeout's time the window is that of the beginning, if it
     /// is not less (RFC 5681 §4.1).
     pub(crate) fn rested(&mut self, idle: u64, initial: u32) {
@@ -251,22 +312,45 @@ impl Sender {
         self.una = self.next;
         self.board = None;
         self.phase = Phase::Open;
+        (self.probing, self.probe) = (false, None);
         self.resend_at = NEVER;
     }
 
-    /// The timer was looked at: if it has expired, everything in flight is lost.
+    /// The timer was looked at: if it has expired, what it waited for has come.
     pub(crate) fn on_timer(&mut self, now: u64) {
         if now < self.resend_at {
             return;
         }
         // Only now: most timers are set again long before.
+        if self.why == Why::Tail {
+            self.look_at_tail();
+            if now < self.resend_at {
+                return;
+            }
+        }
         if self.resend_at != self.ticked_at {
-            self.ticked_at = self.ticks.expires(self.resend_at, self.rtt.timeout());
+            let ahead = match self.why {
+                Why::Resend => self.rtt.timeout(),
+                Why::Tail | Why::Reorder => self.resend_at - self.armed_at,
+            };
+            self.ticked_at = self.ticks.expires(self.resend_at, ahead);
             self.resend_at = self.ticked_at;
             if now < self.resend_at {
                 return;
             }
         }
+        match self.why {
+            Why::Resend => self.give_up(now),
+            Why::Tail => {
+                self.probing = true;
+                self.rearm(now);
+            }
+            Why::Reorder => self.settle(now),
+        }
+    }
+
+    /// Everything in flight is lost.
+    fn give_up(&mut self, now: u64) {
         debug_assert!(self.una < self.next, "the timer runs while something is in flight");
         self.sent.timeouts += 1;
         self.control.on_timeout(&mut self.window, self.phase == Phase::Open);
@@ -277,7 +361,11 @@ impl Sender {
         (self.recover, self.settled) = (self.next, self.next);
         self.rtt.back_off();
         self.timed_at = NEVER;
-        self.resend_at = now + self.rtt.timeout();
+        self.probe = None;
+        if let Some(rack) = &mut self.rack {
+            rack.forget();
+        }
+        self.rearm(now);
     }
 
     /// Congestion window, in segments.
@@ -290,19 +378,42 @@ impl Sender {
         self.rtt.smoothed()
     }
 
+    /// The timer waits anew, if something is in flight.
+    #[inline]
+    fn arm(&mut self, now: u64) {
+        if self.una == self.next {
+            self.resend_at = NEVER;
+        } else if self.rack.is_some() {
+            (self.why, self.armed_at) = (Why::Tail, now);
+            self.resend_at = now + self.rtt.patience(false);
+        } else {
+            self.rearm(now);
+        }
+    }
+
+    /// The same, for the retransmission timeout.
+    #[inline]
+    fn rearm(&mut self, now: u64) {
+        (self.why, self.armed_at) = (Why::Resend, now);
+        self.resend_at = now + self.rtt.timeout();
+    }
+
     /// NextSeg rule 1.
     #[cold]
     fn repair(&mut self, now: u64) -> Option<u32> {
         let next = self.next;
         let seq = self.board.as_mut()?.resend(next)?;
+        if let Some(rack) = &mut self.rack {
+            rack.on_resend(seq);
+        }
         self.again(now, seq);
         Some(seq)
     }
 
-    /// NextSeg rule 3, when there is nothing else to send.
+    /// NextSeg rule 3, when there is nothing else to send. RACK waits for what it suspects.
     #[inline]
     fn suspect(&mut self, now: u64) -> Option<Segment> {
-        if self.phase != Phase::Recovery {
+        if self.phase != Phase::Recovery || self.rack.is_some() {
             return None;
         }
         let next = self.next;
@@ -318,17 +429,34 @@ impl Sender {
         } else if self.timed_at == NEVER || !self.timed_again || seq == self.timed {
             (self.timed, self.timed_at, self.timed_again) = (seq, now, true);
         }
+        if let Some(stamps) = &mut self.stamps {
+            stamps.put(self.una, seq, now);
+        }
         self.prompt = false;
         self.prr.on_sent();
         self.sent.repeats += 1;
     }
 
-    /// Brings the scoreboard up to date; `first` was the first segment not acknowledged. Returns how
-    /// many segments were delivered.
+    /// Brings the scoreboard up to date; `first` was the first segment not acknowledged, `ack` is the
+    /// one that this ACK expects. Returns how many segments were delivered.
     #[cold]
-    fn learn(&mut self, first: u32, blocks: &[Block]) -> u32 {
+    fn learn(&mut self, now: u64, (first, ack): Block, blocks: &[Block]) -> u32 {
         let (una, next, limit) = (self.una, self.next, self.limit);
         let board = self.board.get_or_insert_with(|| Box::new(Board::new(limit, first)));
+        if let (Some(rack), Some(stamps)) = (&mut self.rack, &self.stamps) {
+            let (shortest, smoothed) = (self.rtt.shortest(), self.rtt.smoothed());
+            let view = View { now, stamps, shortest, smoothed };
+            let probe = self.probe.and_then(Probe::again);
+            // The block told first is the newest.
+            let told = blocks.iter().rev().map(|&(from, to)| (from.max(una), to.min(next)));
+            for range in told.chain([(first, una)]) {
+                rack.hear(&view, board, range, probe);
+            }
+            let vain = probe::in_vain(ack, blocks);
+            if vain.is_some_and(|seq| Some(seq) != probe) {
+                rack.on_vain(una, next);
+            }
+        }
         let mut delivered = board.advance(first, una);
         for &(from, to) in blocks {
             let (from, to) = (from.max(una), to.min(next));
@@ -336,43 +464,78 @@ impl Sender {
                 delivered += board.sack(from, to);
             }
         }
-        self.new_loss = board.judge(una);
         if self.phase != Phase::Open && una >= self.recover {
             if self.phase == Phase::Recovery {
                 self.window.cwnd = self.window.ssthresh;
+                if let Some(rack) = &mut self.rack {
+                    rack.on_recovered();
+                }
             }
             self.phase = Phase::Open;
         }
         delivered
     }
 
+    /// Finds what is lost by now: whether that is more than was known, and when to look again.
+    fn judge(&mut self, now: u64) -> (bool, Option<u64>) {
+        let Some(board) = &mut self.board else { return (false, None) };
+        let (Some(rack), Some(stamps)) = (&mut self.rack, &self.stamps) else {
+            return (board.judge(self.una, self.dup_thresh), None);
+        };
+        let before = board.lost();
+        let hasty = self.phase != Phase::Open || board.sacked() >= self.dup_thresh;
+        let (shortest, smoothed) = (self.rtt.shortest(), self.rtt.smoothed());
+        let view = View { now, stamps, shortest, smoothed };
+        let again_at = rack.judge(&view, board, (self.una, self.next), hasty);
+        (board.lost() > before, again_at)
+    }
+
+    /// How long ago the last segment acknowledged was sent, ns; zero if it may have been sent twice.
+    fn sample(&self, now: u64) -> u64 {
+        match &self.stamps {
+            Some(stamps) if self.board.is_none() && self.probe.is_none() => {
+                now - stamps.get(self.una - 1)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Segments were lost: the window falls.
+    fn fall(&mut self) {
+        // Marks and losses of one window are one signal, but not to DCTCP (RFC 8257 §3.5).
+        if self.una >= self.settled || matches!(self.control, Control::Dctcp(_)) {
+            self.control.on_loss(&mut self.window);
+            self.settled = self.next;
+        }
+        self.sent.recoveries += 1;
+    }
+
     /// Enters recovery if something is lost, says what may go during it, and drops the scoreboard if
     /// it says nothing.
     #[cold]
     fn conclude(&mut self, now: u64, delivered: u32, advanced: bool) {
+        let (new_loss, again_at) = self.judge(now);
         let Some(board) = &self.board else { return };
-        if self.phase == Phase::Open && board.lost() > 0 {
-            // Marks and losses of one window are one signal, but not to DCTCP (RFC 8257 §3.5).
-            if self.una >= self.settled || matches!(self.control, Control::Dctcp(_)) {
-                self.control.on_loss(&mut self.window);
-                self.settled = self.next;
-            }
+        let (lost, absent, is_blank) = (board.lost(), board.absent(), board.is_blank());
+        if self.phase == Phase::Open && lost > 0 {
+            self.fall();
             self.phase = Phase::Recovery;
             self.prompt = true;
             self.prr = Prr::begin(self.next - self.una);
             self.recover = self.next;
-            self.resend_at = now + self.rtt.timeout();
-            self.sent.recoveries += 1;
+            self.probe = None;
+            self.rearm(now);
         }
         match self.phase {
             Phase::Recovery => {
-                let pipe = self.next - self.una - board.absent();
-                let safe = advanced && !self.new_loss;
+                let pipe = self.next - self.una - absent;
+                let safe = advanced && !new_loss;
                 let may = self.prr.on_ack(delivered, safe, pipe, self.window.ssthresh);
                 self.window.cwnd = (pipe + may).max(1);
             }
-            Phase::Open if board.is_blank() => self.board = None,
+            Phase::Open if is_blank => self.board = None,
             Phase::Open | Phase::Loss => {}
         }
+        self.look_again(now, again_at);
     }
 }

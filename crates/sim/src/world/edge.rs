@@ -159,11 +159,12 @@ impl Edge {
         flow: u32,
         ack: Ack,
     ) {
-        let blocks = receiver.blocks();
         let mut sack = NIL;
-        if !blocks.is_empty() {
-            size += 4 + 8 * blocks.len() as u16;
-            sack = net.blocks.put(blocks);
+        if receiver.has_blocks()
+            && let (blocks, count @ 1..) = receiver.blocks()
+        {
+            size += 4 + 8 * count as u16;
+            sack = net.blocks.put(&blocks[..count]);
         }
         let packet = Packet {
             at: net.now,

@@ -79,7 +79,7 @@ impl Sim {
         let entry = &mut self.exchanges.entries[number as usize];
         entry.open += 1;
         let (routes, pairs, ends, cc) = (entry.route(), entry.pairs, entry.ends, entry.algorithm);
-        let guests = entry.guests;
+        let (guests, sprayed) = (entry.guests, entry.sprayed);
         let line = match entry.reuse(now) {
             Some(line) => line,
             None => {
@@ -107,6 +107,9 @@ impl Sim {
             let (client, server) = guests.booted;
             sender.booted([client, server][way as usize]);
             receiver.booted([server, client][way as usize]);
+            if [sprayed.0, sprayed.1][way as usize] {
+                sender.sprayed();
+            }
             if flow < self.senders.len() {
                 (self.senders[flow], self.receivers[flow]) = (sender, receiver);
             } else {

@@ -1,6 +1,7 @@
 //! What can be seen of a run, while it runs and in the end.
 
 use super::{End, Flow, Sim};
+use crate::host::Written;
 use crate::look::Look;
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::NEVER;
@@ -17,6 +18,8 @@ pub(crate) struct GuardedView {
     pub(crate) shaper_drops: u64,
     /// What became of the agents' letters.
     pub(crate) control: ControlRecord,
+    /// Pairs whose receiving ends agents know.
+    pub(crate) receiving: u64,
 }
 
 impl Sim {
@@ -39,7 +42,13 @@ impl Sim {
             pairs: shim.known(now),
             shaper_drops: shim.shaper_drops(),
             control: shim.control(),
+            receiving: shim.receiving(),
         })
+    }
+
+    /// What agents have written so far; `None` without agents.
+    pub(crate) fn written(&self) -> Option<Written> {
+        self.edge.shim.as_ref().map(|shim| shim.written())
     }
 
     /// Links crossed by packets so far.
@@ -93,6 +102,7 @@ impl Sim {
             octets: Bytes::ZERO,
             goodput: Rate::ZERO,
             repeats: 0,
+            probes: 0,
             timeouts: 0,
             recoveries: 0,
             reductions: 0,
@@ -108,6 +118,7 @@ impl Sim {
                 outcome.completed =
                     (receiver.done_at != NEVER).then(|| Time::from_nanos(receiver.done_at));
                 outcome.repeats = sender.sent.repeats;
+                outcome.probes = sender.sent.probes;
                 outcome.timeouts = sender.sent.timeouts;
                 outcome.recoveries = sender.sent.recoveries;
                 outcome.reductions = sender.sent.reductions;

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 33] = [
+const RUN: [&str; 42] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -34,7 +34,16 @@ const RUN: [&str; 33] = [
     "control_repeated",
     "control_overtaken",
     "control_delay",
+    "control_rate",
+    "control_report_rate",
+    "control_offers",
     "drops",
+    "drops_edge",
+    "drops_core",
+    "queue_edge_p99",
+    "queue_edge_max",
+    "queue_core_p99",
+    "queue_core_max",
     "marks",
     "overtaken",
     "losses_reported",
@@ -98,10 +107,13 @@ pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
     match metric.split('.').next().unwrap_or_default() {
         _ if is_ratio => Unit::None,
         "goodput" | "receiver_goodput_mean" => Unit::Rate,
+        "control_rate" | "control_report_rate" => Unit::Rate,
         "latency" | "fct" | "control_delay" | "convergence_s" => Unit::Time,
         "shuffle_s" | "shuffle_p50_s" | "shuffle_last_s" => Unit::Time,
         "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
+        "queue_edge_p99" | "queue_edge_max" => Unit::Octets,
+        "queue_core_p99" | "queue_core_max" => Unit::Octets,
         _ => Unit::None,
     }
 }

@@ -50,11 +50,10 @@ impl Shim {
             let to = HostId(peer);
             if let Some(&hop) = self.ways.get(&(from, to)) {
                 let number = host.post(to);
-                mail(
-                    net,
-                    hop,
-                    Letter { from, to, life, number, words: Words::Records(Vec::new()) },
-                );
+                let words = Words::Records(Vec::new());
+                let letter = Letter { from, to, life, number, words };
+                self.written.add(&letter);
+                mail(net, hop, letter);
             }
         }
         host.count(&self.pairs, net.now, self.window);

@@ -2,12 +2,15 @@
 //!
 //! Source    RFC 9438 §4.2 (eq. 1, 2), §4.3 (Reno-friendly region, eq. 4), §4.4, §4.5 (target within
 //!           [cwnd, 1.5·cwnd]), §4.6 (β = 0.7, also for ECN), §4.7 (fast convergence). C = 0.4.
-//!           Departs: no HyStart (§4.10), as slow start there may be any.
+//!           Departs: HyStart (§4.10) is Linux's, if it is on: see `hystart`.
 
-use super::{Window, seconds};
+use super::hystart::HyStart;
+use super::{Acked, Window, seconds};
 
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
+/// So long after congestion avoidance began round trips say nothing about the path, ns.
+const STIRRED: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub(in crate::tcp) struct Cubic {
@@ -19,6 +22,7 @@ pub(in crate::tcp) struct Cubic {
     epoch: Option<Epoch>,
     /// Part of a segment by which cwnd should be greater.
     fraction: f64,
+    hystart: Option<Box<HyStart>>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +36,27 @@ struct Epoch {
 }
 
 impl Cubic {
+    pub(super) fn new(hystart: bool) -> Self {
+        Self { hystart: hystart.then(Box::default), ..Self::default() }
+    }
+
+    /// Slow start may have to end.
+    #[inline]
+    pub(super) fn watch(&mut self, window: &mut Window, ack: &Acked) {
+        let Some(hystart) = &mut self.hystart else { return };
+        if self.epoch.as_ref().is_none_or(|epoch| ack.now - epoch.start >= STIRRED) {
+            hystart.watch(window, ack);
+        }
+    }
+
+    /// A timeout: slow start begins anew.
+    pub(super) fn restart(&mut self) {
+        self.forget_epoch();
+        if let Some(hystart) = &mut self.hystart {
+            **hystart = HyStart::default();
+        }
+    }
+
     pub(super) fn grow(&mut self, window: &mut Window, acked: u32, now: u64, rtt: u64) {
         let cwnd = f64::from(window.cwnd) + self.fraction;
         let w_max = self.w_max;
@@ -62,7 +87,7 @@ impl Cubic {
         window.fall((cwnd * BETA) as u32);
     }
 
-    pub(super) fn forget_epoch(&mut self) {
+    fn forget_epoch(&mut self) {
         self.epoch = None;
         self.fraction = 0.0;
     }

@@ -55,6 +55,7 @@ mod tests {
                 una: first + i + 1,
                 next: first + i + 11,
                 rtt: 1000,
+                sample: 0,
                 may_grow: false,
             });
         }

@@ -11,6 +11,7 @@
 
 mod cubic;
 mod dctcp;
+mod hystart;
 mod reno;
 
 use cubic::Cubic;
@@ -83,6 +84,8 @@ pub(super) struct Acked {
     pub(super) next: u32,
     /// Smoothed round-trip time, ns.
     pub(super) rtt: u64,
+    /// The round-trip time of the last segment of those, ns; zero if it is not asked for or not known.
+    pub(super) sample: u64,
     /// The window may grow: it was full, and nothing is being repaired.
     pub(super) may_grow: bool,
 }
@@ -96,10 +99,11 @@ pub(super) enum Control {
 }
 
 impl Control {
-    pub(super) fn new(algorithm: Algorithm) -> Self {
+    /// CUBIC may leave slow start by HyStart.
+    pub(super) fn new(algorithm: Algorithm, hystart: bool) -> Self {
         match algorithm {
             Algorithm::Reno => Self::Reno,
-            Algorithm::Cubic => Self::Cubic(Cubic::default()),
+            Algorithm::Cubic => Self::Cubic(Cubic::new(hystart)),
             Algorithm::Dctcp => Self::Dctcp(Dctcp::default()),
         }
     }
@@ -107,8 +111,10 @@ impl Control {
     /// Counts, and grows the window if it may.
     #[inline]
     pub(super) fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
-        if let Self::Dctcp(dctcp) = self {
-            dctcp.count(ack);
+        match self {
+            Self::Reno => {}
+            Self::Cubic(cubic) => cubic.watch(window, ack),
+            Self::Dctcp(dctcp) => dctcp.count(ack),
         }
         if !ack.may_grow {
             return;
@@ -150,7 +156,7 @@ impl Control {
             self.on_loss(window);
         }
         if let Self::Cubic(cubic) = self {
-            cubic.forget_epoch();
+            cubic.restart();
         }
         window.cwnd = 1;
         window.credit = 0;
@@ -167,7 +173,8 @@ mod tests {
     use super::*;
 
     fn ack(acked: u32) -> Acked {
-        Acked { now: 0, acked, echo: false, una: 10, next: 20, rtt: 1000, may_grow: true }
+        let (now, echo, una, next, rtt, sample, may_grow) = (0, false, 10, 20, 1000, 0, true);
+        Acked { now, acked, echo, una, next, rtt, sample, may_grow }
     }
 
     #[test]
@@ -197,7 +204,7 @@ mod tests {
     #[test]
     fn a_window_that_is_not_full_does_not_grow() {
         for algorithm in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Dctcp] {
-            let (mut window, mut control) = (Window::new(10), Control::new(algorithm));
+            let (mut window, mut control) = (Window::new(10), Control::new(algorithm, true));
             control.on_ack(&mut window, &Acked { may_grow: false, ..ack(5) });
             assert_eq!(window.cwnd, 10);
         }

@@ -14,13 +14,21 @@ struct Ends {
     acks: VecDeque<(u64, u32, bool, Vec<Block>)>,
     /// Transmissions that get lost, counted from 0.
     lost: Vec<usize>,
+    /// Transmissions that arrive so much later than they should.
+    late: Vec<(usize, u64)>,
+    /// Those of them that are under way: when they arrive, and whether marked.
+    held: Vec<(u64, Segment, bool)>,
     /// Segments that are marked when sent first.
     marked: Vec<u32>,
 }
 
 impl Ends {
     fn new(algorithm: Algorithm, end: u32, lost: &[usize]) -> Self {
-        let config = TcpConfig { ack_every: 1, ..TcpConfig::default() };
+        Self::of(rack(false), algorithm, end, lost)
+    }
+
+    fn of(config: TcpConfig, algorithm: Algorithm, end: u32, lost: &[usize]) -> Self {
+        let config = TcpConfig { ack_every: 1, ..config };
         Self {
             now: 0,
             sender: Sender::new(&config, algorithm, end, 1000, 0),
@@ -28,24 +36,36 @@ impl Ends {
             log: Vec::new(),
             acks: VecDeque::new(),
             lost: lost.to_vec(),
+            late: Vec::new(),
+            held: Vec::new(),
             marked: Vec::new(),
         }
     }
 
     fn pump(&mut self) {
-        while let Some(Segment { seq, reduced, .. }) = self.sender.poll(self.now) {
-            let lost = self.lost.contains(&self.log.len());
+        while let Some(segment) = self.sender.poll(self.now) {
+            let (number, seq) = (self.log.len(), segment.seq);
+            let lost = self.lost.contains(&number);
             let first = !self.log.iter().any(|sent| sent.1 == seq);
             self.log.push((self.now, seq, lost));
             if lost {
                 continue;
             }
             let marked = first && self.marked.contains(&seq);
-            let (early, ack) = self.receiver.on_data(self.now, seq, marked, reduced, false);
-            for ack in [early, ack].into_iter().flatten() {
-                let blocks = self.receiver.blocks().to_vec();
-                self.acks.push_back((self.now + RTT, ack.expected, ack.echo, blocks));
+            let late = self.late.iter().find(|late| late.0 == number).map(|late| late.1);
+            match late {
+                Some(by) => self.held.push((self.now + by, segment, marked)),
+                None => self.arrive(segment, marked),
             }
+        }
+    }
+
+    fn arrive(&mut self, Segment { seq, reduced, .. }: Segment, marked: bool) {
+        let (early, ack) = self.receiver.on_data(self.now, seq, marked, reduced, false);
+        for ack in [early, ack].into_iter().flatten() {
+            let (blocks, count) = self.receiver.blocks();
+            let blocks = blocks[..count].to_vec();
+            self.acks.push_back((self.now + RTT, ack.expected, ack.echo, blocks));
         }
     }
 
@@ -54,9 +74,17 @@ impl Ends {
         self.pump();
         loop {
             let ack = self.acks.front().map_or(NEVER, |ack| ack.0);
-            self.now = ack.min(self.sender.resend_at);
-            if self.now == NEVER {
+            let held = self.held.iter().map(|held| held.0).min().unwrap_or(NEVER);
+            let next = ack.min(held).min(self.sender.resend_at);
+            if next == NEVER {
                 return;
+            }
+            self.now = next;
+            if held == self.now {
+                let first = self.held.iter().position(|of| of.0 == held).expect("it is there");
+                let (_, segment, marked) = self.held.remove(first);
+                self.arrive(segment, marked);
+                continue;
             }
             if ack <= self.now {
                 let (now, una, echo, blocks) = self.acks.pop_front().expect("it is there");
@@ -71,6 +99,11 @@ impl Ends {
     fn times(&self, seq: u32) -> Vec<u64> {
         self.log.iter().filter(|sent| sent.1 == seq).map(|sent| sent.0 / RTT).collect()
     }
+}
+
+/// With RACK, or without.
+fn rack(rack: bool) -> TcpConfig {
+    TcpConfig { rack, ..TcpConfig::default() }
 }
 
 #[test]
@@ -172,11 +205,15 @@ proptest::proptest! {
     #[test]
     fn everything_arrives_in_the_end(
         lost in proptest::collection::btree_set(0usize..300, 0..120),
+        late in proptest::collection::vec((0usize..300, 0u64..3 * RTT), 0..9),
         end in 1u32..200,
         which in 0usize..3,
+        with_rack in proptest::bool::ANY,
     ) {
         let algorithm = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Dctcp][which];
-        let mut ends = Ends::new(algorithm, end, &lost.into_iter().collect::<Vec<_>>());
+        let lost = lost.into_iter().collect::<Vec<_>>();
+        let mut ends = Ends::of(rack(with_rack), algorithm, end, &lost);
+        ends.late = late;
         ends.play();
         proptest::prop_assert_eq!(ends.receiver.expected(), end);
         proptest::prop_assert_eq!((ends.sender.una, ends.sender.next), (end, end));
@@ -212,7 +249,7 @@ fn a_window_is_not_made_greater_by_a_rest() {
 #[test]
 fn a_known_round_trip_makes_the_first_timeout_short() {
     let first = |known: u64| {
-        let mut sender = Sender::new(&TcpConfig::default(), Algorithm::Reno, 9, 1000, 0);
+        let mut sender = Sender::new(&rack(false), Algorithm::Reno, 9, 1000, 0);
         sender.knows(known);
         sender.poll(0);
         sender.resend_at
@@ -237,7 +274,7 @@ fn an_abandoned_sender_sends_nothing_whatever_arrives() {
 #[test]
 fn with_timestamps_what_was_sent_again_ends_the_back_off() {
     let next_timeout = |timestamps: bool, bits: u8| {
-        let config = TcpConfig { timestamps, ..TcpConfig::default() };
+        let config = TcpConfig { timestamps, ..rack(false) };
         let mut sender = Sender::new(&config, Algorithm::Reno, 9, 1000, 0);
         sender.knows(RTT);
         while sender.poll(0).is_some() {}
@@ -258,7 +295,7 @@ fn with_timestamps_what_was_sent_again_ends_the_back_off() {
 
 #[test]
 fn with_timestamps_a_segment_lost_twice_is_timed_from_its_last_copy() {
-    let config = TcpConfig { timestamps: true, ..TcpConfig::default() };
+    let config = TcpConfig { timestamps: true, ..rack(false) };
     let mut sender = Sender::new(&config, Algorithm::Reno, 9, 1000, 0);
     sender.knows(RTT);
     while sender.poll(0).is_some() {}
@@ -270,4 +307,141 @@ fn with_timestamps_a_segment_lost_twice_is_timed_from_its_last_copy() {
     let sent = sender.resend_at - 804_000_000;
     sender.on_ack(sent + RTT, 1, OF_AGAIN, &[]);
     assert_eq!(sender.rtt(), RTT);
+}
+
+/// 30 segments go in two rounds, ten and twenty; transmissions are numbered as the segments are.
+fn with_rack(end: u32, lost: &[usize]) -> Ends {
+    Ends::of(rack(true), Algorithm::Reno, end, lost)
+}
+
+#[test]
+fn a_lost_tail_is_found_by_a_probe_and_not_by_a_timeout() {
+    let mut ends = with_rack(30, &[28, 29]);
+    ends.play();
+    // The last ACK came after two round trips. Two more, and the last segment goes again; its SACK
+    // tells of the one before.
+    assert_eq!((ends.times(29), ends.times(28)), (vec![1, 4], vec![1, 5]));
+    let sent = &ends.sender.sent;
+    assert_eq!((sent.probes, sent.timeouts, sent.recoveries), (1, 0, 1));
+    assert_eq!((ends.now / RTT, ends.receiver.expected()), (6, 30));
+}
+
+#[test]
+fn the_probe_is_a_new_segment_if_there_is_one() {
+    let round: Vec<_> = (10..30).collect();
+    let mut ends = with_rack(400, &round);
+    ends.play();
+    assert_eq!((ends.times(30), ends.times(10)), (vec![3], vec![1, 4]));
+    let sent = &ends.sender.sent;
+    assert_eq!((sent.probes, sent.timeouts, sent.recoveries), (1, 0, 1));
+    assert_eq!((ends.receiver.expected(), ends.receiver.repeats), (400, 0));
+}
+
+#[test]
+fn a_single_segment_is_probed_when_its_ack_cannot_be_merely_delayed() {
+    let mut ends = with_rack(30, &[29]);
+    ends.play();
+    assert_eq!(ends.times(29), [1, 203], "a timeout after the last ACK");
+    assert_eq!((ends.sender.sent.probes, ends.sender.sent.timeouts), (1, 0));
+}
+
+#[test]
+fn there_is_one_probe_per_tail_and_then_the_timer() {
+    let mut ends = with_rack(30, &[28, 29, 30]);
+    ends.play();
+    assert_eq!((ends.times(29), ends.times(28)), (vec![1, 4, 206], vec![1, 205]));
+    assert_eq!((ends.sender.sent.probes, ends.sender.sent.timeouts), (1, 1));
+    assert_eq!((ends.receiver.expected(), ends.receiver.repeats), (30, 0));
+}
+
+#[test]
+fn a_needless_probe_changes_no_window() {
+    let mut ends = with_rack(30, &[]);
+    ends.late = vec![(28, 5 * RTT / 2), (29, 5 * RTT / 2)];
+    ends.play();
+    let window = ends.sender.cwnd();
+    assert_eq!((ends.sender.sent.probes, ends.receiver.repeats), (1, 1), "it came in vain");
+    assert_eq!(ends.sender.probe, None, "and that was told");
+    ends.sender.end = 40;
+    ends.play();
+    assert_eq!((ends.sender.sent.recoveries, ends.sender.sent.timeouts), (0, 0));
+    assert!(ends.sender.cwnd() >= window);
+}
+
+#[test]
+fn a_probe_that_repaired_a_loss_counts_as_one() {
+    let mut ends = with_rack(30, &[29]);
+    ends.play();
+    let window = ends.sender.cwnd();
+    assert_eq!(ends.sender.sent.recoveries, 0, "its ACK may be of the first copy");
+    ends.sender.end = 40;
+    ends.play();
+    assert_eq!((ends.sender.sent.recoveries, ends.sender.cwnd()), (1, window / 2));
+}
+
+#[test]
+fn what_is_late_by_less_than_a_quarter_of_a_round_trip_is_not_lost() {
+    let mut ends = with_rack(400, &[]);
+    // The first is overtaken by one only, and shows that packets are; the second by many.
+    ends.late = vec![(8, RTT / 5), (15, RTT / 5)];
+    ends.play();
+    let sent = &ends.sender.sent;
+    assert_eq!((sent.repeats, sent.recoveries, sent.probes), (0, 0, 0));
+    ends = with_rack(400, &[]);
+    ends.late = vec![(8, RTT / 5), (15, RTT / 2)];
+    ends.play();
+    let sent = &ends.sender.sent;
+    assert_eq!((sent.repeats, sent.recoveries, sent.timeouts), (1, 1, 0));
+    assert_eq!(ends.log.iter().rfind(|sent| sent.1 == 15).map(|sent| sent.0), Some(RTT * 9 / 4));
+    assert_eq!(ends.receiver.repeats, 1);
+}
+
+#[test]
+fn without_rack_three_later_ones_or_as_many_as_said_make_a_loss() {
+    let repeats = |dup_thresh, is_sprayed: bool| {
+        let config = TcpConfig { dup_thresh, ..rack(false) };
+        let mut ends = Ends::of(config, Algorithm::Reno, 400, &[]);
+        if is_sprayed {
+            ends.sender.sprayed();
+        }
+        ends.late = vec![(15, RTT / 5)];
+        ends.play();
+        ends.sender.sent.repeats
+    };
+    assert_eq!([repeats(3, false), repeats(30, false), repeats(3, true)], [1, 0, 0]);
+}
+
+#[test]
+fn with_rack_a_repair_that_is_lost_is_repaired_a_round_trip_later() {
+    let mut first = with_rack(400, &[30]);
+    first.play();
+    assert_eq!(first.times(30), [2, 3]);
+    let again = first.log.iter().rposition(|sent| sent.1 == 30).expect("it was repaired");
+    let mut ends = with_rack(400, &[30, again]);
+    ends.play();
+    assert_eq!(ends.times(30), [2, 3, 4]);
+    assert_eq!((ends.sender.sent.timeouts, ends.receiver.repeats), (0, 0));
+    assert_eq!(ends.receiver.expected(), 400);
+}
+
+#[test]
+fn with_hystart_slow_start_ends_when_round_trips_grow() {
+    let last = |hystart| {
+        let config = TcpConfig { hystart, ..rack(false) };
+        let mut sender = Sender::new(&config, Algorithm::Cubic, u32::MAX, 1000, 0);
+        let (mut now, mut una) = (0, 0);
+        let mut flight = std::iter::from_fn(|| sender.poll(now)).count();
+        // Three of 10 ms, three of 15; all ACKs of one come at once.
+        for trip in [10, 10, 10, 15, 15, 15] {
+            now += trip * RTT;
+            for _ in 0..std::mem::take(&mut flight) {
+                una += 1;
+                sender.on_ack(now, una, 0, &[]);
+                flight += std::iter::from_fn(|| sender.poll(now)).count();
+            }
+        }
+        sender.cwnd()
+    };
+    assert_eq!(last(false), 10 << 6);
+    assert!(last(true) < 10 << 4, "{}", last(true));
 }
