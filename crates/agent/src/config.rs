@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
-use weir_model::agent::{AgentConfig, Directory, MechanismConfig};
+use weir_model::agent::{AgentConfig, Directory, MechanismConfig, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
@@ -19,7 +19,10 @@ pub(crate) struct Setup {
     pub(crate) names: Names,
     pub(crate) tenants: BTreeMap<VmId, TenantId>,
     pub(crate) hosts: BTreeMap<HostId, (String, SocketAddr)>,
+    /// Where EyeQ decides, its `mechanism` says only what traffic of no pair gets.
     pub(crate) host: HostConfig,
+    /// EyeQ's part, if that decides.
+    pub(crate) eyeq: Option<law::OnHost>,
 }
 
 /// Names of VMs, both ways.
@@ -178,14 +181,47 @@ impl Setup {
             Mistake::config("uplink.rate", "a rate of zero; write the NIC's, such as 10Gbit")
         })?;
         let vms = vms(&file, &names, &locations, host)?;
-        let mechanism = mechanism(&file.mechanism, &names, line).map_err(|e| {
+        let in_mechanism = |e: anyhow::Error| {
             // Each error there begins with the field that is wrong.
             let text = format!("{e:#}");
             let (field, what) = text.split_once(": ").unwrap_or(("name", &text));
             Mistake::config(format!("mechanism.{field}"), what)
-        })?;
+        };
+        let eyeq = law::on_host(&file.mechanism, line).map_err(in_mechanism)?;
+        let mechanism = mechanism(&file.mechanism, &names, line).map_err(in_mechanism)?;
         let host = HostConfig { host, line, mechanism, vms, directory: locations };
-        Ok(Self { file, directory, names, tenants, hosts, host })
+        let setup = Self { file, directory, names, tenants, hosts, host, eyeq };
+        setup.check_eyeq()?;
+        Ok(setup)
+    }
+
+    /// What EyeQ asks of a host beside its constants.
+    fn check_eyeq(&self) -> Result<(), Mistake> {
+        let Some(eyeq) = &self.eyeq else { return Ok(()) };
+        sound(self.file.shaper != ShaperChoice::DepartureTime, || {
+            let what =
+                "departure times do not go by EyeQ's limits yet; write \"htb\", or leave it out";
+            Mistake::config("shaper", what)
+        })?;
+        sound(self.file.listen.is_ipv4(), || {
+            Mistake::config("listen", "EyeQ's feedback goes over IPv4: write an address of that")
+        })?;
+        for (i, host) in self.directory.hosts.iter().enumerate() {
+            sound(
+                host.name != self.file.host || host.control.ip() == self.file.listen.ip(),
+                || {
+                    // Feedback leaves from the one, and peers know it by the other.
+                    let what = "with EyeQ it has to be the address that `listen` of this host's agent.toml has";
+                    Mistake::directory(format!("hosts[{i}].control"), what)
+                },
+            )?;
+            sound(host.control.is_ipv4(), || {
+                let what = "EyeQ's feedback goes over IPv4: write an address of that";
+                Mistake::directory(format!("hosts[{i}].control"), what)
+            })?;
+        }
+        let checked = eyeq.config(&self.host).check();
+        checked.map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))
     }
 
     /// Whether packets have to leave ECN-capable.
@@ -269,14 +305,13 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
         );
         return Ok(Mechanism::ElasticSwitch(Box::new(es)));
     }
-    ensure!(
-        config.name != "eyeq",
-        "name: `eyeq` is played by `weir sim` alone, so far; there are elasticswitch, reservation, \
-         seawall"
-    );
+    if config.name == "eyeq" {
+        let other = law::unreserved(config, line)?;
+        return Ok(Mechanism::Reservation { rates: BTreeMap::new(), other });
+    }
     ensure!(
         config.name == "reservation",
-        "name: there is no `{}`; there are elasticswitch, reservation, seawall",
+        "name: there is no `{}`; there are elasticswitch, eyeq, reservation, seawall",
         config.name
     );
     let mut rates = BTreeMap::new();
@@ -295,7 +330,6 @@ mod tests {
     use crate::addresses::Addresses;
     use weir_core::host::Promise;
     use weir_core::rate::{HoldForm, Signal};
-    use weir_model::agent::ShaperChoice;
 
     const DIRECTORY: &str = "
 hosts:

@@ -1,11 +1,13 @@
 //! The loop: waits for the first of five things, and passes each to the machine.
 
 mod adoption;
+mod eyeq;
 mod population;
 mod ports;
 
 use crate::config::Setup;
 use crate::keys::KeyFile;
+use crate::machine::Machine;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
 use crate::{client, control, explain, fitness, overbooked};
@@ -18,9 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_core::host::{
-    Direction, HostAgent, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted,
-};
+use weir_core::host::{Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted};
 use weir_dataplane::{Counters, Dataplane, PairRate, PortCounters};
 use weir_model::agent::VmConfig;
 use weir_model::status::{Reply, Request, Top};
@@ -90,10 +90,12 @@ struct Driver {
     /// VMs of this host whose port is not there.
     gone: BTreeSet<VmId>,
     reloads: population::Reloads,
-    agent: HostAgent,
+    agent: Machine,
     outbox: Outbox,
     dataplane: Dataplane,
     session: Session,
+    /// The keys that EyeQ's programs have.
+    spoken: eyeq::Keys,
     keys: KeyFile,
     /// Set by SIGHUP: all files are to be read again.
     hang_up: Arc<AtomicBool>,
@@ -153,7 +155,7 @@ impl Driver {
         // Not before: loading programs takes longer than a period, and the first one is when peers say
         // what they hold.
         let now = now();
-        let agent = HostAgent::new(population::host_config(&setup, &gone), now);
+        let agent = Machine::new(&setup, population::host_config(&setup, &gone), now)?;
         tracing::info!(
             "host {} guards {} VMs on {} at {} with {}",
             file.host,
@@ -170,6 +172,7 @@ impl Driver {
             outbox: Outbox::default(),
             dataplane,
             session,
+            spoken: eyeq::Keys::default(),
             keys,
             hang_up,
             socket,
@@ -191,6 +194,7 @@ impl Driver {
             setup,
         };
         driver.renew(now);
+        driver.tend_feedback(now);
         driver.adopt(now);
         driver.carry_out(now);
         driver.notifier.ready(&driver.status());
@@ -211,7 +215,7 @@ impl Driver {
             if messages {
                 self.take_messages(now);
             }
-            if self.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
+            if self.agent.next_deadline().is_some_and(|at| at <= now) {
                 self.read_counters(now, self.agent.wants(now));
                 ensure!(
                     self.failed_reads < MAX_FAILED_READS,
@@ -228,6 +232,7 @@ impl Driver {
                 self.read_counters(now, ALL);
                 self.renew(now);
                 self.look_at_keys(false);
+                self.tend_feedback(now);
                 self.look_at_ports(now);
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
@@ -242,7 +247,7 @@ impl Driver {
     /// Sleeps until something happens; says what.
     fn wait(&self) -> Result<(bool, bool, bool)> {
         let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
-        let until = self.agent.next_deadline().map_or(heartbeat, |(at, _)| at.min(heartbeat));
+        let until = self.agent.next_deadline().map_or(heartbeat, |at| at.min(heartbeat));
         let until = self.notifier.due().map_or(until, |due| due.min(until));
         let nanos = until.since(now()).as_nanos();
         let timeout = Timespec {
@@ -271,6 +276,7 @@ impl Driver {
             };
             agent.handle(now, Input::Seen(event.pair, direction), outbox);
         });
+        self.take_limits(now);
     }
 
     fn take_messages(&mut self, now: Time) {
@@ -283,11 +289,14 @@ impl Driver {
                     if greet {
                         // Before it is offered anything anew: see `Input::Found`.
                         self.agent.handle(now, Input::PeerRestarted(from), &mut self.outbox);
+                        self.give_keys(from);
                     }
                     for message in messages {
                         self.agent.handle(now, Input::Message(from, message), &mut self.outbox);
                     }
-                    if greet {
+                    if self.agent.eyeq().is_some() {
+                        self.remind(from);
+                    } else if greet {
                         self.greet(now, from);
                     }
                 }
@@ -305,6 +314,7 @@ impl Driver {
                 let ids: Vec<String> = ring.ids().map(|id| id.0.to_string()).collect();
                 tracing::info!("keys accepted: {}; the first signs", ids.join(", "));
                 self.session.set_keys(ring);
+                self.give_all_keys();
             }
             Err(e) => tracing::error!("{e:#}"),
         }
@@ -341,7 +351,7 @@ impl Driver {
             }));
         }
         self.dataplane.read_ports(&mut self.counters);
-        Ok(())
+        self.read_feedback(now)
     }
 
     /// Writes the rates that changed and sends the messages that are due.
@@ -355,6 +365,7 @@ impl Driver {
             self.agent.desired(now).retry_forgotten(over);
         }
         self.write_rates(now);
+        self.write_shares();
         if let Some(said) = self.overbooking.look(now, self.overbooked()) {
             tracing::warn!("{said}");
         }
@@ -441,9 +452,7 @@ impl Driver {
                 Ok(false) => {}
                 Ok(true) => {
                     tracing::warn!("the guardian had taken back what was borrowed");
-                    let desired = self.agent.desired(now);
-                    let all: Vec<PairId> = desired.iter().map(|(pair, _)| pair).collect();
-                    desired.retry(all);
+                    self.agent.write_again(now);
                 }
                 Err(e) => tracing::error!("the queues could not be read: {e}"),
             }
@@ -493,8 +502,8 @@ impl Driver {
             lease: Span::from(weir_dataplane::guardian::LEASE),
             overbooked: self.overbooked(),
         };
-        match self.agent.pair(now, pair) {
-            Some(view) => Reply::Explain(explain::explain(&view, names, &facts)),
+        match self.agent.explain(pair, names, &facts) {
+            Some(told) => Reply::Explain(told),
             None => Reply::Error {
                 message: format!(
                     "{from} → {to} is not active on host {}: nothing was sent for a while, or \
@@ -508,7 +517,7 @@ impl Driver {
     fn top(&mut self, now: Time) -> Top {
         let counters = self.all_counters();
         let names = &self.setup.names;
-        let pairs = self.agent.pairs(now).iter().map(|v| explain::row(v, names)).collect();
+        let pairs = self.agent.rows(now, names);
         let mechanism = &self.setup.file.mechanism;
         Top {
             host: self.setup.file.host.clone(),
@@ -520,6 +529,7 @@ impl Driver {
             cpu_s: cpu_seconds(),
             overbooked: self.overbooked(),
             gone: self.told_gone(),
+            meters: self.agent.meters(names),
         }
     }
 
@@ -528,13 +538,9 @@ impl Driver {
             tracing::error!("the uplink's queue could not be read: {e}");
             0
         });
-        let a = self.agent.counters();
-        let mut all = vec![
-            ("agent.messages".to_owned(), a.messages),
-            ("agent.misdirected".to_owned(), a.misdirected),
-            ("agent.strayed".to_owned(), a.strayed),
-            ("agent.refused_pairs".to_owned(), a.refused_pairs),
-            ("agent.unknown_pairs".to_owned(), a.unknown_pairs),
+        let own = self.agent.counters().into_iter().chain(self.feedback_counters());
+        let mut all: Vec<(String, u64)> = own.map(|(name, n)| (name.to_owned(), n)).collect();
+        all.extend([
             ("agent.outbox_dropped".to_owned(), self.outbox.dropped),
             ("agent.unsent_datagrams".to_owned(), self.unsent),
             ("agent.failed_writes".to_owned(), self.failed_writes),
@@ -546,7 +552,7 @@ impl Driver {
             ("agent.reload_failures".to_owned(), self.reloads.refused),
             ("agent.ports_lost".to_owned(), self.reloads.ports_lost),
             ("shaper.late_drops".to_owned(), late_drops),
-        ];
+        ]);
         for (name, value) in self.session.counters().rows() {
             all.push((format!("wire.{name}"), value));
         }

@@ -1,5 +1,7 @@
 //! From the machines' own state to sentences: the chain of reasons for one pair's rate.
 
+pub(crate) mod eyeq;
+
 use crate::config::Names;
 use weir_core::host::{PairView, ReceiveView, SendView, Setting};
 use weir_core::partition::{Borrowing, Want};
@@ -24,7 +26,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    fn ago(&self, at: Time) -> String {
+    pub(crate) fn ago(&self, at: Time) -> String {
         format!("{:.2} s ago", self.now.since(at).as_secs_f64())
     }
 }
@@ -263,7 +265,7 @@ fn congestion(law: &RateView, signal: Signal, facts: &Facts) -> String {
 }
 
 /// What the uplink cannot hold of all that is promised.
-fn overbooked(floor: Rate, facts: &Facts, reasons: &mut Vec<String>) {
+pub(crate) fn overbooked(floor: Rate, facts: &Facts, reasons: &mut Vec<String>) {
     let Some(over) = facts.overbooked else { return };
     let part = floor.mul_ratio(over.budget_bps, over.floors_bps.max(1));
     reasons.push(format!(
@@ -273,7 +275,7 @@ fn overbooked(floor: Rate, facts: &Facts, reasons: &mut Vec<String>) {
 }
 
 /// Whether what was decided is in force.
-fn kernel(decided: Setting, facts: &Facts, reasons: &mut Vec<String>) {
+pub(crate) fn kernel(decided: Setting, facts: &Facts, reasons: &mut Vec<String>) {
     reasons.push(match facts.kernel {
         None => "The kernel has no queue for this pair: it shares its VM's default one.".into(),
         Some(k) if k == decided => "The kernel has just that.".into(),

@@ -5,12 +5,13 @@
 //! Approach  One place that reads them: first the set that the name stands for, then its scale, then
 //!           each constant that differs.
 //! Promises  What passes here can work together.
-//! Not here  EyeQ's: see [`eyeq`].
+//! Not here  EyeQ's: see [`eyeq`], and [`fits`] for what an agent makes of it.
 //! Source    docs/algorithms/elasticswitch.md has the names.
 
 mod eyeq;
 
 pub use eyeq::eyeq;
+pub(crate) use eyeq::{OnHost, on_host};
 
 use anyhow::{Context, Result, bail, ensure};
 use weir_core::host::{ElasticSwitch, Promise};
@@ -47,6 +48,16 @@ pub fn law(config: &MechanismConfig) -> Result<Option<ElasticSwitch>> {
     }
     es.check().map_err(anyhow::Error::msg).context("set")?;
     Ok(Some(es))
+}
+
+/// Whether an agent on a host with an uplink of `line` can keep what `config` says: EyeQ's loop may not come to
+/// rest there, or measure nothing.
+///
+/// # Errors
+///
+/// As [`law`].
+pub fn fits(config: &MechanismConfig, line: Rate) -> Result<()> {
+    on_host(config, line).map(drop)
 }
 
 /// The rate of pairs that a reservation does not name, on a host with an uplink of `line`.

@@ -18,6 +18,7 @@ mod explain;
 mod fitness;
 mod keys;
 mod law;
+mod machine;
 mod mistake;
 mod notify;
 mod overbooked;
@@ -26,7 +27,7 @@ mod reload;
 mod server;
 
 pub use driver::{reclaim, run};
-pub use law::{eyeq, law, unreserved};
+pub use law::{eyeq, fits, law, unreserved};
 
 use anyhow::Result;
 use std::path::Path;

@@ -26,7 +26,7 @@ use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
 use weir_model::agent::{ShaperChoice, VmConfig};
-use weir_units::{HostId, PairId, Time, VmId};
+use weir_units::{HostId, Time, VmId};
 
 /// What became of reloads and ports so far.
 #[derive(Debug, Default)]
@@ -131,9 +131,7 @@ impl Driver {
         if let Err(e) = self.dataplane.apply(dataplane, strangers) {
             if matches!(e, weir_dataplane::Error::Undone { .. }) {
                 // What was put back has the smallest rates until they are written again.
-                let desired = self.agent.desired(now);
-                let all: Vec<PairId> = desired.iter().map(|(pair, _)| pair).collect();
-                desired.retry(all);
+                self.agent.write_again(now);
             }
             return Err(e);
         }
@@ -169,6 +167,7 @@ impl Driver {
                 tracing::error!("{host} is not talked to: {e}");
             }
         }
+        self.give_all_keys();
     }
 
     /// VMs of `next` whose port is not there, or cannot be guarded as was said already. An error if
@@ -275,7 +274,10 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         attach: None,
         ecn: setup.needs_marks(),
         reorder_window: setup.reorder_window(),
+        eyeq: super::eyeq::of(setup),
         shaper: match file.shaper {
+            // Departure times do not go by limits yet.
+            ShaperChoice::Auto if setup.eyeq.is_some() => Some(Kind::Htb),
             ShaperChoice::Auto => None,
             ShaperChoice::Htb => Some(Kind::Htb),
             ShaperChoice::DepartureTime => Some(Kind::DepartureTime),

@@ -4,9 +4,16 @@
 //!           together is known with the link: the machine is asked then.
 
 use super::{octets, one_of, rate, real, span};
-use anyhow::{Context, Result, bail};
-use weir_core::eyeq::{Backend, Constant, EyeQ, Tuned};
+use anyhow::{Context, Error, Result, bail, ensure};
+use std::collections::BTreeMap;
+use weir_core::eyeq::{Backend, Bounds, Constant, EyeQ, HostConfig, Tuned, VmBounds};
+use weir_core::host::{self, Hose};
 use weir_model::agent::MechanismConfig;
+use weir_units::{Rate, Span};
+
+/// From a receiver's word to the first packets at the new rate, if nobody says: a network whose queues are
+/// short, and hosts that are busy.
+const ROUND_TRIP: Span = Span::from_millis(1);
 
 /// EyeQ's law before it knows its link; `None` if `config` names another mechanism.
 ///
@@ -27,6 +34,71 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
         set(&mut tuned, key, value).with_context(|| format!("set.{key}"))?;
     }
     Ok(Some(tuned))
+}
+
+/// EyeQ on a host whose agent sets its limiters.
+#[derive(Clone, Debug)]
+pub(crate) struct OnHost {
+    /// Its constants there.
+    pub(crate) eyeq: EyeQ,
+    /// The fastest link of the fleet.
+    pub(crate) fastest_line: Rate,
+}
+
+impl OnHost {
+    /// What the machine is told of a host: its VMs' hoses are their minima.
+    pub(crate) fn config(&self, host: &host::HostConfig) -> HostConfig {
+        let bounds = |hose: &Hose| VmBounds {
+            out: Bounds::at_least(hose.floor_out),
+            in_: Bounds::at_least(hose.floor_in),
+            splits: BTreeMap::new(),
+        };
+        HostConfig {
+            host: host.host,
+            line: host.line,
+            fastest_line: self.fastest_line,
+            eyeq: self.eyeq.clone(),
+            vms: host.vms.iter().map(|(vm, hose)| (*vm, bounds(hose))).collect(),
+            directory: host.directory.clone(),
+        }
+    }
+}
+
+/// EyeQ on a host with an uplink of `line`; `None` if `config` names another mechanism.
+///
+/// # Errors
+///
+/// As [`eyeq`]; also for what does not work there: a constant that only other worlds have, a loop that would
+/// not come to rest.
+pub(crate) fn on_host(config: &MechanismConfig, line: Rate) -> Result<Option<OnHost>> {
+    if config.name != "eyeq" {
+        return Ok(None);
+    }
+    let mut config = config.clone();
+    let is_set =
+        |key: &str, to: &str| config.set.get(key).is_some_and(|value| value.as_str() == Some(to));
+    ensure!(
+        !is_set("backend", "kernel"),
+        "set.backend: departure times do not go by limits yet; leave it out, and the agent sets HTB's classes"
+    );
+    ensure!(
+        !is_set("counts_losses", "yes"),
+        "set.counts_losses: the kernel's meters do not see losses; leave it out"
+    );
+    let round_trip = match config.set.remove("round_trip") {
+        Some(value) => span(&value).context("set.round_trip")?,
+        None => ROUND_TRIP,
+    };
+    let fastest_line = match config.set.remove("fastest_line") {
+        Some(value) => rate(&value).context("set.fastest_line")?,
+        None => line,
+    };
+    ensure!(fastest_line >= line, "set.fastest_line: {fastest_line}, and this uplink has {line}");
+    let Some(mut tuned) = eyeq(&config)? else { return Ok(None) };
+    tuned.backend = Backend::Agent;
+    let eyeq = tuned.on(line, round_trip);
+    eyeq.check(line).map_err(Error::new).context("set")?;
+    Ok(Some(OnHost { eyeq, fastest_line }))
 }
 
 fn set(tuned: &mut Tuned, key: &str, value: &toml::Value) -> Result<()> {
@@ -61,8 +133,6 @@ fn set(tuned: &mut Tuned, key: &str, value: &toml::Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-    use weir_units::Span;
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {
         let set: BTreeMap<_, _> = set.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();
@@ -90,6 +160,40 @@ mod tests {
         let losses = Constant::CountsLosses(true);
         assert_eq!(tuned.set, [Constant::Alpha(0.3), losses, Constant::FallAt(None), period]);
         assert_eq!(eyeq(&config("elasticswitch", "paper", &[])).expect("another"), None);
+    }
+
+    #[test]
+    fn on_a_host_periods_follow_the_agent_and_its_uplink() {
+        let on = |mbps: u64, set: &[(&str, toml::Value)]| {
+            on_host(&config("eyeq", "final", set), Rate::from_mbps(mbps))
+        };
+        let period = |mbps| on(mbps, &[]).expect("sound").expect("it is eyeq").eyeq.period;
+        let micros = |mbps| (period(mbps).as_nanos() + 500) / 1000;
+        assert_eq!([200, 1_000, 10_000].map(micros), [10_000, 2_000, 1_000]);
+        let text = |text: &str| toml::Value::String(text.into());
+        let set = [("round_trip", text("300us")), ("fastest_line", text("40Gbit"))];
+        let got = on(10_000, &set).expect("sound").expect("it is eyeq");
+        assert_eq!(got.fastest_line, Rate::from_mbps(40_000));
+        assert_eq!(got.eyeq.loop_delay.round_trip, Span::from_micros(300));
+        assert_eq!(got.eyeq.loop_delay.actuation, Span::from_millis(1));
+        let other = on_host(&config("elasticswitch", "paper", &[]), Rate::from_mbps(200));
+        assert!(other.expect("another").is_none());
+    }
+
+    #[test]
+    fn what_cannot_work_on_a_host_is_refused_with_the_reason() {
+        let refused = |key: &str, value: toml::Value| {
+            let config = config("eyeq", "final", &[(key, value)]);
+            format!("{:#}", on_host(&config, Rate::from_mbps(10_000)).expect_err("refused"))
+        };
+        let text = |text: &str| toml::Value::String(text.into());
+        assert!(refused("backend", text("kernel")).starts_with("set.backend: departure times"));
+        assert!(refused("counts_losses", text("yes")).starts_with("set.counts_losses: "));
+        assert!(refused("fastest_line", text("1Gbit")).starts_with("set.fastest_line: "));
+        let shaky = refused("period", text("200us"));
+        assert!(shaky.starts_with("set: alpha = ") && shaky.contains("oscillates"), "{shaky}");
+        let wild = refused("alpha", toml::Value::Float(1.5));
+        assert!(wild.starts_with("set: alpha = 1.5 oscillates"), "{wild}");
     }
 
     #[test]

@@ -1,0 +1,157 @@
+//! The same of EyeQ's pairs: what the receiver said, and what the sender makes of it.
+
+use super::{Facts, kernel, overbooked};
+use crate::config::Names;
+use crate::machine::{ReceiveView, SendView, View};
+use weir_model::status::{Explain, Pair};
+
+/// One row of `weir top`.
+pub(crate) fn row(view: &View, names: &Names) -> Pair {
+    let mut pair = Pair {
+        from: names.name(view.pair.src),
+        to: names.name(view.pair.dst),
+        side: "receive".into(),
+        ..Pair::default()
+    };
+    if let Some(r) = &view.receive {
+        // Of the VM: its meter does not know who sends.
+        pair.floor_bps = r.floor.as_bps();
+        pair.measured_bps = r.received.as_bps();
+        pair.phase = "metered".into();
+    }
+    if let Some(s) = &view.send {
+        pair.side = if s.is_local { "local" } else { "send" }.into();
+        pair.floor_bps = s.setting.floor.as_bps();
+        pair.rate_bps = s.setting.ceiling.as_bps();
+        pair.measured_bps = s.measured.as_bps();
+        pair.phase = if s.limit.is_some() { "limited" } else { "unlimited" }.into();
+    }
+    pair
+}
+
+/// The chain of reasons, from the receiver's word to the kernel.
+pub(crate) fn explain(view: &View, names: &Names, facts: &Facts) -> Explain {
+    let mut reasons = Vec::new();
+    let (src, dst) = (names.name(view.pair.src), names.name(view.pair.dst));
+    if let Some(s) = &view.send {
+        sending(s, &src, &dst, facts, &mut reasons);
+    }
+    if let Some(r) = &view.receive {
+        receiving(r, &dst, &mut reasons);
+    }
+    Explain { pair: row(view, names), reasons }
+}
+
+fn sending(s: &SendView, src: &str, dst: &str, facts: &Facts, reasons: &mut Vec<String>) {
+    reasons.push(format!("{src} sent {} in the last period.", s.measured));
+    reasons.push(match (s.is_local, s.limit, s.heard_at) {
+        (true, ..) => format!("{dst} is on this host, too: no link is crossed, and nothing limited."),
+        (false, None, _) => format!(
+            "{dst}'s host has not said a rate yet: until it does there is no limit but the line, {}.",
+            s.line
+        ),
+        (false, Some(limit), None) => format!(
+            "{dst}'s host was not heard since this agent started: the {limit} that was found in force \
+             is the limit."
+        ),
+        (false, Some(limit), Some(at)) => {
+            format!("{dst}'s host spoke {}: the limit is {limit}.", facts.ago(at))
+        }
+    });
+    let part = s.promised.split(s.peers);
+    reasons.push(format!(
+        "{src} is promised {} out, divided over {} active pair{}: {part} each, and no more than the \
+         limit. So the floor is {}.",
+        s.promised,
+        s.peers,
+        if s.peers == 1 { "" } else { "s" },
+        s.setting.floor
+    ));
+    let mut now = format!("Now it may send {}", s.setting.ceiling);
+    if let Some(cap) = facts.cap {
+        now += &format!("; all pairs of the VM together no more than its cap of {cap}");
+    }
+    reasons.push(now + "; the uplink is shared by floors.");
+    overbooked(s.setting.floor, facts, reasons);
+    kernel(s.setting, facts, reasons);
+}
+
+fn receiving(r: &ReceiveView, dst: &str, reasons: &mut Vec<String>) {
+    reasons.push(format!(
+        "{dst} is promised {} in. Its part of this host's link is {} by now, for all who send to it; \
+         {} came in the last period.",
+        r.floor, r.capacity, r.received
+    ));
+    reasons.push(if r.advertised.is_zero() {
+        "Nothing came yet, so no rate is told.".into()
+    } else {
+        format!("Each sender is told {}, for every few packets that come.", r.advertised)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::host::Setting;
+    use weir_units::{PairId, Rate, Span, Time, VmId};
+
+    fn mbps(m: u64) -> Rate {
+        Rate::from_mbps(m)
+    }
+
+    fn facts(kernel: Setting) -> Facts {
+        Facts {
+            now: Time::ZERO + Span::from_secs(2),
+            cap: None,
+            kernel: Some(kernel),
+            renewed: Time::ZERO,
+            lease: Span::from_secs(1),
+            overbooked: None,
+        }
+    }
+
+    #[test]
+    fn a_limit_is_told_with_when_it_was_heard_and_what_is_made_of_it() {
+        let setting = Setting { floor: mbps(10), ceiling: mbps(30) };
+        let send = SendView {
+            setting,
+            promised: mbps(20),
+            peers: 2,
+            limit: Some(mbps(30)),
+            heard_at: Some(Time::ZERO + Span::from_millis(1500)),
+            measured: mbps(29),
+            line: mbps(100),
+            is_local: false,
+        };
+        let pair = PairId::new(VmId(0), VmId(1));
+        let view = View { pair, send: Some(send), receive: None };
+        let told = explain(&view, &Names::of(&["a", "b"]), &facts(setting));
+        let wanted = [
+            "a sent 29Mbit in the last period.",
+            "b's host spoke 0.50 s ago: the limit is 30Mbit.",
+            "a is promised 20Mbit out, divided over 2 active pairs: 10Mbit each, and no more than the \
+             limit. So the floor is 10Mbit.",
+            "Now it may send 30Mbit; the uplink is shared by floors.",
+            "The kernel has just that.",
+        ];
+        assert_eq!(told.reasons, wanted);
+        assert_eq!((told.pair.side.as_str(), told.pair.phase.as_str()), ("send", "limited"));
+        assert_eq!((told.pair.floor_bps, told.pair.rate_bps), (10_000_000, 30_000_000));
+    }
+
+    #[test]
+    fn a_receiver_tells_its_part_and_what_it_says() {
+        let receive = ReceiveView {
+            floor: mbps(20),
+            capacity: mbps(60),
+            advertised: mbps(30),
+            received: mbps(59),
+        };
+        let pair = PairId::new(VmId(0), VmId(1));
+        let view = View { pair, send: None, receive: Some(receive) };
+        let told = explain(&view, &Names::of(&["a", "b"]), &facts(Setting::default()));
+        assert!(told.reasons[0].contains("Its part of this host's link is 60Mbit by now"));
+        assert_eq!(told.reasons[1], "Each sender is told 30Mbit, for every few packets that come.");
+        assert_eq!(told.pair.side, "receive");
+    }
+}
