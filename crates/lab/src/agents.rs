@@ -37,8 +37,8 @@ use weir_model::agent::{
     Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
-use weir_model::scenario::{IpVersion, Mechanism, Scenario};
-use weir_model::text::RateText;
+use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario};
+use weir_model::text::{RateText, show_rate};
 use weir_units::{Rate, Span};
 
 /// How long an agent may take to open its socket: twenty of them with thirty VMs each wait for one
@@ -418,11 +418,30 @@ fn configuration(
                 .filter(|(from, ..)| scenario.vms[*from].host == host)
                 .map(reserve)
                 .collect(),
-            ..mechanism_config(scenario, mechanism, &options.mechanism_set)
+            ..fleet_wide(
+                scenario,
+                plan,
+                mechanism_config(scenario, mechanism, &options.mechanism_set),
+            )
         },
         pairs_per_vm: PAIRS_PER_VM,
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
+}
+
+/// EyeQ's feedback counts in units that follow a host's link: where links differ, all must know the fastest.
+fn fleet_wide(scenario: &Scenario, plan: &Plan, mut config: MechanismConfig) -> MechanismConfig {
+    if config.name != MechanismKind::EyeQ.name() {
+        return config;
+    }
+    let lines = plan.uplink.iter().map(|link| scenario.topology.links[*link].rate);
+    let fastest = lines.max().unwrap_or_default();
+    let unit = fastest.split(10_000).max(Rate::from_bps(1_000));
+    for (key, rate) in [("fastest_line", fastest), ("feedback_unit", unit)] {
+        let text = toml::Value::String(show_rate(rate));
+        config.set.entry(key.into()).or_insert(text);
+    }
+    config
 }
 
 /// What all agents are told of a mechanism, but for reservations. Constants that are rates grow and

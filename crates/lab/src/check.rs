@@ -15,7 +15,6 @@ pub(crate) fn machine(
     mechanism: &Mechanism,
     options: &Options,
 ) -> Result<(), Error> {
-    known(mechanism)?;
     faults(scenario)?;
     samples(scenario)?;
     priorities(scenario)?;
@@ -52,21 +51,6 @@ pub(crate) fn machine(
     }
     congestion_controls(scenario)?;
     files(scenario)
-}
-
-/// Whether agents of this lab know a mechanism.
-///
-/// # Errors
-///
-/// What to do about one that they do not.
-pub fn known(mechanism: &Mechanism) -> Result<(), Error> {
-    if mechanism.kind != MechanismKind::EyeQ {
-        return Ok(());
-    }
-    Err(Error::Unsupported {
-        what: format!("spec.mechanisms has `{}`", mechanism.label),
-        instead: "play it with `weir sim`".into(),
-    })
 }
 
 /// Sockets, ports and CPUs are looked at as often as the lab's own options say.
@@ -171,8 +155,9 @@ fn loadable(congestion: &str) -> bool {
     })
 }
 
-/// A descriptor for each namespace and its routing socket, and three for each connection.
-fn files(scenario: &Scenario) -> Result<(), Error> {
+/// Descriptors that a play may need: one for each namespace and its routing socket, two or three for each
+/// connection.
+fn descriptors(scenario: &Scenario) -> u64 {
     let nodes =
         scenario.topology.hosts.len() + scenario.topology.switches.len() + scenario.vms.len();
     let sockets: usize = scenario
@@ -181,10 +166,14 @@ fn files(scenario: &Scenario) -> Result<(), Error> {
         .map(|t| match t.kind {
             TrafficKind::Tcp { connections, .. } => 2 * connections as usize + 1,
             TrafficKind::Udp { .. } => 2,
-            ref kind => traffic::descriptors(kind),
+            _ => 0,
         })
         .sum();
-    let needed = (2 * nodes + sockets + 200) as u64;
+    (2 * nodes + sockets + traffic::descriptors(&scenario.traffic) + 200) as u64
+}
+
+fn files(scenario: &Scenario) -> Result<(), Error> {
+    let needed = descriptors(scenario);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
         .map_err(Error::kernel("read the limit of open files"))?;
     if soft >= needed {
@@ -200,7 +189,7 @@ fn files(scenario: &Scenario) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::scenario::Fault;
+    use weir_model::scenario::{Fault, File};
     use weir_units::Span;
 
     #[test]
@@ -214,6 +203,16 @@ mod tests {
         scenario.faults.push(Fault { at, kind: FaultKind::LinkDown { link: 0 } });
         let text = faults(&scenario).expect_err("no such thing").to_string();
         assert!(text.contains("`link-down` at 3s") && text.contains("weir sim"), "{text}");
+    }
+
+    #[test]
+    fn pairs_that_come_by_the_hundred_need_no_more_descriptors_than_a_container_has() {
+        let text = include_str!("../../../scenarios/elasticswitch/churn.yaml");
+        let file = File::parse("churn.yaml", text, &[]).expect("a shipped scenario");
+        for scenario in file.points().expect("its points") {
+            let needed = descriptors(&scenario);
+            assert!((2_000..15_000).contains(&needed), "{needed}");
+        }
     }
 
     #[test]

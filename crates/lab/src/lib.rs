@@ -35,7 +35,6 @@ mod traffic;
 mod world;
 
 pub use agents::mechanism_config;
-pub use check::known as check_mechanism;
 pub use error::Error;
 pub use linkbox::packet as frames;
 pub use play::play;

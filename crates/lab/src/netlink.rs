@@ -18,6 +18,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// `NLM_F_CREATE | NLM_F_EXCL`: make it, and fail if it is there already.
 pub(crate) const NEW: u16 = 0x600;
+/// `NLM_F_CREATE | NLM_F_REPLACE`: make it, or make what is there like this.
+pub(crate) const PUT: u16 = 0x500;
 /// `NLM_F_ECHO`: older kernels answer a question about one queue only if asked to echo.
 const ECHO: u16 = 0x8;
 const REQUEST: u16 = 0x1;

@@ -9,7 +9,7 @@
 
 use crate::linkbox::LinkBox;
 use crate::netlink::{
-    Batch, NEW, Netlink, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE,
+    Batch, NEW, Netlink, PUT, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE,
     Request, link_header,
 };
 use crate::netns::{self, Namespace};
@@ -452,12 +452,13 @@ fn forward(index: u32, mac: [u8; 6]) -> Request {
     Request::new("write a forwarding entry", RTM_NEWNEIGH, NEW, &header).attr(2, &mac)
 }
 
-/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue.
+/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of a VM
+/// that returns may have made an entry of their own.
 fn neighbour(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
     const NUD_PERMANENT: u16 = 0x80;
     let (family, octets) = family(address);
     let header = neighbour_header(family, index, NUD_PERMANENT, 0);
-    Request::new("write a neighbour", RTM_NEWNEIGH, NEW, &header).attr(1, &octets).attr(2, &mac)
+    Request::new("write a neighbour", RTM_NEWNEIGH, PUT, &header).attr(1, &octets).attr(2, &mac)
 }
 
 /// The kernel's number of an address's family, and its octets.

@@ -6,22 +6,20 @@ use std::net::SocketAddr;
 use weir_model::scenario::{Connections, Load, Request, Scenario, TrafficKind};
 use weir_units::{Bytes, Span};
 
-/// Connections at a time of an entry whose starts do not wait for answers.
-const OPEN_LOOP: usize = 64;
 /// What may wait for a connection; what comes on top counts as never finished.
 const WAITING: usize = 100_000;
 
 /// Starts and sizes, ascending.
 type Starts = Peekable<Box<dyn Iterator<Item = (Span, Bytes)> + Send>>;
 
-/// How many connections an entry of this kind has at most at a time.
-pub(super) fn at_a_time(kind: &TrafficKind) -> usize {
+/// How many connections an entry of this kind has at most at a time, if its starts wait for answers.
+pub(super) const fn bound(kind: &TrafficKind) -> Option<usize> {
     match kind {
         TrafficKind::Request(Request { load: Load::Closed { outstanding }, .. }) => {
-            *outstanding as usize
+            Some(*outstanding as usize)
         }
-        TrafficKind::Shuffle { .. } => 1,
-        _ => OPEN_LOOP,
+        TrafficKind::Shuffle { .. } => Some(1),
+        _ => None,
     }
 }
 
@@ -63,7 +61,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(scenario: &Scenario, index: usize, to: SocketAddr) -> Self {
+    /// `open_loop`: as the model has it for the whole scenario.
+    pub(super) fn new(scenario: &Scenario, index: usize, to: SocketAddr, open_loop: usize) -> Self {
         let traffic = &scenario.traffic[index];
         let kind = &traffic.kind;
         let start = traffic.start;
@@ -91,7 +90,7 @@ impl Entry {
             warmup,
             response,
             keeps,
-            most: at_a_time(kind),
+            most: bound(kind).unwrap_or(open_loop),
             starts: starts(kind, start).peekable(),
             follows,
             waiting: VecDeque::new(),

@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_model::scenario::{Scenario, TrafficKind};
+use weir_model::scenario::{Scenario, Traffic, TrafficKind, open_loop};
 use weir_units::Span;
 
 /// One `recv` takes at most this.
@@ -69,9 +69,11 @@ pub(crate) fn plays(kind: &TrafficKind) -> bool {
     matches!(kind, TrafficKind::Request(_) | TrafficKind::Flows(_) | TrafficKind::Shuffle { .. })
 }
 
-/// Descriptors that an entry may need at a time.
-pub(crate) fn descriptors(kind: &TrafficKind) -> usize {
-    if plays(kind) { 2 * entry::at_a_time(kind) + 1 } else { 0 }
+/// Descriptors that the entries played here may need at a time.
+pub(crate) fn descriptors(traffic: &[Traffic]) -> usize {
+    let open_loop = open_loop(traffic);
+    let played = traffic.iter().filter(|t| plays(&t.kind));
+    played.map(|t| 2 * entry::bound(&t.kind).unwrap_or(open_loop) + 1).sum()
 }
 
 /// Everything the playing thread owns.
@@ -122,13 +124,14 @@ impl Exchanges {
             free: Vec::new(),
             expected: BTreeMap::new(),
         };
+        let open_loop = open_loop(&scenario.traffic);
         for (number, (index, listener, to)) in opened.listeners.into_iter().enumerate() {
             exchanges
                 .epoll
                 .add(listener.as_fd(), readable(LISTENERS + number as u64))
                 .map_err(Error::kernel("watch a listener"))?;
             exchanges.listeners.push(listener);
-            let mut entry = Entry::new(scenario, index, to);
+            let mut entry = Entry::new(scenario, index, to, open_loop);
             exchanges.agenda.push(Reverse((entry.when().min(entry.stop), number)));
             exchanges.entries.push(entry);
         }
