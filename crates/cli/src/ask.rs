@@ -107,6 +107,17 @@ fn top_text(top: &Top) -> String {
             ),
         });
     }
+    for meter in &top.meters {
+        let rate = |bps: u64| rate_text(bps as f64);
+        text.push_str(&format!(
+            "{} may receive {} (floor {}): tells {}, gets {}\n",
+            meter.vm,
+            rate(meter.capacity_bps),
+            rate(meter.floor_bps),
+            rate(meter.advertised_bps),
+            rate(meter.received_bps)
+        ));
+    }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
@@ -146,7 +157,7 @@ fn explain_text(explain: &Explain) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::status::{Overbooked, Pair};
+    use weir_model::status::{Meter, Overbooked, Pair};
 
     fn socket(instance: Option<&str>) -> Socket {
         let run_dir = "/nonexistent".into();
@@ -169,6 +180,21 @@ mod tests {
                     of floors: each is scaled to 54.2 %\n";
         assert!(text.contains(line), "{text}");
         assert!(!top_text(&Top::default()).contains("overbooked"));
+    }
+
+    #[test]
+    fn what_a_vm_may_receive_is_told_beside_what_senders_are_told() {
+        let meter = Meter {
+            vm: "b".into(),
+            floor_bps: 60_000_000,
+            capacity_bps: 120_000_000,
+            advertised_bps: 40_000_000,
+            received_bps: 119_000_000,
+        };
+        let text = top_text(&Top { meters: vec![meter], ..Top::default() });
+        let line =
+            "b may receive 120 Mbit/s (floor 60.0 Mbit/s): tells 40.0 Mbit/s, gets 119 Mbit/s\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -87,15 +87,13 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let mut points = file.points()?;
     file.check_presets(&PRESETS)?;
     override_mechanisms(&mut points, &args.mechanisms)?;
-    for mechanism in points.iter().flat_map(|point| &point.mechanisms) {
-        weir_lab::check_mechanism(mechanism).with_context(|| args.file.display().to_string())?;
-    }
     let repeats = match args.repeat {
         Some(repeats) => repeats,
         None => file.repeat()?,
     };
     let constants = Constants::new(&args.tuning.constants);
     constants.check(&points)?;
+    constants.check_hosts(&points).with_context(|| args.file.display().to_string())?;
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
     let played = play(&points, repeats, about, constants, &mut screen)?;

@@ -56,6 +56,25 @@ impl Constants {
         Ok(())
     }
 
+    /// Whether agents on the hosts of every point can have them, too: EyeQ's loop has to come to rest there.
+    ///
+    /// # Errors
+    /// The first that cannot, with its reason.
+    pub(crate) fn check_hosts(&self, points: &[Scenario]) -> Result<()> {
+        for point in points {
+            let hosts = point.topology.hosts.len();
+            for mechanism in &point.mechanisms {
+                let config = self.config(point, mechanism);
+                let links = &point.topology.links;
+                for link in links.iter().filter(|link| link.a.min(link.b) < hosts) {
+                    weir_agent::fits(&config, link.rate)
+                        .with_context(|| format!("{} at {}", mechanism.label, link.name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The law of ElasticSwitch or Seawall with them; `None` if nothing is set, or it is another.
     ///
     /// # Errors
@@ -152,6 +171,18 @@ mod tests {
         let error = constants(&[("fall_at", "always")]).eyeq(&scenario, &eyeq);
         let text = format!("{:#}", error.expect_err("a mistake"));
         assert_eq!(text, "--constant: set.fall_at: should be a number");
+    }
+
+    #[test]
+    fn what_oscillates_on_a_host_is_refused_before_anything_is_made() {
+        let mut scenario = dumbbell(1);
+        scenario.mechanisms = vec![mechanism("eyeq"), mechanism("elasticswitch")];
+        let on_hosts = |all: &Constants| all.check_hosts(std::slice::from_ref(&scenario));
+        on_hosts(&constants(&[])).expect("sound");
+        let error = on_hosts(&constants(&[("alpha", "1.5")])).expect_err("a wild one");
+        assert!(format!("{error:#}").contains("alpha = 1.5 oscillates"), "{error:#}");
+        let error = on_hosts(&constants(&[("backend", "kernel")])).expect_err("not yet");
+        assert!(format!("{error:#}").contains("departure times"), "{error:#}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! How much of what the ideal allocation carries was carried.
 
-use super::{Case, mean};
+use super::{Case, Observed, mean};
 use std::collections::BTreeMap;
+use weir_model::record::QueueRecord;
 use weir_model::results::LinkResult;
 use weir_model::scenario::LinkDir;
 
@@ -21,6 +22,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         summary.insert("total_of_link".into(), mean(case.measured.clone().map(all)) / rate);
     }
     losses(case, summary);
+    queues(case, summary);
     (0..case.observed.links.len()).map(|link| result(case, link)).collect()
 }
 
@@ -39,6 +41,32 @@ fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     if let Some(reported) = case.observed.losses_reported {
         summary.insert("losses_reported".into(), reported as f64);
         summary.insert("false_losses".into(), reported.saturating_sub(drops) as f64);
+    }
+}
+
+/// What switches' ports dropped from the first to the last sample, and what waited in them, before
+/// hosts (edge) and between switches (core): `drops_edge`, `drops_core`, `queue_edge_p99`,
+/// `queue_edge_max`, `queue_core_p99`, `queue_core_max`, as far as there are such ports and somebody
+/// looked.
+fn queues(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let topology = &case.scenario.topology;
+    let is_host = |node: usize| node < topology.hosts.len();
+    let Observed { queue_edge, queue_core, .. } = case.observed;
+    for (kind, before_host, queue) in [("edge", true, queue_edge), ("core", false, queue_core)] {
+        let is_one = |link: &usize| {
+            let direction = LinkDir::from_index(*link);
+            !is_host(direction.from(topology)) && is_host(direction.to(topology)) == before_host
+        };
+        let ports: Vec<usize> = (0..case.observed.links.len()).filter(is_one).collect();
+        if ports.is_empty() {
+            continue;
+        }
+        let drops: u64 = ports.iter().flat_map(|port| &case.observed.links[*port].drops).sum();
+        summary.insert(format!("drops_{kind}"), drops as f64);
+        if let Some(QueueRecord { p99, max }) = queue {
+            summary.insert(format!("queue_{kind}_p99"), *p99 as f64);
+            summary.insert(format!("queue_{kind}_max"), *max as f64);
+        }
     }
 }
 

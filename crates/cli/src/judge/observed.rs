@@ -1,7 +1,7 @@
 //! What any world hands to the judge.
 
 use weir_lab::{AttackRecord, Histogram};
-use weir_model::record::{ControlRecord, LinkRecord};
+use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, WrittenRecord};
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -45,6 +45,11 @@ pub(crate) struct Observed {
     pub(crate) attacks: Option<AttackRecord>,
     /// What became of control messages, where the scenario breaks them.
     pub(crate) control: Option<ControlRecord>,
+    /// What agents wrote to each other, where somebody counts it.
+    pub(crate) written: Option<WrittenRecord>,
+    /// What waited in switches' ports before hosts, and between switches, where somebody looks.
+    pub(crate) queue_edge: Option<QueueRecord>,
+    pub(crate) queue_core: Option<QueueRecord>,
     /// What a reader should know; does not make the run invalid.
     pub(crate) notes: Vec<String>,
 }

@@ -87,10 +87,19 @@ pub(crate) struct Part {
     pub(crate) quick: How,
 }
 
+impl Part {
+    /// The scenario that it plays in a world.
+    pub(crate) fn named<'a>(&'a self, how: &'a How) -> &'a Spanned<String> {
+        how.scenario.as_ref().unwrap_or(&self.scenario)
+    }
+}
+
 /// How a part is played in one world.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct How {
+    /// Instead of the part's, where a world carries more than the other; relative to the figure's file.
+    pub(crate) scenario: Option<Spanned<String>>,
     /// As `--set` takes them.
     #[serde(default)]
     pub(crate) set: Vec<Spanned<String>>,
@@ -281,9 +290,9 @@ impl Figure {
         &self.metadata.id.value
     }
 
-    /// Where the scenario of a part is.
-    pub(crate) fn scenario(&self, part: &Part) -> PathBuf {
-        let joined = self.file.parent().unwrap_or(Path::new("")).join(&part.scenario.value);
+    /// Where a scenario is that a part names.
+    pub(crate) fn scenario(&self, named: &Spanned<String>) -> PathBuf {
+        let joined = self.file.parent().unwrap_or(Path::new("")).join(&named.value);
         tidy(&joined)
     }
 
@@ -353,6 +362,10 @@ impl Figure {
         if self.spec.play.iter().filter(|p| p.name.value == part.name.value).count() > 1 {
             let help = "give each part a name of its own";
             return Err(self.wrong(&field("name"), &part.name, "is there twice", help));
+        }
+        if let Some(scenario) = &part.quick.scenario {
+            let help = "write it under `sim` or `lab`";
+            return Err(self.wrong(&field("quick"), scenario, "plays the same scenario", help));
         }
         for label in &part.mechanisms {
             self.check_mechanism(&field("mechanisms"), label)?;
@@ -522,8 +535,20 @@ spec:
     fn a_sound_file_is_read() {
         let figure = Figure::parse(Path::new("f/x.yaml"), SOUND).expect("sound");
         assert_eq!(figure.id(), "ES-F2");
-        assert_eq!(figure.scenario(&figure.spec.play[0]), Path::new("s.yaml"));
+        let part = &figure.spec.play[0];
+        assert_eq!(figure.scenario(part.named(&part.sim)), Path::new("s.yaml"));
         assert_eq!(figure.spec.plots[0].y.unit, Unit::Mbit);
+    }
+
+    #[test]
+    fn a_world_may_have_a_scenario_of_its_own() {
+        let text = SOUND.replacen("sim: {set", "sim: {scenario: ../t.yaml, set", 1);
+        let figure = Figure::parse(Path::new("f/x.yaml"), &text).expect("sound");
+        let part = &figure.spec.play[0];
+        assert_eq!(figure.scenario(part.named(&part.sim)), Path::new("t.yaml"));
+        assert_eq!(figure.scenario(part.named(&part.lab)), Path::new("s.yaml"));
+        let error = error("sim: {set", "quick: {scenario: ../t.yaml}, sim: {set");
+        assert!(error.message.contains("plays the same scenario"), "{error}");
     }
 
     #[test]

@@ -51,6 +51,14 @@ pub(crate) struct Ready {
     pub(crate) not: Option<String>,
 }
 
+#[cfg(test)]
+impl Ready {
+    /// How many hosts each point has.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = usize> {
+        self.points.iter().map(|point| point.topology.hosts.len())
+    }
+}
+
 /// Reads the scenarios of a figure as `asked` will play them.
 ///
 /// # Errors
@@ -66,17 +74,18 @@ pub(crate) fn ready(figure: &Figure, asked: &Asked) -> Result<Vec<Ready>> {
 }
 
 fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
-    let path = figure.scenario(part);
-    if !path.is_file() {
-        let message = format!("there is no file {}", path.display());
-        let help = "paths are relative to the figure's file";
-        let field = format!("spec.play.{}.scenario", part.name.value);
-        return Err(figure.wrong(&field, &part.scenario, message, help).into());
-    }
     let how = match asked.world {
         World::Sim => &part.sim,
         World::Lab => &part.lab,
     };
+    let named = part.named(how);
+    let path = figure.scenario(named);
+    if !path.is_file() {
+        let message = format!("there is no file {}", path.display());
+        let help = "paths are relative to the figure's file";
+        let field = format!("spec.play.{}.scenario", part.name.value);
+        return Err(figure.wrong(&field, named, message, help).into());
+    }
     let sets = sets(how, part, asked.quick);
     let file = File::load(&path, &sets)
         .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
@@ -93,11 +102,7 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     constants.check(&points).with_context(|| figure.file.display().to_string())?;
     let not = how.not.clone().or_else(|| match asked.world {
         World::Sim => sim::refused(&points, &constants),
-        World::Lab => {
-            let mut mechanisms = points.iter().flat_map(|point| &point.mechanisms);
-            let refused = mechanisms.find_map(|m| weir_lab::check_mechanism(m).err());
-            refused.map(|error| error.to_string())
-        }
+        World::Lab => constants.check_hosts(&points).err().map(|error| format!("{error:#}")),
     });
     let command = command(&path, asked.world, &mechanisms, &sets, &constants, repeats);
     let title = file.title().into();

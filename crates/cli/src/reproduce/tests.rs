@@ -43,6 +43,28 @@ fn every_row_of_the_papers_list_has_a_file() {
 }
 
 #[test]
+fn every_figure_of_eyeq_that_needs_no_kernel_is_played_in_the_simulator() {
+    let figures = select(&root().join("reproduce"), &["eyeq".into()]).expect("sound");
+    for figure in &figures {
+        let ready = play::ready(figure, &asked(World::Sim, false)).expect("sound");
+        let refused: Vec<_> = ready.iter().filter_map(|part| part.not.as_ref()).collect();
+        assert!(refused.is_empty(), "{}: {refused:?}", figure.id());
+    }
+    let missing = figures.iter().filter(|figure| figure.spec.missing.is_some());
+    assert_eq!(missing.map(Figure::id).collect::<Vec<_>>(), ["EQ-F7", "EQ-T1"]);
+}
+
+#[test]
+fn the_simulator_plays_fig08_on_all_servers_of_the_paper_and_the_lab_on_a_third() {
+    let figures = select(&root().join("reproduce"), &["ES-F8a".into()]).expect("there");
+    for (world, hosts) in [(World::Sim, 44), (World::Lab, 16)] {
+        for part in play::ready(&figures[0], &asked(world, false)).expect("sound") {
+            assert!(part.hosts().all(|count| count == hosts), "{}, {world:?}", part.name);
+        }
+    }
+}
+
+#[test]
 fn a_name_that_is_no_paper_and_no_figure_is_an_error_that_lists_them() {
     let from = root().join("reproduce");
     let one = select(&from, &["es-f5".into()]).expect("ids are found in any case");

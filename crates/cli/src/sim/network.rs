@@ -87,6 +87,7 @@ fn flow(flow: &FlowOutcome) -> Value {
         "octets": flow.octets.get(),
         "goodput_bps": flow.goodput.as_f64(),
         "repeats": flow.repeats,
+        "probes": flow.probes,
         "timeouts": flow.timeouts,
         "recoveries": flow.recoveries,
         "reductions": flow.reductions,

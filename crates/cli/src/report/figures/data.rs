@@ -105,7 +105,9 @@ pub(super) fn name(mechanism: &str) -> String {
         "reservation" => "Static reservation (Oktopus-like)".into(),
         "seawall" => "Seawall".into(),
         "elasticswitch" => "ElasticSwitch, the paper's constants".into(),
+        "eyeq" => "EyeQ".into(),
         other => match other.split_once(':') {
+            Some(("eyeq", preset)) => format!("EyeQ, preset {preset}"),
             Some((_, preset)) => format!("ElasticSwitch, preset {preset}"),
             None => other.into(),
         },
