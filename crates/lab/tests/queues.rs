@@ -18,20 +18,27 @@ use weir_units::{Bytes, Span};
 /// The core link from left to right, which is given what a test is about.
 const CORE: usize = 0;
 
+/// The direction of a host's own link in which it sends.
+fn to_switch(host: usize) -> usize {
+    2 * (1 + host)
+}
+
 fn played(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Record {
     play(scenario, &none(), &Options::new("weir"), watch, &AtomicBool::new(false))
         .expect("plays; these tests need root")
 }
 
-/// Judges what was measured, once more if the machine was busy with something else meanwhile.
+/// Judges what was measured, and once more, at most twice, what a machine measured that was busy with something
+/// else: it had no time left, or the lab itself came too late, which its notes say.
 fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
     for attempt in 1.. {
         let record = played(scenario, &mut |_| {});
         let busy = record.idle.iter().filter(|&&idle| idle < 0.05).count();
+        let disturbed = busy * 10 > record.idle.len() || !record.notes.is_empty();
         match judge(&record) {
             Ok(()) => return,
-            Err(what) if attempt < 3 && busy * 10 > record.idle.len() => {
-                println!("{what}; but the machine was busy in {busy} samples: again");
+            Err(what) if attempt < 3 && disturbed => {
+                println!("{what}; but busy in {busy} samples, {:?}: again", record.notes);
             }
             Err(what) => panic!("{what}; busy in {busy} samples; {:?}", record.notes),
         }
@@ -123,12 +130,18 @@ fn a_link_box_has_the_rate_of_its_link_within_two_percent_and_counts_every_packe
     expect(&scenario, |record| {
         let got = carried(&scenario, record);
         ensure((got / 50.0 - 1.0).abs() < 0.02, format!("{got} Mb/s on a link of 50"))?;
-        let seconds = scenario.duration.as_secs_f64();
-        let dropped = record.links[CORE].drops.iter().sum::<u64>() as f64 / seconds;
-        let expected = 50e6 / 8.0 / 1514.0;
+        // All that came and did not go on was dropped, but for what waits at the end; twice that, since counters
+        // are read one after the other. What came is what the hosts' links carried: senders on a busy machine
+        // offer less than they should.
+        let sum = |counts: &[u64]| counts.iter().sum::<u64>() as f64;
+        let came: f64 = [0, 1].map(|host| sum(&record.links[to_switch(host)].octets)).iter().sum();
+        let missing = (came - sum(&record.links[CORE].octets)) / 1514.0;
+        let dropped = sum(&record.links[CORE].drops);
+        ensure(dropped > 1000.0, format!("{dropped} packets dropped"))?;
+        let waiting = scenario.topology.links[CORE].buffer.get() as f64 / 1514.0;
         ensure(
-            (dropped / expected - 1.0).abs() < 0.05,
-            format!("{dropped} of {expected} packets/s"),
+            (missing - dropped).abs() <= 2.0 * waiting,
+            format!("{dropped} of {missing} packets counted"),
         )
     });
 }
