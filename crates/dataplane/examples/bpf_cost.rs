@@ -4,6 +4,7 @@
 use weir_dataplane::eyeq::{self, intf as eq};
 use weir_dataplane::intf;
 use weir_dataplane::programs::{Frame, Program, Programs, Ran, Sizes};
+use weir_dataplane::vcc;
 
 const RUNS: usize = 11;
 const REPEAT: u32 = 200_000;
@@ -94,13 +95,13 @@ fn print(
     }
     nanos.sort_unstable();
     let (median, min, max) = (nanos[runs / 2], nanos[0], nanos[runs - 1]);
-    println!("{name:<26} {median:>8} {min:>8} {max:>8}");
+    println!("{name:<40} {median:>8} {min:>8} {max:>8}");
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let programs = shaping()?;
-    println!("{:<26} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
+    println!("{:<40} {:>8} {:>8} {:>8}   ns per packet", "program", "median", "min", "max");
     let plain = Program::ALL.map(|program| (program, 0, ""));
     let with_ecn = [Program::Stamp, Program::Meter].map(|p| (p, intf::ECN, " with ECN"));
     for (program, flags, how) in plain.into_iter().chain(with_ecn) {
@@ -179,5 +180,68 @@ fn eyeq_costs() -> Result<(), Box<dyn std::error::Error>> {
     message[30..34].copy_from_slice(&HERE.octets());
     message[34] = 1;
     let message = Frame { octets: &message, repeat: REPEAT, ..Frame::default() };
-    print("weir_eyeq_heed, forged", RUNS, || programs.run(eyeq::Program::Heed, &message))
+    print("weir_eyeq_heed, forged", RUNS, || programs.run(eyeq::Program::Heed, &message))?;
+    vcc_costs()
+}
+
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const ECE: u8 = 0x40;
+
+/// A TCP segment from VM 1 to 10.0.0.2, or back; without a checksum, which nobody looks at here.
+fn segment(program: vcc::Program, flags: u8, (seq, ack): (u32, u32), payload: u16) -> Vec<u8> {
+    let (src, dst, ports) = match program {
+        vcc::Program::From => (1, 2, [40_000u16, 80]),
+        vcc::Program::To => (2, 1, [80, 40_000]),
+    };
+    let mut octets = frame(src, dst);
+    octets[16..18].copy_from_slice(&(48 + payload).to_be_bytes());
+    octets[23] = 6;
+    let ports = ports.into_iter().flat_map(u16::to_be_bytes);
+    let numbers = [seq, ack].into_iter().flat_map(u32::to_be_bytes);
+    let rest = [0x70, flags, 0xff, 0, 0, 0, 0, 0, 2, 4, 5, 180, 1, 3, 3, 8];
+    let header: Vec<u8> = ports.chain(numbers).chain(rest).collect();
+    octets[34..62].copy_from_slice(&header);
+    octets.truncate(62 + usize::from(payload));
+    octets
+}
+
+/// vCC's programs: one connection of VM 1 that was told of a mark, among as many as a host has.
+fn vcc_costs() -> Result<(), Box<dyn std::error::Error>> {
+    use vcc::Program::{From, To};
+    for flows in [1 << 10, 1 << 17] {
+        let programs = vcc::Programs::load(flows)?;
+        programs.ports.put(LOOPBACK, vcc::intf::Port::new(vcc::Law::VirtualEcn, 0))?;
+        for n in 0..flows / 2 {
+            let [a, b, c, d] = n.to_be_bytes();
+            let name = intf::Flow { src_port: [a, b], dst_port: [c, d], ..intf::Flow::default() };
+            programs.flows.put(name, vcc::intf::State::default())?;
+        }
+        let handshake = [
+            (From, segment(From, SYN, (100, 0), 0)),
+            (To, segment(To, SYN | ACK | ECE, (0, 101), 0)),
+            (From, segment(From, ACK, (101, 1), 1_400)),
+            (From, segment(From, ACK, (1_501, 1), 1_400)),
+            (To, segment(To, ACK | ECE, (1, 1_501), 0)),
+        ];
+        for (program, octets) in &handshake {
+            programs.run(*program, &Frame { octets, ..Frame::default() })?;
+        }
+        let last = [
+            ("data", From, segment(From, ACK, (1_501, 1), 1_400)),
+            ("acknowledgement", To, segment(To, ACK, (1, 1_501), 0)),
+        ];
+        for (what, program, octets) in &last {
+            let frame = Frame { octets, repeat: REPEAT, ..Frame::default() };
+            let name = format!("{}, {what}, {flows}", program.name());
+            print(&name, RUNS, || programs.run(*program, &frame))?;
+        }
+        let unknown = segment(From, ACK, (1, 1), 1_400);
+        let mut other = unknown.clone();
+        other[34] = 1;
+        let frame = Frame { octets: &other, repeat: REPEAT, ..Frame::default() };
+        let name = format!("weir_vcc_from, unknown, {flows}");
+        print(&name, RUNS, || programs.run(From, &frame))?;
+    }
+    Ok(())
 }

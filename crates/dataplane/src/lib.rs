@@ -14,7 +14,8 @@
 //! VM <- port <- meter <- bridge <- uplink
 //! ```
 //!
-//! Where EyeQ decides, its own meter is in the place of that one: see [`eyeq`].
+//! Where EyeQ decides, its own meter is in the place of that one: see [`eyeq`]. What ports rewrite for guests that
+//! cannot change: [`vcc`].
 #![allow(unsafe_code)]
 
 pub mod attach;
@@ -37,6 +38,7 @@ pub mod programs;
 pub mod shaper;
 pub mod table;
 pub mod tap;
+pub mod vcc;
 
 pub use attach::Mode;
 pub use config::{

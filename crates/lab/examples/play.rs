@@ -40,7 +40,8 @@ fn main() {
 
 fn one(scenario: &Scenario, agent: Option<&str>, verbose: bool) {
     let kind = if agent.is_some() { MechanismKind::ElasticSwitch } else { MechanismKind::None };
-    let mechanism = Mechanism { label: "play".into(), kind, preset: "paper".into() };
+    let (label, preset) = ("play".into(), "paper".into());
+    let mechanism = Mechanism { label, kind, preset, translation: None };
     let options = Options::new(agent.unwrap_or("weir"));
     let begun = Instant::now();
     let mut last = None;

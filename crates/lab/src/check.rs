@@ -16,6 +16,7 @@ pub(crate) fn machine(
     options: &Options,
 ) -> Result<(), Error> {
     faults(scenario)?;
+    translation(scenario, mechanism)?;
     samples(scenario)?;
     priorities(scenario)?;
     paths(scenario)?;
@@ -94,6 +95,20 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
         what: format!("spec.faults has `{}` at {}", fault.kind.name(), fault.at),
         instead: "play it with `weir sim`".into(),
     })
+}
+
+/// A port that comes anew has no program.
+fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
+    let is_moved =
+        |kind: &FaultKind| matches!(kind, FaultKind::StopVm { .. } | FaultKind::StartVm { .. });
+    let mut faults = scenario.faults.iter().filter(|fault| is_moved(&fault.kind));
+    match (mechanism.translation, faults.next()) {
+        (Some(_), Some(fault)) => Err(Error::Unsupported {
+            what: format!("`{}` with `{}` at {}", mechanism.label, fault.kind.name(), fault.at),
+            instead: "leave the translation or the fault out".into(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The lab is a tree, and its hosts have one way to each other.

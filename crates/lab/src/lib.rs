@@ -32,6 +32,7 @@ mod ports;
 mod relay;
 mod sweep;
 mod traffic;
+mod translation;
 mod world;
 
 pub use agents::mechanism_config;

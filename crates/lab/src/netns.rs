@@ -97,6 +97,13 @@ pub(crate) fn allow_ipv6(device: &str) {
     }
 }
 
+/// Says whether TCP of the calling thread's namespace asks for ECN and agrees to it, or neither.
+pub(crate) fn speak_ecn(ecn: bool) -> Result<(), Error> {
+    const SWITCH: &str = "/proc/sys/net/ipv4/tcp_ecn";
+    let value = if ecn { "1" } else { "0" };
+    fs::write(SWITCH, value).map_err(Error::io(format!("write {value} to {SWITCH}")))
+}
+
 /// Sets a switch of the calling thread's namespace, if there is one.
 fn set(name: &str, value: &str) {
     let _ = fs::write(Path::new("/proc/sys").join(name), value);

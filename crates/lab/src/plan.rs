@@ -325,6 +325,8 @@ pub(crate) mod tests {
             floor_in: Rate::ZERO,
             cap_out: None,
             outside: Vec::new(),
+            ecn: None,
+            translated: true,
         };
         s.vms = (0..1000).map(vm).collect();
         let addresses: BTreeSet<_> = (0..1000)
@@ -346,6 +348,8 @@ pub(crate) mod tests {
                 floor_in: Rate::ZERO,
                 cap_out: None,
                 outside,
+                ecn: None,
+                translated: true,
             }
         };
         for (prefixes, v4, v6) in [

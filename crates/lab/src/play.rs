@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::ports::Counters;
 use crate::relay::Relay;
 use crate::traffic::{Tally, Traffic};
+use crate::translation::Translators;
 use crate::world::World;
 use crate::{Error, FlowRecord, Frame, Options, Phase, Record, check, machine, sweep};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -58,6 +59,8 @@ pub fn play(
         let agents = Agents::start(scenario, mechanism, options, &plan, &world, place, stop)?;
         (agents, Faults::new(scenario))
     };
+    let translated = mechanism.translation.map(|how| Translators::start(scenario, how, &world));
+    let translators = translated.transpose()?;
     let sockets = Traffic::open(scenario, &world)?;
     let mut programs = Programs::open(scenario, &world, &place.path)?;
     let lost_before = machine::lost_inside();
@@ -101,6 +104,7 @@ pub fn play(
     agents.check_reloads()?;
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
     record.control = relay.as_ref().and_then(|relay| agents.control(relay.delay()));
+    notes.extend(translators.iter().flat_map(Translators::notes));
     notes.extend(world.notes());
     notes.extend(relay.as_ref().map(Relay::note));
     let lost = machine::lost_inside().saturating_sub(lost_before);
@@ -112,6 +116,7 @@ pub fn play(
     drop(attackers);
     drop(traffic);
     drop(programs);
+    drop(translators);
     agents.stop();
     notes.append(&mut agents.notes);
     drop(relay);

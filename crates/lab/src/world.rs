@@ -233,10 +233,25 @@ impl World {
         name: &str,
     ) -> Result<(), Error> {
         let mut namespace = Namespace::create(name)?;
+        if let Some(ecn) = scenario.vms[vm].ecn {
+            netns::speak_ecn(ecn)?;
+        }
         let inside = namespace.file().as_raw_fd();
         self.plug(scenario, plan, vm, (inside, &mut namespace.netlink))?;
         self.vms.push(namespace);
         Ok(())
+    }
+
+    /// Runs `work` in a host's namespace, on a thread of its own.
+    pub(crate) fn on_host<T: Send>(
+        &self,
+        host: usize,
+        work: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| self.nodes[host].enter().and_then(|()| work()));
+            work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// The port of a VM vanishes, as if the VM had died: its sockets stay, with nobody to talk to.

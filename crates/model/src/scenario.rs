@@ -25,7 +25,7 @@ pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
-pub use mechanism::{Mechanism, MechanismKind, Presets};
+pub use mechanism::{Mechanism, MechanismKind, Presets, Translation};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
@@ -196,6 +196,10 @@ pub struct Vm {
     /// The addresses it stands for, if it is not a VM but the outside of the cloud as its tenant
     /// sees it; its host is the gateway.
     pub outside: Vec<Prefix>,
+    /// Whether its guest speaks ECN; `None`: as the world's guests do.
+    pub ecn: Option<bool>,
+    /// Whether its port translates, where a mechanism has a translation.
+    pub translated: bool,
 }
 
 /// Traffic from one VM to another.

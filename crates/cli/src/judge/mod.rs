@@ -38,7 +38,7 @@ use ideal::Ideal;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_model::results::{Flow, Perf, Run};
-use weir_model::scenario::{Mechanism, Scenario};
+use weir_model::scenario::{Mechanism, Scenario, Translation};
 
 /// Everything the single numbers are computed from.
 struct Case<'a> {
@@ -136,7 +136,7 @@ pub(crate) fn judge(
         scenario: scenario.name.clone(),
         world: observed.world.into(),
         mechanism: mechanism.label.clone(),
-        translation: "none".into(),
+        translation: mechanism.translation.map_or("none", Translation::name).into(),
         seed: observed.seed,
         repeat,
         point: scenario.point.iter().cloned().collect(),

@@ -20,6 +20,8 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         floor_in: Rate::from_mbps(90),
         cap_out: None,
         outside: Vec::new(),
+        ecn: None,
+        translated: true,
     };
     let mut vms = vec![vm("x".into(), 0, 0), vm("x'".into(), 0, 1), vm("y'".into(), 1, 1)];
     vms.extend((0..n).map(|i| vm(format!("y{i}"), 1, 0)));
@@ -37,8 +39,12 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
     let hosts = vec!["left".into(), "right".into()];
     let switches = vec!["s1".into(), "s2".into()];
     let links = vec![link("l", 0, 2, 1000), link("core", 2, 3, 200), link("r", 3, 1, 1000)];
-    let mechanism =
-        |label: &str, kind| Mechanism { label: label.into(), kind, preset: "paper".into() };
+    let mechanism = |label: &str, kind| Mechanism {
+        label: label.into(),
+        kind,
+        preset: "paper".into(),
+        translation: None,
+    };
     Scenario {
         name: "hand-made".into(),
         title: "by hand".into(),

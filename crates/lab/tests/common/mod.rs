@@ -35,6 +35,8 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         floor_in: Rate::from_mbps(mbps / 10),
         cap_out: None,
         outside: Vec::new(),
+        ecn: None,
+        translated: true,
     };
     Scenario {
         name: "test".into(),
@@ -105,7 +107,7 @@ pub(crate) fn udp(mbps: f64) -> TrafficKind {
 
 /// A mechanism; `preset` steers the agent that stands in.
 pub(crate) fn mechanism(kind: MechanismKind, preset: &str) -> Mechanism {
-    Mechanism { label: "test".into(), kind, preset: preset.into() }
+    Mechanism { label: "test".into(), kind, preset: preset.into(), translation: None }
 }
 
 /// Nothing between the VMs and the wire.

@@ -1,4 +1,4 @@
-//! The mechanisms that scenarios name, and their presets.
+//! The mechanisms that scenarios name, their presets, and translations beside them.
 
 use super::error::did_you_mean;
 
@@ -6,12 +6,44 @@ use super::error::did_you_mean;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mechanism {
     /// As in results and on the command line: `none`, `reservation`, `seawall`,
-    /// `elasticswitch`, `eyeq`, or one of the last two with `:PRESET`.
+    /// `elasticswitch`, `eyeq`, or one of the last two with `:PRESET`; and any of them with `+TRANSLATION`.
     pub label: String,
     /// Without the preset.
     pub kind: MechanismKind,
     /// The preset's name: [`MechanismKind::usual_preset`] unless said otherwise.
     pub preset: String,
+    /// What VMs' ports make of their guests' congestion control, if anything.
+    pub translation: Option<Translation>,
+}
+
+/// The congestion controls that guests' own can be translated into (vCC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Translation {
+    /// Reacts to marks as Reno does to losses.
+    VirtualEcn,
+    /// Reacts to the part that is marked.
+    Dctcp,
+    /// CUBIC, with marks for losses.
+    CubicEcn,
+}
+
+impl Translation {
+    const KNOWN: [(&'static str, Self); 3] =
+        [("virtual-ecn", Self::VirtualEcn), ("dctcp", Self::Dctcp), ("cubic-ecn", Self::CubicEcn)];
+
+    /// Its name, which ends a label.
+    pub fn name(self) -> &'static str {
+        let known = Self::KNOWN.iter().find(|(_, translation)| *translation == self);
+        known.expect("all translations have a name").0
+    }
+
+    fn parse(name: &str) -> Result<Self, (String, String)> {
+        let known = Self::KNOWN.iter().find(|(known, _)| *known == name);
+        known.map(|(_, translation)| *translation).ok_or_else(|| {
+            let names = Self::KNOWN.iter().map(|(name, _)| *name);
+            (format!("unknown translation `{name}`"), did_you_mean(name, names))
+        })
+    }
 }
 
 /// The mechanisms this version has.
@@ -68,12 +100,16 @@ impl MechanismKind {
 
 impl Mechanism {
     /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch`, `eyeq`, or one of the last two
-    /// with `:PRESET`. The error is what is wrong and what would be right. Which presets there are,
-    /// the mechanism knows.
+    /// with `:PRESET`; any of them may end with `+TRANSLATION`. The error is what is wrong and what would be
+    /// right. Which presets there are, the mechanism knows.
     pub fn parse(label: &str) -> Result<Self, (String, String)> {
-        let (name, preset) = match label.split_once(':') {
-            Some((name, preset)) => (name, Some(preset)),
+        let (plain, translation) = match label.split_once('+') {
+            Some((plain, translation)) => (plain, Some(Translation::parse(translation)?)),
             None => (label, None),
+        };
+        let (name, preset) = match plain.split_once(':') {
+            Some((name, preset)) => (name, Some(preset)),
+            None => (plain, None),
         };
         let known = MechanismKind::KNOWN.iter().find(|(known, _)| *known == name);
         let Some((_, kind)) = known else {
@@ -87,7 +123,7 @@ impl Mechanism {
             return Err(("the preset has no name".into(), format!("write `{name}`")));
         }
         let preset = preset.unwrap_or(kind.usual_preset());
-        Ok(Self { label: label.into(), kind: *kind, preset: preset.into() })
+        Ok(Self { label: label.into(), kind: *kind, preset: preset.into(), translation })
     }
 
     /// Whether its preset is one of `presets`. The error is what is wrong and what would be right.
@@ -110,6 +146,20 @@ mod tests {
     use super::*;
 
     const PRESETS: Presets<'_> = Presets { elasticswitch: &["paper", "steady"], eyeq: &["final"] };
+
+    #[test]
+    fn a_translation_stands_beside_any_mechanism() {
+        let of = |label: &str| Mechanism::parse(label);
+        let plain = of("none").expect("known");
+        assert_eq!(plain.translation, None);
+        let both = of("elasticswitch:steady+cubic-ecn").expect("known");
+        assert_eq!((both.kind, both.preset.as_str()), (MechanismKind::ElasticSwitch, "steady"));
+        assert_eq!(both.translation.map(Translation::name), Some("cubic-ecn"));
+        assert_eq!(both.label, "elasticswitch:steady+cubic-ecn");
+        let (message, help) = of("none+dtcp").expect_err("no such law");
+        assert_eq!(message, "unknown translation `dtcp`");
+        assert!(help.contains("dctcp"), "{help}");
+    }
 
     #[test]
     fn each_mechanism_has_presets_of_its_own() {

@@ -234,6 +234,8 @@ impl<'a> Placement<'a> {
             word.text.parse::<Prefix>().map_err(|message| word.error(message, help))
         };
         let outside = spec.outside.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
+        let switch = |f: &Option<Formula>| f.as_ref().map(|f| switch(f, scope)).transpose();
+        let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
         let at = |f: &Option<Formula>| match f {
             Some(f) => (f.place.clone(), f.path.clone()),
             None => (spec.name.place.clone(), spec.name.path.clone()),
@@ -256,7 +258,17 @@ impl<'a> Placement<'a> {
             }
             self.members.entry(spec.name.text.clone()).or_default().push(index);
             let outside = outside.clone();
-            self.vms.push(Vm { name, tenant, host, floor_out, floor_in, cap_out, outside });
+            self.vms.push(Vm {
+                name,
+                tenant,
+                host,
+                floor_out,
+                floor_in,
+                cap_out,
+                outside,
+                ecn,
+                translated,
+            });
             self.origin.push(self.origins.len() - 1);
         }
         Ok(())
@@ -302,6 +314,15 @@ impl<'a> Placement<'a> {
             let help = did_you_mean(&word.text, self.members.keys().map(String::as_str));
             word.error(format!("there is no VM `{}`", word.text), help)
         })
+    }
+}
+
+/// 0 or 1.
+fn switch(formula: &Formula, scope: &Scope) -> Result<bool, Error> {
+    match formula.number(scope)? {
+        0.0 => Ok(false),
+        1.0 => Ok(true),
+        other => Err(formula.error(format!("{other} is neither yes nor no"), "write 1 or 0")),
     }
 }
 

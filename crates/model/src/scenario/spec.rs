@@ -99,6 +99,8 @@ pub(crate) struct VmSpec {
     pub(crate) floor_out: Option<Formula>,
     pub(crate) cap: Option<Formula>,
     pub(crate) outside: Vec<Word>,
+    pub(crate) ecn: Option<Formula>,
+    pub(crate) translated: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -346,6 +348,8 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "floor_out",
         "cap",
         "outside",
+        "ecn",
+        "translated",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -376,6 +380,8 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
             Some(some) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
             None => Vec::new(),
         },
+        ecn: formula("ecn")?,
+        translated: formula("translated")?,
     })
 }
 

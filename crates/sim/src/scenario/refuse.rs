@@ -3,7 +3,7 @@
 //! Promises  What passes here is played as the lab plays it, in every point that docs/simulator.md
 //!           does not except.
 
-use weir_model::scenario::{IpVersion, Link, Scenario, Traffic, TrafficKind};
+use weir_model::scenario::{IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind};
 
 /// Something that the scenario asks for and the simulator lacks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,11 +39,27 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
         let field = format!("spec.tenants ({})", vm.name);
         return Err(Unsupported::new(field, "the outside of the cloud", "play it with `weir lab`"));
     }
+    if let Some(vm) = scenario.vms.iter().find(|vm| vm.ecn.is_some()) {
+        let field = format!("spec.tenants ({}, ecn)", vm.name);
+        let what = "a guest that has ECN or not, whatever its congestion control";
+        return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
+    }
     if let Some(attack) = scenario.attacks.first() {
         let field = format!("spec.attacks ({})", attack.name);
         return Err(Unsupported::new(field, "an attack", "play it with `weir lab`"));
     }
     Ok(())
+}
+
+/// Refuses a mechanism that cannot be played.
+///
+/// # Errors
+///
+/// Its ports are to translate.
+pub(super) fn translation(mechanism: &Mechanism) -> Result<(), Unsupported> {
+    let Some(translation) = mechanism.translation else { return Ok(()) };
+    let what = format!("the translation `{}`", translation.name());
+    Err(Unsupported::new("spec.mechanisms", what, "leave it out, or play it with `weir lab`"))
 }
 
 fn link(link: &Link) -> Result<(), Unsupported> {

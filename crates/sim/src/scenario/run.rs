@@ -1,5 +1,6 @@
 //! A scenario that is being played, to be looked at in between.
 
+use super::refuse::translation;
 use super::{Failure, Part, Seen, Setup, build, check, faults, guard};
 use crate::look::Look;
 use crate::tcp::TcpConfig;
@@ -22,6 +23,7 @@ impl Run {
     /// The simulator lacks something that the file asks for, or cannot play a number of it.
     pub fn new(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<Self, Failure> {
         check(scenario)?;
+        translation(mechanism)?;
         let mut plan = build::plan(scenario, setup.seed)?;
         let stage = Stage {
             guard: guard::guard(scenario, mechanism, &plan, setup)?,

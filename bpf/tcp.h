@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What programs read and change of TCP, and of the ECN field of IP. Checksums
+ * follow, also those that a device is still to compute.
+ */
+#ifndef WEIR_TCP_H
+#define WEIR_TCP_H
+
+#define ECT_0 2u
+#define CE 3u
+#define IP6_ECN_SHIFT 4 /* within the second octet of the header */
+#define TCP_FLAGS 13	/* their offset */
+#define TCP_SYN 0x02
+#define TCP_ACK 0x10
+#define TCP_ECE 0x40
+#define TCP_CWR 0x80
+
+/* Writes the ECN field of an IPv4 or IPv6 packet, and what depends on it. */
+static __always_inline void set_ecn(struct __sk_buff *skb, struct packet *p, int is_ip4, __u8 ecn)
+{
+	__be16 before, after;
+
+	if (p->ecn == ecn || bpf_skb_load_bytes(skb, p->l3, &before, sizeof(before)))
+		return;
+	if (is_ip4) {
+		after = (before & ~bpf_htons(ECN_MASK)) | bpf_htons(ecn);
+		bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), before, after,
+				    sizeof(after));
+		bpf_skb_store_bytes(skb, p->l3, &after, sizeof(after), 0);
+	} else {
+		/* No checksum of its own: what the device summed up must follow. */
+		after = (before & ~bpf_htons(ECN_MASK << IP6_ECN_SHIFT)) |
+			bpf_htons((__u16)ecn << IP6_ECN_SHIFT);
+		bpf_skb_store_bytes(skb, p->l3, &after, sizeof(after), BPF_F_RECOMPUTE_CSUM);
+	}
+	p->ecn = ecn;
+}
+
+/* The TCP flags, 0 if it is not TCP or they are not there (TCP has none without). */
+static __always_inline __u8 tcp_flags(struct __sk_buff *skb, struct packet *p)
+{
+	__u8 flags;
+
+	if (p->protocol != IPPROTO_TCP || p->fragment ||
+	    bpf_skb_load_bytes(skb, p->l4 + TCP_FLAGS, &flags, sizeof(flags)))
+		return 0;
+	return flags;
+}
+
+/* The key of the connection as its packets come in: `out` says that this one leaves. */
+static __always_inline int flow_of(struct __sk_buff *skb, struct packet *p, int out,
+				   struct weir_flow *flow)
+{
+	__be16 ports[2];
+
+	if (bpf_skb_load_bytes(skb, p->l4, ports, sizeof(ports)))
+		return -1;
+	flow->src = out ? p->dst : p->src;
+	flow->dst = out ? p->src : p->dst;
+	flow->src_port = ports[out ? 1 : 0];
+	flow->dst_port = ports[out ? 0 : 1];
+	return 0;
+}
+
+#endif

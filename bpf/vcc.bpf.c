@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * vCC on a VM's port: two programs, an object of their own.
+ *
+ *   VM -> port -> [from] -> bridge         VM <- [to] <- port <- bridge
+ *
+ * Each shows a segment of TCP to the law (vcc_law.h) together with what is known
+ * of its connection, and writes into the headers what the law answers: the
+ * window, the ECN flags, the ECN field of IP. Checksums follow, also those that
+ * a device is still to compute. Numbers, payload and options stay as they are.
+ *
+ * A connection has a place in the table from the first SYN on, in either
+ * direction. Who finds none, or was pushed out by others, is left alone: that
+ * costs the translation, never the connection. Nothing else than a SYN takes a
+ * place, so that stray segments push out nobody.
+ *
+ * What cannot be translated passes as it is: no TCP, fragments, and what is cut
+ * short. The reports of `dctcp` are neither added nor taken out yet: that law
+ * then goes by octets acknowledged with ECE.
+ *
+ * A super-packet with CWR has it once: whoever segments it leaves it on the
+ * first segment only, as Linux does.
+ *
+ * They pass with TC_ACT_UNSPEC, as the programs of weir.bpf.c do.
+ */
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "intf.h"
+#include "parse.h"
+#include "tcp.h"
+
+/* A lock is held where the law is asked, and then kernels allow no calls. */
+#define VCC_PART static __always_inline int
+#include "vcc_law.h"
+#include "vcc.h"
+
+#define TCP_HEADER 20
+#define TCP_OPTIONS 20 /* more of them are left unread: a SYN has four or five */
+#define OPTION_END 0
+#define OPTION_NOTHING 1
+#define OPTION_MSS 2
+#define OPTION_SCALE 3
+#define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
+#define ANY_SLACK (~0u)
+#define LOCKS 1024
+
+/* ifindex -> port. Size: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_vcc_port);
+} vcc_ports SEC(".maps");
+
+/* slot -> counters. Size: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_vcc_counters);
+} vcc_counters SEC(".maps");
+
+/* connection -> state. Preallocated, 64 octets each and what the kernel adds. Size: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_flow);
+	__type(value, struct weir_vcc_flow);
+} vcc_flows SEC(".maps");
+
+struct lock {
+	struct bpf_spin_lock lock;
+};
+
+/*
+ * A connection's lock is one of these, by its name: both directions change its
+ * state, on any CPU, and a lock in the state would make it larger than a line
+ * of the cache.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOCKS);
+	__type(key, __u32);
+	__type(value, struct lock);
+} vcc_locks SEC(".maps");
+
+/* TCP's header as it is on the wire. */
+struct tcp_head {
+	__be16 src_port;
+	__be16 dst_port;
+	__be32 seq;
+	__be32 ack;
+	__be16 flags; /* and the header's length */
+	__be16 window;
+	__be16 check;
+	__be16 urgent;
+};
+_Static_assert(sizeof(struct tcp_head) == TCP_HEADER, "no padding");
+
+/* Where the packet ends: frames may be longer, to be as long as Ethernet wants them. */
+static __always_inline __u32 end_of(struct __sk_buff *skb, const struct packet *p, int is_ip4)
+{
+	__u32 at = p->l3 + (is_ip4 ? offsetof(struct iphdr, tot_len)
+				   : offsetof(struct ipv6hdr, payload_len));
+	__be16 length;
+
+	/* Zero is how a super-packet beyond 64 kB says its length. */
+	if (bpf_skb_load_bytes(skb, at, &length, sizeof(length)) || !length)
+		return skb->len;
+	return p->l3 + bpf_ntohs(length) + (is_ip4 ? 0 : sizeof(struct ipv6hdr));
+}
+
+/* What a SYN offers. */
+static __always_inline void read_options(struct __sk_buff *skb, __u32 at, __u32 end,
+					 struct weir_vcc_segment *segment)
+{
+	__u8 option[2]; /* kind, length */
+	__be16 mss;
+	__u8 scale;
+
+	for (int i = 0; i < TCP_OPTIONS; i++) {
+		if (at >= end || bpf_skb_load_bytes(skb, at, option, 1) ||
+		    option[0] == OPTION_END)
+			return;
+		if (option[0] == OPTION_NOTHING) {
+			at++;
+			continue;
+		}
+		if (at + 2 > end || bpf_skb_load_bytes(skb, at, option, sizeof(option)) ||
+		    option[1] < 2 || at + option[1] > end)
+			return;
+		if (option[0] == OPTION_MSS && option[1] == 4 &&
+		    !bpf_skb_load_bytes(skb, at + 2, &mss, sizeof(mss)))
+			segment->mss = bpf_ntohs(mss);
+		/* As receivers have it: more than 14 counts as 14 (RFC 7323). */
+		if (option[0] == OPTION_SCALE && option[1] == 3 &&
+		    !bpf_skb_load_bytes(skb, at + 2, &scale, sizeof(scale)))
+			segment->scale = (scale < 14 ? scale : 14) + 1;
+		at += option[1];
+	}
+}
+
+/* What the law sees of a segment; not 0 if its header is no TCP. */
+static __always_inline int read_segment(struct __sk_buff *skb, const struct packet *p, int is_ip4,
+					const struct tcp_head *head,
+					struct weir_vcc_segment *segment)
+{
+	__u32 flags = bpf_ntohs(head->flags);
+	__u32 header = flags >> 12 << 2;
+	__u32 end = end_of(skb, p, is_ip4);
+
+	if (header < TCP_HEADER || p->l4 + header > end)
+		return -1;
+	segment->at = bpf_ktime_get_ns() >> 20;
+	segment->seq = bpf_ntohl(head->seq);
+	segment->ack = bpf_ntohl(head->ack);
+	segment->octets = end - p->l4 - header;
+	segment->window = bpf_ntohs(head->window);
+	segment->flags = flags & LAW_FLAGS;
+	segment->ecn = p->ecn;
+	if (flags & TCP_SYN)
+		read_options(skb, p->l4 + TCP_HEADER, p->l4 + header, segment);
+	return 0;
+}
+
+/* The state of a connection; none if it has none and this is not its beginning. */
+static __always_inline struct weir_vcc_flow *flow_at(const struct weir_flow *name,
+						     const struct weir_vcc_segment *segment,
+						     struct weir_vcc_counters *counters)
+{
+	struct weir_vcc_flow *flow = bpf_map_lookup_elem(&vcc_flows, name);
+	struct weir_vcc_flow fresh = {};
+
+	if (flow)
+		return flow;
+	if ((segment->flags & (VCC_SYN | VCC_RST)) != VCC_SYN) {
+		__sync_fetch_and_add(&counters->unknown, 1);
+		return 0;
+	}
+	/* Another CPU may be first: then the second look finds its entry. */
+	bpf_map_update_elem(&vcc_flows, name, &fresh, BPF_NOEXIST);
+	flow = bpf_map_lookup_elem(&vcc_flows, name);
+	if (!flow)
+		__sync_fetch_and_add(&counters->full, 1);
+	return flow;
+}
+
+/* Its index among the locks: any mixture of what differs between connections will do. */
+static __always_inline __u32 lock_of(const struct weir_flow *name)
+{
+	__u32 mixed = name->src.words[2] ^ name->src.words[3] ^ name->dst.words[3] ^
+		      ((__u32)name->src_port << 16 | name->dst_port);
+
+	mixed *= 0x9e3779b1u;
+	return mixed >> 22;
+}
+
+/* Whether a guest sends what no window that it was shown allows, nor the slack. */
+static __always_inline int is_beyond_window(const struct weir_vcc_flow *flow,
+					    const struct weir_vcc_segment *segment, __u32 slack)
+{
+	if (slack == ANY_SLACK || segment->way != VCC_OUT || !segment->octets ||
+	    !vcc_is_established(flow))
+		return 0;
+	return vcc_past(vcc_end(segment), flow->edge + slack);
+}
+
+/* Writes two octets of TCP's header, and what they do to its checksum. */
+static __always_inline int write_field(struct __sk_buff *skb, const struct packet *p, __u32 at,
+				       __be16 before, __be16 after)
+{
+	if (bpf_l4_csum_replace(skb, p->l4 + offsetof(struct tcp_head, check), before, after,
+				sizeof(after)))
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l4 + at, &after, sizeof(after), 0);
+}
+
+/* Makes the segment what the law wants it to be; not 0 if that failed. */
+static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p, int is_ip4,
+					 const struct tcp_head *head,
+					 const struct weir_vcc_edit *edit)
+{
+	__be16 flags = (head->flags & ~bpf_htons(LAW_FLAGS)) | bpf_htons(edit->flags);
+	int failed = 0;
+
+	if (edit->what & VCC_EDIT_WINDOW)
+		failed |= write_field(skb, p, offsetof(struct tcp_head, window), head->window,
+				      bpf_htons(edit->window));
+	if (edit->what & VCC_EDIT_FLAGS)
+		failed |= write_field(skb, p, offsetof(struct tcp_head, flags), head->flags, flags);
+	if (edit->what & VCC_EDIT_ECN)
+		set_ecn(skb, p, is_ip4, edit->ecn);
+	return failed;
+}
+
+static __always_inline int translate(struct __sk_buff *skb, __u8 way)
+{
+	struct weir_vcc_segment segment = { .way = way };
+	struct weir_vcc_counters *counters;
+	__u32 ifindex = skb->ifindex, which;
+	struct weir_vcc_terms terms;
+	struct weir_vcc_flow *flow;
+	struct weir_vcc_port *port;
+	struct weir_vcc_edit edit;
+	struct weir_flow name = {};
+	struct packet p = {};
+	struct tcp_head head;
+	struct lock *lock;
+	enum kind kind;
+	__u32 slack;
+	int beyond;
+
+	port = bpf_map_lookup_elem(&vcc_ports, &ifindex);
+	if (!port)
+		return TC_ACT_UNSPEC;
+	counters = bpf_map_lookup_elem(&vcc_counters, &port->slot);
+	if (!counters)
+		return TC_ACT_UNSPEC;
+	kind = parse(skb, &p);
+	if ((kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP || p.fragment)
+		return TC_ACT_UNSPEC;
+	if (bpf_skb_load_bytes(skb, p.l4, &head, sizeof(head)) ||
+	    read_segment(skb, &p, kind == KIND_IP4, &head, &segment)) {
+		__sync_fetch_and_add(&counters->malformed, 1);
+		return TC_ACT_UNSPEC;
+	}
+	name.src = way == VCC_OUT ? p.dst : p.src;
+	name.dst = way == VCC_OUT ? p.src : p.dst;
+	name.src_port = way == VCC_OUT ? head.dst_port : head.src_port;
+	name.dst_port = way == VCC_OUT ? head.src_port : head.dst_port;
+	flow = flow_at(&name, &segment, counters);
+	which = lock_of(&name);
+	lock = bpf_map_lookup_elem(&vcc_locks, &which);
+	if (!flow || !lock)
+		return TC_ACT_UNSPEC;
+	terms = port->terms;
+	slack = port->slack;
+	bpf_spin_lock(&lock->lock);
+	beyond = is_beyond_window(flow, &segment, slack);
+	if (!beyond)
+		vcc_handle(flow, &segment, &terms, &edit);
+	bpf_spin_unlock(&lock->lock);
+	if (beyond) {
+		__sync_fetch_and_add(&counters->policed, 1);
+		return TC_ACT_SHOT;
+	}
+	__sync_fetch_and_add(&counters->segments, 1);
+	if (!(edit.what & (VCC_EDIT_WINDOW | VCC_EDIT_FLAGS | VCC_EDIT_ECN)))
+		return TC_ACT_UNSPEC;
+	__sync_fetch_and_add(&counters->edited, 1);
+	if (edit.what & VCC_EDIT_WINDOW)
+		__sync_fetch_and_add(&counters->lowered, 1);
+	if (write_segment(skb, &p, kind == KIND_IP4, &head, &edit))
+		__sync_fetch_and_add(&counters->unedited, 1);
+	return TC_ACT_UNSPEC;
+}
+
+/* On a port's ingress: what a guest sends. */
+SEC("tc")
+int weir_vcc_from(struct __sk_buff *skb)
+{
+	return translate(skb, VCC_OUT);
+}
+
+/* On a port's egress: what a guest is sent. */
+SEC("tc")
+int weir_vcc_to(struct __sk_buff *skb)
+{
+	return translate(skb, VCC_IN);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,161 @@
+//! Guests of this kernel that ignore ECN, on a link that marks, with vCC on their ports and without: their own
+//! stacks, super-packets and checksums that devices are to compute. Needs root, and fails without.
+#![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
+
+#[path = "common/net.rs"]
+mod net;
+
+use net::World;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+use weir_core::vcc::{Terms, Translation};
+use weir_dataplane::mark::{Marker, MarkingPort};
+use weir_dataplane::vcc::intf::{ANY_SLACK, Counters, Port};
+use weir_dataplane::vcc::{Program, Programs};
+use weir_units::{Bytes, Rate};
+
+const RATE: Rate = Rate::from_mbps(20);
+const LASTS: Duration = Duration::from_secs(4);
+/// Slow start is over then: it may overshoot any queue, before the first mark can be heard.
+const SETTLED: Duration = Duration::from_secs(1);
+/// `tcpi_options` of a connection whose ends agreed on ECN.
+const ECN_AGREED: u8 = 8;
+
+fn index(world: &World, ns: &str, name: &std::ffi::CStr) -> u32 {
+    // SAFETY: a terminated string.
+    world.inside(ns, || unsafe { libc::if_nametoindex(name.as_ptr()) })
+}
+
+/// vCC on a host's port, as long as this lives.
+struct Translated {
+    programs: Programs,
+    _links: Vec<OwnedFd>,
+}
+
+impl Translated {
+    fn new(world: &World, host: &str, translation: Translation) -> Self {
+        let interface = index(world, host, c"port");
+        let terms = Terms::new(translation);
+        world.inside(host, || {
+            let programs = Programs::load(1024).expect("as root");
+            let port = Port {
+                share: terms.share,
+                patience: terms.patience,
+                translation: translation as u8,
+                slack: ANY_SLACK,
+                ..Port::default()
+            };
+            programs.ports.put(interface, port).unwrap();
+            let attach = |program| programs.attach(program, interface).unwrap();
+            let links = Program::ALL.into_iter().filter_map(attach).collect();
+            Self { programs, _links: links }
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        self.programs.counters(0)
+    }
+}
+
+fn info(socket: &TcpStream) -> libc::tcp_info {
+    // SAFETY: the struct is plain integers; the kernel writes no more than it is told.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let to = (&raw mut info).cast();
+        let fd = socket.as_raw_fd();
+        let got = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length);
+        assert_eq!(got, 0);
+        info
+    }
+}
+
+/// The octet at a place of the stream: without a period that segments have.
+const fn octet(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// What one connection came to.
+#[derive(Debug)]
+struct Played {
+    goodput: f64,
+    /// Segments sent again once slow start was over.
+    again: u32,
+    marked: u64,
+    options: [u8; 2],
+}
+
+/// One connection from VM 1 to VM 2, whose octets are all looked at.
+fn play(world: &World, marker: &Marker) -> Played {
+    let before = marker.marks(0).unwrap().marked;
+    let (mut sender, mut receiver) = world.tcp();
+    let ends = [sender.try_clone().unwrap(), receiver.try_clone().unwrap()];
+    let reading = std::thread::spawn(move || {
+        let (mut chunk, mut at, mut last) = (vec![0; 1 << 16], 0u64, Instant::now());
+        loop {
+            let n = receiver.read(&mut chunk).expect("reads");
+            if n == 0 {
+                return (at, last);
+            }
+            for got in &chunk[..n] {
+                assert_eq!(*got, octet(at), "octet {at} of the stream");
+                at += 1;
+            }
+            last = Instant::now();
+        }
+    });
+    let began = Instant::now();
+    let (mut at, mut before_settled) = (0, 0);
+    while began.elapsed() < LASTS {
+        if began.elapsed() < SETTLED {
+            before_settled = info(&sender).tcpi_total_retrans;
+        }
+        let chunk: Vec<u8> = (at..at + 32_768).map(octet).collect();
+        sender.write_all(&chunk).expect("the connection stands");
+        at += 32_768;
+    }
+    let infos = ends.each_ref().map(info);
+    sender.shutdown(std::net::Shutdown::Write).unwrap();
+    let (octets, last) = reading.join().expect("every octet is the one that was sent");
+    assert_eq!(octets, at, "and all of them came");
+    Played {
+        goodput: octets as f64 * 8.0 / (last - began).as_secs_f64() / RATE.as_bps() as f64,
+        again: infos[0].tcpi_total_retrans - before_settled,
+        marked: marker.marks(0).unwrap().marked - before,
+        options: infos.map(|info| info.tcpi_options),
+    }
+}
+
+#[test]
+fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_translate() {
+    let world = World::new();
+    for vm in ["vm1", "vm2"] {
+        world.inside(vm, || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "0").unwrap());
+    }
+    world.bottleneck("20mbit", "60000");
+    let interface = index(&world, "switch", c"sw2");
+    let port = MarkingPort { interface, rate: RATE, threshold: Bytes::new(15_000) };
+    let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
+
+    let bare = play(&world, &marker);
+    assert_eq!(bare.marked, 0, "nothing is capable: {bare:?}");
+    assert!(bare.again > 3, "the queue overflows: {bare:?}");
+
+    for translation in [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn] {
+        let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, translation));
+        let played = play(&world, &marker);
+        println!("{translation:?}: {played:?}; without {bare:?}");
+        assert!(played.marked > 10, "{translation:?}: {played:?}");
+        assert!(played.again * 3 < bare.again, "{translation:?}: {played:?}, without {bare:?}");
+        assert!(played.goodput > 0.88, "{translation:?}: {played:?}");
+        assert!(played.options.iter().all(|o| o & ECN_AGREED == 0), "guests know nothing of it");
+        let [from, to] = ports.each_ref().map(Translated::counters);
+        assert!(from.lowered > 100, "{from:?}");
+        assert!(to.edited > 100, "marks are hidden and echoed: {to:?}");
+        assert_eq!([from.unedited, to.unedited, from.unknown, to.unknown], [0; 4]);
+    }
+    // Where nothing translates any more connections go on as before.
+    assert_eq!(play(&world, &marker).marked, 0);
+}

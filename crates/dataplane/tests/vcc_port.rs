@@ -1,0 +1,495 @@
+//! vCC's programs on frames: connections step by step, random segments beside the law in Rust, and what is no
+//! segment at all. Each frame that comes out is read by a parser that is not ours. Needs root, and fails without.
+#![allow(unsafe_code)]
+
+#[path = "common/random.rs"]
+mod random;
+#[path = "common/segments.rs"]
+mod segments;
+
+use etherparse::{NetHeaders, PacketHeaders, TcpHeader, TransportHeader};
+use random::Random;
+use std::net::IpAddr;
+use weir_core::vcc::{
+    ACK, CE, CWR, ECE, ECT_0, Edit, FIN, Flow, NOT_ECT, Phase, RST, SYN, Segment, Terms,
+    Translation, Way, ticks,
+};
+use weir_dataplane::intf::{self, Address};
+use weir_dataplane::programs::Frame;
+use weir_dataplane::vcc::intf::{ANY_SLACK, Counters, Port, State};
+use weir_dataplane::vcc::{Program, Programs};
+use weir_units::Time;
+
+/// Where test runs are: the loopback interface.
+const INTERFACE: u32 = 1;
+const PASS: i32 = -1;
+const DROP: i32 = 2;
+const FLOWS: u32 = 1024;
+const GUEST_PORT: u16 = 40_000;
+const PEER_PORT: u16 = 80;
+/// A DSCP of the guest's own: EF.
+const DSCP: u8 = 46;
+
+fn port(terms: &Terms, slack: u32) -> Port {
+    Port {
+        share: terms.share,
+        patience: terms.patience,
+        translation: terms.translation as u8,
+        slack,
+        ..Port::default()
+    }
+}
+
+fn loaded(terms: &Terms, slack: u32) -> Programs {
+    let programs = Programs::load(FLOWS).expect("this test loads BPF programs: run it as root");
+    programs.ports.put(INTERFACE, port(terms, slack)).unwrap();
+    programs
+}
+
+/// A connection between these two, seen from the guest.
+#[derive(Clone, Copy)]
+struct Ends {
+    guest: IpAddr,
+    peer: IpAddr,
+    guest_port: u16,
+}
+
+impl Ends {
+    fn v4(n: u16) -> Self {
+        let [guest, peer] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        Self { guest, peer, guest_port: GUEST_PORT + n }
+    }
+
+    fn v6(n: u16) -> Self {
+        let [guest, peer] = ["fd00::1", "fd00::2"].map(|a| a.parse().unwrap());
+        Self { guest, peer, guest_port: GUEST_PORT + n }
+    }
+
+    fn name(&self) -> intf::Flow {
+        intf::Flow {
+            src: Address::from(self.peer),
+            dst: Address::from(self.guest),
+            src_port: PEER_PORT.to_be_bytes(),
+            dst_port: self.guest_port.to_be_bytes(),
+        }
+    }
+
+    /// The segment in a frame, with the options that the law reads, and checksums.
+    fn frame(&self, segment: &Segment) -> Vec<u8> {
+        let ((src, from), (dst, to)) = match segment.way {
+            Way::Out => ((self.guest, self.guest_port), (self.peer, PEER_PORT)),
+            Way::In => ((self.peer, PEER_PORT), (self.guest, self.guest_port)),
+        };
+        let mut options = Vec::new();
+        if has(segment, SYN) && segment.mss > 0 {
+            options.extend([2, 4]);
+            options.extend(segment.mss.to_be_bytes());
+        }
+        if has(segment, SYN) && segment.scale > 0 {
+            options.extend([1, 3, 3, segment.scale - 1]);
+        }
+        let length = 20 + options.len();
+        let mut body: Vec<u8> = [from, to].into_iter().flat_map(u16::to_be_bytes).collect();
+        body.extend([segment.seq, segment.ack].into_iter().flat_map(u32::to_be_bytes));
+        body.extend(((length as u16 / 4) << 12 | segment.flags & 0x1ff).to_be_bytes());
+        body.extend(segment.window.to_be_bytes());
+        body.extend([0; 4]);
+        body.extend(options);
+        body.extend((0..segment.octets).map(|n| n as u8));
+        let sum = checksum(&[&pseudo(src, dst, body.len()), &body]);
+        body[16..18].copy_from_slice(&sum.to_be_bytes());
+        framed(src, dst, DSCP << 2 | segment.ecn, &body)
+    }
+}
+
+fn has(segment: &Segment, flag: u16) -> bool {
+    segment.flags & flag != 0
+}
+
+fn octets_of(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn pseudo(src: IpAddr, dst: IpAddr, length: usize) -> Vec<u8> {
+    let mut octets = [octets_of(src), octets_of(dst)].concat();
+    octets.extend((length as u32).to_be_bytes());
+    octets.extend([0, 0, 0, 6]);
+    octets
+}
+
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let mut sum: u64 = 0;
+    for part in parts {
+        for word in part.chunks(2) {
+            sum += u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));
+        }
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// TCP in IP in a frame as long as Ethernet wants it.
+fn framed(src: IpAddr, dst: IpAddr, tos: u8, body: &[u8]) -> Vec<u8> {
+    let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    if src.is_ipv4() {
+        octets.extend([8, 0]);
+        let mut header = vec![0x45, tos];
+        header.extend((20 + body.len() as u16).to_be_bytes());
+        header.extend([0xab, 0xcd, 0x40, 0, 64, 6, 0, 0]);
+        header.extend(octets_of(src));
+        header.extend(octets_of(dst));
+        let sum = checksum(&[&header]);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        octets.extend(header);
+    } else {
+        octets.extend([0x86, 0xdd, 0x60 | tos >> 4, tos << 4, 0, 0]);
+        octets.extend((body.len() as u16).to_be_bytes());
+        octets.extend([6, 64]);
+        octets.extend(octets_of(src));
+        octets.extend(octets_of(dst));
+    }
+    octets.extend(body);
+    octets.resize(octets.len().max(60), 0);
+    octets
+}
+
+/// What a parser that is not ours reads in a frame, once it has found it valid.
+#[derive(Clone, PartialEq, Debug)]
+struct Read {
+    ecn: u8,
+    tcp: TcpHeader,
+    payload: Vec<u8>,
+}
+
+#[track_caller]
+fn read(frame: &[u8]) -> Read {
+    let headers = PacketHeaders::from_ethernet_slice(frame).expect("a valid packet");
+    let Some(TransportHeader::Tcp(tcp)) = headers.transport else { panic!("no TCP: {headers:?}") };
+    let payload = headers.payload.slice().to_vec();
+    let (ecn, dscp, sum) = match headers.net.expect("a network header") {
+        NetHeaders::Ipv4(ip, _) => {
+            assert_eq!(ip.header_checksum, ip.calc_header_checksum(), "IPv4's checksum");
+            let sum = tcp.calc_checksum_ipv4(&ip, &payload);
+            (ip.ecn.value(), ip.dscp.value(), sum)
+        }
+        NetHeaders::Ipv6(ip, _) => {
+            let sum = tcp.calc_checksum_ipv6(&ip, &payload);
+            (ip.traffic_class & 3, ip.traffic_class >> 2, sum)
+        }
+        other => panic!("neither IPv4 nor IPv6: {other:?}"),
+    };
+    assert_eq!(sum.expect("not too long"), tcp.checksum, "TCP's checksum");
+    assert_eq!(dscp, DSCP, "the guest's own");
+    Read { ecn, tcp, payload }
+}
+
+fn program(way: Way) -> Program {
+    match way {
+        Way::Out => Program::From,
+        Way::In => Program::To,
+    }
+}
+
+fn run(programs: &Programs, way: Way, octets: &[u8]) -> (i32, Vec<u8>) {
+    let frame = Frame { octets, ..Frame::default() };
+    let ran = programs.run(program(way), &frame).unwrap();
+    (ran.verdict, ran.octets)
+}
+
+/// The segment as it leaves the port; it has to pass.
+#[track_caller]
+fn passed(programs: &Programs, ends: &Ends, segment: &Segment) -> Read {
+    let (verdict, octets) = run(programs, segment.way, &ends.frame(segment));
+    assert_eq!(verdict, PASS);
+    read(&octets)
+}
+
+fn state(programs: &Programs, ends: &Ends) -> Option<State> {
+    programs.flows.get(ends.name()).unwrap()
+}
+
+fn flags_of(tcp: &TcpHeader) -> u16 {
+    [(tcp.fin, FIN), (tcp.syn, SYN), (tcp.rst, RST), (tcp.ack, ACK), (tcp.ece, ECE), (tcp.cwr, CWR)]
+        .into_iter()
+        .map(|(is, flag)| if is { flag } else { 0 })
+        .sum()
+}
+
+fn out(seq: u32, octets: u32) -> Segment {
+    let (ack, flags, window) = (1, ACK, 500);
+    Segment { seq, ack, octets, flags, window, way: Way::Out, ..Segment::default() }
+}
+
+fn inward(ack: u32, flags: u16) -> Segment {
+    Segment { seq: 1, ack, flags, window: 120, way: Way::In, ..Segment::default() }
+}
+
+/// Both SYNs and what ends the handshake: the guest asks, the peer agrees on ECN. Its first octet has number 101.
+fn open(programs: &Programs, ends: &Ends) {
+    let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
+    let asked = passed(programs, ends, &Segment { ack: 0, ..syn });
+    assert_eq!(flags_of(&asked.tcp), SYN | ECE | CWR, "asks in the guest's place");
+    assert_eq!(asked.ecn, NOT_ECT);
+    let answer =
+        Segment { seq: 0, flags: SYN | ACK | ECE, mss: 1_400, scale: 8, ..inward(101, ACK) };
+    // The windows of SYNs are not scaled.
+    let answered = passed(programs, ends, &Segment { window: 17_000, ..answer });
+    assert_eq!(flags_of(&answered.tcp), SYN | ACK, "and hides the answer");
+    let last = passed(programs, ends, &out(101, 0));
+    assert_eq!((flags_of(&last.tcp), last.ecn), (ACK, NOT_ECT));
+}
+
+fn a_connection_is_translated(ends: Ends) {
+    let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
+    open(&programs, &ends);
+    for n in 0..10 {
+        let data = passed(&programs, &ends, &out(101 + n * 1_400, 1_400));
+        assert_eq!((data.ecn, flags_of(&data.tcp)), (ECT_0, ACK), "data leave capable");
+    }
+    let plain = passed(&programs, &ends, &inward(1_501, ACK));
+    assert_eq!(plain.tcp.window_size, 120, "no mark, no edit");
+    // A mark: half of the nine segments in flight, at first all of them. What was shown before stays allowed.
+    let marked = passed(&programs, &ends, &inward(2_901, ACK | ECE));
+    assert_eq!(flags_of(&marked.tcp), ACK, "the guest need not know");
+    let cut = state(&programs, &ends).unwrap();
+    assert!(marked.tcp.window_size < 120, "{} units of 128: {cut:?}", marked.tcp.window_size);
+    assert_eq!((cut.phase, cut.window, cut.target), (4, 9 * 1_400, 9 * 700));
+    let data = passed(&programs, &ends, &out(101 + 10 * 1_400, 1_400));
+    assert_eq!(flags_of(&data.tcp), ACK | CWR, "the network is told once");
+    let data = passed(&programs, &ends, &out(101 + 11 * 1_400, 1_400));
+    assert_eq!(flags_of(&data.tcp), ACK);
+    // As receiver: a mark is echoed until CWR comes, and the guest sees none of it.
+    let marked = Segment { octets: 1_000, ecn: CE, ..inward(2_901, ACK) };
+    assert_eq!(passed(&programs, &ends, &marked).ecn, NOT_ECT);
+    assert_eq!(flags_of(&passed(&programs, &ends, &out(101 + 12 * 1_400, 0)).tcp), ACK | ECE);
+    let reduced = Segment { flags: ACK | CWR, ecn: ECT_0, ..marked };
+    let reduced = passed(&programs, &ends, &reduced);
+    assert_eq!((flags_of(&reduced.tcp), reduced.ecn), (ACK, NOT_ECT));
+    assert_eq!(flags_of(&passed(&programs, &ends, &out(101 + 12 * 1_400, 0)).tcp), ACK);
+    let counters = programs.counters(0);
+    assert_eq!((counters.segments, counters.unknown, counters.unedited), (21, 0, 0));
+    assert!(counters.lowered >= 1 && counters.edited > counters.lowered, "{counters:?}");
+}
+
+#[test]
+fn a_connection_of_ipv4_is_translated() {
+    a_connection_is_translated(Ends::v4(0));
+}
+
+#[test]
+fn a_connection_of_ipv6_is_translated() {
+    a_connection_is_translated(Ends::v6(0));
+}
+
+/// The octets that may differ: of the ECN field and its checksum, and of TCP's flags, window and checksum.
+fn assert_nothing_else_changed(before: &[u8], after: &[u8], is_v4: bool, at: &str) {
+    assert_eq!(before.len(), after.len(), "{at}");
+    let l4 = if is_v4 { 34 } else { 54 };
+    for (n, (a, b)) in before.iter().zip(after).enumerate() {
+        let ip = if is_v4 { n == 15 || n == 24 || n == 25 } else { n == 15 };
+        let tcp = (l4 + 12..l4 + 18).contains(&n);
+        assert!(a == b || ip || tcp, "octet {n} of {at}");
+    }
+}
+
+#[test]
+fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
+    const MANY: usize = 64;
+    const STEPS: usize = 50_000;
+    let all = [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn];
+    let mut random = Random(11);
+    let (mut edits, mut established, mut absent) = (0, 0, 0);
+    for translation in all {
+        let terms = Terms { share: 60_000, ..Terms::new(translation) };
+        let programs = loaded(&terms, ANY_SLACK);
+        let mut flows = [None::<Flow>; MANY];
+        let mut which = 0;
+        for step in 0..STEPS / all.len() {
+            if random.one_in(64) {
+                which = random.below(MANY as u64) as usize;
+            }
+            let ends = if which % 2 == 0 { Ends::v4(which as u16) } else { Ends::v6(which as u16) };
+            let known = &mut flows[which];
+            let mut segment = random.segment(&known.unwrap_or_default());
+            segment.flags &= 0x1ff;
+            segment.octets %= 2_900;
+            (segment.told, segment.told_octets, segment.told_marked) = (0, 0, 0);
+            let frame = ends.frame(&segment);
+            let before = programs.counters(0);
+            let began = now();
+            let (verdict, octets) = run(&programs, segment.way, &frame);
+            let ended = now();
+            let at = format!("step {step}: {segment:?}");
+            assert_eq!(verdict, PASS, "{at}");
+            if known.is_none() && segment.flags & (SYN | RST) != SYN {
+                assert_eq!(octets, frame, "{at}");
+                assert_eq!(programs.counters(0).unknown, before.unknown + 1);
+                assert!(state(&programs, &ends).is_none(), "only a SYN takes a place: {at}");
+                absent += 1;
+                continue;
+            }
+            assert_nothing_else_changed(&frame, &octets, which % 2 == 0, &at);
+            let got = read(&octets);
+            let got_state = state(&programs, &ends).expect("known from its SYN on");
+            let got_flags = u16::from_be_bytes([
+                octets[if which % 2 == 0 { 46 } else { 66 }],
+                octets[if which % 2 == 0 { 47 } else { 67 }],
+            ]) & 0x1ff;
+            // The kernel has its own clock: one of the ticks that passed meanwhile.
+            let twin = (began..=ended).find_map(|at| {
+                let mut flow = known.unwrap_or_default();
+                let edit = flow.handle(&Segment { at, ..segment }, &terms);
+                let wanted = (edit.window, edit.flags, edit.ecn);
+                let is_same = wanted == (got.tcp.window_size, got_flags, got.ecn)
+                    && flow.to_octets() == octets_of_state(&got_state);
+                is_same.then_some((flow, edit))
+            });
+            let Some((flow, edit)) = twin else {
+                let mut flow = known.unwrap_or_default();
+                let edit = flow.handle(&Segment { at: began, ..segment }, &terms);
+                panic!("{at}: {got:?} and {got_state:?}, wanted {edit:?} and {flow:?}");
+            };
+            edits += usize::from(edit.what & (Edit::WINDOW | Edit::FLAGS | Edit::ECN) != 0);
+            established += usize::from(flow.phase() as u8 >= Phase::Open as u8);
+            *known = Some(flow);
+        }
+        assert_eq!(programs.counters(0).unedited, 0);
+    }
+    assert!(edits > STEPS / 20 && established > STEPS / 5, "{edits} edits, {established} open");
+    assert!(absent > 10, "{absent} of no connection");
+}
+
+fn octets_of_state(state: &State) -> [u8; 64] {
+    let s = state;
+    let words = [s.una, s.nxt, s.edge, s.recover, s.window, s.target, s.acked, s.progress];
+    let halves = [s.alpha, s.mss, s.seen, s.flags].into_iter().flat_map(u16::to_ne_bytes);
+    let octets = words.into_iter().chain(s.law).flat_map(u32::to_ne_bytes);
+    let octets = octets.chain(halves).chain([s.phase, s.dups, s.scale, s.translation]);
+    octets.collect::<Vec<_>>().try_into().expect("64 octets")
+}
+
+/// The kernel's clock in the law's ticks.
+fn now() -> u32 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    let got = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    assert_eq!(got, 0, "every Linux has this clock");
+    ticks(Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
+}
+
+#[test]
+fn who_sends_beyond_window_and_slack_loses_the_excess_where_that_is_asked_for() {
+    let terms = Terms { share: 2_800, ..Terms::new(Translation::None) };
+    let programs = loaded(&terms, 1_400);
+    let ends = Ends::v4(0);
+    let syn = Segment { seq: 100, flags: SYN, mss: 1_400, ..out(100, 0) };
+    passed(&programs, &ends, &syn);
+    let answer = Segment { seq: 0, flags: SYN | ACK, mss: 1_400, ..inward(101, ACK) };
+    passed(&programs, &ends, &Segment { window: 2_800, ..answer });
+    // Two segments are the window, a third is the slack.
+    for n in 0..3 {
+        passed(&programs, &ends, &out(101 + n * 1_400, 1_400));
+    }
+    let beyond = ends.frame(&out(101 + 3 * 1_400, 1_400));
+    assert_eq!(run(&programs, Way::Out, &beyond), (DROP, beyond.clone()));
+    assert_eq!(state(&programs, &ends).unwrap().nxt, 101 + 3 * 1_400, "it was not sent");
+    assert_eq!(programs.counters(0).policed, 1);
+    // An acknowledgement is no data, and what is acknowledged moves the window.
+    passed(&programs, &ends, &out(101 + 3 * 1_400, 0));
+    passed(&programs, &ends, &Segment { window: 60_000, ..inward(101 + 3 * 1_400, ACK) });
+    passed(&programs, &ends, &out(101 + 3 * 1_400, 1_400));
+    assert_eq!(programs.counters(0).policed, 1);
+}
+
+#[test]
+fn a_full_table_forgets_those_who_were_silent_and_harms_nobody() {
+    let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
+    for n in 0..4 * FLOWS as u16 {
+        let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
+        passed(&programs, &Ends::v4(n), &syn);
+    }
+    let mut programs = programs;
+    let kept = programs.flows.read().unwrap().count();
+    assert!(kept <= FLOWS as usize && kept > FLOWS as usize / 4, "{kept}");
+    assert!(state(&programs, &Ends::v4(0)).is_none(), "the first is gone");
+    let data = out(101, 1_400);
+    let frame = Ends::v4(0).frame(&data);
+    assert_eq!(run(&programs, Way::Out, &frame), (PASS, frame.clone()), "and left alone");
+    assert!(state(&programs, &Ends::v4(4 * FLOWS as u16 - 1)).is_some(), "the last is there");
+}
+
+#[test]
+fn what_is_no_whole_segment_passes_as_it_is() {
+    let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
+    let ends = Ends::v4(0);
+    open(&programs, &ends);
+    let before = state(&programs, &ends);
+    let sound = ends.frame(&out(101, 1_400));
+    let with = |at: usize, value: u8| {
+        let mut frame = sound.clone();
+        frame[at] = value;
+        frame
+    };
+    // Shorter ones no kernel accepts in a test run.
+    let mut frames: Vec<Vec<u8>> = (34..54).map(|length| sound[..length].to_vec()).collect();
+    // A header of four octets; one longer than the packet; fragments; another protocol; another port.
+    frames.extend([with(46, 0x10), with(20, 0x20), with(21, 1), with(23, 17), with(34, 9)]);
+    frames.extend([vec![0; 60], vec![0xff; 60]]);
+    for frame in frames {
+        for way in [Way::Out, Way::In] {
+            let (verdict, octets) = run(&programs, way, &frame);
+            assert_eq!((verdict, octets), (PASS, frame.clone()));
+        }
+    }
+    assert_eq!(state(&programs, &ends), before);
+    // Where no port is known nothing happens at all.
+    assert!(programs.ports.delete(INTERFACE).unwrap());
+    let counters = programs.counters(0);
+    assert_eq!(run(&programs, Way::Out, &sound), (PASS, sound.clone()));
+    assert_eq!(programs.counters(0), counters);
+    assert!(counters.malformed > 0 && counters.unknown > 0, "{counters:?}");
+}
+
+/// Options in any order and damage, from a SYN on: no verdict but to pass, and what is changed stays valid.
+#[test]
+fn options_of_any_kind_confuse_nobody() {
+    let mut random = Random(5);
+    let terms = Terms::new(Translation::VirtualEcn);
+    for round in 0..20 {
+        let programs = loaded(&terms, ANY_SLACK);
+        for n in 0..500u16 {
+            let ends = Ends::v4(n);
+            let words = random.below(11) as usize;
+            let mut options: Vec<u8> = (0..words * 4)
+                .map(|_| random.of(&[0, 1, 1, 1, 2, 3, 3, 4, 5, 8, 10, 40, 255]))
+                .collect();
+            if words > 2 && random.one_in(2) {
+                options[..4].copy_from_slice(&[2, 4, 5, 180]);
+            }
+            let syn = ends.frame(&Segment { seq: 100, flags: SYN, window: 1, ..out(100, 0) });
+            let mut body = syn[34..54].to_vec();
+            body[12] = (5 + words as u8) << 4;
+            body[16..18].fill(0);
+            body.extend(&options);
+            let sum = checksum(&[&pseudo(ends.guest, ends.peer, body.len()), &body]);
+            body[16..18].copy_from_slice(&sum.to_be_bytes());
+            let frame = framed(ends.guest, ends.peer, DSCP << 2, &body);
+            let (verdict, octets) = run(&programs, Way::Out, &frame);
+            assert_eq!(verdict, PASS);
+            assert_nothing_else_changed(&frame, &octets, true, &format!("{round}: {options:?}"));
+            // The parser that is not ours refuses headers whose options make no sense: checksums alone.
+            let sum = checksum(&[
+                &pseudo(ends.guest, ends.peer, body.len()),
+                &octets[34..34 + body.len()],
+            ]);
+            assert_eq!(sum, 0, "{options:?}");
+        }
+        let Counters { unedited, malformed, .. } = programs.counters(0);
+        assert_eq!((unedited, malformed), (0, 0));
+    }
+}

@@ -1,0 +1,92 @@
+//! vCC on the ports of VMs: what a scenario's `+TRANSLATION` asks for.
+//!
+//! Problem   A guest's congestion control is translated at its port, beside any mechanism and beside none.
+//! Approach  One object of programs per host that has such ports, attached behind what the host's agent
+//!           has put there.
+//! Promises  Gone with its owner.
+//! Not here  The law and the programs: `weir_dataplane::vcc`.
+
+use crate::world::World;
+use crate::{Error, plan};
+use std::os::fd::OwnedFd;
+use weir_dataplane::vcc::intf::Port;
+use weir_dataplane::vcc::{Law, Program, Programs};
+use weir_model::scenario::{Scenario, Translation};
+
+/// Connections of one host that are known at the same time.
+const FLOWS: u32 = 8192;
+
+/// The translated ports of all hosts.
+pub(crate) struct Translators {
+    hosts: Vec<Host>,
+}
+
+struct Host {
+    name: String,
+    programs: Programs,
+    /// Names of VMs, by the slots of their counters.
+    vms: Vec<String>,
+    _links: Vec<OwnedFd>,
+}
+
+impl Translators {
+    /// Attaches the programs to the ports of all VMs that are to be translated.
+    pub(crate) fn start(
+        scenario: &Scenario,
+        translation: Translation,
+        world: &World,
+    ) -> Result<Self, Error> {
+        let law = match translation {
+            Translation::VirtualEcn => Law::VirtualEcn,
+            Translation::Dctcp => Law::Dctcp,
+            Translation::CubicEcn => Law::CubicEcn,
+        };
+        let mut hosts = Vec::new();
+        for (host, name) in scenario.topology.hosts.iter().enumerate() {
+            let vms: Vec<usize> = (0..scenario.vms.len())
+                .filter(|&vm| scenario.vms[vm].host == host && scenario.vms[vm].translated)
+                .collect();
+            if !vms.is_empty() {
+                let names = vms.iter().map(|&vm| scenario.vms[vm].name.clone()).collect();
+                let attached = world.on_host(host, || attach(law, &vms))?;
+                let (programs, _links) = attached;
+                hosts.push(Host { name: name.clone(), programs, vms: names, _links });
+            }
+        }
+        Ok(Self { hosts })
+    }
+
+    /// What a reader of the results should know: connections that were not translated as they should be.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for host in &self.hosts {
+            for (slot, vm) in host.vms.iter().enumerate() {
+                let counted = host.programs.counters(slot as u32);
+                let bad = [
+                    (counted.full, "connections found no place in the table"),
+                    (counted.malformed, "segments could not be read"),
+                    (counted.unedited, "segments could not be changed"),
+                ];
+                for (count, what) in bad.into_iter().filter(|(count, _)| *count > 0) {
+                    notes.push(format!("translation at {} on {}: {count} {what}", vm, host.name));
+                }
+            }
+        }
+        notes
+    }
+}
+
+/// In the host's namespace.
+fn attach(law: Law, vms: &[usize]) -> Result<(Programs, Vec<OwnedFd>), Error> {
+    let programs = Programs::load(FLOWS).map_err(Error::Dataplane)?;
+    let mut links = Vec::new();
+    for (slot, &vm) in vms.iter().enumerate() {
+        let interface = plan::vm_port_index(vm);
+        let port = Port::new(law, slot as u32);
+        programs.ports.put(interface, port).map_err(Error::Dataplane)?;
+        for program in Program::ALL {
+            links.extend(programs.attach(program, interface).map_err(Error::Dataplane)?);
+        }
+    }
+    Ok((programs, links))
+}
