@@ -10,16 +10,18 @@
  * a device is still to compute. Numbers, payload and options stay as they are.
  *
  * A connection has a place in the table from the first SYN on, in either
- * direction. Who finds none, or was pushed out by others, is left alone: that
- * costs the translation, never the connection. Nothing else than a SYN takes a
- * place, so that stray segments push out nobody.
+ * direction; nothing but a SYN takes one. Who finds none, or was pushed out by
+ * others, is left alone from then on. It goes on, but if its ends had agreed on
+ * ECN in a guest's place, marks that come to that guest are echoed by nobody.
+ * Places are not bounded by port yet: a VM that opens many connections pushes
+ * out its neighbours'.
  *
  * What cannot be translated passes as it is: no TCP, fragments, and what is cut
  * short. The reports of `dctcp` are neither added nor taken out yet: that law
  * then goes by octets acknowledged with ECE.
  *
- * A super-packet with CWR has it once: whoever segments it leaves it on the
- * first segment only, as Linux does.
+ * A super-packet with CWR has it once: Linux leaves it on the first segment
+ * only. A device that segments by itself may put it on all of them.
  *
  * They pass with TC_ACT_UNSPEC, as the programs of weir.bpf.c do.
  */
@@ -45,7 +47,8 @@
 #include "vcc.h"
 
 #define TCP_HEADER 20
-#define TCP_OPTIONS 20 /* more of them are left unread: a SYN has four or five */
+/* More of them are left unread, fillers counted: a SYN has four or five, and the verifier looks at each. */
+#define TCP_OPTIONS 20
 #define OPTION_END 0
 #define OPTION_NOTHING 1
 #define OPTION_MSS 2
@@ -87,7 +90,9 @@ struct lock {
 /*
  * A connection's lock is one of these, by its name: both directions change its
  * state, on any CPU, and a lock in the state would make it larger than a line
- * of the cache.
+ * of the cache. A place that is given to another connection in the very moment
+ * in which somebody looks at it is not kept from him: the kernel's table does
+ * not say so.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -185,7 +190,7 @@ static __always_inline struct weir_vcc_flow *flow_at(const struct weir_flow *nam
 
 	if (flow)
 		return flow;
-	if ((segment->flags & (VCC_SYN | VCC_RST)) != VCC_SYN) {
+	if ((segment->flags & (VCC_SYN | VCC_ACK | VCC_RST)) != VCC_SYN) {
 		__sync_fetch_and_add(&counters->unknown, 1);
 		return 0;
 	}
@@ -207,11 +212,14 @@ static __always_inline __u32 lock_of(const struct weir_flow *name)
 	return mixed >> 22;
 }
 
-/* Whether a guest sends what no window that it was shown allows, nor the slack. */
+/*
+ * Whether a guest sends what no window that it was shown allows, nor the slack.
+ * One octet may always pass: so guests ask whether a closed window has opened.
+ */
 static __always_inline int is_beyond_window(const struct weir_vcc_flow *flow,
 					    const struct weir_vcc_segment *segment, __u32 slack)
 {
-	if (slack == ANY_SLACK || segment->way != VCC_OUT || !segment->octets ||
+	if (slack == ANY_SLACK || segment->way != VCC_OUT || segment->octets <= 1 ||
 	    !vcc_is_established(flow))
 		return 0;
 	return vcc_past(vcc_end(segment), flow->edge + slack);
@@ -299,11 +307,13 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	__sync_fetch_and_add(&counters->segments, 1);
 	if (!(edit.what & (VCC_EDIT_WINDOW | VCC_EDIT_FLAGS | VCC_EDIT_ECN)))
 		return TC_ACT_UNSPEC;
+	if (write_segment(skb, &p, kind == KIND_IP4, &head, &edit)) {
+		__sync_fetch_and_add(&counters->unedited, 1);
+		return TC_ACT_UNSPEC;
+	}
 	__sync_fetch_and_add(&counters->edited, 1);
 	if (edit.what & VCC_EDIT_WINDOW)
 		__sync_fetch_and_add(&counters->lowered, 1);
-	if (write_segment(skb, &p, kind == KIND_IP4, &head, &edit))
-		__sync_fetch_and_add(&counters->unedited, 1);
 	return TC_ACT_UNSPEC;
 }
 

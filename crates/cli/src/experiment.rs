@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::results::{About, Results, Run};
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{Mechanism, Scenario};
 
 /// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
 pub(crate) struct Played {
@@ -78,7 +78,7 @@ pub(crate) fn play(
 
 /// Whether the run that would show that the network was congested is still missing.
 fn unproven(scenario: &Scenario, runs: &[Run]) -> bool {
-    let mut shows = scenario.mechanisms.iter().filter(|m| m.kind == MechanismKind::None).peekable();
+    let mut shows = scenario.mechanisms.iter().filter(|m| m.is_none()).peekable();
     !scenario.congested.is_empty()
         && shows.peek().is_some()
         && !shows.any(|m| runs.iter().any(|run| run.mechanism == m.label))
@@ -116,7 +116,7 @@ mod tests {
     use crate::live::Silent;
     use crate::verdict::Outcome;
     use crate::world::Moment;
-    use weir_model::scenario::Expectation;
+    use weir_model::scenario::{Expectation, MechanismKind};
 
     /// Without protection X starves; with it everything is ideal.
     struct Paper {

@@ -17,7 +17,7 @@ use weir_core::vcc::{
 use weir_dataplane::intf::{self, Address};
 use weir_dataplane::programs::Frame;
 use weir_dataplane::vcc::intf::{ANY_SLACK, Counters, Port, State};
-use weir_dataplane::vcc::{Program, Programs};
+use weir_dataplane::vcc::{Law, Program, Programs};
 use weir_units::Time;
 
 /// Where test runs are: the loopback interface.
@@ -326,7 +326,7 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
             let ended = now();
             let at = format!("step {step}: {segment:?}");
             assert_eq!(verdict, PASS, "{at}");
-            if known.is_none() && segment.flags & (SYN | RST) != SYN {
+            if known.is_none() && segment.flags & (SYN | ACK | RST) != SYN {
                 assert_eq!(octets, frame, "{at}");
                 assert_eq!(programs.counters(0).unknown, before.unknown + 1);
                 assert!(state(&programs, &ends).is_none(), "only a SYN takes a place: {at}");
@@ -407,7 +407,7 @@ fn who_sends_beyond_window_and_slack_loses_the_excess_where_that_is_asked_for() 
 }
 
 #[test]
-fn a_full_table_forgets_those_who_were_silent_and_harms_nobody() {
+fn a_full_table_forgets_those_who_were_silent_and_leaves_them_alone() {
     let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
     for n in 0..4 * FLOWS as u16 {
         let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
@@ -455,6 +455,39 @@ fn what_is_no_whole_segment_passes_as_it_is() {
     assert!(counters.malformed > 0 && counters.unknown > 0, "{counters:?}");
 }
 
+#[test]
+fn laws_and_terms_are_numbered_as_the_core_has_them() {
+    let laws = [
+        (Law::VirtualEcn, Translation::VirtualEcn),
+        (Law::Dctcp, Translation::Dctcp),
+        (Law::CubicEcn, Translation::CubicEcn),
+    ];
+    for (law, translation) in laws {
+        assert_eq!(Port::new(law, 0), port(&Terms::new(translation), ANY_SLACK));
+    }
+}
+
+/// The last MSS that a SYN's options offer, read by their rules (RFC 9293 §3.1) once more.
+fn offered(mut options: &[u8]) -> Option<u16> {
+    let mut mss = None;
+    // More of them are not read.
+    for _ in 0..20 {
+        let [kind, rest @ ..] = options else { break };
+        match (kind, rest) {
+            (0, _) => break,
+            (1, _) => options = rest,
+            (_, [length, ..]) if (2..=options.len()).contains(&usize::from(*length)) => {
+                if let [2, 4, a, b, ..] = options {
+                    mss = Some(u16::from_be_bytes([*a, *b]));
+                }
+                options = &options[usize::from(*length)..];
+            }
+            _ => break,
+        }
+    }
+    mss
+}
+
 /// Options in any order and damage, from a SYN on: no verdict but to pass, and what is changed stays valid.
 #[test]
 fn options_of_any_kind_confuse_nobody() {
@@ -482,6 +515,9 @@ fn options_of_any_kind_confuse_nobody() {
             let (verdict, octets) = run(&programs, Way::Out, &frame);
             assert_eq!(verdict, PASS);
             assert_nothing_else_changed(&frame, &octets, true, &format!("{round}: {options:?}"));
+            let known = state(&programs, &ends).expect("a SYN");
+            let mss = offered(&options).map_or(536, |mss| mss.max(536));
+            assert_eq!(known.mss, mss, "{options:?}");
             // The parser that is not ours refuses headers whose options make no sense: checksums alone.
             let sum = checksum(&[
                 &pseudo(ends.guest, ends.peer, body.len()),

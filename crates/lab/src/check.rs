@@ -97,11 +97,10 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// A port that comes anew has no program.
+/// A port that comes anew has no program, and an agent that starts anew would put its own behind.
 fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
-    let is_moved =
-        |kind: &FaultKind| matches!(kind, FaultKind::StopVm { .. } | FaultKind::StartVm { .. });
-    let mut faults = scenario.faults.iter().filter(|fault| is_moved(&fault.kind));
+    let mut faults =
+        scenario.faults.iter().filter(|fault| !matches!(fault.kind, FaultKind::Control(_)));
     match (mechanism.translation, faults.next()) {
         (Some(_), Some(fault)) => Err(Error::Unsupported {
             what: format!("`{}` with `{}` at {}", mechanism.label, fault.kind.name(), fault.at),
@@ -218,6 +217,19 @@ mod tests {
         scenario.faults.push(Fault { at, kind: FaultKind::LinkDown { link: 0 } });
         let text = faults(&scenario).expect_err("no such thing").to_string();
         assert!(text.contains("`link-down` at 3s") && text.contains("weir sim"), "{text}");
+    }
+
+    #[test]
+    fn a_translation_beside_ports_or_agents_that_come_anew_is_refused_by_name() {
+        let mut scenario = crate::plan::tests::scenario(2, 1, &[(0, 2), (1, 2)]);
+        let of = |label: &str| Mechanism::parse(label).expect("known");
+        let at = Span::from_secs(3);
+        scenario.faults = vec![Fault { at, kind: FaultKind::StopVm { vm: 0 } }];
+        assert!(translation(&scenario, &of("none")).is_ok());
+        let text = translation(&scenario, &of("none+dctcp")).expect_err("no port").to_string();
+        assert!(text.contains("`none+dctcp` with `stop-vm` at 3s"), "{text}");
+        scenario.faults.clear();
+        assert!(translation(&scenario, &of("none+dctcp")).is_ok());
     }
 
     #[test]

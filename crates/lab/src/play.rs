@@ -59,7 +59,9 @@ pub fn play(
         let agents = Agents::start(scenario, mechanism, options, &plan, &world, place, stop)?;
         (agents, Faults::new(scenario))
     };
-    let translated = mechanism.translation.map(|how| Translators::start(scenario, how, &world));
+    let beside_agents = mechanism.kind != MechanismKind::None;
+    let translated =
+        mechanism.translation.map(|how| Translators::start(scenario, how, beside_agents, &world));
     let translators = translated.transpose()?;
     let sockets = Traffic::open(scenario, &world)?;
     let mut programs = Programs::open(scenario, &world, &place.path)?;

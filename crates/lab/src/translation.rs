@@ -3,7 +3,7 @@
 //! Problem   A guest's congestion control is translated at its port, beside any mechanism and beside none.
 //! Approach  One object of programs per host that has such ports, attached behind what the host's agent
 //!           has put there.
-//! Promises  Gone with its owner.
+//! Promises  Gone with its owner, or with its namespaces on kernels without TCX.
 //! Not here  The law and the programs: `weir_dataplane::vcc`.
 
 use crate::world::World;
@@ -34,6 +34,7 @@ impl Translators {
     pub(crate) fn start(
         scenario: &Scenario,
         translation: Translation,
+        beside_agents: bool,
         world: &World,
     ) -> Result<Self, Error> {
         let law = match translation {
@@ -48,8 +49,14 @@ impl Translators {
                 .collect();
             if !vms.is_empty() {
                 let names = vms.iter().map(|&vm| scenario.vms[vm].name.clone()).collect();
-                let attached = world.on_host(host, || attach(law, &vms))?;
-                let (programs, _links) = attached;
+                let (programs, _links) = world.on_host(host, || attach(law, &vms))?;
+                // Elsewhere the agent's redirect comes first, and nothing of what VMs send would be seen.
+                if beside_agents && _links.len() < Program::ALL.len() * vms.len() {
+                    return Err(Error::Unsupported {
+                        what: "a translation beside agents, on a kernel without TCX".into(),
+                        instead: "play it beside `none`, or on Linux 6.6 or newer".into(),
+                    });
+                }
                 hosts.push(Host { name: name.clone(), programs, vms: names, _links });
             }
         }
@@ -64,6 +71,7 @@ impl Translators {
                 let counted = host.programs.counters(slot as u32);
                 let bad = [
                     (counted.full, "connections found no place in the table"),
+                    (counted.unknown, "segments were of connections that the table does not have"),
                     (counted.malformed, "segments could not be read"),
                     (counted.unedited, "segments could not be changed"),
                 ];

@@ -71,6 +71,21 @@ fn the_good_file_is_good() {
 }
 
 #[test]
+fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
+    let with = |keys: &str| {
+        GOOD.replacen("host: left-0, floor: share}", &format!("host: left-0, {keys}}}"), 1)
+    };
+    let vm = |keys: &str| play(&with(keys), &[]).expect("good")[0].vms[0].clone();
+    assert_eq!((vm("floor: share").ecn, vm("floor: share").translated), (None, true));
+    let told = vm("ecn: 0, translated: senders - 2");
+    assert_eq!((told.ecn, told.translated), (Some(false), false));
+    let error = play(&with("ecn: 2"), &[]).expect_err("no such thing");
+    check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
+    let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");
+    check(&error, 25, "spec.mechanisms.0", "unknown translation `ecn`", "virtual-ecn");
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let error = File::load(std::path::Path::new("no/such.yaml"), &[]).unwrap_err();
     assert!(error.to_string().starts_with("no/such.yaml: cannot be read: No such file"), "{error}");

@@ -2,7 +2,7 @@
 
 use super::Case;
 use weir_model::results::Run;
-use weir_model::scenario::{MechanismKind, Scenario};
+use weir_model::scenario::Scenario;
 
 /// A CPU with less idle time than this is saturated.
 const IDLE_LEAST: f64 = 0.05;
@@ -62,7 +62,7 @@ pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
 pub(crate) fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
     let is_none = |run: &Run| {
         let kind = |m: &&weir_model::scenario::Mechanism| m.label == run.mechanism;
-        scenario.mechanisms.iter().find(kind).is_some_and(|m| m.kind == MechanismKind::None)
+        scenario.mechanisms.iter().find(kind).is_some_and(|m| m.is_none())
     };
     let mut reasons = Vec::new();
     for run in runs.iter().filter(|run| is_none(run)) {

@@ -17,7 +17,8 @@ shared!(
         translation: u8,
         /// Unused.
         spare: [u8; 3],
-        /// Octets beyond its window that a guest may send before the excess is dropped; or [`ANY_SLACK`].
+        /// Octets beyond its window that a guest may send before what goes further is dropped, super-packets
+        /// whole; or [`ANY_SLACK`].
         slack: u32,
         /// Index of its counters.
         slot: u32,

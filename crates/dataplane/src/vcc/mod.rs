@@ -7,7 +7,8 @@
 //! Promises  Bounded: 64 octets and the kernel's overhead per connection, the one that was silent longest goes
 //!           first. What cannot be translated passes as it is. Gone with its owner where the kernel has TCX, with
 //!           the interfaces elsewhere.
-//! Not here  Which connections have which terms; beside [`crate::Dataplane`] on one port: nobody does that yet.
+//! Not here  Which connections have which terms. Beside [`crate::Dataplane`] on one port it works where the kernel
+//!           has TCX, and until that is opened anew there: it would find these programs, and refuse.
 
 pub mod intf;
 

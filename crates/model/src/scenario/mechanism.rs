@@ -126,6 +126,11 @@ impl Mechanism {
         Ok(Self { label: label.into(), kind: *kind, preset: preset.into(), translation })
     }
 
+    /// Whether nothing at all is done: no mechanism, and no translation.
+    pub fn is_none(&self) -> bool {
+        self.kind == MechanismKind::None && self.translation.is_none()
+    }
+
     /// Whether its preset is one of `presets`. The error is what is wrong and what would be right.
     pub fn check_preset(&self, presets: &Presets<'_>) -> Result<(), (String, String)> {
         let known = match self.kind {

@@ -89,3 +89,22 @@ fn traffic(traffic: &Traffic) -> Result<(), Unsupported> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::scenario::File;
+
+    #[test]
+    fn translations_and_guests_of_another_mind_are_refused_by_name() {
+        let text = include_str!("../../../../scenarios/vcc/fig11.yaml");
+        let file = File::parse("fig11.yaml", text, &[]).expect("a shipped scenario");
+        let scenario = &file.points().expect("one point")[0];
+        let said = check(scenario).expect_err("guests have ECN or not").to_string();
+        assert!(said.contains("(sink, ecn)") && said.contains("weir lab"), "{said}");
+        let refused: Vec<_> =
+            scenario.mechanisms.iter().filter_map(|m| translation(m).err()).collect();
+        assert_eq!(refused.len(), 3, "all but `none`");
+        assert!(refused[0].to_string().contains("`virtual-ecn`"), "{}", refused[0]);
+    }
+}

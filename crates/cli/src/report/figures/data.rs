@@ -100,6 +100,9 @@ fn written(figure: &Figure, series: &Series) -> Option<Way> {
 
 /// As the paper calls it.
 pub(super) fn name(mechanism: &str) -> String {
+    if let Some((plain, translation)) = mechanism.split_once('+') {
+        return format!("{}, guests translated to {translation}", name(plain));
+    }
     match mechanism {
         "none" => "No protection".into(),
         "reservation" => "Static reservation (Oktopus-like)".into(),
