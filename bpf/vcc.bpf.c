@@ -280,14 +280,11 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	if ((kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP || p.fragment)
 		return TC_ACT_UNSPEC;
 	if (bpf_skb_load_bytes(skb, p.l4, &head, sizeof(head)) ||
+	    flow_of(skb, &p, way == VCC_OUT, &name) ||
 	    read_segment(skb, &p, kind == KIND_IP4, &head, &segment)) {
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_UNSPEC;
 	}
-	name.src = way == VCC_OUT ? p.dst : p.src;
-	name.dst = way == VCC_OUT ? p.src : p.dst;
-	name.src_port = way == VCC_OUT ? head.dst_port : head.src_port;
-	name.dst_port = way == VCC_OUT ? head.src_port : head.dst_port;
 	flow = flow_at(&name, &segment, counters);
 	which = lock_of(&name);
 	lock = bpf_map_lookup_elem(&vcc_locks, &which);

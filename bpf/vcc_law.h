@@ -435,12 +435,6 @@ static __always_inline void vcc_grow(struct weir_vcc_flow *flow, __u32 acked, __
 		vcc_linear(flow, acked);
 }
 
-static __always_inline void vcc_forget(struct weir_vcc_flow *flow)
-{
-	if (flow->translation == VCC_CUBIC_ECN)
-		flow->law[VCC_CUBIC_BEGAN] = 0;
-}
-
 /* opening.rs */
 
 #define VCC_ASKING 2u
@@ -720,7 +714,6 @@ static __always_inline void vcc_time_out(struct weir_vcc_flow *flow, __u32 at)
 		return;
 	if (!vcc_is(flow, VCC_CUT))
 		flow->target = vcc_most(vcc_after_loss(flow), vcc_floor(flow));
-	vcc_forget(flow);
 	flow->window = vcc_floor(flow);
 	flow->acked = 0;
 	vcc_close(flow);

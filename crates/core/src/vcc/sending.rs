@@ -113,11 +113,9 @@ fn time_out(flow: &mut Flow, at: u32) {
     if !flow.is_throttled() {
         return;
     }
-    let control = flow.translation.control();
     if !flow.is(Flow::CUT) {
-        flow.target = control.after_loss(flow).max(flow.floor());
+        flow.target = flow.translation.control().after_loss(flow).max(flow.floor());
     }
-    control.forget(flow);
     flow.window = flow.floor();
     flow.acked = 0;
     close(flow);

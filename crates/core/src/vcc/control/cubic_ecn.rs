@@ -63,10 +63,6 @@ impl Control for CubicEcn {
             flow.window += more.min(missing) as u32;
         }
     }
-
-    fn forget(&self, flow: &mut Flow) {
-        flow.law[BEGAN] = 0;
-    }
 }
 
 /// Growth begins at `at`, from W.

@@ -31,9 +31,6 @@ pub(super) trait Control {
     /// W grows, since `acked` octets were acknowledged.
     fn grow(&self, flow: &mut Flow, acked: u32, at: u32);
 
-    /// What it knew of time counts no more: the guest waited for a timer.
-    fn forget(&self, _flow: &mut Flow) {}
-
     /// Whether everything is sent such that ports may mark it.
     fn marks_all(&self) -> bool {
         false
