@@ -47,12 +47,12 @@
 #include "vcc.h"
 
 #define TCP_HEADER 20
-/* More of them are left unread, fillers counted: a SYN has four or five, and the verifier looks at each. */
-#define TCP_OPTIONS 20
+#define TCP_OPTIONS 40 /* as many as fit into a header: fillers have an octet each */
 #define OPTION_END 0
 #define OPTION_NOTHING 1
 #define OPTION_MSS 2
 #define OPTION_SCALE 3
+#define OPTION_STAMPS 8
 #define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
 #define ANY_SLACK (~0u)
 #define LOCKS 1024
@@ -127,34 +127,60 @@ static __always_inline __u32 end_of(struct __sk_buff *skb, const struct packet *
 	return p->l3 + bpf_ntohs(length) + (is_ip4 ? 0 : sizeof(struct ipv6hdr));
 }
 
-/* What a SYN offers. */
-static __always_inline void read_options(struct __sk_buff *skb, __u32 at, __u32 end,
-					 struct weir_vcc_segment *segment)
+/* The options of a SYN: where the next one begins, where they end, and what was found. */
+struct options {
+	struct __sk_buff *skb;
+	__u32 at;
+	__u32 end;
+	__u16 mss;
+	__u8 scale;
+	__u8 stamps;
+};
+
+/* Reads one; not 0 if it was the last. */
+static long read_option(__u32 n, void *context)
 {
-	__u8 option[2]; /* kind, length */
+	struct options *options = context;
+	struct __sk_buff *skb = options->skb;
+	__u32 at = options->at;
+	__u8 option[2] = {}; /* kind, length */
 	__be16 mss;
 	__u8 scale;
 
-	for (int i = 0; i < TCP_OPTIONS; i++) {
-		if (at >= end || bpf_skb_load_bytes(skb, at, option, 1) ||
-		    option[0] == OPTION_END)
-			return;
-		if (option[0] == OPTION_NOTHING) {
-			at++;
-			continue;
-		}
-		if (at + 2 > end || bpf_skb_load_bytes(skb, at, option, sizeof(option)) ||
-		    option[1] < 2 || at + option[1] > end)
-			return;
-		if (option[0] == OPTION_MSS && option[1] == 4 &&
-		    !bpf_skb_load_bytes(skb, at + 2, &mss, sizeof(mss)))
-			segment->mss = bpf_ntohs(mss);
-		/* As receivers have it: more than 14 counts as 14 (RFC 7323). */
-		if (option[0] == OPTION_SCALE && option[1] == 3 &&
-		    !bpf_skb_load_bytes(skb, at + 2, &scale, sizeof(scale)))
-			segment->scale = (scale < 14 ? scale : 14) + 1;
-		at += option[1];
+	(void)n;
+	if (at >= options->end || bpf_skb_load_bytes(skb, at, option, 1) ||
+	    option[0] == OPTION_END)
+		return 1;
+	if (option[0] == OPTION_NOTHING) {
+		options->at = at + 1;
+		return 0;
 	}
+	if (at + 2 > options->end || bpf_skb_load_bytes(skb, at, option, sizeof(option)) ||
+	    option[1] < 2 || at + option[1] > options->end)
+		return 1;
+	if (option[0] == OPTION_MSS && option[1] == 4 &&
+	    !bpf_skb_load_bytes(skb, at + 2, &mss, sizeof(mss)))
+		options->mss = bpf_ntohs(mss);
+	/* As receivers have it: more than 14 counts as 14 (RFC 7323). */
+	if (option[0] == OPTION_SCALE && option[1] == 3 &&
+	    !bpf_skb_load_bytes(skb, at + 2, &scale, sizeof(scale)))
+		options->scale = (scale < 14 ? scale : 14) + 1;
+	if (option[0] == OPTION_STAMPS && option[1] == 10)
+		options->stamps = 1;
+	options->at = at + option[1];
+	return 0;
+}
+
+/* What a SYN offers. In a loop the verifier would look at each way through all options. */
+static __always_inline void read_options(struct __sk_buff *skb, __u32 at, __u32 end,
+					 struct weir_vcc_segment *segment)
+{
+	struct options options = { .skb = skb, .at = at, .end = end };
+
+	bpf_loop(TCP_OPTIONS, read_option, &options, 0);
+	segment->mss = options.mss;
+	segment->scale = options.scale;
+	segment->stamps = options.stamps;
 }
 
 /* What the law sees of a segment; not 0 if its header is no TCP. */

@@ -53,8 +53,9 @@ struct weir_vcc_segment {
 	__u8 scale; /* the option plus one; 0: none */
 	__u8 ecn;
 	__u8 way;
-	__u8 told; /* 1: told_octets and told_marked count */
-	__u16 spare;
+	__u8 told;   /* 1: told_octets and told_marked count */
+	__u8 stamps; /* 1: a SYN with the timestamps option */
+	__u8 spare;
 };
 _Static_assert(sizeof(struct weir_vcc_segment) == 36, "segment.rs expects 36");
 
@@ -110,6 +111,8 @@ _Static_assert(sizeof(struct weir_vcc_terms) == 12, "mod.rs expects 12");
 #define VCC_CUT (1u << 11)
 #define VCC_FIN_OUT (1u << 12)
 #define VCC_FIN_IN (1u << 13)
+#define VCC_STAMPS_OUT (1u << 14)
+#define VCC_STAMPS_IN (1u << 15)
 #define VCC_OVER (VCC_FIN_OUT | VCC_FIN_IN)
 
 #define VCC_WINDOW_MOST (1u << 30)
@@ -227,6 +230,12 @@ static __always_inline __u32 vcc_segment_most(const struct weir_vcc_flow *flow)
 	return vcc_most(flow->mss, VCC_MSS_LEAST);
 }
 
+/* What of these octets is in whole segments. */
+static __always_inline __u32 vcc_whole(const struct weir_vcc_flow *flow, __u32 octets)
+{
+	return octets - octets % vcc_segment_most(flow);
+}
+
 static __always_inline __u32 vcc_floor(const struct weir_vcc_flow *flow)
 {
 	return 2 * vcc_segment_most(flow);
@@ -323,7 +332,7 @@ static __always_inline __u32 vcc_cubic_fall(struct weir_vcc_flow *flow)
 
 	flow->law[VCC_CUBIC_ORIGIN] = fell_twice ? window * 17 / 20 : window;
 	flow->law[VCC_CUBIC_BEGAN] = 0;
-	return window * 7 / 10;
+	return vcc_whole(flow, window * 7 / 10);
 }
 
 /*
@@ -417,13 +426,17 @@ static __always_inline void vcc_law_begin(struct weir_vcc_flow *flow)
 
 static __always_inline __u32 vcc_after_loss(struct weir_vcc_flow *flow)
 {
-	return flow->translation == VCC_CUBIC_ECN ? vcc_cubic_fall(flow) : flow->window / 2;
+	if (flow->translation == VCC_CUBIC_ECN)
+		return vcc_cubic_fall(flow);
+	return vcc_whole(flow, flow->window / 2);
 }
 
 static __always_inline __u32 vcc_after_mark(struct weir_vcc_flow *flow)
 {
+	__u64 less = ((__u64)flow->window * flow->alpha) >> 16;
+
 	if (flow->translation == VCC_DCTCP)
-		return ((__u64)flow->window * (2 * VCC_ALPHA_ONE - flow->alpha)) >> 16;
+		return vcc_whole(flow, flow->window) - vcc_whole(flow, less);
 	return vcc_after_loss(flow);
 }
 
@@ -439,6 +452,7 @@ static __always_inline void vcc_grow(struct weir_vcc_flow *flow, __u32 acked, __
 
 #define VCC_ASKING 2u
 #define VCC_SCALE_MOST 14u
+#define VCC_STAMPS 12u
 
 static __always_inline void vcc_take_mss(struct weir_vcc_flow *flow,
 					 const struct weir_vcc_segment *segment)
@@ -453,6 +467,8 @@ static __always_inline void vcc_establish(struct weir_vcc_flow *flow,
 {
 	if (!vcc_is(flow, VCC_SCALE_OUT) || !vcc_is(flow, VCC_SCALE_IN))
 		flow->scale = 0;
+	if (vcc_is(flow, VCC_STAMPS_OUT) && vcc_is(flow, VCC_STAMPS_IN))
+		flow->mss = vcc_segment_most(flow) - VCC_STAMPS;
 	flow->edge += flow->una;
 	flow->recover = 0;
 	flow->dups = 0;
@@ -509,6 +525,7 @@ VCC_PART vcc_asked(struct weir_vcc_flow *flow, const struct weir_vcc_segment *se
 			}
 		}
 		vcc_set(flow, VCC_SYN_OUT | (has_scale ? VCC_SCALE_OUT : 0));
+		vcc_set(flow, segment->stamps ? VCC_STAMPS_OUT : 0);
 		flow->una = first;
 		flow->nxt = first;
 		flow->progress = segment->at;
@@ -534,6 +551,8 @@ static __always_inline void vcc_record(struct weir_vcc_flow *flow,
 		vcc_unset(flow, VCC_SCALE_IN);
 		flow->scale = 0;
 	}
+	vcc_unset(flow, VCC_STAMPS_IN);
+	vcc_set(flow, segment->stamps ? VCC_STAMPS_IN : 0);
 	flow->edge = vcc_most(flow->edge, ahead + segment->window);
 	vcc_take_mss(flow, segment);
 }
@@ -685,6 +704,7 @@ static __always_inline void vcc_answer(struct weir_vcc_flow *flow,
 /* sending.rs */
 
 #define VCC_DUPLICATES 3u
+#define VCC_AHEAD_LEAST 65535u
 
 static __always_inline void vcc_close(struct weir_vcc_flow *flow)
 {
@@ -761,7 +781,8 @@ static __always_inline void vcc_follow(struct weir_vcc_flow *flow, __u32 acked, 
 		} else {
 			flow->window = less;
 		}
-	} else if (flow->phase == VCC_SLOW_START) {
+	}
+	if (flow->phase == VCC_SLOW_START) {
 		if (is_used)
 			flow->window = vcc_plus(flow->window, acked);
 		if (flow->window >= flow->target) {
@@ -780,11 +801,17 @@ static __always_inline __u16 vcc_shown(struct weir_vcc_flow *flow,
 {
 	__u32 shift = flow->scale & 15, field = segment->window;
 	__u32 advertised = field << shift;
-	__u32 window = vcc_is_throttled(flow) ? flow->window : ~0u;
-	__u32 most = vcc_most(vcc_least(window, terms->share), vcc_floor(flow));
 	__u32 promised = vcc_past(flow->edge, segment->ack) ? flow->edge - segment->ack : 0;
-	__u32 want = vcc_most(most, promised), edge;
+	__u32 window = ~0u, most, want, edge;
 
+	if (flow->phase == VCC_REDUCE)
+		window = vcc_whole(flow, flow->window + vcc_segment_most(flow) - 1);
+	else if (vcc_is_throttled(flow))
+		window = flow->window;
+	else if (vcc_is(flow, VCC_ECN))
+		window = vcc_most(2 * flow->window, VCC_AHEAD_LEAST);
+	most = vcc_most(vcc_least(window, terms->share), vcc_floor(flow));
+	want = vcc_most(most, promised);
 	if (want < advertised)
 		field = (want + (1u << shift) - 1) >> shift;
 	edge = segment->ack + (field << shift);
@@ -805,6 +832,8 @@ VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segm
 	if (!vcc_has(segment, VCC_ACK) || vcc_past(flow->una, segment->ack) ||
 	    vcc_past(segment->ack, flow->nxt))
 		return 0;
+	if (flow->phase == VCC_OPEN)
+		flow->window = vcc_most(flow->window, flight);
 	if (acked) {
 		flow->una = segment->ack;
 		flow->dups = 0;

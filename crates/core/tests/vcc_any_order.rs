@@ -81,12 +81,14 @@ struct World {
     at: u32,
     /// The guest's right edge, since the flow is established.
     shown: Option<u32>,
+    /// The most that was ever in flight.
+    most: u32,
 }
 
 impl World {
     fn new(translation: Translation, opening: Opening, first: u32) -> Self {
         let terms = Terms::new(translation);
-        let mut world = Self { flow: Flow::default(), terms, at: first, shown: None };
+        let mut world = Self { flow: Flow::default(), terms, at: first, shown: None, most: 0 };
         let syn = Segment { window: 60_000, mss: MSS as u16, scale: 8, ..Segment::default() };
         let answer = first.wrapping_add(1);
         let out = Segment { seq: first, ..syn };
@@ -140,6 +142,7 @@ impl World {
             ecn: step.ecn,
             way: step.way,
             told: u8::from(step.told.is_some()),
+            stamps: (step.number >> 31) as u8,
             spare: 0,
         }
     }
@@ -150,6 +153,8 @@ impl World {
         let before = self.flow;
         let edit = self.flow.handle(&segment, &self.terms);
         let after = self.flow;
+        let (una, nxt) = before.outstanding();
+        self.most = self.most.max(nxt.wrapping_sub(una));
         prop_assert_eq!(edit.what & Edit::WINDOW != 0, edit.window != segment.window);
         prop_assert_eq!(edit.what & Edit::FLAGS != 0, edit.flags != segment.flags);
         prop_assert_eq!(edit.what & Edit::ECN != 0, edit.ecn != segment.ecn);
@@ -186,6 +191,12 @@ impl World {
             let scale = after.scale().expect("established");
             let shown = u32::from(edit.window) << scale;
             let edge = segment.ack.wrapping_add(shown);
+            if after.phase() == Phase::Open && after.has_virtual_ecn() {
+                let promised = before.edge().filter(|old| past(*old, segment.ack));
+                let promised = promised.map_or(0, |old| old.wrapping_sub(segment.ack));
+                let bound = promised.max(2 * self.most).max(65_535).max(after.floor());
+                prop_assert!(shown < bound + (1 << scale), "{shown} of {bound}");
+            }
             if edit.window != segment.window {
                 prop_assert!(edit.window < segment.window, "raised");
                 prop_assert!(shown >= after.floor(), "{shown} octets");

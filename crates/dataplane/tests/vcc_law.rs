@@ -26,7 +26,7 @@ fn input(segment: &Segment, terms: &Terms, flow: usize) -> Vec<u8> {
     let words = [s.at, s.seq, s.ack, s.octets, s.told_octets, s.told_marked];
     let mut octets: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
     octets.extend([s.window, s.mss, s.flags].into_iter().flat_map(u16::to_ne_bytes));
-    octets.extend([s.scale, s.ecn, s.way as u8, s.told, 0, 0]);
+    octets.extend([s.scale, s.ecn, s.way as u8, s.told, s.stamps, 0]);
     octets.extend([terms.share, terms.patience].into_iter().flat_map(u32::to_ne_bytes));
     octets.extend([terms.translation as u8, 0, 0, 0]);
     octets.extend([flow as u32, 0].into_iter().flat_map(u32::to_ne_bytes));

@@ -17,7 +17,7 @@ pub enum Phase {
     Opening,
     /// Seen from its middle, or unclear: never edited.
     Alone,
-    /// Without a window of the law: nothing was marked yet. The paper's mode 0.
+    /// Without a W: nothing was marked yet. The paper's mode 0.
     Open,
     /// The window falls to `target`. The paper's mode 2.
     Reduce,
@@ -39,7 +39,7 @@ pub struct Flow {
     pub(super) edge: u32,
     /// No second cut before something beyond is acknowledged. While opening: the peer's first number.
     pub(super) recover: u32,
-    /// W, octets.
+    /// W, octets. While open: the most that was ever in flight.
     pub(super) window: u32,
     /// What W falls to, or what slow start ends at, octets.
     pub(super) target: u32,
@@ -51,7 +51,7 @@ pub struct Flow {
     pub(super) law: [u32; 5],
     /// DCTCP's α, in 1/32768.
     pub(super) alpha: u16,
-    /// The largest segment that both ends agreed on, options of TCP included.
+    /// What a full segment holds: the smaller MSS of both SYNs, less timestamps.
     pub(super) mss: u16,
     /// When the last segment passed, in 1024 ticks.
     pub(super) seen: u16,
@@ -115,6 +115,10 @@ impl Flow {
     pub(super) const FIN_OUT: u16 = 1 << 12;
     /// The peer ended its direction, or either end both.
     pub(super) const FIN_IN: u16 = 1 << 13;
+    /// The guest's SYN had timestamps.
+    pub(super) const STAMPS_OUT: u16 = 1 << 14;
+    /// The peer's had.
+    pub(super) const STAMPS_IN: u16 = 1 << 15;
 
     /// The only way in: what `segment` shall become. Pure.
     pub fn handle(&mut self, segment: &Segment, terms: &Terms) -> Edit {
@@ -274,8 +278,13 @@ impl Flow {
         past(end, self.nxt) && end.wrapping_sub(self.una) <= WINDOW_MOST
     }
 
-    /// The largest segment, octets.
+    /// A full segment, octets.
     pub(super) fn segment(&self) -> u32 {
         self.mss.max(MSS_LEAST).into()
+    }
+
+    /// What of these octets is in whole segments: guests send no others, and count in them.
+    pub(super) fn whole(&self, octets: u32) -> u32 {
+        octets - octets % self.segment()
     }
 }

@@ -9,7 +9,7 @@
 //!           segments (or what the receiver has), and the right edge that the guest was shown moves back only if the
 //!           receiver moves it. One cut per window of data. 64 octets per flow. No segment in any order panics.
 //!           Sequence numbers, payload and options (but for reports) stay as they are.
-//! Not here  Headers, checksums, the table of flows, clocks: whoever drives it. Nothing does yet.
+//! Not here  Headers, checksums, the table of flows, clocks: whoever drives it, `weir-sim` or a port in the lab.
 //! Source    vCC §3 to §5, the authors' patch; AC/DC for `dctcp`. What they leave open: docs/algorithms/vcc.md.
 //!
 //! # How to drive it

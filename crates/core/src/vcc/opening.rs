@@ -18,6 +18,8 @@ use super::{Terms, Translation};
 const ASKING: u8 = 2;
 /// The largest shift (RFC 7323 §2.3).
 const SCALE_MOST: u8 = 14;
+/// What timestamps take of each segment, aligned (RFC 7323 appendix A).
+const STAMPS: u16 = 12;
 
 /// The guest sends a SYN, with or without an ACK.
 pub(super) fn asked(flow: &mut Flow, segment: &Segment, terms: &Terms, edit: &mut Edit) {
@@ -39,6 +41,7 @@ pub(super) fn asked(flow: &mut Flow, segment: &Segment, terms: &Terms, edit: &mu
             }
         }
         flow.set(Flow::SYN_OUT | if segment.scale > 0 { Flow::SCALE_OUT } else { 0 });
+        flow.set(if segment.stamps > 0 { Flow::STAMPS_OUT } else { 0 });
         flow.una = first;
         flow.nxt = first;
         flow.progress = segment.at;
@@ -124,6 +127,8 @@ fn record(flow: &mut Flow, segment: &Segment) {
         flow.unset(Flow::SCALE_IN);
         flow.scale = 0;
     }
+    flow.unset(Flow::STAMPS_IN);
+    flow.set(if segment.stamps > 0 { Flow::STAMPS_IN } else { 0 });
     let ahead = if segment.has(ACK) { segment.ack.wrapping_sub(flow.una) } else { 0 };
     flow.edge = flow.edge.max(ahead + u32::from(segment.window));
     take_mss(flow, segment);
@@ -179,6 +184,9 @@ pub(super) fn finished(flow: &mut Flow, segment: &Segment) {
 fn establish(flow: &mut Flow, segment: &Segment) {
     if !(flow.is(Flow::SCALE_OUT) && flow.is(Flow::SCALE_IN)) {
         flow.scale = 0;
+    }
+    if flow.is(Flow::STAMPS_OUT) && flow.is(Flow::STAMPS_IN) {
+        flow.mss = flow.mss.max(MSS_LEAST) - STAMPS;
     }
     flow.edge = flow.edge.wrapping_add(flow.una);
     flow.recover = 0;

@@ -72,8 +72,10 @@ pub struct Segment {
     pub way: Way,
     /// 1: there is a report of the peer's host.
     pub told: u8,
+    /// 1: a SYN with the timestamps option.
+    pub stamps: u8,
     /// Nothing; keeps the size a multiple of four.
-    pub spare: u16,
+    pub spare: u8,
 }
 
 impl Segment {

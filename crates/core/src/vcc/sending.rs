@@ -4,10 +4,12 @@
 //! Approach  What is in flight is known from both directions. The first mark makes it W; from there W is the law's: it
 //!           falls by half of what is acknowledged until it is the congestion control's target, then grows as that
 //!           has it. Losses and time-outs are the guest's to find: what it sends again tells which it was, by the
-//!           duplicate acknowledgements or the silence before.
-//! Promises  Until something was marked, nothing is lowered but by a budget. One cut until all that was in flight is
-//!           acknowledged; W does not grow meanwhile, except after a time-out. W grows only while at least half of
-//!           it is used. Duplicates of an acknowledgement show one window. Acknowledgements of the past, or of what
+//!           duplicate acknowledgements or the silence before. What was shown cannot be taken back, and receivers offer
+//!           megabytes; so before the first mark no more is shown than a guest that doubles could use.
+//! Promises  Until something was marked, a guest is shown twice what it ever had in flight, 64 kB at least, or what is
+//!           offered; without ECN, nothing is lowered but by a budget. One cut until all that was in flight is
+//!           acknowledged; W does not grow meanwhile, except after a time-out. W grows only while at least half of it
+//!           is used. Duplicates of an acknowledgement show one window. Acknowledgements of the past, or of what
 //!           was never sent, are not edited but for ECE and CWR.
 //! Not here  Dropping what is beyond the window.
 //! Source    vCC §3.2, the patch's three modes; RFC 5681 §3.1, §3.2; RFC 7661 in its simplest form. Departs: the patch
@@ -20,6 +22,9 @@ use super::segment::{ACK, ECE, Edit, FIN, Segment};
 
 /// So many duplicates of an acknowledgement mean a loss (RFC 5681 §3.2).
 const DUPLICATES: u8 = 3;
+
+/// Before the first mark a guest is shown so much at least, octets: all that the window of a SYN can say.
+const AHEAD_LEAST: u32 = 65_535;
 
 /// Why W is cut.
 #[derive(Clone, Copy)]
@@ -59,6 +64,9 @@ pub(super) fn acknowledged(flow: &mut Flow, segment: &Segment, terms: &Terms, ed
     }
     let flight = flow.nxt.wrapping_sub(flow.una);
     let acked = segment.ack.wrapping_sub(flow.una);
+    if flow.phase == Phase::Open {
+        flow.window = flow.window.max(flight);
+    }
     if acked > 0 {
         flow.una = segment.ack;
         flow.dups = 0;
@@ -134,17 +142,17 @@ fn close(flow: &mut Flow) {
 /// W after `acked` octets of the `flight` were acknowledged.
 fn follow(flow: &mut Flow, acked: u32, flight: u32, at: u32) {
     let is_used = flight >= flow.window / 2;
-    match flow.phase {
-        Phase::Reduce => {
-            let less = flow.window.saturating_sub(acked / 2);
-            let is_empty = flow.una == flow.nxt;
-            if is_empty || less <= flow.target {
-                flow.window = flow.target;
-                flow.enter(Phase::Avoid);
-            } else {
-                flow.window = less;
-            }
+    if flow.phase == Phase::Reduce {
+        let less = flow.window.saturating_sub(acked / 2);
+        let is_empty = flow.una == flow.nxt;
+        if is_empty || less <= flow.target {
+            flow.window = flow.target;
+            flow.enter(Phase::Avoid);
+        } else {
+            flow.window = less;
         }
+    }
+    match flow.phase {
         Phase::SlowStart => {
             if is_used {
                 flow.window = flow.window.saturating_add(acked);
@@ -166,7 +174,16 @@ fn follow(flow: &mut Flow, acked: u32, flight: u32, at: u32) {
 fn shown(flow: &mut Flow, segment: &Segment, terms: &Terms) -> u16 {
     let shift = u32::from(flow.scale & 15);
     let advertised = u32::from(segment.window) << shift;
-    let window = if flow.is_throttled() { flow.window } else { u32::MAX };
+    let window = if flow.phase == Phase::Reduce {
+        // As Linux rounds in its rate reduction: the first of two acknowledgements lets one go.
+        flow.window.next_multiple_of(flow.segment())
+    } else if flow.is_throttled() {
+        flow.window
+    } else if flow.is(Flow::ECN) {
+        (2 * flow.window).max(AHEAD_LEAST)
+    } else {
+        u32::MAX
+    };
     let most = window.min(terms.share).max(flow.floor());
     let ahead = flow.edge.wrapping_sub(segment.ack);
     let promised = if past(flow.edge, segment.ack) { ahead } else { 0 };

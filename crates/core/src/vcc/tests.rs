@@ -246,16 +246,46 @@ fn the_right_edge_of_the_handshake_stands() {
 }
 
 #[test]
-fn without_marks_nothing_is_lowered() {
+fn without_marks_a_guest_is_shown_twice_what_it_ever_had_in_flight() {
     for translation in [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn] {
         let mut port = Port::called(translation);
-        for n in 1..100 {
-            port.send(10);
-            let edit = port.ack(n * 10 * MSS, 0);
-            assert_eq!(edit.what, 0);
+        port.send(10);
+        assert_eq!(Port::shown(port.ack(10 * MSS, 0)), 65_536, "what a SYN could say, rounded up");
+        port.send(40);
+        let twice = (2 * 40 * MSS).next_multiple_of(1 << SHIFT);
+        assert_eq!(Port::shown(port.ack(50 * MSS, 0)), twice);
+        for n in 51..100 {
+            port.send(1);
+            assert_eq!(Port::shown(port.ack(n * MSS, 0)), twice);
         }
+        port.send(1);
+        let edit = port.pass(acknowledgement(100 * MSS, 0, 100));
+        assert_eq!((edit.window, edit.what), (100, 0), "the receiver has less");
         assert_eq!(port.flow.window(), None);
     }
+    // Where ECN was not agreed on there is no law.
+    let mut port = Port::new(Translation::VirtualEcn);
+    port.syn_out(SYN);
+    port.syn_in(SYN | ACK);
+    port.send(10);
+    assert_eq!(port.ack(10 * MSS, 0).what, 0);
+}
+
+#[test]
+fn what_was_shown_before_the_first_mark_is_soon_used_up() {
+    let mut port = Port::called(Translation::VirtualEcn);
+    port.send(40);
+    port.ack(MSS, 0);
+    port.ack(2 * MSS, ECE);
+    // As much as it may at each acknowledgement.
+    for n in 3..200 {
+        let edge = port.flow.edge().expect("established");
+        port.send(edge.wrapping_sub(port.next) / MSS);
+        port.ack(n * MSS, 0);
+    }
+    let (una, nxt) = port.flow.outstanding();
+    let window = port.flow.window().expect("throttled");
+    assert!(window < 30 * MSS && nxt - una <= window + MSS, "{} of {window}", nxt - una);
 }
 
 #[test]
@@ -333,6 +363,37 @@ fn a_window_grows_by_a_segment_per_window_while_it_is_used() {
         port.ack(acked * MSS, 0);
     }
     assert_eq!(port.flow.window(), before, "a window that is not used does not grow");
+}
+
+#[test]
+fn a_window_is_a_number_of_the_segments_that_the_guest_sends() {
+    // Timestamps take twelve octets of each, if both have them.
+    let opened = |ours, theirs| {
+        let mut port = Port::new(Translation::VirtualEcn);
+        port.pass(Segment { seq: GUEST, flags: SYN, window: 64_240, stamps: ours, ..syn(4) });
+        let answer = Segment { seq: PEER, ack: GUEST + 1, stamps: theirs, ..syn(SHIFT + 1) };
+        let flags = SYN | ACK | ECE;
+        port.pass(Segment { flags, window: 65_535, way: Way::In, ..answer });
+        port
+    };
+    assert_eq!(opened(1, 0).flow.floor(), 2 * MSS);
+    assert_eq!(opened(0, 1).flow.floor(), 2 * MSS);
+    let mut port = opened(1, 1);
+    let segment = MSS - 12;
+    let send = |port: &mut Port, segments: u32| {
+        for _ in 0..segments {
+            let seq = port.next;
+            port.next += segment;
+            port.pass(Segment { octets: segment, ..data(seq) });
+        }
+    };
+    send(&mut port, 13);
+    port.ack(0, ECE);
+    assert_eq!(port.flow.target(), Some(6 * segment), "of thirteen");
+    port.ack(13 * segment, 0);
+    send(&mut port, 6);
+    port.ack(19 * segment, 0);
+    assert_eq!(port.flow.window(), Some(7 * segment), "six are a whole window");
 }
 
 #[test]
@@ -484,7 +545,7 @@ fn dctcp_tells_what_came_and_takes_out_what_it_is_told() {
     let edit = port.pass(Segment { octets: 0, ..data(GUEST + 1) });
     assert_eq!((edit.told_octets, edit.told_marked), (4 * 1_448, 3 * 1_448));
     assert_eq!(edit.what, Edit::TELL | Edit::FLAGS | Edit::ECN, "and ECT on all");
-    let told = Segment { told: 1, ..acknowledgement(0, 0, 60_000) };
+    let told = Segment { told: 1, ..acknowledgement(0, 0, 100) };
     assert_eq!(port.pass(told).what, Edit::TAKE);
     let mut other = Port::called(Translation::VirtualEcn);
     other.pass(incoming(CE, 0));

@@ -34,6 +34,7 @@ impl Random {
             ecn: self.below(4) as u8,
             way: self.of(&[Way::Out, Way::In]),
             told: self.below(2) as u8,
+            stamps: self.below(2) as u8,
             spare: 0,
         }
     }
@@ -47,6 +48,7 @@ impl Random {
             mss: self.of(&[1_460, 1_460, 1_460, 0, 8_960, 100]),
             scale: self.of(&[8, 8, 8, 8, 1, 0, 15, 13]),
             octets: self.of(&[0, 0, 0, 0, 100]),
+            stamps: self.of(&[0, 1, 1]),
             ..Segment::default()
         };
         let asks = self.of(&[0, 0, 0, ECE | CWR, ECE | CWR | AE]);

@@ -32,7 +32,7 @@ impl Control for CubicEcn {
         let fell_twice = flow.window < flow.law[ORIGIN];
         flow.law[ORIGIN] = if fell_twice { (window * 17 / 20) as u32 } else { flow.window };
         flow.law[BEGAN] = 0;
-        (window * 7 / 10) as u32
+        flow.whole((window * 7 / 10) as u32)
     }
 
     fn after_loss(&self, flow: &mut Flow) -> u32 {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn one_that_fell_twice_makes_room() {
-        let mut flow = Flow { window: 1_000_000, ..Flow::default() };
+        let mut flow = Flow { window: 1_000_000, mss: 1_000, ..Flow::default() };
         flow.window = CubicEcn.after_mark(&mut flow);
         assert_eq!((flow.window, flow.law[ORIGIN]), (700_000, 1_000_000));
         flow.window = CubicEcn.after_mark(&mut flow);

@@ -61,12 +61,13 @@ impl Control for Dctcp {
     }
 
     fn after_mark(&self, flow: &mut Flow) -> u32 {
-        let rest = 2 * u64::from(ONE) - u64::from(flow.alpha);
-        ((u64::from(flow.window) * rest) >> 16) as u32
+        // As in Linux less than a segment is not taken off.
+        let less = (u64::from(flow.window) * u64::from(flow.alpha)) >> 16;
+        flow.whole(flow.window) - flow.whole(less as u32)
     }
 
     fn after_loss(&self, flow: &mut Flow) -> u32 {
-        flow.window / 2
+        flow.whole(flow.window / 2)
     }
 
     fn grow(&self, flow: &mut Flow, acked: u32, _at: u32) {
@@ -137,10 +138,10 @@ mod tests {
 
     #[test]
     fn it_falls_by_half_of_alpha() {
-        let mut flow = Flow { window: 100_000, alpha: ONE, ..Flow::default() };
+        let mut flow = Flow { window: 100_000, alpha: ONE, mss: 1_000, ..Flow::default() };
         assert_eq!(Dctcp.after_mark(&mut flow), 50_000);
         flow.alpha = ONE / 4;
-        assert_eq!(Dctcp.after_mark(&mut flow), 87_500);
+        assert_eq!(Dctcp.after_mark(&mut flow), 88_000, "an eighth, in whole segments");
         flow.alpha = 0;
         assert_eq!(Dctcp.after_mark(&mut flow), 100_000);
     }

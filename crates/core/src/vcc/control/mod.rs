@@ -3,7 +3,7 @@
 //! Problem   A fabric has one congestion control, its guests have many: each law shall be exchangeable, and run in BPF.
 //! Approach  One trait with few edges, a file for each law. Whole numbers; a law's own state is [`Flow::law`], five
 //!           words whose meaning each file says.
-//! Promises  What a law answers is not above W. No division by zero, no loop without a bound.
+//! Promises  What a law answers is not above W, and whole segments. No division by zero, no loop without a bound.
 //! Not here  When to cut, and that W has a floor: see `sending`.
 
 mod cubic_ecn;
