@@ -177,7 +177,7 @@ pub(crate) struct Swarm {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
-    /// A paper (elasticswitch), figures by their ids (ES-F5), or files [default: everything]
+    /// A paper (elasticswitch, eyeq, vcc), figures by their ids (ES-F5), or files [default: everything]
     #[arg(value_name = "PAPER|ID|FILE")]
     pub(crate) what: Vec<String>,
     /// Where to play them

@@ -12,6 +12,7 @@
 //!           forget the connection at once, as a reset does.
 //! Source    `weir-lab`'s `traffic/exchange`, whose rules and bounds these are.
 
+use crate::host::Speaker;
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
 use std::collections::VecDeque;
@@ -32,6 +33,8 @@ pub(crate) struct Guests {
     pub(crate) vms: (u32, u32),
     /// How long before the run their kernels were started, ns.
     pub(crate) booted: (u64, u64),
+    /// What they make of ECN; `None`: what the run's TCP does.
+    pub(crate) speakers: Option<(Speaker, Speaker)>,
 }
 
 /// What one traffic entry sends.

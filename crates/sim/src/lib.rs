@@ -46,7 +46,7 @@ mod world;
 
 pub use calibration::turn_wheel;
 pub use exchange::Work;
-pub use look::{HostLook, Look, PairLook};
+pub use look::{ConnectionLook, HostLook, Look, PairLook};
 pub use memory::Memory;
 pub use network::{
     Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, ParseError, PoolSpec, Port,

@@ -24,10 +24,23 @@ pub struct Look {
     /// Control messages that were lost on their way so far, by ports and cables, from one host to
     /// another.
     pub letters_lost: BTreeMap<(HostId, HostId), u64>,
+    /// Senders of the TCP connections that last, in the order of their traffic entries.
+    pub connections: Vec<ConnectionLook>,
     /// By number; none without agents.
     pub hosts: Vec<HostLook>,
     /// All pairs that may come to life, in the order of their ids; none without agents.
     pub pairs: Vec<PairLook>,
+}
+
+/// The sender of a TCP connection, in segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionLook {
+    /// Congestion window.
+    pub cwnd: u32,
+    /// What may be in flight by what it was told last: its receiver's window, or what its port made of that.
+    pub rwnd: u32,
+    /// In flight.
+    pub flight: u32,
 }
 
 /// A host with an agent.

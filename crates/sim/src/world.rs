@@ -18,17 +18,18 @@ mod view;
 pub(crate) use faults::Fault;
 
 use crate::exchange::{Entry, ExchangeSpec, Exchanges, Guests};
-use crate::host::{Guard, Shim};
+use crate::host::{Guard, Shim, Translator};
 use crate::net::{END, Net};
 use crate::network::{FlowSpec, LONGEST, Network, Traffic, Way};
 use crate::outcome::Outcome;
-use crate::packet::{AGAIN, CE, CLASS, CWR, Kind, LAST, NIL, Packet};
+use crate::packet::{AGAIN, CE, CLASS, CWR, ECT, Kind, LAST, NIL, Packet};
 use crate::rng::Rng;
 use crate::tcp::{NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
 use edge::Edge;
 use faults::Pauses;
 pub(crate) use view::GuardedView;
+use weir_core::vcc::Translation;
 use weir_units::Time;
 
 /// Octets on the wire of a SYN, with Ethernet's and IP's headers and TCP's options.
@@ -98,6 +99,8 @@ pub(crate) struct Stage {
     pub(crate) exchanges: Vec<ExchangeSpec>,
     /// Of each flow; those behind the end have no names.
     pub(crate) guests: Vec<Guests>,
+    /// What VMs' ports translate their guests' congestion control into.
+    pub(crate) translation: Option<Translation>,
     /// Long-lived connections were opened while the network was idle: they know its round trip.
     pub(crate) established: bool,
 }
@@ -127,6 +130,9 @@ impl Sim {
         let guard = stage.guard.as_ref();
         let mut net = Net::new(network, options.seed);
         let shim = guard.map(|guard| Shim::new(guard, &mut net, options.seed));
+        let window = options.tcp.receive_window.get() / u64::from(network.segment());
+        let window = window.clamp(1, 1 << 16) as u32;
+        let translator = stage.translation.map(|t| Translator::new(t, network.segment(), window));
         let mut sim = Self {
             net,
             senders: Vec::new(),
@@ -135,7 +141,7 @@ impl Sim {
             tails: Vec::new(),
             mtu: network.mtu(),
             headers: network.headers(),
-            edge: Edge::new(shim, &stage.faults),
+            edge: Edge::new(shim, translator, &stage.faults),
             flows: Vec::with_capacity(network.flows().len()),
             starts: (0..network.flows().len() as u32).collect(),
             started: 0,
@@ -145,12 +151,10 @@ impl Sim {
             dynamic: u32::MAX,
             exchanges: Exchanges::default(),
             tcp: options.tcp.clone(),
-            window: 1,
+            window,
             faults: stage.faults.iter().map(|(_, fault)| *fault).collect(),
             pauses: Pauses::new(network, &stage.faults).map(Box::new),
         };
-        let window = options.tcp.receive_window.get() / u64::from(network.segment());
-        sim.window = window.clamp(1, 1 << 16) as u32;
         for number in 0..network.flows().len() {
             sim.add_flow(network, options, &stage, number);
         }
@@ -209,6 +213,9 @@ impl Sim {
                 self.tails.push(tail + self.headers.0);
                 let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
                 sender.booted(guests.booted.0);
+                if let Some(speakers) = guests.speakers {
+                    sender.bits = if self.edge.open(speakers) { ECT } else { 0 };
+                }
                 if !network.ways(number as u32, Way::Forward).is_empty() {
                     sender.sprayed();
                 }
@@ -324,6 +331,9 @@ impl Sim {
     fn on_ack(&mut self, packet: &Packet) {
         self.delivered += 1;
         let sender = &mut self.senders[packet.flow as usize];
+        if let Some(edge) = self.edge.bound(packet.flow) {
+            sender.edge = edge;
+        }
         if packet.sack == NIL {
             sender.on_ack(self.net.now, packet.seq, packet.bits, &[]);
         } else {

@@ -55,6 +55,18 @@ fn every_figure_of_eyeq_that_needs_no_kernel_is_played_in_the_simulator() {
 }
 
 #[test]
+fn what_vcc_shows_of_shares_and_losses_is_played_in_both_worlds() {
+    let figures = select(&root().join("reproduce"), &["vcc".into()]).expect("sound");
+    for (figure, world) in figures.iter().flat_map(|f| [(f, World::Sim), (f, World::Lab)]) {
+        let ready = play::ready(figure, &asked(world, false)).expect("sound");
+        let refused: Vec<_> = ready.iter().filter_map(|part| part.not.as_ref()).collect();
+        assert!(refused.is_empty(), "{}: {refused:?}", figure.id());
+    }
+    let missing = figures.iter().filter(|figure| figure.spec.missing.is_some());
+    assert_eq!(missing.map(Figure::id).collect::<Vec<_>>(), ["VC-F8", "VC-F9", "VC-F12"]);
+}
+
+#[test]
 fn the_simulator_plays_fig08_on_all_servers_of_the_paper_and_the_lab_on_a_third() {
     let figures = select(&root().join("reproduce"), &["ES-F8a".into()]).expect("there");
     for (world, hosts) in [(World::Sim, 44), (World::Lab, 16)] {

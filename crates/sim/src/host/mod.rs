@@ -11,6 +11,7 @@
 //!           ([`stray`]), is dropped and counted.
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
 //!           A pair with several paths has queue, numbers and counters on each.
+//!           Between guest and all that its congestion control is translated, if it is ([`translator`]).
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
@@ -27,6 +28,7 @@ mod population;
 mod shim;
 mod station;
 mod stray;
+mod translator;
 mod weather;
 
 pub(crate) use agent::Lists;
@@ -34,4 +36,5 @@ pub(crate) use classes::Share;
 pub(crate) use letters::{Letters, Written};
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
 pub(crate) use shim::Shim;
+pub(crate) use translator::{Speaker, Translator};
 pub(crate) use weather::Trouble;

@@ -13,6 +13,7 @@
 use super::Failure;
 use super::ways::Ways;
 use crate::exchange::{ExchangeSpec, Guests};
+use crate::host::Speaker;
 use crate::network::{
     Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec, Traffic, Way,
 };
@@ -152,6 +153,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         let ours = Guests {
             vms: (entry.from as u32, entry.to as u32),
             booted: (boot(seed, entry.from), boot(seed, entry.to)),
+            speakers: Some(speakers(scenario, entry)),
         };
         let mut every = |from: usize, to: usize| match topology.ecmp {
             Some(_) if from != to => known.all(from, to),
@@ -288,6 +290,17 @@ fn exchange(
         _ => return None,
     }
     Some(spec)
+}
+
+/// What the guests at both ends make of ECN: Linux agrees to it, and asks for it if its congestion control needs it.
+fn speakers(scenario: &Scenario, entry: &Entry) -> (Speaker, Speaker) {
+    let needs = entry.kind.congestion().and_then(algorithm) == Some(Algorithm::Dctcp);
+    let speaker = |vm: usize| {
+        let vm = &scenario.vms[vm];
+        let asks = needs || vm.ecn == Some(true);
+        Speaker { asks, agrees: vm.ecn != Some(false), translated: vm.translated }
+    };
+    (speaker(entry.from), speaker(entry.to))
 }
 
 /// How long before the run a guest's kernel was started, in ns: up to 18 minutes.

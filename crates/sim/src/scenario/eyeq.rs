@@ -22,12 +22,16 @@ use weir_units::{Bytes, HostId, Rate, Span, TenantId, VmId};
 /// A full Ethernet frame without FCS.
 const FRAME: Bytes = Bytes::new(1514);
 
-/// Whether this mechanism can be played here.
+/// Whether EyeQ, if it is this, can be played here.
 ///
 /// # Errors
 ///
 /// Why not: where in the file, and what would be right.
-pub fn check(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<(), Failure> {
+pub(super) fn check(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    setup: &Setup,
+) -> Result<(), Failure> {
     if mechanism.kind == MechanismKind::EyeQ {
         configs(scenario, mechanism, setup)?;
     }

@@ -19,7 +19,6 @@ mod run;
 mod size;
 mod ways;
 
-pub use eyeq::check as check_mechanism;
 pub use refuse::{Unsupported, check};
 pub use run::Run;
 pub use size::{Size, size};
@@ -127,6 +126,20 @@ pub enum Failure {
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
+}
+
+/// Whether this mechanism can be played here.
+///
+/// # Errors
+///
+/// Why not: where in the file, and what would be right.
+pub fn check_mechanism(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    setup: &Setup,
+) -> Result<(), Failure> {
+    refuse::translation(scenario, mechanism)?;
+    eyeq::check(scenario, mechanism, setup)
 }
 
 /// Plays `scenario` with `mechanism`. `watch` is called after each sample with the part of the run

@@ -3,7 +3,10 @@
 //! Promises  What passes here is played as the lab plays it, in every point that docs/simulator.md
 //!           does not except.
 
-use weir_model::scenario::{IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind};
+use weir_core::vcc;
+use weir_model::scenario::{
+    IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind, Translation,
+};
 
 /// Something that the scenario asks for and the simulator lacks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,9 +42,10 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
         let field = format!("spec.tenants ({})", vm.name);
         return Err(Unsupported::new(field, "the outside of the cloud", "play it with `weir lab`"));
     }
-    if let Some(vm) = scenario.vms.iter().find(|vm| vm.ecn.is_some()) {
+    let ends = brief(scenario).flat_map(|traffic| [traffic.from, traffic.to]);
+    if let Some(vm) = ends.map(|vm| &scenario.vms[vm]).find(|vm| vm.ecn.is_some()) {
         let field = format!("spec.tenants ({}, ecn)", vm.name);
-        let what = "a guest that has ECN or not, whatever its congestion control";
+        let what = "a guest's own ECN in connections that come and go";
         return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
     }
     if let Some(attack) = scenario.attacks.first() {
@@ -51,15 +55,33 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Refuses a mechanism that cannot be played.
+/// Traffic whose connections come and go.
+fn brief(scenario: &Scenario) -> impl Iterator<Item = &Traffic> {
+    let lasts =
+        |kind: &TrafficKind| matches!(kind, TrafficKind::Tcp { .. } | TrafficKind::Udp { .. });
+    scenario.traffic.iter().filter(move |traffic| !lasts(&traffic.kind))
+}
+
+/// What ports translate guests' congestion control into.
 ///
 /// # Errors
 ///
-/// Its ports are to translate.
-pub(super) fn translation(mechanism: &Mechanism) -> Result<(), Unsupported> {
-    let Some(translation) = mechanism.translation else { return Ok(()) };
-    let what = format!("the translation `{}`", translation.name());
-    Err(Unsupported::new("spec.mechanisms", what, "leave it out, or play it with `weir lab`"))
+/// They are to do so for connections that come and go.
+pub(super) fn translation(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+) -> Result<Option<vcc::Translation>, Unsupported> {
+    let Some(translation) = mechanism.translation else { return Ok(None) };
+    if let Some(traffic) = brief(scenario).next() {
+        let field = format!("spec.traffic (group {})", traffic.group);
+        let what = format!("`{}` for connections that come and go", translation.name());
+        return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
+    }
+    Ok(Some(match translation {
+        Translation::VirtualEcn => vcc::Translation::VirtualEcn,
+        Translation::Dctcp => vcc::Translation::Dctcp,
+        Translation::CubicEcn => vcc::Translation::CubicEcn,
+    }))
 }
 
 fn link(link: &Link) -> Result<(), Unsupported> {
@@ -94,17 +116,22 @@ fn traffic(traffic: &Traffic) -> Result<(), Unsupported> {
 mod tests {
     use super::*;
     use weir_model::scenario::File;
+    use weir_units::Bytes;
 
     #[test]
-    fn translations_and_guests_of_another_mind_are_refused_by_name() {
+    fn connections_that_come_and_go_have_no_ecn_of_their_guests_and_no_translation() {
         let text = include_str!("../../../../scenarios/vcc/fig11.yaml");
         let file = File::parse("fig11.yaml", text, &[]).expect("a shipped scenario");
-        let scenario = &file.points().expect("one point")[0];
-        let said = check(scenario).expect_err("guests have ECN or not").to_string();
-        assert!(said.contains("(sink, ecn)") && said.contains("weir lab"), "{said}");
-        let refused: Vec<_> =
-            scenario.mechanisms.iter().filter_map(|m| translation(m).err()).collect();
-        assert_eq!(refused.len(), 3, "all but `none`");
-        assert!(refused[0].to_string().contains("`virtual-ecn`"), "{}", refused[0]);
+        let mut scenario = file.points().expect("one point").remove(0);
+        check(&scenario).expect("connections that last");
+        let translated = &scenario.mechanisms[1].clone();
+        assert_eq!(translation(&scenario, translated), Ok(Some(vcc::Translation::VirtualEcn)));
+        scenario.traffic[0].kind =
+            TrafficKind::Shuffle { octets: Bytes::new(1_000_000), congestion: "reno".into() };
+        let said = check(&scenario).expect_err("guests have ECN or not").to_string();
+        assert!(said.contains("(old, ecn)") && said.contains("weir lab"), "{said}");
+        let said = translation(&scenario, translated).expect_err("it ends").to_string();
+        assert!(said.contains("(group old)") && said.contains("`virtual-ecn`"), "{said}");
+        assert_eq!(translation(&scenario, &scenario.mechanisms[0]), Ok(None));
     }
 }

@@ -23,13 +23,14 @@ impl Run {
     /// The simulator lacks something that the file asks for, or cannot play a number of it.
     pub fn new(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<Self, Failure> {
         check(scenario)?;
-        translation(mechanism)?;
+        let translation = translation(scenario, mechanism)?;
         let mut plan = build::plan(scenario, setup.seed)?;
         let stage = Stage {
             guard: guard::guard(scenario, mechanism, &plan, setup)?,
             faults: faults::faults(scenario, mechanism),
             exchanges: std::mem::take(&mut plan.exchanges),
             guests: std::mem::take(&mut plan.guests),
+            translation,
             established: true,
         };
         // As guests come: no ECN unless the congestion control needs it, timestamps, and 250 ticks

@@ -23,6 +23,7 @@ use super::rtt::Rtt;
 use super::stamps::Stamps;
 use super::ticks::Ticks;
 use super::{Block, NEVER, TcpConfig};
+use crate::look::ConnectionLook;
 use crate::packet::{ECE, ECT, OF_AGAIN};
 use probe::Probe;
 
@@ -86,6 +87,8 @@ pub(crate) struct Sender {
     pub(crate) end: u32,
     /// The receiver's window, in segments.
     limit: u32,
+    /// One more than the last segment that a port lets it send, if one has a say; written by the world.
+    pub(crate) edge: u32,
     window: Window,
     phase: Phase,
     /// Its answer to ECN-Echo has not been sent.
@@ -98,6 +101,8 @@ pub(crate) struct Sender {
     recover: u32,
     /// No other reduction before this one is acknowledged.
     settled: u32,
+    /// The window that a mark asked for, while it is being reached; 0: it is.
+    goal: u32,
     /// This segment measures the round-trip time, from `timed_at`, if that is not never.
     timed: u32,
     timed_at: u64,
@@ -145,6 +150,7 @@ impl Sender {
             next: 0,
             end,
             limit,
+            edge: u32::MAX,
             window: Window::new(config.initial_window),
             phase: Phase::Open,
             reduced: false,
@@ -152,6 +158,7 @@ impl Sender {
             bits: if config.ecn || algorithm == Algorithm::Dctcp { ECT } else { 0 },
             recover: 0,
             settled: 0,
+            goal: 0,
             timed: 0,
             timed_at: NEVER,
             timed_again: false,
@@ -195,7 +202,7 @@ impl Sender {
         {
             return Some(Segment { seq, reduced: false, again: true });
         }
-        if self.next >= self.end || self.next - self.una >= self.limit {
+        if self.next >= self.end.min(self.edge) || self.next - self.una >= self.limit {
             return self.suspect(now);
         }
         Some(self.fresh(now))
@@ -209,7 +216,7 @@ impl Sender {
         if let Some(stamps) = &mut self.stamps {
             stamps.put(self.una, seq, now);
         }
-        if self.phase == Phase::Recovery {
+        if self.phase == Phase::Recovery || self.goal > 0 {
             self.prr.on_sent();
         }
         if self.timed_at == NEVER {
@@ -242,9 +249,16 @@ impl Sender {
         if self.board.is_some() || !blocks.is_empty() {
             delivered = self.learn(now, (first, una), blocks);
         }
+        if self.goal > 0 && (self.una >= self.settled || self.phase != Phase::Open) {
+            let goal = std::mem::take(&mut self.goal);
+            if self.phase == Phase::Open {
+                self.window.cwnd = goal;
+            }
+        }
         if acked > 0 {
             self.arm(now);
-            let growing = matches!(self.phase, Phase::Open) & (flight >= self.window.cwnd) & !echo;
+            let free = matches!(self.phase, Phase::Open) & (self.goal == 0) & !echo;
+            let growing = free & (flight >= self.window.cwnd);
             let ack = Acked {
                 now,
                 acked,
@@ -258,10 +272,17 @@ impl Sender {
             self.control.on_ack(&mut self.window, &ack);
         }
         if echo && self.una >= self.settled && self.phase == Phase::Open {
+            let before = self.window.cwnd;
             self.control.on_mark(&mut self.window);
             self.settled = self.next + 1;
             self.reduced = true;
             self.sent.reductions += 1;
+            if !matches!(self.control, Control::Dctcp(_)) {
+                (self.goal, self.prr) = (self.window.cwnd, Prr::begin(before));
+            }
+        }
+        if self.goal > 0 {
+            self.reach(delivered);
         }
         if self.probe.is_some() {
             self.on_probe_answer(una, acked > 0, blocks);
@@ -269,6 +290,15 @@ impl Sender {
         if self.board.is_some() {
             self.conclude(now, delivered, acked > 0);
         }
+    }
+
+    /// A mark asked for a smaller window: what is delivered lets so much less go that a round trip later it is
+    /// reached, as in Linux. The answer to the mark goes at once, and not when all is drained.
+    #[cold]
+    fn reach(&mut self, delivered: u32) {
+        let absent = self.board.as_ref().map_or(0, |board| board.absent());
+        let pipe = self.next - self.una - absent;
+        self.window.cwnd = pipe + self.prr.on_ack(delivered, true, pipe, self.goal);
     }
 
     /// The application has nothing more to send.
@@ -312,6 +342,7 @@ impl Sender {
         self.una = self.next;
         self.board = None;
         self.phase = Phase::Open;
+        self.goal = 0;
         (self.probing, self.probe) = (false, None);
         self.resend_at = NEVER;
     }
@@ -359,6 +390,7 @@ impl Sender {
         board.give_up(una, next);
         self.phase = Phase::Loss;
         (self.recover, self.settled) = (self.next, self.next);
+        self.goal = 0;
         self.rtt.back_off();
         self.timed_at = NEVER;
         self.probe = None;
@@ -366,6 +398,12 @@ impl Sender {
             rack.forget();
         }
         self.rearm(now);
+    }
+
+    /// Its windows, and what is in flight.
+    pub(crate) fn look(&self) -> ConnectionLook {
+        let rwnd = self.edge.saturating_sub(self.una).min(self.limit);
+        ConnectionLook { cwnd: self.window.cwnd, rwnd, flight: self.next - self.una }
     }
 
     /// Congestion window, in segments.
@@ -519,6 +557,7 @@ impl Sender {
         let (lost, absent, is_blank) = (board.lost(), board.absent(), board.is_blank());
         if self.phase == Phase::Open && lost > 0 {
             self.fall();
+            self.goal = 0;
             self.phase = Phase::Recovery;
             self.prompt = true;
             self.prr = Prr::begin(self.next - self.una);

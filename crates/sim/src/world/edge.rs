@@ -9,7 +9,7 @@
 //! Not here  What agents make of it: see `host`.
 
 use super::faults::Fault;
-use crate::host::Shim;
+use crate::host::{Shim, Speaker, Translator};
 use crate::net::Net;
 use crate::packet::{ECE, Kind, NIL, Packet};
 use crate::tcp::{Ack, Receiver};
@@ -85,11 +85,32 @@ pub(super) struct Edge {
     pub(super) shim: Option<Box<Shim>>,
     /// VMs' ports, if any ever goes.
     plugs: Option<Box<Plugs>>,
+    /// What translates at them, if anything.
+    translator: Option<Box<Translator>>,
 }
 
 impl Edge {
-    pub(super) fn new(shim: Option<Shim>, faults: &[(Time, Fault)]) -> Self {
-        Self { shim: shim.map(Box::new), plugs: Plugs::new(faults).map(Box::new) }
+    pub(super) fn new(
+        shim: Option<Shim>,
+        translator: Option<Translator>,
+        faults: &[(Time, Fault)],
+    ) -> Self {
+        let (shim, translator) = (shim.map(Box::new), translator.map(Box::new));
+        Self { shim, plugs: Plugs::new(faults).map(Box::new), translator }
+    }
+
+    /// The next TCP flow opens between two guests: whether the one that calls speaks ECN then.
+    pub(super) fn open(&mut self, (from, to): (Speaker, Speaker)) -> bool {
+        match &mut self.translator {
+            Some(translator) => translator.open((from, to)),
+            None => from.asks && to.agrees,
+        }
+    }
+
+    /// One more than the last segment that a guest may send, if its port has a say in it.
+    #[inline]
+    pub(super) fn bound(&self, flow: u32) -> Option<u32> {
+        self.translator.as_ref().map(|translator| translator.edge(flow))
     }
 
     /// The next flow of its kind: the pairs of its data and of its ACKs, and its VMs.
@@ -116,12 +137,15 @@ impl Edge {
 
     /// A guest sends a packet.
     #[inline]
-    pub(super) fn send(&mut self, net: &mut Net, packet: Packet) {
+    pub(super) fn send(&mut self, net: &mut Net, mut packet: Packet) {
         if let Some(plugs) = &self.plugs
             && plugs.of(&packet).is_some_and(|(from, _)| plugs.is_out(from))
         {
             let id = net.hold(packet);
             return net.drop(id);
+        }
+        if let Some(translator) = &mut self.translator {
+            translator.leave(net.now, &mut packet);
         }
         match &mut self.shim {
             None => net.launch(packet),
@@ -143,6 +167,9 @@ impl Edge {
             && matches!(packet.kind, Kind::Data | Kind::Ack | Kind::Datagram)
         {
             shim.arrive(net, id, &mut packet);
+        }
+        if let Some(translator) = &mut self.translator {
+            translator.come(net.now, &mut packet);
         }
         net.slab.free(id);
         Some(packet)

@@ -4,7 +4,7 @@ use super::{End, Flow, Sim};
 use crate::host::Written;
 use crate::look::Look;
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
-use crate::tcp::NEVER;
+use crate::tcp::{NEVER, Sender};
 use weir_model::record::ControlRecord;
 use weir_units::{Bytes, Rate, Span, Time};
 
@@ -68,6 +68,12 @@ impl Sim {
             packets: self.packets(),
             links: (0..self.net.links.len()).map(|link| self.link_outcome(link)).collect(),
             letters_lost: self.net.letters.lost().clone(),
+            connections: self
+                .senders
+                .iter()
+                .take(self.dynamic as usize)
+                .map(Sender::look)
+                .collect(),
             hosts,
             pairs,
         }

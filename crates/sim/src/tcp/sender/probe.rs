@@ -61,7 +61,8 @@ impl Sender {
     #[cold]
     pub(super) fn send_probe(&mut self, now: u64) -> Segment {
         self.probing = false;
-        let again = self.next >= self.end || self.next - self.una >= self.limit;
+        let end = self.end.min(self.edge);
+        let again = self.next >= end || self.next - self.una >= self.limit;
         let segment = if again {
             let seq = self.next - 1;
             self.again(now, seq);

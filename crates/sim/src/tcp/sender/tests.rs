@@ -180,6 +180,25 @@ fn marks_of_one_window_are_one_signal_and_are_answered() {
 }
 
 #[test]
+fn a_mark_is_answered_at_once_and_half_of_what_arrives_goes_until_the_window_is_reached() {
+    let config = TcpConfig { rack: false, ..TcpConfig::default() };
+    let mut sender = Sender::new(&config, Algorithm::Reno, u32::MAX, 1000, 0);
+    let sent = |sender: &mut Sender| -> Vec<(u32, bool)> {
+        std::iter::from_fn(|| sender.poll(0)).map(|s| (s.seq, s.reduced)).collect()
+    };
+    assert_eq!(sent(&mut sender).len(), 10);
+    sender.on_ack(RTT, 1, ECE, &[]);
+    assert_eq!(sent(&mut sender), [(10, true)], "the answer");
+    let mut goes = |una| {
+        sender.on_ack(RTT, una, 0, &[]);
+        sent(&mut sender).len()
+    };
+    assert_eq!((2..=10).map(&mut goes).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1, 0, 0, 1]);
+    assert_eq!(goes(11), 1, "five are in flight from now on");
+    assert_eq!(sender.cwnd(), 5);
+}
+
+#[test]
 fn dctcp_reduces_each_window_that_has_marks() {
     let mut ends = Ends::new(Algorithm::Dctcp, 2000, &[]);
     ends.marked = (0..2000).collect();
