@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{FLOOR, World, daemon, pause, sh, until};
+use common::{Agent, FLOOR, World, daemon, pause, sh, until};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ struct Stream {
 fn stream<T>(world: &World, mbps: u64, payload: usize, during: impl FnOnce() -> T) -> (Stream, T) {
     let (from, to) = (world.udp(1), world.udp(2));
     to.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    // A thread that waits for a CPU loses nothing: its socket holds it.
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, 8 << 20).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&from, mbps, payload, &stop));
@@ -31,6 +33,20 @@ fn stream<T>(world: &World, mbps: u64, payload: usize, during: impl FnOnce() -> 
         let sent = sender.join().unwrap();
         (Stream { sent, came: receiver.join().unwrap() }, result)
     })
+}
+
+/// A number that no stream has.
+const NONE: u64 = u64::MAX;
+
+/// Until the pair has more than 5 Mbit/s: how pairs begin is no matter here.
+fn begin(world: &World, sender: &Agent<'_>) {
+    let (from, _sink) = (world.udp(1), world.udp(2));
+    until("a floor", 10, || {
+        for _ in 0..60 {
+            from.send_to(&[0xff; 600], "10.0.0.2:9000").unwrap();
+        }
+        sender.pair().is_some_and(|pair| pair.floor_bps > 5_000_000)
+    });
 }
 
 fn send(from: &UdpSocket, mbps: u64, payload: usize, stop: &AtomicBool) -> u64 {
@@ -55,23 +71,47 @@ fn receive(to: &UdpSocket, stop: &AtomicBool) -> Vec<u64> {
     loop {
         match to.recv(&mut datagram) {
             Ok(_) => came.push(u64::from_be_bytes(datagram[..8].try_into().unwrap())),
-            Err(_) if stop.load(Ordering::Relaxed) => return came,
+            Err(_) if stop.load(Ordering::Relaxed) => {
+                came.retain(|number| *number != NONE);
+                return came;
+            }
             Err(_) => {}
         }
     }
 }
 
-/// What arrives at VM 2 in `ms`, in Mbit/s on the wire, of full datagrams that somebody sends.
-fn arriving(world: &World, ms: u64) -> f64 {
-    let read = || -> u64 {
-        let text = world.inside("vm2", || std::fs::read_to_string("/proc/thread-self/net/dev"));
-        let text = text.unwrap();
-        let line = text.lines().find_map(|l| l.trim().strip_prefix("eth0:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+/// What arrives at VM 2 in `ms`, in Mbit/s on the wire, of full datagrams that somebody sends: at least and at
+/// most, for who reads a clock and a counter may wait for a CPU between them.
+fn arriving(world: &World, ms: u64) -> (f64, f64) {
+    let read = || {
+        world.inside("vm2", || {
+            let before = Instant::now();
+            let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+            let after = Instant::now();
+            let line = text.lines().find_map(|l| l.trim().strip_prefix("eth0:")).unwrap();
+            let packets: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+            (before, after, packets)
+        })
     };
-    let (before, start) = (read(), Instant::now());
+    let (a, b, first) = read();
     pause(ms);
-    (read() - before) as f64 * FRAME as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64()
+    let (c, d, last) = read();
+    let rate = |t: Duration| (last - first) as f64 * FRAME as f64 * 8.0 / 1e6 / t.as_secs_f64();
+    (rate(d - a), rate(c - b))
+}
+
+/// Never more than the floor, and all of it in the best of three: what else the machine does takes away only.
+fn expect_floor(world: &World, floor: f64, ms: u64) {
+    let mut best: f64 = 0.0;
+    for _ in 0..3 {
+        let (least, most) = arriving(world, ms);
+        assert!(least < 1.1 * floor, "{least:.1} of a floor of {floor} Mbit/s");
+        best = best.max(most);
+        if best > 0.9 * floor {
+            return;
+        }
+    }
+    panic!("{best:.1} of a floor of {floor} Mbit/s");
 }
 
 #[test]
@@ -87,8 +127,7 @@ fn killing_an_agent_leaves_traffic_and_floors_and_takes_back_what_was_borrowed()
         pause(2000);
         let nothing = world.run(1, "reclaim", "host1.toml");
         assert_eq!(String::from_utf8_lossy(&nothing.stdout), "0\n", "the guardian was there first");
-        let rate = arriving(&world, 1500);
-        assert!(rate > 0.9 * floor && rate < 1.1 * floor, "{rate:.1} of a floor of {floor} Mbit/s");
+        expect_floor(&world, floor, 1500);
     });
 }
 
@@ -106,8 +145,7 @@ fn if_agent_and_guardian_die_at_once_the_service_manager_takes_back_what_was_bor
         let taken = world.run(1, "reclaim", "host1.toml");
         assert_eq!(String::from_utf8_lossy(&taken.stdout), "1\n", "one pair had borrowed");
         pause(500);
-        let rate = arriving(&world, 1000);
-        assert!(rate > 0.9 * floor && rate < 1.1 * floor, "{rate:.1} of a floor of {floor} Mbit/s");
+        expect_floor(&world, floor, 1000);
         // And then: Restart=always. The new one finds all of it, and borrows again.
         let sender = world.start(1);
         assert!(sender.log().contains("took over what an earlier agent left"), "{}", sender.log());
@@ -140,6 +178,7 @@ fn a_guardian_that_dies_is_replaced_and_one_watches_however_often_agents_die() {
 fn no_packet_is_lost_while_agents_die_and_return_at_both_ends() {
     let world = World::new();
     let (sender, receiver) = (world.start(1), world.start(2));
+    begin(&world, &sender);
     // Below the floor: nothing else may lose one.
     let (stream, (sender, receiver)) = stream(&world, 5, 600, || {
         until("the pair is known", 10, || sender.pair().is_some());
@@ -172,6 +211,7 @@ fn an_agent_is_replaced_by_a_newer_binary_under_traffic() {
     let (sender, _receiver) = (world.start(1), world.start(2));
     let newer = world.dir.join("newer");
     std::fs::copy(daemon(), &newer).unwrap();
+    begin(&world, &sender);
     let (stream, _sender) = stream(&world, 5, 600, || {
         until("the pair is known", 10, || sender.pair().is_some());
         pause(500);

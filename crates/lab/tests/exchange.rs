@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::watch::steadily;
 use common::{alone, dumbbell, flow, none, tcp, traces};
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, WorkRecord, play};
@@ -69,62 +70,74 @@ fn quantile(work: &WorkRecord, q: f64) -> f64 {
 #[test]
 fn requests_at_a_rate_are_answered_on_new_and_on_kept_connections() {
     let _alone = alone();
-    for connections in [Connections::New, Connections::Kept] {
-        let scenario = requests(Load::Open(arrivals(100.0)), connections, 10_000);
-        let record = run(&scenario);
-        let work = work(&record, 0);
-        // 1.5 s are judged.
-        assert!((149..=151).contains(&work.due), "{connections:?}: {work:?}");
-        assert!(work.due - work.done <= 3, "{connections:?}: {} of {}", work.done, work.due);
-        // Seven segments on a link of 100 Mbit/s take 0.85 ms, less what a port sends at once after idling.
-        let half = quantile(work, 0.5);
-        assert!((0.2..10.0).contains(&half), "{connections:?}: {half} ms");
-        assert!(record.notes.iter().all(|n| !n.contains("failed")), "{:?}", record.notes);
-        assert!((190_000..=200_000).contains(&octets(&record, 0)), "{}", octets(&record, 0));
-        assert!((1_900_000..=2_000_000).contains(&octets(&record, 1)), "{}", octets(&record, 1));
-    }
+    steadily(|| {
+        for connections in [Connections::New, Connections::Kept] {
+            let scenario = requests(Load::Open(arrivals(100.0)), connections, 10_000);
+            let record = run(&scenario);
+            let work = work(&record, 0);
+            // 1.5 s are judged.
+            assert!((149..=151).contains(&work.due), "{connections:?}: {work:?}");
+            assert!(work.due - work.done <= 3, "{connections:?}: {} of {}", work.done, work.due);
+            // Seven segments on a link of 100 Mbit/s take 0.85 ms, less what a port sends at once after idling.
+            let half = quantile(work, 0.5);
+            assert!((0.2..10.0).contains(&half), "{connections:?}: {half} ms");
+            assert!(record.notes.iter().all(|n| !n.contains("failed")), "{:?}", record.notes);
+            assert!((190_000..=200_000).contains(&octets(&record, 0)), "{}", octets(&record, 0));
+            assert!(
+                (1_900_000..=2_000_000).contains(&octets(&record, 1)),
+                "{}",
+                octets(&record, 1)
+            );
+        }
+    });
 }
 
 #[test]
 fn a_closed_loop_asks_as_fast_as_it_is_answered() {
     let _alone = alone();
-    let scenario = requests(Load::Closed { outstanding: 4 }, Connections::Kept, 100_000);
-    let record = run(&scenario);
-    let work = work(&record, 0);
-    // 100 kB take 8.4 ms on the link: four that share it take 34 ms each.
-    let half = quantile(work, 0.5);
-    assert!((15.0..80.0).contains(&half), "{half} ms");
-    let goodput = octets(&record, 1) as f64 * 8.0 / 2.0 / 1e6;
-    assert!((60.0..96.5).contains(&goodput), "{goodput} Mb/s of answers");
-    assert!(work.due - work.done <= 4, "{} of {}", work.done, work.due);
+    steadily(|| {
+        let scenario = requests(Load::Closed { outstanding: 4 }, Connections::Kept, 100_000);
+        let record = run(&scenario);
+        let work = work(&record, 0);
+        // 100 kB take 8.4 ms on the link: four that share it take 34 ms each.
+        let half = quantile(work, 0.5);
+        assert!((15.0..80.0).contains(&half), "{half} ms");
+        let goodput = octets(&record, 1) as f64 * 8.0 / 2.0 / 1e6;
+        assert!((60.0..96.5).contains(&goodput), "{goodput} Mb/s of answers");
+        assert!(work.due - work.done <= 4, "{} of {}", work.done, work.due);
+    });
 }
 
 #[test]
 fn what_comes_too_late_counts_from_when_it_should_have_begun() {
     let _alone = alone();
-    // Three times what the link carries: a queue of requests grows all the time.
-    let scenario = requests(Load::Open(arrivals(150.0)), Connections::Kept, 250_000);
-    let record = run(&scenario);
-    let work = work(&record, 0);
-    assert!((223..=227).contains(&work.due), "the network's slowness does not slow the asking");
-    assert!(work.done < work.due, "{} of {}", work.done, work.due);
-    assert!(work.done == 0 || quantile(work, 1.0) > 400.0, "{} ms", quantile(work, 1.0));
+    steadily(|| {
+        // Three times what the link carries: a queue of requests grows all the time.
+        let scenario = requests(Load::Open(arrivals(150.0)), Connections::Kept, 250_000);
+        let record = run(&scenario);
+        let work = work(&record, 0);
+        assert!((223..=227).contains(&work.due), "the network's slowness does not slow the asking");
+        assert!(work.done < work.due, "{} of {}", work.done, work.due);
+        assert!(work.done == 0 || quantile(work, 1.0) > 400.0, "{} ms", quantile(work, 1.0));
+    });
 }
 
 #[test]
 fn short_flows_arrive_whole_and_in_turn() {
     let _alone = alone();
-    let scenario = flows(4, 80.0);
-    let record = run(&scenario);
-    for entry in 0..4 {
-        let work = work(&record, entry);
-        assert!((29..=31).contains(&work.due), "{entry}: {}", work.due);
-        assert!(work.due - work.done <= 1, "{entry}: {} of {}", work.done, work.due);
-        let half = quantile(work, 0.5);
-        // 35 segments, and as many round trips as slow start needs.
-        assert!((3.0..40.0).contains(&half), "{entry}: {half} ms");
-        assert!((1_900_000..=2_000_000).contains(&octets(&record, entry)), "{entry}");
-    }
+    steadily(|| {
+        let scenario = flows(4, 80.0);
+        let record = run(&scenario);
+        for entry in 0..4 {
+            let work = work(&record, entry);
+            assert!((29..=31).contains(&work.due), "{entry}: {}", work.due);
+            assert!(work.due - work.done <= 1, "{entry}: {} of {}", work.done, work.due);
+            let half = quantile(work, 0.5);
+            // 35 segments, and as many round trips as slow start needs.
+            assert!((3.0..40.0).contains(&half), "{entry}: {half} ms");
+            assert!((1_900_000..=2_000_000).contains(&octets(&record, entry)), "{entry}");
+        }
+    });
 }
 
 #[test]
@@ -151,18 +164,20 @@ fn a_shuffle_sends_exactly_its_octets_and_says_when_it_was_done() {
 #[test]
 fn all_kinds_of_traffic_stop_at_their_time() {
     let _alone = alone();
-    let mut scenario = flows(2, 100.0);
-    flow(&mut scenario, 1, 0, tcp(1));
-    for traffic in &mut scenario.traffic {
-        traffic.start = Span::from_millis(500);
-        traffic.stop = Span::from_millis(1200);
-    }
-    let record = run(&scenario);
-    for (entry, flow) in record.flows.iter().enumerate() {
-        let sum = |range: std::ops::Range<usize>| flow.octets[range].iter().sum::<u64>();
-        assert_eq!((sum(0..4), sum(13..20)), (0, 0), "{entry}: {:?}", flow.octets);
-        assert!(sum(5..12) > 100_000, "{entry}: {:?}", flow.octets);
-    }
+    steadily(|| {
+        let mut scenario = flows(2, 100.0);
+        flow(&mut scenario, 1, 0, tcp(1));
+        for traffic in &mut scenario.traffic {
+            traffic.start = Span::from_millis(500);
+            traffic.stop = Span::from_millis(1200);
+        }
+        let record = run(&scenario);
+        for (entry, flow) in record.flows.iter().enumerate() {
+            let sum = |range: std::ops::Range<usize>| flow.octets[range].iter().sum::<u64>();
+            assert_eq!((sum(0..4), sum(13..20)), (0, 0), "{entry}: {:?}", flow.octets);
+            assert!(sum(5..12) > 100_000, "{entry}: {:?}", flow.octets);
+        }
+    });
 }
 
 /// A program of this package's examples, which cargo builds beside the tests.
@@ -179,20 +194,22 @@ fn exec(server: &str, client: &str) -> TrafficKind {
 #[test]
 fn programs_are_measured_at_the_receivers_port_and_end_with_the_run() {
     let _alone = alone();
-    let mut scenario = dumbbell(2, 1, 100);
-    flow(&mut scenario, 0, 2, exec("serve {port}", "send {to} {port}"));
-    flow(&mut scenario, 1, 2, exec("serve {port}", "send {to} {port}"));
-    let late = &mut scenario.traffic[1];
-    late.start = Span::from_secs(1);
-    let record = run(&scenario);
-    let goodput = |range: std::ops::Range<usize>| -> f64 {
-        let both = record.flows.iter().map(|f| f.octets[range.clone()].iter().sum::<u64>());
-        both.sum::<u64>() as f64 * 8.0 / (range.len() as f64 * 0.1) / 1e6
-    };
-    assert!((85.0..96.5).contains(&goodput(5..20)), "{} Mb/s", goodput(5..20));
-    assert_eq!(record.flows[0].octets, record.flows[1].octets, "clients are not told apart");
-    assert!(record.notes.iter().all(|n| !n.contains("ended early")), "{:?}", record.notes);
-    assert_eq!(traces(), Vec::<String>::new());
+    steadily(|| {
+        let mut scenario = dumbbell(2, 1, 100);
+        flow(&mut scenario, 0, 2, exec("serve {port}", "send {to} {port}"));
+        flow(&mut scenario, 1, 2, exec("serve {port}", "send {to} {port}"));
+        let late = &mut scenario.traffic[1];
+        late.start = Span::from_secs(1);
+        let record = run(&scenario);
+        let goodput = |range: std::ops::Range<usize>| -> f64 {
+            let both = record.flows.iter().map(|f| f.octets[range.clone()].iter().sum::<u64>());
+            both.sum::<u64>() as f64 * 8.0 / (range.len() as f64 * 0.1) / 1e6
+        };
+        assert!((85.0..96.5).contains(&goodput(5..20)), "{} Mb/s", goodput(5..20));
+        assert_eq!(record.flows[0].octets, record.flows[1].octets, "clients are not told apart");
+        assert!(record.notes.iter().all(|n| !n.contains("ended early")), "{:?}", record.notes);
+        assert_eq!(traces(), Vec::<String>::new());
+    });
 }
 
 #[test]
@@ -215,20 +232,22 @@ fn a_program_that_fails_is_told_with_its_last_words() {
 #[test]
 fn hundreds_of_short_connections_a_second_are_no_trouble() {
     let _alone = alone();
-    let mut scenario = flows(5, 500.0);
-    for traffic in &mut scenario.traffic {
-        if let Traffic { kind: TrafficKind::Flows(flows), .. } = traffic {
-            flows.sizes = Sizes::Fixed(Bytes::new(1000));
+    steadily(|| {
+        let mut scenario = flows(5, 500.0);
+        for traffic in &mut scenario.traffic {
+            if let Traffic { kind: TrafficKind::Flows(flows), .. } = traffic {
+                flows.sizes = Sizes::Fixed(Bytes::new(1000));
+            }
         }
-    }
-    let record = run(&scenario);
-    let (due, done) = (0..5).fold((0, 0), |(due, done), entry| {
-        let work = work(&record, entry);
-        (due + work.due, done + work.done)
+        let record = run(&scenario);
+        let (due, done) = (0..5).fold((0, 0), |(due, done), entry| {
+            let work = work(&record, entry);
+            (due + work.due, done + work.done)
+        });
+        assert!((745..=755).contains(&due), "{due}");
+        assert!(due - done <= 5, "{done} of {due}");
+        assert!(record.notes.iter().all(|n| !n.contains("failed")), "{:?}", record.notes);
     });
-    assert!((745..=755).contains(&due), "{due}");
-    assert!(due - done <= 5, "{done} of {due}");
-    assert!(record.notes.iter().all(|n| !n.contains("failed")), "{:?}", record.notes);
 }
 
 #[test]

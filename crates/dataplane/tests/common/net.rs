@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{Config, Endpoint, Mode, Port};
 use weir_units::{PairId, Rate, Span, TenantId, VmId};
@@ -23,11 +24,13 @@ pub(crate) const VM1: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const VM2: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
+static TURN: Mutex<()> = Mutex::new(());
 
-/// The namespaces, and a bpffs of their own.
+/// The namespaces, and a bpffs of their own. One at a time: two would share two CPUs and a clock.
 pub(crate) struct World {
     prefix: String,
     pub(crate) dir: PathBuf,
+    _turn: MutexGuard<'static, ()>,
 }
 
 /// The kernel's monotonic clock.
@@ -52,10 +55,11 @@ pub(crate) fn sh(line: &str) -> String {
 impl World {
     /// Builds it. `port` names host 1's and host 2's port, so that instances do not look alike.
     pub(crate) fn new() -> Self {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let n = WORLDS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("wd{}-{n}-", std::process::id());
         let dir = std::env::temp_dir().join(format!("{prefix}weir"));
-        let world = Self { prefix, dir };
+        let world = Self { prefix, dir, _turn };
         std::fs::create_dir_all(world.bpffs()).unwrap();
         sh(&format!("mount -t bpf bpf {}", world.bpffs().display()));
         for name in ["vm1", "vm2", "host1", "host2", "switch"] {
@@ -70,13 +74,16 @@ impl World {
             world.bridge(&host, &["port", "uplink"]);
         }
         world.bridge("switch", &["sw1", "sw2"]);
-        // A bridge takes a moment to notice that its ports are up.
-        let up = |host: &str| world.ip(host, "link show dev br").contains("state UP");
-        for _ in 0..100 {
-            if ["host1", "host2", "switch"].into_iter().all(up) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        // Until each port of a bridge forwards, packets are lost.
+        let ready = |host: &str| {
+            let ports = world.ip(host, "-d link show master br");
+            ports.matches("state forwarding").count() == 2
+                && world.ip(host, "link show dev br").contains("state UP")
+        };
+        let begun = now_ns();
+        while !["host1", "host2", "switch"].into_iter().all(ready) {
+            assert!(now_ns() - begun < 10_000_000_000, "the bridges do not carry");
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
         world
     }

@@ -221,6 +221,17 @@ pub fn play(
     Measured { goodput, idle }
 }
 
+/// Lets a socket hold what comes while its thread waits for a CPU.
+pub fn hold_much(socket: &UdpSocket) {
+    let octets: libc::c_int = 16 << 20;
+    let value = (&raw const octets).cast();
+    // SAFETY: a live socket, and an integer that outlives the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, 4)
+    };
+    assert_eq!(result, 0, "as root");
+}
+
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Threads inherit the namespace of the one that starts them.

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+#[allow(clippy::disallowed_methods, reason = "it watches the machine's clock")]
+pub(crate) mod watch;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
