@@ -280,7 +280,7 @@ fn what_is_borrowed_goes_back_by_itself_where_departure_times_are_kept() {
         let (warm, span) = (Duration::from_millis(1500), Duration::from_secs(2));
         let left = if kind == Kind::DepartureTime { 4.0 } else { 12.0 };
         let (mut alive, mut dead) = (0.0, 0.0);
-        // A hiccup of the machine is no property of the shaper: a defect fails three times.
+        // A machine busy with something else gives less; nothing may give more.
         for _ in 0..3 {
             alive = goodput(vec![world.tcp()], warm, span, || renew(&mut host));
             // Nobody is alive now, not even a guardian.
@@ -290,12 +290,11 @@ fn what_is_borrowed_goes_back_by_itself_where_departure_times_are_kept() {
                 alive / ideal(12.0),
                 dead / ideal(12.0)
             );
-            let is_right = (0.90..=1.03).contains(&(dead / ideal(left)));
-            if is_right && alive >= 0.90 * ideal(12.0) {
+            assert!(dead <= 1.03 * ideal(left), "{kind}: {dead:.0} bit/s without anybody alive");
+            if dead >= 0.90 * ideal(left) && alive >= 0.90 * ideal(12.0) {
                 break;
             }
         }
-        assert!(dead <= 1.03 * ideal(left), "{kind}: {dead:.0} bit/s without anybody alive");
         assert!(dead >= 0.90 * ideal(left), "{kind}: the floor stands, {dead:.0} bit/s");
         assert!(
             alive >= 0.90 * ideal(12.0),
