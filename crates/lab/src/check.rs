@@ -20,6 +20,7 @@ pub(crate) fn machine(
     samples(scenario)?;
     priorities(scenario)?;
     paths(scenario)?;
+    sockets(scenario)?;
     if !Uid::effective().is_root() {
         return Err(Error::NotRoot);
     }
@@ -71,6 +72,15 @@ fn priorities(scenario: &Scenario) -> Result<(), Error> {
     let Some(link) = links.find(|link| link.queueing.priorities) else { return Ok(()) };
     Err(Error::Unsupported {
         what: format!("spec.topology has `priorities` at link {}", link.name),
+        instead: "leave it out, or play it with `weir sim`".into(),
+    })
+}
+
+/// Guests of the lab are sockets of this kernel, which does as it does.
+fn sockets(scenario: &Scenario) -> Result<(), Error> {
+    let Some(vm) = scenario.vms.iter().find(|vm| vm.backpressure) else { return Ok(()) };
+    Err(Error::Unsupported {
+        what: format!("spec.tenants has `backpressure` at {}", vm.name),
         instead: "leave it out, or play it with `weir sim`".into(),
     })
 }

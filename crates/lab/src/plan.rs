@@ -327,6 +327,7 @@ pub(crate) mod tests {
             outside: Vec::new(),
             ecn: None,
             translated: true,
+            backpressure: false,
         };
         s.vms = (0..1000).map(vm).collect();
         let addresses: BTreeSet<_> = (0..1000)
@@ -350,6 +351,7 @@ pub(crate) mod tests {
                 outside,
                 ecn: None,
                 translated: true,
+                backpressure: false,
             }
         };
         for (prefixes, v4, v6) in [

@@ -35,6 +35,8 @@ pub(crate) struct Guests {
     pub(crate) booted: (u64, u64),
     /// What they make of ECN; `None`: what the run's TCP does.
     pub(crate) speakers: Option<(Speaker, Speaker)>,
+    /// Whether what waits in their hosts' shapers is their sockets' still.
+    pub(crate) own: (bool, bool),
 }
 
 /// What one traffic entry sends.

@@ -39,6 +39,7 @@ mod outcome;
 mod packet;
 mod rng;
 pub mod scenario;
+mod sockets;
 mod tcp;
 mod udp;
 mod wheel;

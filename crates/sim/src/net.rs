@@ -11,6 +11,7 @@ use crate::host::Letters;
 use crate::link::{Fate, Link, Pool, Special, Verdict};
 use crate::network::{LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
+use crate::sockets::Sockets;
 use crate::tcp::Blocks;
 use crate::wheel::Wheel;
 
@@ -30,6 +31,8 @@ pub(crate) struct Net {
     pub(crate) blocks: Blocks,
     /// What agents have written to each other and is under way.
     pub(crate) letters: Letters,
+    /// Guests that see what waits in their hosts' shapers, if there are any.
+    pub(crate) sockets: Option<Box<Sockets>>,
     specials: Vec<Special>,
     pools: Vec<Pool>,
     seed: u64,
@@ -60,6 +63,7 @@ impl Net {
             fans: Vec::new(),
             blocks: Blocks::default(),
             letters: Letters::default(),
+            sockets: None,
             specials,
             pools: Pool::all(network),
             seed,
@@ -128,8 +132,29 @@ impl Net {
 
     /// Sends a packet that was held.
     pub(crate) fn release(&mut self, id: u32) {
+        if self.sockets.is_some() {
+            self.leave(id);
+        }
         let link = self.routes[self.slab.cells[id as usize].hop as usize];
         self.forward(id, link);
+    }
+
+    /// A packet of a TCP flow that is held waits in its host's shaper.
+    pub(crate) fn wait(&mut self, id: u32) {
+        let packet = &self.slab.cells[id as usize];
+        if let Some(sockets) = &mut self.sockets
+            && packet.kind == Kind::Data
+        {
+            sockets.wait(id, packet.flow);
+        }
+    }
+
+    /// A packet is gone; its flow may have waited for that.
+    #[cold]
+    fn leave(&mut self, id: u32) {
+        if let Some(flow) = self.sockets.as_mut().and_then(|sockets| sockets.leave(id)) {
+            self.wake(self.now, Kind::Resume, flow);
+        }
     }
 
     /// Reads what the event after this one will need, so that it is in the cache by then.
@@ -220,6 +245,9 @@ impl Net {
     #[cold]
     pub(crate) fn drop(&mut self, id: u32) {
         self.dropped += 1;
+        if self.sockets.is_some() {
+            self.leave(id);
+        }
         let packet = &self.slab.cells[id as usize];
         if packet.kind == Kind::Letter {
             self.letters.lose(packet.seq);

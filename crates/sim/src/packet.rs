@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     Start,
     /// Wake-up: a sender's retransmission timer may have expired.
     Timeout,
+    /// Wake-up: of what a sender had waiting in its host's shaper something has gone.
+    Resume,
     /// Wake-up: a receiver's delayed ACK may be due.
     AckDue,
     /// Wake-up: a UDP source sends.

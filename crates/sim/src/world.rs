@@ -130,6 +130,10 @@ impl Sim {
         let guard = stage.guard.as_ref();
         let mut net = Net::new(network, options.seed);
         let shim = guard.map(|guard| Shim::new(guard, &mut net, options.seed));
+        let all = stage.guests.iter().chain(stage.exchanges.iter().map(|spec| &spec.guests));
+        if shim.is_some() && all.into_iter().any(|guests| guests.own.0 || guests.own.1) {
+            net.sockets = Some(Box::default());
+        }
         let window = options.tcp.receive_window.get() / u64::from(network.segment());
         let window = window.clamp(1, 1 << 16) as u32;
         let translator = stage.translation.map(|t| Translator::new(t, network.segment(), window));
@@ -211,6 +215,9 @@ impl Sim {
                 let tail = octets.map_or(payload, |o| (o - 1) % payload + 1) as u16;
                 let (tcp, cc) = (&options.tcp, algorithm.unwrap_or(options.tcp.algorithm));
                 self.tails.push(tail + self.headers.0);
+                if let Some(sockets) = &mut self.net.sockets {
+                    sockets.add(guests.own.0);
+                }
                 let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
                 sender.booted(guests.booted.0);
                 if let Some(speakers) = guests.speakers {
@@ -351,7 +358,13 @@ impl Sim {
     fn pump(&mut self, flow: u32) {
         let sender = &mut self.senders[flow as usize];
         let always = sender.bits;
-        while let Some(segment) = sender.poll(self.net.now) {
+        loop {
+            if let Some(sockets) = &mut self.net.sockets
+                && !sockets.has_room(flow, sender.small_queue())
+            {
+                break;
+            }
+            let Some(segment) = sender.poll(self.net.now) else { break };
             let last = segment.seq + 1 == sender.end;
             let size = if last { self.tails[flow as usize] } else { self.mtu };
             let bits = always | if last { LAST } else { 0 } | if segment.reduced { CWR } else { 0 };
@@ -386,6 +399,7 @@ impl Sim {
                     self.pump(flow);
                 }
             }
+            Kind::Resume => self.pump(flow),
             Kind::AckDue => {
                 let receiver = &mut self.receivers[flow as usize];
                 if receiver.looks_at == wake.at {

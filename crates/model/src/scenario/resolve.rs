@@ -236,6 +236,7 @@ impl<'a> Placement<'a> {
         let outside = spec.outside.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
         let switch = |f: &Option<Formula>| f.as_ref().map(|f| switch(f, scope)).transpose();
         let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
+        let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
         let at = |f: &Option<Formula>| match f {
             Some(f) => (f.place.clone(), f.path.clone()),
             None => (spec.name.place.clone(), spec.name.path.clone()),
@@ -268,6 +269,7 @@ impl<'a> Placement<'a> {
                 outside,
                 ecn,
                 translated,
+                backpressure,
             });
             self.origin.push(self.origins.len() - 1);
         }

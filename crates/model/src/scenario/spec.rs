@@ -101,6 +101,7 @@ pub(crate) struct VmSpec {
     pub(crate) outside: Vec<Word>,
     pub(crate) ecn: Option<Formula>,
     pub(crate) translated: Option<Formula>,
+    pub(crate) backpressure: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -350,6 +351,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "outside",
         "ecn",
         "translated",
+        "backpressure",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -382,6 +384,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         },
         ecn: formula("ecn")?,
         translated: formula("translated")?,
+        backpressure: formula("backpressure")?,
     })
 }
 

@@ -174,6 +174,7 @@ impl Shim {
         let pair = &mut self.pairs[number as usize];
         match self.hosts[from as usize].queue_of(net.now, pair, packet.size) {
             Some(leaf) if self.hosts[from as usize].htb.push(net.now, leaf, id, packet.size) => {
+                net.wait(id);
                 self.serve(net, from);
             }
             _ => net.drop(id),

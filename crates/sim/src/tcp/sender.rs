@@ -301,6 +301,18 @@ impl Sender {
         self.window.cwnd = pipe + self.prr.on_ack(delivered, true, pipe, self.goal);
     }
 
+    /// How many packets wait at most before its host's uplink, if its guest sees them there: so many as it paces
+    /// in 2⁻¹⁰ s, two at least. Linux: `tcp_update_pacing_rate`, `tcp_small_queue_check`.
+    pub(crate) fn small_queue(&self) -> u32 {
+        let Window { cwnd, ssthresh, .. } = self.window;
+        let (cwnd, is_starting) = (u64::from(cwnd), cwnd < ssthresh / 2);
+        let paced = if is_starting { 2 * cwnd } else { cwnd * 6 / 5 };
+        match (paced * (1_000_000_000 / 1024)).checked_div(self.rtt.smoothed()) {
+            Some(packets) => packets.clamp(2, u32::MAX.into()) as u32,
+            None => u32::MAX,
+        }
+    }
+
     /// The application has nothing more to send.
     pub(crate) fn halt(&mut self) {
         self.end = self.end.min(self.next);

@@ -87,10 +87,13 @@ impl Sim {
                 let state = State::Closed;
                 self.exchanges.lines.push(Line { entry: number, state, intended, used_at: now });
                 let turned = |(there, back): (u32, u32)| (back, there);
-                let there = (pairs, ends, guests.vms);
-                let back = (turned(pairs), turned(ends), turned(guests.vms));
-                for (pairs, ends, vms) in [there, back] {
+                let there = (pairs, ends, guests.vms, guests.own.0);
+                let back = (turned(pairs), turned(ends), turned(guests.vms), guests.own.1);
+                for (pairs, ends, vms, owns) in [there, back] {
                     self.tails.push(SYN);
+                    if let Some(sockets) = &mut self.net.sockets {
+                        sockets.add(owns);
+                    }
                     self.edge.add(true, pairs, vms);
                     if let Some(pauses) = &mut self.pauses {
                         pauses.ends.add(true, ends);

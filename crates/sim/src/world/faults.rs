@@ -74,7 +74,7 @@ impl Pauses {
         let flow = packet.flow;
         match packet.kind {
             Kind::Data | Kind::AckDue => Some(self.ends.tcp(flow).1),
-            Kind::Ack | Kind::Timeout => Some(self.ends.tcp(flow).0),
+            Kind::Ack | Kind::Timeout | Kind::Resume => Some(self.ends.tcp(flow).0),
             Kind::Datagram => Some(self.ends.udp(flow).1),
             Kind::Emit => Some(self.ends.udp(flow).0),
             Kind::Agent | Kind::Shaper | Kind::Guardian | Kind::Told => Some(flow),
@@ -159,7 +159,7 @@ impl Sim {
                     receiver.looks_at = until;
                 }
             }
-            Kind::Agenda => {}
+            Kind::Agenda | Kind::Resume => {}
             _ => {
                 if let Some(shim) = &mut self.edge.shim {
                     shim.hold_back(&packet, until);
