@@ -3,6 +3,8 @@
 use crate::reproduce::World;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use weir_model::text::{size, span};
+use weir_units::{Bytes, Span};
 
 /// A minimum bandwidth for every VM of every tenant, work-conserving, on stock Linux.
 #[derive(Debug, Parser)]
@@ -26,7 +28,7 @@ pub(crate) enum Command {
     },
     /// Play a scenario on real Linux, in network namespaces of this machine (root)
     Lab(Lab),
-    /// Play a scenario, or a network file, in the packet simulator
+    /// Play a scenario, a network file, or other simulators' files, in the packet simulator
     Sim(Sim),
     /// Draw scenarios and faults from seeds, play them in the simulator, and check every promise all
     /// the time (docs/swarm.md)
@@ -115,37 +117,40 @@ pub(crate) struct Lab {
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("what").required(true).args(["file", "network"])))]
+#[command(group(ArgGroup::new("what").required(true).args(["file", "network", "topology"])))]
 pub(crate) struct Sim {
     /// The scenario file
     pub(crate) file: Option<PathBuf>,
     /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
     /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn); may be repeated
-    #[arg(long = "mechanism", value_name = "M", conflicts_with = "network")]
+    #[arg(long = "mechanism", value_name = "M", conflicts_with_all = ["network", "topology"])]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
-    #[arg(conflicts_with = "network")]
+    #[arg(conflicts_with_all = ["network", "topology"])]
     pub(crate) set: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     /// How often to play each point and mechanism, each time with the next seed [default: what the
     /// file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    #[arg(conflicts_with = "network")]
+    #[arg(conflicts_with_all = ["network", "topology"])]
     pub(crate) repeat: Option<u32>,
     /// Runs at a time [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    #[arg(conflicts_with = "network")]
+    #[arg(conflicts_with_all = ["network", "topology"])]
     pub(crate) jobs: Option<u32>,
     /// Write results.json, table.txt and report.html into this folder
-    #[arg(long, value_name = "DIR", conflicts_with = "network")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["network", "topology"])]
     pub(crate) out: Option<PathBuf>,
     /// Instead of a scenario: links, routes and flows, one per line (docs/simulator.md)
     #[arg(long, value_name = "FILE", conflicts_with = "constants")]
     pub(crate) network: Option<PathBuf>,
-    /// Congestion control of all flows of a network file [default: dctcp]
-    #[arg(long, value_enum, conflicts_with = "file")]
+    #[command(flatten)]
+    pub(crate) files: Files,
+    /// Congestion control of all flows of a network file, or of --flows [default: dctcp; with --flows
+    /// cubic, if nothing marks]
+    #[arg(long, value_enum, conflicts_with_all = ["file", "flow_level"])]
     pub(crate) cc: Option<CongestionControl>,
     /// All chance is drawn from this
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -153,6 +158,35 @@ pub(crate) struct Sim {
     /// Print the results as one JSON object on stdout, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What other simulators wrote.
+#[derive(Debug, Args)]
+pub(crate) struct Files {
+    /// Instead of a scenario: another simulator's network, htsim's `.topo` or HPCC's `topology.txt`,
+    /// for the flows of --flows (docs/simulator.md)
+    #[arg(long, value_name = "FILE", requires = "flows", conflicts_with = "constants")]
+    pub(crate) topology: Option<PathBuf>,
+    /// Who sends what to whom there: htsim's connection matrix, or HPCC's `flow.txt`
+    #[arg(long, value_name = "FILE", requires = "topology")]
+    pub(crate) flows: Option<PathBuf>,
+    /// Play ideal rates (max-min with floors) instead of packets: for large worlds
+    #[arg(long, requires = "topology")]
+    pub(crate) flow_level: bool,
+    /// Whose hosts they are, and what these are promised, for --flow-level (docs/simulator.md)
+    #[arg(long, value_name = "FILE", requires = "flow_level")]
+    pub(crate) tenants: Option<PathBuf>,
+    /// When to stop, in the files' time [default: a second after the last start]
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "topology")]
+    pub(crate) until: Option<Span>,
+    /// What a switch's port holds, where the topology does not say [default: 128kB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(requires = "topology", conflicts_with = "flow_level")]
+    pub(crate) buffer: Option<Bytes>,
+    /// Switches' ports mark ECN-capable packets that find more than this [default: they mark nothing]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(requires = "topology", conflicts_with = "flow_level")]
+    pub(crate) mark_above: Option<Bytes>,
 }
 
 #[derive(Debug, Args)]

@@ -273,6 +273,103 @@ fn a_mistake_in_a_network_file_names_file_and_line() {
     assert!(stderr(&output).contains("/nonexistent/x.net"), "{}", stderr(&output));
 }
 
+/// Four hosts of HPCC's at one switch.
+const STAR: &str =
+    "5 1 4\n4\n0 4 10Gbps 1us 0\n1 4 10Gbps 1us 0\n2 4 10Gbps 1us 0\n3 4 10Gbps 1us 0\n";
+/// The same as a tree of htsim's with two switches and one above.
+const TREE: &str = "Nodes 4\nTiers 2\nPodsize 4\nTier 0\nDownlink_speed_Gbps 10\nRadix_Down 2\n\
+    Radix_Up 2\nQueue_Down 1000000\nQueue_Up 1000000\nDownlink_Latency_ns 1000\n\
+    Tier 1\nDownlink_speed_Gbps 10\nRadix_Down 2\nDownlink_Latency_ns 1000\n";
+/// Two senders to host 3, of which the second comes later and has less; the third goes on for ever.
+const MATRIX: &str = "Nodes 4\nConnections 3\n0->3 start 0 size 14600000\n\
+    1->3 start 2000000000 size 1460000\n2->1 start 0 size 0\n";
+const FLOWS: &str = "2\n0 3 3 100 14600000 0\n1 3 3 100 1460000 0.002\n";
+
+#[test]
+fn other_simulators_files_are_played_at_both_levels() {
+    let folder = Folder::new("import");
+    let write = |name: &str, text: &str| {
+        let file = folder.0.join(name);
+        std::fs::write(&file, text).expect("a file");
+        file.display().to_string()
+    };
+    let hpcc = (write("topology.txt", STAR), write("flow.txt", FLOWS));
+    let htsim = (write("a.topo", TREE), write("a.cm", MATRIX));
+    let play = |(topology, flows): &(String, String), more: &[&str]| {
+        let args = ["sim", "--topology", topology, "--flows", flows, "--json", "--until", "50ms"];
+        let output = weir(&[&args[..], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("one JSON object")
+    };
+    let took = |played: &serde_json::Value, flow: usize| {
+        let flow = &played["flows"][flow];
+        let end = flow["completed_s"].as_f64().unwrap_or_else(|| panic!("it ends: {flow}"));
+        end - flow["start_s"].as_f64().expect("a start")
+    };
+    for files in [&hpcc, &htsim] {
+        let ideal = play(files, &["--flow-level"]);
+        // 15 and 1.5 MB on the wire at 10 Gb/s: the second has half until it is done, 2.4 ms.
+        assert!((took(&ideal, 1) - 0.0024).abs() < 1e-6, "{ideal}");
+        assert!((took(&ideal, 0) - 0.0132).abs() < 1e-6, "{ideal}");
+        let packets = play(files, &["--mark-above", "30kB", "--buffer", "1MB"]);
+        assert_eq!((&packets["world"], &packets["cc"]), (&"packets".into(), &"dctcp".into()));
+        assert_eq!(
+            packets["digest"],
+            play(files, &["--mark-above", "30kB", "--buffer", "1MB"])["digest"]
+        );
+        // Who begins beside another is slow, but the link is used: both end not much later than ideally.
+        assert!(took(&packets, 1) > 0.0012, "{packets}");
+        let last = (0.002 + took(&packets, 1)).max(took(&packets, 0));
+        assert!((0.0132..0.0145).contains(&last), "{last} s");
+    }
+    let endless = &play(&htsim, &["--flow-level"])["flows"][2];
+    assert!(endless["completed_s"].is_null() && endless["size"].is_null(), "{endless}");
+    assert!((endless["goodput_bps"].as_f64().expect("a rate") / 9.7333e9 - 1.0).abs() < 1e-3);
+    // A floor for the second sender's tenant: nine of ten gigabits, by hose.
+    let tenants = write(
+        "tenants.yaml",
+        "apiVersion: weir/v1alpha1\nkind: Tenants\nspec:\n  tenants:\n    \
+         - {name: x, hosts: [1, 3], floor: 9Gbit}\n",
+    );
+    let floors = play(&hpcc, &["--flow-level", "--tenants", &tenants]);
+    assert!(took(&floors, 1) < 1.35e-3, "{floors}");
+    assert_eq!(floors["overbooked"], 0);
+    let args = ["sim", "--topology", &hpcc.0, "--flows", &hpcc.1];
+    let text = weir(&args);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("p99 slowdown") && text.contains("cubic"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_played_of_other_simulators_is_refused_with_file_and_line() {
+    let folder = Folder::new("import-mistake");
+    let write = |name: &str, text: &str| {
+        let file = folder.0.join(name);
+        std::fs::write(&file, text).expect("a file");
+        file.display().to_string()
+    };
+    let star = write("topology.txt", STAR);
+    let refused = |topology: &str, flows: &str, words: &str| {
+        let flows = write("flows", flows);
+        let output = weir(&["sim", "--topology", topology, "--flows", &flows]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+        assert!(output.stdout.is_empty(), "stdout belongs to results");
+    };
+    refused(&star, "1\n0 9 3 100 1000 0\n", "flows:2: destination `9`");
+    refused(&star, "1\n0 4 3 100 1000 0\n", "flow 0: node 4 is a switch");
+    refused(&star, "Nodes 4\nConnections 1\n0->1 start x size 1\n", "flows:3:");
+    let waits = "Nodes 4\nConnections 1\nTriggers 1\n0->1 trigger 1 size 1\ntrigger id 1 oneshot\n";
+    refused(&star, waits, "connection 0 (0->1) waits for a trigger");
+    refused(&star, "0\n", "has no flows");
+    let torn = write("torn.txt", "3 0 1\n0 1 1Gbps 1us 0\n");
+    refused(&torn, "1\n0 2 3 100 1000 0\n", "no links lead from node 0 to node 2");
+    let wrong = write("wrong.txt", "5 1 4\n4\n0 4 10Gb 1us 0\n");
+    refused(&wrong, "1\n0 1 3 100 1000 0\n", "wrong.txt:3:");
+    let output = weir(&["sim", "--topology", &star]);
+    assert_eq!(output.status.code(), Some(2), "without flows");
+}
+
 const TINY: &str = "\
 apiVersion: weir/v1alpha1
 kind: Figure

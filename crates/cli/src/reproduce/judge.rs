@@ -308,6 +308,8 @@ fn compare(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
     Held,
+    /// With one of the presets that were played; with another something failed.
+    HeldWith,
     Failed,
     /// Something that was asked has no number.
     NotJudged,
@@ -325,8 +327,11 @@ impl Ending {
                 && shown.results[*n].is_some()
         };
         let played = (0..parts).filter(whole).count();
+        let by_preset = || preset_that_holds(criteria).is_some();
         match all(criteria.iter().map(|c| c.held)) {
-            Some(false) => Self::Failed,
+            Some(false) if !by_preset() => Self::Failed,
+            Some(false) if played < parts => Self::Partly,
+            Some(false) => Self::HeldWith,
             _ if shown.results.iter().all(Option::is_none) => Self::NotPlayed,
             None => Self::NotJudged,
             Some(true) if criteria.is_empty() => Self::NotJudged,
@@ -335,14 +340,46 @@ impl Ending {
         }
     }
 
-    /// One word or two.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
+    /// Whether all that was asked was played and held.
+    pub(crate) fn is_held(self) -> bool {
+        matches!(self, Self::Held | Self::HeldWith)
+    }
+
+    /// A few words; `criteria` are those of the figure.
+    pub(crate) fn words(self, criteria: &[Criterion]) -> String {
+        let word = match self {
             Self::Held => "held",
+            Self::HeldWith => {
+                let preset = preset_that_holds(criteria).unwrap_or_default();
+                return format!("held with {preset}");
+            }
             Self::Failed => "FAILED",
             Self::NotJudged => "not judged",
             Self::Partly => "held in part",
             Self::NotPlayed => "not played",
-        }
+        };
+        word.into()
     }
+}
+
+/// Of a mechanism that was played with several presets, one with which every criterion holds; what was
+/// not asked of it has to hold with whatever it was asked of.
+fn preset_that_holds(criteria: &[Criterion]) -> Option<&str> {
+    let kind = |c: &Criterion| c.mechanism.split(':').next().map(str::to_owned);
+    let has_others = |c: &Criterion| {
+        criteria.iter().any(|other| kind(other) == kind(c) && other.mechanism != c.mechanism)
+    };
+    let same = |a: &Criterion, b: &Criterion| (&a.part, &a.says) == (&b.part, &b.says);
+    let holds_with = |mechanism: &str| {
+        criteria.iter().all(|asked| {
+            let mut of = criteria.iter().filter(|c| same(c, asked) && c.mechanism == mechanism);
+            let of_it = criteria.iter().any(|c| same(c, asked) && c.mechanism == mechanism);
+            match of_it && kind(asked).as_deref() == mechanism.split(':').next() {
+                true => of.all(|c| c.held == Some(true)),
+                false => asked.held == Some(true),
+            }
+        })
+    };
+    let mut presets = criteria.iter().filter(|c| has_others(c)).map(|c| c.mechanism.as_str());
+    presets.find(|mechanism| holds_with(mechanism))
 }

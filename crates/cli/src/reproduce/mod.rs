@@ -70,7 +70,7 @@ pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
 fn code(endings: &[Ending]) -> u8 {
     match () {
         () if endings.contains(&Ending::Failed) => 1,
-        () if endings.iter().all(|e| *e == Ending::Held) => 0,
+        () if endings.iter().all(|ending| ending.is_held()) => 0,
         () => 3,
     }
 }
@@ -168,7 +168,7 @@ fn summary(shown: &[Shown]) -> Grid {
             one.figure.metadata.title.clone(),
             String::new(),
             format!("{held} of {} held", criteria.len()),
-            ending.word().into(),
+            ending.words(&criteria),
         ]);
         for c in criteria.iter().filter(|c| c.held != Some(true)) {
             let verdict = if c.held.is_some() { "FAILED" } else { "not judged" };

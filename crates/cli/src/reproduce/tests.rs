@@ -1,5 +1,6 @@
 use super::*;
 use crate::args::Reproduce;
+use judge::Criterion;
 use kept::{Kept, KeptPart};
 use std::collections::BTreeMap;
 use weir_model::results::{Results, Run, Verdict};
@@ -189,6 +190,48 @@ fn a_figures_own_expectation_compares_parts_on_their_means() {
     assert_eq!(with(1.5).2, Ending::Held);
     assert!(with(1.5).1.starts_with("2.00 ± 1.59"), "{}", with(1.5).1);
     assert_eq!((with(1.4).0, with(1.4).2), (Some(false), Ending::Failed));
+}
+
+#[test]
+fn a_figure_holds_if_it_holds_with_one_preset_and_says_which() {
+    let criterion = |mechanism: &str, says: &str, held: bool| Criterion {
+        part: None,
+        mechanism: mechanism.into(),
+        says: says.into(),
+        asked: String::new(),
+        got: String::new(),
+        held: Some(held),
+        points: (1, 1),
+    };
+    let (paper, steady) = ("elasticswitch", "elasticswitch:steady");
+    let of = |criteria: &[Criterion]| {
+        let shown = shown(Some(Results::default()));
+        let ending = Ending::of(&shown, criteria);
+        (ending, ending.words(criteria), code(&[ending]))
+    };
+    let floors = [
+        criterion(paper, "floor", false),
+        criterion(steady, "floor", true),
+        criterion("none", "starves", true),
+    ];
+    assert_eq!(of(&floors), (Ending::HeldWith, "held with elasticswitch:steady".into(), 0));
+    // Each of them fails in something.
+    let mixed = [
+        criterion(paper, "floor", false),
+        criterion(steady, "floor", true),
+        criterion(paper, "link", true),
+        criterion(steady, "link", false),
+    ];
+    assert_eq!(of(&mixed).0, Ending::Failed);
+    // What is asked of one alone has to hold whoever carries the rest.
+    let alone = [criterion(steady, "floor", true), criterion(paper, "as in the paper", false)];
+    assert_eq!(of(&alone), (Ending::Failed, "FAILED".into(), 1));
+    // A baseline is no preset.
+    let baseline = [criterion(steady, "floor", true), criterion("none", "starves", false)];
+    assert_eq!(of(&baseline).0, Ending::Failed);
+    // Nor is a number that is missing a failure.
+    let unknown = [Criterion { held: None, ..criterion(steady, "floor", true) }];
+    assert_eq!(of(&unknown).0, Ending::NotJudged);
 }
 
 #[test]

@@ -1,20 +1,44 @@
-//! `weir sim`: plays a scenario, or a network file, in the packet simulator.
+//! `weir sim`: plays a scenario, a network file, or other simulators' files, packet by packet or, these, flow by flow.
 
+mod completion;
+mod flows;
+mod import;
 mod network;
+mod packets;
 mod room;
 pub(crate) mod scenario;
+mod tenants;
 
 use crate::args;
 use anyhow::{Result, bail};
+use import::Import;
+use weir_units::Time;
 
 /// Plays what was named.
 ///
 /// # Errors
 /// Bad input, or something that cannot be simulated.
 pub(crate) fn sim(args: &args::Sim) -> Result<u8> {
-    match (&args.file, &args.network) {
-        (Some(file), None) => scenario::play(file, args),
-        (None, Some(network)) => network::play(network, args),
-        _ => bail!("name a scenario file, or a network file with --network"),
+    match (&args.file, &args.network, &args.files.topology) {
+        (Some(file), None, None) => scenario::play(file, args),
+        (None, Some(network), None) => network::play(network, args),
+        (None, None, Some(_)) => imported(args),
+        _ => bail!(
+            "name a scenario file, a network file with --network, or a --topology with --flows"
+        ),
+    }
+}
+
+/// Plays other simulators' files.
+fn imported(args: &args::Sim) -> Result<u8> {
+    let import = Import::read(&args.files)?;
+    let until = args.files.until.map_or_else(|| import.end(), |until| Time::ZERO + until);
+    for note in &import.notes {
+        eprintln!("{note}");
+    }
+    if args.files.flow_level {
+        flows::play(&import, until, args)
+    } else {
+        packets::play(&import, until, args)
     }
 }

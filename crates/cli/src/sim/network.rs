@@ -20,7 +20,6 @@ const FEWER: &str = "write fewer flows or smaller buffers into it";
 ///
 /// # Errors
 /// The file cannot be read, or says nothing that can be played.
-#[expect(clippy::disallowed_methods, reason = "a driver: it says how fast the simulator is")]
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = path.display();
     let length = fs::metadata(path).with_context(|| file.to_string())?.len();
@@ -29,20 +28,8 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let text = fs::read_to_string(path).with_context(|| file.to_string())?;
     let network = Network::parse(&text).map_err(|error| anyhow!("{file}: {error}"))?;
     drop(text);
-    let (algorithm, name) = match args.cc.unwrap_or(CongestionControl::Dctcp) {
-        CongestionControl::Dctcp => (Algorithm::Dctcp, "dctcp"),
-        CongestionControl::Cubic => (Algorithm::Cubic, "cubic"),
-        CongestionControl::Reno => (Algorithm::Reno, "reno"),
-    };
-    let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
-    let memory = network.memory(&tcp);
-    let need = Need { least: memory.least.get(), most: memory.most.get() };
-    room::check(path, need, FEWER)?;
-    let begin = Instant::now();
-    let mut sim = Sim::new(&network, &Options { tcp, seed: args.seed });
-    sim.run_until(network.until());
-    let wall = begin.elapsed();
-    let outcome = sim.outcome();
+    let (algorithm, name) = algorithm(args.cc.unwrap_or(CongestionControl::Dctcp));
+    let (outcome, wall) = run(path, &network, algorithm, args.seed, FEWER)?;
     if args.json {
         let mut all = whole(&outcome, wall);
         all["network"] = json!(file.to_string());
@@ -57,8 +44,40 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     Ok(0)
 }
 
+/// What people call an algorithm.
+pub(super) fn algorithm(chosen: CongestionControl) -> (Algorithm, &'static str) {
+    match chosen {
+        CongestionControl::Dctcp => (Algorithm::Dctcp, "dctcp"),
+        CongestionControl::Cubic => (Algorithm::Cubic, "cubic"),
+        CongestionControl::Reno => (Algorithm::Reno, "reno"),
+    }
+}
+
+/// Plays a network to its end, if there is memory for it.
+///
+/// # Errors
+/// There is not.
+#[expect(clippy::disallowed_methods, reason = "a driver: it says how fast the simulator is")]
+pub(super) fn run(
+    file: &Path,
+    network: &Network,
+    algorithm: Algorithm,
+    seed: u64,
+    instead: &str,
+) -> Result<(Outcome, Duration)> {
+    let tcp = TcpConfig { algorithm, ..TcpConfig::default() };
+    let memory = network.memory(&tcp);
+    let need = Need { least: memory.least.get(), most: memory.most.get() };
+    room::check(file, need, instead)?;
+    let begin = Instant::now();
+    let mut sim = Sim::new(network, &Options { tcp, seed });
+    sim.run_until(network.until());
+    let wall = begin.elapsed();
+    Ok((sim.outcome(), wall))
+}
+
 /// Everything: rates in bit/s, times in seconds, flows and links in the file's order.
-fn whole(outcome: &Outcome, wall: Duration) -> Value {
+pub(super) fn whole(outcome: &Outcome, wall: Duration) -> Value {
     let packets = &outcome.packets;
     json!({
         "until_s": outcome.now.as_secs_f64(),
@@ -126,7 +145,7 @@ fn table(outcome: &Outcome) -> String {
     grid.table().to_string()
 }
 
-fn cost(outcome: &Outcome, wall: Duration) -> String {
+pub(super) fn cost(outcome: &Outcome, wall: Duration) -> String {
     format!(
         "{:.3} s simulated in {:.3} s: {} packet-hops, {:.1} M packet-hops/s; digest {:016x}",
         outcome.now.as_secs_f64(),

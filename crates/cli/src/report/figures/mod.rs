@@ -56,10 +56,9 @@ fn world(shown: &[Shown]) -> String {
 }
 
 fn banner(judged: &[(&Shown, Vec<Criterion>)]) -> Markup {
-    let count = |ending: Ending| {
-        judged.iter().filter(|(one, criteria)| Ending::of(one, criteria) == ending).count()
-    };
-    let (held, failed) = (count(Ending::Held), count(Ending::Failed));
+    let endings: Vec<Ending> = judged.iter().map(|(one, c)| Ending::of(one, c)).collect();
+    let held = endings.iter().filter(|ending| ending.is_held()).count();
+    let failed = endings.iter().filter(|ending| **ending == Ending::Failed).count();
     let open = judged.len() - held - failed;
     let class = match (failed, open) {
         (0, 0) => "held",
@@ -97,7 +96,7 @@ fn rows(one: &Shown, criteria: &[Criterion]) -> Markup {
     let name = html! {
         td rowspan=(rows) class="id" {
             a href={"#" (one.figure.id())} { (one.figure.id()) }
-            span class=(class(ending)) { (ending.word()) }
+            span class=(class(ending)) { (ending.words(criteria)) }
         }
         td rowspan=(rows) class="says" { (one.figure.spec.says) }
     };
@@ -156,7 +155,7 @@ fn of(c: &Criterion) -> String {
 
 fn class(ending: Ending) -> &'static str {
     match ending {
-        Ending::Held => "held",
+        Ending::Held | Ending::HeldWith => "held",
         Ending::Failed => "failed",
         _ => "doubt",
     }
@@ -184,7 +183,7 @@ fn figure(one: &Shown, criteria: &[Criterion], dir: &std::path::Path) -> Markup 
     html! {
         article id=(one.figure.id()) {
             h1 { (one.figure.id()) " " span class="light" { (one.figure.metadata.title) } }
-            p class="sub" { (one.figure.metadata.paper) " · " b class=(class(ending)) { (ending.word()) } }
+            p class="sub" { (one.figure.metadata.paper) " · " b class=(class(ending)) { (ending.words(criteria)) } }
             dl {
                 dt { "The paper says" } dd { (spec.says) }
                 dt { "Asked" } dd { (spec.criterion) }

@@ -56,8 +56,8 @@ pub struct Cdf {
 const MOST: usize = 10_000;
 
 impl Cdf {
-    /// Reads a table: `octets probability` per line, both ascending, the last probability 1. Empty
-    /// lines and what follows a `#` count for nothing. The error is (line, what is wrong, what would
+    /// Reads a table: `octets probability` per line, both ascending, the last probability 1, or 100 if
+    /// they are percent. Empty lines and what follows a `#` count for nothing. The error is (line, what is wrong, what would
     /// be right).
     pub fn parse(text: &str) -> Result<Self, (u32, String, String)> {
         let mut points: Vec<(f64, f64)> = Vec::new();
@@ -76,8 +76,9 @@ impl Cdf {
                 let help = "write octets and the share of flows that are no larger: 10000 0.15";
                 return wrong(format!("`{line}` is not two numbers"), help);
             };
-            if !(0.0..=1e15).contains(&octets) || !(0.0..=1.0).contains(&share) {
-                let help = "octets are not negative, a share lies between 0 and 1 (not percent)";
+            if !(0.0..=1e15).contains(&octets) || !(0.0..=100.0).contains(&share) {
+                let help =
+                    "octets are not negative, a share lies between 0 and 1, or 100 in percent";
                 return wrong(format!("`{line}` is out of range"), help);
             }
             if points.last().is_some_and(|&(o, s)| octets < o || share < s) {
@@ -89,11 +90,14 @@ impl Cdf {
             points.push((octets, share));
         }
         match points.last() {
-            Some(&(octets, 1.0)) if octets > 0.0 => Ok(Self { points }),
+            Some(&(octets, whole @ (1.0 | 100.0))) if octets > 0.0 => {
+                points.iter_mut().for_each(|(_, share)| *share /= whole);
+                Ok(Self { points })
+            }
             Some(&(octets, share)) => Err((
                 last,
                 format!("ends with `{octets} {share}`"),
-                "let the last line be the largest size and 1".into(),
+                "let the last line be the largest size and 1, or 100 in percent".into(),
             )),
             None => Err((0, "is empty".into(), "write `octets probability` per line".into())),
         }
@@ -137,6 +141,11 @@ mod tests {
     }
 
     #[test]
+    fn a_table_in_percent_is_the_same() {
+        assert_eq!(table("100 0\n200 50\n1000 100\n"), table(TABLE));
+    }
+
+    #[test]
     fn a_table_may_begin_above_zero_and_step() {
         let sizes = table("500 0.5\n700 0.5\n700 1\n");
         let at = |p| sizes.at(p).get();
@@ -157,7 +166,8 @@ mod tests {
     fn a_bad_table_is_told_with_its_line() {
         let error = |text: &str| Cdf::parse(text).expect_err("bad");
         assert_eq!(error("1 0\n2 x\n").0, 2);
-        assert!(error("1 0\n2 50\n").1.contains("out of range"));
+        assert!(error("1 0\n2 101\n").1.contains("out of range"));
+        assert!(error("1 0\n2 50\n").1.contains("ends with"));
         assert!(error("10 0\n5 1\n").1.contains("less than the line before"));
         assert!(error("10 0\n20 0.9\n").1.contains("ends with"));
         assert_eq!(error("# nothing\n").0, 0);

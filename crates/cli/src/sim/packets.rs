@@ -1,0 +1,121 @@
+//! `weir sim --topology T --flows F`: the flows of other simulators, packet by packet.
+
+use super::completion::{self, Finish};
+use super::import::{Import, Sent};
+use super::network;
+use crate::args::{self, CongestionControl};
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::json;
+use std::num::NonZero;
+use weir_flow::import::Node;
+use weir_sim::{FlowOutcome, FlowSpec, LinkSpec, Network, Traffic};
+use weir_units::{Bytes, Span, Time};
+
+/// Octets of a full packet.
+const MTU: u16 = 1500;
+/// What a switch's port holds where nobody says.
+const BUFFER: Bytes = Bytes::new(128_000);
+/// What a host's own port holds: a full receive window, so that no flow loses packets before they are
+/// on the way. A host would hold its guests back instead.
+const HOST: Bytes = Bytes::new(6 << 20);
+
+/// Plays and prints.
+///
+/// # Errors
+/// Something that the simulator cannot play.
+pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8> {
+    let file = args.files.flows.as_deref().context("flows are named")?;
+    let network = network_of(import, until, &args.files)
+        .map_err(|error| anyhow!("{}: {error}", file.display()))?;
+    // Without marks DCTCP is Reno.
+    let marks = args.files.mark_above.is_some();
+    let otherwise = if marks { CongestionControl::Dctcp } else { CongestionControl::Cubic };
+    let (algorithm, name) = network::algorithm(args.cc.unwrap_or(otherwise));
+    let fewer = "write fewer flows into it, or play it with --flow-level";
+    let (outcome, wall) = network::run(file, &network, algorithm, args.seed, fewer)?;
+    let both = import.flows.iter().zip(&outcome.flows);
+    let finishes: Vec<Finish> = both.map(|(sent, flow)| finish(sent, flow, import)).collect();
+    if args.json {
+        let mut all = network::whole(&outcome, wall);
+        all["world"] = json!("packets");
+        all["cc"] = json!(name);
+        all["seed"] = json!(args.seed);
+        all["notes"] = json!(import.notes);
+        for ((flow, sent), finish) in
+            all["flows"].as_array_mut().into_iter().flatten().zip(&import.flows).zip(&finishes)
+        {
+            let more = finish.json(sent.from, sent.to);
+            for (key, value) in more.as_object().into_iter().flatten() {
+                flow[key] = value.clone();
+            }
+        }
+        println!("{all}");
+    } else {
+        println!("{name}, seed {}", args.seed);
+        println!("{}", completion::table(&finishes));
+        println!("{}", losses(&outcome));
+        println!("{}", network::cost(&outcome, wall));
+    }
+    Ok(0)
+}
+
+fn network_of(
+    import: &Import,
+    until: Time,
+    files: &args::Files,
+) -> Result<Network, weir_sim::Flaw> {
+    let mut network = Network::new(import.topology.nodes.len() as u32, MTU, until)?;
+    let ports = import.topology.links.iter().zip(&import.buffers);
+    for (link, said) in ports {
+        let by_host = import.topology.nodes[link.from as usize] == Node::Host;
+        let (otherwise, mark_above) =
+            if by_host { (HOST, None) } else { (files.buffer.unwrap_or(BUFFER), files.mark_above) };
+        network.add_link(LinkSpec {
+            from: link.from,
+            to: link.to,
+            rate: link.rate,
+            delay: link.delay,
+            buffer: said.unwrap_or(otherwise),
+            mark_above,
+            loss: link.loss,
+        })?;
+    }
+    for sent in &import.flows {
+        let octets = sent.size.and_then(|size| NonZero::new(size.get()));
+        network.add_flow(FlowSpec {
+            src: sent.from,
+            dst: sent.to,
+            start: sent.start,
+            traffic: Traffic::Tcp { octets, algorithm: None },
+            forward: sent.forward.clone(),
+            reverse: sent.reverse.clone(),
+        })?;
+    }
+    Ok(network)
+}
+
+fn finish(sent: &Sent, flow: &FlowOutcome, import: &Import) -> Finish {
+    let links = || sent.forward.iter().map(|link| &import.topology.links[*link as usize]);
+    let delay = links().fold(Span::ZERO, |sum, link| sum + link.delay);
+    let slowest = links().map(|link| link.rate).min();
+    let alone = slowest.zip(sent.size).map(|(rate, size)| rate.time_for(size) + delay);
+    Finish {
+        start: flow.start,
+        size: sent.size,
+        completed: flow.completed,
+        octets: flow.octets,
+        goodput: flow.goodput,
+        alone,
+    }
+}
+
+fn losses(outcome: &weir_sim::Outcome) -> String {
+    let sum = |of: fn(&weir_sim::LinkOutcome) -> u64| outcome.links.iter().map(of).sum::<u64>();
+    format!(
+        "{} packets dropped, {} lost by chance, {} marked; {} sent again",
+        sum(|link| link.drops),
+        sum(|link| link.lost),
+        sum(|link| link.marks),
+        outcome.flows.iter().map(|flow| flow.repeats).sum::<u64>()
+    )
+}
