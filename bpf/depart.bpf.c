@@ -31,7 +31,6 @@
  */
 
 #define WEIR_MAJOR 1u /* the high half of a class */
-#define UPLINK 1u    /* the root of the tree */
 #define UNSORTED 2u  /* the queue of what is ours and has no class */
 #define LEASE_NS 1000000000ull
 #define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */

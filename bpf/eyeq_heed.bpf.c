@@ -5,7 +5,8 @@
  * drops it. All else passes.
  *
  * What is believed becomes a limit; if it is another than before, the agent is
- * woken. There is none before the first feedback.
+ * woken. There is none before the first feedback. Departure times go by it at
+ * once; HTB when the agent has set the class.
  *
  * crates/wire/src/feedback/inbox.rs says the same, up to what a limit is.
  */
@@ -70,6 +71,28 @@ static __always_inline int allow(struct weir_eyeq_limit *limit, __u64 rate_bps, 
 	return is_new;
 }
 
+/*
+ * The ceiling of the pair's node, where departure times are computed by it: the
+ * uplink has a level there and nowhere else. One store of a word, as the agent's
+ * own are. Without a class, or a node, the next word finds them.
+ */
+static __always_inline void enforce(const struct weir_pair *pair, __u64 rate_bps)
+{
+	__u32 node = UPLINK;
+	struct weir_level *level = bpf_map_lookup_elem(&levels, &node);
+	__u32 *class;
+
+	if (!level || !level->ceiling)
+		return;
+	class = bpf_map_lookup_elem(&classes, pair);
+	if (!class)
+		return;
+	node = *class & 0xffff;
+	level = bpf_map_lookup_elem(&levels, &node);
+	if (level && level->ceiling)
+		*(volatile __u64 *)&level->ceiling = rate_bps;
+}
+
 /* What an authentic message asks for; says which counter it ends in. */
 static __always_inline __u64 *obey(const struct weir_eyeq_settings *set,
 				   struct weir_eyeq_counters *counters,
@@ -95,6 +118,8 @@ static __always_inline __u64 *obey(const struct weir_eyeq_settings *set,
 		return &counters->full;
 	if (!allow(limit, units * set->unit_bps, sequence, by, &changed))
 		return &counters->late;
+	/* Also if it is the same: the agent halves the ceiling while a receiver is silent. */
+	enforce(&pair, units * set->unit_bps);
 	if (changed)
 		ring(pair.src, pair.dst, WEIR_LIMIT);
 	return &counters->heard;

@@ -273,7 +273,7 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
 #define WEIR_PAIRS 4096u
 #define WEIR_HTB_PAIRS 0x4000u
 
-/* What a node may send, in bit/s on layer 2 without FCS. Written by the agent only. */
+/* What a node may send, in bit/s on layer 2 without FCS. Written by the agent, a pair's ceiling also by heed. */
 struct weir_level {
 	__u64 floor;	/* what it gets in any case */
 	__u64 ceiling;	/* what it may use; 0: there is no such node */

@@ -88,9 +88,12 @@ struct {
 	__type(value, __u32);
 } classes SEC(".maps");
 
+#define UPLINK 1u /* the root of the tree of nodes; there in departure times only */
+
 /*
  * node -> levels: of departure times, or of the pairs' classes in HTB. Written
- * by the agent only. Size: agent.
+ * by the agent; ceilings of pairs also by heed, where EyeQ meets departure
+ * times. Size: agent.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

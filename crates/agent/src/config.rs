@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use weir_core::eyeq::Backend;
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
 use weir_model::agent::{AgentConfig, Directory, MechanismConfig, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
@@ -187,7 +188,12 @@ impl Setup {
             let (field, what) = text.split_once(": ").unwrap_or(("name", &text));
             Mistake::config(format!("mechanism.{field}"), what)
         };
-        let eyeq = law::on_host(&file.mechanism, line).map_err(in_mechanism)?;
+        // Who leaves the choice gets HTB with EyeQ: its shares of an uplink are worth more than a millisecond.
+        let backend = match file.shaper {
+            ShaperChoice::DepartureTime => Backend::Kernel,
+            ShaperChoice::Auto | ShaperChoice::Htb => Backend::Agent,
+        };
+        let eyeq = law::on_host(&file.mechanism, line, backend).map_err(in_mechanism)?;
         let mechanism = mechanism(&file.mechanism, &names, line).map_err(in_mechanism)?;
         let host = HostConfig { host, line, mechanism, vms, directory: locations };
         let setup = Self { file, directory, names, tenants, hosts, host, eyeq };
@@ -198,11 +204,6 @@ impl Setup {
     /// What EyeQ asks of a host beside its constants.
     fn check_eyeq(&self) -> Result<(), Mistake> {
         let Some(eyeq) = &self.eyeq else { return Ok(()) };
-        sound(self.file.shaper != ShaperChoice::DepartureTime, || {
-            let what =
-                "departure times do not go by EyeQ's limits yet; write \"htb\", or leave it out";
-            Mistake::config("shaper", what)
-        })?;
         sound(self.file.listen.is_ipv4(), || {
             Mistake::config("listen", "EyeQ's feedback goes over IPv4: write an address of that")
         })?;

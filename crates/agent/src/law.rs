@@ -14,6 +14,7 @@ pub use eyeq::eyeq;
 pub(crate) use eyeq::{OnHost, on_host};
 
 use anyhow::{Context, Result, bail, ensure};
+use weir_core::eyeq::Backend;
 use weir_core::host::{ElasticSwitch, Promise};
 use weir_core::partition::Unconfirmed;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
@@ -50,14 +51,14 @@ pub fn law(config: &MechanismConfig) -> Result<Option<ElasticSwitch>> {
     Ok(Some(es))
 }
 
-/// Whether an agent on a host with an uplink of `line` can keep what `config` says: EyeQ's loop may not come to
-/// rest there, or measure nothing.
+/// Whether an agent on a host with an uplink of `line` and HTB can keep what `config` says: EyeQ's loop may not
+/// come to rest there, or measure nothing.
 ///
 /// # Errors
 ///
 /// As [`law`].
 pub fn fits(config: &MechanismConfig, line: Rate) -> Result<()> {
-    on_host(config, line).map(drop)
+    on_host(config, line, Backend::Agent).map(drop)
 }
 
 /// The rate of pairs that a reservation does not name, on a host with an uplink of `line`.

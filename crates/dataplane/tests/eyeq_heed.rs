@@ -17,7 +17,7 @@ use random::Random;
 use std::net::Ipv4Addr;
 use weir_dataplane::eyeq::Program;
 use weir_dataplane::eyeq::intf::{self as eyeq, Counters, Limit, Voice};
-use weir_dataplane::intf::{Pair, Tx};
+use weir_dataplane::intf::{Level, Pair, Tx};
 use weir_units::{PairId, VmId};
 use weir_wire::{FeedbackKey, FeedbackRejected, Inbox, Told, encode_feedback};
 
@@ -84,6 +84,39 @@ fn what_is_believed_becomes_a_limit_and_the_newest_stands() {
     let second = limit(&bench).unwrap();
     assert_eq!((second.rate_bps, second.sequence, second.told), (300 * UNIT, 9, 2));
     assert_eq!(bench.0.counters(), Counters { heard: 2, late: 1, ..NONE });
+}
+
+#[test]
+fn departure_times_go_by_a_limit_at_once_and_classes_do_not() {
+    let bench = Bench::new();
+    let (class, node) = (0x1_1003, 0x1003);
+    let of_pair = Level { floor: 100 * UNIT, ceiling: 10_000 * UNIT, ..Level::default() };
+    let levels = bench.0.levels.as_ref().expect("by itself it has levels");
+    levels.put(node, of_pair);
+    bench.0.classes.put(TO_PEER.into(), class).unwrap();
+    // Without a level of the uplink, levels are there for other things.
+    say(&bench, &told(450), 1);
+    assert_eq!(levels.get(node), of_pair);
+    levels.put(1, Level { ceiling: 10_000 * UNIT, ..Level::default() });
+    say(&bench, &told(300), 2);
+    assert_eq!(levels.get(node), Level { ceiling: 300 * UNIT, ..of_pair });
+    // The agent halved it, for the receiver was silent; then it says the same again.
+    levels.put(node, Level { ceiling: 150 * UNIT, ..of_pair });
+    say(&bench, &told(300), 3);
+    assert_eq!(levels.get(node), Level { ceiling: 300 * UNIT, ..of_pair });
+    // What is late, forged or too much changes nothing.
+    say(&bench, &told(20), 1);
+    say(&bench, &told(MOST_UNITS as u16 + 1), 4);
+    let forged = encode_feedback(&told(10), &key(ELSEWHERE, HERE, 0), 5);
+    assert_eq!(heed(&bench, &forged), DROP);
+    assert_eq!(levels.get(node).ceiling, 300 * UNIT);
+    // Nobody's node stays nobody's.
+    levels.put(node, Level::default());
+    say(&bench, &told(40), 6);
+    assert_eq!(levels.get(node), Level::default());
+    assert!(bench.0.classes.delete(TO_PEER.into()).unwrap());
+    say(&bench, &told(50), 7);
+    assert_eq!(limit(&bench).unwrap().rate_bps, 50 * UNIT);
 }
 
 #[test]

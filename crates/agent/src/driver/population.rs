@@ -276,7 +276,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         reorder_window: setup.reorder_window(),
         eyeq: super::eyeq::of(setup),
         shaper: match file.shaper {
-            // Departure times do not go by limits yet.
+            // Its shares of an uplink go by floors; departure times lend to the first to come.
             ShaperChoice::Auto if setup.eyeq.is_some() => Some(Kind::Htb),
             ShaperChoice::Auto => None,
             ShaperChoice::Htb => Some(Kind::Htb),

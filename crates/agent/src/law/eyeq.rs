@@ -36,7 +36,7 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
     Ok(Some(tuned))
 }
 
-/// EyeQ on a host whose agent sets its limiters.
+/// EyeQ on a host.
 #[derive(Clone, Debug)]
 pub(crate) struct OnHost {
     /// Its constants there.
@@ -64,13 +64,18 @@ impl OnHost {
     }
 }
 
-/// EyeQ on a host with an uplink of `line`; `None` if `config` names another mechanism.
+/// EyeQ on a host with an uplink of `line`, whose limiters `backend` sets; `None` if `config` names another
+/// mechanism.
 ///
 /// # Errors
 ///
 /// As [`eyeq`]; also for what does not work there: a constant that only other worlds have, a loop that would
 /// not come to rest.
-pub(crate) fn on_host(config: &MechanismConfig, line: Rate) -> Result<Option<OnHost>> {
+pub(crate) fn on_host(
+    config: &MechanismConfig,
+    line: Rate,
+    backend: Backend,
+) -> Result<Option<OnHost>> {
     if config.name != "eyeq" {
         return Ok(None);
     }
@@ -78,8 +83,12 @@ pub(crate) fn on_host(config: &MechanismConfig, line: Rate) -> Result<Option<OnH
     let is_set =
         |key: &str, to: &str| config.set.get(key).is_some_and(|value| value.as_str() == Some(to));
     ensure!(
-        !is_set("backend", "kernel"),
-        "set.backend: departure times do not go by limits yet; leave it out, and the agent sets HTB's classes"
+        backend == Backend::Kernel || !is_set("backend", "kernel"),
+        "set.backend: the agent sets HTB's classes; leave it out, or write shaper = \"departure-time\""
+    );
+    ensure!(
+        backend == Backend::Agent || !is_set("backend", "agent"),
+        "set.backend: departure times go by limits without the agent; leave it out, or write shaper = \"htb\""
     );
     ensure!(
         !is_set("counts_losses", "yes"),
@@ -95,7 +104,7 @@ pub(crate) fn on_host(config: &MechanismConfig, line: Rate) -> Result<Option<OnH
     };
     ensure!(fastest_line >= line, "set.fastest_line: {fastest_line}, and this uplink has {line}");
     let Some(mut tuned) = eyeq(&config)? else { return Ok(None) };
-    tuned.backend = Backend::Agent;
+    tuned.backend = backend;
     let eyeq = tuned.on(line, round_trip);
     eyeq.check(line).map_err(Error::new).context("set")?;
     Ok(Some(OnHost { eyeq, fastest_line }))
@@ -165,7 +174,7 @@ mod tests {
     #[test]
     fn on_a_host_periods_follow_the_agent_and_its_uplink() {
         let on = |mbps: u64, set: &[(&str, toml::Value)]| {
-            on_host(&config("eyeq", "final", set), Rate::from_mbps(mbps))
+            on_host(&config("eyeq", "final", set), Rate::from_mbps(mbps), Backend::Agent)
         };
         let period = |mbps| on(mbps, &[]).expect("sound").expect("it is eyeq").eyeq.period;
         let micros = |mbps| (period(mbps).as_nanos() + 500) / 1000;
@@ -176,18 +185,34 @@ mod tests {
         assert_eq!(got.fastest_line, Rate::from_mbps(40_000));
         assert_eq!(got.eyeq.loop_delay.round_trip, Span::from_micros(300));
         assert_eq!(got.eyeq.loop_delay.actuation, Span::from_millis(1));
-        let other = on_host(&config("elasticswitch", "paper", &[]), Rate::from_mbps(200));
+        let other =
+            on_host(&config("elasticswitch", "paper", &[]), Rate::from_mbps(200), Backend::Agent);
         assert!(other.expect("another").is_none());
+    }
+
+    #[test]
+    fn where_the_kernel_sets_limits_a_period_waits_for_no_agent() {
+        let on = |set: &[(&str, toml::Value)]| {
+            on_host(&config("eyeq", "final", set), Rate::from_mbps(10_000), Backend::Kernel)
+        };
+        let text = |text: &str| toml::Value::String(text.into());
+        let got = on(&[("round_trip", text("100us"))]).expect("sound").expect("it is eyeq").eyeq;
+        assert_eq!((got.period, got.alpha), (Span::from_micros(200), 0.5));
+        assert_eq!(got.loop_delay.actuation, Span::ZERO);
+        on(&[("backend", text("kernel"))]).expect("the same in words");
+        let error = format!("{:#}", on(&[("backend", text("agent"))]).expect_err("another"));
+        assert!(error.starts_with("set.backend: departure times"), "{error}");
     }
 
     #[test]
     fn what_cannot_work_on_a_host_is_refused_with_the_reason() {
         let refused = |key: &str, value: toml::Value| {
             let config = config("eyeq", "final", &[(key, value)]);
-            format!("{:#}", on_host(&config, Rate::from_mbps(10_000)).expect_err("refused"))
+            let on = on_host(&config, Rate::from_mbps(10_000), Backend::Agent);
+            format!("{:#}", on.expect_err("refused"))
         };
         let text = |text: &str| toml::Value::String(text.into());
-        assert!(refused("backend", text("kernel")).starts_with("set.backend: departure times"));
+        assert!(refused("backend", text("kernel")).starts_with("set.backend: the agent sets"));
         assert!(refused("counts_losses", text("yes")).starts_with("set.counts_losses: "));
         assert!(refused("fastest_line", text("1Gbit")).starts_with("set.fastest_line: "));
         let shaky = refused("period", text("200us"));

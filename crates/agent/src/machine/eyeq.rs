@@ -1,7 +1,8 @@
 //! EyeQ on a host whose kernel meters, tells and hears by itself (`bpf/eyeq*`), and whose classes the agent sets.
 //!
-//! Problem   Limits come from other hosts' kernels at any time and are to be in force within a millisecond; what
-//!           each VM here may receive follows all meters together.
+//! Problem   Limits come from other hosts' kernels at any time and are to be in force within a millisecond (where
+//!           departure times are the limits they are at once, and the agent follows); what each VM here may
+//!           receive follows all meters together.
 //! Approach  Sending: `weir_core::eyeq::Host` is told what was heard and what was sent, and says each
 //!           destination's limit, also of receivers that are silent. A pair has a class from its first packet;
 //!           its floor is an equal part of its VM's, its ceiling the limit, or the line before there is one.
@@ -17,11 +18,14 @@ use weir_core::host::{self, Desired, Direction, Outbox, SendCount, Setting};
 use weir_dataplane::eyeq::intf;
 use weir_dataplane::shaper::MIN_RATE;
 use weir_model::status;
-use weir_units::{Bytes, PairId, Rate, Time, VmId};
+use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
 /// A VM that received nothing for so many periods is idle; twice as long as until its meter says so when it
 /// begins again.
 const QUIET_PERIODS: u64 = 2 * intf::IDLE_PERIODS;
+
+/// The agent looks no more often, however short the kernel's periods are: C_i and silence are slower.
+const LEAST_TICK: Span = Span::from_millis(1);
 
 /// EyeQ's part in the agent.
 #[derive(Debug)]
@@ -283,7 +287,7 @@ impl EyeQ {
             return;
         }
         // A late driver skips, it does not catch up.
-        let period = self.config.eyeq.period;
+        let period = self.config.eyeq.period.max(LEAST_TICK);
         let missed = now.since(self.step_at).div_span(period);
         self.step_at += period * (missed + 1);
         let Self { host, sample, outbox, .. } = self;

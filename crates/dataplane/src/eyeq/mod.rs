@@ -5,13 +5,13 @@
 //!           host's own device makes messages of clones, the sender's uplink reads them.
 //! Promises  All maps are bounded. Whoever has no key changes nothing but a counter. Attached for a test
 //!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
-//! Not here  What a VM may receive (C_i), whose keys are whose: the agent's. The same as a part of a whole
-//!           datapath: see `dataplane::eyeq`.
+//! Not here  What a VM may receive (C_i), whose keys are whose, HTB's classes: the agent's. The same as a part of
+//!           a whole datapath: see `dataplane::eyeq`.
 
 pub mod intf;
 
 use crate::error::{Context, Error};
-use crate::intf::{Address, Endpoint, Pair, Port, Tx};
+use crate::intf::{Address, Endpoint, Level, NODES, Pair, Port, Tx};
 use crate::mark::attach;
 use crate::programs::{Frame, MAX_PORTS, Ran, run_on};
 use crate::table::{CounterArray, Table};
@@ -97,6 +97,10 @@ pub struct Programs {
     pub endpoints: Table<Address, Endpoint>,
     /// Pairs that send from here.
     pub tx: Table<Pair, Tx>,
+    /// Pair → class, which names its node.
+    pub classes: Table<Pair, u32>,
+    /// Node → what it may send; `heed` writes ceilings of pairs where the uplink has one.
+    pub levels: Option<CounterArray<Level>>,
     /// Slot → what the VM may receive.
     pub shares: CounterArray<Share>,
     /// Slot → meter.
@@ -139,10 +143,11 @@ impl Programs {
             }
             let entries = match name.as_str() {
                 "ports" | "port_counters" | "eyeq_shares" | "eyeq_meters" => MAX_PORTS,
-                "tx" | "eyeq_limits" => sizes.pairs,
+                "tx" | "classes" | "eyeq_limits" => sizes.pairs,
                 "endpoints" | "outside" | "eyeq_vms" => sizes.endpoints,
                 "eyeq_mouths" => sizes.hosts,
                 "eyeq_ears" => ears,
+                "levels" => NODES,
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(Error::Load)?;
@@ -150,7 +155,17 @@ impl Programs {
         let object = open.load().map_err(Error::Load)?;
         let fd = |name| fd(&object, name);
         let (shares, counters) = (fd("eyeq_shares")?, fd("eyeq_counters")?);
+        // Beside others they are another's, and of a size that is not known here.
+        let levels = match other {
+            Some(_) => None,
+            None => Some(
+                CounterArray::map(&fd("levels")?, NODES)
+                    .during(|| "mapping BPF map levels".to_owned())?,
+            ),
+        };
         Ok(Self {
+            classes: Table::new("classes", fd("classes")?, sizes.pairs),
+            levels,
             ports: Table::new("ports", fd("ports")?, MAX_PORTS),
             endpoints: Table::new("endpoints", fd("endpoints")?, sizes.endpoints),
             tx: Table::new("tx", fd("tx")?, sizes.pairs),
