@@ -5,6 +5,7 @@
 mod common;
 
 use common::guest::{Guest, counter};
+use common::watch::{LATE, watched};
 use common::{Agent, World, until};
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
@@ -13,8 +14,8 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use weir_model::status::Pair;
+use std::time::{Duration, Instant};
+use weir_model::status::{Meter, Pair};
 use weir_units::{HostId, PairId, VmId};
 use weir_wire::{FeedbackKey, Incarnation, Key, KeyId, Lives, Told, encode_feedback};
 
@@ -76,6 +77,11 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
+/// Between two times ten full datagrams: 100 Mbit/s.
+const GAP: Duration = Duration::from_micros(15_140 * 8 / 100);
+/// What a sender that was held up makes up for: more would be a burst that no queue has room for.
+const OWED: Duration = Duration::from_millis(10);
+
 /// Plays `during` while VM 1 sends to VM 2 and VM 3 to VM 4, more than they may; VM 3 not while it is told
 /// to be quiet.
 fn busy<T>(world: &World, during: impl FnOnce(&AtomicBool) -> T) -> T {
@@ -87,13 +93,15 @@ fn busy<T>(world: &World, during: impl FnOnce(&AtomicBool) -> T) -> T {
         for (n, (socket, to)) in senders.iter().enumerate() {
             let (stop, quiet) = (&stop, &quiet);
             scope.spawn(move || {
+                let mut due = Instant::now();
                 while !stop.load(Ordering::Relaxed) {
                     let is_quiet = n == 1 && quiet.load(Ordering::Relaxed);
                     for _ in 0..if is_quiet { 0 } else { 10 } {
                         let _ = socket.send_to(&[0; 1472], to);
                     }
-                    // 100 Mbit/s, less what sleeping is late.
-                    std::thread::sleep(Duration::from_micros(15_140 * 8 / 100));
+                    let now = Instant::now();
+                    due = (due + GAP).max(now - OWED);
+                    std::thread::sleep(due.saturating_duration_since(now));
                 }
             });
         }
@@ -121,16 +129,29 @@ fn has_high_ceiling(world: &World) -> bool {
 /// What `b` and `d` receive, bit/s, over three seconds.
 fn received(agent: &Agent<'_>) -> [f64; 2] {
     let octets = || ["b", "d"].map(|vm| counter(agent, &format!("port.{vm}.rx_octets")));
-    let (began, before) = (std::time::Instant::now(), octets());
+    let (began, before) = (Instant::now(), octets());
     common::pause(3000);
     let (after, seconds) = (octets(), began.elapsed().as_secs_f64());
     [0, 1].map(|i| (after[i] - before[i]) as f64 * 8.0 / seconds)
 }
 
+fn is_near(got: f64, want: f64, slack: f64) -> bool {
+    (1.0 - slack..=1.0 + slack).contains(&(got / want))
+}
+
+/// `b`, and `d` if more is wanted, receive this within a tenth. Of three seconds in which a CPU was late nobody
+/// knows who sent what: then three others, at most twice.
 #[track_caller]
-fn near(what: &str, got: f64, want: f64, slack: f64) {
-    let part = got / want;
-    assert!((1.0 - slack..=1.0 + slack).contains(&part), "{what}: {got:.0}, not {want:.0}");
+fn expect_received(agent: &Agent<'_>, what: &str, wants: &[f64]) {
+    for attempt in 1.. {
+        let (got, late) = watched(|| received(agent));
+        if got.iter().zip(wants).all(|(got, want)| is_near(*got, *want, 0.10)) {
+            return;
+        }
+        let said = format!("{what}: {got:.0?}, not {wants:.0?}; a CPU was {late:?} late");
+        assert!(attempt < 3 && late > LATE, "{said}");
+        println!("{said}: again");
+    }
 }
 
 #[test]
@@ -146,20 +167,23 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
         };
         until("limits arrive", 10, || limited("a", "b") && limited("c", "d"));
         common::pause(2000);
-        let got = received(&agent2);
-        for (name, (got, want)) in ["a to b", "c to d"].iter().zip(got.into_iter().zip(SHARES)) {
-            near(name, got, want, 0.10);
-        }
-        // What is told is what is in force.
-        let told = agent2.top().meters;
-        assert_eq!(told.iter().map(|meter| meter.vm.as_str()).collect::<Vec<_>>(), ["b", "d"]);
-        for (meter, want) in told.iter().zip(SHARES) {
-            near(&meter.vm, meter.capacity_bps as f64, want, 0.20);
-        }
+        expect_received(&agent2, "a to b, and c to d", &SHARES);
+        // What is told is what is in force, but for a moment in which a sender was held up: then the other
+        // may have what it leaves.
+        until("what is told, and classes, are near the shares", 3, || {
+            let told = agent2.top().meters;
+            assert_eq!(told.iter().map(|meter| meter.vm.as_str()).collect::<Vec<_>>(), ["b", "d"]);
+            let is_told =
+                |(meter, want): (&Meter, f64)| is_near(meter.capacity_bps as f64, want, 0.20);
+            let holds = told.iter().zip(SHARES).all(is_told) && !has_high_ceiling(&world);
+            if !holds {
+                println!("{told:?}, {}", world.ceilings(1));
+            }
+            holds
+        });
         let reasons = agent1.explain();
         assert!(reasons.iter().any(|reason| reason.contains("b's host spoke")), "{reasons:?}");
         // What another leaves is its, and no longer than that; classes follow in the same turn.
-        assert!(!has_high_ceiling(&world), "{}", world.ceilings(1));
         for is_alone in [true, false] {
             quiet.store(is_alone, Ordering::Relaxed);
             let edge = if is_alone { HIGH.start() } else { &(SHARES[0] * 1.5 / 1e6) };
@@ -177,7 +201,7 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
         until("the forgery is seen", 5, || counter(&agent1, "feedback.forged") >= 20);
         let rate = pair(&agent1, "a", "b").expect("it sends").rate_bps;
         assert!(rate > 10_000_000, "1 unit was forged, and {rate} bit/s is the limit");
-        near("a to b, after the forgery", received(&agent2)[0], SHARES[0], 0.10);
+        expect_received(&agent2, "a to b, after the forgery", &SHARES[..1]);
     });
     agent1.stop();
     agent2.stop();
@@ -214,7 +238,7 @@ fn an_agent_that_cannot_keep_eyeqs_promises_says_why() {
         ("feedback_unit", "alpha = 1.5, feedback_unit", "alpha = 1.5 oscillates"),
         ("feedback_unit", "period = \"1ms\", feedback_unit", "measures nothing"),
         ("floor_in = \"40Mbit\"", "floor_in = \"90Mbit\"", "only 90Mbit may be promised"),
-        ("mechanism =", "shaper = \"departure-time\"\nmechanism =", "departure times do not go by"),
+        ("feedback_unit", "backend = \"kernel\", feedback_unit", "the agent sets HTB's classes"),
     ] {
         assert!(text.contains(was), "{was}");
         fs::write(&file, text.replacen(was, is, 1)).unwrap();

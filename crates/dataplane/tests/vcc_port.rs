@@ -409,8 +409,30 @@ fn who_sends_beyond_window_and_slack_loses_the_excess_where_that_is_asked_for() 
     assert_eq!(programs.counters(0).policed, 1);
 }
 
+/// Runs `test` on a thread of its own that stays on one CPU.
+fn on_one_cpu(test: impl FnOnce() + Send + 'static) {
+    let run = move || {
+        // SAFETY: a set is plain bits, and none of them is set; the kernel reads as much as it is told.
+        let pinned = unsafe {
+            let mut only: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(libc::sched_getcpu() as usize, &mut only);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only)
+        };
+        assert_eq!(pinned, 0, "a thread may stay where it is");
+        test();
+    };
+    let ran = std::thread::spawn(run).join();
+    ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Up to 128 new ones wait on the list of the CPU that brought them, where nobody is forgotten until that CPU
+/// brings more: it has to bring them all.
 #[test]
 fn a_full_table_forgets_those_who_were_silent_and_leaves_them_alone() {
+    on_one_cpu(fill_the_table);
+}
+
+fn fill_the_table() {
     let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
     for n in 0..4 * FLOWS as u16 {
         let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };

@@ -4,6 +4,7 @@ use super::{Agent, FLOOR, World, pause, send, sh, until};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
+use weir_model::status::Top;
 
 /// VM `c` or another one: its namespace `vm3`, and its port `port3` on a host; removed when dropped.
 pub(crate) struct Guest<'a> {
@@ -97,18 +98,23 @@ pub(crate) fn remove_c(world: &World) {
 }
 
 pub(crate) fn counter(agent: &Agent<'_>, name: &str) -> u64 {
-    agent.top().counters.iter().find(|(n, _)| n == name).expect("a counter").1
+    counter_of(&agent.top(), name)
 }
 
-fn reloads(agent: &Agent<'_>) -> u64 {
-    counter(agent, "agent.reloads") + counter(agent, "agent.reload_failures")
+fn counter_of(top: &Top, name: &str) -> u64 {
+    top.counters.iter().find(|(n, _)| n == name).expect("a counter").1
+}
+
+fn reloads(top: &Top) -> u64 {
+    counter_of(top, "agent.reloads") + counter_of(top, "agent.reload_failures")
 }
 
 /// SIGHUP, and waits until it was seen to.
 pub(crate) fn reload(agent: &Agent<'_>) {
-    let before = reloads(agent);
+    let before = reloads(&agent.top());
     send(agent.pid(), Signal::HUP);
-    until("the reload", 5, || reloads(agent) > before);
+    // One that has much to read may not answer meanwhile.
+    until("the reload", 5, || agent.try_top().is_ok_and(|top| reloads(&top) > before));
 }
 
 /// What happens while the agent does not look, `signal` with it.

@@ -9,6 +9,7 @@
 #![expect(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod guest;
+pub(crate) mod watch;
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -324,8 +325,13 @@ impl Agent<'_> {
     }
 
     pub(crate) fn top(&self) -> Top {
-        match client::ask(&self.socket(), &Request::Top).expect("it answers") {
-            Reply::Top(top) => top,
+        self.try_top().expect("it answers")
+    }
+
+    /// The same where it may be too busy to answer at once.
+    pub(crate) fn try_top(&self) -> anyhow::Result<Top> {
+        match client::ask(&self.socket(), &Request::Top)? {
+            Reply::Top(top) => Ok(top),
             other => panic!("{other:?}"),
         }
     }
