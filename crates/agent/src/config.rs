@@ -411,6 +411,18 @@ floor_in = "400Mbit"
     }
 
     #[test]
+    fn eyeqs_limits_are_the_kernels_where_departure_times_are_and_the_agents_elsewhere() {
+        let late = |shaper: &str| {
+            let set = format!("{shaper}\nmechanism = {{ name = \"eyeq\" }}");
+            let setup = load(("mechanism = { name = \"elasticswitch\" }", &set), AS_IT_IS);
+            setup.expect("sound").eyeq.expect("it is eyeq").eyeq.loop_delay.actuation
+        };
+        assert_eq!(late("shaper = \"departure-time\""), Span::ZERO);
+        assert_eq!(late("shaper = \"htb\""), Span::from_millis(1));
+        assert_eq!(late(""), Span::from_millis(1));
+    }
+
+    #[test]
     fn constants_scale_first_and_are_set_then() {
         let set = r#""elasticswitch", set = { scale = 0.2, a = "3Mbit", hold = "linear" } }"#;
         let setup = load(("\"elasticswitch\" }", set), AS_IT_IS).expect("sound");

@@ -104,6 +104,13 @@ pub(crate) fn speak_ecn(ecn: bool) -> Result<(), Error> {
     fs::write(SWITCH, value).map_err(Error::io(format!("write {value} to {SWITCH}")))
 }
 
+/// TCP of the calling thread's namespace finds no losses by time and sends no tail loss probes. Since Linux 6.17
+/// the first cannot be turned off: there it is probes alone.
+pub(crate) fn forget_rack() {
+    set("net/ipv4/tcp_recovery", "0");
+    set("net/ipv4/tcp_early_retrans", "0");
+}
+
 /// Sets a switch of the calling thread's namespace, if there is one.
 fn set(name: &str, value: &str) {
     let _ = fs::write(Path::new("/proc/sys").join(name), value);

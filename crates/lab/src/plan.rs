@@ -327,6 +327,7 @@ pub(crate) mod tests {
             outside: Vec::new(),
             ecn: None,
             translated: true,
+            rack: true,
             backpressure: false,
         };
         s.vms = (0..1000).map(vm).collect();
@@ -351,6 +352,7 @@ pub(crate) mod tests {
                 outside,
                 ecn: None,
                 translated: true,
+                rack: true,
                 backpressure: false,
             }
         };

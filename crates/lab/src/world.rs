@@ -236,6 +236,9 @@ impl World {
         if let Some(ecn) = scenario.vms[vm].ecn {
             netns::speak_ecn(ecn)?;
         }
+        if !scenario.vms[vm].rack {
+            netns::forget_rack();
+        }
         let inside = namespace.file().as_raw_fd();
         self.plug(scenario, plan, vm, (inside, &mut namespace.netlink))?;
         self.vms.push(namespace);

@@ -79,6 +79,9 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
     assert_eq!((vm("floor: share").ecn, vm("floor: share").translated), (None, true));
     let told = vm("ecn: 0, translated: senders - 2");
     assert_eq!((told.ecn, told.translated), (Some(false), false));
+    assert_eq!((told.rack, told.backpressure), (true, false), "as Linux has it, and VMs");
+    let other = vm("rack: 0, backpressure: 1");
+    assert_eq!((other.rack, other.backpressure), (false, true));
     let error = play(&with("ecn: 2"), &[]).expect_err("no such thing");
     check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
     let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");

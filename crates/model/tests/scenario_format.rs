@@ -56,6 +56,21 @@ fn the_documented_example_plays_as_documented() {
 }
 
 #[test]
+fn an_entrys_pairs_begin_one_by_one_within_a_time() {
+    let text = example().replace("start: duration / 2", "start: duration / 2, within: 2s");
+    let starts: Vec<Span> =
+        points(&text, &[])[1].traffic[1..].iter().map(|entry| entry.start).collect();
+    assert_eq!((starts.len(), starts[0]), (10, Span::from_secs(15)));
+    let mut sorted = starts.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(sorted.len(), 10, "{starts:?}");
+    assert!(sorted[9] < Span::from_secs(17), "{starts:?}");
+    // Spread evenly: no gap of two tenths of the time is empty.
+    assert!(sorted.windows(2).all(|two| two[1] - two[0] < Span::from_millis(400)), "{sorted:?}");
+}
+
+#[test]
 fn every_metric_and_key_that_is_known_is_documented() {
     let wrong = example().replace("goodput_of_floor.x", "nonsense");
     let error = File::parse("a.yaml", &wrong, &[]).and_then(|f| f.points()).unwrap_err();

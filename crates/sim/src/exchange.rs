@@ -37,6 +37,8 @@ pub(crate) struct Guests {
     pub(crate) speakers: Option<(Speaker, Speaker)>,
     /// Whether what waits in their hosts' shapers is their sockets' still.
     pub(crate) own: (bool, bool),
+    /// Whether they know nothing of RACK-TLP.
+    pub(crate) old: (bool, bool),
 }
 
 /// What one traffic entry sends.

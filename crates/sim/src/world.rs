@@ -220,6 +220,9 @@ impl Sim {
                 }
                 let mut sender = Sender::new(tcp, cc, segments, self.window, forward);
                 sender.booted(guests.booted.0);
+                if guests.old.0 {
+                    sender.forget_rack();
+                }
                 if let Some(speakers) = guests.speakers {
                     sender.bits = if self.edge.open(speakers) { ECT } else { 0 };
                 }

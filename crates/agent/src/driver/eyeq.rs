@@ -3,7 +3,7 @@
 //! Problem   Limits change in the kernel whenever a peer's receiver says so; who may say it follows from the
 //!           control channel's session.
 //! Approach  The ring that tells of new pairs tells of changed limits, too: only those are read then, and
-//!           written to HTB in the same turn of the loop. Before each tick all meters and limits of active pairs are
+//!           written to the shaper in the same turn of the loop. Before each tick all meters and limits of active pairs are
 //!           read. Keys are compared with those given whenever a peer is confirmed or the key file changes, and
 //!           with each heartbeat; peers that are not confirmed are greeted, a few per heartbeat, and who
 //!           was believed without knowing this host is answered: no messages do it.

@@ -22,6 +22,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         outside: Vec::new(),
         ecn: None,
         translated: true,
+        rack: true,
         backpressure: false,
     };
     let mut vms = vec![vm("x".into(), 0, 0), vm("x'".into(), 0, 1), vm("y'".into(), 1, 1)];

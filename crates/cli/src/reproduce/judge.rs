@@ -362,24 +362,25 @@ impl Ending {
     }
 }
 
-/// Of a mechanism that was played with several presets, one with which every criterion holds; what was
-/// not asked of it has to hold with whatever it was asked of.
+/// Of a mechanism that was played with several presets, one with which every criterion holds. Only one of which
+/// all is asked that is asked of any of them: else what one does well would make up for another.
 fn preset_that_holds(criteria: &[Criterion]) -> Option<&str> {
-    let kind = |c: &Criterion| c.mechanism.split(':').next().map(str::to_owned);
-    let has_others = |c: &Criterion| {
-        criteria.iter().any(|other| kind(other) == kind(c) && other.mechanism != c.mechanism)
-    };
+    fn kind(c: &Criterion) -> &str {
+        c.mechanism.split(':').next().unwrap_or_default()
+    }
     let same = |a: &Criterion, b: &Criterion| (&a.part, &a.says) == (&b.part, &b.says);
-    let holds_with = |mechanism: &str| {
+    let carries = |preset: &Criterion| {
         criteria.iter().all(|asked| {
-            let mut of = criteria.iter().filter(|c| same(c, asked) && c.mechanism == mechanism);
-            let of_it = criteria.iter().any(|c| same(c, asked) && c.mechanism == mechanism);
-            match of_it && kind(asked).as_deref() == mechanism.split(':').next() {
-                true => of.all(|c| c.held == Some(true)),
-                false => asked.held == Some(true),
+            if kind(asked) != kind(preset) {
+                return asked.held == Some(true);
             }
+            let of_it = |c: &&Criterion| same(c, asked) && c.mechanism == preset.mechanism;
+            let mut of_it = criteria.iter().filter(of_it).peekable();
+            of_it.peek().is_some() && of_it.all(|c| c.held == Some(true))
         })
     };
-    let mut presets = criteria.iter().filter(|c| has_others(c)).map(|c| c.mechanism.as_str());
-    presets.find(|mechanism| holds_with(mechanism))
+    let has_siblings = |c: &&Criterion| {
+        criteria.iter().any(|other| kind(other) == kind(c) && other.mechanism != c.mechanism)
+    };
+    criteria.iter().filter(has_siblings).find(|c| carries(c)).map(|c| c.mechanism.as_str())
 }

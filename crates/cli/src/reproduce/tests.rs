@@ -223,9 +223,22 @@ fn a_figure_holds_if_it_holds_with_one_preset_and_says_which() {
         criterion(steady, "link", false),
     ];
     assert_eq!(of(&mixed).0, Ending::Failed);
-    // What is asked of one alone has to hold whoever carries the rest.
-    let alone = [criterion(steady, "floor", true), criterion(paper, "as in the paper", false)];
-    assert_eq!(of(&alone), (Ending::Failed, "FAILED".into(), 1));
+    // Who was not asked everything carries nothing: what is asked of its sibling alone may hold or not.
+    for held in [true, false] {
+        let alone = [
+            criterion(paper, "floor", false),
+            criterion(steady, "floor", true),
+            criterion(paper, "as in the paper", held),
+        ];
+        assert_eq!(of(&alone), (Ending::Failed, "FAILED".into(), 1));
+    }
+    // Who was asked more than the other may.
+    let more = [
+        criterion(paper, "floor", true),
+        criterion(steady, "floor", false),
+        criterion(paper, "as in the paper", true),
+    ];
+    assert_eq!(of(&more), (Ending::HeldWith, "held with elasticswitch".into(), 0));
     // A baseline is no preset.
     let baseline = [criterion(steady, "floor", true), criterion("none", "starves", false)];
     assert_eq!(of(&baseline).0, Ending::Failed);

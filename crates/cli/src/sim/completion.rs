@@ -4,6 +4,15 @@ use crate::table::Grid;
 use serde_json::{Value, json};
 use weir_units::{Bytes, Rate, Span, Time};
 
+/// A full packet on the wire, and what of it is payload: those of the packet engine.
+pub(super) const PACKET: (u64, u64) = (1500, 1460);
+
+/// Payload with the headers of the packets that carry it.
+pub(super) fn on_the_wire(payload: Bytes) -> Bytes {
+    let (packet, inside) = PACKET;
+    payload + Bytes::new(payload.get().div_ceil(inside) * (packet - inside))
+}
+
 /// What became of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finish {

@@ -5,7 +5,7 @@
 //!           headers of full packets are added.
 //! Not here  Queues, losses, delays: a flow has its ideal rate at once.
 
-use super::completion::{self, Finish};
+use super::completion::{self, Finish, PACKET, on_the_wire};
 use super::import::{Import, Sent};
 use super::tenants::Tenants;
 use crate::args;
@@ -15,9 +15,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_flow::{Arrival, Floor, Flow, Outcome, Routes, Tally, Tolerance, World, play_into};
 use weir_units::{Bytes, Rate, Time};
-
-/// A full packet on the wire, and what of it is payload: those of the packet engine.
-const PACKET: (u64, u64) = (1500, 1460);
 
 /// Plays and prints.
 ///
@@ -62,12 +59,6 @@ fn arrival(sent: &Sent, tenants: Option<&Tenants>) -> Arrival {
     let floor = tenants.map_or(Floor::NONE, |tenants| tenants.floor(sent.from, sent.to));
     let flow = Flow { floor, ..Flow::greedy(sent.forward.clone()) };
     Arrival { at: sent.start, flow, size: sent.size.map(on_the_wire) }
-}
-
-/// Payload with the headers of the packets that carry it.
-fn on_the_wire(payload: Bytes) -> Bytes {
-    let (packet, inside) = PACKET;
-    payload + Bytes::new(payload.get().div_ceil(inside) * (packet - inside))
 }
 
 /// The payload in what went over the wire; a packet that has begun counts in part.

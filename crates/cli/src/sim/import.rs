@@ -3,18 +3,20 @@
 //! Problem   htsim and HPCC write the same things in four formats.
 //! Approach  What a file is shows in its first word; after that a topology is nodes and links, and
 //!           traffic is who sends how much to whom, from when on.
-//! Promises  Flows keep the order of their file, and have a way there and back. What a file asks for
+//! Promises  Flows keep the order of their file, and have a way there and, for packets, back. What a file asks for
 //!           and nothing here does is refused, or noted: never dropped in silence.
 //! Not here  The formats: see `weir_flow::import`. Playing: see `packets` and `flows`.
 
+use super::room::{self, Need};
 use crate::args;
 use anyhow::{Context as _, Result, anyhow, bail};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use weir_flow::Routes;
 use weir_flow::import::{
-    ConnectionMatrix, HpccFlows, Layered, Node, Start, Topology, connection_matrix, hpcc_flows,
-    hpcc_topology, htsim_topology,
+    Connection, ConnectionMatrix, HpccFlows, Layered, Node, Start, Topology, connection_matrix,
+    hpcc_flows, hpcc_topology, htsim_topology,
 };
 use weir_units::{Bytes, Span, Time};
 
@@ -64,7 +66,12 @@ impl Import {
         if import.flows.is_empty() {
             bail!("{file}: has no flows: there is nothing to play");
         }
-        import.find_ways(&file)?;
+        import.check_memory(flows, args.flow_level)?;
+        import.find_ways(&file, args.flow_level)?;
+        if args.flow_level {
+            let lossy = import.topology.links.iter().filter(|link| link.loss > 0.0).count();
+            import.note(&topology.display().to_string(), lossy as u32, "links that lose packets");
+        }
         Ok(import)
     }
 
@@ -96,6 +103,9 @@ impl Import {
                 "{file}: asks for {count} links that are down, which cannot be played: remove them"
             );
         }
+        let fires = |one: &&Connection| one.send_done.is_some() || one.recv_done.is_some();
+        let firing = read.connections.iter().filter(fires).count();
+        self.note(file, firing as u32, "connections that fire a trigger");
         let prioritized = read.connections.iter().filter(|one| one.priority.is_some()).count();
         self.note(file, prioritized as u32, "connections with a priority");
         for (number, one) in read.connections.iter().enumerate() {
@@ -125,7 +135,16 @@ impl Import {
         }
     }
 
-    fn find_ways(&mut self, file: &str) -> Result<()> {
+    /// Distances to each destination take most of what is needed.
+    fn check_memory(&self, file: &Path, one_way: bool) -> Result<()> {
+        let ends = |flow: &Sent| [flow.to, if one_way { flow.to } else { flow.from }];
+        let ends: BTreeSet<u32> = self.flows.iter().flat_map(ends).collect();
+        let least = 4 * (ends.len() * self.topology.nodes.len()) as u64;
+        room::check(file, Need { least, most: 0 }, "write flows to fewer hosts into it")
+    }
+
+    /// Without the ways back if they are not needed.
+    fn find_ways(&mut self, file: &str, one_way: bool) -> Result<()> {
         let mut routes = Routes::new(&self.topology);
         for (number, flow) in self.flows.iter_mut().enumerate() {
             for node in [flow.from, flow.to] {
@@ -145,7 +164,10 @@ impl Import {
                     },
                 )
             };
-            (flow.forward, flow.reverse) = (way(from, to)?, way(to, from)?);
+            flow.forward = way(from, to)?;
+            if !one_way {
+                flow.reverse = way(to, from)?;
+            }
         }
         Ok(())
     }

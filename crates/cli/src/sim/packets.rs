@@ -1,6 +1,6 @@
 //! `weir sim --topology T --flows F`: the flows of other simulators, packet by packet.
 
-use super::completion::{self, Finish};
+use super::completion::{self, Finish, on_the_wire};
 use super::import::{Import, Sent};
 use super::network;
 use crate::args::{self, CongestionControl};
@@ -15,9 +15,9 @@ use weir_units::{Bytes, Span, Time};
 const MTU: u16 = 1500;
 /// What a switch's port holds where nobody says.
 const BUFFER: Bytes = Bytes::new(128_000);
-/// What a host's own port holds: a full receive window, so that no flow loses packets before they are
-/// on the way. A host would hold its guests back instead.
-const HOST: Bytes = Bytes::new(6 << 20);
+/// What a host's own port holds for each flow that begins there: more than a receive window, so that no flow
+/// loses packets before they are on the way. A host would hold its guests back instead.
+const HOST: u64 = 7 << 20;
 
 /// Plays and prints.
 ///
@@ -25,8 +25,12 @@ const HOST: Bytes = Bytes::new(6 << 20);
 /// Something that the simulator cannot play.
 pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8> {
     let file = args.files.flows.as_deref().context("flows are named")?;
-    let network = network_of(import, until, &args.files)
-        .map_err(|error| anyhow!("{}: {error}", file.display()))?;
+    let topology = args.files.topology.as_deref().context("a topology is named")?;
+    let mut network = Network::new(import.topology.nodes.len() as u32, MTU, until)
+        .map_err(|error| anyhow!("--until: {error}"))?;
+    add_links(&mut network, import, &args.files)
+        .map_err(|error| anyhow!("{}: {error}", topology.display()))?;
+    add_flows(&mut network, import).map_err(|error| anyhow!("{}: {error}", file.display()))?;
     // Without marks DCTCP is Reno.
     let marks = args.files.mark_above.is_some();
     let otherwise = if marks { CongestionControl::Dctcp } else { CongestionControl::Cubic };
@@ -59,27 +63,32 @@ pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8>
     Ok(0)
 }
 
-fn network_of(
+fn add_links(
+    network: &mut Network,
     import: &Import,
-    until: Time,
     files: &args::Files,
-) -> Result<Network, weir_sim::Flaw> {
-    let mut network = Network::new(import.topology.nodes.len() as u32, MTU, until)?;
-    let ports = import.topology.links.iter().zip(&import.buffers);
-    for (link, said) in ports {
-        let by_host = import.topology.nodes[link.from as usize] == Node::Host;
-        let (otherwise, mark_above) =
-            if by_host { (HOST, None) } else { (files.buffer.unwrap_or(BUFFER), files.mark_above) };
+) -> Result<(), weir_sim::Flaw> {
+    let mut begin = vec![0; import.topology.nodes.len()];
+    import.flows.iter().for_each(|sent| begin[sent.from as usize] += 1);
+    for (link, said) in import.topology.links.iter().zip(&import.buffers) {
+        let otherwise = match import.topology.nodes[link.from as usize] {
+            Node::Host => Bytes::new(HOST * begin[link.from as usize].max(1)),
+            Node::Switch => files.buffer.unwrap_or(BUFFER),
+        };
         network.add_link(LinkSpec {
             from: link.from,
             to: link.to,
             rate: link.rate,
             delay: link.delay,
             buffer: said.unwrap_or(otherwise),
-            mark_above,
+            mark_above: files.mark_above,
             loss: link.loss,
         })?;
     }
+    Ok(())
+}
+
+fn add_flows(network: &mut Network, import: &Import) -> Result<(), weir_sim::Flaw> {
     for sent in &import.flows {
         let octets = sent.size.and_then(|size| NonZero::new(size.get()));
         network.add_flow(FlowSpec {
@@ -91,14 +100,14 @@ fn network_of(
             reverse: sent.reverse.clone(),
         })?;
     }
-    Ok(network)
+    Ok(())
 }
 
 fn finish(sent: &Sent, flow: &FlowOutcome, import: &Import) -> Finish {
     let links = || sent.forward.iter().map(|link| &import.topology.links[*link as usize]);
     let delay = links().fold(Span::ZERO, |sum, link| sum + link.delay);
     let slowest = links().map(|link| link.rate).min();
-    let alone = slowest.zip(sent.size).map(|(rate, size)| rate.time_for(size) + delay);
+    let alone = slowest.zip(sent.size).map(|(rate, size)| rate.time_for(on_the_wire(size)) + delay);
     Finish {
         start: flow.start,
         size: sent.size,

@@ -67,7 +67,7 @@ impl Tenants {
     /// Reads the file; its hosts are those of `import`.
     ///
     /// # Errors
-    /// What is wrong in it: with the line if it is no such file, with the tenant otherwise.
+    /// What is wrong in it: with the line if it is no such file, with the tenant or the host otherwise.
     pub(super) fn read(file: &Path, import: &Import) -> Result<Self> {
         let name = file.display();
         let text = fs::read_to_string(file).map_err(|error| anyhow!("{name}: {error}"))?;
@@ -93,8 +93,10 @@ impl Tenants {
             bail!("has to begin with `apiVersion: weir/v1alpha1` and `kind: Tenants`");
         }
         let mut hosts = BTreeMap::new();
-        for (number, tenant) in file.spec.tenants.iter().enumerate() {
+        for tenant in &file.spec.tenants {
             let who = &tenant.name;
+            // Entries of one name are one tenant, whose hosts have several floors.
+            let number = file.spec.tenants.iter().position(|other| other.name == *who).unwrap_or(0);
             for some in &tenant.hosts {
                 let Some(range) = some.range() else {
                     bail!("tenant {who}: write hosts as numbers or as ranges: [0, 3, 8-15]");
@@ -143,6 +145,8 @@ mod tests {
         let tenants = Tenants::parse(SOUND, &NODES).expect("sound");
         assert_eq!(tenants.floor(0, 3), Floor::Hose { out: 0, into: 7 });
         assert_eq!(tenants.floor(0, 1), Floor::NONE);
+        let one = Tenants::parse(&SOUND.replace("name: b", "name: a"), &NODES).expect("sound");
+        assert_eq!(one.floor(0, 1), Floor::Hose { out: 0, into: 3 });
         let hoses = tenants.hoses();
         assert_eq!(hoses.len(), 10);
         assert_eq!(

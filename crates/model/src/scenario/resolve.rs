@@ -237,6 +237,7 @@ impl<'a> Placement<'a> {
         let switch = |f: &Option<Formula>| f.as_ref().map(|f| switch(f, scope)).transpose();
         let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
         let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
+        let rack = switch(&spec.rack)?.unwrap_or(true);
         let at = |f: &Option<Formula>| match f {
             Some(f) => (f.place.clone(), f.path.clone()),
             None => (spec.name.place.clone(), spec.name.path.clone()),
@@ -269,6 +270,7 @@ impl<'a> Placement<'a> {
                 outside,
                 ecn,
                 translated,
+                rack,
                 backpressure,
             });
             self.origin.push(self.origins.len() - 1);
@@ -361,16 +363,18 @@ fn flows(
     let (from, to) = (place.set(&spec.from)?, place.set(&spec.to)?);
     let start = spec.start.as_ref().map_or(Ok(Span::ZERO), |f| f.span(scope))?;
     let stop = spec.stop.as_ref().map_or(Ok(duration), |f| f.span(scope))?;
+    let within = spec.within.as_ref().map_or(Ok(Span::ZERO), |f| f.span(scope))?;
+    let latest = start + within;
     if let Some(formula) = &spec.stop
-        && stop <= start
+        && stop <= latest
     {
-        let message = format!("stops at {stop}, which is not after its start at {start}");
+        let message = format!("stops at {stop}, which is not after its start at {latest}");
         return Err(formula.error(message, "let `stop` be later than `start`"));
     }
-    if let Some(formula) = &spec.start
-        && start >= duration
+    if let Some(formula) = spec.within.as_ref().or(spec.start.as_ref())
+        && latest >= duration
     {
-        let message = format!("starts at {start}, when the scenario of {duration} is over");
+        let message = format!("starts at {latest}, when the scenario of {duration} is over");
         return Err(formula.error(message, "start earlier, or write it as a part of `duration`"));
     }
     let ip = spec.ip.as_ref().map_or(Ok(IpVersion::V4), ip)?;
@@ -390,6 +394,9 @@ fn flows(
         for &b in to.iter().filter(|b| **b != a) {
             let (group, kind) = (spec.group.text.clone(), kind.clone());
             let stop = stop.min(duration);
+            // By the golden ratio: neighbours are far apart, and however many they are they are spread evenly.
+            let part = (flows.len() as f64 * 0.618_033_988_749_895).fract();
+            let start = start + Span::from_secs_f64(within.as_secs_f64() * part);
             flows.push(Traffic { group, from: a, to: b, start, stop, ip, kind });
         }
     }

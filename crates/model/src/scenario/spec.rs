@@ -102,6 +102,7 @@ pub(crate) struct VmSpec {
     pub(crate) ecn: Option<Formula>,
     pub(crate) translated: Option<Formula>,
     pub(crate) backpressure: Option<Formula>,
+    pub(crate) rack: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -112,6 +113,7 @@ pub(crate) struct TrafficSpec {
     pub(crate) kind: KindSpec,
     pub(crate) ip: Option<Word>,
     pub(crate) start: Option<Formula>,
+    pub(crate) within: Option<Formula>,
     pub(crate) stop: Option<Formula>,
 }
 
@@ -352,6 +354,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "ecn",
         "translated",
         "backpressure",
+        "rack",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -385,11 +388,13 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         ecn: formula("ecn")?,
         translated: formula("translated")?,
         backpressure: formula("backpressure")?,
+        rack: formula("rack")?,
     })
 }
 
 fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
-    let keys = [&["group", "from", "to", "ip", "start", "stop"], &traffic::KINDS[..]].concat();
+    let keys =
+        [&["group", "from", "to", "ip", "start", "within", "stop"], &traffic::KINDS[..]].concat();
     let table = field.table(&keys)?;
     let kind = match table.one_of(&traffic::KINDS)? {
         ("tcp", Field { node: Node { kind: Kind::Null, .. }, .. }) => {
@@ -427,6 +432,7 @@ fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
         kind,
         ip: table.get("ip").map(word).transpose()?,
         start: table.get("start").map(Formula::read).transpose()?,
+        within: table.get("within").map(Formula::read).transpose()?,
         stop: table.get("stop").map(Formula::read).transpose()?,
     })
 }

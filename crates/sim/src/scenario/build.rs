@@ -154,6 +154,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             vms: (entry.from as u32, entry.to as u32),
             booted: (boot(seed, entry.from), boot(seed, entry.to)),
             speakers: Some(speakers(scenario, entry)),
+            old: (!scenario.vms[entry.from].rack, !scenario.vms[entry.to].rack),
             own: (scenario.vms[entry.from].backpressure, scenario.vms[entry.to].backpressure),
         };
         let mut every = |from: usize, to: usize| match topology.ecmp {

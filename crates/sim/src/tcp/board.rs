@@ -73,6 +73,11 @@ impl Board {
         self.high
     }
 
+    /// It has arrived.
+    pub(super) fn is_sacked(&self, seq: u32) -> bool {
+        self.sacked.get(seq)
+    }
+
     /// The first of `from..to` that is not SACKed; `to` if all are.
     pub(super) fn missing(&self, from: u32, to: u32) -> u32 {
         self.sacked.first_absent(from, to)

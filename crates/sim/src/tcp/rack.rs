@@ -134,7 +134,8 @@ impl Rack {
         let sent_before = |seq: u32| view.stamps.order(seq) < newest;
         let is_lost = |seq: u32| sent_before(seq) && view.stamps.get(seq) + wait <= view.now;
         let mut edge = board.edge();
-        while edge < next && is_lost(edge) {
+        // What has arrived is no reason to stop: it may have been sent again, later than what follows it.
+        while edge < next && (board.is_sacked(edge) || is_lost(edge)) {
             edge += 1;
         }
         board.lose_below(edge);
@@ -149,7 +150,9 @@ impl Rack {
         }
         let again = self.resent.front().is_some_and(|seq| sent_before(*seq));
         let more = again || board.hole(next).is_some_and(sent_before);
-        more.then_some(instant(newest) + wait)
+        // Behind one sent again that is awaited, and of which the scoreboard does not know that, others may be
+        // due: they are found when it arrives, or by the timeout.
+        more.then_some(instant(newest) + wait).filter(|at| *at > view.now)
     }
 
     /// The reordering window, ns.
@@ -234,6 +237,15 @@ mod tests {
         sent.repair(1100);
         sent.hear(1100 + RTT, (5, 6));
         assert_eq!(sent.judge(1100 + RTT, true), (4, None), "0 to 2, and 4");
+    }
+
+    #[test]
+    fn one_that_was_sent_again_and_has_arrived_hides_nothing_behind_it() {
+        let mut sent = Sent::new();
+        // After a timeout, of which the scoreboard knows nothing any more.
+        sent.stamps.put(0, 2, 500);
+        sent.hear(500 + RTT, (2, 3));
+        assert_eq!(sent.judge(500 + RTT, true), (7, None));
     }
 
     #[test]

@@ -335,6 +335,12 @@ impl Sender {
         self.ticks.booted(before);
     }
 
+    /// Its kernel is older than RACK-TLP. Before the first segment.
+    pub(crate) fn forget_rack(&mut self) {
+        self.rack = None;
+        self.stamps = self.samples.then(Stamps::default);
+    }
+
     /// Its packets take several ways in turn.
     pub(crate) fn sprayed(&mut self) {
         self.dup_thresh = self.dup_thresh.max(SPRAYED);

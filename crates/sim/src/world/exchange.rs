@@ -110,6 +110,9 @@ impl Sim {
             let (client, server) = guests.booted;
             sender.booted([client, server][way as usize]);
             receiver.booted([server, client][way as usize]);
+            if [guests.old.0, guests.old.1][way as usize] {
+                sender.forget_rack();
+            }
             if [sprayed.0, sprayed.1][way as usize] {
                 sender.sprayed();
             }
