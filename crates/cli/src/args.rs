@@ -183,7 +183,7 @@ pub(crate) struct Files {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     #[arg(requires = "topology", conflicts_with = "flow_level")]
     pub(crate) buffer: Option<Bytes>,
-    /// Switches' ports mark ECN-capable packets that find more than this [default: they mark nothing]
+    /// Ports mark ECN-capable packets that find more than this [default: they mark nothing]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     #[arg(requires = "topology", conflicts_with = "flow_level")]
     pub(crate) mark_above: Option<Bytes>,

@@ -66,8 +66,8 @@ fn an_entrys_pairs_begin_one_by_one_within_a_time() {
     sorted.dedup();
     assert_eq!(sorted.len(), 10, "{starts:?}");
     assert!(sorted[9] < Span::from_secs(17), "{starts:?}");
-    // Spread evenly: no gap of two tenths of the time is empty.
-    assert!(sorted.windows(2).all(|two| two[1] - two[0] < Span::from_millis(400)), "{sorted:?}");
+    // Spread evenly: no gap of a fifth of the time is empty.
+    assert!(sorted.windows(2).all(|two| two[1] - two[0] <= Span::from_millis(400)), "{sorted:?}");
 }
 
 #[test]

@@ -365,6 +365,7 @@ impl Sim {
             if let Some(sockets) = &mut self.net.sockets
                 && !sockets.has_room(flow, sender.small_queue())
             {
+                sender.keep_probe();
                 break;
             }
             let Some(segment) = sender.poll(self.net.now) else { break };

@@ -144,6 +144,22 @@ fn a_reservation_is_the_floor_and_no_more() {
 }
 
 #[test]
+fn senders_without_rack_repair_in_another_way_and_receivers_have_no_say_in_it() {
+    let mut scenario = point("fig05.yaml");
+    scenario.duration = Span::from_secs(2);
+    scenario.warmup = Span::from_secs(1);
+    let digest = |scenario: &Scenario| run(scenario, "none", 1).digest;
+    let with = digest(&scenario);
+    let senders: Vec<usize> = scenario.traffic.iter().map(|entry| entry.from).collect();
+    for vm in 0..scenario.vms.len() {
+        scenario.vms[vm].rack = senders.contains(&vm);
+    }
+    assert_eq!(digest(&scenario), with, "receivers repair nothing");
+    senders.iter().for_each(|vm| scenario.vms[*vm].rack = false);
+    assert_ne!(digest(&scenario), with);
+}
+
+#[test]
 fn guests_that_own_what_waits_lose_it_in_slow_start_only_and_are_as_fast() {
     let mut scenario = point("fig05.yaml");
     let without = run(&scenario, "reservation", 1);

@@ -368,7 +368,11 @@ fn preset_that_holds(criteria: &[Criterion]) -> Option<&str> {
     fn kind(c: &Criterion) -> &str {
         c.mechanism.split(':').next().unwrap_or_default()
     }
-    let same = |a: &Criterion, b: &Criterion| (&a.part, &a.says) == (&b.part, &b.says);
+    // `asked` begins with the metric; what follows, the bounds, may differ from point to point.
+    let metric = |c: &Criterion| c.asked.split(' ').next().map(str::to_owned);
+    let same = |a: &Criterion, b: &Criterion| {
+        (&a.part, &a.says, metric(a)) == (&b.part, &b.says, metric(b))
+    };
     let carries = |preset: &Criterion| {
         criteria.iter().all(|asked| {
             if kind(asked) != kind(preset) {

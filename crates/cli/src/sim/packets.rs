@@ -15,9 +15,11 @@ use weir_units::{Bytes, Span, Time};
 const MTU: u16 = 1500;
 /// What a switch's port holds where nobody says.
 const BUFFER: Bytes = Bytes::new(128_000);
-/// What a host's own port holds for each flow that begins there: more than a receive window, so that no flow
-/// loses packets before they are on the way. A host would hold its guests back instead.
-const HOST: u64 = 7 << 20;
+/// What a host's own port holds for each flow that begins there: more than a receive window, or all that it sends,
+/// so that no flow loses packets before they are on the way. A host would hold its guests back instead.
+const WINDOW: Bytes = Bytes::new(7 << 20);
+/// No port takes longer to empty.
+const LONGEST: Span = Span::from_secs(3600);
 
 /// Plays and prints.
 ///
@@ -68,11 +70,13 @@ fn add_links(
     import: &Import,
     files: &args::Files,
 ) -> Result<(), weir_sim::Flaw> {
-    let mut begin = vec![0; import.topology.nodes.len()];
-    import.flows.iter().for_each(|sent| begin[sent.from as usize] += 1);
+    let mut sent = vec![Bytes::ZERO; import.topology.nodes.len()];
+    for flow in &import.flows {
+        sent[flow.from as usize] += flow.size.map_or(WINDOW, |size| on_the_wire(size).min(WINDOW));
+    }
     for (link, said) in import.topology.links.iter().zip(&import.buffers) {
         let otherwise = match import.topology.nodes[link.from as usize] {
-            Node::Host => Bytes::new(HOST * begin[link.from as usize].max(1)),
+            Node::Host => sent[link.from as usize].max(WINDOW).min(link.rate.bytes_in(LONGEST)),
             Node::Switch => files.buffer.unwrap_or(BUFFER),
         };
         network.add_link(LinkSpec {

@@ -27,6 +27,10 @@ pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 
+/// Pairs that begin within a time do so at this many moments of it, the next one so many further: neighbours are
+/// far apart, and however many they are they are spread evenly. More moments would be as many to judge.
+const TURNS: u64 = 16;
+const TURN: u64 = 11;
 /// What is cut from the start when the file does not say.
 const WARMUP: Span = Span::from_secs(5);
 /// Width of a sample when the file does not say, and the least.
@@ -394,9 +398,8 @@ fn flows(
         for &b in to.iter().filter(|b| **b != a) {
             let (group, kind) = (spec.group.text.clone(), kind.clone());
             let stop = stop.min(duration);
-            // By the golden ratio: neighbours are far apart, and however many they are they are spread evenly.
-            let part = (flows.len() as f64 * 0.618_033_988_749_895).fract();
-            let start = start + Span::from_secs_f64(within.as_secs_f64() * part);
+            let turn = flows.len() as u64 * TURN % TURNS;
+            let start = start + Span::from_nanos(within.as_nanos() / TURNS * turn);
             flows.push(Traffic { group, from: a, to: b, start, stop, ip, kind });
         }
     }

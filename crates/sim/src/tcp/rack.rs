@@ -149,9 +149,9 @@ impl Rack {
             self.resent.pop_front();
         }
         let again = self.resent.front().is_some_and(|seq| sent_before(*seq));
+        // One sent again that is awaited, and of which the scoreboard does not know that, hides what is due
+        // behind it: that is found when it arrives, or by the timeout.
         let more = again || board.hole(next).is_some_and(sent_before);
-        // Behind one sent again that is awaited, and of which the scoreboard does not know that, others may be
-        // due: they are found when it arrives, or by the timeout.
         more.then_some(instant(newest) + wait).filter(|at| *at > view.now)
     }
 

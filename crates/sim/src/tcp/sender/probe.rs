@@ -57,6 +57,11 @@ impl Sender {
         }
     }
 
+    /// What was sent last still waits at the sender's own host: nothing is silent yet.
+    pub(crate) fn keep_probe(&mut self) {
+        self.probing = false;
+    }
+
     /// The probe that is due.
     #[cold]
     pub(super) fn send_probe(&mut self, now: u64) -> Segment {
