@@ -106,8 +106,9 @@ fn a_link_that_is_faster_than_it_should_be_is_found_and_so_are_pairs_that_use_it
         s.topology.links.iter_mut().for_each(|link| link.rate = link.rate * 2);
     });
     complains(&breaches, "limit", "host-3", "carried");
+    // A third: less than X's floor, which is the least that its pair may send.
     let (mut promised, played) = (scenario(&[]), scenario(&[]));
-    promised.topology.links.iter_mut().for_each(|link| link.rate = link.rate.split(2));
+    promised.topology.links.iter_mut().for_each(|link| link.rate = link.rate.split(3));
     let breaches = watched(&played, &played.mechanisms[0], &promised);
     complains(&breaches, "limit", "x-src to x-dst", "on a line of");
 }
