@@ -145,7 +145,8 @@ fn numbers(values: &[f64], worst: Option<f64>, world: World) -> String {
 /// Three digits that matter, rates in Mb/s.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
-        v if v >= 1e5 => format!("{:.0} Mb/s", value / 1e6),
+        v if v >= 1e7 => format!("{:.0} Mb/s", value / 1e6),
+        v if v >= 1e5 => format!("{:.2} Mb/s", value / 1e6),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         v if v >= 0.0995 || v == 0.0 => format!("{value:.2}"),

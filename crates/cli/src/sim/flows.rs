@@ -9,7 +9,7 @@ use super::completion::{self, Finish, PACKET, on_the_wire};
 use super::import::{Import, Sent};
 use super::tenants::Tenants;
 use crate::args;
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,8 +37,7 @@ pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8>
     let tally = play_into(&world, arrivals, until, Tolerance::default(), |outcome| {
         let number = order[outcome.number as usize] as usize;
         finishes[number] = Some(finish(&import.flows[number], &outcome, &world));
-    })
-    .map_err(|error| anyhow!("{error}"))?;
+    })?;
     let wall = begin.elapsed();
     // Who was to begin after the end has not begun.
     let late = |(flow, finish): (&Sent, Option<Finish>)| {
