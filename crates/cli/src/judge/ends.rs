@@ -1,6 +1,6 @@
 //! What stands at the ends: receivers beside each other, and what agents cost.
 
-use super::Case;
+use super::{Case, mean};
 use std::collections::BTreeMap;
 use weir_model::results::VmResult;
 
@@ -18,6 +18,24 @@ pub(super) fn receivers(vms: &[VmResult], summary: &mut BTreeMap<String, f64>) {
     summary.insert("receiver_floor_min".into(), least);
     summary.insert("receivers_below".into(), below / count);
     summary.insert("receiver_goodput_mean".into(), goodput / count);
+}
+
+/// Into `summary`: `receiver_network_mean`, what receivers get from other hosts on average, bit/s. What stays
+/// on a host crosses no link, and without protection may have the host's inner rate.
+pub(super) fn network(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let (vms, traffic) = (&case.scenario.vms, &case.scenario.traffic);
+    let mut crossing: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (flow, entry) in traffic.iter().enumerate() {
+        if vms[entry.from].host != vms[entry.to].host {
+            crossing.entry(entry.to).or_default().push(flow);
+        }
+    }
+    let goodput = |flows: &Vec<usize>| {
+        mean(case.active(flows).into_iter().map(|s| flows.iter().map(|&f| case.goodput(f, s)).sum()))
+    };
+    if !crossing.is_empty() {
+        summary.insert("receiver_network_mean".into(), mean(crossing.values().map(goodput)));
+    }
 }
 
 /// What the agents cost into `summary`: `agents_cpu_cores` of all together, and of the agent that

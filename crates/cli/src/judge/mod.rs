@@ -127,6 +127,7 @@ pub(crate) fn judge(
     let groups = groups::judge(&case, &mut summary);
     let links = links::judge(&case, &mut summary);
     ends::receivers(&vms, &mut summary);
+    ends::network(&case, &mut summary);
     ends::agents(&case, &mut summary);
     attacks::judge(observed, &mut summary);
     control::judge(observed, &mut summary);

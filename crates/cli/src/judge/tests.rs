@@ -549,6 +549,19 @@ fn receivers_are_counted_by_whether_they_have_their_floor() {
 }
 
 #[test]
+fn what_stays_on_a_host_is_no_receivers_network_goodput() {
+    let mut scenario = dumbbell(2);
+    let rates = steady(&scenario, &[9.0, 95.5, 60.5]);
+    close(run(&scenario, &rates).summary["receiver_network_mean"] / 1e6, 82.5 * TCP);
+    // The second sender moves to its receiver's host.
+    scenario.vms[4].host = scenario.vms[2].host;
+    close(run(&scenario, &rates).summary["receiver_network_mean"] / 1e6, 52.25 * TCP);
+    scenario.vms[3].host = scenario.vms[2].host;
+    scenario.vms[0].host = scenario.vms[1].host;
+    assert!(!run(&scenario, &rates).summary.contains_key("receiver_network_mean"));
+}
+
+#[test]
 fn agents_are_judged_by_the_one_that_needs_most() {
     let scenario = dumbbell(1);
     let mut observed = steady(&scenario, &[100.0, 100.0]);

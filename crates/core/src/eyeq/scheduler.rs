@@ -8,13 +8,16 @@
 //! Promises  B_i ≤ C_i ≤ min(maximum, C) for who has a floor, if the floors fit.
 //! Not here  What the senders may send: see `receiver`.
 //! Source    EyeQ §3.2; the outer loop: the authors' later code. Departs: C_i never below B_i; λ falls at
-//!           once when the headroom is half used ([`Outer::fall_at`]); a step waits until the rates have followed the
+//!           once when the headroom is used up, or half of it ([`Outer::fall_at`]) for two periods; a step waits until the rates have followed the
 //!           last one, unless the link is half idle; best effort (§3.5) is metered, too.
 
 use super::config::{Capacity, EyeQ, Outer, fraction};
 use super::io::Bounds;
 use super::law::{RcpInput, rcp_step};
 use weir_units::{Bytes, Rate, Span, Time};
+
+/// The part of the headroom from which on the link counts as full.
+const FULL: f64 = 0.95;
 
 /// One that shares in the capacity.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +65,8 @@ pub(super) struct Scheduler {
     octets: (u64, u64),
     /// Whether the outer loops made a step just now.
     pub(super) has_stepped: bool,
+    /// Whether the headroom was in use in the period before.
+    was_overrun: bool,
 }
 
 impl Scheduler {
@@ -72,6 +77,7 @@ impl Scheduler {
             stepped_at: now,
             octets: (0, 0),
             has_stepped: false,
+            was_overrun: false,
         }
     }
 
@@ -104,8 +110,13 @@ impl Scheduler {
         self.octets.1 = self.octets.1.saturating_add(spare);
         let least = pool.capacity.mul_ratio(1, outer.least_divisor.into());
 
+        // What is more in one period alone may have waited at its sender's until then; not if it fills the link.
+        let uses = |part| uses_headroom(pool, promised, part);
+        let is_overrun = outer.fall_at.is_some_and(uses);
+        let was_overrun = std::mem::replace(&mut self.was_overrun, is_overrun);
         if let Some(unit) = unit
-            && is_overrun(outer, pool, promised)
+            && is_overrun
+            && (was_overrun || uses(FULL))
         {
             let floors = active_floors(members);
             level = level.min(pool.capacity.mul_ratio(unit.as_bps(), floors)).max(unit);
@@ -189,11 +200,11 @@ fn active_floors(members: &[Member]) -> u64 {
     members.iter().filter(|m| m.is_active).map(Member::floor).sum::<Rate>().as_bps()
 }
 
-/// Whether so much of the headroom was in use that the load says no more how much the link is asked for.
-fn is_overrun(outer: &Outer, pool: Pool, octets: u64) -> bool {
-    let (Some(line), Some(fall_at)) = (pool.line, outer.fall_at) else { return false };
+/// Whether more than `part` of the headroom was in use. The load then says no more how much the link is asked for.
+fn uses_headroom(pool: Pool, octets: u64, part: f64) -> bool {
+    let Some(line) = pool.line else { return false };
     let headroom = line.saturating_sub(pool.capacity);
-    let limit = pool.capacity + headroom.scale(fall_at);
+    let limit = pool.capacity + headroom.scale(part);
     Rate::of(Bytes::new(octets), pool.elapsed) > limit
 }
 
@@ -312,6 +323,20 @@ mod tests {
         let mut scheduler = Scheduler::new(Time::ZERO);
         let got = scheduler.step(&slow, Time::ZERO + t, pool(t), &full);
         assert_eq!(got, [9_000, 9_000].map(mbps));
+    }
+
+    #[test]
+    fn a_link_that_is_nearly_full_is_shared_by_floors_if_it_stays_so() {
+        let t = Span::from_micros(200);
+        let eyeq = EyeQ::default();
+        let mut scheduler = Scheduler::new(Time::ZERO);
+        let much = [member(4_500, 4_800, t), member(4_500, 4_800, t)];
+        let rest = [member(4_500, 4_500, t), member(4_500, 4_500, t)];
+        let mut step = |n: u64, members| scheduler.step(&eyeq, Time::ZERO + t * n, pool(t), members);
+        assert_eq!(step(1, &much), [9_000, 9_000].map(mbps));
+        assert_eq!(step(2, &rest), [9_000, 9_000].map(mbps), "one period was a burst");
+        assert_eq!(step(3, &much), [9_000, 9_000].map(mbps));
+        assert_eq!(step(4, &much), [4_500, 4_500].map(mbps));
     }
 
     #[test]

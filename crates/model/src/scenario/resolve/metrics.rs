@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 42] = [
+const RUN: [&str; 43] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -17,6 +17,7 @@ const RUN: [&str; 42] = [
     "receiver_floor_min",
     "receivers_below",
     "receiver_goodput_mean",
+    "receiver_network_mean",
     "shuffle_p50_s",
     "shuffle_last_s",
     "shuffle_worst_p50_s",
@@ -106,7 +107,7 @@ fn group_of(metric: &str) -> Option<Option<&str>> {
 pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
     match metric.split('.').next().unwrap_or_default() {
         _ if is_ratio => Unit::None,
-        "goodput" | "receiver_goodput_mean" => Unit::Rate,
+        "goodput" | "receiver_goodput_mean" | "receiver_network_mean" => Unit::Rate,
         "control_rate" | "control_report_rate" => Unit::Rate,
         "latency" | "fct" | "control_delay" | "convergence_s" => Unit::Time,
         "shuffle_s" | "shuffle_p50_s" | "shuffle_last_s" => Unit::Time,
