@@ -11,7 +11,8 @@
 #define WEIR_INTF_H
 
 /* Endpoint flags. */
-#define WEIR_LOCAL 1u /* the VM is on this host */
+#define WEIR_LOCAL 1u	    /* the VM is on this host */
+#define WEIR_BEST_EFFORT 2u /* it is, and what it sends waits for all others (EyeQ §3.5) */
 
 /* Port flags. */
 #define WEIR_OUTWARD 1u	  /* leads out of the cloud: behind it is whatever `outside` says */
@@ -45,7 +46,7 @@ _Static_assert(sizeof(struct weir_address) == 16, "intf.rs expects 16");
 struct weir_endpoint {
 	__u32 vm;
 	__u32 tenant;
-	__u32 flags; /* WEIR_LOCAL */
+	__u32 flags; /* WEIR_LOCAL, WEIR_BEST_EFFORT */
 };
 _Static_assert(sizeof(struct weir_endpoint) == 12, "intf.rs expects 12");
 

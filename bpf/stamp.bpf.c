@@ -15,6 +15,9 @@
  * Where marks are a signal, all of a pair's packets leave ECN-capable (see
  * ecn.h). Whatever is not of a pair that sends from here is left alone.
  *
+ * What a VM of best effort sends leaves with the DSCP of lower effort (RFC 8622),
+ * whatever the guest wrote there: switches with a second queue let it wait.
+ *
  * Before that it gives the packet its departure time, where the agent has
  * chosen those, or drops it (see depart.bpf.c): what is dropped has no number.
  *
@@ -47,6 +50,8 @@ int weir_stamp(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
+	if (ends.from && ends.from->flags & WEIR_BEST_EFFORT)
+		set_tos(skb, &p, kind == KIND_IP4, DSCP_MASK, DSCP_LOWER_EFFORT);
 	if (!is_pair || !(ends.from->flags & WEIR_LOCAL))
 		return TC_ACT_UNSPEC;
 	pair.src = ends.from->vm;

@@ -8,31 +8,45 @@
 
 #define ECT_0 2u
 #define CE 3u
-#define IP6_ECN_SHIFT 4 /* within the second octet of the header */
+#define DSCP_MASK 0xfc
+#define DSCP_LOWER_EFFORT 0x04 /* codepoint 1 (RFC 8622) */
+#define IP6_TOS_SHIFT 4 /* within the second octet of the header */
 #define TCP_FLAGS 13	/* their offset */
 #define TCP_SYN 0x02
 #define TCP_ACK 0x10
 #define TCP_ECE 0x40
 #define TCP_CWR 0x80
 
-/* Writes the ECN field of an IPv4 or IPv6 packet, and what depends on it. */
-static __always_inline void set_ecn(struct __sk_buff *skb, struct packet *p, int is_ip4, __u8 ecn)
+/*
+ * Writes the bits of `mask` in the octet that holds DSCP and ECN field (IPv6:
+ * the traffic class), and what depends on them.
+ */
+static __always_inline void set_tos(struct __sk_buff *skb, struct packet *p, int is_ip4, __u8 mask,
+				    __u8 bits)
 {
 	__be16 before, after;
 
-	if (p->ecn == ecn || bpf_skb_load_bytes(skb, p->l3, &before, sizeof(before)))
+	if (bpf_skb_load_bytes(skb, p->l3, &before, sizeof(before)))
 		return;
 	if (is_ip4) {
-		after = (before & ~bpf_htons(ECN_MASK)) | bpf_htons(ecn);
+		after = (before & ~bpf_htons(mask)) | bpf_htons(bits);
 		bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), before, after,
 				    sizeof(after));
 		bpf_skb_store_bytes(skb, p->l3, &after, sizeof(after), 0);
 	} else {
 		/* No checksum of its own: what the device summed up must follow. */
-		after = (before & ~bpf_htons(ECN_MASK << IP6_ECN_SHIFT)) |
-			bpf_htons((__u16)ecn << IP6_ECN_SHIFT);
+		after = (before & ~bpf_htons((__u16)mask << IP6_TOS_SHIFT)) |
+			bpf_htons((__u16)bits << IP6_TOS_SHIFT);
 		bpf_skb_store_bytes(skb, p->l3, &after, sizeof(after), BPF_F_RECOMPUTE_CSUM);
 	}
+}
+
+/* Writes the ECN field. */
+static __always_inline void set_ecn(struct __sk_buff *skb, struct packet *p, int is_ip4, __u8 ecn)
+{
+	if (p->ecn == ecn)
+		return;
+	set_tos(skb, p, is_ip4, ECN_MASK, ecn);
 	p->ecn = ecn;
 }
 

@@ -82,6 +82,8 @@ pub struct Port {
     pub floor_out: Rate,
     /// Its maximum; the uplink's rate if absent.
     pub cap_out: Option<Rate>,
+    /// Whether switches shall let what it sends wait for all others (EyeQ §3.5).
+    pub best_effort: bool,
 }
 
 /// An address of a VM. Local is what belongs to a port's VM.
@@ -232,8 +234,8 @@ impl Config {
             let wrong = self.pairs_per_vm;
             return refuse(format!("pairs_per_vm is {wrong}; 1 to {MAX_ENTRIES} work"));
         }
-        if self.eyeq.is_some() && self.shaper != Some(Kind::Htb) {
-            return refuse("EyeQ's limits are kept by HTB alone, so far: choose that".into());
+        if self.eyeq.is_some() && self.shaper.is_none() {
+            return refuse("EyeQ's periods follow the shaper: choose one".into());
         }
         let mut vms = BTreeSet::new();
         // Whether an interface leads outside.
@@ -314,6 +316,7 @@ mod tests {
             mac: None,
             floor_out: Rate::from_mbps(1),
             cap_out: None,
+            best_effort: false,
         };
         let endpoint = |n: u32| Endpoint {
             address: Ipv4Addr::new(10, 0, 0, n as u8).into(),
@@ -383,7 +386,7 @@ mod tests {
                     let (settings, hosts) = (Settings::default(), BTreeMap::new());
                     c.eyeq = Some(EyeQ { address, settings, hosts });
                 }),
-                "EyeQ's limits are kept by HTB alone, so far: choose that",
+                "EyeQ's periods follow the shaper: choose one",
             ),
             (
                 refused(|c| c.controls[0] = "10.0.0.3:7001".parse().unwrap()),

@@ -569,15 +569,20 @@ fn settings(config: &Config) -> intf::Settings {
 
 fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(), Error> {
     for endpoint in &config.endpoints {
-        let local = config.ports.iter().any(|p| p.vm == endpoint.vm);
+        let port = config.ports.iter().find(|p| p.vm == endpoint.vm);
         let value = intf::Endpoint {
             vm: endpoint.vm.0,
             tenant: endpoint.tenant.0,
-            flags: if local { intf::LOCAL } else { 0 },
+            flags: port.map_or(0, endpoint_flags),
         };
         programs.endpoints.put(endpoint.address.into(), value)?;
     }
     Ok(())
+}
+
+/// Of a VM of this host.
+fn endpoint_flags(port: &Port) -> u32 {
+    intf::LOCAL | if port.best_effort { intf::BEST_EFFORT } else { 0 }
 }
 
 /// Makes the map of ports exactly the configuration's. A port that stays keeps its counters.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 /// Endpoint flag: the VM is on this host.
 pub const LOCAL: u32 = 1;
+/// Endpoint flag: it is, and what it sends waits for all others.
+pub const BEST_EFFORT: u32 = 2;
 /// Port flag: it leads out of the cloud.
 pub const OUTWARD: u32 = 1;
 /// Port flag: only [`Port::mac`] may send.
@@ -99,7 +101,7 @@ shared!(
         vm: u32,
         /// Its tenant.
         tenant: u32,
-        /// [`LOCAL`] or 0.
+        /// [`LOCAL`], [`BEST_EFFORT`].
         flags: u32,
     }
 );

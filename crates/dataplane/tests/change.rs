@@ -94,6 +94,7 @@ fn with_guest(world: &World, mode: Mode) -> Config {
         mac: None,
         floor_out: Rate::from_mbps(50),
         cap_out: None,
+        best_effort: false,
     });
     config.endpoints.push(Endpoint { address: VM3.into(), vm: VmId(3), tenant: TenantId(1) });
     config

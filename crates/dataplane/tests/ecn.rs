@@ -107,6 +107,30 @@ fn all_packets_of_a_pair_leave_ecn_capable_whatever_the_guest_made_them() {
 }
 
 #[test]
+fn what_a_vm_of_best_effort_sends_leaves_with_lower_effort_whatever_it_said() {
+    const LOWER_EFFORT: u8 = 1;
+    let bench = Bench::new(0, NEVER);
+    let flags = intf::LOCAL | intf::BEST_EFFORT;
+    for address in [MINE, MINE6] {
+        let address: IpAddr = address.parse().unwrap();
+        let endpoint = intf::Endpoint { vm: 1, tenant: 1, flags };
+        bench.0.endpoints.put(address.into(), endpoint).unwrap();
+    }
+    let leaves = |p: &Packet| fields(&bench.run(Stamp, &p.octets(), 1).octets);
+    for (src, dst) in [(MINE, PEER), (MINE6, PEER6), (MINE, UNKNOWN)] {
+        for ecn in [NOT_ECT, ECT_0, ECT_1, CE] {
+            assert_eq!(leaves(&plain(src, dst, ecn)), (LOWER_EFFORT, ecn), "{src} to {dst}");
+        }
+        let ran = bench.run(Stamp, &plain(src, dst, CE).octets(), 1);
+        let expected = Packet { tos: LOWER_EFFORT << 2 | CE, ..plain(src, dst, CE) };
+        assert_eq!(remade(&expected, &ran.octets, CE), ran.octets, "nothing else changes");
+    }
+    // What goes to it, and what a neighbour sends, is the others' own.
+    assert_eq!(leaves(&plain(PEER, MINE, CE)), (DSCP, CE));
+    assert_eq!(leaves(&plain(NEIGHBOUR, PEER, CE)), (DSCP, CE));
+}
+
+#[test]
 fn checksums_stay_right_whatever_the_rest_of_the_header_is() {
     let bench = with_ecn();
     for id in [0, 1, 0x7fff, 0xfffe, 0xffff] {

@@ -1,5 +1,6 @@
 //! What must be there before anything is made.
 
+use crate::play::SAMPLE_LEAST;
 use crate::{Error, Options, exec, traffic};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
@@ -55,24 +56,25 @@ pub(crate) fn machine(
     files(scenario)
 }
 
-/// Sockets, ports and CPUs are looked at as often as the lab's own options say.
+/// What sockets got is looked at by a process, which is woken so exactly and no more.
 fn samples(scenario: &Scenario) -> Result<(), Error> {
-    if scenario.sample == Options::SAMPLE {
+    if scenario.sample >= SAMPLE_LEAST {
         return Ok(());
     }
     Err(Error::Unsupported {
-        what: format!("spec.sample is {}", scenario.sample),
-        instead: "leave it out, or play it with `weir sim`".into(),
+        what: format!("spec.sample is {}, less than {SAMPLE_LEAST}", scenario.sample),
+        instead: "set it to 10ms or more, or play it with `weir sim`".into(),
     })
 }
 
-/// A port of the lab has one queue.
+/// A link box has one queue, and a port that marks looks at one.
 fn priorities(scenario: &Scenario) -> Result<(), Error> {
-    let mut links = scenario.topology.links.iter();
-    let Some(link) = links.find(|link| link.queueing.priorities) else { return Ok(()) };
+    let has_one = |link: &&Link| link.is_more_than_a_queue() || link.queueing.ecn.is_some();
+    let mut links = scenario.topology.links.iter().filter(|link| link.queueing.priorities);
+    let Some(link) = links.find(has_one) else { return Ok(()) };
     Err(Error::Unsupported {
-        what: format!("spec.topology has `priorities` at link {}", link.name),
-        instead: "leave it out, or play it with `weir sim`".into(),
+        what: format!("spec.topology has `priorities` beside marks, delay or loss at link {}", link.name),
+        instead: "leave one of them out, or play it with `weir sim`".into(),
     })
 }
 

@@ -57,23 +57,17 @@ pub struct Options {
     /// Where configurations and logs of the agents are kept; a temporary directory that is removed
     /// afterwards if `None`.
     pub run_dir: Option<PathBuf>,
-    /// Width of a sample.
-    pub sample: Span,
     /// Constants for the agents; they take precedence over what follows from the scenario's scale.
     pub mechanism_set: BTreeMap<String, toml::Value>,
 }
 
 impl Options {
-    /// Width of a sample unless somebody says otherwise.
-    pub const SAMPLE: Span = Span::from_millis(100);
-
-    /// Samples of 100 ms, no reservations, nothing kept.
+    /// No reservations, nothing kept.
     pub fn new(agent: impl Into<PathBuf>) -> Self {
         Self {
             agent: agent.into(),
             reserve: Vec::new(),
             run_dir: None,
-            sample: Self::SAMPLE,
             mechanism_set: BTreeMap::new(),
         }
     }
@@ -125,9 +119,9 @@ pub struct Record {
     pub flows: Vec<FlowRecord>,
     /// Two per link: a→b, then b→a.
     pub links: Vec<LinkRecord>,
-    /// Per sample: the smallest idle share of any CPU, 0 to 1, in steps of the kernel's 10 ms tick.
+    /// Per sample: the smallest idle share of any CPU, 0 to 1, over the 100 ms that it lies in.
     pub idle: Vec<f64>,
-    /// Per sample: the largest share of any CPU that the machine below took away, in the same steps.
+    /// Per sample: the largest share of any CPU that the machine below took away, likewise.
     pub stolen: Vec<f64>,
     /// User and system CPU time of all agents together, from the first to the last sample.
     pub agents_cpu: Span,

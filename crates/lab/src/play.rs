@@ -23,6 +23,11 @@ use weir_units::Span;
 
 /// How long nothing is asked of a waiting thread at most: how fast it notices `stop`.
 const NAP: Duration = Duration::from_millis(20);
+/// How often ports and CPUs are read. A reading of all ports takes milliseconds, and the kernel counts a CPU's time in
+/// steps of ten.
+const READING: Span = Span::from_millis(100);
+/// The shortest sample: the traffic's own thread is woken no more exactly.
+pub(crate) const SAMPLE_LEAST: Span = Span::from_millis(10);
 
 /// Plays `scenario` with `mechanism` and measures.
 ///
@@ -70,7 +75,7 @@ pub fn play(
     let traffic = Traffic::play(scenario, sockets, origin)?;
     let attackers = Attackers::start(scenario, &world, origin)?;
 
-    let mut sampler = Sampler::new(scenario, options.sample, &traffic.tally);
+    let mut sampler = Sampler::new(scenario, &traffic.tally);
     let cpu_before = cpu(&agents);
     sampler.start(&mut world)?;
     programs.count(&mut world, &traffic.tally)?;
@@ -193,7 +198,8 @@ fn cpu(agents: &Agents) -> Cpu {
     Cpu { agents: user + system, each: agents.cpu_each(), user: own + user }
 }
 
-/// Reads everything at the same moments.
+/// Reads everything at the same moments: sockets at the end of each sample, ports and CPUs every [`READING`]. Samples
+/// that are shorter share what passed a port since its last reading.
 struct Sampler<'a> {
     tally: &'a Tally,
     sample: Span,
@@ -201,6 +207,8 @@ struct Sampler<'a> {
     warmup: usize,
     /// Samples that exist.
     taken: usize,
+    /// Samples of which ports and CPUs are known.
+    read: usize,
     counters: Counters,
     cpus: machine::Cpus,
     /// Octets by traffic entry at the last sample.
@@ -214,8 +222,8 @@ struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    fn new(scenario: &Scenario, sample: Span, tally: &'a Tally) -> Self {
-        let sample = sample.max(Span::from_millis(1));
+    fn new(scenario: &Scenario, tally: &'a Tally) -> Self {
+        let sample = scenario.sample.max(SAMPLE_LEAST);
         let count = |span: Span| (span + Span::from_nanos(sample.as_nanos() / 2)).div_span(sample);
         let directions = 2 * scenario.topology.links.len();
         let flows = scenario.traffic.len();
@@ -225,6 +233,7 @@ impl<'a> Sampler<'a> {
             samples: count(scenario.duration).max(1) as usize,
             warmup: count(scenario.warmup) as usize,
             taken: 0,
+            read: 0,
             counters: Counters::new(directions),
             cpus: machine::Cpus::default(),
             last: vec![0; flows],
@@ -277,21 +286,33 @@ impl<'a> Sampler<'a> {
     /// Takes a sample. If whole samples were slept through, they share what passed meanwhile.
     fn sample(&mut self, world: &mut World, origin: Instant) -> Result<(), Error> {
         let received = self.tally.received();
-        let passed = world.read(&mut self.counters)?;
-        let cpus = self.cpus.read();
         let ended = Span::from(origin.elapsed()).div_span(self.sample) as usize;
         let n = ended.clamp(self.taken + 1, self.samples) - self.taken;
-        let seconds = self.sample.as_secs_f64() * n as f64;
         for (i, flow) in self.record.flows.iter_mut().enumerate() {
             let total = received[i].iter().sum();
             let octets = total - self.last[i];
             self.last[i] = total;
-            self.flows_bps[i] = octets as f64 * 8.0 / seconds;
+            self.flows_bps[i] = bps(octets, self.sample * n as u64);
             share_out(&mut flow.octets, octets, n);
         }
+        if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
+            self.at_warmup = received;
+        }
+        self.taken += n;
+        let unread = self.taken - self.read;
+        if self.sample * unread as u64 >= READING || self.is_done() {
+            self.read_ports_and_cpus(world, unread)?;
+        }
+        Ok(())
+    }
+
+    /// Of the last `n` samples.
+    fn read_ports_and_cpus(&mut self, world: &mut World, n: usize) -> Result<(), Error> {
+        let passed = world.read(&mut self.counters)?;
+        let cpus = self.cpus.read();
         for (i, link) in self.record.links.iter_mut().enumerate() {
             let passed = passed[i];
-            self.links_bps[i] = passed.octets as f64 * 8.0 / seconds;
+            self.links_bps[i] = bps(passed.octets, self.sample * n as u64);
             self.drops[i] = passed.drops;
             self.marks[i] = passed.marks;
             share_out(&mut link.octets, passed.octets, n);
@@ -301,10 +322,7 @@ impl<'a> Sampler<'a> {
         }
         self.record.idle.extend(std::iter::repeat_n(cpus.idle, n));
         self.record.stolen.extend(std::iter::repeat_n(cpus.stolen, n));
-        if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
-            self.at_warmup = received;
-        }
-        self.taken += n;
+        self.read = self.taken;
         Ok(())
     }
 
@@ -331,6 +349,10 @@ impl<'a> Sampler<'a> {
         }
         record
     }
+}
+
+fn bps(octets: u64, span: Span) -> f64 {
+    octets as f64 * 8.0 / span.as_secs_f64()
 }
 
 /// Appends `n` parts of `total`; the last one gets what does not divide.

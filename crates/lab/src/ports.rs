@@ -1,8 +1,8 @@
 //! Ports: a rate and a bounded queue at every end of a link, and the counters that say what passed.
 //!
 //! Problem   A veth has no rate and no queue; a VM's socket must not see the network's queues.
-//! Approach  HTB with one class at the link's rate and a FIFO of the port's buffer in octets; a
-//!           filter on each VM's `eth0` that cuts the tie between a packet and its socket.
+//! Approach  HTB with one class at the link's rate and a FIFO of the port's buffer in octets, or two that borrow
+//!           of that class, one before the other; a filter on each VM's `eth0` that cuts the tie between a packet and its socket.
 //! Promises  What passes and what is dropped at a port is counted by the kernel, exactly.
 //! Not here  Shaping by a mechanism: that is the agent's.
 
@@ -18,12 +18,17 @@ use weir_units::{Bytes, Rate, Span};
 const HANDLE: u32 = 0x0fab_0000;
 const CLASS: u32 = HANDLE | 0x10;
 const LEAF: u32 = 0x0fac_0000;
+/// Of a port with two queues: the class that has the link, of which `CLASS` is a child then, and that of lower effort.
+const WHOLE: u32 = HANDLE | 0x1;
+const LOW_CLASS: u32 = HANDLE | 0x11;
+const LOW_LEAF: u32 = 0x0fad_0000;
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 
-/// Asks for a queue with the link's rate and buffer on `interface`.
-pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link) {
+/// Asks for a queue with the link's rate and buffer on `interface`; for two if it is a switch's and its link has
+/// `priorities`.
+pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link, is_switch: bool) {
     let name = &link.name;
     // struct tc_htb_glob: version, rate2quantum, default class, debug, packets that passed it by
     let glob: Vec<u8> = [3u32, 10, 0x10, 0, 0].iter().flat_map(|v| v.to_ne_bytes()).collect();
@@ -38,27 +43,77 @@ pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link) {
         .attr_text(TCA_KIND, "htb")
         .nest(TCA_OPTIONS, |r| r.attr(2, &glob)),
     );
+    let buffer = link.buffer.get();
+    if !(is_switch && link.queueing.priorities) {
+        let all = Share { rate: link.rate, ceiling: link.rate, priority: 0 };
+        class(batch, interface, link, (HANDLE, CLASS), all);
+        return leaf(batch, interface, link, (CLASS, LEAF), buffer);
+    }
+    // Both live on what they borrow of the link, and HTB lends by priority.
+    let all = Share { rate: link.rate, ceiling: link.rate, priority: 0 };
+    let own = Share { rate: link.rate.mul_ratio(1, 1000), ..all };
+    class(batch, interface, link, (HANDLE, WHOLE), all);
+    class(batch, interface, link, (WHOLE, CLASS), own);
+    class(batch, interface, link, (WHOLE, LOW_CLASS), Share { priority: 1, ..own });
+    leaf(batch, interface, link, (CLASS, LEAF), buffer);
+    leaf(batch, interface, link, (LOW_CLASS, LOW_LEAF), buffer / 2);
+    lower_effort(batch, interface, link);
+}
+
+/// What a class has for sure, and may have; who has a smaller number borrows first.
+#[derive(Clone, Copy)]
+struct Share {
+    rate: Rate,
+    ceiling: Rate,
+    priority: u32,
+}
+
+/// A class of a port, `at` (its parent, itself).
+fn class(batch: &mut Batch, interface: u32, link: &Link, at: (u32, u32), share: Share) {
+    let what = format!("give a port of link {} its rate", link.name);
+    let header = tc_header(interface, at.1, at.0, 0);
+    let request = Request::new(what, RTM_NEWTCLASS, NEW, &header).attr_text(TCA_KIND, "htb");
+    batch.push(request.nest(TCA_OPTIONS, |r| class_options(r, share)));
+}
+
+/// The queue of a class, `at` (the class, itself).
+fn leaf(batch: &mut Batch, interface: u32, link: &Link, at: (u32, u32), buffer: u64) {
+    let what = format!("give a port of link {} its buffer", link.name);
+    let limit = buffer.min(u64::from(u32::MAX)) as u32;
     batch.push(
-        Request::new(
-            format!("give a port of link {name} its rate"),
-            RTM_NEWTCLASS,
-            NEW,
-            &tc_header(interface, CLASS, HANDLE, 0),
-        )
-        .attr_text(TCA_KIND, "htb")
-        .nest(TCA_OPTIONS, |r| class(r, link.rate)),
+        Request::new(what, RTM_NEWQDISC, NEW, &tc_header(interface, at.1, at.0, 0))
+            .needs("bfifo (CONFIG_NET_SCH_FIFO)")
+            .attr_text(TCA_KIND, "bfifo")
+            .attr(TCA_OPTIONS, &limit.to_ne_bytes()),
     );
-    batch.push(
-        Request::new(
-            format!("give a port of link {name} its buffer"),
-            RTM_NEWQDISC,
-            NEW,
-            &tc_header(interface, LEAF, CLASS, 0),
-        )
-        .needs("bfifo (CONFIG_NET_SCH_FIFO)")
-        .attr_text(TCA_KIND, "bfifo")
-        .attr(TCA_OPTIONS, &(link.buffer.get().min(u64::from(u32::MAX)) as u32).to_ne_bytes()),
-    );
+}
+
+/// Sends what has the DSCP of lower effort (RFC 8622) to the second queue, of either version of IP.
+fn lower_effort(batch: &mut Batch, interface: u32, link: &Link) {
+    const CODEPOINT: u32 = 1;
+    // (EtherType in network order, priority of the filter, bits from the DSCP to the end of the first word)
+    for (protocol, order, shift) in [(0x0008u32, 1u32, 18), (0xdd86, 2, 22)] {
+        let what = format!("tell best effort apart at a port of link {}", link.name);
+        let header = tc_header(interface, 0, HANDLE, order << 16 | protocol);
+        let key = (0x3f << shift, CODEPOINT << shift);
+        batch.push(
+            Request::new(what, RTM_NEWTFILTER, NEW, &header)
+                .needs("u32 filters (CONFIG_NET_CLS_U32, module cls_u32)")
+                .attr_text(TCA_KIND, "u32")
+                .nest(TCA_OPTIONS, |r| r.attr_u32(1, LOW_CLASS).attr(5, &selector(key))),
+        );
+    }
+}
+
+/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of zero matches all.
+fn selector((mask, value): (u32, u32)) -> [u8; 32] {
+    const TC_U32_TERMINAL: u8 = 1;
+    let mut selector = [0u8; 32];
+    selector[0] = TC_U32_TERMINAL;
+    selector[2] = 1;
+    selector[16..20].copy_from_slice(&mask.to_be_bytes());
+    selector[20..24].copy_from_slice(&value.to_be_bytes());
+    selector
 }
 
 /// What a port may send back to back after it was idle, or after its timer came late. Timers here
@@ -69,25 +124,31 @@ fn burst(rate: Rate) -> Bytes {
     rate.bytes_in(Span::from_micros(500)).max(TWO_PACKETS)
 }
 
-/// `struct tc_htb_opt` with rate = ceiling, and the 64-bit rates beside it.
-fn class(request: Request, rate: Rate) -> Request {
-    let octets_per_s = (rate.as_bps() / 8).max(1);
+/// `struct tc_htb_opt`, and the 64-bit rates beside it.
+fn class_options(request: Request, share: Share) -> Request {
+    let per_s = |rate: Rate| (rate.as_bps() / 8).max(1);
+    let short = |rate| u32::try_from(per_s(rate)).unwrap_or(u32::MAX);
     // struct tc_ratespec: the second octet says Ethernet, for which no rate table is needed.
-    let mut spec = [0u8; 12];
-    spec[1] = 1;
-    let short = u32::try_from(octets_per_s).unwrap_or(u32::MAX);
-    spec[8..12].copy_from_slice(&short.to_ne_bytes());
+    let spec = |rate: Rate| {
+        let mut spec = [0u8; 12];
+        spec[1] = 1;
+        spec[8..12].copy_from_slice(&short(rate).to_ne_bytes());
+        spec
+    };
     // The kernel counts bursts in ticks of 64 ns of sending time.
-    let ticks = (rate.time_for(burst(rate)).as_nanos() / 64).min(u64::from(u32::MAX)) as u32;
+    let ticks = |rate: Rate| {
+        (rate.time_for(burst(rate)).as_nanos() / 64).min(u64::from(u32::MAX)) as u32
+    };
     let quantum = 1514u32;
-    let mut parameters = [spec, spec].concat();
-    for value in [ticks, ticks, quantum, 0, 0] {
+    let mut parameters = [spec(share.rate), spec(share.ceiling)].concat();
+    for value in [ticks(share.rate), ticks(share.ceiling), quantum, 0, share.priority] {
         parameters.extend_from_slice(&value.to_ne_bytes());
     }
-    let request = request.attr(1, &parameters);
-    if short == u32::MAX {
-        let long = octets_per_s.to_ne_bytes();
-        return request.attr(6, &long).attr(7, &long);
+    let mut request = request.attr(1, &parameters);
+    for (attribute, rate) in [(6, share.rate), (7, share.ceiling)] {
+        if short(rate) == u32::MAX {
+            request = request.attr(attribute, &per_s(rate).to_ne_bytes());
+        }
     }
     request
 }
@@ -103,7 +164,6 @@ fn class(request: Request, rate: Rate) -> Request {
 pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str) {
     const CLSACT: u32 = 0xffff_fff1;
     const EGRESS: u32 = 0xffff_fff3;
-    const TC_U32_TERMINAL: u8 = 1;
     const ALL_PROTOCOLS: u32 = 0x0300; // ETH_P_ALL in network order
     batch.push(
         Request::new(
@@ -115,10 +175,7 @@ pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str)
         .needs("clsact (CONFIG_NET_SCH_INGRESS, module sch_ingress)")
         .attr_text(TCA_KIND, "clsact"),
     );
-    // struct tc_u32_sel with one key that matches every packet.
-    let mut everything = [0u8; 32];
-    everything[0] = TC_U32_TERMINAL;
-    everything[2] = 1;
+    let everything = selector((0, 0));
     let filter = |what: &str, priority: u32| {
         let header = tc_header(interface, 0, EGRESS, priority << 16 | ALL_PROTOCOLS);
         Request::new(what, RTM_NEWTFILTER, NEW, &header)

@@ -150,6 +150,7 @@ impl World {
     /// A veth between two nodes, shaped at both ends.
     fn connect(&mut self, scenario: &Scenario, index: usize) -> Result<(), Error> {
         let link = &scenario.topology.links[index];
+        let is_switch = |node: usize| node >= scenario.topology.hosts.len();
         let (a_name, a_port) = plan::link_port(scenario, link.a, index);
         let (b_name, b_port) = plan::link_port(scenario, link.b, index);
         let far = self.nodes[link.b].file().as_raw_fd();
@@ -164,7 +165,7 @@ impl World {
             .attr_u32(IFLA_MASTER, BRIDGE),
         );
         batch.push(bridge_port(a_port, true));
-        ports::shape(&mut batch, a_port, link);
+        ports::shape(&mut batch, a_port, link, is_switch(link.a));
         self.nodes[link.a].netlink.send(batch)?;
 
         let mut batch = Batch::default();
@@ -174,7 +175,7 @@ impl World {
                 .attr_u32(IFLA_MASTER, BRIDGE),
         );
         batch.push(bridge_port(b_port, true));
-        ports::shape(&mut batch, b_port, link);
+        ports::shape(&mut batch, b_port, link, is_switch(link.b));
         self.nodes[link.b].netlink.send(batch)
     }
 

@@ -7,15 +7,19 @@ mod common;
 use common::watch::{LATE, Watch};
 use common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces, udp};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass};
 use std::cell::Cell;
 use std::fs::File;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_lab::{Frame, Options, Phase, Record, play};
-use weir_model::scenario::{MechanismKind, Red, Scenario};
+use weir_model::scenario::{IpVersion, MechanismKind, Red, Scenario};
 use weir_units::{Bytes, Span};
 
 /// The core link from left to right, which is given what a test is about.
@@ -99,6 +103,68 @@ fn become_capable() -> bool {
     let sockets = std::fs::read_to_string("/proc/thread-self/net/tcp").expect("its sockets");
     // Who listens (0A) is there from the start.
     sockets.lines().skip(1).all(|line| line.split_whitespace().nth(3) == Some("0A"))
+}
+
+/// Floods VM 3 from VM 1, both of [`dumbbell`], with 90 Mbit/s of lower effort, until the end of the flood is said.
+fn flood_with_lower_effort(ip: IpVersion) -> (JoinHandle<()>, Arc<AtomicBool>) {
+    const TOS: i32 = 1 << 2;
+    let end = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&end);
+    let flood = inside(1, move || {
+        let (own, address) = match ip {
+            IpVersion::V4 => ("0.0.0.0:0", "10.1.0.4:9"),
+            IpVersion::V6 => ("[::]:0", "[fd57:0:0:1::4]:9"),
+        };
+        let socket = UdpSocket::bind(own).expect("any port");
+        match ip {
+            IpVersion::V4 => setsockopt(&socket, Ipv4Tos, &TOS),
+            IpVersion::V6 => setsockopt(&socket, Ipv6TClass, &TOS),
+        }
+        .expect("a field that everybody may set");
+        let (begin, mut sent) = (Instant::now(), 0.0);
+        while !told.load(Ordering::Relaxed) {
+            while sent < begin.elapsed().as_secs_f64() * 90e6 / 8.0 {
+                // Before its neighbour is known the kernel may refuse.
+                socket.send_to(&[0; 1400], address).ok();
+                sent += 1400.0;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    (flood, end)
+}
+
+/// What VM 0 gets through to VM 2 of its 60 Mbit/s beside the flood, as a part.
+fn beside_lower_effort(ip: IpVersion, priorities: bool) -> (f64, Record) {
+    let mut scenario = dumbbell(2, 2, 100);
+    scenario.topology.links[CORE].queueing.priorities = priorities;
+    flow(&mut scenario, 0, 2, udp(60.0));
+    scenario.traffic[0].ip = ip;
+    let mut flood = None;
+    let record = played(&scenario, &mut |frame| {
+        if frame.phase == Phase::Running {
+            flood.get_or_insert_with(|| flood_with_lower_effort(ip));
+        }
+    });
+    let (thread, end) = flood.expect("it began");
+    end.store(true, Ordering::Relaxed);
+    thread.join().expect("the flood");
+    let settled = &record.flows[0].octets[5..];
+    let goodput = settled.iter().sum::<u64>() as f64 * 8.0 / (settled.len() as f64 * 0.1);
+    (goodput / (60e6 * 1472.0 / 1514.0), record)
+}
+
+#[test]
+fn lower_effort_waits_for_all_others_where_a_port_has_two_queues() {
+    let _alone = alone();
+    for ip in [IpVersion::V4, IpVersion::V6] {
+        let (alike, _) = beside_lower_effort(ip, false);
+        assert!(alike < 0.85, "{ip:?}: one queue drops from both, {alike}");
+        let (first, record) = beside_lower_effort(ip, true);
+        assert!(first > 0.98, "{ip:?}: {first}");
+        let core = &record.links[CORE];
+        assert!(core.drops.iter().sum::<u64>() > 1000, "{ip:?}: the second queue is full");
+    }
 }
 
 #[test]

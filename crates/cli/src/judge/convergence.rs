@@ -2,7 +2,7 @@
 //!
 //! Approach  Sample by sample, since the last entry of traffic began. A group whose floors are all of what
 //!           it can have, as where floors fill a link, is held against them.
-//! Promises  A group that is off at the end has no number, nor has one whose samples are too long to show
+//! Promises  A group that does not come back has no number, nor has one whose samples are too long to show
 //!           anything.
 //! Source    EyeQ Fig. 6: rate samples of one millisecond.
 
@@ -14,20 +14,57 @@ const SLACK: f64 = 0.1;
 /// Longer samples show nothing of an algorithm that takes milliseconds.
 const SAMPLE_MOST: Span = Span::from_millis(10);
 
+/// So many samples together: what single ones have of TCP comes in pieces.
+const TOGETHER: usize = 10;
+
 /// Seconds from the last start of any entry until the goodput of `flows` is within a tenth of what their floors
 /// promise, for good.
 pub(super) fn seconds(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
-    if case.observed.sample > SAMPLE_MOST {
-        return None;
-    }
-    let starts = case.scenario.traffic.iter().map(|entry| entry.start);
-    let begin = starts.max()?.as_secs_f64();
-    let is_since = |sample: &usize| case.bounds(*sample).0 + SLACK_S >= begin;
-    let since: Vec<usize> = samples.iter().copied().filter(is_since).collect();
+    let since = Since::last_start(case, samples)?;
     let is_off = |sample: &usize| {
         floors::ratio(case, flows, &[*sample]).is_none_or(|ratio| (ratio - 1.0).abs() > SLACK)
     };
-    let first = since.first()?;
-    let settled = since.iter().rposition(is_off).map_or(*first, |last| since[last] + 1);
-    (settled <= *since.last()?).then(|| (case.bounds(settled).0 - begin).max(0.0))
+    let first = since.samples.first()?;
+    let off = since.samples.iter().rposition(is_off);
+    let settled = off.map_or(*first, |last| since.samples[last] + 1);
+    (settled <= *since.samples.last()?).then(|| since.until(settled))
+}
+
+/// Seconds from the last start of any entry until `flows`, once they have less than nine tenths of what their floors
+/// promise in ten samples that follow each other, have it in ten again; zero if they always have.
+pub(super) fn recovery(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
+    let since = Since::last_start(case, samples)?;
+    let is_off = |window: &[usize]| {
+        floors::ratio(case, flows, window).is_none_or(|ratio| ratio < 1.0 - SLACK)
+    };
+    let mut windows = since.samples.windows(TOGETHER).skip_while(|window| !is_off(window));
+    let back = match windows.next() {
+        None => *since.samples.first()?,
+        Some(_) => windows.find(|window| !is_off(window))?[0],
+    };
+    Some(since.until(back))
+}
+
+/// The samples since the last start of any entry.
+struct Since<'a> {
+    case: &'a Case<'a>,
+    begin: f64,
+    samples: Vec<usize>,
+}
+
+impl<'a> Since<'a> {
+    fn last_start(case: &'a Case<'a>, samples: &[usize]) -> Option<Self> {
+        if case.observed.sample > SAMPLE_MOST {
+            return None;
+        }
+        let starts = case.scenario.traffic.iter().map(|entry| entry.start);
+        let begin = starts.max()?.as_secs_f64();
+        let is_since = |sample: &usize| case.bounds(*sample).0 + SLACK_S >= begin;
+        Some(Self { case, begin, samples: samples.iter().copied().filter(is_since).collect() })
+    }
+
+    /// Seconds from there to the begin of `sample`.
+    fn until(&self, sample: usize) -> f64 {
+        (self.case.bounds(sample).0 - self.begin).max(0.0)
+    }
 }

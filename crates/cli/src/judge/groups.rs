@@ -61,6 +61,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("goodput_of_floor", floors::ratio(case, &flows, &samples));
         put("goodput_std", floors::goodput_std(case, &flows, &samples));
         put("convergence_s", convergence::seconds(case, &flows, &samples));
+        put("recovery_s", convergence::recovery(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));
         put("window_p1", percentile(&windows, 0.01));
         put("window_min_settled", settled.iter().copied().min_by(f64::total_cmp));

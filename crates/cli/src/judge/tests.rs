@@ -303,9 +303,8 @@ fn a_goodput_that_swings_has_a_standard_deviation() {
     close(swings, 0.1 * (18.0f64 / 17.0).sqrt());
 }
 
-/// A second in samples of 10 ms; Y begins after half of it. Floors are 90 Mbit each.
-#[test]
-fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floor() {
+/// A second in samples of 10 ms; Y begins after half of it. Floors are 90 Mbit each, and so is what they have.
+fn in_short_samples() -> (Scenario, Observed, impl Fn(f64) -> u64) {
     let mut scenario = dumbbell(1);
     (scenario.duration, scenario.warmup) = (Span::from_secs(1), Span::from_millis(100));
     scenario.traffic.iter_mut().for_each(|entry| entry.stop = Span::from_secs(1));
@@ -313,11 +312,17 @@ fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floo
     let mut observed = steady(&scenario, &[90.0, 90.0]);
     observed.sample = Span::from_millis(10);
     let share = super::payload::share(&scenario.traffic[0]);
-    let octets = |mbps: f64| (mbps * 1e6 * 0.01 / 8.0 * share) as u64;
+    let octets = move |mbps: f64| (mbps * 1e6 * 0.01 / 8.0 * share) as u64;
     for flow in &mut observed.flows {
         flow.octets = vec![octets(90.0); 100];
     }
     observed.links.iter_mut().for_each(|link| link.octets = vec![0; 100]);
+    (scenario, observed, octets)
+}
+
+#[test]
+fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floor() {
+    let (scenario, mut observed, octets) = in_short_samples();
     let convergence = |observed: &Observed| {
         let summary = run(&scenario, observed).summary;
         ["X", "Y"].map(|group| summary.get(&format!("convergence_s.{group}")).copied())
@@ -334,6 +339,22 @@ fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floo
     assert_eq!(convergence(&observed)[0], None, "it is off at the end");
     observed.sample = Span::from_millis(100);
     assert_eq!(convergence(&observed), [None; 2], "too long to show anything");
+}
+
+#[test]
+fn recovery_looks_at_ten_samples_together_and_more_is_no_harm() {
+    let (scenario, mut observed, octets) = in_short_samples();
+    let recovery = |observed: &Observed| run(&scenario, observed).summary.get("recovery_s.X").copied();
+    observed.flows[0].octets[50..].copy_from_slice(&[octets(60.0), octets(120.0)].repeat(25));
+    assert_eq!(recovery(&observed), Some(0.0), "pieces are no gaps");
+    observed.flows[0].octets[62..65].fill(0);
+    let seconds = recovery(&observed).expect("it has recovered");
+    // The last ten that lack too much begin with the second of the three.
+    assert!((seconds - 0.14).abs() < 1e-9, "{seconds}");
+    observed.flows[0].octets[80..85].fill(0);
+    assert_eq!(recovery(&observed), Some(seconds), "it was back");
+    observed.flows[0].octets[62..].fill(0);
+    assert_eq!(recovery(&observed), None, "it is not");
 }
 
 #[test]

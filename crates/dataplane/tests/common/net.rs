@@ -174,6 +174,7 @@ impl World {
                 mac: None,
                 floor_out: Rate::from_mbps(100),
                 cap_out: None,
+                best_effort: false,
             }],
             endpoints: vec![endpoint(1, VM1), endpoint(2, VM2)],
             outside: vec![],

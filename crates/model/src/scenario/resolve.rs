@@ -27,6 +27,8 @@ pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 
+/// Pairs of VMs in a scenario: 144 hosts that all send to all others, and room.
+const PAIRS_MOST: usize = 50_000;
 /// Pairs that begin within a time do so at this many moments of it, the next one so many further: neighbours are
 /// far apart, and however many they are they are spread evenly. More moments would be as many to judge.
 const TURNS: u64 = 16;
@@ -66,9 +68,9 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         workload::complete(&mut flows, number);
         entries.extend(std::iter::repeat_n(number, flows.len()));
         traffic.extend(flows);
-        if traffic.len() > MOST as usize {
+        if traffic.len() > PAIRS_MOST {
             let message = format!("{} pairs of VMs with the entries before", traffic.len());
-            let help = format!("at most {MOST} in all: use fewer VMs");
+            let help = format!("at most {PAIRS_MOST} in all: use fewer VMs");
             return Err(entry.group.error(message, help));
         }
     }
@@ -390,9 +392,9 @@ fn flows(
     // Before they are made: ten thousand VMs to each other would take all memory there is.
     let pairs = from.len().saturating_mul(to.len())
         - from.iter().filter(|a| to.binary_search(a).is_ok()).count();
-    if pairs > MOST as usize {
+    if pairs > PAIRS_MOST {
         let message = format!("{pairs} pairs of VMs");
-        return Err(spec.from.error(message, format!("at most {MOST}: use fewer VMs")));
+        return Err(spec.from.error(message, format!("at most {PAIRS_MOST}: use fewer VMs")));
     }
     for &a in from {
         for &b in to.iter().filter(|b| **b != a) {

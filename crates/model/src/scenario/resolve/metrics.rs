@@ -51,7 +51,7 @@ const RUN: [&str; 43] = [
     "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 13] = [
+const GROUP: [&str; 14] = [
     "goodput",
     "goodput_std",
     "share",
@@ -61,6 +61,7 @@ const GROUP: [&str; 13] = [
     "window_p1",
     "window_min_settled",
     "convergence_s",
+    "recovery_s",
     "jain",
     "shuffle_s",
     "shuffle_worst_s",
@@ -109,7 +110,8 @@ pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
         _ if is_ratio => Unit::None,
         "goodput" | "receiver_goodput_mean" | "receiver_network_mean" => Unit::Rate,
         "control_rate" | "control_report_rate" => Unit::Rate,
-        "latency" | "fct" | "control_delay" | "convergence_s" => Unit::Time,
+        "latency" | "fct" | "control_delay" => Unit::Time,
+        "convergence_s" | "recovery_s" => Unit::Time,
         "shuffle_s" | "shuffle_p50_s" | "shuffle_last_s" => Unit::Time,
         "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
