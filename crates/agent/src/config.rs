@@ -90,6 +90,12 @@ impl Setup {
         Self::load_after(path, Some(former))
     }
 
+    /// Whether what a VM sends is to wait for all others: under EyeQ who has no floor has no other class (§3.5).
+    pub(crate) fn is_best_effort(&self, vm: VmId) -> bool {
+        let has_floor = |hose: &Hose| !hose.floor_out.is_zero();
+        self.eyeq.is_some() && !self.host.vms.get(&vm).is_some_and(has_floor)
+    }
+
     fn load_after(path: &Path, former: Option<&Self>) -> Result<Self> {
         let (file, text) = read_with_text(path)?;
         let yaml = std::fs::read_to_string(&file.directory).with_context(|| {
@@ -408,6 +414,17 @@ floor_in = "400Mbit"
         let (from, to) = with("fq");
         let error = error((from, &to), AS_IT_IS);
         assert!(error.contains("unknown variant `fq`, expected one of `auto`, `htb`"), "{error}");
+    }
+
+    #[test]
+    fn under_eyeq_who_has_no_floor_is_of_best_effort() {
+        let of = |mechanism: &str, floor: &str| {
+            let old = "mechanism = { name = \"elasticswitch\" }\n[[vm]]\nname = \"a\"\n\
+                       port = \"p0\"\nfloor_out = \"450Mbit\"";
+            let new = old.replace("elasticswitch", mechanism).replace("450Mbit", floor);
+            load((old, &new), AS_IT_IS).expect("sound").is_best_effort(VmId(0))
+        };
+        assert!(of("eyeq", "0Mbit") && !of("eyeq", "1Mbit") && !of("elasticswitch", "0Mbit"));
     }
 
     #[test]

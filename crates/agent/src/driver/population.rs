@@ -256,7 +256,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             mac: vm.mac.map(|mac| mac.0),
             floor_out: promised::to(setup, id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
-            best_effort: setup.eyeq.is_some() && vm.floor_out.0.is_zero(),
+            best_effort: setup.is_best_effort(id),
         })
         .collect();
     weir_dataplane::Config {
