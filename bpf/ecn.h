@@ -19,7 +19,8 @@
  * AccECN (RFC 9768) answers otherwise and sees Not-ECT, as behind any path that
  * clears the field.
  *
- * The other six bits of the octet, the DSCP, are the guest's and stay so.
+ * The other six bits of the octet, the DSCP, are the guest's and stay so, but for
+ * VMs of best effort (see stamp.bpf.c).
  */
 #ifndef WEIR_ECN_H
 #define WEIR_ECN_H

@@ -581,7 +581,7 @@ fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(), Error> {
 }
 
 /// Of a VM of this host.
-fn endpoint_flags(port: &Port) -> u32 {
+pub(crate) fn endpoint_flags(port: &Port) -> u32 {
     intf::LOCAL | if port.best_effort { intf::BEST_EFFORT } else { 0 }
 }
 

@@ -10,6 +10,7 @@
 //! Source    ElasticSwitch §3 (external traffic).
 
 use crate::config::{Config, Outside};
+use crate::dataplane::endpoint_flags;
 use crate::error::Error;
 use crate::intf;
 use crate::programs::Programs;
@@ -44,12 +45,12 @@ pub(crate) fn fill(
     here: &BTreeMap<VmId, (u32, u32)>,
 ) -> Result<(), Error> {
     for outside in &config.outside {
-        let local = here.get(&outside.vm);
-        let (slot, default_class) = local.copied().unwrap_or_default();
+        let (slot, default_class) = here.get(&outside.vm).copied().unwrap_or_default();
+        let port = config.ports.iter().find(|port| port.vm == outside.vm);
         let endpoint = intf::Endpoint {
             vm: outside.vm.0,
             tenant: outside.tenant.0,
-            flags: if local.is_some() { intf::LOCAL } else { 0 },
+            flags: port.map_or(0, endpoint_flags),
         };
         let value = intf::Outside { endpoint, slot, default_class };
         programs.outside.put(key(outside), value)?;

@@ -6,12 +6,13 @@
 #[allow(dead_code, reason = "each test binary uses its part")]
 mod net;
 
-use libbpf_rs::{MapCore, MapHandle};
-use net::{PAIR, VM2, World, now_ns, sh};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use net::{PAIR, VM1, VM2, World, now_ns, sh};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
+use weir_dataplane::intf;
 use weir_dataplane::shaper::Kind;
 use weir_dataplane::{
     Config, Counters, Dataplane, Direction, Endpoint, Error, Event, Mode, PairRate, Port,
@@ -280,6 +281,33 @@ fn a_change_that_is_refused_changes_nothing() {
         assert_eq!(segments(&mut host, NEW), Some(3), "{mode:?}");
         close(&world, host);
     }
+}
+
+/// The flags that programs find at VM 1's address.
+fn flags(world: &World) -> u32 {
+    let pins = world.bpffs().join("weir/host1");
+    let mut maps = std::fs::read_dir(&pins).unwrap().map(|dir| dir.unwrap().path().join("endpoints"));
+    let map = MapHandle::from_pinned_path(maps.find(|path| path.exists()).unwrap()).unwrap();
+    let key = map.keys().find(|key| key.ends_with(&VM1.octets())).expect("VM 1 is listed");
+    let value = map.lookup(&key, MapFlags::ANY).unwrap().expect("it was just there");
+    u32::from_ne_bytes(value[8..12].try_into().unwrap())
+}
+
+#[test]
+fn who_is_of_best_effort_is_told_to_the_programs_and_may_change() {
+    let world = World::new();
+    let config = |best_effort| {
+        let mut config = world.config(1, modes()[0]);
+        config.ports[0].best_effort = best_effort;
+        config
+    };
+    let mut host = open(&world, config(true));
+    assert_eq!(flags(&world), intf::LOCAL | intf::BEST_EFFORT);
+    apply(&world, &mut host, config(false)).unwrap();
+    assert_eq!(flags(&world), intf::LOCAL);
+    apply(&world, &mut host, config(true)).unwrap();
+    assert_eq!(flags(&world), intf::LOCAL | intf::BEST_EFFORT);
+    close(&world, host);
 }
 
 #[test]

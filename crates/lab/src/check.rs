@@ -73,7 +73,10 @@ fn priorities(scenario: &Scenario) -> Result<(), Error> {
     let mut links = scenario.topology.links.iter().filter(|link| link.queueing.priorities);
     let Some(link) = links.find(has_one) else { return Ok(()) };
     Err(Error::Unsupported {
-        what: format!("spec.topology has `priorities` beside marks, delay or loss at link {}", link.name),
+        what: format!(
+            "spec.topology has `priorities` at link {} beside `ecn`, `delay`, `red`, `loss` or `paths`",
+            link.name
+        ),
         instead: "leave one of them out, or play it with `weir sim`".into(),
     })
 }
@@ -252,6 +255,20 @@ mod tests {
             let needed = descriptors(&scenario);
             assert!((2_000..15_000).contains(&needed), "{needed}");
         }
+    }
+
+    #[test]
+    fn samples_that_are_too_short_and_two_queues_beside_more_than_a_queue_are_refused_by_name() {
+        let mut scenario = crate::plan::tests::scenario(2, 1, &[(0, 2), (1, 2)]);
+        scenario.sample = SAMPLE_LEAST;
+        scenario.topology.links[0].queueing.priorities = true;
+        assert!(samples(&scenario).is_ok() && priorities(&scenario).is_ok());
+        scenario.sample = Span::from_millis(1);
+        let text = samples(&scenario).expect_err("too short").to_string();
+        assert!(text.contains("spec.sample is 1ms") && text.contains("10ms"), "{text}");
+        scenario.topology.links[0].delay = Span::from_micros(1);
+        let text = priorities(&scenario).expect_err("a box").to_string();
+        assert!(text.contains("`priorities` at link") && text.contains("`delay`"), "{text}");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub enum Phase {
     TearingDown,
 }
 
-/// What a live view shows: the last sample. Slices are empty unless the phase is `Running`.
+/// What a live view shows: what passed since the last one, 100 ms at least. Slices are empty unless the phase is `Running`.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// What the lab is doing.
@@ -102,11 +102,11 @@ pub struct Frame<'a> {
     pub flows_bps: &'a [f64],
     /// Carried on layer 2 in bit/s: `2 × link` is a→b, `2 × link + 1` is b→a.
     pub links_bps: &'a [f64],
-    /// Packets dropped during this sample, indexed like `links_bps`.
+    /// Packets dropped meanwhile, indexed like `links_bps`.
     pub drops: &'a [u64],
-    /// Packets marked during this sample, indexed like `links_bps`.
+    /// Packets marked meanwhile, indexed like `links_bps`.
     pub marks: &'a [u64],
-    /// The smallest idle share of any CPU during this sample.
+    /// The smallest idle share of any CPU meanwhile.
     pub idle: f64,
 }
 

@@ -1,7 +1,7 @@
 //! What the machine itself did meanwhile: idle time, CPU time of processes, packets lost inside.
 //!
 //! Problem   An emulation on a saturated CPU measures the CPU.
-//! Approach  The kernel's own accounts in `/proc`, read at each sample.
+//! Approach  The kernel's own accounts in `/proc`, read every 100 ms.
 //! Promises  Reading is all it does.
 //! Not here  Whether a run is valid: `weir` judges.
 //! Source    proc_stat(5), proc_pid_stat(5).

@@ -31,7 +31,8 @@ pub(crate) const SAMPLE_LEAST: Span = Span::from_millis(10);
 
 /// Plays `scenario` with `mechanism` and measures.
 ///
-/// `watch` is called while the world is built, and once per sample; it should return soon. `stop`
+/// `watch` is called while the world is built, and once per sample or every 100 ms where samples are shorter; it
+/// should return soon. `stop`
 /// ends the run early with [`Error::Stopped`]. Call it as root. The agents die with the calling
 /// thread, should it end before they do.
 ///
@@ -92,8 +93,10 @@ pub fn play(
         if sampler.taken >= sampler.warmup && sampler.record.agent_memory_before.is_empty() {
             sampler.record.agent_memory_before = agents.memory();
         }
-        watch(&sampler.frame());
-        agents.check(options, stop)?;
+        if sampler.read == sampler.taken {
+            watch(&sampler.frame());
+            agents.check(options, stop)?;
+        }
         assert!(traffic.is_alive(), "the traffic thread ends only when told to");
     }
     let cpu_after = cpu(&agents);
@@ -198,8 +201,8 @@ fn cpu(agents: &Agents) -> Cpu {
     Cpu { agents: user + system, each: agents.cpu_each(), user: own + user }
 }
 
-/// Reads everything at the same moments: sockets at the end of each sample, ports and CPUs every [`READING`]. Samples
-/// that are shorter share what passed a port since its last reading.
+/// Reads sockets at the end of each sample, and everything else every [`READING`], at the same moments. Samples that are
+/// shorter share what passed a port since its last reading.
 struct Sampler<'a> {
     tally: &'a Tally,
     sample: Span,
@@ -211,8 +214,9 @@ struct Sampler<'a> {
     read: usize,
     counters: Counters,
     cpus: machine::Cpus,
-    /// Octets by traffic entry at the last sample.
+    /// Octets by traffic entry at the last sample, and at the last reading.
     last: Vec<u64>,
+    shown: Vec<u64>,
     at_warmup: Vec<Vec<u64>>,
     record: Record,
     flows_bps: Vec<f64>,
@@ -237,6 +241,7 @@ impl<'a> Sampler<'a> {
             counters: Counters::new(directions),
             cpus: machine::Cpus::default(),
             last: vec![0; flows],
+            shown: vec![0; flows],
             at_warmup: tally.received(),
             record: Record {
                 sample,
@@ -292,7 +297,6 @@ impl<'a> Sampler<'a> {
             let total = received[i].iter().sum();
             let octets = total - self.last[i];
             self.last[i] = total;
-            self.flows_bps[i] = bps(octets, self.sample * n as u64);
             share_out(&mut flow.octets, octets, n);
         }
         if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
@@ -310,9 +314,14 @@ impl<'a> Sampler<'a> {
     fn read_ports_and_cpus(&mut self, world: &mut World, n: usize) -> Result<(), Error> {
         let passed = world.read(&mut self.counters)?;
         let cpus = self.cpus.read();
+        let span = self.sample * n as u64;
+        for (i, now) in self.last.iter().enumerate() {
+            self.flows_bps[i] = bps(now - self.shown[i], span);
+            self.shown[i] = *now;
+        }
         for (i, link) in self.record.links.iter_mut().enumerate() {
             let passed = passed[i];
-            self.links_bps[i] = bps(passed.octets, self.sample * n as u64);
+            self.links_bps[i] = bps(passed.octets, span);
             self.drops[i] = passed.drops;
             self.marks[i] = passed.marks;
             share_out(&mut link.octets, passed.octets, n);

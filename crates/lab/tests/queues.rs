@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_lab::{Frame, Options, Phase, Record, play};
-use weir_model::scenario::{IpVersion, MechanismKind, Red, Scenario};
-use weir_units::{Bytes, Span};
+use weir_model::scenario::{IpVersion, MechanismKind, Red, Scenario, TrafficKind};
+use weir_units::{Bytes, Rate, Span};
 
 /// The core link from left to right, which is given what a test is about.
 const CORE: usize = 0;
@@ -134,37 +134,80 @@ fn flood_with_lower_effort(ip: IpVersion) -> (JoinHandle<()>, Arc<AtomicBool>) {
     (flood, end)
 }
 
-/// What VM 0 gets through to VM 2 of its 60 Mbit/s beside the flood, as a part.
-fn beside_lower_effort(ip: IpVersion, priorities: bool) -> (f64, Record) {
+/// VM 0 sends 60 Mbit/s to VM 2 beside the flood; judged is the part of it that arrives.
+fn beside_lower_effort(
+    ip: IpVersion,
+    priorities: bool,
+    judge: impl Fn(f64, &Record) -> Result<(), String>,
+) {
+    const OFFERED: f64 = 60e6;
+    // So many octets make a full frame.
+    let payload = if ip == IpVersion::V4 { 1472 } else { 1452 };
     let mut scenario = dumbbell(2, 2, 100);
     scenario.topology.links[CORE].queueing.priorities = priorities;
-    flow(&mut scenario, 0, 2, udp(60.0));
+    let payload = Bytes::new(payload);
+    let kind =
+        TrafficKind::Udp { rate: Rate::from_bps_f64(OFFERED), on: None, off: None, payload };
+    flow(&mut scenario, 0, 2, kind);
     scenario.traffic[0].ip = ip;
-    let mut flood = None;
-    let record = played(&scenario, &mut |frame| {
-        if frame.phase == Phase::Running {
-            flood.get_or_insert_with(|| flood_with_lower_effort(ip));
+    let flood: Cell<Option<(JoinHandle<()>, Arc<AtomicBool>)>> = Cell::new(None);
+    let end = || {
+        if let Some((thread, end)) = flood.take() {
+            end.store(true, Ordering::Relaxed);
+            thread.join().expect("the flood");
         }
+    };
+    let meanwhile = |frame: &Frame| match frame.phase {
+        Phase::Running if frame.at < Span::from_millis(150) => {
+            end();
+            flood.set(Some(flood_with_lower_effort(ip)));
+        }
+        _ => {}
+    };
+    expect_watched(&scenario, meanwhile, |record| {
+        end();
+        let settled = &record.flows[0].octets[5..];
+        let goodput = settled.iter().sum::<u64>() as f64 * 8.0 / (settled.len() as f64 * 0.1);
+        judge(goodput / (OFFERED * payload.get() as f64 / 1514.0), record)?;
+        let (carried, drops) = (carried(&scenario, record), &record.links[CORE].drops);
+        ensure(carried > 95.0, format!("{ip:?}: the link is full, {carried}"))?;
+        ensure(drops.iter().sum::<u64>() > 1000, format!("{ip:?}: and the queue of the flood"))
     });
-    let (thread, end) = flood.expect("it began");
-    end.store(true, Ordering::Relaxed);
-    thread.join().expect("the flood");
-    let settled = &record.flows[0].octets[5..];
-    let goodput = settled.iter().sum::<u64>() as f64 * 8.0 / (settled.len() as f64 * 0.1);
-    (goodput / (60e6 * 1472.0 / 1514.0), record)
 }
 
 #[test]
 fn lower_effort_waits_for_all_others_where_a_port_has_two_queues() {
     let _alone = alone();
     for ip in [IpVersion::V4, IpVersion::V6] {
-        let (alike, _) = beside_lower_effort(ip, false);
-        assert!(alike < 0.85, "{ip:?}: one queue drops from both, {alike}");
-        let (first, record) = beside_lower_effort(ip, true);
-        assert!(first > 0.98, "{ip:?}: {first}");
-        let core = &record.links[CORE];
-        assert!(core.drops.iter().sum::<u64>() > 1000, "{ip:?}: the second queue is full");
+        beside_lower_effort(ip, false, |arrives, _| {
+            ensure(arrives < 0.85, format!("{ip:?}: one queue drops from both, {arrives}"))
+        });
+        beside_lower_effort(ip, true, |arrives, _| {
+            ensure(arrives > 0.98, format!("{ip:?}: {arrives} arrives"))
+        });
     }
+}
+
+#[test]
+fn short_samples_lose_no_octet_and_share_the_readings_of_ports() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    scenario.sample = Span::from_millis(10);
+    flow(&mut scenario, 0, 1, udp(40.0));
+    let frames = Cell::new(0);
+    let count = |frame: &Frame| frames.set(frames.get() + usize::from(frame.phase == Phase::Running));
+    expect_watched(&scenario, count, |record| {
+        let (flow, core) = (&record.flows[0].octets, &record.links[CORE].octets);
+        let lengths = [flow.len(), core.len(), record.idle.len(), record.stolen.len()];
+        ensure(lengths == [200; 4], format!("{lengths:?} samples"))?;
+        // Of all but the first half second, as much came as the core carried, headers aside.
+        let [came, carried] = [flow, core].map(|series| series[50..].iter().sum::<u64>() as f64);
+        let part = came / carried / (1472.0 / 1514.0);
+        ensure((0.98..1.02).contains(&part), format!("{part} of what was carried came"))?;
+        let nothing = flow[50..].iter().filter(|&&octets| octets == 0).count();
+        ensure(nothing < 8, format!("nothing came in {nothing} of 150 samples"))
+    });
+    assert!(frames.get() <= 3 * 20, "a view every 100 ms, not {} in 2 s", frames.get());
 }
 
 #[test]

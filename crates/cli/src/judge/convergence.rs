@@ -2,7 +2,8 @@
 //!
 //! Approach  Sample by sample, since the last entry of traffic began. A group whose floors are all of what
 //!           it can have, as where floors fill a link, is held against them.
-//! Promises  A group that does not come back has no number, nor has one whose samples are too long to show
+//! Promises  A group that is off at the end does not converge, and one that never comes back does not recover: they
+//!           have no number. Nor has one without floors, nor one whose samples are too long to show
 //!           anything.
 //! Source    EyeQ Fig. 6: rate samples of one millisecond.
 
@@ -30,19 +31,20 @@ pub(super) fn seconds(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Op
     (settled <= *since.samples.last()?).then(|| since.until(settled))
 }
 
-/// Seconds from the last start of any entry until `flows`, once they have less than nine tenths of what their floors
-/// promise in ten samples that follow each other, have it in ten again; zero if they always have.
+/// Seconds from the last start of any entry to the end of the first ten samples in a row in which `flows` have nine tenths of
+/// what their floors promise, once they had less in ten; zero if they always have it.
 pub(super) fn recovery(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
     let since = Since::last_start(case, samples)?;
     let is_off = |window: &[usize]| {
         floors::ratio(case, flows, window).is_none_or(|ratio| ratio < 1.0 - SLACK)
     };
+    floors::ratio(case, flows, since.samples.get(..TOGETHER)?)?;
     let mut windows = since.samples.windows(TOGETHER).skip_while(|window| !is_off(window));
-    let back = match windows.next() {
-        None => *since.samples.first()?,
-        Some(_) => windows.find(|window| !is_off(window))?[0],
-    };
-    Some(since.until(back))
+    if windows.next().is_none() {
+        return Some(0.0);
+    }
+    let back = windows.find(|window| !is_off(window))?;
+    Some(since.until(back[TOGETHER - 1] + 1))
 }
 
 /// The samples since the last start of any entry.

@@ -82,9 +82,10 @@ pub struct Outer {
     /// λ times the smallest floor is not below this part of the link, 1 / n. The authors' code: 10 Mb/s of
     /// 10 Gb/s.
     pub least_divisor: u32,
-    /// Once so much of the headroom is in use, λ falls at once to where the active VMs' parts fill the link
+    /// Once so much of the headroom stays in use, λ falls at once to where the active VMs' parts fill the link
     /// (the printed formula): a full link shows at most 1/0.9 of C however much it is asked for, and from
-    /// that alone λ would need a dozen steps to halve. Ours: ½. `None`: the authors' code.
+    /// that alone λ would need a dozen steps to halve. Where it is full two periods do, or one in which somebody has just begun to receive.
+    /// Ours: 0.6. `None`: the authors' code.
     pub fall_at: Option<f64>,
 }
 
@@ -113,7 +114,7 @@ const PACKETS_LEAST: u64 = 20;
 
 impl Default for Outer {
     fn default() -> Self {
-        Self { period: Span::from_millis(1), alpha: 0.5, least_divisor: 1_000, fall_at: Some(0.5) }
+        Self { period: Span::from_millis(1), alpha: 0.5, least_divisor: 1_000, fall_at: Some(0.6) }
     }
 }
 

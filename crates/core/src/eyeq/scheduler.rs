@@ -8,7 +8,7 @@
 //! Promises  B_i ≤ C_i ≤ min(maximum, C) for who has a floor, if the floors fit.
 //! Not here  What the senders may send: see `receiver`.
 //! Source    EyeQ §3.2; the outer loop: the authors' later code. Departs: C_i never below B_i; λ falls at
-//!           once when the headroom is used up, or half of it ([`Outer::fall_at`]) for two periods; a step waits until the rates have followed the
+//!           once when the headroom is in use ([`Outer::fall_at`]); a step waits until the rates have followed the
 //!           last one, unless the link is half idle; best effort (§3.5) is metered, too.
 
 use super::config::{Capacity, EyeQ, Outer, fraction};
@@ -18,6 +18,8 @@ use weir_units::{Bytes, Rate, Span, Time};
 
 /// The part of the headroom from which on the link counts as full.
 const FULL: f64 = 0.95;
+/// For so many periods somebody who begins to receive is new.
+const NEW: u8 = 3;
 
 /// One that shares in the capacity.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +67,12 @@ pub(super) struct Scheduler {
     octets: (u64, u64),
     /// Whether the outer loops made a step just now.
     pub(super) has_stepped: bool,
-    /// Whether the headroom was in use in the period before.
-    was_overrun: bool,
+    /// What arrived beyond the capacity, in parts of the headroom; each period counts half as much as the next.
+    excess: f64,
+    /// Floors of those that received something lately.
+    active_floors: u64,
+    /// Periods for which somebody is still new among them.
+    new_for: u8,
 }
 
 impl Scheduler {
@@ -77,7 +83,9 @@ impl Scheduler {
             stepped_at: now,
             octets: (0, 0),
             has_stepped: false,
-            was_overrun: false,
+            excess: 0.0,
+            active_floors: 0,
+            new_for: 0,
         }
     }
 
@@ -110,15 +118,10 @@ impl Scheduler {
         self.octets.1 = self.octets.1.saturating_add(spare);
         let least = pool.capacity.mul_ratio(1, outer.least_divisor.into());
 
-        // What is more in one period alone may have waited at its sender's until then; not if it fills the link.
-        let uses = |part| uses_headroom(pool, promised, part);
-        let is_overrun = outer.fall_at.is_some_and(uses);
-        let was_overrun = std::mem::replace(&mut self.was_overrun, is_overrun);
-        if let Some(unit) = unit
-            && is_overrun
-            && (was_overrun || uses(FULL))
+        let floors = active_floors(members);
+        if self.is_overrun(outer, pool, promised, floors)
+            && let Some(unit) = unit
         {
-            let floors = active_floors(members);
             level = level.min(pool.capacity.mul_ratio(unit.as_bps(), floors)).max(unit);
         }
         let since = now.since(self.stepped_at);
@@ -154,6 +157,21 @@ impl Scheduler {
             _ => self.spare_level.max(least).min(pool.capacity).min(m.bounds.most),
         };
         members.iter().map(capacity).collect()
+    }
+
+    /// Whether so much of the headroom is in use that the load says no more how much the link is asked for.
+    ///
+    /// What is more in one period alone may be what waited at its sender's until then: the periods before count, too, also
+    /// with what they lacked. But where somebody has just begun to receive, a full link is believed at once.
+    fn is_overrun(&mut self, outer: &Outer, pool: Pool, octets: u64, floors: u64) -> bool {
+        let (Some(line), Some(fall_at)) = (pool.line, outer.fall_at) else { return false };
+        let headroom = line.saturating_sub(pool.capacity).as_f64();
+        let arrived = Rate::of(Bytes::new(octets), pool.elapsed).as_f64();
+        let used = (arrived - pool.capacity.as_f64()) / headroom.max(1.0);
+        self.excess = (self.excess / 2.0).clamp(-1.0, 1.0) + used;
+        let has_grown = floors > std::mem::replace(&mut self.active_floors, floors);
+        self.new_for = if has_grown { NEW } else { self.new_for.saturating_sub(1) };
+        self.excess > 2.0 * fall_at || (self.new_for > 0 && used > FULL)
     }
 
     /// λ times the smallest floor, which may be another one than it was: λ stays. Who comes first
@@ -198,14 +216,6 @@ fn have_followed(eyeq: &EyeQ, outer: &Outer, members: &[Member]) -> bool {
 
 fn active_floors(members: &[Member]) -> u64 {
     members.iter().filter(|m| m.is_active).map(Member::floor).sum::<Rate>().as_bps()
-}
-
-/// Whether more than `part` of the headroom was in use. The load then says no more how much the link is asked for.
-fn uses_headroom(pool: Pool, octets: u64, part: f64) -> bool {
-    let Some(line) = pool.line else { return false };
-    let headroom = line.saturating_sub(pool.capacity);
-    let limit = pool.capacity + headroom.scale(part);
-    Rate::of(Bytes::new(octets), pool.elapsed) > limit
 }
 
 fn by_formula(pool: Pool, members: &[Member]) -> Vec<Rate> {
@@ -326,17 +336,41 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_nearly_full_is_shared_by_floors_if_it_stays_so() {
+    fn where_nobody_is_new_a_full_link_is_shared_by_floors_if_it_stays_full() {
         let t = Span::from_micros(200);
         let eyeq = EyeQ::default();
         let mut scheduler = Scheduler::new(Time::ZERO);
-        let much = [member(4_500, 4_800, t), member(4_500, 4_800, t)];
-        let rest = [member(4_500, 4_500, t), member(4_500, 4_500, t)];
-        let mut step = |n: u64, members| scheduler.step(&eyeq, Time::ZERO + t * n, pool(t), members);
-        assert_eq!(step(1, &much), [9_000, 9_000].map(mbps));
-        assert_eq!(step(2, &rest), [9_000, 9_000].map(mbps), "one period was a burst");
-        assert_eq!(step(3, &much), [9_000, 9_000].map(mbps));
-        assert_eq!(step(4, &much), [4_500, 4_500].map(mbps));
+        let alike = |mbps| [member(4_500, mbps, t), member(4_500, mbps, t)];
+        let mut at = Time::ZERO;
+        let mut shares_after = |all: &[u64]| {
+            let mut got = Vec::new();
+            for mbps in all {
+                at += t;
+                // The outer loop itself is not due before.
+                scheduler.stepped_at = at;
+                got = scheduler.step(&eyeq, at, pool(t), &alike(*mbps));
+            }
+            got
+        };
+        let (unlimited, by_floors) = ([9_000, 9_000].map(mbps), [4_500, 4_500].map(mbps));
+        assert_eq!(shares_after(&[4_500; 5]), unlimited, "they are new for three of them");
+        assert_eq!(shares_after(&[5_000]), unlimited, "one period was a burst");
+        assert_eq!(shares_after(&[4_000, 5_000]), unlimited, "this waited in a queue");
+        assert_eq!(shares_after(&[4_500; 5]), unlimited);
+        assert_eq!(shares_after(&[5_000, 5_000]), by_floors);
+    }
+
+    #[test]
+    fn a_part_of_the_headroom_that_is_in_use_for_long_is_an_overrun_too() {
+        let t = Span::from_micros(200);
+        let outer = Outer::default();
+        let after = |periods: usize, arrived: u64| {
+            let mut scheduler = Scheduler::new(Time::ZERO);
+            let octets = mbps(arrived).bytes_in(t).get();
+            (0..periods).any(|_| scheduler.is_overrun(&outer, pool(t), octets, 1))
+        };
+        // Of a headroom of 1000.
+        assert!(!after(2, 9_700) && after(3, 9_700) && !after(100, 9_550));
     }
 
     #[test]
