@@ -1,13 +1,14 @@
 //! What must be there before anything is made.
 
 use crate::play::SAMPLE_LEAST;
+use crate::traffic::memcached;
 use crate::{Error, Options, exec, traffic};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
 use weir_model::scenario::{
-    Ecmp, FaultKind, Link, Mechanism, MechanismKind, Scenario, TrafficKind,
+    Ecmp, FaultKind, Link, Mechanism, MechanismKind, Memcached, Scenario, TrafficKind,
 };
 
 /// Fails with the remedy if this machine cannot play `scenario`.
@@ -42,6 +43,10 @@ pub(crate) fn machine(
                 program(name, "install it, or write its whole path")?;
             }
         }
+    }
+    if memcached::of(scenario).next().is_some() {
+        beside_agents()?;
+        program(memcached::PROGRAM, "install it: `apt-get install memcached`")?;
     }
     if scenario.topology.links.iter().any(Link::is_more_than_a_queue) {
         let path = Path::new(weir_dataplane::tap::DEVICE);
@@ -195,6 +200,7 @@ fn descriptors(scenario: &Scenario) -> u64 {
         .map(|t| match t.kind {
             TrafficKind::Tcp { connections, .. } => 2 * connections as usize + 1,
             TrafficKind::Udp { .. } => 2,
+            TrafficKind::Memcached(Memcached { connections, .. }) => connections as usize,
             _ => 0,
         })
         .sum();

@@ -21,12 +21,26 @@ const IF_PARENT_LIVES: &str =
 /// A command that runs `program` in the network namespace at `namespace`, and gets the signal
 /// `death` when the calling thread ends.
 pub(crate) fn command(namespace: &Path, death: &str, program: impl AsRef<OsStr>) -> Command {
+    build(namespace, death, &[], program)
+}
+
+/// The same for a program that needs no rights: it runs as nobody, and cannot become somebody. Its
+/// rights go before the kernel is asked for the signal, for who changes them loses it.
+pub(crate) fn unprivileged(namespace: &Path, death: &str, program: impl AsRef<OsStr>) -> Command {
+    const NOBODY: [&str; 5] =
+        ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--no-new-privs"];
+    build(namespace, death, &NOBODY, program)
+}
+
+fn build(namespace: &Path, death: &str, rights: &[&str], program: impl AsRef<OsStr>) -> Command {
     let mut net = OsString::from("--net=");
     net.push(namespace);
     let mut command = Command::new("nsenter");
     command
         .arg(net)
-        .args(["--", "setpriv", "--pdeathsig", death, "--", "/bin/sh", "-c", IF_PARENT_LIVES])
+        .args(["--", "setpriv"])
+        .args(rights)
+        .args(["--pdeathsig", death, "--", "/bin/sh", "-c", IF_PARENT_LIVES])
         .arg(std::process::id().to_string())
         .arg(program)
         .stdin(Stdio::null())
@@ -37,6 +51,31 @@ pub(crate) fn command(namespace: &Path, death: &str, program: impl AsRef<OsStr>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_child_without_rights_ends_with_whoever_started_it() {
+        // The kernel's parent is a thread.
+        let start = || {
+            let child = unprivileged(Path::new("/proc/self/ns/net"), "KILL", "sleep")
+                .arg("30")
+                .spawn()
+                .expect("starts; needs root");
+            let name = Path::new("/proc").join(child.id().to_string()).join("comm");
+            let until = Instant::now() + Duration::from_secs(5);
+            while std::fs::read_to_string(&name).is_ok_and(|name| name != "sleep\n") {
+                assert!(Instant::now() < until, "it does not become what it is to be");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            child
+        };
+        let mut child = std::thread::spawn(start).join().expect("no panic");
+        let begun = Instant::now();
+        let status = child.wait().expect("ours");
+        assert_eq!(status.signal(), Some(9), "{status}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "it was not the end of its time");
+    }
 
     #[test]
     fn a_child_that_was_left_alone_does_not_start() {

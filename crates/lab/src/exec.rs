@@ -3,7 +3,7 @@
 //! Problem   The built-in traffic should agree with what people run, and some things only a real
 //!           program does.
 //! Approach  A server in the receiving VM before anything starts, a client in the sending VM from start
-//!           to stop. What arrives is read from the receiving VM's port, which nothing else uses,
+//!           to stop; of memcached the server only, its client is `traffic::memcached`. What arrives is read from the receiving VM's port, which nothing else uses,
 //!           and taken as full TCP segments: payload = 1448/1514 of the octets.
 //! Promises  Programs end with the run, each by its process id, and so do processes they started. One
 //!           that ends early or with an error is told, with the last line it wrote.
@@ -14,14 +14,14 @@ use crate::Error;
 use crate::child;
 use crate::plan;
 use crate::sweep::{self, Identity};
-use crate::traffic::{self, Tally};
+use crate::traffic::{self, Tally, memcached};
 use crate::world::World;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use weir_model::scenario::{Exec, Scenario, Traffic, TrafficKind};
 use weir_units::Span;
@@ -51,6 +51,24 @@ struct Client {
     name: String,
     command: Vec<String>,
     namespace: PathBuf,
+}
+
+/// What a program may do.
+#[derive(Clone, Copy)]
+enum Rights {
+    /// All that the lab may: what a scenario names was named by whoever plays it.
+    All,
+    /// Nothing special.
+    None,
+}
+
+impl Rights {
+    fn command(self, namespace: &Path, program: &str) -> Command {
+        match self {
+            Self::All => child::command(namespace, "KILL", program),
+            Self::None => child::unprivileged(namespace, "KILL", program),
+        }
+    }
 }
 
 struct Program {
@@ -94,7 +112,7 @@ impl Programs {
             programs.receivers.entry(traffic.to).or_default().0.push(i);
             let name = |what: &str| format!("{what} of {} {i}", traffic.group);
             let server = words(&exec.server, scenario, i);
-            programs.start(name("server"), &server, to, traffic.stop)?;
+            programs.start(name("server"), &server, (to, Rights::All), traffic.stop)?;
             programs.waiting.push(Client {
                 start: traffic.start,
                 stop: traffic.stop,
@@ -102,6 +120,13 @@ impl Programs {
                 command: words(&exec.client, scenario, i),
                 namespace: from.into(),
             });
+        }
+        for (i, traffic, memcached) in memcached::of(scenario) {
+            let to = world.vm(traffic.to).path();
+            programs.inside.extend(sweep::identity(to));
+            let server = memcached::server(scenario, i, memcached);
+            let name = format!("memcached of {} {i}", traffic.group);
+            programs.start(name, &server, (to, Rights::None), traffic.stop)?;
         }
         programs.waiting.sort_by_key(|client| std::cmp::Reverse(client.start));
         if !programs.running.is_empty() {
@@ -114,7 +139,7 @@ impl Programs {
         &mut self,
         name: String,
         command: &[String],
-        namespace: &Path,
+        (namespace, rights): (&Path, Rights),
         stop: Span,
     ) -> Result<(), Error> {
         let doing = || format!("start the {name}: {}", command.join(" "));
@@ -122,7 +147,8 @@ impl Programs {
         let out = File::create(&log).map_err(Error::io(doing()))?;
         let err = out.try_clone().map_err(Error::io(doing()))?;
         let (program, arguments) = command.split_first().expect("a program, checked on reading");
-        let child = child::command(namespace, "KILL", program)
+        let child = rights
+            .command(namespace, program)
             .args(arguments)
             .stdout(out)
             .stderr(err)
@@ -138,7 +164,8 @@ impl Programs {
     /// A client cannot be started.
     pub(crate) fn step(&mut self, now: Span) -> Result<(), Error> {
         while let Some(client) = self.waiting.pop_if(|client| client.start <= now) {
-            self.start(client.name, &client.command, &client.namespace, client.stop)?;
+            let place = (client.namespace.as_path(), Rights::All);
+            self.start(client.name, &client.command, place, client.stop)?;
         }
         for program in &mut self.running {
             if now >= program.stop {

@@ -69,8 +69,9 @@ pub fn play(
     let translated =
         mechanism.translation.map(|how| Translators::start(scenario, how, beside_agents, &world));
     let translators = translated.transpose()?;
-    let sockets = Traffic::open(scenario, &world)?;
+    // Servers before sockets: clients connect before anything is played.
     let mut programs = Programs::open(scenario, &world, &place.path)?;
+    let sockets = Traffic::open(scenario, &world)?;
     let lost_before = machine::lost_inside();
     let origin = Instant::now();
     let traffic = Traffic::play(scenario, sockets, origin)?;

@@ -29,8 +29,8 @@ pub use mechanism::{Mechanism, MechanismKind, Presets, Translation};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
-    Arrivals, Cdf, Connections, Exec, Flows, Load, OPEN_LOOP, Pick, Request, Sizes, Spacing,
-    open_loop, tcp_on_wire,
+    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pick,
+    Request, Sizes, Spacing, open_loop, tcp_on_wire,
 };
 
 use crate::net::Prefix;
@@ -273,7 +273,7 @@ pub enum TrafficKind {
     },
     /// Requests, whose answers are the next traffic entry.
     Request(Request),
-    /// Answers to the requests of the traffic entry before this one.
+    /// Answers to the requests of the traffic entry before this one; sizes are means.
     Reply {
         /// Octets of an answer.
         response: Bytes,
@@ -291,6 +291,8 @@ pub enum TrafficKind {
         /// Kernel name of the congestion control.
         congestion: String,
     },
+    /// Requests to a real memcached, whose answers are the next traffic entry.
+    Memcached(Memcached),
     /// A real program.
     Exec(Exec),
 }

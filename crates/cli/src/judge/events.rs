@@ -23,6 +23,7 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Event> {
             TrafficKind::Reply { .. } => "answers",
             TrafficKind::Flows(_) => "short flows",
             TrafficKind::Shuffle { .. } => "a shuffle",
+            TrafficKind::Memcached(_) => "requests to memcached",
             TrafficKind::Exec(_) => "a program",
         };
         if traffic.start > Span::ZERO {

@@ -26,6 +26,7 @@ fn of_ip4(kind: &TrafficKind) -> f64 {
         TrafficKind::Reply { response, .. } => of_one(*response),
         TrafficKind::Flows(flows) => of_one(flows.sizes.mean()),
         TrafficKind::Shuffle { octets, .. } => of_one(*octets),
+        TrafficKind::Memcached(memcached) => of_one(memcached.mean_request()),
     }
 }
 

@@ -40,7 +40,10 @@ pub(crate) fn reservations(scenario: &Scenario) -> Vec<(PairId, Rate)> {
 /// What a traffic entry wants at its busiest moment within a time in which it offers `demand`.
 fn at_most(kind: &TrafficKind, demand: Rate) -> Rate {
     match kind {
-        TrafficKind::Request(_) | TrafficKind::Reply { .. } | TrafficKind::Flows(_) => Rate::MAX,
+        TrafficKind::Request(_)
+        | TrafficKind::Reply { .. }
+        | TrafficKind::Flows(_)
+        | TrafficKind::Memcached(_) => Rate::MAX,
         _ => demand,
     }
 }

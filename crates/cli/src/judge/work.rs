@@ -69,7 +69,7 @@ pub(super) fn judge(
     };
     let mut shown = None;
     let kinds: [(&str, Wanted); 2] = [
-        ("latency", |kind| matches!(kind, TrafficKind::Request(_))),
+        ("latency", |kind| matches!(kind, TrafficKind::Request(_) | TrafficKind::Memcached(_))),
         ("fct", |kind| matches!(kind, TrafficKind::Flows(_))),
     ];
     for (metric, is_wanted) in kinds {

@@ -1,4 +1,5 @@
-//! All traffic of a scenario: what is long-lived by one thread, what comes and goes by another, UDP by two.
+//! All traffic of a scenario: what is long-lived by one thread, what comes and goes by another, requests to
+//! memcached by a third, UDP by two.
 //!
 //! Problem   Three hundred senders in three hundred namespaces, on a machine that also has to carry
 //!           their packets.
@@ -13,6 +14,7 @@
 mod blaster;
 mod engine;
 mod exchange;
+pub(crate) mod memcached;
 mod sockets;
 mod udp;
 mod work;
@@ -158,6 +160,12 @@ impl Traffic {
             let shared = Arc::clone(&tally);
             let mut exchanges = exchange::Exchanges::new(scenario, exchanges, shared, origin)?;
             traffic.start("exchanges", move || exchanges.run())?;
+        }
+        let opened = sockets.memcached;
+        if !opened.is_empty() {
+            let shared = Arc::clone(&tally);
+            let mut clients = memcached::Clients::new(scenario, opened, shared, origin)?;
+            traffic.start("memcached", move || clients.run())?;
         }
         let mut entries = sockets.entries;
         let sources = blaster::sources(scenario, &mut entries);

@@ -1,6 +1,7 @@
 //! Sockets in the namespaces of VMs.
 
 use super::exchange::{self, Opened};
+use super::memcached;
 use crate::Error;
 use crate::plan;
 use crate::world::World;
@@ -46,6 +47,8 @@ pub(crate) struct Sockets {
     pub(crate) entries: Vec<(usize, Entry)>,
     /// Traffic that comes and goes.
     pub(crate) exchanges: Opened,
+    /// Connections to memcached.
+    pub(crate) memcached: Vec<memcached::Opened>,
 }
 
 impl Sockets {
@@ -58,7 +61,8 @@ impl Sockets {
                 instead: "each needs a port: use connections instead of entries".into(),
             });
         }
-        let mut sockets = Self { entries: Vec::new(), exchanges: Opened::default() };
+        let mut sockets =
+            Self { entries: Vec::new(), exchanges: Opened::default(), memcached: Vec::new() };
         for (i, traffic) in scenario.traffic.iter().enumerate() {
             let to = SocketAddr::new(plan::vm_ip(scenario, traffic.to, traffic.ip), port(i));
             match &traffic.kind {
@@ -67,6 +71,14 @@ impl Sockets {
                 }
                 kind if exchange::plays(kind) => {
                     sockets.exchanges.add(scenario, world, i, to)?;
+                }
+                TrafficKind::Memcached(kind) => {
+                    world.vm(traffic.from).enter()?;
+                    let (group, vm) = (&traffic.group, &scenario.vms[traffic.to].name);
+                    let opened = memcached::Opened::connect(i, kind, to).map_err(Error::io(
+                        format!("connect to the memcached of {group} in {vm}, at {to}"),
+                    ))?;
+                    sockets.memcached.push(opened);
                 }
                 // Answers come on the requests' connections; programs have their own sockets.
                 _ => {}

@@ -1,4 +1,4 @@
-//! Traffic that comes and goes: requests, short flows, shuffles, programs.
+//! Traffic that comes and goes: requests, short flows, shuffles, memcached, programs.
 //!
 //! Problem   What an application feels is not a rate but a time: of an answer, of a short flow, of a
 //!           whole shuffle. Every world must ask for the same things at the same moments.
@@ -9,8 +9,10 @@
 //! Not here  Keys (`spec::traffic`), tables of sizes (`sizes`), sockets.
 
 mod draw;
+mod memcached;
 mod sizes;
 
+pub use memcached::{Ask, Memcached, Operation};
 pub use sizes::{Cdf, Sizes};
 
 use super::{Traffic, TrafficKind};
@@ -190,6 +192,7 @@ impl TrafficKind {
             Self::Reply { .. } => "reply",
             Self::Flows(_) => "flows",
             Self::Shuffle { .. } => "shuffle",
+            Self::Memcached(_) => "memcached",
             Self::Exec(_) => "exec",
         }
     }
@@ -208,6 +211,7 @@ impl TrafficKind {
             | Self::Shuffle { congestion, .. } => Some(congestion),
             Self::Request(request) => Some(&request.congestion),
             Self::Flows(flows) => Some(&flows.congestion),
+            Self::Memcached(memcached) => Some(&memcached.congestion),
             Self::Udp { .. } | Self::Exec(_) => None,
         }
     }
@@ -226,6 +230,9 @@ impl TrafficKind {
             Self::Tcp { connections: 0, .. } => Some(Rate::ZERO),
             Self::Request(Request { size, load: Load::Open(at), .. }) => of(at.per_second, *size),
             Self::Reply { response, per_second: Some(rate), .. } => of(*rate, *response),
+            Self::Memcached(memcached) => {
+                of(memcached.arrivals.per_second, memcached.mean_request())
+            }
             Self::Request(_) | Self::Reply { .. } => Some(Rate::ZERO),
             Self::Flows(flows) => {
                 let all = flows.arrivals.per_second;
@@ -249,6 +256,7 @@ impl TrafficKind {
             }
             Self::Reply { response, .. } => shrink(response),
             Self::Flows(flows) => flows.sizes.scale(scale),
+            Self::Memcached(memcached) => shrink(&mut memcached.value),
             Self::Shuffle { octets, .. } => shrink(octets),
             Self::Tcp { .. } | Self::Exec(_) => {}
         }
@@ -270,6 +278,7 @@ pub(crate) fn complete(flows: &mut Vec<Traffic>, entry: usize) {
                 *place += 1;
             }
             TrafficKind::Request(Request { load: Load::Open(at), .. }) => at.seed = seed(from, to),
+            TrafficKind::Memcached(memcached) => memcached.arrivals.seed = seed(from, to),
             _ => {}
         }
     }
@@ -287,12 +296,20 @@ pub(crate) fn complete(flows: &mut Vec<Traffic>, entry: usize) {
 
 /// The answers to a request.
 fn answer(flow: &Traffic) -> Option<Traffic> {
-    let TrafficKind::Request(request) = &flow.kind else { return None };
-    let per_second = match &request.load {
-        Load::Open(at) => Some(at.per_second),
-        Load::Closed { .. } => None,
+    let (response, per_second, congestion) = match &flow.kind {
+        TrafficKind::Request(request) => {
+            let per_second = match &request.load {
+                Load::Open(at) => Some(at.per_second),
+                Load::Closed { .. } => None,
+            };
+            (request.response, per_second, request.congestion.clone())
+        }
+        TrafficKind::Memcached(memcached) => {
+            let per_second = Some(memcached.arrivals.per_second);
+            (memcached.mean_answer(), per_second, memcached.congestion.clone())
+        }
+        _ => return None,
     };
-    let (response, congestion) = (request.response, request.congestion.clone());
     let kind = TrafficKind::Reply { response, per_second, congestion };
     Some(Traffic { from: flow.to, to: flow.from, kind, ..flow.clone() })
 }

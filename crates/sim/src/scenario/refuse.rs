@@ -102,6 +102,10 @@ fn traffic(traffic: &Traffic) -> Result<(), Unsupported> {
         let instead = "use another kind, or play it with `weir lab`";
         return Err(Unsupported::new(field(""), "a real program", instead));
     }
+    if let TrafficKind::Memcached(_) = &traffic.kind {
+        let instead = "write `request: {rate, size, response}` for it, or play it with `weir lab`";
+        return Err(Unsupported::new(field(", memcached"), "a real memcached", instead));
+    }
     if let Some(congestion) = traffic.kind.congestion()
         && super::build::algorithm(congestion).is_none()
     {

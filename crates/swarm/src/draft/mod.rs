@@ -169,6 +169,7 @@ mod tests {
                     TrafficKind::Reply { .. } => "replies".into(),
                     TrafficKind::Flows(_) => "flows".into(),
                     TrafficKind::Shuffle { .. } => "shuffle".into(),
+                    TrafficKind::Memcached(_) => "memcached".into(),
                     TrafficKind::Exec(_) => "exec".into(),
                 };
                 seen.insert(kind);

@@ -5,15 +5,27 @@ use crate::scenario::error::Error;
 use crate::scenario::expr::Scope;
 use crate::scenario::formula::Formula;
 use crate::scenario::spec::Spec;
-use crate::scenario::spec::traffic::{FlowsSpec, LoadSpec, RequestSpec, SizesSpec, WorkSpec};
+use crate::scenario::spec::traffic::{
+    FlowsSpec, LoadSpec, MemcachedSpec, RequestSpec, SizesSpec, WorkSpec,
+};
 use crate::scenario::{
-    Arrivals, Connections, Exec, Flows, Load, Pick, Request, Sizes, Spacing, Traffic, TrafficKind,
+    Arrivals, Connections, Exec, Flows, Load, Memcached, Pick, Request, Sizes, Spacing, Traffic,
+    TrafficKind,
 };
 use std::collections::BTreeMap;
 use weir_units::Bytes;
 
 /// Starts per second beyond this are a blaster, which is another kind of traffic.
 const STARTS_MOST: f64 = 10_000.0;
+
+/// Connections of one client: as many clients' as one machine has.
+const CONNECTIONS_MOST: u32 = 1000;
+/// Room for the number of any key, and the protocol's own bound.
+const KEY: std::ops::RangeInclusive<u64> = 8..=250;
+/// What memcached takes in one piece, as it is started by default, is a little less than 1 MiB.
+const VALUE_MOST: u64 = 500_000;
+/// All values of one server together: they are held in this machine's memory.
+const VALUES_MOST: u64 = 1_000_000_000;
 
 /// What one entry plays between any two VMs; seeds and destinations come later
 /// ([`crate::scenario::workload::complete`]).
@@ -25,6 +37,7 @@ pub(super) fn kind(spec: &WorkSpec, scope: &Scope) -> Result<TrafficKind, Error>
             octets: size(octets, scope, "a shuffle")?,
             congestion: congestion_of(congestion),
         }),
+        WorkSpec::Memcached(spec) => memcached(spec, scope).map(TrafficKind::Memcached),
         WorkSpec::Exec { server, client } => {
             Ok(TrafficKind::Exec(Exec { server: server.text.clone(), client: client.text.clone() }))
         }
@@ -61,6 +74,50 @@ fn flows(spec: &FlowsSpec, scope: &Scope) -> Result<Flows, Error> {
         pick: if spec.in_turn { Pick::InTurn } else { Pick::Random },
         mine: 0,
         of: 1,
+        congestion: congestion_of(&spec.congestion),
+    })
+}
+
+fn memcached(spec: &MemcachedSpec, scope: &Scope) -> Result<Memcached, Error> {
+    let count = |formula: &Option<Formula>, otherwise: u32| {
+        formula.as_ref().map_or(Ok(otherwise), |formula| formula.count(scope, 1))
+    };
+    let key = match &spec.key {
+        None => Bytes::new(32),
+        Some(formula) => match formula.size(scope)? {
+            key if KEY.contains(&key.get()) => key,
+            key => {
+                let help = format!("write {}B to {}B", KEY.start(), KEY.end());
+                return Err(formula.error(format!("a key of {} octets", key.get()), help));
+            }
+        },
+    };
+    let value = size(&spec.value, scope, "a value")?;
+    let keys = count(&spec.keys, 1000)?;
+    if value.get() > VALUE_MOST || value.get() * u64::from(keys) > VALUES_MOST {
+        let message = format!("{keys} keys with values of {} octets", value.get());
+        let help = format!(
+            "let a value have at most {VALUE_MOST}B, and all together at most {VALUES_MOST}B: use fewer `keys`"
+        );
+        return Err(spec.value.error(message, help));
+    }
+    let connections = count(&spec.connections, 10)?;
+    if let Some(formula) = spec.connections.as_ref().filter(|_| connections > CONNECTIONS_MOST) {
+        let message = format!("{connections} connections of one client");
+        return Err(formula.error(message, format!("write 1 to {CONNECTIONS_MOST}")));
+    }
+    let sets = spec.sets.as_ref().map_or(Ok(0.1), |formula| formula.number(scope))?;
+    if let Some(formula) = spec.sets.as_ref().filter(|_| !(0.0..=1.0).contains(&sets)) {
+        let message = format!("{sets} of the requests store something");
+        return Err(formula.error(message, "write a part of all: 0 for GETs alone, 1 for SETs"));
+    }
+    Ok(Memcached {
+        arrivals: arrivals(&spec.rate, spec.fixed, scope)?,
+        sets,
+        keys,
+        key,
+        value,
+        connections,
         congestion: congestion_of(&spec.congestion),
     })
 }

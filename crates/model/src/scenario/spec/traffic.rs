@@ -1,4 +1,4 @@
-//! Traffic that comes and goes, as it is written: requests, short flows, shuffles, programs.
+//! Traffic that comes and goes, as it is written: requests, short flows, shuffles, memcached, programs.
 
 use super::{Word, name, word};
 use crate::scenario::error::Error;
@@ -9,13 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Keys of a traffic entry, one of which it has.
-pub(crate) const KINDS: [&str; 6] = ["tcp", "udp", "request", "flows", "shuffle", "exec"];
+pub(crate) const KINDS: [&str; 7] =
+    ["tcp", "udp", "request", "flows", "shuffle", "memcached", "exec"];
 
 #[derive(Clone, Debug)]
 pub(crate) enum WorkSpec {
     Request(Box<RequestSpec>),
     Flows(Box<FlowsSpec>),
     Shuffle { octets: Formula, congestion: Option<Word> },
+    Memcached(Box<MemcachedSpec>),
     Exec { server: Word, client: Word },
 }
 
@@ -25,6 +27,18 @@ pub(crate) struct RequestSpec {
     pub(crate) response: Formula,
     pub(crate) load: LoadSpec,
     pub(crate) kept: bool,
+    pub(crate) congestion: Option<Word>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MemcachedSpec {
+    pub(crate) rate: Formula,
+    pub(crate) fixed: bool,
+    pub(crate) value: Formula,
+    pub(crate) key: Option<Formula>,
+    pub(crate) keys: Option<Formula>,
+    pub(crate) sets: Option<Formula>,
+    pub(crate) connections: Option<Formula>,
     pub(crate) congestion: Option<Word>,
 }
 
@@ -62,6 +76,7 @@ pub(super) fn read(kind: &str, field: &Field<'_>) -> Result<WorkSpec, Error> {
                 congestion: table.get("congestion").map(name).transpose()?,
             })
         }
+        "memcached" => memcached(field),
         _ => {
             let table = field.table(&["server", "client"])?;
             let server = command(table.need("server", "\"iperf3 -s -1 -p {port}\"")?)?;
@@ -115,6 +130,30 @@ fn flows(field: &Field<'_>) -> Result<WorkSpec, Error> {
         fixed: choice(table.get("spacing"), ["poisson", "fixed"])? == "fixed",
         sizes,
         in_turn: choice(table.get("pick"), ["random", "in-turn"])? == "in-turn",
+        congestion: table.get("congestion").map(name).transpose()?,
+    })))
+}
+
+fn memcached(field: &Field<'_>) -> Result<WorkSpec, Error> {
+    let table = field.table(&[
+        "rate",
+        "spacing",
+        "value",
+        "key",
+        "keys",
+        "sets",
+        "connections",
+        "congestion",
+    ])?;
+    let number = |key: &str| table.get(key).map(Formula::read).transpose();
+    Ok(WorkSpec::Memcached(Box::new(MemcachedSpec {
+        rate: Formula::read(table.need("rate", "1000")?)?,
+        fixed: choice(table.get("spacing"), ["poisson", "fixed"])? == "fixed",
+        value: Formula::read(table.need("value", "6kB")?)?,
+        key: number("key")?,
+        keys: number("keys")?,
+        sets: number("sets")?,
+        connections: number("connections")?,
         congestion: table.get("congestion").map(name).transpose()?,
     })))
 }
