@@ -411,6 +411,26 @@ fn traffic_that_comes_and_goes_is_checked_like_the_rest() {
 }
 
 #[test]
+fn a_memcached_is_asked_what_it_can_hold_and_say() {
+    let of = |rest: &str| traffic(&format!("memcached: {{rate: 100, {rest}}}"));
+    let x = |field: &str| format!("spec.traffic.x.memcached.{field}");
+    check(&of("key: 9B"), 22, &x("value"), "is missing", "value: 6kB");
+    check(&of("value: 0B"), 22, &x("value"), "a value of no octets", "20kB");
+    check(&of("value: 600kB"), 22, &x("value"), "values of 600000 octets", "at most 500000B");
+    let error = of("value: 400kB, keys: 3000");
+    check(&error, 22, &x("value"), "3000 keys with values of 400000", "fewer `keys`");
+    check(&of("value: 1B, key: 7B"), 22, &x("key"), "a key of 7 octets", "8B to 250B");
+    check(&of("value: 1B, key: 251B"), 22, &x("key"), "a key of 251 octets", "8B to 250B");
+    check(&of("value: 1B, sets: 1.5"), 22, &x("sets"), "1.5 of the requests", "a part of all");
+    check(&of("value: 1B, keys: 0"), 22, &x("keys"), "is 0", "from 1");
+    let error = of("value: 1B, connections: 1001");
+    check(&error, 22, &x("connections"), "1001 connections of one client", "1 to 1000");
+    check(&of("value: 1B, spacing: even"), 22, &x("spacing"), "`even` is neither", "`poisson`");
+    let error = traffic("memcached: {rate: 0, value: 1B}");
+    check(&error, 22, &x("rate"), "0 starts per second", "above 0");
+}
+
+#[test]
 fn a_program_is_words_and_has_its_receiver_for_itself() {
     let error = traffic("exec: {server: iperf3 -s, client: 'iperf3 -c \"{to}\"'}");
     check(&error, 22, "spec.traffic.x.exec.client", "not a plain command line", "{port}");

@@ -291,6 +291,30 @@ fn requests_have_answers_and_scale_changes_sizes_but_no_moments() {
 }
 
 #[test]
+fn a_memcached_has_answers_and_what_is_not_written_is_usual() {
+    let point = with_traffic("memcached: {rate: 50, value: 5kB}");
+    let [request, reply] = &point.traffic[..2] else { panic!("two of them") };
+    assert_eq!((reply.from, reply.to), (request.to, request.from));
+    let TrafficKind::Memcached(memcached) = &request.kind else { panic!("{request:?}") };
+    // Played at a fifth.
+    assert_eq!((memcached.value, memcached.key), (Bytes::new(1000), Bytes::new(32)));
+    assert_eq!((memcached.keys, memcached.connections, memcached.sets), (1000, 10, 0.1));
+    assert_eq!(
+        (memcached.arrivals.per_second, memcached.arrivals.spacing),
+        (50.0, Spacing::Poisson)
+    );
+    let all = "memcached: {rate: 5, spacing: fixed, value: 1kB, key: 20B, keys: 7, sets: 1, \
+               connections: 3, congestion: reno}";
+    let point = with_traffic(all);
+    let TrafficKind::Memcached(memcached) = &point.traffic[0].kind else { panic!("{point:?}") };
+    assert_eq!((memcached.key.get(), memcached.keys, memcached.connections), (20, 7, 3));
+    // Six lines' words and ends around 200 octets under a key of 20, with headers.
+    let wire = 4 + 20 + 5 + 3 + 2 + 200 + 2 + 66;
+    assert_eq!(point.traffic[0].kind.offers(), Some(Rate::from_bps(wire * 8 * 5)));
+    assert_eq!(point.traffic[1].kind.congestion(), Some("reno"));
+}
+
+#[test]
 fn flows_of_a_sender_are_dealt_to_its_destinations() {
     let text = example().replace(
         "{group: y, from: y-src, to: y-dst, udp: {rate: 2Gbit / senders, on: 5ms, off: 15ms}",

@@ -272,12 +272,13 @@ fn a_fat_tree_carries_a_permutation_by_packet_and_not_all_of_it_by_flow() {
 #[test]
 fn what_the_simulator_lacks_is_refused_by_its_name() {
     for (file, wanted) in [
-        ("ipv6.yaml", ", ip"),
-        ("gateway.yaml", "outside"),
-        ("reorder.yaml", "core, paths"),
-        ("fig05-exec.yaml", "a real program"),
+        ("elasticswitch/ipv6.yaml", ", ip"),
+        ("elasticswitch/gateway.yaml", "outside"),
+        ("elasticswitch/reorder.yaml", "core, paths"),
+        ("elasticswitch/fig05-exec.yaml", "a real program"),
+        ("eyeq/table1.yaml", "(group sets, memcached): a real memcached"),
     ] {
-        let path = format!("{}/../../scenarios/elasticswitch/{file}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../scenarios/{file}", env!("CARGO_MANIFEST_DIR"));
         let file = File::load(path.as_ref(), &[]).expect("a scenario of ours");
         // The first points of some can be played.
         let scenario = file.points().expect("sound").pop().expect("a point");
