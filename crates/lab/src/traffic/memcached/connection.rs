@@ -51,7 +51,7 @@ impl Connection {
 
     /// A request is to be sent; the one before it was answered.
     pub(super) fn begin(&mut self, of: &Memcached, ask: Ask) {
-        debug_assert!(self.answer.is_none(), "one request at a time");
+        assert!(self.answer.is_none(), "one request at a time");
         self.request.clear();
         self.given = 0;
         protocol::write(of, ask, &mut self.request);
