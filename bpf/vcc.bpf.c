@@ -9,12 +9,15 @@
  * window, the ECN flags, the ECN field of IP. Checksums follow, also those that
  * a device is still to compute. Numbers, payload and options stay as they are.
  *
- * A connection has a place in the table from the first SYN on, in either
+ * A connection has a place in its port's table from the first SYN on, in either
  * direction; nothing but a SYN takes one. Who finds none, or was pushed out by
  * others, is left alone from then on. It goes on, but if its ends had agreed on
  * ECN in a guest's place, marks that come to that guest are echoed by nobody.
- * Places are not bounded by port yet: a VM that opens many connections pushes
- * out its neighbours'.
+ * Each port has a table of its own: a VM that opens many connections pushes out
+ * its own, and no neighbour's.
+ *
+ * Where a port asks for nothing (any more), connections that have a place keep
+ * what they began with, and no others take one.
  *
  * What cannot be translated passes as it is: no TCP, fragments, and what is cut
  * short. The reports of `dctcp` are neither added nor taken out yet: that law
@@ -55,6 +58,7 @@
 #define OPTION_STAMPS 8
 #define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
 #define ANY_SLACK (~0u)
+#define ANY_SHARE (~0u)
 #define LOCKS 1024
 
 /* ifindex -> port. Size: loader. */
@@ -75,12 +79,23 @@ struct {
 	__type(value, struct weir_vcc_counters);
 } vcc_counters SEC(".maps");
 
-/* connection -> state. Preallocated, 64 octets each and what the kernel adds. Size: loader. */
-struct {
+/*
+ * connection -> state. Preallocated, 64 octets each and what the kernel adds. Size: loader.
+ * By sizes, for clang does not describe types that only this names.
+ */
+struct vcc_table {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, struct weir_flow);
-	__type(value, struct weir_vcc_flow);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct weir_flow));
+	__uint(value_size, sizeof(struct weir_vcc_flow));
+};
+
+/* slot -> the connections of its port. Size, and tables: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__array(values, struct vcc_table);
 } vcc_flows SEC(".maps");
 
 struct lock {
@@ -206,26 +221,55 @@ static __always_inline int read_segment(struct __sk_buff *skb, const struct pack
 	return 0;
 }
 
+/* Whether a port asks for anything that a new connection needs a place for. */
+static __always_inline int asks_for_any(const struct weir_vcc_port *port)
+{
+	return port->terms.translation != VCC_NONE || port->terms.share != ANY_SHARE ||
+	       port->slack != ANY_SLACK;
+}
+
 /* The state of a connection; none if it has none and this is not its beginning. */
-static __always_inline struct weir_vcc_flow *flow_at(const struct weir_flow *name,
+static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port *port,
+						     const struct weir_flow *name,
 						     const struct weir_vcc_segment *segment,
 						     struct weir_vcc_counters *counters)
 {
-	struct weir_vcc_flow *flow = bpf_map_lookup_elem(&vcc_flows, name);
+	void *table = bpf_map_lookup_elem(&vcc_flows, &port->slot);
 	struct weir_vcc_flow fresh = {};
+	struct weir_vcc_flow *flow;
 
+	if (!table)
+		return 0;
+	flow = bpf_map_lookup_elem(table, name);
 	if (flow)
 		return flow;
-	if ((segment->flags & (VCC_SYN | VCC_ACK | VCC_RST)) != VCC_SYN) {
+	if ((segment->flags & (VCC_SYN | VCC_ACK | VCC_RST)) != VCC_SYN || !asks_for_any(port)) {
 		__sync_fetch_and_add(&counters->unknown, 1);
 		return 0;
 	}
 	/* Another CPU may be first: then the second look finds its entry. */
-	bpf_map_update_elem(&vcc_flows, name, &fresh, BPF_NOEXIST);
-	flow = bpf_map_lookup_elem(&vcc_flows, name);
+	if (!bpf_map_update_elem(table, name, &fresh, BPF_NOEXIST))
+		__sync_fetch_and_add(&counters->begun, 1);
+	flow = bpf_map_lookup_elem(table, name);
 	if (!flow)
 		__sync_fetch_and_add(&counters->full, 1);
 	return flow;
+}
+
+/* Counts what has become of a connection with this segment: it opened, or is left alone. */
+static __always_inline void count_phase(__u8 before, __u8 after, __u32 flags,
+					struct weir_vcc_counters *counters)
+{
+	if (before != VCC_ALONE && after == VCC_ALONE)
+		__sync_fetch_and_add(&counters->alone, 1);
+	if (before >= VCC_OPEN || after < VCC_OPEN)
+		return;
+	if (flags & VCC_ECN)
+		__sync_fetch_and_add(&counters->agreed, 1);
+	else if (flags & VCC_SPEAKS)
+		__sync_fetch_and_add(&counters->speaking, 1);
+	else
+		__sync_fetch_and_add(&counters->deaf, 1);
 }
 
 /* Its index among the locks: any mixture of what differs between connections will do. */
@@ -283,7 +327,8 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 {
 	struct weir_vcc_segment segment = { .way = way };
 	struct weir_vcc_counters *counters;
-	__u32 ifindex = skb->ifindex, which;
+	__u32 ifindex = skb->ifindex, which, flags;
+	__u8 before, after;
 	struct weir_vcc_terms terms;
 	struct weir_vcc_flow *flow;
 	struct weir_vcc_port *port;
@@ -311,7 +356,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_UNSPEC;
 	}
-	flow = flow_at(&name, &segment, counters);
+	flow = flow_at(port, &name, &segment, counters);
 	which = lock_of(&name);
 	lock = bpf_map_lookup_elem(&vcc_locks, &which);
 	if (!flow || !lock)
@@ -320,14 +365,18 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	slack = port->slack;
 	bpf_spin_lock(&lock->lock);
 	beyond = is_beyond_window(flow, &segment, slack);
+	before = flow->phase;
 	if (!beyond)
 		vcc_handle(flow, &segment, &terms, &edit);
+	after = flow->phase;
+	flags = flow->flags;
 	bpf_spin_unlock(&lock->lock);
 	if (beyond) {
 		__sync_fetch_and_add(&counters->policed, 1);
 		return TC_ACT_SHOT;
 	}
 	__sync_fetch_and_add(&counters->segments, 1);
+	count_phase(before, after, flags, counters);
 	if (!(edit.what & (VCC_EDIT_WINDOW | VCC_EDIT_FLAGS | VCC_EDIT_ECN)))
 		return TC_ACT_UNSPEC;
 	if (write_segment(skb, &p, kind == KIND_IP4, &head, &edit)) {
@@ -337,6 +386,8 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	__sync_fetch_and_add(&counters->edited, 1);
 	if (edit.what & VCC_EDIT_WINDOW)
 		__sync_fetch_and_add(&counters->lowered, 1);
+	if (edit.what & VCC_EDIT_ECN && segment.ecn == VCC_CE)
+		__sync_fetch_and_add(&counters->hidden, 1);
 	return TC_ACT_UNSPEC;
 }
 

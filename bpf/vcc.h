@@ -12,22 +12,32 @@
 struct weir_vcc_port {
 	struct weir_vcc_terms terms;
 	__u32 slack;  /* octets beyond the window that a guest may send; all ones: any */
-	__u32 slot;   /* index of its counters */
-	__u32 spare;
+	__u32 slot;   /* index of its counters and of its table */
+	__u32 vm;     /* whose port it is; for the loader alone */
 };
 _Static_assert(sizeof(struct weir_vcc_port) == 24, "vcc/intf.rs expects 24");
 
-/* What a port did. Written by the kernel side by atomic addition. */
+/*
+ * What a port did. Written by the kernel side by atomic addition. Segments are
+ * counted with super-packets as one.
+ */
 struct weir_vcc_counters {
-	__u64 segments;	 /* of connections that are known, super-packets as one */
+	__u64 segments;	 /* of connections that are known */
 	__u64 edited;	 /* of these, changed in anything */
 	__u64 lowered;	 /* of these, in their window */
+	__u64 hidden;	 /* of these, came with a mark that the guest was not shown */
 	__u64 unknown;	 /* TCP of connections whose beginning was not seen, or that were pushed out */
 	__u64 malformed; /* TCP that no host could read; passed as it was */
-	__u64 full;	 /* connections that found no place */
 	__u64 policed;	 /* dropped: beyond window and slack */
 	__u64 unedited;	 /* was to be changed, and could not be */
+	__u64 begun;	 /* connections that took a place */
+	__u64 full;	 /* connections that found none */
+	__u64 agreed;	 /* connections that agreed on ECN in the guest's place */
+	__u64 deaf;	 /* connections that opened without: the other end knows none, or none was asked for */
+	__u64 speaking;	 /* connections of guests that speak ECN themselves */
+	__u64 alone;	 /* connections left alone: their SYNs are not both known, or disagree */
+	__u64 spare[2];
 };
-_Static_assert(sizeof(struct weir_vcc_counters) == 64, "vcc/intf.rs expects 64");
+_Static_assert(sizeof(struct weir_vcc_counters) == 128, "vcc/intf.rs expects 128");
 
 #endif

@@ -4,6 +4,7 @@ mod adoption;
 mod eyeq;
 mod population;
 mod ports;
+mod translation;
 
 use crate::config::Setup;
 use crate::keys::KeyFile;
@@ -90,6 +91,8 @@ struct Driver {
     /// VMs of this host whose port is not there.
     gone: BTreeSet<VmId>,
     reloads: population::Reloads,
+    /// Translations that are refused, as the log has them.
+    untranslated: BTreeMap<VmId, String>,
     agent: Machine,
     outbox: Outbox,
     dataplane: Dataplane,
@@ -152,6 +155,9 @@ impl Driver {
         } else if dataplane.adopted() {
             tracing::info!("took over what an earlier agent left");
         }
+        if let Some(why) = dataplane.replaced_translations() {
+            tracing::warn!("translated connections of before are left alone: {why}");
+        }
         // Not before: loading programs takes longer than a period, and the first one is when peers say
         // what they hold.
         let now = now();
@@ -168,6 +174,7 @@ impl Driver {
             config: config.to_owned(),
             gone,
             reloads: population::Reloads::default(),
+            untranslated: BTreeMap::new(),
             agent,
             outbox: Outbox::default(),
             dataplane,
@@ -195,6 +202,7 @@ impl Driver {
         };
         driver.renew(now);
         driver.tend_feedback(now);
+        driver.tell_of_translations_here();
         driver.adopt(now);
         driver.carry_out(now);
         driver.notifier.ready(&driver.status());
@@ -234,6 +242,8 @@ impl Driver {
                 self.look_at_keys(false);
                 self.tend_feedback(now);
                 self.look_at_ports(now);
+                self.dataplane.tend_translations(now.as_nanos());
+                self.tell_of_translations_here();
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -503,7 +513,10 @@ impl Driver {
             overbooked: self.overbooked(),
         };
         match self.agent.explain(pair, names, &facts) {
-            Some(told) => Reply::Explain(told),
+            Some(mut told) => {
+                told.reasons.extend(self.explain_translations(&[src, dst]));
+                Reply::Explain(told)
+            }
             None => Reply::Error {
                 message: format!(
                     "{from} → {to} is not active on host {}: nothing was sent for a while, or \
@@ -530,6 +543,7 @@ impl Driver {
             overbooked: self.overbooked(),
             gone: self.told_gone(),
             meters: self.agent.meters(names),
+            translations: self.told_translations(),
         }
     }
 
@@ -580,7 +594,11 @@ impl Driver {
             n => format!("; ports of {n} VMs are gone"),
         };
         let vms = vms - self.gone.len().min(vms);
-        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}")
+        let alone = match self.untranslated.len() {
+            0 => String::new(),
+            n => format!("; {n} translations are refused"),
+        };
+        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}{alone}")
     }
 
     fn close(mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::path::PathBuf;
 use weir_agent::client;
-use weir_model::status::{Explain, Gone, Key, Reply, Request, Top};
+use weir_model::status::{Explain, Gone, Key, LeftAlone, Reply, Request, Top, Translation};
 
 /// `weir top`.
 ///
@@ -118,6 +118,9 @@ fn top_text(top: &Top) -> String {
             rate(meter.received_bps)
         ));
     }
+    for translation in &top.translations {
+        text.push_str(&format!("{}\n", translation_text(translation)));
+    }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
@@ -127,6 +130,40 @@ fn top_text(top: &Top) -> String {
         text.push_str(&format!("{}\n", told.join(", ")));
     }
     text
+}
+
+/// One line for a VM's translation.
+fn translation_text(told: &Translation) -> String {
+    let Translation { vm, to, .. } = told;
+    if let Some(why) = &told.refused {
+        return format!("{vm} is not translated to {to}: {why}");
+    }
+    let LeftAlone {
+        peer_without_ecn,
+        guest_with_ecn,
+        unclear,
+        no_place,
+        unknown_segments,
+        malformed_segments,
+    } = told.left_alone;
+    let counts = [
+        (told.connections, "connections"),
+        (told.agreed, "with ECN in its place"),
+        (told.edited, "segments edited"),
+        (told.marks_hidden, "marks hidden"),
+        (told.unedited, "segments that could not be edited"),
+        (peer_without_ecn, "left alone for a peer without ECN"),
+        (guest_with_ecn, "left alone for a guest with ECN"),
+        (unclear, "left alone for unclear SYNs"),
+        (no_place, "left alone for want of a place"),
+        (unknown_segments, "segments of unknown connections"),
+        (malformed_segments, "malformed"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let to = if to == "none" { "what they began with, new ones are not" } else { to.as_str() };
+    let counts = if counts.is_empty() { "nothing yet".into() } else { counts.join(", ") };
+    format!("{vm}'s connections are translated to {to}: {counts}")
 }
 
 /// `keys: 2 signs (seen 90), 1 accepted (seen 7)`.
@@ -194,6 +231,25 @@ mod tests {
         let text = top_text(&Top { meters: vec![meter], ..Top::default() });
         let line =
             "b may receive 120 Mbit/s (floor 60.0 Mbit/s): tells 40.0 Mbit/s, gets 119 Mbit/s\n";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_translation_is_told_with_what_it_did_or_why_it_is_refused() {
+        let alone = LeftAlone { guest_with_ecn: 2, ..LeftAlone::default() };
+        let one = Translation {
+            vm: "a".into(),
+            to: "dctcp".into(),
+            connections: 9,
+            agreed: 7,
+            marks_hidden: 31,
+            left_alone: alone,
+            ..Translation::default()
+        };
+        let refused = Translation { refused: Some("no kernel".into()), ..one.clone() };
+        let text = top_text(&Top { translations: vec![one, refused], ..Top::default() });
+        let line = "a's connections are translated to dctcp: 9 connections, 7 with ECN in its place, 31 marks \
+                    hidden, 2 left alone for a guest with ECN\na is not translated to dctcp: no kernel\n";
         assert!(text.contains(line), "{text}");
     }
 

@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         programs.set(intf::Settings { reorder_ns: 1_000_000, flags, spare: 0 })?;
         let octets = match program {
             Program::Classify | Program::Stamp => frame(1, 2),
-            Program::Meter | Program::EyeQ(_) => frame(2, 1),
+            Program::Meter | Program::EyeQ(_) | Program::Vcc(_) => frame(2, 1),
         };
         let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
         measure(&format!("{}{how}", program.name()), &programs, program, &frame)?;
@@ -210,12 +210,14 @@ fn segment(program: vcc::Program, flags: u8, (seq, ack): (u32, u32), payload: u1
 fn vcc_costs() -> Result<(), Box<dyn std::error::Error>> {
     use vcc::Program::{From, To};
     for flows in [1 << 10, 1 << 17] {
-        let programs = vcc::Programs::load(flows)?;
+        let programs = vcc::Programs::load()?;
+        programs.make_table(0, flows)?;
+        let table = programs.flows(0)?.ok_or("no table")?;
         programs.ports.put(LOOPBACK, vcc::intf::Port::new(vcc::Law::VirtualEcn, 0))?;
         for n in 0..flows / 2 {
             let [a, b, c, d] = n.to_be_bytes();
             let name = intf::Flow { src_port: [a, b], dst_port: [c, d], ..intf::Flow::default() };
-            programs.flows.put(name, vcc::intf::State::default())?;
+            table.put(name, vcc::intf::State::default())?;
         }
         let handshake = [
             (From, segment(From, SYN, (100, 0), 0)),

@@ -12,8 +12,8 @@ mod held;
 pub(crate) use held::is_held;
 
 use crate::error::{Context, Error, checked};
+use crate::nl;
 use crate::programs::Program;
-use crate::{eyeq, nl};
 use libbpf_rs::query::ProgInfoIter;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -168,12 +168,10 @@ impl Hook {
     }
 
     fn filter(&self) -> libbpf_sys::bpf_tc_opts {
-        // What the host talks by may be the uplink itself, where `stamp` is.
-        let is_second = self.program == Program::EyeQ(eyeq::Program::Tell);
         libbpf_sys::bpf_tc_opts {
             sz: size_of::<libbpf_sys::bpf_tc_opts>() as _,
             handle: HANDLE,
-            priority: if is_second { SECOND } else { PRIORITY },
+            priority: if self.program.is_second() { SECOND } else { PRIORITY },
             ..Default::default()
         }
     }
@@ -188,9 +186,9 @@ pub fn has_tcx(interface: &Interface) -> bool {
     tcx_programs(interface.index, libbpf_sys::BPF_TCX_INGRESS).is_ok()
 }
 
-/// Refuses a hook that carries a Weir program already, by TCX or by clsact. Call it for hooks that
-/// are not ours by pin or journal.
-pub fn refuse_owned(hook: &Hook) -> Result<(), Error> {
+/// Refuses a hook that carries a Weir program already, by TCX or by clsact, but for those of `ours`, which may
+/// share it. Call it for hooks that are not ours by pin or journal.
+pub(crate) fn refuse_owned(hook: &Hook, ours: &[&str]) -> Result<(), Error> {
     // A kernel without TCX has no such programs; then the query fails, and that is the answer.
     let mut ids = tcx_programs(hook.interface.index, hook.tcx()).unwrap_or_default();
     let (place, mut filter) = (hook.clsact(), hook.filter());
@@ -198,9 +196,10 @@ pub fn refuse_owned(hook: &Hook) -> Result<(), Error> {
     if unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) } == 0 {
         ids.push(filter.prog_id);
     }
+    let is_foreign = |name: &str| name.starts_with("weir_") && !ours.contains(&name);
     let owner = ProgInfoIter::default()
         .filter(|p| ids.contains(&p.id))
-        .find(|p| p.name.to_string_lossy().starts_with("weir_"));
+        .find(|p| is_foreign(&p.name.to_string_lossy()));
     owner.map_or(Ok(()), |p| {
         Err(Error::Owned {
             interface: hook.interface.name.clone(),

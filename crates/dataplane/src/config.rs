@@ -4,6 +4,7 @@ use crate::attach::Mode;
 use crate::error::Error;
 use crate::eyeq::intf::Settings;
 use crate::shaper::{Kind, MAX_PAIRS};
+use crate::vcc::{self, Law};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ use weir_units::{Bytes, PairId, Rate, Span, TenantId, VmId};
 
 /// The largest tables of pairs: about 20 MB of the kernel's memory.
 const MAX_ENTRIES: u32 = 1 << 16;
+/// The largest table of connections of one VM: some 200 MB.
+const MAX_FLOWS: u32 = 1 << 20;
 
 /// All that one agent's datapath needs to know of its host.
 #[derive(Clone, Debug)]
@@ -53,6 +56,24 @@ pub struct Config {
     pub shaper: Option<Kind>,
     /// EyeQ's programs meter, tell and heed; without, only losses and marks are counted.
     pub eyeq: Option<EyeQ>,
+    /// VMs of this host whose connections are translated. What cannot be had is told
+    /// ([`Dataplane::translations`](crate::Dataplane::translations)), and stops nothing else.
+    pub translations: BTreeMap<VmId, Law>,
+    /// Bound on connections of one VM that are known to its translation.
+    pub flows_per_vm: u32,
+}
+
+/// What became of a VM's wish for a translation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Translated {
+    /// The VM.
+    pub vm: VmId,
+    /// What new connections get; `None` where only those of before go on.
+    pub asked: Option<Law>,
+    /// Why they do not get it.
+    pub refused: Option<String>,
+    /// What its port did so far, while it has programs.
+    pub counters: Option<vcc::intf::Counters>,
 }
 
 /// What EyeQ's programs need to know of their host and of the others.
@@ -234,6 +255,10 @@ impl Config {
             let wrong = self.pairs_per_vm;
             return refuse(format!("pairs_per_vm is {wrong}; 1 to {MAX_ENTRIES} work"));
         }
+        if self.flows_per_vm == 0 || self.flows_per_vm > MAX_FLOWS {
+            let wrong = self.flows_per_vm;
+            return refuse(format!("flows_per_vm is {wrong}; 1 to {MAX_FLOWS} work"));
+        }
         if self.eyeq.is_some() && self.shaper.is_none() {
             return refuse("EyeQ's periods follow the shaper: choose one".into());
         }
@@ -341,6 +366,8 @@ mod tests {
             reorder_window: Span::from_millis(1),
             shaper: None,
             eyeq: None,
+            translations: BTreeMap::new(),
+            flows_per_vm: 64,
         }
     }
 
@@ -363,6 +390,7 @@ mod tests {
         let cases = [
             (refused(|c| c.max_pairs = 0), "max_pairs is 0; 1 to 4096 work"),
             (refused(|c| c.max_pairs = 5000), "max_pairs is 5000; 1 to 4096 work"),
+            (refused(|c| c.flows_per_vm = 0), "flows_per_vm is 0; 1 to 1048576 work"),
             (refused(|c| c.ports[1].vm = VmId(1)), "vm1 has two ports"),
             (refused(|c| c.ports[1].interface = "port1".into()), "interface port1 is named twice"),
             (refused(|c| c.uplink = "port2".into()), "interface port2 is named twice"),

@@ -13,6 +13,7 @@
 mod adoption;
 mod change;
 mod eyeq;
+mod vcc;
 
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
@@ -35,7 +36,7 @@ use adoption::{claim, drop_ports, same_ids, strangers, sweep};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_units::{Bytes, PairId, Rate, VmId};
 
@@ -69,6 +70,7 @@ pub struct Dataplane {
     directory_room: u32,
     /// The same of each table of pairs.
     pair_room: u32,
+    translators: vcc::Translators,
     instance: Instance,
     journal: Journal,
     /// Held until the end.
@@ -137,7 +139,7 @@ impl Dataplane {
         }
         for hook in hooks {
             if !hook.pin(&instance.links()).exists() && !journal.has(&Deed::Filter(hook.clone())) {
-                attach::refuse_owned(hook)?;
+                attach::refuse_owned(hook, &vcc::left_on(hook, instance, &journal))?;
             }
         }
 
@@ -162,7 +164,11 @@ impl Dataplane {
         eyeq::set(&programs, config, hooks)?;
         eyeq::fill(&programs, None, config, &slots)?;
         detach_others(instance, &journal, hooks, mode)?;
+        let mut fresh = Vec::new();
         for hook in hooks {
+            // By TCX they run in the order in which they came.
+            let is_fresh = mode == Mode::Tcx && !hook.pin(&instance.links()).exists();
+            fresh.extend(is_fresh.then_some(hook.interface.index));
             attach_one(hook, mode, &programs, instance, &mut journal)?;
         }
         programs.pin_directory(&instance.maps())?;
@@ -191,10 +197,12 @@ impl Dataplane {
             lease,
             mode,
             replaced: None,
+            translators: vcc::Translators::default(),
             journal,
         };
         // Who left while nobody was here was bound, too: its floor would be kept for nobody.
         built.unbind(&strangers)?;
+        built.translate(&strangers, &fresh);
         Ok(built)
     }
 
@@ -689,7 +697,9 @@ fn detach_others(
     for deed in journal.deeds.iter().rev() {
         match deed {
             Deed::Filter(h)
-                if h.interface.is_there() && (mode == Mode::Tcx || !hooks.contains(h)) =>
+                if h.interface.is_there()
+                    && (mode == Mode::Tcx
+                        || !hooks.contains(h) && !matches!(h.program, Program::Vcc(_))) =>
             {
                 attach::detach_clsact(h)?;
             }
@@ -701,10 +711,14 @@ fn detach_others(
         Mode::Tcx => hooks.iter().map(|h| h.pin(&links)).collect(),
         Mode::Clsact => Vec::new(),
     };
+    // Programs that translate are seen to later: connections may need them.
+    let is_kept = |pin: &PathBuf| {
+        wanted.contains(pin) || (mode == Mode::Tcx && vcc::translator_on(pin).is_some())
+    };
     let mut pins = list(&links)?;
     // As [`Instance::remove_files`] has it: a port's programs before those that serve all ports.
     pins.sort_unstable();
-    for pin in pins.into_iter().filter(|p| !wanted.contains(p)) {
+    for pin in pins.into_iter().filter(|pin| !is_kept(pin)) {
         attach::detach_tcx(&pin)?;
     }
     Ok(())

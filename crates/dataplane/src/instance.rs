@@ -366,6 +366,7 @@ mod tests {
             Program::ALL
                 .into_iter()
                 .chain(crate::eyeq::Program::ALL.map(Program::EyeQ))
+                .chain(crate::vcc::Program::ALL.map(Program::Vcc))
                 .map(|program| Deed::Filter(Hook { interface: interface.clone(), program })),
         );
         for deed in deeds {

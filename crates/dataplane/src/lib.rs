@@ -43,7 +43,7 @@ pub mod vcc;
 pub use attach::Mode;
 pub use config::{
     Config, Counters, Direction, Endpoint, Event, EyeQ, Outside, PairRate, Port, PortCounters,
-    RxCounters, TxCounters,
+    RxCounters, Translated, TxCounters,
 };
 pub use dataplane::{Dataplane, clean, has_traces, refuse_running};
 pub use error::Error;

@@ -1,7 +1,7 @@
 //! Loads the BPF object and gives its programs and maps names.
 //!
 //! Problem   Three programs share maps whose contents must outlive the agent; where EyeQ decides, three more
-//!           share some of them.
+//!           share some of them. Where ports translate, two more have maps of their own.
 //! Approach  One object, carried in this crate. Maps that hold state are pinned and found again by
 //!           the next agent; those that hold only configuration are made anew with each load and
 //!           filled before the new programs take the old ones' place.
@@ -11,7 +11,7 @@
 use crate::error::{Context, Error};
 use crate::gather::{Gather, LookUp};
 use crate::table::{CounterArray, Table};
-use crate::{eyeq, intf};
+use crate::{eyeq, intf, vcc};
 use libbpf_rs::{MapCore, MapHandle, MapMut, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,6 +55,8 @@ pub enum Program {
     Meter,
     /// One of EyeQ's, of an object of their own.
     EyeQ(eyeq::Program),
+    /// One of vCC's, of an object of their own.
+    Vcc(vcc::Program),
 }
 
 impl Program {
@@ -68,18 +70,29 @@ impl Program {
             Self::Stamp => "weir_stamp",
             Self::Meter => "weir_meter",
             Self::EyeQ(program) => program.name(),
+            Self::Vcc(program) => program.name(),
         }
     }
 
     /// The program of this name in the kernel.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let mut all = Self::ALL.into_iter().chain(eyeq::Program::ALL.map(Self::EyeQ));
+        let all = Self::ALL.into_iter().chain(eyeq::Program::ALL.map(Self::EyeQ));
+        let mut all = all.chain(vcc::Program::ALL.map(Self::Vcc));
         all.find(|program| program.name() == name)
     }
 
     /// Whether it looks at what comes in by an interface; else at what leaves.
     pub(crate) const fn is_on_ingress(self) -> bool {
-        matches!(self, Self::Classify | Self::EyeQ(eyeq::Program::Heed))
+        matches!(
+            self,
+            Self::Classify | Self::EyeQ(eyeq::Program::Heed) | Self::Vcc(vcc::Program::From)
+        )
+    }
+
+    /// Whether another of ours may come first on the same side of an interface.
+    pub(crate) const fn is_second(self) -> bool {
+        // What the host talks by may be the uplink itself, where `stamp` is.
+        matches!(self, Self::EyeQ(eyeq::Program::Tell) | Self::Vcc(_))
     }
 }
 
@@ -170,6 +183,8 @@ pub struct Programs {
     pub flows: Table<intf::Flow, u32>,
     /// EyeQ's, if they were loaded.
     pub(crate) eyeq: Option<eyeq::Programs>,
+    /// vCC's, while a port of this host needs them.
+    pub(crate) vcc: Option<vcc::Programs>,
     settings: Table<u32, intf::Settings>,
 }
 
@@ -190,11 +205,11 @@ impl Programs {
             };
             map.set_max_entries(entries).map_err(Error::Load)?;
         }
-        let adopted = pins.map(|p| adopt(&mut open, p)).transpose()?.unwrap_or(false);
+        let adopted = pins.map(|p| adopt(&mut open, p, &STATE)).transpose()?.unwrap_or(false);
         let before = pins.filter(|_| adopted).map_or(Ok(Vec::new()), directory)?;
         let mut object = open.load().map_err(Error::Load)?;
         if let Some(pins) = pins {
-            pin(&mut object, pins)?;
+            pin(&mut object, pins, &STATE)?;
         }
         let slots = fd(&object, "port_counters")?;
         Ok(Self {
@@ -220,6 +235,7 @@ impl Programs {
             flows: Table::new("flows", fd(&object, "flows")?, MAX_FLOWS),
             settings: Table::new("settings", fd(&object, "settings")?, 1),
             eyeq: None,
+            vcc: None,
             object,
         })
     }
@@ -277,10 +293,13 @@ impl Programs {
     /// A program's descriptor, to attach it by.
     ///
     /// # Panics
-    /// It is one of EyeQ's, which were not loaded.
+    /// It is one of EyeQ's or vCC's, which were not loaded.
     pub fn fd(&self, program: Program) -> BorrowedFd<'_> {
-        if let Program::EyeQ(program) = program {
-            return self.eyeq.as_ref().expect("hooks come with their programs").fd(program);
+        let there = "hooks come with their programs";
+        match program {
+            Program::EyeQ(program) => return self.eyeq.as_ref().expect(there).fd(program),
+            Program::Vcc(program) => return self.vcc.as_ref().expect(there).fd(program),
+            Program::Classify | Program::Stamp | Program::Meter => {}
         }
         let found = self.object.progs().find(|p| p.name() == program.name());
         let found = found.expect("the object has all programs");
@@ -343,14 +362,14 @@ pub(crate) fn run_on(
     Ok(Ran { verdict, priority, departs_ns, octets: out, nanos })
 }
 
-/// Lets the object use the pinned maps, if all of them are there.
-fn adopt(open: &mut OpenObject, pins: &Path) -> Result<bool, Error> {
-    if !STATE.iter().all(|name| pins.join(name).exists()) {
+/// Lets the object use the pinned maps of these names, if all of them are there.
+pub(crate) fn adopt(open: &mut OpenObject, pins: &Path, state: &[&str]) -> Result<bool, Error> {
+    if !state.iter().all(|name| pins.join(name).exists()) {
         return Ok(false);
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if STATE.contains(&name.as_str()) {
+        if state.contains(&name.as_str()) {
             let pinned = MapHandle::from_pinned_path(pins.join(&name)).map_err(Error::Load)?;
             if pinned.max_entries() != map.max_entries()
                 || pinned.key_size() != map.key_size()
@@ -365,12 +384,16 @@ fn adopt(open: &mut OpenObject, pins: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Pins the maps that hold state and are not pinned yet.
-fn pin(object: &mut libbpf_rs::Object, pins: &Path) -> Result<(), Error> {
+/// Pins the maps of these names that are not pinned yet.
+pub(crate) fn pin(
+    object: &mut libbpf_rs::Object,
+    pins: &Path,
+    state: &[&str],
+) -> Result<(), Error> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let path = pins.join(&name);
-        if STATE.contains(&name.as_str()) && !path.exists() {
+        if state.contains(&name.as_str()) && !path.exists() {
             pin_to(&mut map, &path)?;
         }
     }

@@ -40,7 +40,8 @@ impl Translated {
     fn new(world: &World, host: &str, law: Law) -> Self {
         let interface = index(world, host, c"port");
         world.inside(host, || {
-            let programs = Programs::load(1024).expect("as root");
+            let programs = Programs::load().expect("as root");
+            programs.make_table(0, 1024).unwrap();
             let port = Port::new(law, 0);
             programs.ports.put(interface, port).unwrap();
             let attach = |program| programs.attach(program, interface).unwrap();

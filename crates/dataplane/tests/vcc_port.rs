@@ -27,6 +27,8 @@ const DROP: i32 = 2;
 const FLOWS: u32 = 1024;
 const GUEST_PORT: u16 = 40_000;
 const PEER_PORT: u16 = 80;
+/// How long who is silent may need its translation, in 1024 ticks: two hours and four minutes.
+const IDLE: u16 = 6_929;
 /// A DSCP of the guest's own: EF.
 const DSCP: u8 = 46;
 
@@ -41,7 +43,8 @@ fn port(terms: &Terms, slack: u32) -> Port {
 }
 
 fn loaded(terms: &Terms, slack: u32) -> Programs {
-    let programs = Programs::load(FLOWS).expect("this test loads BPF programs: run it as root");
+    let programs = Programs::load().expect("this test loads BPF programs: run it as root");
+    programs.make_table(0, FLOWS).unwrap();
     programs.ports.put(INTERFACE, port(terms, slack)).unwrap();
     programs
 }
@@ -213,7 +216,7 @@ fn passed(programs: &Programs, ends: &Ends, segment: &Segment) -> Read {
 }
 
 fn state(programs: &Programs, ends: &Ends) -> Option<State> {
-    programs.flows.get(ends.name()).unwrap()
+    programs.flows(0).unwrap().expect("a table").get(ends.name()).unwrap()
 }
 
 fn flags_of(tcp: &TcpHeader) -> u16 {
@@ -359,6 +362,11 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
             };
             edits += usize::from(edit.what & (Edit::WINDOW | Edit::FLAGS | Edit::ECN) != 0);
             established += usize::from(flow.phase() as u8 >= Phase::Open as u8);
+            for silent in [0, 3, 4, 127, 128, IDLE - 1, IDLE] {
+                let at = (u32::from(got_state.seen) + u32::from(silent)) << 10;
+                let is_live = !flow.is_spent(at, IDLE) && flow.phase() != Phase::Alone;
+                assert_eq!(got_state.is_live(at), is_live, "after {silent}: {got_state:?}");
+            }
             *known = Some(flow);
         }
         assert_eq!(programs.counters(0).unedited, 0);
@@ -438,14 +446,77 @@ fn fill_the_table() {
         let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
         passed(&programs, &Ends::v4(n), &syn);
     }
-    let mut programs = programs;
-    let kept = programs.flows.read().unwrap().count();
+    let kept = programs.flows(0).unwrap().expect("a table").read().unwrap().count();
     assert!(kept <= FLOWS as usize && kept > FLOWS as usize / 4, "{kept}");
     assert!(state(&programs, &Ends::v4(0)).is_none(), "the first is gone");
     let data = out(101, 1_400);
     let frame = Ends::v4(0).frame(&data);
     assert_eq!(run(&programs, Way::Out, &frame), (PASS, frame.clone()), "and left alone");
     assert!(state(&programs, &Ends::v4(4 * FLOWS as u16 - 1)).is_some(), "the last is there");
+}
+
+#[test]
+fn a_port_that_opens_thousands_of_connections_pushes_out_none_of_anothers() {
+    on_one_cpu(flood_beside_a_flow);
+}
+
+fn flood_beside_a_flow() {
+    let terms = Terms::new(Translation::VirtualEcn);
+    let programs = loaded(&terms, ANY_SLACK);
+    let (quiet, slots) = (Ends::v4(0), [0, 1]);
+    open(&programs, &quiet);
+    programs.make_table(slots[1], FLOWS).unwrap();
+    // The other port, of the same host: the one interface that test runs have, with another's slot.
+    programs.ports.put(INTERFACE, Port { slot: slots[1], ..port(&terms, ANY_SLACK) }).unwrap();
+    for n in 1..4 * FLOWS as u16 {
+        let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
+        passed(&programs, &Ends::v4(n), &syn);
+    }
+    let entries = |slot| programs.flows(slot).unwrap().expect("a table").read().unwrap().count();
+    assert!(entries(slots[1]) > FLOWS as usize / 2, "it is full: {}", entries(slots[1]));
+    assert!(state(&programs, &quiet).is_some(), "the quiet one has its place");
+    programs.ports.put(INTERFACE, port(&terms, ANY_SLACK)).unwrap();
+    let data = passed(&programs, &quiet, &out(101, 1_400));
+    assert_eq!(data.ecn, ECT_0, "and is translated");
+    let [first, second] = slots.map(|slot| programs.counters(slot));
+    assert_eq!((first.begun, first.agreed, first.unknown), (1, 1, 0));
+    assert_eq!((second.begun, second.agreed), (4 * u64::from(FLOWS) - 1, 0));
+}
+
+#[test]
+fn where_nothing_is_asked_for_any_more_connections_keep_what_they_began_with() {
+    let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
+    let (old, new) = (Ends::v4(0), Ends::v4(1));
+    open(&programs, &old);
+    programs.ports.put(INTERFACE, Port::idle(0)).unwrap();
+    assert_eq!(passed(&programs, &old, &out(101, 1_400)).ecn, ECT_0);
+    let marked = Segment { octets: 1_000, ecn: CE, ..inward(1_501, ACK) };
+    assert_eq!(passed(&programs, &old, &marked).ecn, NOT_ECT);
+    assert_eq!(programs.counters(0).hidden, 1);
+    let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ack: 0, ..out(100, 0) };
+    assert_eq!(flags_of(&passed(&programs, &new, &syn).tcp), SYN, "nobody asks for it");
+    assert!(state(&programs, &new).is_none(), "and it takes no place");
+    let counters = programs.counters(0);
+    assert_eq!((counters.begun, counters.unknown), (1, 1));
+}
+
+#[test]
+fn connections_that_are_left_alone_are_counted_by_the_reason() {
+    let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
+    let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ack: 0, ..out(100, 0) };
+    let answer = Segment { seq: 0, flags: SYN | ACK, mss: 1_400, scale: 8, ..inward(101, ACK) };
+    // The peer knows no ECN; the guest speaks it itself; a SYN again without its scale.
+    for (n, first, second) in [
+        (0, syn, answer),
+        (1, Segment { flags: SYN | ECE | CWR, ..syn }, answer),
+        (2, syn, Segment { scale: 0, ..syn }),
+    ] {
+        passed(&programs, &Ends::v4(n), &first);
+        passed(&programs, &Ends::v4(n), &second);
+    }
+    let counters = programs.counters(0);
+    assert_eq!((counters.begun, counters.agreed), (3, 0));
+    assert_eq!((counters.deaf, counters.speaking, counters.alone), (1, 1, 1));
 }
 
 #[test]

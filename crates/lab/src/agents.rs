@@ -11,6 +11,7 @@
 
 mod counts;
 mod population;
+mod translation;
 mod usage;
 
 use crate::plan::{self, Plan};
@@ -33,8 +34,8 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHost, DirectoryVm, MechanismConfig, PAIRS_PER_VM, Reserve,
-    Role, Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHost, DirectoryVm, FLOWS_PER_VM, MechanismConfig,
+    PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
 use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario};
@@ -391,6 +392,7 @@ fn configuration(
         floor_out: RateText(v.floor_out),
         floor_in: RateText(v.floor_in),
         cap_out: v.cap_out.map(RateText),
+        translation: mechanism.translation.filter(|_| v.translated && v.outside.is_empty()).into(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -425,6 +427,7 @@ fn configuration(
             )
         },
         pairs_per_vm: PAIRS_PER_VM,
+        flows_per_vm: FLOWS_PER_VM,
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

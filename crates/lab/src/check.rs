@@ -117,11 +117,12 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// A port that comes anew has no program, and an agent that starts anew would put its own behind.
+/// Where no agent is, a port that comes anew has no program.
 fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
     let mut faults =
         scenario.faults.iter().filter(|fault| !matches!(fault.kind, FaultKind::Control(_)));
-    match (mechanism.translation, faults.next()) {
+    let own = mechanism.translation.filter(|_| mechanism.kind == MechanismKind::None);
+    match (own, faults.next()) {
         (Some(_), Some(fault)) => Err(Error::Unsupported {
             what: format!("`{}` with `{}` at {}", mechanism.label, fault.kind.name(), fault.at),
             instead: "leave the translation or the fault out".into(),
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_translation_beside_ports_or_agents_that_come_anew_is_refused_by_name() {
+    fn a_translation_without_agents_beside_ports_that_come_anew_is_refused_by_name() {
         let mut scenario = crate::plan::tests::scenario(2, 1, &[(0, 2), (1, 2)]);
         let of = |label: &str| Mechanism::parse(label).expect("known");
         let at = Span::from_secs(3);
@@ -249,6 +250,7 @@ mod tests {
         assert!(translation(&scenario, &of("none")).is_ok());
         let text = translation(&scenario, &of("none+dctcp")).expect_err("no port").to_string();
         assert!(text.contains("`none+dctcp` with `stop-vm` at 3s"), "{text}");
+        assert!(translation(&scenario, &of("elasticswitch:steady+dctcp")).is_ok(), "agents do it");
         scenario.faults.clear();
         assert!(translation(&scenario, &of("none+dctcp")).is_ok());
     }

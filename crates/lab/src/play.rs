@@ -65,10 +65,10 @@ pub fn play(
         let agents = Agents::start(scenario, mechanism, options, &plan, &world, place, stop)?;
         (agents, Faults::new(scenario))
     };
-    let beside_agents = mechanism.kind != MechanismKind::None;
-    let translated =
-        mechanism.translation.map(|how| Translators::start(scenario, how, beside_agents, &world));
-    let translators = translated.transpose()?;
+    agents.check_translations()?;
+    // Where there are agents, they translate.
+    let own = mechanism.translation.filter(|_| mechanism.kind == MechanismKind::None);
+    let translators = own.map(|how| Translators::start(scenario, how, &world)).transpose()?;
     // Servers before sockets: clients connect before anything is played.
     let mut programs = Programs::open(scenario, &world, &place.path)?;
     let sockets = Traffic::open(scenario, &world)?;
@@ -116,6 +116,7 @@ pub fn play(
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
     record.control = relay.as_ref().and_then(|relay| agents.control(relay.delay()));
     notes.extend(translators.iter().flat_map(Translators::notes));
+    notes.extend(agents.untranslated());
     notes.extend(world.notes());
     notes.extend(relay.as_ref().map(Relay::note));
     let lost = machine::lost_inside().saturating_sub(lost_before);

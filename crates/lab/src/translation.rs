@@ -1,10 +1,9 @@
-//! vCC on the ports of VMs: what a scenario's `+TRANSLATION` asks for.
+//! vCC on the ports of VMs where no agent is: what a scenario's `none+TRANSLATION` asks for.
 //!
-//! Problem   A guest's congestion control is translated at its port, beside any mechanism and beside none.
-//! Approach  One object of programs per host that has such ports, attached behind what the host's agent
-//!           has put there.
+//! Problem   A guest's congestion control is translated at its port, also where nothing else is done.
+//! Approach  One object of programs per host that has such ports.
 //! Promises  Gone with its owner, or with its namespaces on kernels without TCX.
-//! Not here  The law and the programs: `weir_dataplane::vcc`.
+//! Not here  The law and the programs: `weir_dataplane::vcc`. Beside other mechanisms their agents translate.
 
 use crate::world::World;
 use crate::{Error, plan};
@@ -13,7 +12,7 @@ use weir_dataplane::vcc::intf::Port;
 use weir_dataplane::vcc::{Law, Program, Programs};
 use weir_model::scenario::{Scenario, Translation};
 
-/// Connections of one host that are known at the same time.
+/// Connections of one VM that are known at the same time.
 const FLOWS: u32 = 8192;
 
 /// The translated ports of all hosts.
@@ -34,7 +33,6 @@ impl Translators {
     pub(crate) fn start(
         scenario: &Scenario,
         translation: Translation,
-        beside_agents: bool,
         world: &World,
     ) -> Result<Self, Error> {
         let law = match translation {
@@ -50,13 +48,6 @@ impl Translators {
             if !vms.is_empty() {
                 let names = vms.iter().map(|&vm| scenario.vms[vm].name.clone()).collect();
                 let (programs, _links) = world.on_host(host, || attach(law, &vms))?;
-                // Elsewhere the agent's redirect comes first, and nothing of what VMs send would be seen.
-                if beside_agents && _links.len() < Program::ALL.len() * vms.len() {
-                    return Err(Error::Unsupported {
-                        what: "a translation beside agents, on a kernel without TCX".into(),
-                        instead: "play it beside `none`, or on Linux 6.6 or newer".into(),
-                    });
-                }
                 hosts.push(Host { name: name.clone(), programs, vms: names, _links });
             }
         }
@@ -86,11 +77,12 @@ impl Translators {
 
 /// In the host's namespace.
 fn attach(law: Law, vms: &[usize]) -> Result<(Programs, Vec<OwnedFd>), Error> {
-    let programs = Programs::load(FLOWS).map_err(Error::Dataplane)?;
+    let programs = Programs::load().map_err(Error::Dataplane)?;
     let mut links = Vec::new();
     for (slot, &vm) in vms.iter().enumerate() {
         let interface = plan::vm_port_index(vm);
         let port = Port::new(law, slot as u32);
+        programs.make_table(slot as u32, FLOWS).map_err(Error::Dataplane)?;
         programs.ports.put(interface, port).map_err(Error::Dataplane)?;
         for program in Program::ALL {
             links.extend(programs.attach(program, interface).map_err(Error::Dataplane)?);

@@ -8,7 +8,7 @@ use common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_lab::{Error, Options, Phase, play, sweep_stale};
-use weir_model::scenario::{MechanismKind, Scenario};
+use weir_model::scenario::{Mechanism, MechanismKind, Scenario, Translation};
 use weir_units::{Rate, Span};
 
 const ES: MechanismKind = MechanismKind::ElasticSwitch;
@@ -62,10 +62,12 @@ fn an_agent_is_told_its_vms_its_peers_and_its_constants() {
     options.run_dir = Some(directory.clone());
     options.reserve = vec![(0, 1, Rate::from_mbps(45))];
     options.mechanism_set.insert("a".into(), toml::Value::String("7Mbit".into()));
-    play(&short(), &mechanism(ES, "paper"), &options, &mut |_| {}, &AtomicBool::new(false))
-        .expect("plays");
+    let translation = Some(Translation::VirtualEcn);
+    let mechanism = Mechanism { translation, ..mechanism(ES, "paper") };
+    play(&short(), &mechanism, &options, &mut |_| {}, &AtomicBool::new(false)).expect("plays");
     let text = std::fs::read_to_string(directory.join("h0.toml")).expect("is kept");
     for line in [
+        "translation = \"virtual-ecn\"",
         "interface = \"up0\"",
         "rate = \"100000000bit\"",
         "scale = 0.1",

@@ -4,6 +4,7 @@
 //! traffic matrix, not the topology, not other hosts' load.
 
 use crate::net::{Mac, Prefix};
+use crate::scenario;
 use crate::text::RateText;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,10 @@ pub struct AgentConfig {
     /// floor. Default 512.
     #[serde(default = "default_pairs_per_vm")]
     pub pairs_per_vm: u32,
+    /// How many connections of one VM are known to its translation at the same time; who is silent longest
+    /// gives way, and is left alone from then on. Default 8192, some 1.4 MB for each VM that has one.
+    #[serde(default = "default_flows_per_vm")]
+    pub flows_per_vm: u32,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
@@ -69,6 +74,13 @@ pub const PAIRS_PER_VM: u32 = 512;
 
 const fn default_pairs_per_vm() -> u32 {
     PAIRS_PER_VM
+}
+
+/// How many connections of one VM are known to its translation, if the file does not say.
+pub const FLOWS_PER_VM: u32 = 8192;
+
+const fn default_flows_per_vm() -> u32 {
+    FLOWS_PER_VM
 }
 
 fn default_run_dir() -> PathBuf {
@@ -122,6 +134,56 @@ pub struct VmConfig {
     /// Maximum rate out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_out: Option<RateText>,
+    /// The congestion control that its connections shall follow, whatever its guest's is. Default `none`.
+    #[serde(default, skip_serializing_if = "Translation::is_none")]
+    pub translation: Translation,
+}
+
+/// What guests' congestion control is translated into (vCC).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Translation {
+    /// Nothing: new connections are as the guest makes them.
+    #[default]
+    None,
+    /// Reacts to marks as Reno does to losses.
+    VirtualEcn,
+    /// Reacts to the part that is marked.
+    Dctcp,
+    /// CUBIC, with marks for losses.
+    CubicEcn,
+}
+
+impl Translation {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        self.of_scenario().map_or("none", scenario::Translation::name)
+    }
+
+    /// Whether nothing is translated.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+
+    const fn of_scenario(self) -> Option<scenario::Translation> {
+        match self {
+            Self::None => None,
+            Self::VirtualEcn => Some(scenario::Translation::VirtualEcn),
+            Self::Dctcp => Some(scenario::Translation::Dctcp),
+            Self::CubicEcn => Some(scenario::Translation::CubicEcn),
+        }
+    }
+}
+
+impl From<Option<scenario::Translation>> for Translation {
+    fn from(translation: Option<scenario::Translation>) -> Self {
+        match translation {
+            None => Self::None,
+            Some(scenario::Translation::VirtualEcn) => Self::VirtualEcn,
+            Some(scenario::Translation::Dctcp) => Self::Dctcp,
+            Some(scenario::Translation::CubicEcn) => Self::CubicEcn,
+        }
+    }
 }
 
 /// How rates are decided.

@@ -59,6 +59,55 @@ pub struct Top {
     /// What the VMs of this host may receive, where EyeQ decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters: Vec<Meter>,
+    /// VMs of this host whose connections are translated, or were to be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub translations: Vec<Translation>,
+}
+
+/// What became of a VM's `translation`. Counts are cumulative, from when its port began to translate; segments
+/// are super-packets where those pass the port.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Translation {
+    /// Its name.
+    pub vm: String,
+    /// What new connections get; `none` where only connections of before go on.
+    pub to: String,
+    /// Why they do not get it: they are as the guest makes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Segments of connections that are known.
+    pub segments: u64,
+    /// Of these, changed in anything.
+    pub edited: u64,
+    /// Of these, in their window.
+    pub lowered: u64,
+    /// Of these, came with a mark that the guest was not shown.
+    pub marks_hidden: u64,
+    /// Connections seen from their beginning on.
+    pub connections: u64,
+    /// Of these, that agreed on ECN in the guest's place.
+    pub agreed: u64,
+    /// Connections that are left alone, or only in part translated, and why.
+    pub left_alone: LeftAlone,
+    /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
+    pub unedited: u64,
+}
+
+/// Connections that are not translated as they might be, by the reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LeftAlone {
+    /// Their other end knows no ECN: no mark will come.
+    pub peer_without_ecn: u64,
+    /// Their guest speaks ECN itself.
+    pub guest_with_ecn: u64,
+    /// Their SYNs are not both known, or contradict each other.
+    pub unclear: u64,
+    /// They found no place in the VM's table.
+    pub no_place: u64,
+    /// Segments of connections that began before, or have lost their place to younger ones.
+    pub unknown_segments: u64,
+    /// Segments that no host could read.
+    pub malformed_segments: u64,
 }
 
 /// What a VM may receive from other hosts, where EyeQ decides. Rates in bit/s.

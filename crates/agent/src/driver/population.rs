@@ -136,6 +136,7 @@ impl Driver {
             return Err(e);
         }
         self.tell_of_ports(&vms, &lost, &gone);
+        self.tell_of_translations(&|vm| vms.get(&vm).map(|shown| shown.name.clone()));
         if !strangers.is_empty() {
             // The machine knows numbers only: without them once, they are other VMs the next time.
             let mut without = host.clone();
@@ -276,6 +277,8 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         ecn: setup.needs_marks(),
         reorder_window: setup.reorder_window(),
         eyeq: super::eyeq::of(setup),
+        translations: super::translation::of(setup, gone),
+        flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.
             ShaperChoice::Auto if setup.eyeq.is_some() => Some(Kind::Htb),

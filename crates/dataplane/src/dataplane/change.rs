@@ -5,7 +5,7 @@
 //! Approach  The configuration that shall be is compared with the one that is; what is not named any
 //!           more is taken down, what stays is left as it is, what is new is set up. In this order:
 //!           programs off the ports that leave, pairs of whoever left, the shaper, the directory,
-//!           ports, programs onto new ones.
+//!           ports, programs onto new ones, and at last what ports translate.
 //! Promises  What cannot be meant, or cannot change without a restart, is refused before anything is
 //!           touched. If the kernel refuses something on the way, what was in force is put back, and
 //!           the error says so. A VM that left leaves no class, filter, pin, map entry or line in the
@@ -14,7 +14,7 @@
 
 use super::{
     Dataplane, Hook, adoption, attach_one, drop_ports, eyeq, fill_endpoints, fill_places,
-    fill_ports, hooks, shaper_config, shares, sweep,
+    fill_ports, hooks, shaper_config, shares, sweep, vcc,
 };
 use crate::attach::{self, Interface, Mode};
 use crate::config::Config;
@@ -42,7 +42,7 @@ impl Dataplane {
         shaper::check_vms(&shaper_config(&config), &shares(&config))?;
         let wanted = hooks(&config)?;
         for hook in wanted.iter().filter(|hook| !self.is_on(hook)) {
-            attach::refuse_owned(hook)?;
+            attach::refuse_owned(hook, &vcc::left_on(hook, &self.instance, &self.journal))?;
         }
         let (before, guarded) = (self.config.clone(), self.guarded());
         self.change(config, wanted, strangers).map_err(|why| {
@@ -109,6 +109,7 @@ impl Dataplane {
             ("ecn", now.ecn == config.ecn),
             ("reorder_window", now.reorder_window == config.reorder_window),
             ("shaper", now.shaper == config.shaper),
+            ("flows_per_vm", now.flows_per_vm == config.flows_per_vm),
             ("eyeq", eyeq::is_same(now, config)),
         ];
         if let Some((field, _)) = fixed.iter().find(|(_, same)| !same) {
@@ -140,6 +141,7 @@ impl Dataplane {
             // Not one clone may leave unedited.
             eyeq::hush(&self.programs, &self.config)?;
         }
+        self.leave_translated(&wanted);
         for hook in &over {
             self.programs.ports.delete(hook.interface.index)?;
             self.detach(hook)?;
@@ -155,8 +157,10 @@ impl Dataplane {
         }
         self.renew_ports(&wanted, strangers)?;
         eyeq::fill(&self.programs, Some(&before), &self.config, &self.slots)?;
+        let mut fresh = Vec::new();
         for hook in wanted {
             if !self.attached.contains(&hook) {
+                fresh.extend((self.mode == Mode::Tcx).then_some(hook.interface.index));
                 attach_one(&hook, self.mode, &self.programs, &self.instance, &mut self.journal)?;
                 self.attached.push(hook);
             }
@@ -164,6 +168,7 @@ impl Dataplane {
         if moves {
             eyeq::set(&self.programs, &self.config, &self.attached)?;
         }
+        self.translate(strangers, &fresh);
         Ok(())
     }
 
@@ -203,10 +208,10 @@ impl Dataplane {
                 attach::remove_clsact(interface)?;
             }
         }
-        let attached = &self.attached;
+        let (attached, translators) = (&self.attached, &self.translators);
         self.journal.strike(|deed| match deed {
             Deed::Clsact(interface) => is_left(interface),
-            Deed::Filter(hook) => !attached.contains(hook),
+            Deed::Filter(hook) => !attached.contains(hook) && !translators.has(hook),
             Deed::Fq(_) => false,
         })
     }

@@ -20,21 +20,39 @@ shared!(
         /// Octets beyond its window that a guest may send before what goes further is dropped, super-packets
         /// whole; or [`ANY_SLACK`].
         slack: u32,
-        /// Index of its counters.
+        /// Index of its counters and of its table.
         slot: u32,
-        /// Unused.
-        more: u32,
+        /// Whose port it is; for the loader alone.
+        vm: u32,
     }
 );
 /// 200 ms in ticks of 2²⁰ ns: Linux's least retransmission time-out.
 const PATIENCE: u32 = 191;
 
+/// After both ends are through, a flow is kept for so many 1024 ticks, as `weir_core::vcc` has it;
+const LINGER: u16 = 4;
+/// after its last SYN, if it never opened;
+const OPENING_MOST: u16 = 128;
+/// and after its last segment: two hours and four minutes, as address translators owe it to connections (RFC
+/// 5382).
+const IDLE_MOST: u16 = 6929;
+/// `phase` of what opens, and before that; and of what is left alone.
+const OPENING: u8 = 1;
+const ALONE: u8 = 2;
+/// `flags` of a connection both ends of which are through.
+const OVER: u16 = 3 << 12;
+
 impl Port {
-    /// Whose connections are translated by `law`, without a budget and without policing; its counters are
-    /// those of `slot`.
+    /// Whose connections are translated by `law`, without a budget and without policing; its counters and its
+    /// table are those of `slot`.
     pub const fn new(law: super::Law, slot: u32) -> Self {
-        let (share, spare, slack, more) = (u32::MAX, [0; 3], ANY_SLACK, 0);
-        Self { share, patience: PATIENCE, translation: law as u8, spare, slack, slot, more }
+        Self { translation: law as u8, ..Self::idle(slot) }
+    }
+
+    /// Which asks for nothing: connections that have a place keep what they began with, no others take one.
+    pub const fn idle(slot: u32) -> Self {
+        let (share, spare, slack, vm) = (u32::MAX, [0; 3], ANY_SLACK, 0);
+        Self { share, patience: PATIENCE, translation: 0, spare, slack, slot, vm }
     }
 }
 
@@ -77,24 +95,52 @@ shared!(
         translation: u8,
     }
 );
+impl State {
+    /// Whether it is translated, and somebody may still need that: neither closed, nor never opened, nor silent
+    /// for hours by now (ticks of 2²⁰ ns).
+    pub fn is_live(&self, now: u32) -> bool {
+        let silent = ((now >> 10) as u16).wrapping_sub(self.seen);
+        let most = match self.phase {
+            _ if self.flags & OVER == OVER => LINGER,
+            0..=OPENING => OPENING_MOST,
+            _ => IDLE_MOST,
+        };
+        self.translation != 0 && self.phase != ALONE && silent < most
+    }
+}
+
 shared!(
-    /// What a port did.
-    Counters, 64, {
-        /// Segments of connections that are known, super-packets as one.
+    /// What a port did. Segments are counted with super-packets as one.
+    Counters, 128, {
+        /// Segments of connections that are known.
         segments: u64,
         /// Of these, changed in anything.
         edited: u64,
         /// Of these, in their window.
         lowered: u64,
+        /// Of these, came with a mark that the guest was not shown.
+        hidden: u64,
         /// TCP of connections whose beginning was not seen, or that were pushed out.
         unknown: u64,
         /// TCP that no host could read; passed as it was.
         malformed: u64,
-        /// Connections that found no place.
-        full: u64,
         /// Dropped: beyond window and slack.
         policed: u64,
         /// Was to be changed, and could not be.
         unedited: u64,
+        /// Connections that took a place.
+        begun: u64,
+        /// Connections that found none.
+        full: u64,
+        /// Connections that agreed on ECN in the guest's place.
+        agreed: u64,
+        /// Connections that opened without: the other end knows none, or none was asked for.
+        deaf: u64,
+        /// Connections of guests that speak ECN themselves.
+        speaking: u64,
+        /// Connections left alone: their SYNs are not both known, or disagree.
+        alone: u64,
+        /// Unused.
+        spare: [u64; 2],
     }
 );

@@ -4,27 +4,34 @@
 //! Problem   A guest that ignores ECN loses what its neighbours only lower, and cannot be changed.
 //! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own, which ask the law
 //!           (`weir_core::vcc`, in C `bpf/vcc_law.h`) what each segment shall become.
-//! Promises  Bounded: 64 octets and the kernel's overhead per connection, the one that was silent longest goes
-//!           first. What cannot be translated passes as it is. Gone with its owner where the kernel has TCX, with
-//!           the interfaces elsewhere.
-//! Not here  Which connections have which terms. Beside [`crate::Dataplane`] on one port it works where the kernel
-//!           has TCX, and until that is opened anew there: it would find these programs, and refuse.
+//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port, where the one
+//!           that was silent longest goes first. What cannot be translated passes as it is. Attached by itself
+//!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
+//! Not here  Which connections have which terms. The same as a part of a whole datapath: see `dataplane::vcc`.
 
 pub mod intf;
 
 use crate::error::{Context, Error};
 use crate::intf::Flow;
 use crate::mark::attach;
-use crate::programs::{Frame, MAX_PORTS, Ran, run_on};
+use crate::programs::{self, Frame, MAX_PORTS, Ran, run_on};
 use crate::table::{CounterArray, Table};
 use intf::{Counters, Port, State};
-use libbpf_rs::{MapCore, ObjectBuilder};
-use std::os::fd::{AsFd, OwnedFd};
+use libbpf_rs::{MapCore, MapHandle, MapType, ObjectBuilder};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// The object, aligned as the ELF reader wants it.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/vcc.bpf.o")));
+
+/// A port's table in the kernel.
+const TABLE: &str = "vcc_table";
+
+/// Maps that hold state: pinned beside those of [`crate::programs`], and adopted by the next agent. The locks, for
+/// programs of both run at once while one takes the other's place.
+pub(crate) const STATE: [&str; 4] = ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks"];
 
 /// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
 #[repr(u8)]
@@ -39,7 +46,7 @@ pub enum Law {
 }
 
 /// One of the programs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Program {
     /// On a port's ingress: what a guest sends.
     From,
@@ -73,28 +80,41 @@ pub struct Programs {
     object: libbpf_rs::Object,
     /// ifindex → port.
     pub ports: Table<u32, Port>,
-    /// Connection, from the peer to the guest → what is known of it.
-    pub flows: Table<Flow, State>,
+    /// Slot → table: written by its descriptor, read as its id.
+    tables: Table<u32, u32>,
     counters: CounterArray<Counters>,
 }
 
 impl Programs {
-    /// Loads the object, for so many connections of all ports together.
+    /// Loads the object. A port also needs a table: see [`make_table`](Self::make_table).
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn load(flows: u32) -> Result<Self, Error> {
+    pub fn load() -> Result<Self, Error> {
+        Self::load_with(None)
+    }
+
+    /// Loads it with the state that is pinned there, and pins there what is not.
+    pub(crate) fn load_pinned(pins: &Path) -> Result<Self, Error> {
+        Self::load_with(Some(pins))
+    }
+
+    fn load_with(pins: Option<&Path>) -> Result<Self, Error> {
         crate::attach::quiet();
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(Error::Load)?;
         for mut map in open.maps_mut() {
-            let entries = match map.name().to_string_lossy().as_ref() {
-                "vcc_ports" | "vcc_counters" => MAX_PORTS,
-                "vcc_flows" => flows,
-                _ => continue,
-            };
-            map.set_max_entries(entries).map_err(Error::Load)?;
+            let name = map.name().to_string_lossy().into_owned();
+            if ["vcc_ports", "vcc_counters", "vcc_flows"].contains(&name.as_str()) {
+                map.set_max_entries(MAX_PORTS).map_err(Error::Load)?;
+            }
         }
-        let object = open.load().map_err(Error::Load)?;
+        if let Some(pins) = pins {
+            programs::adopt(&mut open, pins, &STATE)?;
+        }
+        let mut object = open.load().map_err(Error::Load)?;
+        if let Some(pins) = pins {
+            programs::pin(&mut object, pins, &STATE)?;
+        }
         let map = |name: &'static str| {
             let map = object.maps().find(|m| m.name() == name).expect("the object has all maps");
             map.as_fd().try_clone_to_owned().during(|| format!("keeping BPF map {name}"))
@@ -102,10 +122,52 @@ impl Programs {
         let counters = CounterArray::map(&map("vcc_counters")?, MAX_PORTS);
         Ok(Self {
             ports: Table::new("vcc_ports", map("vcc_ports")?, MAX_PORTS),
-            flows: Table::new("vcc_flows", map("vcc_flows")?, flows),
+            tables: Table::new("vcc_flows", map("vcc_flows")?, MAX_PORTS),
             counters: counters.during(|| "mapping BPF map vcc_counters".to_owned())?,
             object,
         })
+    }
+
+    /// Gives the port in `slot` an empty table for so many connections, in the place of any that it had.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn make_table(&self, slot: u32, flows: u32) -> Result<(), Error> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        let (name, key, state) = (Some(TABLE), size_of::<Flow>() as u32, size_of::<State>() as u32);
+        let table = MapHandle::create(MapType::LruHash, name, key, state, flows, &options);
+        let table = table.map_err(|e| Error::System {
+            action: format!("making a table of {flows} connections"),
+            source: std::io::Error::other(e),
+        })?;
+        self.tables.put(slot, table.as_fd().as_raw_fd() as u32)
+    }
+
+    /// What is known of the connections of the port in `slot`, by their names, from the peer to the guest;
+    /// `None` if it has no table.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn flows(&self, slot: u32) -> Result<Option<Table<Flow, State>>, Error> {
+        let Some(id) = self.tables.get(slot)? else { return Ok(None) };
+        let table = MapHandle::from_map_id(id).map_err(Error::Load)?;
+        let fd =
+            table.as_fd().try_clone_to_owned().during(|| format!("keeping BPF map {TABLE}"))?;
+        Ok(Some(Table::new(TABLE, fd, table.max_entries())))
+    }
+
+    /// Takes a port off, with its table.
+    pub(crate) fn remove(&self, interface: u32, slot: u32) -> Result<(), Error> {
+        self.ports.delete(interface)?;
+        self.tables.delete(slot).map(drop)
+    }
+
+    /// Sets the counters of `slot` to zero. Only before a port uses it.
+    pub(crate) fn clear_counters(&self, slot: u32) {
+        self.counters.clear(slot as usize);
     }
 
     /// What the port in `slot` did so far.
@@ -128,6 +190,13 @@ impl Programs {
     /// The kernel refuses the frame.
     pub fn run(&self, program: Program, frame: &Frame<'_>) -> Result<Ran, Error> {
         run_on(&self.program(program), program.name(), frame)
+    }
+
+    /// A program's descriptor, to attach it by.
+    pub(crate) fn fd(&self, program: Program) -> BorrowedFd<'_> {
+        let found = self.program(program);
+        // SAFETY: the descriptor belongs to `self.object`, which the result borrows.
+        unsafe { BorrowedFd::borrow_raw(found.as_fd().as_raw_fd()) }
     }
 
     fn program(&self, program: Program) -> libbpf_rs::ProgramMut<'_> {

@@ -6,6 +6,7 @@
 //!
 //! Everything carries this process's id and is removed when dropped, also after a failure.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -187,6 +188,8 @@ impl World {
             reorder_window: Span::from_millis(1),
             shaper: Some(Kind::Htb),
             eyeq: None,
+            translations: BTreeMap::new(),
+            flows_per_vm: 1024,
         }
     }
 
@@ -234,7 +237,12 @@ impl World {
     /// A TCP connection from VM 1 to VM 2: the sending and the receiving end. CUBIC, whatever the
     /// machine prefers: it fills a queue and heeds losses.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
-        let address = SocketAddrV4::new(VM2, 9001);
+        self.tcp_at(9001)
+    }
+
+    /// The same to another port.
+    pub(crate) fn tcp_at(&self, port: u16) -> (TcpStream, TcpStream) {
+        let address = SocketAddrV4::new(VM2, port);
         let listener = self.inside("vm2", || TcpListener::bind(address).unwrap());
         let sender = self.inside("vm1", || TcpStream::connect(address).unwrap());
         let name = b"cubic";

@@ -1,0 +1,348 @@
+//! vCC's programs as a part of the datapath.
+//!
+//! Problem   Ports that translate need two programs behind the datapath's own and tables that outlive an agent,
+//!           and a host that cannot translate has to guard its VMs all the same.
+//! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
+//!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
+//!           programs while connections live that they are for.
+//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its reason. The
+//!           programs come after the datapath's own on both sides, in whatever order they were attached. Where no
+//!           port needs them nothing is loaded, attached or pinned.
+//! Not here  The programs: see `vcc`. Who asks for what: the agent's.
+
+use super::{Dataplane, Hook, attach_one, first_ports};
+use crate::attach::{self, Interface};
+use crate::config::{Config, Translated};
+use crate::error::{Context, Error};
+use crate::instance::{Deed, Instance, Journal, list};
+use crate::programs::{MAX_PORTS, Program};
+use crate::vcc::intf::Port;
+use crate::vcc::{self, Law, Program as Own, STATE};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use weir_units::VmId;
+
+/// How often ports that end are looked at.
+const LOOK_NS: u64 = 5_000_000_000;
+/// How the names of all of its programs begin.
+const PREFIX: &str = "weir_vcc";
+
+/// Ports that translate.
+#[derive(Debug, Default)]
+pub(super) struct Translators {
+    places: BTreeMap<VmId, Place>,
+    /// Where programs are attached.
+    attached: Vec<Hook>,
+    refused: BTreeMap<VmId, String>,
+    /// Why what an earlier agent left was given up.
+    replaced: Option<String>,
+    looked_ns: u64,
+}
+
+/// A port that translates.
+#[derive(Clone, Debug)]
+struct Place {
+    interface: Interface,
+    /// Of its counters and its table.
+    slot: u32,
+    /// For new connections; `None` if it ends.
+    law: Option<Law>,
+    /// Whether nothing of it was there before.
+    is_new: bool,
+}
+
+impl Place {
+    fn hooks(&self) -> [Hook; 2] {
+        Own::ALL.map(|program| Hook {
+            interface: self.interface.clone(),
+            program: Program::Vcc(program),
+        })
+    }
+}
+
+impl Translators {
+    /// Whether a filter of the journal is one of theirs in use.
+    pub(super) fn has(&self, hook: &Hook) -> bool {
+        self.attached.contains(hook)
+    }
+}
+
+/// Programs that may be on a port before the datapath's own are: those that this instance left there.
+pub(super) fn left_on(hook: &Hook, instance: &Instance, journal: &Journal) -> Vec<&'static str> {
+    let is_ours = |program: &Own| {
+        let hook = Hook { interface: hook.interface.clone(), program: Program::Vcc(*program) };
+        hook.pin(&instance.links()).exists() || journal.has(&Deed::Filter(hook))
+    };
+    Own::ALL.iter().filter(|program| is_ours(program)).map(|program| program.name()).collect()
+}
+
+/// The index of the interface on which one of them hangs by the link that is pinned there.
+pub(super) fn translator_on(pin: &Path) -> Option<u32> {
+    let name = pin.file_name()?.to_str()?.strip_prefix(PREFIX)?;
+    name.rsplit('-').next()?.parse().ok()
+}
+
+/// Why the connections of a VM cannot be translated whatever the kernel says.
+fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
+    if config.ecn {
+        return Some(
+            "marks are the mechanism's own signal here and are hidden from guests before anything could be \
+             translated: choose a preset whose signal is loss, or no translation",
+        );
+    }
+    config.is_outward(vm).then_some(
+        "its port leads outside the cloud, and is no guest's: leave the translation to the VMs' ports",
+    )
+}
+
+impl Dataplane {
+    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on which one of
+    /// the datapath's own programs was just attached: it has to come first.
+    pub(super) fn translate(&mut self, strangers: &BTreeSet<VmId>, fresh: &[u32]) {
+        self.translators.refused.clear();
+        let (config, refused) = (&self.config, &mut self.translators.refused);
+        let mut wanted = config.translations.clone();
+        wanted.retain(|vm, _| {
+            let why = refusal(config, *vm);
+            refused.extend(why.map(|why| (*vm, why.to_owned())));
+            why.is_none()
+        });
+        let placed = self
+            .load_translators(!wanted.is_empty())
+            .and_then(|()| self.places_for(&wanted, strangers));
+        let places = placed.unwrap_or_else(|e| {
+            self.refuse(wanted.keys(), &e);
+            BTreeMap::new()
+        });
+        self.take_off(|index| {
+            let stays = places.values().any(|place| place.interface.index == index);
+            !stays || fresh.contains(&index)
+        });
+        self.translators.places.clear();
+        for (vm, place) in places {
+            match self.settle(vm, &place) {
+                Ok(()) => drop(self.translators.places.insert(vm, place)),
+                Err(e) => {
+                    self.refuse([&vm], &e);
+                    self.take_down(&place);
+                }
+            }
+        }
+        self.unload_translators();
+    }
+
+    /// With every heartbeat: programs that somebody has taken off come back, and ports that end are freed once no
+    /// connection needs them.
+    pub fn tend_translations(&mut self, now_ns: u64) {
+        let places = self.translators.places.clone();
+        for (vm, place) in &places {
+            let is_whole = place.hooks().iter().all(|hook| self.is_translating(hook));
+            if is_whole || !place.interface.is_there() {
+                continue;
+            }
+            match self.settle(*vm, &Place { is_new: false, ..place.clone() }) {
+                Ok(()) => drop(self.translators.refused.remove(vm)),
+                Err(e) => self.refuse([vm], &e),
+            }
+        }
+        if now_ns.saturating_sub(self.translators.looked_ns) < LOOK_NS {
+            return;
+        }
+        self.translators.looked_ns = now_ns;
+        for (vm, place) in places.iter().filter(|(_, place)| place.law.is_none()) {
+            // A table that cannot be read may have somebody.
+            if self.has_live(place.slot, now_ns).is_ok_and(|has| !has) {
+                self.take_down(place);
+                self.translators.places.remove(vm);
+            }
+        }
+        self.unload_translators();
+    }
+
+    /// What became of all wishes, and of those of before that still matter to connections.
+    pub fn translations(&self) -> Vec<Translated> {
+        let of = &self.translators;
+        let mut vms: BTreeSet<VmId> = self.config.translations.keys().copied().collect();
+        vms.extend(of.places.keys().chain(of.refused.keys()));
+        let told = |vm: VmId| {
+            let place = of.places.get(&vm);
+            let own = self.programs.vcc.as_ref().zip(place);
+            Translated {
+                vm,
+                asked: self.config.translations.get(&vm).copied(),
+                refused: of.refused.get(&vm).cloned(),
+                counters: own.map(|(own, place)| own.counters(place.slot)),
+            }
+        };
+        vms.into_iter().map(told).collect()
+    }
+
+    /// Why the translations of an earlier agent of this name were given up, if they were: their connections are
+    /// left alone.
+    pub fn replaced_translations(&self) -> Option<&str> {
+        self.translators.replaced.as_deref()
+    }
+
+    /// Takes the programs off ports that none of these hooks is on any more.
+    pub(super) fn leave_translated(&mut self, wanted: &[Hook]) {
+        self.take_off(|index| !wanted.iter().any(|hook| hook.interface.index == index));
+    }
+
+    /// Loads the programs if somebody needs them: one that asks, or connections of an earlier agent's time.
+    fn load_translators(&mut self, is_wanted: bool) -> Result<(), Error> {
+        if self.programs.vcc.is_some() {
+            return Ok(());
+        }
+        let pins = self.instance.maps();
+        let left = STATE.iter().filter(|name| pins.join(name).exists()).count();
+        if left < STATE.len() {
+            // An agent died while it pinned them: whatever is there is not all there was.
+            self.forget_translators()?;
+            if !is_wanted {
+                return Ok(());
+            }
+        }
+        let loaded = match vcc::Programs::load_pinned(&pins) {
+            Err(why) if left == STATE.len() => {
+                self.forget_translators()?;
+                self.translators.replaced = Some(why.to_string());
+                vcc::Programs::load_pinned(&pins)
+            }
+            other => other,
+        };
+        self.programs.vcc = Some(loaded?);
+        Ok(())
+    }
+
+    /// Which ports shall have programs: those of `wanted`, and those that had.
+    fn places_for(
+        &mut self,
+        wanted: &BTreeMap<VmId, Law>,
+        strangers: &BTreeSet<VmId>,
+    ) -> Result<BTreeMap<VmId, Place>, Error> {
+        let Some(own) = &mut self.programs.vcc else { return Ok(BTreeMap::new()) };
+        let mut known: BTreeMap<u32, Port> = own.ports.read()?.collect();
+        let mut places = BTreeMap::new();
+        for port in first_ports(&self.config) {
+            let law = wanted.get(&port.vm).copied();
+            let interface = match Interface::find(&port.interface) {
+                Ok(interface) => interface,
+                // It went in this very moment.
+                Err(e) => {
+                    let refused = law.map(|_| (port.vm, e.to_string()));
+                    self.translators.refused.extend(refused);
+                    continue;
+                }
+            };
+            let is_same = |old: &Port| old.vm == port.vm.0 && !strangers.contains(&port.vm);
+            let old = known.get(&interface.index).copied().filter(is_same);
+            if law.is_none() && old.is_none() {
+                continue;
+            }
+            if old.is_some() {
+                known.remove(&interface.index);
+            }
+            let (slot, is_new) = (old.map_or(MAX_PORTS, |old| old.slot), old.is_none());
+            places.insert(port.vm, Place { interface, slot, law, is_new });
+        }
+        for (interface, port) in known {
+            own.remove(interface, port.slot)?;
+        }
+        let mut used: BTreeSet<u32> = places.values().map(|place| place.slot).collect();
+        for place in places.values_mut().filter(|place| place.is_new) {
+            let free = (0..MAX_PORTS).find(|slot| !used.contains(slot));
+            place.slot = free.expect("not more ports than slots: the configuration was checked");
+            used.insert(place.slot);
+        }
+        Ok(places)
+    }
+
+    /// Makes a port translate, or go on with what it has.
+    fn settle(&mut self, vm: VmId, place: &Place) -> Result<(), Error> {
+        let own = self.programs.vcc.as_ref().expect("places come with their programs");
+        if place.is_new {
+            own.clear_counters(place.slot);
+            own.make_table(place.slot, self.config.flows_per_vm)?;
+        }
+        let port = place.law.map_or(Port::idle(place.slot), |law| Port::new(law, place.slot));
+        own.ports.put(place.interface.index, Port { vm: vm.0, ..port })?;
+        for hook in place.hooks() {
+            if !self.is_translating(&hook) {
+                let (mode, instance) = (self.mode, &self.instance);
+                attach_one(&hook, mode, &self.programs, instance, &mut self.journal)?;
+                self.translators.attached.retain(|attached| *attached != hook);
+                self.translators.attached.push(hook);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_translating(&self, hook: &Hook) -> bool {
+        self.translators.attached.contains(hook)
+            && attach::is_held(
+                hook,
+                self.mode,
+                self.programs.fd(hook.program),
+                &self.instance.links(),
+            )
+    }
+
+    fn refuse<'a>(&mut self, vms: impl IntoIterator<Item = &'a VmId>, why: &Error) {
+        self.translators.refused.extend(vms.into_iter().map(|vm| (*vm, why.to_string())));
+    }
+
+    /// Nothing of a port's translation stays. What cannot be removed is tried again with the next change.
+    fn take_down(&mut self, place: &Place) {
+        self.take_off(|index| index == place.interface.index);
+        if let Some(own) = &self.programs.vcc {
+            let _ = own.remove(place.interface.index, place.slot);
+        }
+    }
+
+    /// Detaches the programs on these interfaces (by index), also those that an earlier agent attached. What the
+    /// kernel refuses to detach finds no port in the maps, and does nothing.
+    fn take_off(&mut self, is_over: impl Fn(u32) -> bool) {
+        let is_ours =
+            |hook: &Hook| matches!(hook.program, Program::Vcc(_)) && is_over(hook.interface.index);
+        for deed in &self.journal.deeds {
+            if let Deed::Filter(hook) = deed
+                && is_ours(hook)
+                && hook.interface.is_there()
+            {
+                let _ = attach::detach_clsact(hook);
+            }
+        }
+        let _ = self.journal.strike(|deed| matches!(deed, Deed::Filter(hook) if is_ours(hook)));
+        let pins = list(&self.instance.links()).unwrap_or_default();
+        for pin in pins.iter().filter(|pin| translator_on(pin).is_some_and(&is_over)) {
+            let _ = attach::detach_tcx(pin);
+        }
+        self.translators.attached.retain(|hook| !is_over(hook.interface.index));
+    }
+
+    fn has_live(&self, slot: u32, now_ns: u64) -> Result<bool, Error> {
+        let own = self.programs.vcc.as_ref().expect("places come with their programs");
+        let Some(mut flows) = own.flows(slot)? else { return Ok(false) };
+        let now = (now_ns >> 20) as u32;
+        Ok(flows.read()?.any(|(_, state)| state.is_live(now)))
+    }
+
+    /// Where no port needs them (any more) nothing stays.
+    fn unload_translators(&mut self) {
+        if self.translators.places.is_empty() {
+            self.programs.vcc = None;
+            let _ = self.forget_translators();
+        }
+    }
+
+    /// Detaches all that is pinned of them, and removes their maps' pins.
+    fn forget_translators(&mut self) -> Result<(), Error> {
+        self.take_off(|_| true);
+        for pin in STATE.map(|name| self.instance.maps().join(name)) {
+            if pin.exists() {
+                std::fs::remove_file(&pin).during(|| format!("removing {}", pin.display()))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! What agents say of the translations that a scenario asks them for.
+
+use super::Agents;
+use super::usage::ask;
+use crate::Error;
+
+impl Agents {
+    /// Fails if an agent refuses a translation: what would be played is not what was asked for.
+    pub(crate) fn check_translations(&self) -> Result<(), Error> {
+        self.agents.iter().try_for_each(|agent| {
+            let all = ask(&agent.socket).map_or_else(Vec::new, |top| top.translations);
+            let refused = all.into_iter().find_map(|one| Some((one.refused?, one.vm, one.to)));
+            refused.map_or(Ok(()), |(why, vm, to)| {
+                Err(agent.error(format!("does not translate {vm} to {to}: {why}")))
+            })
+        })
+    }
+
+    /// What a reader of the results should know: connections that were not translated as they should be.
+    pub(crate) fn untranslated(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for agent in &self.agents {
+            let all = ask(&agent.socket).map_or_else(Vec::new, |top| top.translations);
+            for one in all {
+                let bad = [
+                    (one.left_alone.no_place, "connections found no place in the table"),
+                    (
+                        one.left_alone.unknown_segments,
+                        "segments were of connections that the table does not have",
+                    ),
+                    (one.left_alone.malformed_segments, "segments could not be read"),
+                    (one.unedited, "segments could not be changed"),
+                ];
+                for (count, what) in bad.into_iter().filter(|(count, _)| *count > 0) {
+                    notes.push(format!(
+                        "translation at {} on {}: {count} {what}",
+                        one.vm, agent.host
+                    ));
+                }
+            }
+        }
+        notes
+    }
+}
