@@ -11,8 +11,8 @@ mod frame;
 mod random;
 
 use bench::{
-    Bench, HOMELESS, MINE, MINE6, NEIGHBOUR, PEER, PEER6, SECOND, SLOT, UNIT, alone, input, now_ns,
-    settings,
+    Bench, HOMELESS, MINE, MINE6, NEIGHBOUR, PEER, PEER6, SECOND, SLOT, UNIT, alone, input,
+    now_after, now_ns, settings,
 };
 use frame::{arp, packet, tcp, udp};
 use random::Random;
@@ -98,7 +98,7 @@ fn the_first_packet_after_a_period_closes_it_and_all_that_were_empty() {
         };
         bench.0.set(settings).unwrap();
         let passed = if round % 2 == 0 { 1 } else { 1 + random.below(IDLE_PERIODS) };
-        let now = now_ns();
+        let now = now_after((IDLE_PERIODS + 2) * SECOND);
         let before = Meter {
             octets: random.next() >> 8,
             since_ns: now - passed * SECOND - SECOND / 2,
@@ -155,7 +155,8 @@ fn who_was_idle_for_long_begins_anew() {
     let bench = Bench::new();
     // Whatever came before: at this gain 64 steps would not reach the capacity.
     bench.0.set(Settings { alpha: 100, ..settings() }).unwrap();
-    let since_ns = now_ns() - (IDLE_PERIODS + 1) * SECOND - SECOND / 2;
+    let now = now_after((IDLE_PERIODS + 2) * SECOND);
+    let since_ns = now - (IDLE_PERIODS + 1) * SECOND - SECOND / 2;
     let before = Meter { since_ns, rate_bps: UNIT, arrived: 1 << 40, ..Meter::default() };
     bench.0.meters.put(SLOT, before).unwrap();
     bench.receive(&from_peer(1472), 1);

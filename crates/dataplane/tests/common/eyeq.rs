@@ -159,3 +159,15 @@ pub(crate) fn now_ns() -> u64 {
     assert_eq!(ret, 0, "every Linux has this clock");
     t.tv_sec as u64 * SECOND + t.tv_nsec as u64
 }
+
+/// The clock, once so much has passed since the machine was started: before, there is no such past.
+#[allow(clippy::disallowed_methods, reason = "the programs read the kernel's clock")]
+pub(crate) fn now_after(ns: u64) -> u64 {
+    loop {
+        let now = now_ns();
+        if now > ns {
+            return now;
+        }
+        std::thread::sleep(std::time::Duration::from_nanos(ns - now));
+    }
+}
