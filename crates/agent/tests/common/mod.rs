@@ -8,6 +8,7 @@
 
 #![expect(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod eyeq;
 pub(crate) mod guest;
 pub(crate) mod watch;
 
