@@ -286,7 +286,8 @@ fn a_change_that_is_refused_changes_nothing() {
 /// The flags that programs find at VM 1's address.
 fn flags(world: &World) -> u32 {
     let pins = world.bpffs().join("weir/host1");
-    let mut maps = std::fs::read_dir(&pins).unwrap().map(|dir| dir.unwrap().path().join("endpoints"));
+    let mut maps =
+        std::fs::read_dir(&pins).unwrap().map(|dir| dir.unwrap().path().join("endpoints"));
     let map = MapHandle::from_pinned_path(maps.find(|path| path.exists()).unwrap()).unwrap();
     let key = map.keys().find(|key| key.ends_with(&VM1.octets())).expect("VM 1 is listed");
     let value = map.lookup(&key, MapFlags::ANY).unwrap().expect("it was just there");

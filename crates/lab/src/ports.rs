@@ -136,9 +136,8 @@ fn class_options(request: Request, share: Share) -> Request {
         spec
     };
     // The kernel counts bursts in ticks of 64 ns of sending time.
-    let ticks = |rate: Rate| {
-        (rate.time_for(burst(rate)).as_nanos() / 64).min(u64::from(u32::MAX)) as u32
-    };
+    let ticks =
+        |rate: Rate| (rate.time_for(burst(rate)).as_nanos() / 64).min(u64::from(u32::MAX)) as u32;
     let quantum = 1514u32;
     let mut parameters = [spec(share.rate), spec(share.ceiling)].concat();
     for value in [ticks(share.rate), ticks(share.ceiling), quantum, 0, share.priority] {

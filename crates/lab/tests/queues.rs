@@ -146,8 +146,7 @@ fn beside_lower_effort(
     let mut scenario = dumbbell(2, 2, 100);
     scenario.topology.links[CORE].queueing.priorities = priorities;
     let payload = Bytes::new(payload);
-    let kind =
-        TrafficKind::Udp { rate: Rate::from_bps_f64(OFFERED), on: None, off: None, payload };
+    let kind = TrafficKind::Udp { rate: Rate::from_bps_f64(OFFERED), on: None, off: None, payload };
     flow(&mut scenario, 0, 2, kind);
     scenario.traffic[0].ip = ip;
     let flood: Cell<Option<(JoinHandle<()>, Arc<AtomicBool>)>> = Cell::new(None);
@@ -195,7 +194,8 @@ fn short_samples_lose_no_octet_and_share_the_readings_of_ports() {
     scenario.sample = Span::from_millis(10);
     flow(&mut scenario, 0, 1, udp(40.0));
     let frames = Cell::new(0);
-    let count = |frame: &Frame| frames.set(frames.get() + usize::from(frame.phase == Phase::Running));
+    let count =
+        |frame: &Frame| frames.set(frames.get() + usize::from(frame.phase == Phase::Running));
     expect_watched(&scenario, count, |record| {
         let (flow, core) = (&record.flows[0].octets, &record.links[CORE].octets);
         let lengths = [flow.len(), core.len(), record.idle.len(), record.stolen.len()];

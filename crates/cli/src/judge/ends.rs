@@ -31,7 +31,9 @@ pub(super) fn network(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
         }
     }
     let goodput = |flows: &Vec<usize>| {
-        mean(case.active(flows).into_iter().map(|s| flows.iter().map(|&f| case.goodput(f, s)).sum()))
+        mean(
+            case.active(flows).into_iter().map(|s| flows.iter().map(|&f| case.goodput(f, s)).sum()),
+        )
     };
     if !crossing.is_empty() {
         summary.insert("receiver_network_mean".into(), mean(crossing.values().map(goodput)));

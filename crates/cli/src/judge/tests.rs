@@ -344,7 +344,8 @@ fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floo
 #[test]
 fn recovery_looks_at_ten_samples_together_and_more_is_no_harm() {
     let (scenario, mut observed, octets) = in_short_samples();
-    let recovery = |observed: &Observed| run(&scenario, observed).summary.get("recovery_s.X").copied();
+    let recovery =
+        |observed: &Observed| run(&scenario, observed).summary.get("recovery_s.X").copied();
     observed.flows[0].octets[50..].copy_from_slice(&[octets(60.0), octets(120.0)].repeat(25));
     assert_eq!(recovery(&observed), Some(0.0), "pieces are no gaps");
     observed.flows[0].octets[62..65].fill(0);
