@@ -39,7 +39,7 @@ fn no_program_takes_more_than_half_of_what_the_verifier_allows() {
         .expect("this test loads BPF programs: run it as root");
     let sizes = eyeq::Sizes { pairs: 16, endpoints: 16, hosts: 4 };
     let _eyeq = eyeq::Programs::load(sizes).unwrap();
-    let _vcc = vcc::Programs::load(16).unwrap();
+    let _vcc = vcc::Programs::load().unwrap();
     let _laws = [Law::load(&EYEQ_LAW.0), Law::load(&VCC_LAW.0)];
     let counts = verified();
     println!("{counts:#?}");
