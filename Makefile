@@ -6,7 +6,7 @@
 CARGO := scripts/cargo
 WEIR  := target/release/weir
 
-.PHONY: all demo build test check swarm test-stock-kernel bench truth fmt lint deny figures clean setup setup-test
+.PHONY: all demo build test check swarm test-stock-kernel bench bench-limiter truth fmt lint deny figures clean setup setup-test
 
 all: build
 
@@ -48,6 +48,11 @@ bench: setup
 	@if [ "$$(id -u)" != 0 ]; then echo "bpf_cost and shaper_bench need root: make bench as root" >&2; exit 1; fi
 	$(CARGO) run --release --locked -p weir-dataplane --example bpf_cost
 	$(CARGO) run --release --locked -p weir-dataplane --example shaper_bench
+
+# EyeQ's Fig. 7: what the limiter costs beside HTB alone, as root; some ten minutes on two CPUs that do nothing else.
+# Results in out/limiter, how it measures in docs/results/limiter.md.
+bench-limiter: build
+	$(CARGO) run --release --locked -p weir-dataplane --example limiter -- --weir $(WEIR) --out out/limiter
 
 # The simulator beside ns-3 (Debian's libns3-dev): small networks in both, goodput within 5 %. Results in
 # out/truth, how it is compared in docs/results/truth.md. Some cases only: make truth CASES="cubic-1 dctcp-2"
