@@ -5,7 +5,7 @@
 //! here: the only account in /proc/stat that is exact.
 
 use crate::Result;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `USER_HZ`.
 const TICK: f64 = 0.01;
@@ -61,6 +61,20 @@ impl Busy {
             stolen: part(&stolen, f64::max) / seconds,
         })
     }
+}
+
+/// How long somebody looks, and what part of a CPU may be busy then.
+const LOOK: Duration = Duration::from_millis(200);
+const QUIET: f64 = 0.15;
+
+/// Whether nobody else uses a CPU: `own` are the seconds that those had who may. Not at once after a play:
+/// what is on its way may end.
+pub(crate) fn is_quiet(own: impl Fn() -> f64) -> Result<bool> {
+    std::thread::sleep(LOOK / 4);
+    let (then, before) = (Busy::now()?, own());
+    std::thread::sleep(LOOK);
+    let (used, own) = (then.since()?, own() - before);
+    Ok(used.busy.iter().all(|busy| busy - own < QUIET * used.seconds))
 }
 
 /// This thread runs there from now on.

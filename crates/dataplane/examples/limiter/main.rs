@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run --release -p weir-dataplane --example limiter -- \
-//!     --weir target/release/weir --out out/limiter [--parts sizes,latency,destinations,programs] [--rounds 5]
+//!     --weir target/release/weir --out out/limiter [--rounds 5] \
+//!     [--parts sizes,latency,destinations,programs] [--destinations 1,10,100,1000]
 //! ```
 //!
 //! How it measures, and what came out: docs/results/limiter.md.
@@ -47,13 +48,13 @@ const MEASURED: Duration = Duration::from_millis(900);
 /// Into which the agent has made a thousand classes.
 const LONG_WARM_UP: Duration = Duration::from_secs(4);
 const CLIENTS: [usize; 2] = [1, 512];
-const DESTINATIONS: [u32; 4] = [1, 10, 100, 1000];
 
 struct Arguments {
     weir: PathBuf,
     out: PathBuf,
     parts: String,
     rounds: usize,
+    destinations: Vec<u32>,
 }
 
 fn arguments() -> Result<Arguments> {
@@ -62,6 +63,7 @@ fn arguments() -> Result<Arguments> {
         out: "out/limiter".into(),
         parts: "sizes,latency,destinations,programs".into(),
         rounds: 5,
+        destinations: vec![1, 10, 100, 1000],
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -71,8 +73,12 @@ fn arguments() -> Result<Arguments> {
             "--out" => read.out = value.into(),
             "--parts" => read.parts = value,
             "--rounds" => read.rounds = value.parse()?,
+            "--destinations" => {
+                read.destinations =
+                    value.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
+            }
             other => {
-                let known = "--weir, --out, --parts, --rounds";
+                let known = "--weir, --out, --parts, --rounds, --destinations";
                 return Err(format!("{other} is not known; there are {known}").into());
             }
         }
@@ -140,16 +146,17 @@ fn row(what: &str, kind: Kind, costs: &[Cost], by: [f64; 3]) -> String {
     let [whole, sending, arrived] =
         [of(costs, |c| c.whole), of(costs, |c| c.sending), of(costs, |c| c.arrived)];
     let lost = of(costs, |c| 1.0 - c.arrived / c.sent);
-    let idle = of(costs, |c| c.idle);
+    let [idle, agents] = [of(costs, |c| c.idle), of(costs, |c| c.agents)];
     let stolen = costs.iter().map(|c| c.stolen).fold(0.0, f64::max);
     let [by_htb, least, most] = by;
     println!(
-        "{what:<22} {:<8} {whole:>8.0} {sending:>8.0} {arrived:>9.0} {lost:>6.3} {idle:>5.2} \
+        "{what:<22} {:<8} {whole:>8.0} {sending:>8.0} {agents:>8.0} {arrived:>9.0} {lost:>6.3} {idle:>5.2} \
          {stolen:>5.2}   {by_htb:>5.2} ({least:.2} to {most:.2})",
         kind.name()
     );
     format!(
         "{{\"what\": \"{what}\", \"kind\": \"{}\", \"whole_ns\": {whole:.0}, \"sending_ns\": {sending:.0}, \
+         \"agents_ns\": {agents:.0}, \
          \"arrived_per_s\": {arrived:.0}, \"lost\": {lost:.4}, \"idle\": {idle:.3}, \"stolen\": \
          {stolen:.3}, \"by_htb\": {by_htb:.3}, \"by_htb_least\": {least:.3}, \"by_htb_most\": {most:.3}}}",
         kind.name()
@@ -158,8 +165,8 @@ fn row(what: &str, kind: Kind, costs: &[Cost], by: [f64; 3]) -> String {
 
 fn heading() {
     println!(
-        "{:<22} {:<8} {:>8} {:>8} {:>9} {:>6} {:>5} {:>5}   {}",
-        "", "", "ns", "ns send", "arrive/s", "lost", "idle", "stol", "of htb (extremes)"
+        "{:<22} {:<8} {:>8} {:>8} {:>8} {:>9} {:>6} {:>5} {:>5}   of htb (extremes)",
+        "", "", "ns", "sending", "agents", "arrive/s", "lost", "idle", "stol"
     );
 }
 
@@ -244,11 +251,11 @@ fn destinations(arguments: &Arguments) -> Result<Vec<String>> {
     heading();
     let size = &SIZES[2];
     let limit = size.wire * 8 * size.pace / 1000;
-    let most = DESTINATIONS.into_iter().max().unwrap_or(1);
+    let most = arguments.destinations.iter().copied().max().unwrap_or(1);
     let wanted = Wanted { limit, line: limit, destinations: most, weir: &arguments.weir };
     let worlds = worlds(&[Kind::Htb, Kind::Weir], &wanted)?;
     let mut rows = Vec::new();
-    for destinations in DESTINATIONS {
+    for &destinations in &arguments.destinations {
         let stream = |kind| Stream {
             payload: size.payload,
             pace: size.pace as f64 * BEYOND,

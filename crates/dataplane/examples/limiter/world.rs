@@ -24,18 +24,22 @@ pub(crate) enum Kind {
     Htb,
     /// The same class on an IFB that the VM's port is redirected to, where Weir has its own.
     HtbOnIfb,
+    /// There, too, in classes as Weir has them: uplink, VM, and the pair, which borrows beyond its floor.
+    HtbTree,
     /// An agent on each host, EyeQ and HTB.
     Weir,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Bare, Self::Htb, Self::HtbOnIfb, Self::Weir];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Bare, Self::Htb, Self::HtbOnIfb, Self::HtbTree, Self::Weir];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
             Self::Htb => "htb",
             Self::HtbOnIfb => "htb-ifb",
+            Self::HtbTree => "htb-tree",
             Self::Weir => "weir",
         }
     }
@@ -87,13 +91,15 @@ impl World {
             Kind::Bare => {}
             Kind::Htb => {
                 for host in ["h1", "h2"] {
-                    world.limit(host, "up", wanted.limit)?;
+                    world.limit(host, "up", &[wanted.limit])?;
                 }
             }
-            Kind::HtbOnIfb => {
+            Kind::HtbOnIfb | Kind::HtbTree => {
+                let inner = [wanted.line, wanted.line, wanted.limit];
+                let ceilings = if kind == Kind::HtbTree { &inner[..] } else { &inner[2..] };
                 for host in ["h1", "h2"] {
                     world.detour(host)?;
-                    world.limit(host, "ifb", wanted.limit)?;
+                    world.limit(host, "ifb", ceilings)?;
                 }
             }
             Kind::Weir => world.start_agents(wanted)?,
@@ -158,18 +164,28 @@ impl World {
         })
     }
 
-    /// One class, with the bursts and the queue that Weir would give it.
-    fn limit(&self, host: &str, device: &str, kbits: u64) -> Result<()> {
-        let burst = (kbits / 8).clamp(3028, 256 * 1024);
-        self.tc(host, &format!("qdisc add dev {device} root handle 1: htb default 10"))?;
-        self.tc(
-            host,
-            &format!(
-                "class add dev {device} parent 1: classid 1:10 htb rate {kbits}kbit ceil \
-                 {kbits}kbit burst {burst} cburst {burst} quantum 60000"
-            ),
-        )?;
-        let queue = format!("qdisc add dev {device} parent 1:10 handle 10: bfifo limit 131072");
+    /// Classes with these ceilings one under the other, with the bursts and the queue that Weir would give them.
+    /// The last is the only leaf; below another one its floor is half of its ceiling.
+    fn limit(&self, host: &str, device: &str, ceilings: &[u64]) -> Result<()> {
+        let leaf = ceilings.len();
+        self.tc(host, &format!("qdisc add dev {device} root handle 1: htb default {leaf}"))?;
+        for (n, ceiling) in ceilings.iter().enumerate() {
+            let is_borrowing = n > 0 && n + 1 == leaf;
+            let rate = if is_borrowing { ceiling / 2 } else { *ceiling };
+            let burst = |kbits: u64| (kbits / 8).clamp(3028, 256 * 1024);
+            let parent = if n == 0 { String::new() } else { n.to_string() };
+            self.tc(
+                host,
+                &format!(
+                    "class add dev {device} parent 1:{parent} classid 1:{} htb rate {rate}kbit ceil \
+                     {ceiling}kbit burst {} cburst {} quantum 60000",
+                    n + 1,
+                    burst(rate),
+                    burst(*ceiling),
+                ),
+            )?;
+        }
+        let queue = format!("qdisc add dev {device} parent 1:{leaf} handle 10: bfifo limit 131072");
         self.tc(host, &queue).map(drop)
     }
 
@@ -253,6 +269,18 @@ impl World {
         let link = self.ip("h1", "-o link show type ifb").unwrap_or_default();
         let device = link.split(": ").nth(1).unwrap_or("up").to_owned();
         self.tc("h1", &format!("-s class show dev {device}")).unwrap_or_default()
+    }
+
+    /// Seconds of CPU that the agents have had: exact, unlike the ticks of /proc/PID/stat.
+    pub(crate) fn agents_seconds(&self) -> f64 {
+        let threads = self.agents.iter().flat_map(|agent| {
+            std::fs::read_dir(format!("/proc/{}/task", agent.id())).into_iter().flatten().flatten()
+        });
+        let nanos = |thread: fs::DirEntry| {
+            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<f64>().ok()
+        };
+        threads.filter_map(nanos).sum::<f64>() / 1e9
     }
 
     /// Runs `f` in a namespace, on a thread of its own.
