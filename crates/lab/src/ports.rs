@@ -44,13 +44,12 @@ pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link, is_switch: b
         .nest(TCA_OPTIONS, |r| r.attr(2, &glob)),
     );
     let buffer = link.buffer.get();
+    let all = Share { rate: link.rate, ceiling: link.rate, priority: 0 };
     if !(is_switch && link.queueing.priorities) {
-        let all = Share { rate: link.rate, ceiling: link.rate, priority: 0 };
         class(batch, interface, link, (HANDLE, CLASS), all);
         return leaf(batch, interface, link, (CLASS, LEAF), buffer);
     }
     // Both live on what they borrow of the link, and HTB lends by priority.
-    let all = Share { rate: link.rate, ceiling: link.rate, priority: 0 };
     let own = Share { rate: link.rate.mul_ratio(1, 1000), ..all };
     class(batch, interface, link, (HANDLE, WHOLE), all);
     class(batch, interface, link, (WHOLE, CLASS), own);
