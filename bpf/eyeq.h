@@ -76,11 +76,18 @@ struct weir_eyeq_meter {
 	__u64 rate_bps;	  /* R */
 	__u64 load;	  /* y / C in the last period, in 1/65536 */
 	__u64 steps;	  /* of the law */
-	__u64 untold;	  /* octets for which nobody was told yet */
+	__u64 untold;	  /* octets for which nobody was told yet; no more than one message's where all know R */
 	struct bpf_spin_lock lock;
 	__u32 spare;
 };
 _Static_assert(sizeof(struct weir_eyeq_meter) == 80, "eyeq/intf.rs expects 80");
+
+/* Who sends to a VM of this host, by its slot: key of `eyeq_told`. */
+struct weir_eyeq_source {
+	__u32 from; /* VM */
+	__u32 slot;
+};
+_Static_assert(sizeof(struct weir_eyeq_source) == 8, "no padding");
 
 /*
  * Whom to tell: by the host's address. Made by the agent, whole, when the key

@@ -33,6 +33,17 @@ struct {
 	__type(value, struct weir_eyeq_meter);
 } eyeq_meters SEC(".maps");
 
+/*
+ * source -> `steps` of its receiver's meter when it was last told. The kernel side's alone:
+ * who was pushed out by others is told once more. Size: agent.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct weir_eyeq_source);
+	__type(value, __u64);
+} eyeq_told SEC(".maps");
+
 /* VM -> where it is. Size: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -8,7 +8,10 @@
  * what a clock would have made of it, and while there is none nobody asks.
  *
  * For every so many octets one who sends is told: the one whose packet fills
- * them. A super-packet that fills them several times is answered once.
+ * them. A super-packet that fills them several times is answered once. Nobody is
+ * told twice within a period, for R changes at its end only: then it is the
+ * next one's turn who was not told yet, and if there is none nobody's, until the
+ * period ends.
  *
  * A port that leads out of the cloud has no meter.
  *
@@ -83,17 +86,18 @@ static __always_inline void close_periods(struct weir_eyeq_meter *meter,
 }
 
 /*
- * Counts a packet; says what it asks for. A function of its own, so that
- * the verifier looks at the steps once, and not again for every way through the
- * parser.
+ * Counts a packet that VM `from` sent; says what it asks for. A function of its own,
+ * so that the verifier looks at the steps once, and not again for every way
+ * through the parser.
  */
-__attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 segments,
+__attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 from, __u32 octets, __u32 segments,
 					      __u32 is_marked)
 {
 	struct weir_eyeq_settings *set = eyeq_settings_now();
 	struct weir_eyeq_share *share = bpf_map_lookup_elem(&eyeq_shares, &slot);
 	struct weir_eyeq_meter *meter = bpf_map_lookup_elem(&eyeq_meters, &slot);
-	__u64 capacity, floor, each, now;
+	struct weir_eyeq_source source = { .from = from, .slot = slot };
+	__u64 capacity, floor, each, now, steps, *told = 0;
 	int is_due, begins = 0;
 
 	if (!set || !set->period_ns || !share || !meter)
@@ -102,6 +106,9 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 se
 	capacity = *(volatile __u64 *)&share->capacity_bps;
 	floor = *(volatile __u64 *)&share->floor_bps;
 	each = set->feedback_octets;
+	/* With the lock held nothing can be looked up. Who looks too early may be told once more. */
+	if (each && *(volatile __u64 *)&meter->untold + octets >= each)
+		told = bpf_map_lookup_elem(&eyeq_told, &source);
 	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&meter->lock);
 	meter->octets += octets;
@@ -115,23 +122,36 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 octets, __u32 se
 			meter->marked += segments;
 		meter->untold += octets;
 	}
+	steps = meter->steps;
 	is_due = each && meter->untold >= each;
-	if (is_due)
+	if (is_due && told && *told == steps) {
+		is_due = 0;
+		meter->untold = each;
+	}
+	if (is_due) {
 		meter->untold %= each;
+		if (told)
+			*told = steps;
+	}
 	bpf_spin_unlock(&meter->lock);
+	/* Its first time, or others pushed it out. */
+	if (is_due && !told)
+		bpf_map_update_elem(&eyeq_told, &source, &steps, BPF_ANY);
 	return (is_due ? METER_TELLS : 0) | (begins ? METER_BEGINS : 0);
 }
 
 /*
- * Whether the packet comes from another host to the VM behind this port. A
- * bridge that does not know an address yet gives the packet to all.
+ * Who sent it, if the packet comes from another host to the VM behind this
+ * port. A bridge that does not know an address yet gives the packet to all.
  */
-static __always_inline int is_metered(struct packet *p, struct weir_port *port)
+static __always_inline struct weir_endpoint *metered(struct packet *p, struct weir_port *port)
 {
 	struct ends ends;
 
-	return !(port->flags & WEIR_OUTWARD) && find_ends(p, &ends) && ends.to->vm == port->vm &&
-	       !(ends.from->flags & WEIR_LOCAL);
+	if (port->flags & WEIR_OUTWARD || !find_ends(p, &ends) || ends.to->vm != port->vm ||
+	    ends.from->flags & WEIR_LOCAL)
+		return 0;
+	return ends.from;
 }
 
 /* A clone goes to `tell`, which makes it a message or drops it. */
@@ -159,6 +179,7 @@ int weir_eyeq_meter(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	struct weir_port_counters *counters;
 	struct packet p = {};
+	struct weir_endpoint *from;
 	struct weir_port *port;
 	enum kind kind;
 	int asked;
@@ -172,9 +193,12 @@ int weir_eyeq_meter(struct __sk_buff *skb)
 		__sync_fetch_and_add(&counters->rx_octets, p.octets);
 		__sync_fetch_and_add(&counters->rx_segments, p.segments);
 	}
-	if ((kind != KIND_IP4 && kind != KIND_IP6) || !is_metered(&p, port))
+	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
-	asked = weir_eyeq_count(port->slot, p.octets, p.segments, p.ecn == ECN_MASK);
+	from = metered(&p, port);
+	if (!from)
+		return TC_ACT_UNSPEC;
+	asked = weir_eyeq_count(port->slot, from->vm, p.octets, p.segments, p.ecn == ECN_MASK);
 	if (asked & METER_BEGINS)
 		ring(0, port->vm, WEIR_RX);
 	if (asked & METER_TELLS && set->via)

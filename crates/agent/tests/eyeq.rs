@@ -76,7 +76,7 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
         }
         common::pause(2000);
         let told = counter(&agent2, "feedback.told");
-        assert!(told > 1000 && counter(&agent1, "feedback.heard") > 1000, "{told}");
+        assert!(told > 100 && counter(&agent1, "feedback.heard") > 100, "{told}");
 
         forge(&world);
         until("the forgery is seen", 5, || counter(&agent1, "feedback.forged") >= 20);

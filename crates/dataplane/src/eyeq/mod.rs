@@ -27,6 +27,9 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// Most keys that a host may feed back with: as many as a keyring accepts.
 const KEYS: u32 = 4;
 
+/// The least size of a table that forgets by itself: kernels before 6.16 keep up to 128 places per CPU aside.
+const TOLD_LEAST: u32 = 4096;
+
 /// The maps that this object and that of [`crate::programs`] both have (`bpf/maps.h`).
 const SHARED: [&str; 13] = [
     "ports",
@@ -144,6 +147,7 @@ impl Programs {
             let entries = match name.as_str() {
                 "ports" | "port_counters" | "eyeq_shares" | "eyeq_meters" => MAX_PORTS,
                 "tx" | "classes" | "eyeq_limits" => sizes.pairs,
+                "eyeq_told" => sizes.pairs.max(TOLD_LEAST),
                 "endpoints" | "outside" | "eyeq_vms" => sizes.endpoints,
                 "eyeq_mouths" => sizes.hosts,
                 "eyeq_ears" => ears,
