@@ -15,6 +15,28 @@ pub(crate) struct Busy {
     at: Instant,
     idle: Vec<f64>,
     stolen: Vec<f64>,
+    interrupts: Interrupts,
+}
+
+/// Interrupts of all CPUs together.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Interrupts {
+    /// A timer was due.
+    pub(crate) timers: f64,
+    /// Another CPU wants something done, or a task run.
+    pub(crate) calls: f64,
+}
+
+impl Interrupts {
+    fn now() -> Result<Self> {
+        let text = std::fs::read_to_string("/proc/interrupts")?;
+        let of = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name));
+            let words = line.unwrap_or("").split_whitespace();
+            words.map_while(|word| word.parse::<f64>().ok()).sum()
+        };
+        Ok(Self { timers: of("LOC:"), calls: of("RES:") + of("CAL:") })
+    }
 }
 
 /// Since then.
@@ -25,6 +47,7 @@ pub(crate) struct Used {
     /// The least of any CPU, the most of any; 0 to 1.
     pub(crate) idle: f64,
     pub(crate) stolen: f64,
+    pub(crate) interrupts: Interrupts,
 }
 
 impl Busy {
@@ -42,7 +65,7 @@ impl Busy {
         if idle.len() < 2 {
             return Err("two hosts need two CPUs".into());
         }
-        Ok(Self { at, idle, stolen })
+        Ok(Self { at, idle, stolen, interrupts: Interrupts::now()? })
     }
 
     pub(crate) fn since(&self) -> Result<Used> {
@@ -59,6 +82,10 @@ impl Busy {
             busy: idle.iter().zip(&stolen).map(|(i, s)| (seconds - i - s).max(0.0)).collect(),
             idle: part(&idle, f64::min) / seconds,
             stolen: part(&stolen, f64::max) / seconds,
+            interrupts: Interrupts {
+                timers: now.interrupts.timers - self.interrupts.timers,
+                calls: now.interrupts.calls - self.interrupts.calls,
+            },
         })
     }
 }

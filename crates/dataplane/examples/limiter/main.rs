@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p weir-dataplane --example limiter -- \
 //!     --weir target/release/weir --out out/limiter [--rounds 5] \
-//!     [--parts sizes,latency,destinations,programs] [--destinations 1,10,100,1000]
+//!     [--parts sizes,latency,destinations,programs] [--destinations 1,10,100,1000] [--sizes "64 B,9 kB"]
 //! ```
 //!
 //! How it measures, and what came out: docs/results/limiter.md.
@@ -55,6 +55,8 @@ struct Arguments {
     parts: String,
     rounds: usize,
     destinations: Vec<u32>,
+    /// Names; all if there is none.
+    sizes: Vec<String>,
 }
 
 fn arguments() -> Result<Arguments> {
@@ -64,6 +66,7 @@ fn arguments() -> Result<Arguments> {
         parts: "sizes,latency,destinations,programs".into(),
         rounds: 5,
         destinations: vec![1, 10, 100, 1000],
+        sizes: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -77,11 +80,16 @@ fn arguments() -> Result<Arguments> {
                 read.destinations =
                     value.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
             }
+            "--sizes" => read.sizes = value.split(',').map(str::to_owned).collect(),
             other => {
-                let known = "--weir, --out, --parts, --rounds, --destinations";
+                let known = "--weir, --out, --parts, --rounds, --destinations, --sizes";
                 return Err(format!("{other} is not known; there are {known}").into());
             }
         }
+    }
+    if let Some(unknown) = read.sizes.iter().find(|size| SIZES.iter().all(|s| s.name != **size)) {
+        let known = SIZES.map(|size| size.name).join(", ");
+        return Err(format!("no size is called {unknown}; there are {known}").into());
     }
     if read.rounds == 0 || !read.weir.is_file() {
         return Err(format!("{}: no such file, or no rounds", read.weir.display()).into());
@@ -147,16 +155,17 @@ fn row(what: &str, kind: Kind, costs: &[Cost], by: [f64; 3]) -> String {
         [of(costs, |c| c.whole), of(costs, |c| c.sending), of(costs, |c| c.arrived)];
     let lost = of(costs, |c| 1.0 - c.arrived / c.sent);
     let [idle, agents] = [of(costs, |c| c.idle), of(costs, |c| c.agents)];
+    let [timers, calls] = [of(costs, |c| c.timers), of(costs, |c| c.calls)];
     let stolen = costs.iter().map(|c| c.stolen).fold(0.0, f64::max);
     let [by_htb, least, most] = by;
     println!(
-        "{what:<22} {:<8} {whole:>8.0} {sending:>8.0} {agents:>8.0} {arrived:>9.0} {lost:>6.3} {idle:>5.2} \
-         {stolen:>5.2}   {by_htb:>5.2} ({least:.2} to {most:.2})",
+        "{what:<22} {:<8} {whole:>8.0} {sending:>8.0} {agents:>8.0} {timers:>6.2} {calls:>6.2} {arrived:>9.0} {lost:>6.3} \
+         {idle:>5.2} {stolen:>5.2}   {by_htb:>5.2} ({least:.2} to {most:.2})",
         kind.name()
     );
     format!(
         "{{\"what\": \"{what}\", \"kind\": \"{}\", \"whole_ns\": {whole:.0}, \"sending_ns\": {sending:.0}, \
-         \"agents_ns\": {agents:.0}, \
+         \"agents_ns\": {agents:.0}, \"timers\": {timers:.3}, \"calls\": {calls:.3}, \
          \"arrived_per_s\": {arrived:.0}, \"lost\": {lost:.4}, \"idle\": {idle:.3}, \"stolen\": \
          {stolen:.3}, \"by_htb\": {by_htb:.3}, \"by_htb_least\": {least:.3}, \"by_htb_most\": {most:.3}}}",
         kind.name()
@@ -165,8 +174,8 @@ fn row(what: &str, kind: Kind, costs: &[Cost], by: [f64; 3]) -> String {
 
 fn heading() {
     println!(
-        "{:<22} {:<8} {:>8} {:>8} {:>8} {:>9} {:>6} {:>5} {:>5}   of htb (extremes)",
-        "", "", "ns", "sending", "agents", "arrive/s", "lost", "idle", "stol"
+        "{:<22} {:<8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>9} {:>6} {:>5} {:>5}   of htb (extremes)",
+        "", "", "ns", "sending", "agents", "timers", "calls", "arrive/s", "lost", "idle", "stol"
     );
 }
 
@@ -196,7 +205,10 @@ fn worlds(kinds: &[Kind], wanted: &Wanted<'_>) -> Result<Vec<World>> {
 fn sizes(arguments: &Arguments) -> Result<Vec<String>> {
     let mut rows = Vec::new();
     heading();
-    for size in &SIZES {
+    let is_wanted = |size: &&Size| {
+        arguments.sizes.is_empty() || arguments.sizes.iter().any(|name| name == size.name)
+    };
+    for size in SIZES.iter().filter(is_wanted) {
         let limit = size.wire * 8 * size.pace / 1000;
         let wanted = Wanted { limit, line: 4 * limit, destinations: 0, weir: &arguments.weir };
         let worlds = worlds(&Kind::ALL, &wanted)?;

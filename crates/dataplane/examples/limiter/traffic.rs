@@ -53,6 +53,9 @@ pub(crate) struct Cost {
     /// The least that a CPU was idle, and the most that was stolen, 0 to 1.
     pub(crate) idle: f64,
     pub(crate) stolen: f64,
+    /// Interrupts per datagram that arrived: of timers, and of one CPU by the other.
+    pub(crate) timers: f64,
+    pub(crate) calls: f64,
 }
 
 fn set(
@@ -143,6 +146,8 @@ fn play_once(world: &World, stream: &Stream) -> Result<Cost> {
             agents: agents * 1e9 / n,
             idle: used.idle,
             stolen: used.stolen,
+            timers: used.interrupts.timers / n,
+            calls: used.interrupts.calls / n,
         })
     })
 }
