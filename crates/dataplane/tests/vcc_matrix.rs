@@ -7,6 +7,8 @@
 
 #[path = "common/net.rs"]
 mod net;
+#[path = "common/offload.rs"]
+mod offload;
 #[path = "common/random.rs"]
 mod random;
 #[path = "common/translated.rs"]
@@ -15,6 +17,7 @@ mod translated;
 mod wire;
 
 use net::World;
+use offload::{GRO, TSO, TX_CHECKSUMS, offload};
 use random::Random;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -214,30 +217,6 @@ fn play(world: &World, case: &Case, port: u16) -> Played {
     }
 }
 
-const ETHTOOL_STXCSUM: u32 = 0x17;
-const ETHTOOL_STSO: u32 = 0x1f;
-const ETHTOOL_SGRO: u32 = 0x2c;
-
-/// Sets what a device does for its kernel.
-fn offload(world: &World, ns: &str, device: &str, command: u32, on: bool) {
-    #[repr(C)]
-    struct Value(u32, u32);
-    let set = || {
-        let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-        let mut value = Value(command, on.into());
-        // SAFETY: zero is a valid value of a struct of integers and a union of such.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
-            *to = from as libc::c_char;
-        }
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: a live socket; request and value have the kernel's layout and outlive the call.
-        let ret = unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut request) };
-        assert_eq!(ret, 0, "{device} of {ns}: {}", std::io::Error::last_os_error());
-    };
-    world.inside(ns, set);
-}
-
 /// Makes the VMs, their devices and ports what a case says.
 fn prepare(world: &World, case: &Case) {
     let frames = level(case, "frames");
@@ -260,13 +239,13 @@ fn prepare(world: &World, case: &Case) {
             std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value).unwrap();
         };
         world.inside(vm, || settings.into_iter().for_each(write));
-        offload(world, vm, "eth0", ETHTOOL_STXCSUM, frames != "summed by the stack");
-        offload(world, vm, "eth0", ETHTOOL_STSO, frames == "super-packets");
+        offload(world, vm, "eth0", TX_CHECKSUMS, frames != "summed by the stack");
+        offload(world, vm, "eth0", TSO, frames == "super-packets");
         let most = if frames == "single" { 1 } else { 65_535 };
         world.ip(vm, &format!("link set eth0 gso_max_segs {most}"));
         let gro = level(case, "GRO") == "on";
-        offload(world, vm, "eth0", ETHTOOL_SGRO, gro);
-        offload(world, &format!("host{}", n + 1), "uplink", ETHTOOL_SGRO, gro);
+        offload(world, vm, "eth0", GRO, gro);
+        offload(world, &format!("host{}", n + 1), "uplink", GRO, gro);
     }
 }
 
