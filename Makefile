@@ -41,13 +41,14 @@ swarm: build
 test-stock-kernel: build
 	@scripts/test-stock-kernel
 
-# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. As root also the kernel side: ns per packet of each BPF program, and what
-# changes of classes cost.
+# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. As root also the kernel side: ns per packet of each BPF program, what
+# changes of classes cost, and what vCC costs connections.
 bench: setup
 	$(CARGO) bench --workspace --locked
-	@if [ "$$(id -u)" != 0 ]; then echo "bpf_cost and shaper_bench need root: make bench as root" >&2; exit 1; fi
+	@if [ "$$(id -u)" != 0 ]; then echo "bpf_cost, shaper_bench and vcc_cost need root: make bench as root" >&2; exit 1; fi
 	$(CARGO) run --release --locked -p weir-dataplane --example bpf_cost
 	$(CARGO) run --release --locked -p weir-dataplane --example shaper_bench
+	$(CARGO) run --release --locked -p weir-dataplane --example vcc_cost
 
 # EyeQ's Fig. 7: what the limiter costs beside HTB alone, as root; some ten minutes on two CPUs that do nothing else.
 # Results in out/limiter, how it measures in docs/results/limiter.md.

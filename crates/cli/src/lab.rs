@@ -84,6 +84,7 @@ fn observed(record: Record) -> Observed {
                 connections: flow.connections.iter().map(connection).collect(),
                 octets: flow.octets,
                 work: flow.work.map(work),
+                windows: flow.windows,
             })
             .collect(),
         links: record.links,
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_connection_is_judged_on_what_it_got_after_the_warmup() {
         let connections = vec![vec![100, 350], vec![7, 7]];
-        let flows = vec![FlowRecord { octets: vec![450], connections, work: None }];
+        let flows = vec![FlowRecord { octets: vec![450], connections, ..FlowRecord::default() }];
         let seen = observed(Record { flows, ..Record::default() });
         assert_eq!(seen.flows[0].connections, [250, 0]);
     }

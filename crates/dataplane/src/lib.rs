@@ -25,6 +25,7 @@ mod error;
 pub mod eyeq;
 mod gather;
 pub mod guardian;
+pub mod guest;
 pub mod instance;
 pub mod intf;
 mod lease;

@@ -4,15 +4,15 @@
 
 #[path = "common/net.rs"]
 mod net;
+#[path = "common/translated.rs"]
+mod translated;
 
 use net::World;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
+use translated::{Translated, index, info};
 use weir_dataplane::mark::{Marker, MarkingPort};
-use weir_dataplane::vcc::intf::{Counters, Port};
-use weir_dataplane::vcc::{Law, Program, Programs};
+use weir_dataplane::vcc::Law;
 use weir_units::{Bytes, Rate};
 
 const RATE: Rate = Rate::from_mbps(20);
@@ -22,51 +22,6 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// Plays of which the best counts: a CPU that stands still takes from goodput and has segments sent again, never
 /// the other way round.
 const TRIES: usize = 3;
-/// `tcpi_options` of a connection whose ends agreed on ECN.
-const ECN_AGREED: u8 = 8;
-
-fn index(world: &World, ns: &str, name: &std::ffi::CStr) -> u32 {
-    // SAFETY: a terminated string.
-    world.inside(ns, || unsafe { libc::if_nametoindex(name.as_ptr()) })
-}
-
-/// vCC on a host's port, as long as this lives.
-struct Translated {
-    programs: Programs,
-    _links: Vec<OwnedFd>,
-}
-
-impl Translated {
-    fn new(world: &World, host: &str, law: Law) -> Self {
-        let interface = index(world, host, c"port");
-        world.inside(host, || {
-            let programs = Programs::load().expect("as root");
-            programs.make_table(0, 1024).unwrap();
-            let port = Port::new(law, 0);
-            programs.ports.put(interface, port).unwrap();
-            let attach = |program| programs.attach(program, interface).unwrap();
-            let links = Program::ALL.into_iter().filter_map(attach).collect();
-            Self { programs, _links: links }
-        })
-    }
-
-    fn counters(&self) -> Counters {
-        self.programs.counters(0)
-    }
-}
-
-fn info(socket: &TcpStream) -> libc::tcp_info {
-    // SAFETY: the struct is plain integers; the kernel writes no more than it is told.
-    unsafe {
-        let mut info: libc::tcp_info = std::mem::zeroed();
-        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        let to = (&raw mut info).cast();
-        let fd = socket.as_raw_fd();
-        let got = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length);
-        assert_eq!(got, 0);
-        info
-    }
-}
 
 /// The octet at a place of the stream: without a period that segments have.
 const fn octet(at: u64) -> u8 {
@@ -148,7 +103,7 @@ fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_tra
             let played = play(&world, &marker);
             println!("{law:?}: {played:?}; without {bare:?}");
             assert!(played.marked > 10, "{law:?}: {played:?}");
-            let is_told = played.options.iter().any(|options| options & ECN_AGREED != 0);
+            let is_told = played.options.iter().any(|options| options & translated::ECN != 0);
             assert!(!is_told, "guests know nothing of it: {played:?}");
             let [from, to] = ports.each_ref().map(Translated::counters);
             assert!(from.lowered > 100, "{from:?}");

@@ -2,11 +2,14 @@
 //! segment at all. Each frame that comes out is read by a parser that is not ours. Needs root, and fails without.
 #![allow(unsafe_code)]
 
+#[path = "common/dress.rs"]
+mod dress;
 #[path = "common/random.rs"]
 mod random;
 #[path = "common/segments.rs"]
 mod segments;
 
+use dress::Dress;
 use etherparse::{NetHeaders, PacketHeaders, TcpHeader, TransportHeader};
 use random::Random;
 use std::net::IpAddr;
@@ -202,7 +205,12 @@ fn program(way: Way) -> Program {
 }
 
 fn run(programs: &Programs, way: Way, octets: &[u8]) -> (i32, Vec<u8>) {
-    let frame = Frame { octets, ..Frame::default() };
+    run_cut(programs, way, octets, 0)
+}
+
+/// The same of a super-packet that is to be cut into segments of `size` octets; of none if that is zero.
+fn run_cut(programs: &Programs, way: Way, octets: &[u8], size: u32) -> (i32, Vec<u8>) {
+    let frame = Frame { octets, gso_size: size, ..Frame::default() };
     let ran = programs.run(program(way), &frame).unwrap();
     (ran.verdict, ran.octets)
 }
@@ -309,7 +317,7 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
     const STEPS: usize = 50_000;
     let all = [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn];
     let mut random = Random(11);
-    let (mut edits, mut established, mut absent) = (0, 0, 0);
+    let (mut edits, mut established, mut absent, mut worn) = (0, 0, 0, [0; 4]);
     for translation in all {
         let terms = Terms { share: 60_000, ..Terms::new(translation) };
         let programs = loaded(&terms, ANY_SLACK);
@@ -326,12 +334,14 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
             segment.octets %= 2_900;
             (segment.told, segment.told_octets, segment.told_marked) = (0, 0, 0);
             let frame = ends.frame(&segment);
+            let dress = Dress::any(&mut random, &frame);
             let before = programs.counters(0);
             let began = now();
-            let (verdict, octets) = run(&programs, segment.way, &frame);
+            let ran = run_cut(&programs, segment.way, &dress.on(&frame), dress.size);
             let ended = now();
-            let at = format!("step {step}: {segment:?}");
-            assert_eq!(verdict, PASS, "{at}");
+            let at = format!("step {step}: {segment:?} in {dress:?}");
+            let octets = dress.off(&ran.1);
+            assert_eq!((ran.0, &dress.on(&octets)), (PASS, &ran.1), "{at}");
             if known.is_none() && segment.flags & (SYN | ACK | RST) != SYN {
                 assert_eq!(octets, frame, "{at}");
                 assert_eq!(programs.counters(0).unknown, before.unknown + 1);
@@ -360,7 +370,11 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
                 let edit = flow.handle(&Segment { at: began, ..segment }, &terms);
                 panic!("{at}: {got:?} and {got_state:?}, wanted {edit:?} and {flow:?}");
             };
-            edits += usize::from(edit.what & (Edit::WINDOW | Edit::FLAGS | Edit::ECN) != 0);
+            let is_edited = edit.what & (Edit::WINDOW | Edit::FLAGS | Edit::ECN) != 0;
+            edits += usize::from(is_edited);
+            for (worn, does) in worn.iter_mut().zip(dress.what()) {
+                *worn += usize::from(is_edited && does);
+            }
             established += usize::from(flow.phase() as u8 >= Phase::Open as u8);
             for silent in [0, 3, 4, 127, 128, IDLE - 1, IDLE] {
                 let at = (u32::from(got_state.seen) + u32::from(silent)) << 10;
@@ -373,6 +387,8 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
     }
     assert!(edits > STEPS / 20 && established > STEPS / 5, "{edits} edits, {established} open");
     assert!(absent > 10, "{absent} of no connection");
+    let is_enough = worn.iter().all(|worn| *worn > STEPS / 500);
+    assert!(is_enough, "edits with tags, extensions, in super-packets, without a length: {worn:?}");
 }
 
 fn octets_of_state(state: &State) -> [u8; 64] {
@@ -536,6 +552,15 @@ fn what_is_no_whole_segment_passes_as_it_is() {
     // A header of four octets; one longer than the packet; fragments; another protocol; another port.
     frames.extend([with(46, 0x10), with(20, 0x20), with(21, 1), with(23, 17), with(34, 9)]);
     frames.extend([vec![0; 60], vec![0xff; 60]]);
+    // Three tags; a fragment of IPv6, whole or not; more headers than anybody needs; a header that never ends.
+    let sixth = Ends::v6(0).frame(&out(101, 1_000));
+    let tagged = Dress::tagged(3);
+    let behind = |kinds: &[u8]| Dress::behind(kinds).on(&sixth);
+    frames.extend([tagged.on(&sound), tagged.on(&sixth), behind(&[44]), behind(&[60; 7])]);
+    frames.extend([behind(&[0, 44, 60]), behind(&[60, 60, 44])]);
+    let mut endless = behind(&[60]);
+    endless[55] = 0xff;
+    frames.push(endless);
     for frame in frames {
         for way in [Way::Out, Way::In] {
             let (verdict, octets) = run(&programs, way, &frame);

@@ -44,7 +44,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::record::{ControlRecord, LinkRecord};
+use weir_model::record::{ControlRecord, LinkRecord, Windows};
 use weir_units::{Rate, Span};
 
 /// How to play, beside what the scenario says.
@@ -190,6 +190,8 @@ pub struct FlowRecord {
     pub connections: Vec<Vec<u64>>,
     /// Of traffic that comes and goes: how long it took.
     pub work: Option<WorkRecord>,
+    /// Of traffic with a trace: each connection over time.
+    pub windows: Vec<Vec<Windows>>,
 }
 
 /// What became of requests, flows or a shuffle that should have begun after the warmup (of a shuffle:

@@ -357,6 +357,7 @@ impl<'a> Sampler<'a> {
         }
         for (entry, flow) in record.flows.iter_mut().enumerate() {
             flow.work = self.tally.work(entry);
+            flow.windows = self.tally.windows(entry);
         }
         record
     }

@@ -62,6 +62,40 @@ fn one_tcp_flow_fills_the_core_link() {
 }
 
 #[test]
+fn a_trace_shows_each_connection_from_its_start_to_its_end() {
+    let _alone = alone();
+    let mut scenario = dumbbell(1, 1, 100);
+    flow(&mut scenario, 0, 1, tcp(2));
+    flow(&mut scenario, 0, 1, tcp(1));
+    scenario.traffic[0].trace = Some(Span::from_millis(10));
+    scenario.traffic[0].stop = Span::from_secs(2);
+    expect(&scenario, |record| {
+        assert!(record.flows[1].windows.is_empty(), "nobody asked");
+        let traced = &record.flows[0];
+        ensure(traced.windows.len() == 2, "two connections")?;
+        for looks in &traced.windows {
+            let last = looks.last().expect("some");
+            ensure(looks.len() > 150 && looks.len() <= 200, format!("{} looks", looks.len()))?;
+            let ends = (last.at.as_secs_f64(), looks[0].at.as_secs_f64());
+            ensure(ends.0 > 1.9 && ends.0 < 2.05 && ends.1 < 0.1, format!("{ends:?}"))?;
+            let is_growing = looks.windows(2).all(|pair| {
+                pair[0].at < pair[1].at
+                    && pair[0].acked <= pair[1].acked
+                    && pair[0].again <= pair[1].again
+            });
+            assert!(is_growing, "totals and times grow");
+            let has_windows = looks.iter().all(|look| look.cwnd > 0 && look.shown > 0);
+            ensure(has_windows, "each look has both windows")?;
+        }
+        // The last octets arrive after the last look, and some that arrived are not acknowledged then.
+        let acked = traced.windows.iter().filter_map(|looks| looks.last()).map(|look| look.acked);
+        let (acked, received) =
+            (acked.sum::<u64>() as f64, traced.octets.iter().sum::<u64>() as f64);
+        ensure((0.9..=1.0).contains(&(acked / received)), format!("{acked} of {received} octets"))
+    });
+}
+
+#[test]
 fn udp_below_the_link_rate_arrives_whole() {
     let _alone = alone();
     let mut scenario = dumbbell(1, 1, 100);

@@ -13,6 +13,22 @@ pub struct LinkRecord {
     pub marks: Vec<u64>,
 }
 
+/// A TCP connection at one moment, as its sender's system has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// Since traffic started.
+    pub at: Span,
+    /// Congestion window, octets.
+    pub cwnd: u64,
+    /// What may be in flight by what the sender was told last, octets: its receiver's window, or what its port made
+    /// of that.
+    pub shown: u64,
+    /// Octets acknowledged so far.
+    pub acked: u64,
+    /// Segments sent again so far.
+    pub again: u64,
+}
+
 /// What became of control messages: sums over all agents, as they count at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControlRecord {

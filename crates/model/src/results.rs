@@ -133,6 +133,24 @@ pub struct Flow {
     /// How long its requests, flows or shuffle took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
+    /// Where it has a trace, one per connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Windows>,
+}
+
+/// A TCP connection over time, as its sender's system has it: one number per look.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Windows {
+    /// Seconds since traffic started.
+    pub at_s: Vec<f64>,
+    /// Congestion window, octets.
+    pub cwnd: Vec<u64>,
+    /// What may be in flight by what the sender was told last, octets.
+    pub shown: Vec<u64>,
+    /// Octets acknowledged so far.
+    pub acked: Vec<u64>,
+    /// Segments sent again so far.
+    pub again: Vec<u64>,
 }
 
 /// How long requests, flows or shuffles took, from the moment at which each should have begun to its

@@ -221,6 +221,8 @@ pub struct Traffic {
     pub stop: Span,
     /// By which version of IP.
     pub ip: IpVersion,
+    /// How often each of its connections is looked at, if it is; of TCP that lasts.
+    pub trace: Option<Span>,
     /// What is sent.
     pub kind: TrafficKind,
 }

@@ -621,3 +621,18 @@ fn uneven_links_side_by_side_are_one_that_depends_on_who_chooses() {
         assert!(message.contains(link), "{ecmp}: {message}");
     }
 }
+
+#[test]
+fn a_trace_is_of_tcp_that_lasts_and_bounded() {
+    let entry = "{group: x, from: x-src, to: x-dst, tcp: {connections: 1}}";
+    let with =
+        |rest: &str| changed(entry, &format!("{{group: x, from: x-src, to: x-dst, {rest}}}"));
+    let field = "spec.traffic.x.trace";
+    let error = with("udp: {rate: 1Mbit}, trace: 10ms");
+    check(&error, 22, field, "a trace of `udp`", "only `tcp` lasts");
+    check(&with("tcp: {}, trace: 1ms"), 22, field, "a look every 1ms", "2ms to 1s");
+    let error = with("tcp: {connections: 1000}, trace: 10ms");
+    check(&error, 22, field, "a trace of 3000000 looks", "at most 1000000");
+    let error = changed("goodput.x, at_least: 400Mbit", "window_low.x, at_least: 0.45");
+    check(&error, 27, "spec.expect.0.metric", "no connection of `x` is traced", "trace: 10ms");
+}

@@ -41,6 +41,10 @@ pub struct ConnectionLook {
     pub rwnd: u32,
     /// In flight.
     pub flight: u32,
+    /// Acknowledged so far.
+    pub acked: u32,
+    /// Sent again so far.
+    pub again: u64,
 }
 
 /// A host with an agent.

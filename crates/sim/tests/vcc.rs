@@ -135,6 +135,25 @@ fn the_window_of_a_translated_guest_is_the_saw_that_it_would_make_itself() {
 }
 
 #[test]
+fn a_trace_sees_what_a_look_sees_and_changes_nothing() {
+    let scenario = load("fig09.yaml", &[("ecn", "0")]);
+    let record = run(&scenario, "none+virtual-ecn", 0);
+    let [looks] = &record.flows[0].windows[..] else { panic!("one connection") };
+    assert_eq!(looks.len(), 3_500, "each 10 ms of 35 s");
+    let traced = looks.iter().filter(|look| look.at > scenario.warmup);
+    let traced: Vec<u64> = traced.map(|look| look.cwnd.min(look.shown)).collect();
+    let seen = windows(&scenario, "none+virtual-ecn");
+    // The k-th look after the warmup is at 10 (k + 1) ms of those that are a millisecond apart.
+    let same = (0..2_999).all(|k| traced[k] as f64 == 1448.0 * seen[10 * (k + 1)].0);
+    assert!(same, "at the same moments the same");
+    let mut blind = scenario.clone();
+    blind.traffic[0].trace = None;
+    let unseen = run(&blind, "none+virtual-ecn", 0);
+    assert_eq!((unseen.digest, unseen.links), (record.digest, record.links));
+    assert!(unseen.flows[0].windows.is_empty());
+}
+
+#[test]
 fn guests_with_ecn_are_left_alone_whatever_their_ports_do() {
     let scenario = load("fig10.yaml", &[("ecn", "1"), ("duration", "10s")]);
     let alone = run(&scenario, "none", 1);

@@ -1,6 +1,6 @@
 //! What each flow group got: of the link, of its floors, of the ideal; and how evenly.
 
-use super::{Case, SLACK_S, convergence, floors, links, mean, percentile, work};
+use super::{Case, SLACK_S, convergence, floors, links, mean, percentile, windows, work};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::Group;
 use weir_model::scenario::{Fault, FaultKind, Scenario, TrafficKind};
@@ -60,6 +60,9 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("goodput_of_link", judged.then(|| of_link(case, &flows, &samples)).flatten());
         put("goodput_of_floor", floors::ratio(case, &flows, &samples));
         put("goodput_std", floors::goodput_std(case, &flows, &samples));
+        for (metric, value) in windows::judge(case, &flows) {
+            put(metric, value);
+        }
         put("convergence_s", convergence::seconds(case, &flows, &samples));
         put("recovery_s", convergence::recovery(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));

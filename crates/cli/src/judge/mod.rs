@@ -27,6 +27,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod validity;
+mod windows;
 mod work;
 
 pub(crate) use groups::{GroupFloor, group_floor};
@@ -184,6 +185,7 @@ fn flow(case: &Case<'_>, index: usize) -> Flow {
             .collect(),
         series_bps: series,
         times: work::times(observed.work.iter()),
+        windows: observed.windows.iter().map(|looks| windows::result(looks)).collect(),
     }
 }
 

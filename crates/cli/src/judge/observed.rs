@@ -1,7 +1,7 @@
 //! What any world hands to the judge.
 
 use weir_lab::{AttackRecord, Histogram};
-use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, WrittenRecord};
+use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -63,6 +63,8 @@ pub(crate) struct ObservedFlow {
     pub(crate) connections: Vec<u64>,
     /// Of traffic that comes and goes.
     pub(crate) work: Option<Work>,
+    /// Of traffic with a trace: each connection over time.
+    pub(crate) windows: Vec<Vec<Windows>>,
 }
 
 /// Requests, flows or a shuffle that should have begun in the measured interval (a shuffle: ever).

@@ -78,6 +78,7 @@ pub(crate) fn tcp(group: &str, from: usize, to: usize) -> Traffic {
         start: Span::ZERO,
         stop: Span::from_secs(10),
         ip: IpVersion::V4,
+        trace: None,
         kind: TrafficKind::Tcp { connections: 1, congestion: "cubic".into() },
     }
 }
@@ -92,7 +93,8 @@ pub(crate) fn steady(scenario: &Scenario, wire_mbps: &[f64]) -> Observed {
     let samples = 100;
     let flow = |(t, &mbps): (&Traffic, &f64)| {
         let goodput = octets(mbps * payload::share(t));
-        ObservedFlow { octets: vec![goodput; samples], connections: vec![goodput * 90], work: None }
+        let (octets, connections) = (vec![goodput; samples], vec![goodput * 90]);
+        ObservedFlow { octets, connections, ..ObservedFlow::default() }
     };
     let total: f64 = wire_mbps.iter().sum();
     let links = (0..2 * scenario.topology.links.len()).map(|directed| LinkRecord {

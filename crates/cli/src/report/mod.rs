@@ -13,6 +13,7 @@ mod figures;
 mod lines;
 mod page;
 mod series;
+mod windows;
 
 use crate::reproduce::kept::{PLAYED, Shown};
 use anyhow::{Context as _, Result, bail};
@@ -88,7 +89,7 @@ fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use weir_model::results::{About, Group, Run, Verdict};
+    use weir_model::results::{About, Flow, Group, Run, Verdict, Windows};
 
     #[test]
     fn a_folder_without_results_is_an_error_that_says_what_to_do() {
@@ -207,6 +208,32 @@ mod tests {
         // Second by second: one fold per point, and in each a panel per mechanism with both groups.
         assert_eq!((count(&page, "<details>"), count(&page, "class=\"raw ")), (2, 2 * 2 * 2));
         assert_eq!(count(&page, "class=\"warmup\""), 4, "each panel shows what is not judged");
+    }
+
+    #[test]
+    fn where_a_connection_was_traced_the_page_draws_its_window() {
+        let looks = 0..2000u64;
+        let windows = Windows {
+            at_s: looks.clone().map(|n| n as f64 / 1000.0).collect(),
+            cwnd: looks.clone().map(|n| 90_000 + n).collect(),
+            shown: looks.clone().map(|n| 30_000 + n % 250 * 100).collect(),
+            acked: looks.clone().map(|n| n * 1_000).collect(),
+            again: vec![0; 2000],
+        };
+        let mut traced = run(1.0, "none+virtual-ecn", 95e6, true);
+        let flow = |group: &str| Flow {
+            group: group.into(),
+            windows: vec![windows.clone(); 2],
+            ..Flow::default()
+        };
+        traced.flows = vec![flow("X"), flow("X"), flow("Y")];
+        let page = page::html(&[], &[results(vec![traced])], Path::new("."));
+        assert_well_formed(&page);
+        assert!(page.contains("<h2>Windows</h2>"));
+        assert_eq!((count(&page, "Window of X"), count(&page, "Window of Y")), (1, 1));
+        let plain = run(1.0, "none", 95e6, true);
+        let page = page::html(&[], &[results(vec![plain])], Path::new("."));
+        assert!(!page.contains("<h2>Windows</h2>"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The page around the charts.
 
-use super::{bars, figures, lines, series};
+use super::{bars, figures, lines, series, windows};
 use crate::aggregate::{Cell, cells, percent_text, point_text, point_values, rate_text, swept};
 use crate::reproduce::kept::Shown;
 use crate::table::{Grid, numbers, verdicts};
@@ -102,6 +102,7 @@ fn experiment(results: &Results) -> Markup {
             (banner(results))
             section { h2 { "What was promised, what was got" } (table(&numbers(&cells))) }
             @if swept.is_empty() { (panels(&cells)) } @else { (sweep(&cells, &swept)) }
+            (traces(&cells, &swept))
             @if !results.verdicts.is_empty() {
                 section { h2 { "Expected" } (table(&verdicts(&results.verdicts, &swept))) }
             }
@@ -231,6 +232,24 @@ fn sweep(cells: &[Cell<'_>], swept: &[String]) -> Markup {
                             figcaption { b { (cell.mechanism) } " " (headline(cell)) }
                             (series::panel(cell.shown(), most))
                         }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Windows over time, where something was traced.
+fn traces(cells: &[Cell<'_>], swept: &[String]) -> Markup {
+    let runs: Vec<&Run> = cells.iter().map(Cell::shown).collect();
+    html! {
+        @if windows::any(&runs) {
+            section {
+                h2 { "Windows" }
+                @for run in runs {
+                    @let point = point_text(&run.point, swept);
+                    @if point.is_empty() { (windows::charts(run)) } @else {
+                        details { summary { (point) ", " (run.mechanism) } (windows::charts(run)) }
                     }
                 }
             }

@@ -231,6 +231,7 @@ fn observed(record: Record, seed: u64, wall: Span) -> Observed {
                 octets: flow.octets,
                 connections: flow.connections,
                 work: flow.work.map(work),
+                windows: flow.windows,
             })
             .collect(),
         links: record.links,

@@ -2,6 +2,7 @@
 
 use super::Tally;
 use super::sockets::{Entry, Receiver};
+use super::trace::Tracer;
 use crate::Error;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -60,6 +61,7 @@ pub(crate) struct Engine {
     timer: TimerFd,
     sockets: Vec<Socket>,
     bulks: Vec<Bulk>,
+    tracer: Tracer,
     names: Vec<String>,
 }
 
@@ -90,7 +92,9 @@ impl Engine {
             .map(|t| format!("{} → {}", scenario.vms[t.from].name, scenario.vms[t.to].name))
             .collect();
         let (sockets, bulks) = (Vec::new(), Vec::new());
-        let mut engine = Self { origin, tally, epoll, datagrams, timer, sockets, bulks, names };
+        let tracer = Tracer::new(scenario);
+        let mut engine =
+            Self { origin, tally, epoll, datagrams, timer, sockets, bulks, tracer, names };
         for (i, entry) in entries {
             engine.add_entry(scenario, i, entry).map_err(Error::kernel("watch a socket"))?;
         }
@@ -139,6 +143,7 @@ impl Engine {
                     let _ = self.timer.wait();
                     let now = Span::from(self.origin.elapsed());
                     self.start_and_stop(now);
+                    self.look(now);
                     tick = true;
                 } else {
                     self.serve(event.data() as usize, &mut buffer, &zeros);
@@ -184,9 +189,19 @@ impl Engine {
         }
     }
 
+    /// At traced connections.
+    fn look(&mut self, now: Span) {
+        let sockets = &self.sockets;
+        self.tracer.look(now, &self.tally, |position| match &sockets[position] {
+            Socket::Sender { fd, .. } => Some(fd.as_fd()),
+            _ => None,
+        });
+    }
+
     fn connect(&mut self, entry: usize, to: SocketAddr, fd: OwnedFd) {
         let result = match connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => {
+                self.tracer.began(entry, self.sockets.len());
                 self.watch(Socket::Connecting { entry, fd }, EpollFlags::EPOLLOUT)
             }
             Err(errno) => Err(errno),

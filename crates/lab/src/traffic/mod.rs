@@ -16,6 +16,7 @@ mod engine;
 mod exchange;
 pub(crate) mod memcached;
 mod sockets;
+mod trace;
 mod udp;
 mod work;
 
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use weir_model::record::Windows;
 use weir_model::scenario::{Scenario, TrafficKind};
 
 /// Messages about failed connections beyond this many are only counted.
@@ -60,6 +62,8 @@ pub(crate) struct Tally {
     late: AtomicU64,
     /// Requests and flows by traffic entry; of those that have any.
     work: Mutex<BTreeMap<usize, WorkRecord>>,
+    /// What was seen of each connection, by traffic entry; of those with a trace.
+    windows: Mutex<BTreeMap<usize, Vec<Vec<Windows>>>>,
     trouble: Mutex<Vec<String>>,
     troubles: AtomicU64,
     stop: AtomicBool,
@@ -78,6 +82,7 @@ impl Tally {
             refused: AtomicU64::new(0),
             late: AtomicU64::new(0),
             work: Mutex::default(),
+            windows: Mutex::default(),
             trouble: Mutex::new(Vec::new()),
             troubles: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -91,6 +96,20 @@ impl Tally {
     /// Sets what traffic entry `entry`, which has one connection, received so far.
     pub(crate) fn set(&self, entry: usize, octets: u64) {
         self.received[entry][0].store(octets, Ordering::Relaxed);
+    }
+
+    /// Adds what was seen of a connection.
+    fn saw(&self, entry: usize, connection: usize, windows: Windows) {
+        let mut all = self.windows.lock().expect("nobody panics while holding it");
+        let connections = all.entry(entry).or_default();
+        connections.resize_with(connections.len().max(connection + 1), Vec::new);
+        connections[connection].push(windows);
+    }
+
+    /// Takes what was seen of a traffic entry's connections.
+    pub(crate) fn windows(&self, entry: usize) -> Vec<Vec<Windows>> {
+        let mut all = self.windows.lock().expect("nobody panics while holding it");
+        all.remove(&entry).unwrap_or_default()
     }
 
     fn complain(&self, what: impl FnOnce() -> String) {

@@ -95,6 +95,7 @@ pub(crate) fn flow(scenario: &mut Scenario, from: usize, to: usize, kind: Traffi
         start,
         stop,
         ip: IpVersion::V4,
+        trace: None,
         kind,
     });
 }

@@ -117,9 +117,9 @@ pub(crate) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a s
     }
 }
 
-/// At most sixty names, so that one error stays one screen.
+/// At most eighty names, so that one error stays one screen.
 fn listed(names: &[&str]) -> String {
-    const MOST: usize = 60;
+    const MOST: usize = 80;
     let mut text = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
         text += &format!(", and {} more", names.len() - MOST);

@@ -41,6 +41,10 @@ const SAMPLE: Span = Span::from_millis(100);
 const SAMPLE_LEAST: Span = Span::from_millis(1);
 /// The part of a link that is not promised when the file does not say (ElasticSwitch §7).
 const HEADROOM: f64 = 0.1;
+/// How often traced connections are looked at: the lab wakes every 2 ms.
+const TRACE: [Span; 2] = [Span::from_millis(2), Span::from_secs(1)];
+/// Looks of one entry of traffic.
+const LOOKS_MOST: u64 = 1_000_000;
 /// The shortest burst or pause. A world's timers are no finer, and a judge looks at each one.
 const BURST_LEAST: Span = Span::from_millis(1);
 
@@ -386,6 +390,7 @@ fn flows(
     }
     let ip = spec.ip.as_ref().map_or(Ok(IpVersion::V4), ip)?;
     let kind = kind(&spec.kind, scope, ip)?;
+    let trace = spec.trace.as_ref().map(|formula| trace(formula, scope, &kind)).transpose()?;
     for &vm in from.iter().chain(to) {
         has_address(&place.vms[vm], ip, spec.ip.as_ref().unwrap_or(&spec.group))?;
     }
@@ -403,7 +408,16 @@ fn flows(
             let stop = stop.min(duration);
             let turn = flows.len() as u64 * TURN % TURNS;
             let start = start + Span::from_nanos(within.as_nanos() / TURNS * turn);
-            flows.push(Traffic { group, from: a, to: b, start, stop, ip, kind });
+            flows.push(Traffic { group, from: a, to: b, start, stop, ip, trace, kind });
+        }
+    }
+    if let (Some(formula), Some(every)) = (&spec.trace, trace) {
+        let each = |flow: &Traffic| (flow.stop - flow.start).div_span(every);
+        let looks = flows.iter().map(each).sum::<u64>() * u64::from(connections(&kind));
+        if looks > LOOKS_MOST {
+            let message = format!("a trace of {looks} looks");
+            let help = format!("at most {LOOKS_MOST}: look less often, or at fewer connections");
+            return Err(formula.error(message, help));
         }
     }
     if flows.is_empty() && !from.is_empty() && !to.is_empty() {
@@ -411,6 +425,28 @@ fn flows(
         return Err(spec.to.error(message, "let `to` be another VM"));
     }
     Ok(flows)
+}
+
+/// How often connections are looked at.
+fn trace(formula: &Formula, scope: &Scope, kind: &TrafficKind) -> Result<Span, Error> {
+    if !matches!(kind, TrafficKind::Tcp { .. }) {
+        let message = format!("a trace of `{}`", kind.name());
+        let help = "only `tcp` lasts long enough to show its windows: leave `trace` out";
+        return Err(formula.error(message, help));
+    }
+    let every = formula.span(scope)?;
+    if !(TRACE[0]..=TRACE[1]).contains(&every) {
+        let help = format!("write {} to {}", TRACE[0], TRACE[1]);
+        return Err(formula.error(format!("a look every {every}"), help));
+    }
+    Ok(every)
+}
+
+fn connections(kind: &TrafficKind) -> u32 {
+    match kind {
+        TrafficKind::Tcp { connections, .. } => *connections,
+        _ => 1,
+    }
 }
 
 fn ip(word: &Word) -> Result<IpVersion, Error> {
@@ -532,10 +568,13 @@ fn expectations(
     scale: f64,
 ) -> Result<Vec<Expectation>, Error> {
     let groups: BTreeSet<&str> = spec.traffic.iter().map(|t| t.group.text.as_str()).collect();
+    let traced = spec.traffic.iter().filter(|t| t.trace.is_some());
+    let traced: BTreeSet<&str> = traced.map(|t| t.group.text.as_str()).collect();
     let sends: BTreeSet<&str> = traffic.iter().map(|t| t.group.as_str()).collect();
     let mut expect = Vec::new();
     for entry in &spec.expect {
         let group = metrics::group(&entry.metric, &groups)?;
+        metrics::check_trace(&entry.metric, group, &traced)?;
         entry.mechanisms.iter().try_for_each(|word| played(spec, word))?;
         let against = against(spec, entry, &groups)?;
         let holds = entry.when.as_ref().map_or(Ok(true), |when| when.holds(scope))?;

@@ -115,6 +115,7 @@ pub(crate) struct TrafficSpec {
     pub(crate) start: Option<Formula>,
     pub(crate) within: Option<Formula>,
     pub(crate) stop: Option<Formula>,
+    pub(crate) trace: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -394,7 +395,8 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
 
 fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
     let keys =
-        [&["group", "from", "to", "ip", "start", "within", "stop"], &traffic::KINDS[..]].concat();
+        [&["group", "from", "to", "ip", "start", "within", "stop", "trace"], &traffic::KINDS[..]]
+            .concat();
     let table = field.table(&keys)?;
     let kind = match table.one_of(&traffic::KINDS)? {
         ("tcp", Field { node: Node { kind: Kind::Null, .. }, .. }) => {
@@ -434,6 +436,7 @@ fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
         start: table.get("start").map(Formula::read).transpose()?,
         within: table.get("within").map(Formula::read).transpose()?,
         stop: table.get("stop").map(Formula::read).transpose()?,
+        trace: table.get("trace").map(Formula::read).transpose()?,
     })
 }
 

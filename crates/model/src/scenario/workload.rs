@@ -311,7 +311,7 @@ fn answer(flow: &Traffic) -> Option<Traffic> {
         _ => return None,
     };
     let kind = TrafficKind::Reply { response, per_second, congestion };
-    Some(Traffic { from: flow.to, to: flow.from, kind, ..flow.clone() })
+    Some(Traffic { from: flow.to, to: flow.from, kind, trace: None, ..flow.clone() })
 }
 
 #[cfg(test)]
@@ -418,6 +418,7 @@ mod tests {
             start: Span::ZERO,
             stop: Span::from_secs(9),
             ip: crate::scenario::IpVersion::V4,
+            trace: None,
             kind: TrafficKind::Request(request),
         };
         let mut flows = vec![flow.clone(), Traffic { to: 6, ..flow }];

@@ -17,6 +17,7 @@ mod queues;
 mod refuse;
 mod run;
 mod size;
+mod trace;
 mod ways;
 
 pub use refuse::{Unsupported, check};
@@ -25,6 +26,7 @@ pub use size::{Size, size};
 
 use build::Part;
 use queues::Queues;
+use trace::Traces;
 
 use crate::Sim;
 use crate::digest::Digest;
@@ -36,7 +38,7 @@ use crate::world::GuardedView;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::eyeq::{Refusal, Tuned};
 use weir_core::host::ElasticSwitch;
-use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, WrittenRecord};
+use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
@@ -98,6 +100,8 @@ pub struct FlowRecord {
     pub connections: Vec<u64>,
     /// Of requests, short flows and shuffles: what became of them.
     pub work: Option<Work>,
+    /// Of traffic with a trace: each connection over time.
+    pub windows: Vec<Vec<Windows>>,
 }
 
 /// Why a scenario gave no record.
@@ -161,16 +165,24 @@ pub fn play(
     let (samples, warmup) = (count(scenario.duration).max(1), count(scenario.warmup));
     let mut sampler = Sampler::new(scenario, &plan, Seen::of(&sim));
     let mut queues = Queues::new(&scenario.topology);
+    let mut traces = Traces::new(scenario, &plan.entries);
     let mut before = Written::default();
     for sample in 1..=samples {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Stopped);
         }
         let [begin, end] = [sample - 1, sample].map(|n| Time::ZERO + width * n);
-        if sample > warmup {
-            queues.play(&mut sim, begin, end);
-        } else {
-            sim.run_until(end);
+        let mut at = begin;
+        while at < end {
+            let due = traces.next().filter(|due| *due <= end);
+            let to = due.unwrap_or(end);
+            if sample > warmup {
+                queues.play(&mut sim, at, to);
+            } else {
+                sim.run_until(to);
+            }
+            traces.look(&sim, to);
+            at = to;
         }
         sampler.take(Seen::of(&sim), sample == warmup);
         if sample == warmup {
@@ -192,6 +204,9 @@ pub fn play(
         over: scenario.duration - scenario.warmup,
     });
     (record.queue_edge, record.queue_core) = queues.records();
+    for (entry, seen) in traces.seen() {
+        record.flows[entry].windows = seen;
+    }
     Ok(record)
 }
 

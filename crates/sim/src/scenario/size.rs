@@ -10,6 +10,7 @@ use crate::exchange::QUARANTINE;
 use crate::memory::{Memory, full, of_flow, of_link};
 use crate::network::LinkSpec;
 use crate::packet::Packet;
+use weir_model::record::Windows;
 use weir_model::scenario::{
     Connections, LinkDir, Load, OPEN_LOOP, Request, Scenario, Traffic, TrafficKind,
 };
@@ -72,8 +73,18 @@ pub fn size(scenario: &Scenario) -> Size {
                 (2 * least).saturating_add(flight).saturating_add(dynamic.saturating_mul(2)),
             ),
         },
-        record: Bytes::new(8 * (samples * series + flows)),
+        record: Bytes::new(8 * (samples * series + flows) + looks(scenario)),
     }
+}
+
+/// Octets of what is seen of traced connections, as record and as result.
+fn looks(scenario: &Scenario) -> u64 {
+    let of = |entry: &Traffic| {
+        let TrafficKind::Tcp { connections, .. } = &entry.kind else { return 0 };
+        let looks = entry.trace.map_or(0, |every| (entry.stop - entry.start).div_span(every));
+        looks * u64::from(*connections)
+    };
+    scenario.traffic.iter().map(of).sum::<u64>() * 2 * size_of::<Windows>() as u64
 }
 
 /// What an entry that comes and goes takes at most.

@@ -421,7 +421,13 @@ impl Sender {
     /// Its windows, and what is in flight.
     pub(crate) fn look(&self) -> ConnectionLook {
         let rwnd = self.edge.saturating_sub(self.una).min(self.limit);
-        ConnectionLook { cwnd: self.window.cwnd, rwnd, flight: self.next - self.una }
+        ConnectionLook {
+            cwnd: self.window.cwnd,
+            rwnd,
+            flight: self.next - self.una,
+            acked: self.una,
+            again: self.sent.repeats,
+        }
     }
 
     /// Congestion window, in segments.

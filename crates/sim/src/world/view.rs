@@ -2,7 +2,7 @@
 
 use super::{End, Flow, Sim};
 use crate::host::Written;
-use crate::look::Look;
+use crate::look::{ConnectionLook, Look};
 use crate::outcome::{FlowOutcome, LinkOutcome, Outcome, Packets};
 use crate::tcp::{NEVER, Sender};
 use weir_model::record::ControlRecord;
@@ -32,6 +32,17 @@ impl Sim {
     /// there is no such link.
     pub fn queued(&self, link: u32) -> Option<Bytes> {
         ((link as usize) < self.net.links.len()).then(|| Bytes::new(self.net.queued(link)))
+    }
+
+    /// The sender of a flow and the octets of its segments; `None` if there is no such flow, or it is not TCP.
+    pub(crate) fn connection(&self, flow: u32) -> Option<(ConnectionLook, u32)> {
+        match self.flows.get(flow as usize)?.end {
+            End::Tcp(tcp) => {
+                let segment = self.mtu - self.headers.0;
+                Some((self.senders[tcp as usize].look(), segment.into()))
+            }
+            End::Udp(_) => None,
+        }
     }
 
     /// What hosts and their agents say; `None` without agents.

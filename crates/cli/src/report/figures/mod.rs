@@ -193,6 +193,7 @@ fn figure(one: &Shown, criteria: &[Criterion], dir: &std::path::Path) -> Markup 
                 }
             }
             @for drawn in spec.plots.iter().filter_map(|plot| plot::draw(one, plot)) { (drawn) }
+            (traced(one))
             (numbers(one, dir))
             @if one.results.iter().any(Option::is_some) {
                 h2 { "Play it again" }
@@ -200,6 +201,12 @@ fn figure(one: &Shown, criteria: &[Criterion], dir: &std::path::Path) -> Markup 
             }
         }
     }
+}
+
+/// Windows over time of the first play of each, where something was traced.
+fn traced(one: &Shown) -> Markup {
+    let runs = one.results.iter().flatten().flat_map(|results| &results.runs);
+    html! { @for run in runs.filter(|run| run.repeat == 0) { (super::windows::charts(run)) } }
 }
 
 /// Links to the pages with every number, and what is not a result.

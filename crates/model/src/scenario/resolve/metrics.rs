@@ -51,7 +51,7 @@ const RUN: [&str; 43] = [
     "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 14] = [
+const GROUP: [&str; 19] = [
     "goodput",
     "goodput_std",
     "share",
@@ -66,7 +66,15 @@ const GROUP: [&str; 14] = [
     "shuffle_s",
     "shuffle_worst_s",
     "unfinished",
+    "ack_pauses",
+    "window_low",
+    "window_period_s",
+    "window_by_port",
+    "resent",
 ];
+/// Metrics of a group that has a trace.
+const TRACED: [&str; 5] =
+    ["ack_pauses", "window_low", "window_period_s", "window_by_port", "resent"];
 /// Times of a group's requests or flows: `METRIC.GROUP.STATISTIC`.
 const TIMES: [&str; 2] = ["latency", "fct"];
 const STATISTICS: [&str; 4] = ["mean", "p50", "p99", "p999"];
@@ -111,13 +119,29 @@ pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
         "goodput" | "receiver_goodput_mean" | "receiver_network_mean" => Unit::Rate,
         "control_rate" | "control_report_rate" => Unit::Rate,
         "latency" | "fct" | "control_delay" => Unit::Time,
-        "convergence_s" | "recovery_s" => Unit::Time,
+        "convergence_s" | "recovery_s" | "window_period_s" => Unit::Time,
         "shuffle_s" | "shuffle_p50_s" | "shuffle_last_s" => Unit::Time,
         "shuffle_worst_s" | "shuffle_worst_p50_s" => Unit::Time,
         "agents_memory" => Unit::Octets,
         "queue_edge_p99" | "queue_edge_max" => Unit::Octets,
         "queue_core_p99" | "queue_core_max" => Unit::Octets,
         _ => Unit::None,
+    }
+}
+
+/// What only a trace tells cannot be asked of a group without one.
+pub(super) fn check_trace(
+    metric: &Word,
+    group: Option<&str>,
+    traced: &BTreeSet<&str>,
+) -> Result<(), Error> {
+    let name = metric.text.split('.').next().unwrap_or_default();
+    match group {
+        Some(group) if TRACED.contains(&name) && !traced.contains(group) => {
+            let message = format!("no connection of `{group}` is traced");
+            Err(metric.error(message, "write `trace: 10ms` in its entry of `traffic`"))
+        }
+        _ => Ok(()),
     }
 }
 
