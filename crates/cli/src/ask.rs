@@ -152,6 +152,7 @@ fn translation_text(told: &Translation) -> String {
         (told.edited, "segments edited"),
         (told.marks_hidden, "marks hidden"),
         (told.unedited, "segments that could not be edited"),
+        (told.policed, "segments dropped beyond the window"),
         (peer_without_ecn, "left alone for a peer without ECN"),
         (guest_with_ecn, "left alone for a guest with ECN"),
         (unclear, "left alone for unclear SYNs"),

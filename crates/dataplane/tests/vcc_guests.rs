@@ -2,6 +2,8 @@
 //! stacks, super-packets and checksums that devices are to compute. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
+#[path = "common/deaf.rs"]
+mod deaf;
 #[path = "common/net.rs"]
 mod net;
 
@@ -11,7 +13,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use weir_dataplane::mark::{Marker, MarkingPort};
-use weir_dataplane::vcc::intf::{Counters, Port};
+use weir_dataplane::vcc::intf::{ANY_SLACK, Counters, Port};
 use weir_dataplane::vcc::{Law, Program, Programs};
 use weir_units::{Bytes, Rate};
 
@@ -37,12 +39,12 @@ struct Translated {
 }
 
 impl Translated {
-    fn new(world: &World, host: &str, law: Law) -> Self {
+    fn new(world: &World, host: &str, law: Law, slack: u32) -> Self {
         let interface = index(world, host, c"port");
         world.inside(host, || {
             let programs = Programs::load().expect("as root");
             programs.make_table(0, 1024).unwrap();
-            let port = Port::new(law, 0);
+            let port = Port::new(law, 0).policed(slack);
             programs.ports.put(interface, port).unwrap();
             let attach = |program| programs.attach(program, interface).unwrap();
             let links = Program::ALL.into_iter().filter_map(attach).collect();
@@ -85,8 +87,12 @@ struct Played {
 
 /// One connection from VM 1 to VM 2, whose octets are all looked at.
 fn play(world: &World, marker: &Marker) -> Played {
+    speak(world.tcp(), marker)
+}
+
+/// What is sent for a while from one end, and looked at at the other.
+fn speak((mut sender, mut receiver): (TcpStream, TcpStream), marker: &Marker) -> Played {
     let before = marker.marks(0).unwrap().marked;
-    let (mut sender, mut receiver) = world.tcp();
     let ends = [sender.try_clone().unwrap(), receiver.try_clone().unwrap()];
     let reading = std::thread::spawn(move || {
         let (mut chunk, mut at, mut last) = (vec![0; 1 << 16], 0u64, Instant::now());
@@ -144,7 +150,7 @@ fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_tra
     for law in [Law::VirtualEcn, Law::Dctcp, Law::CubicEcn] {
         let (mut goodput, mut again) = (0.0, u32::MAX);
         for _ in 0..TRIES {
-            let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, law));
+            let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, law, 0));
             let played = play(&world, &marker);
             println!("{law:?}: {played:?}; without {bare:?}");
             assert!(played.marked > 10, "{law:?}: {played:?}");
@@ -154,6 +160,7 @@ fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_tra
             assert!(from.lowered > 100, "{from:?}");
             assert!(to.edited > 100, "marks are hidden and echoed: {to:?}");
             assert_eq!([from.unedited, to.unedited, from.malformed, to.malformed], [0; 4]);
+            assert_eq!([from.policed, to.policed], [0; 2], "honest guests keep to their windows");
             (goodput, again) = (played.goodput.max(goodput), played.again.min(again));
             if goodput > 0.88 && again * 2 < without {
                 break;
@@ -164,4 +171,61 @@ fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_tra
     }
     // Where nothing translates any more connections go on as before.
     assert_eq!(play(&world, &marker).marked, 0);
+}
+
+/// Packets that the bottleneck dropped so far.
+fn dropped(world: &World) -> u64 {
+    let text = world.tc("switch", "-s qdisc show dev sw2");
+    let (_, rest) = text.split_once("(dropped ").expect("a count");
+    rest.split(',').next().and_then(|count| count.parse().ok()).expect("a number")
+}
+
+/// What an honest connection and one that knows no window come to side by side, and what the link dropped
+/// meanwhile.
+fn beside_a_deaf_one(world: &World, marker: &Marker, ports: [u16; 2]) -> ([Played; 2], u64) {
+    let before = dropped(world);
+    let ends = ports.map(|port| world.tcp_at(port));
+    let played = std::thread::scope(|scope| {
+        let running = ends.map(|ends| scope.spawn(|| speak(ends, marker)));
+        running.map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    (played, dropped(world) - before)
+}
+
+#[test]
+fn a_guest_that_ignores_its_window_loses_the_excess_at_its_port_and_not_on_the_link() {
+    const SLACK: u32 = 3_000;
+    const DEAF: u16 = 9_002;
+    let world = World::new();
+    for vm in ["vm1", "vm2"] {
+        world.inside(vm, || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "0").unwrap());
+    }
+    world.bottleneck("20mbit", "60000");
+    let interface = index(&world, "switch", c"sw2");
+    let port = MarkingPort { interface, rate: RATE, threshold: Bytes::new(15_000) };
+    let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
+    let guest = index(&world, "vm1", c"eth0");
+    let _deaf = world.inside("vm1", || deaf::make_deaf(guest, DEAF, deaf::WINDOWS));
+
+    // The best of several, for both: a CPU that stands still has queues overflow.
+    let best = |slack: u32| {
+        let mut plays = Vec::new();
+        for _ in 0..TRIES {
+            let ports = ["host1", "host2"]
+                .map(|host| Translated::new(&world, host, Law::VirtualEcn, slack));
+            let ([honest, deaf], drops) = beside_a_deaf_one(&world, &marker, [9_001, DEAF]);
+            let [from, to] = ports.each_ref().map(Translated::counters);
+            println!("slack {slack}: {drops} dropped, {from:?}: {honest:?}, deaf {deaf:?}");
+            assert_eq!((to.policed, from.unedited), (0, 0), "who receives is not policed");
+            plays.push((honest.again, drops, from.policed, honest.goodput));
+        }
+        plays.into_iter().min_by_key(|(again, ..)| *again).expect("some were played")
+    };
+    let (again, drops, policed, goodput) = best(ANY_SLACK);
+    assert!(again > 5 && drops > 5 && policed == 0, "the queue overflows: {again}, {drops}");
+    assert!(goodput < 0.4, "and who is honest has little of the link: {goodput:.3}");
+    let (again, _, policed, goodput) = best(SLACK);
+    assert!(policed > 10, "{policed} segments were beyond window and slack");
+    assert_eq!(again, 0, "who is honest loses nothing");
+    assert!(goodput > 0.6, "{goodput:.3} of the link");
 }

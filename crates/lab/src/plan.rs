@@ -327,6 +327,7 @@ pub(crate) mod tests {
             outside: Vec::new(),
             ecn: None,
             translated: true,
+            policing: None,
             rack: true,
             backpressure: false,
         };
@@ -352,6 +353,7 @@ pub(crate) mod tests {
                 outside,
                 ecn: None,
                 translated: true,
+                policing: None,
                 rack: true,
                 backpressure: false,
             }

@@ -91,6 +91,9 @@ pub struct Translation {
     pub left_alone: LeftAlone,
     /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
     pub unedited: u64,
+    /// Segments that were dropped: beyond the window that the guest was shown, and what its policing allows.
+    #[serde(default)]
+    pub policed: u64,
 }
 
 /// Connections that are not translated as they might be, by the reason.

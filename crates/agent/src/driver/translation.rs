@@ -13,7 +13,7 @@ use crate::config::Setup;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_dataplane::Translated;
 use weir_dataplane::vcc::Law;
-use weir_model::agent::Translation;
+use weir_model::agent::{POLICING_MOST, Translation};
 use weir_model::status::{self, LeftAlone};
 use weir_units::VmId;
 
@@ -30,6 +30,13 @@ pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Law> {
     let vms = setup.file.vms.iter();
     let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, asked(vm.translation)?)));
     all.filter(|(vm, _)| !gone.contains(vm)).collect()
+}
+
+/// How far beyond their windows those of them may send that are policed.
+pub(super) fn policing(setup: &Setup) -> BTreeMap<VmId, u32> {
+    let vms = setup.file.vms.iter();
+    let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, vm.policing?)));
+    all.map(|(vm, slack)| (vm, u32::try_from(slack.0.get()).unwrap_or(POLICING_MOST))).collect()
 }
 
 const fn name(asked: Option<Law>) -> &'static str {
@@ -102,6 +109,7 @@ fn told(vm: String, one: Translated) -> status::Translation {
             malformed_segments: c.malformed,
         },
         unedited: c.unedited,
+        policed: c.policed,
     }
 }
 

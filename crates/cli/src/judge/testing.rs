@@ -22,6 +22,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         outside: Vec::new(),
         ecn: None,
         translated: true,
+        policing: None,
         rack: true,
         backpressure: false,
     };

@@ -49,6 +49,12 @@ impl Port {
         Self { translation: law as u8, ..Self::idle(slot) }
     }
 
+    /// Whose guest may send so many octets beyond its window, and no more.
+    #[must_use]
+    pub const fn policed(self, slack: u32) -> Self {
+        Self { slack, ..self }
+    }
+
     /// Which asks for nothing: connections that have a place keep what they began with, no others take one.
     pub const fn idle(slot: u32) -> Self {
         let (share, spare, slack, vm) = (u32::MAX, [0; 3], ANY_SLACK, 0);

@@ -40,6 +40,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         outside: Vec::new(),
         ecn: None,
         translated: true,
+        policing: None,
         rack: true,
         backpressure: false,
     };

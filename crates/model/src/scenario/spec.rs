@@ -101,6 +101,7 @@ pub(crate) struct VmSpec {
     pub(crate) outside: Vec<Word>,
     pub(crate) ecn: Option<Formula>,
     pub(crate) translated: Option<Formula>,
+    pub(crate) policing: Option<Formula>,
     pub(crate) backpressure: Option<Formula>,
     pub(crate) rack: Option<Formula>,
 }
@@ -353,6 +354,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "outside",
         "ecn",
         "translated",
+        "policing",
         "backpressure",
         "rack",
     ])?;
@@ -387,6 +389,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         },
         ecn: formula("ecn")?,
         translated: formula("translated")?,
+        policing: formula("policing")?,
         backpressure: formula("backpressure")?,
         rack: formula("rack")?,
     })
