@@ -40,6 +40,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "forget.h"
 #include "intf.h"
 #include "parse.h"
 #include "tcp.h"
@@ -323,11 +324,21 @@ static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p
 	return failed;
 }
 
+/* Where headers are, is one way to all that follows, and not one for each kind of packet. */
+static __always_inline void forget_ways(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 any = skb->len;
+
+	p->l3 = forgotten(p->l3, any);
+	p->l4 = forgotten(p->l4, any);
+	p->ecn = forgotten(p->ecn, any) & ECN_MASK;
+}
+
 static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 {
 	struct weir_vcc_segment segment = { .way = way };
 	struct weir_vcc_counters *counters;
-	__u32 ifindex = skb->ifindex, which, flags;
+	__u32 ifindex = skb->ifindex, which, flags, was;
 	__u8 before, after;
 	struct weir_vcc_terms terms;
 	struct weir_vcc_flow *flow;
@@ -350,6 +361,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	kind = parse(skb, &p);
 	if ((kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP || p.fragment)
 		return TC_ACT_UNSPEC;
+	forget_ways(skb, &p);
 	if (bpf_skb_load_bytes(skb, p.l4, &head, sizeof(head)) ||
 	    flow_of(skb, &p, way == VCC_OUT, &name) ||
 	    read_segment(skb, &p, kind == KIND_IP4, &head, &segment)) {
@@ -366,6 +378,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	bpf_spin_lock(&lock->lock);
 	beyond = is_beyond_window(flow, &segment, slack);
 	before = flow->phase;
+	was = flow->flags;
 	if (!beyond)
 		vcc_handle(flow, &segment, &terms, &edit);
 	after = flow->phase;
@@ -377,6 +390,8 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	}
 	__sync_fetch_and_add(&counters->segments, 1);
 	count_phase(before, after, flags, counters);
+	if (was & VCC_SPEAKS && flags & VCC_ECN)
+		__sync_fetch_and_add(&counters->found, 1);
 	if (!(edit.what & (VCC_EDIT_WINDOW | VCC_EDIT_FLAGS | VCC_EDIT_ECN)))
 		return TC_ACT_UNSPEC;
 	if (write_segment(skb, &p, kind == KIND_IP4, &head, &edit)) {

@@ -12,6 +12,8 @@
 #ifndef WEIR_VCC_LAW_H
 #define WEIR_VCC_LAW_H
 
+#include "forget.h"
+
 /* segment.rs */
 
 #define VCC_FIN 0x001
@@ -77,6 +79,7 @@ _Static_assert(sizeof(struct weir_vcc_edit) == 16, "segment.rs expects 16");
 #define VCC_VIRTUAL_ECN 1
 #define VCC_DCTCP 2
 #define VCC_CUBIC_ECN 3
+#define VCC_AUTO 4
 
 /* What a flow goes by: `Terms`. */
 struct weir_vcc_terms {
@@ -108,6 +111,7 @@ _Static_assert(sizeof(struct weir_vcc_terms) == 12, "mod.rs expects 12");
 #define VCC_ECHO (1u << 8)
 #define VCC_CWR_DUE (1u << 9)
 #define VCC_REPORTED (1u << 10)
+#define VCC_WATCHED VCC_REPORTED /* with `auto` */
 #define VCC_CUT (1u << 11)
 #define VCC_FIN_OUT (1u << 12)
 #define VCC_FIN_IN (1u << 13)
@@ -448,6 +452,10 @@ static __always_inline void vcc_grow(struct weir_vcc_flow *flow, __u32 acked, __
 		vcc_linear(flow, acked);
 }
 
+/* watch.rs */
+
+#include "vcc_watch.h"
+
 /* opening.rs */
 
 #define VCC_ASKING 2u
@@ -535,6 +543,7 @@ VCC_PART vcc_asked(struct weir_vcc_flow *flow, const struct weir_vcc_segment *se
 		flow->nxt = end;
 	vcc_take_mss(flow, segment);
 	vcc_ask(flow, segment, edit);
+	vcc_own_agreed(flow, segment);
 	return 0;
 }
 
@@ -623,6 +632,7 @@ VCC_PART vcc_answered(struct weir_vcc_flow *flow, const struct weir_vcc_segment 
 	}
 	vcc_record(flow, segment);
 	vcc_agree(flow, segment);
+	vcc_own_agreed(flow, segment);
 	vcc_hide(flow, segment, edit);
 	if (is_answer) {
 		vcc_establish(flow, segment);
@@ -847,10 +857,12 @@ VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segm
 	}
 	if (acked || !segment->window)
 		flow->progress = segment->at;
+	forget();
 	if (vcc_is(flow, VCC_ECN) && vcc_has(segment, VCC_ECE) && !vcc_is(flow, VCC_CUT))
 		vcc_cut(flow, vcc_is_throttled(flow) ? flow->window : flight, 1);
 	else if (acked)
 		vcc_follow(flow, acked, flight, segment->at);
+	forget();
 	edit->window = vcc_shown(flow, segment, terms);
 	return 0;
 }
@@ -868,11 +880,17 @@ static __always_inline void vcc_carry_on(struct weir_vcc_flow *flow,
 		vcc_finished(flow, segment);
 	if (vcc_is_established(flow)) {
 		if (segment->way == VCC_OUT) {
-			int is_fresh = vcc_sent(flow, segment, terms);
+			int is_fresh;
 
+			vcc_watch_sent(flow, segment);
+			forget();
+			is_fresh = vcc_sent(flow, segment, terms);
 			vcc_answer(flow, segment, is_fresh, edit);
 		} else {
+			vcc_watch_heard(flow, segment);
+			forget();
 			vcc_came(flow, segment, edit);
+			forget();
 			vcc_acknowledged(flow, segment, terms, edit);
 		}
 	}

@@ -149,6 +149,7 @@ fn translation_text(told: &Translation) -> String {
     let counts = [
         (told.connections, "connections"),
         (told.agreed, "with ECN in its place"),
+        (told.found_deaf, "found deaf to ECN"),
         (told.edited, "segments edited"),
         (told.marks_hidden, "marks hidden"),
         (told.unedited, "segments that could not be edited"),

@@ -132,14 +132,7 @@ fn speak((mut sender, mut receiver): (TcpStream, TcpStream), marker: &Marker) ->
 
 #[test]
 fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_translate() {
-    let world = World::new();
-    for vm in ["vm1", "vm2"] {
-        world.inside(vm, || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "0").unwrap());
-    }
-    world.bottleneck("20mbit", "60000");
-    let interface = index(&world, "switch", c"sw2");
-    let port = MarkingPort { interface, rate: RATE, threshold: Bytes::new(15_000) };
-    let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
+    let (world, marker) = world("0", "60000");
 
     // The best of as many, too: else stalls would make vCC look good.
     let bare = [(); TRIES].map(|()| play(&world, &marker));
@@ -196,14 +189,7 @@ fn beside_a_deaf_one(world: &World, marker: &Marker, ports: [u16; 2]) -> ([Playe
 fn a_guest_that_ignores_its_window_loses_the_excess_at_its_port_and_not_on_the_link() {
     const SLACK: u32 = 3_000;
     const DEAF: u16 = 9_002;
-    let world = World::new();
-    for vm in ["vm1", "vm2"] {
-        world.inside(vm, || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "0").unwrap());
-    }
-    world.bottleneck("20mbit", "60000");
-    let interface = index(&world, "switch", c"sw2");
-    let port = MarkingPort { interface, rate: RATE, threshold: Bytes::new(15_000) };
-    let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
+    let (world, marker) = world("0", "60000");
     let guest = index(&world, "vm1", c"eth0");
     let _deaf = world.inside("vm1", || deaf::make_deaf(guest, DEAF, deaf::WINDOWS));
 
@@ -228,4 +214,81 @@ fn a_guest_that_ignores_its_window_loses_the_excess_at_its_port_and_not_on_the_l
     assert!(policed > 10, "{policed} segments were beyond window and slack");
     assert_eq!(again, 0, "who is honest loses nothing");
     assert!(goodput > 0.6, "{goodput:.3} of the link");
+}
+
+/// A world whose guests ask for ECN, or neither ask nor agree.
+fn world(ecn: &str, limit: &str) -> (World, Marker) {
+    let world = World::new();
+    for vm in ["vm1", "vm2"] {
+        world.inside(vm, || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", ecn).unwrap());
+    }
+    world.bottleneck("20mbit", limit);
+    let interface = index(&world, "switch", c"sw2");
+    let port = MarkingPort { interface, rate: RATE, threshold: Bytes::new(15_000) };
+    let marker = world.inside("switch", || Marker::open(&[port])).unwrap();
+    (world, marker)
+}
+
+/// Chooses a sender's congestion control.
+fn choose(sender: &TcpStream, name: &str) {
+    let (fd, length) = (sender.as_raw_fd(), name.len() as u32);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+    // SAFETY: a live socket; the name is as long as it is said to be.
+    let ret = unsafe { libc::setsockopt(fd, level, option, name.as_ptr().cast(), length) };
+    assert_eq!(ret, 0, "choosing {name}");
+}
+
+#[test]
+fn guests_that_heed_ecn_are_never_found_deaf_whatever_else_they_lose() {
+    // A queue that marks alone, and one that overflows, too.
+    for (limit, overflows) in [("60000", false), ("12000", true)] {
+        let (world, marker) = world("1", limit);
+        let mut lost = 0;
+        for name in ["cubic", "reno"] {
+            let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, Law::Auto, 0));
+            let (ends, before) = (world.tcp(), dropped(&world));
+            choose(&ends.0, name);
+            let played = speak(ends, &marker);
+            lost += dropped(&world) - before;
+            let [from, to] = ports.each_ref().map(Translated::counters);
+            println!("{limit} {name}: {played:?}, {lost} lost, {from:?}");
+            assert!(played.marked > 10, "{name}: {played:?}");
+            assert!(played.options.iter().all(|options| options & ECN_AGREED != 0), "{played:?}");
+            assert_eq!([from.speaking, to.speaking], [1; 2], "{from:?}");
+            assert_eq!([from.found, to.found, from.edited, to.edited], [0; 4], "{from:?}");
+        }
+        assert!(!overflows || lost > 0, "the queue of {limit} octets overflows");
+    }
+}
+
+#[test]
+fn a_guest_that_agrees_on_ecn_and_never_hears_of_marks_is_found_by_auto() {
+    const DEAF: u16 = 9_002;
+    let (world, marker) = world("1", "60000");
+    let guest = index(&world, "vm1", c"eth0");
+    let _deaf = world.inside("vm1", || deaf::make_deaf(guest, DEAF, deaf::MARKS));
+    let best = |law: Law| {
+        let mut plays = Vec::new();
+        for _ in 0..TRIES {
+            let ports = ["host1", "host2"].map(|host| Translated::new(&world, host, law, 0));
+            let ([honest, deaf], drops) = beside_a_deaf_one(&world, &marker, [9_001, DEAF]);
+            let from = ports[0].counters();
+            println!("{law:?}: {drops} dropped, {from:?}: {honest:?}, deaf {deaf:?}");
+            assert_eq!((from.policed, from.unedited), (0, 0));
+            let found = match law {
+                Law::Auto => 1,
+                _ => 0,
+            };
+            assert_eq!(from.found, found, "{law:?}: the deaf one, and not its neighbour");
+            plays.push((deaf.again, honest.goodput, from.lowered));
+        }
+        plays.into_iter().min_by_key(|(again, ..)| *again).expect("some were played")
+    };
+    let (before, goodput, lowered) = best(Law::VirtualEcn);
+    assert_eq!(lowered, 0, "guests that speak ECN are taken at their word");
+    assert!(before > 5 && goodput < 0.3, "the greedy one fills the queue: {before}, {goodput:.3}");
+    let (again, part, lowered) = best(Law::Auto);
+    assert!(again * 4 < before, "it is told in another way: {again} of {before} sent again");
+    assert!(lowered > 100, "{lowered} windows");
+    assert!(part > 1.3 * goodput, "who heeds marks has more: {part:.3}, {goodput:.3} before");
 }

@@ -307,7 +307,8 @@ fn assert_nothing_else_changed(before: &[u8], after: &[u8], is_v4: bool, at: &st
 fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
     const MANY: usize = 64;
     const STEPS: usize = 50_000;
-    let all = [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn];
+    let all =
+        [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn, Translation::Auto];
     let mut random = Random(11);
     let (mut edits, mut established, mut absent) = (0, 0, 0);
     for translation in all {
@@ -557,6 +558,7 @@ fn laws_and_terms_are_numbered_as_the_core_has_them() {
         (Law::VirtualEcn, Translation::VirtualEcn),
         (Law::Dctcp, Translation::Dctcp),
         (Law::CubicEcn, Translation::CubicEcn),
+        (Law::Auto, Translation::Auto),
     ];
     for (law, translation) in laws {
         assert_eq!(Port::new(law, 0), port(&Terms::new(translation), ANY_SLACK));

@@ -40,6 +40,7 @@ impl Translators {
             Translation::VirtualEcn => Law::VirtualEcn,
             Translation::Dctcp => Law::Dctcp,
             Translation::CubicEcn => Law::CubicEcn,
+            Translation::Auto => Law::Auto,
         };
         let mut hosts = Vec::new();
         for (host, name) in scenario.topology.hosts.iter().enumerate() {

@@ -159,6 +159,8 @@ pub enum Translation {
     Dctcp,
     /// CUBIC, with marks for losses.
     CubicEcn,
+    /// As `virtual-ecn`, and also for guests that agree on ECN by themselves and do not heed it.
+    Auto,
 }
 
 impl Translation {
@@ -178,6 +180,7 @@ impl Translation {
             Self::VirtualEcn => Some(scenario::Translation::VirtualEcn),
             Self::Dctcp => Some(scenario::Translation::Dctcp),
             Self::CubicEcn => Some(scenario::Translation::CubicEcn),
+            Self::Auto => Some(scenario::Translation::Auto),
         }
     }
 }
@@ -189,6 +192,7 @@ impl From<Option<scenario::Translation>> for Translation {
             Some(scenario::Translation::VirtualEcn) => Self::VirtualEcn,
             Some(scenario::Translation::Dctcp) => Self::Dctcp,
             Some(scenario::Translation::CubicEcn) => Self::CubicEcn,
+            Some(scenario::Translation::Auto) => Self::Auto,
         }
     }
 }

@@ -94,6 +94,10 @@ pub struct Translation {
     /// Segments that were dropped: beyond the window that the guest was shown, and what its policing allows.
     #[serde(default)]
     pub policed: u64,
+    /// Connections of guests that agreed on ECN by themselves, were found not to heed it, and are translated from then
+    /// on (`auto`).
+    #[serde(default)]
+    pub found_deaf: u64,
 }
 
 /// Connections that are not translated as they might be, by the reason.

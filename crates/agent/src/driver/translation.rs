@@ -25,6 +25,7 @@ pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Law> {
             Translation::VirtualEcn => Law::VirtualEcn,
             Translation::Dctcp => Law::Dctcp,
             Translation::CubicEcn => Law::CubicEcn,
+            Translation::Auto => Law::Auto,
         })
     };
     let vms = setup.file.vms.iter();
@@ -45,6 +46,7 @@ const fn name(asked: Option<Law>) -> &'static str {
         Some(Law::VirtualEcn) => "virtual-ecn",
         Some(Law::Dctcp) => "dctcp",
         Some(Law::CubicEcn) => "cubic-ecn",
+        Some(Law::Auto) => "auto",
     }
 }
 
@@ -110,6 +112,7 @@ fn told(vm: String, one: Translated) -> status::Translation {
         },
         unedited: c.unedited,
         policed: c.policed,
+        found_deaf: c.found,
     }
 }
 
@@ -168,6 +171,7 @@ mod tests {
             (Some(Law::VirtualEcn), Translation::VirtualEcn),
             (Some(Law::Dctcp), Translation::Dctcp),
             (Some(Law::CubicEcn), Translation::CubicEcn),
+            (Some(Law::Auto), Translation::Auto),
         ] {
             assert_eq!(name(law), translation.name());
         }

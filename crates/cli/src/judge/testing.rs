@@ -21,6 +21,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         cap_out: None,
         outside: Vec::new(),
         ecn: None,
+        deaf: false,
         translated: true,
         policing: None,
         rack: true,

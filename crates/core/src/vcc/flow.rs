@@ -4,7 +4,7 @@
 //! segment is decided here; so are all changes of phase, and when a flow may be forgotten.
 
 use super::segment::{Edit, FIN, RST, SYN, Segment, Way};
-use super::{Terms, Translation, opening, receiving, sending};
+use super::{Terms, Translation, opening, receiving, sending, watch};
 
 /// Where a flow is.
 #[repr(u8)]
@@ -109,6 +109,8 @@ impl Flow {
     pub(super) const CWR_DUE: u16 = 1 << 9;
     /// The peer's host reports what came.
     pub(super) const REPORTED: u16 = 1 << 10;
+    /// The same bit with `auto`, which hears no reports: the guest agreed on ECN by itself, and is watched.
+    pub(super) const WATCHED: u16 = Self::REPORTED;
     /// W was cut, and `recover` is not passed yet.
     pub(super) const CUT: u16 = 1 << 11;
     /// The guest ended its direction, or either end both.
@@ -148,10 +150,12 @@ impl Flow {
         if self.is_established() {
             match segment.way {
                 Way::Out => {
+                    watch::sent(self, segment);
                     let is_fresh = sending::sent(self, segment, terms);
                     receiving::answer(self, segment, is_fresh, edit);
                 }
                 Way::In => {
+                    watch::heard(self, segment);
                     receiving::came(self, segment, edit);
                     sending::acknowledged(self, segment, terms, edit);
                 }
@@ -215,6 +219,11 @@ impl Flow {
     /// Whether ECN was agreed on in the guest's place.
     pub const fn has_virtual_ecn(&self) -> bool {
         self.is(Self::ECN)
+    }
+
+    /// Whether the guest agreed on ECN by itself, and is watched.
+    pub const fn is_watched(&self) -> bool {
+        matches!(self.translation, Translation::Auto) && self.is(Self::WATCHED)
     }
 
     /// No window is below: two segments (vCC).

@@ -5,14 +5,14 @@
 //! Approach  A guest that does not ask for ECN is asked for: its SYN leaves as one that does, the answer's ECE is
 //!           taken out. A guest that does not answer a SYN that asks is answered for. The third SYN asks no more:
 //!           there are paths that drop those that ask (RFC 3168 §6.1.1.1).
-//! Promises  A guest that speaks ECN by itself keeps what it says. A flow that was not seen from both SYNs on, or of
+//! Promises  A guest that speaks ECN by itself keeps what it says (with `auto` as long as it heeds it: `watch`). A flow that was not seen from both SYNs on, or of
 //!           which SYNs contradict each other, is left alone. SYNs change in ECE and CWR only. The window of a SYN
 //!           is not scaled, and the guest's right edge begins with it.
 //! Source    RFC 3168 §6.1.1, RFC 7323 §2.2, RFC 9293 §3.5, RFC 7413; the paper is silent.
 
 use super::flow::{Flow, MSS_LEAST, Phase, past};
 use super::segment::{ACK, AE, CWR, ECE, Edit, Segment, Way};
-use super::{Terms, Translation};
+use super::{Terms, Translation, watch};
 
 /// So many SYNs ask for ECN.
 const ASKING: u8 = 2;
@@ -52,6 +52,7 @@ pub(super) fn asked(flow: &mut Flow, segment: &Segment, terms: &Terms, edit: &mu
     }
     take_mss(flow, segment);
     ask(flow, segment, edit);
+    watch::agreed(flow, segment);
 }
 
 /// ECN, in a SYN of the guest.
@@ -110,6 +111,7 @@ pub(super) fn answered(flow: &mut Flow, segment: &Segment, terms: &Terms, edit: 
     }
     record(flow, segment);
     agree(flow, segment);
+    watch::agreed(flow, segment);
     hide(flow, segment, edit);
     if is_answer {
         establish(flow, segment);

@@ -1,5 +1,7 @@
 //! Connections step by step, as the port of one VM sees them.
 
+mod watch;
+
 use super::*;
 
 /// Of the options below; two of these are the floor.

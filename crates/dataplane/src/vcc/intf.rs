@@ -146,7 +146,9 @@ shared!(
         speaking: u64,
         /// Connections left alone: their SYNs are not both known, or disagree.
         alone: u64,
+        /// Connections of guests that speak ECN, found not to heed it, and translated from then on.
+        found: u64,
         /// Unused.
-        spare: [u64; 2],
+        spare: u64,
     }
 );

@@ -245,6 +245,7 @@ impl<'a> Placement<'a> {
         let outside = spec.outside.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
         let switch = |f: &Option<Formula>| f.as_ref().map(|f| switch(f, scope)).transpose();
         let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
+        let deaf = switch(&spec.deaf)?.unwrap_or(false);
         let policing = spec.policing.as_ref().map(|f| slack(f, scope)).transpose()?;
         let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
         let rack = switch(&spec.rack)?.unwrap_or(true);
@@ -279,6 +280,7 @@ impl<'a> Placement<'a> {
                 cap_out,
                 outside,
                 ecn,
+                deaf,
                 translated,
                 policing,
                 rack,
