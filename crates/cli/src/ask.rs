@@ -151,6 +151,7 @@ fn translation_text(told: &Translation) -> String {
         (told.agreed, "with ECN in its place"),
         (told.found_deaf, "found deaf to ECN"),
         (told.edited, "segments edited"),
+        (told.reports, "reports heard"),
         (told.marks_hidden, "marks hidden"),
         (told.unedited, "segments that could not be edited"),
         (told.policed, "segments dropped beyond the window"),

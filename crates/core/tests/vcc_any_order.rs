@@ -166,7 +166,7 @@ impl World {
         prop_assert_eq!(edit.what & Edit::ECN != 0, edit.ecn != segment.ecn);
         prop_assert!(edit.flags & !EDITED == segment.flags & !EDITED, "no flag but ECE and CWR");
         if after.is_watched() {
-            prop_assert_eq!(edit.what & !Edit::WINDOW, 0, "its ECN is its own");
+            prop_assert_eq!(edit.what & !(Edit::WINDOW | Edit::TAKE), 0, "its ECN is its own");
         }
         if after.phase() == Phase::Alone {
             prop_assert_eq!(edit.what, 0);
@@ -231,15 +231,18 @@ impl World {
 
 /// What was changed can be told, and undone: only flags, and none that the sender had set itself.
 fn check_syn(segment: &Segment, edit: Edit) -> Result<(), TestCaseError> {
-    prop_assert_eq!(edit.what & !Edit::FLAGS, 0);
+    let has_report = if segment.way == Way::Out { Edit::TELL } else { Edit::TAKE };
+    prop_assert_eq!(edit.what & !(Edit::FLAGS | has_report), 0);
+    let is_told = edit.what & Edit::TAKE == 0 || segment.told != 0;
+    prop_assert!(is_told, "nothing is taken out that was not there");
     match segment.way {
-        Way::Out if edit.what != 0 => {
+        Way::Out if edit.what & Edit::FLAGS != 0 => {
             prop_assert_eq!(segment.flags & (EDITED | AE), 0);
             prop_assert_eq!(edit.flags & !EDITED, segment.flags);
             let asks = if segment.flags & ACK == 0 { EDITED } else { ECE };
             prop_assert_eq!(edit.flags, segment.flags | asks);
         }
-        Way::In if edit.what != 0 => {
+        Way::In if edit.what & Edit::FLAGS != 0 => {
             prop_assert!(segment.flags & ACK != 0, "a SYN that asks is shown as it is");
             prop_assert_eq!(edit.flags, segment.flags & !EDITED);
         }

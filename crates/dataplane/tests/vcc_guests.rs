@@ -154,6 +154,8 @@ fn guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_tra
             assert!(to.edited > 100, "marks are hidden and echoed: {to:?}");
             assert_eq!([from.unedited, to.unedited, from.malformed, to.malformed], [0; 4]);
             assert_eq!([from.policed, to.policed], [0; 2], "honest guests keep to their windows");
+            let tells = law == Law::Dctcp;
+            assert_eq!(from.reports > 100, tells, "what came is told where that is read: {from:?}");
             (goodput, again) = (played.goodput.max(goodput), played.again.min(again));
             if goodput > 0.88 && again * 2 < without {
                 break;

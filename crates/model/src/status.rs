@@ -98,6 +98,9 @@ pub struct Translation {
     /// on (`auto`).
     #[serde(default)]
     pub found_deaf: u64,
+    /// Reports of marked octets that came from the other end's port (`dctcp`).
+    #[serde(default)]
+    pub reports: u64,
 }
 
 /// Connections that are not translated as they might be, by the reason.

@@ -113,6 +113,7 @@ fn told(vm: String, one: Translated) -> status::Translation {
         unedited: c.unedited,
         policed: c.policed,
         found_deaf: c.found,
+        reports: c.reports,
     }
 }
 

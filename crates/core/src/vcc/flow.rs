@@ -49,7 +49,7 @@ pub struct Flow {
     pub(super) progress: u32,
     /// The congestion control's own.
     pub(super) law: [u32; 5],
-    /// DCTCP's α, in 1/32768.
+    /// DCTCP's α, in 1/32768. While opening: whether the peer's port reads reports.
     pub(super) alpha: u16,
     /// What a full segment holds: the smaller MSS of both SYNs, less timestamps.
     pub(super) mss: u16,
@@ -121,6 +121,8 @@ impl Flow {
     pub(super) const STAMPS_OUT: u16 = 1 << 14;
     /// The peer's had.
     pub(super) const STAMPS_IN: u16 = 1 << 15;
+    /// The same bit once established: the peer's port reads reports, and writes them.
+    pub(super) const READS: u16 = Self::STAMPS_IN;
 
     /// The only way in: what `segment` shall become. Pure.
     pub fn handle(&mut self, segment: &Segment, terms: &Terms) -> Edit {
@@ -271,6 +273,11 @@ impl Flow {
     /// Both ends are through, or one of them said so for both.
     pub(super) const fn is_over(&self) -> bool {
         self.is(Self::FIN_OUT) && self.is(Self::FIN_IN)
+    }
+
+    /// Whether the peer's port said in its SYN that it reads reports, for a law that has some; while opening.
+    pub(super) const fn is_reading(&self) -> bool {
+        matches!(self.translation, Translation::Dctcp) && self.alpha != 0
     }
 
     pub(super) const fn is_established(&self) -> bool {

@@ -128,7 +128,7 @@ shared!(
         hidden: u64,
         /// TCP of connections whose beginning was not seen, or that were pushed out.
         unknown: u64,
-        /// TCP that no host could read; passed as it was.
+        /// TCP that no host could read, passed as it was; or a guest's own report, dropped.
         malformed: u64,
         /// Dropped: beyond window and slack.
         policed: u64,
@@ -148,7 +148,7 @@ shared!(
         alone: u64,
         /// Connections of guests that speak ECN, found not to heed it, and translated from then on.
         found: u64,
-        /// Unused.
-        spare: u64,
+        /// Reports of `dctcp` that came from the peer's port and were taken out.
+        reports: u64,
     }
 );

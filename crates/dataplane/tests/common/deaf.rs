@@ -21,12 +21,10 @@ pub(crate) fn make_deaf(interface: u32, port: u16, what: u16) -> Object {
     let map = object.maps().find(|m| m.name() == "deaf_to").expect("the object has it");
     let to = [port.to_be_bytes(), what.to_ne_bytes()].concat();
     map.update(&0u32.to_ne_bytes(), &to, MapFlags::ANY).unwrap();
-    drop(map);
     let program = object.progs().next().expect("the object has one program");
     let mut builder = TcHookBuilder::new(program.as_fd());
     let mut hook = builder.ifindex(interface as i32).handle(1).priority(1).hook(TC_INGRESS);
     hook.create().unwrap();
     hook.attach().unwrap();
-    drop(program);
     object
 }

@@ -49,6 +49,7 @@ impl Random {
             scale: self.of(&[8, 8, 8, 8, 1, 0, 15, 13]),
             octets: self.of(&[0, 0, 0, 0, 100]),
             stamps: self.of(&[0, 1, 1]),
+            told: self.of(&[0, 1, 1]),
             ..Segment::default()
         };
         let asks = self.of(&[0, 0, 0, ECE | CWR, ECE | CWR | AE]);
