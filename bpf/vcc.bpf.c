@@ -7,7 +7,7 @@
  * Each shows a segment of TCP to the law (vcc_law.h) together with what is known
  * of its connection, and writes into the headers what the law answers: the
  * window, the ECN flags, the ECN field of IP. Checksums follow, also those that
- * a device is still to compute. Numbers, payload and options stay as they are.
+ * a device is still to compute. Numbers and payload stay as they are.
  *
  * A connection has a place in its port's table from the first SYN on, in either
  * direction; nothing but a SYN takes one. Who finds none, or was pushed out by
@@ -20,8 +20,7 @@
  * what they began with, and no others take one.
  *
  * What cannot be translated passes as it is: no TCP, fragments, and what is cut
- * short. The reports of `dctcp` are neither added nor taken out yet: that law
- * then goes by octets acknowledged with ECE.
+ * short. Options stay as they are, but for the reports of `dctcp` (vcc_report.h).
  *
  * A super-packet with CWR has it once: Linux leaves it on the first segment
  * only. A device that segments by itself may put it on all of them.
@@ -40,6 +39,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "forget.h"
 #include "intf.h"
 #include "parse.h"
 #include "tcp.h"
@@ -142,7 +142,7 @@ static __always_inline __u32 end_of(struct __sk_buff *skb, const struct packet *
 	return p->l3 + bpf_ntohs(length) + (is_ip4 ? 0 : sizeof(struct ipv6hdr));
 }
 
-/* The options of a SYN: where the next one begins, where they end, and what was found. */
+/* The options of a header: where the next one begins, where they end, and what was found. */
 struct options {
 	struct __sk_buff *skb;
 	__u32 at;
@@ -150,6 +150,7 @@ struct options {
 	__u16 mss;
 	__u8 scale;
 	__u8 stamps;
+	__u32 last; /* where the last one began */
 };
 
 /* Reads one; not 0 if it was the last. */
@@ -182,6 +183,7 @@ static long read_option(__u32 n, void *context)
 		options->scale = (scale < 14 ? scale : 14) + 1;
 	if (option[0] == OPTION_STAMPS && option[1] == 10)
 		options->stamps = 1;
+	options->last = at;
 	options->at = at + option[1];
 	return 0;
 }
@@ -197,6 +199,18 @@ static __always_inline void read_options(struct __sk_buff *skb, __u32 at, __u32 
 	segment->scale = options.scale;
 	segment->stamps = options.stamps;
 }
+
+/* Writes two octets of TCP's header, and what they do to its checksum. */
+static __always_inline int write_field(struct __sk_buff *skb, const struct packet *p, __u32 at,
+				       __be16 before, __be16 after)
+{
+	if (bpf_l4_csum_replace(skb, p->l4 + offsetof(struct tcp_head, check), before, after,
+				sizeof(after)))
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l4 + at, &after, sizeof(after), 0);
+}
+
+#include "vcc_report.h"
 
 /* What the law sees of a segment; not 0 if its header is no TCP. */
 static __always_inline int read_segment(struct __sk_buff *skb, const struct packet *p, int is_ip4,
@@ -218,6 +232,8 @@ static __always_inline int read_segment(struct __sk_buff *skb, const struct pack
 	segment->ecn = p->ecn;
 	if (flags & TCP_SYN)
 		read_options(skb, p->l4 + TCP_HEADER, p->l4 + header, segment);
+	if (!segment->octets)
+		hear_report(skb, p->l4 + TCP_HEADER, p->l4 + header, segment);
 	return 0;
 }
 
@@ -295,21 +311,13 @@ static __always_inline int is_beyond_window(const struct weir_vcc_flow *flow,
 	return vcc_past(vcc_end(segment), flow->edge + slack);
 }
 
-/* Writes two octets of TCP's header, and what they do to its checksum. */
-static __always_inline int write_field(struct __sk_buff *skb, const struct packet *p, __u32 at,
-				       __be16 before, __be16 after)
-{
-	if (bpf_l4_csum_replace(skb, p->l4 + offsetof(struct tcp_head, check), before, after,
-				sizeof(after)))
-		return -1;
-	return bpf_skb_store_bytes(skb, p->l4 + at, &after, sizeof(after), 0);
-}
-
 /* Makes the segment what the law wants it to be; not 0 if that failed. */
 static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p, int is_ip4,
 					 const struct tcp_head *head,
+					 const struct weir_vcc_segment *segment,
 					 const struct weir_vcc_edit *edit)
 {
+	__u32 size = report_size(segment);
 	__be16 flags = (head->flags & ~bpf_htons(LAW_FLAGS)) | bpf_htons(edit->flags);
 	int failed = 0;
 
@@ -320,14 +328,28 @@ static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p
 		failed |= write_field(skb, p, offsetof(struct tcp_head, flags), head->flags, flags);
 	if (edit->what & VCC_EDIT_ECN)
 		set_ecn(skb, p, is_ip4, edit->ecn);
+	if (segment->way == VCC_OUT && edit->what & VCC_EDIT_TELL && !segment->octets)
+		failed |= add_report(skb, p, is_ip4, bpf_ntohs(flags), size, edit);
+	if (segment->way == VCC_IN && edit->what & VCC_EDIT_TAKE)
+		failed |= take_report(skb, p, is_ip4, bpf_ntohs(flags), size);
 	return failed;
+}
+
+/* Where headers are, is one way to all that follows, and not one for each kind of packet. */
+static __always_inline void forget_ways(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 any = skb->len;
+
+	p->l3 = forgotten(p->l3, any);
+	p->l4 = forgotten(p->l4, any);
+	p->ecn = forgotten(p->ecn, any) & ECN_MASK;
 }
 
 static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 {
 	struct weir_vcc_segment segment = { .way = way };
 	struct weir_vcc_counters *counters;
-	__u32 ifindex = skb->ifindex, which, flags;
+	__u32 ifindex = skb->ifindex, which, flags, was;
 	__u8 before, after;
 	struct weir_vcc_terms terms;
 	struct weir_vcc_flow *flow;
@@ -350,6 +372,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	kind = parse(skb, &p);
 	if ((kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP || p.fragment)
 		return TC_ACT_UNSPEC;
+	forget_ways(skb, &p);
 	if (bpf_skb_load_bytes(skb, p.l4, &head, sizeof(head)) ||
 	    flow_of(skb, &p, way == VCC_OUT, &name) ||
 	    read_segment(skb, &p, kind == KIND_IP4, &head, &segment)) {
@@ -361,11 +384,16 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	lock = bpf_map_lookup_elem(&vcc_locks, &which);
 	if (!flow || !lock)
 		return TC_ACT_UNSPEC;
+	if (way == VCC_OUT && segment.told) {
+		__sync_fetch_and_add(&counters->malformed, 1);
+		return TC_ACT_SHOT;
+	}
 	terms = port->terms;
 	slack = port->slack;
 	bpf_spin_lock(&lock->lock);
 	beyond = is_beyond_window(flow, &segment, slack);
 	before = flow->phase;
+	was = flow->flags;
 	if (!beyond)
 		vcc_handle(flow, &segment, &terms, &edit);
 	after = flow->phase;
@@ -377,15 +405,19 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	}
 	__sync_fetch_and_add(&counters->segments, 1);
 	count_phase(before, after, flags, counters);
-	if (!(edit.what & (VCC_EDIT_WINDOW | VCC_EDIT_FLAGS | VCC_EDIT_ECN)))
+	if (was & VCC_SPEAKS && flags & VCC_ECN)
+		__sync_fetch_and_add(&counters->found, 1);
+	if (!edit.what)
 		return TC_ACT_UNSPEC;
-	if (write_segment(skb, &p, kind == KIND_IP4, &head, &edit)) {
+	if (write_segment(skb, &p, kind == KIND_IP4, &head, &segment, &edit)) {
 		__sync_fetch_and_add(&counters->unedited, 1);
 		return TC_ACT_UNSPEC;
 	}
 	__sync_fetch_and_add(&counters->edited, 1);
 	if (edit.what & VCC_EDIT_WINDOW)
 		__sync_fetch_and_add(&counters->lowered, 1);
+	if (edit.what & VCC_EDIT_TAKE && !(segment.flags & VCC_SYN))
+		__sync_fetch_and_add(&counters->reports, 1);
 	if (edit.what & VCC_EDIT_ECN && segment.ecn == VCC_CE)
 		__sync_fetch_and_add(&counters->hidden, 1);
 	return TC_ACT_UNSPEC;

@@ -11,7 +11,7 @@
 /* A port whose guest's connections are translated. Written by the loader. */
 struct weir_vcc_port {
 	struct weir_vcc_terms terms;
-	__u32 slack;  /* octets beyond the window that a guest may send; all ones: any */
+	__u32 slack;  /* octets beyond the window that a guest may send; all ones: any (no policing) */
 	__u32 slot;   /* index of its counters and of its table */
 	__u32 vm;     /* whose port it is; for the loader alone */
 };
@@ -27,7 +27,7 @@ struct weir_vcc_counters {
 	__u64 lowered;	 /* of these, in their window */
 	__u64 hidden;	 /* of these, came with a mark that the guest was not shown */
 	__u64 unknown;	 /* TCP of connections whose beginning was not seen, or that were pushed out */
-	__u64 malformed; /* TCP that no host could read; passed as it was */
+	__u64 malformed; /* TCP that no host could read, passed as it was; or a guest's own report, dropped */
 	__u64 policed;	 /* dropped: beyond window and slack */
 	__u64 unedited;	 /* was to be changed, and could not be */
 	__u64 begun;	 /* connections that took a place */
@@ -36,7 +36,8 @@ struct weir_vcc_counters {
 	__u64 deaf;	 /* connections that opened without: the other end knows none, or none was asked for */
 	__u64 speaking;	 /* connections of guests that speak ECN themselves */
 	__u64 alone;	 /* connections left alone: their SYNs are not both known, or disagree */
-	__u64 spare[2];
+	__u64 found;	 /* connections of guests that speak ECN, found not to heed it, and translated from then on */
+	__u64 reports;	 /* of `dctcp`, that came from the peer's port and were taken out */
 };
 _Static_assert(sizeof(struct weir_vcc_counters) == 128, "vcc/intf.rs expects 128");
 

@@ -12,6 +12,8 @@
 #ifndef WEIR_VCC_LAW_H
 #define WEIR_VCC_LAW_H
 
+#include "forget.h"
+
 /* segment.rs */
 
 #define VCC_FIN 0x001
@@ -77,6 +79,7 @@ _Static_assert(sizeof(struct weir_vcc_edit) == 16, "segment.rs expects 16");
 #define VCC_VIRTUAL_ECN 1
 #define VCC_DCTCP 2
 #define VCC_CUBIC_ECN 3
+#define VCC_AUTO 4
 
 /* What a flow goes by: `Terms`. */
 struct weir_vcc_terms {
@@ -108,11 +111,13 @@ _Static_assert(sizeof(struct weir_vcc_terms) == 12, "mod.rs expects 12");
 #define VCC_ECHO (1u << 8)
 #define VCC_CWR_DUE (1u << 9)
 #define VCC_REPORTED (1u << 10)
+#define VCC_WATCHED VCC_REPORTED /* with `auto` */
 #define VCC_CUT (1u << 11)
 #define VCC_FIN_OUT (1u << 12)
 #define VCC_FIN_IN (1u << 13)
 #define VCC_STAMPS_OUT (1u << 14)
 #define VCC_STAMPS_IN (1u << 15)
+#define VCC_READS VCC_STAMPS_IN /* once established */
 #define VCC_OVER (VCC_FIN_OUT | VCC_FIN_IN)
 
 #define VCC_WINDOW_MOST (1u << 30)
@@ -284,9 +289,9 @@ static __always_inline void vcc_dctcp_observe(struct weir_vcc_flow *flow,
 					      const struct weir_vcc_segment *segment, __u32 acked)
 {
 	__u32 octets, marked, part = 0, alpha = flow->alpha;
-	int is_told;
+	int comes = segment->told && vcc_is(flow, VCC_READS), is_told;
 
-	if (segment->told && !vcc_is(flow, VCC_REPORTED)) {
+	if (comes && !vcc_is(flow, VCC_REPORTED)) {
 		vcc_set(flow, VCC_REPORTED);
 		flow->law[VCC_OBSERVED] = 0;
 		flow->law[VCC_OBSERVED_MARKED] = 0;
@@ -295,7 +300,7 @@ static __always_inline void vcc_dctcp_observe(struct weir_vcc_flow *flow,
 	if (is_told) {
 		octets = segment->told_octets - flow->law[VCC_OBSERVED];
 		marked = segment->told_marked - flow->law[VCC_OBSERVED_MARKED];
-		if (!segment->told || octets >> 31)
+		if (!comes || octets >> 31)
 			return;
 	} else {
 		octets = vcc_plus(flow->law[VCC_OBSERVED], acked);
@@ -448,6 +453,10 @@ static __always_inline void vcc_grow(struct weir_vcc_flow *flow, __u32 acked, __
 		vcc_linear(flow, acked);
 }
 
+/* watch.rs */
+
+#include "vcc_watch.h"
+
 /* opening.rs */
 
 #define VCC_ASKING 2u
@@ -462,6 +471,12 @@ static __always_inline void vcc_take_mss(struct weir_vcc_flow *flow,
 	flow->mss = flow->mss ? vcc_least(flow->mss, mss) : mss;
 }
 
+/* While opening, `alpha` says whether the peer's port reads reports. */
+static __always_inline int vcc_is_reading(const struct weir_vcc_flow *flow)
+{
+	return flow->translation == VCC_DCTCP && flow->alpha;
+}
+
 static __always_inline void vcc_establish(struct weir_vcc_flow *flow,
 					  const struct weir_vcc_segment *segment)
 {
@@ -473,6 +488,8 @@ static __always_inline void vcc_establish(struct weir_vcc_flow *flow,
 	flow->recover = 0;
 	flow->dups = 0;
 	flow->progress = segment->at;
+	vcc_unset(flow, VCC_READS);
+	vcc_set(flow, vcc_is_reading(flow) ? VCC_READS : 0);
 	vcc_law_begin(flow);
 	vcc_enter(flow, VCC_OPEN);
 }
@@ -490,11 +507,15 @@ static __always_inline void vcc_ask(struct weir_vcc_flow *flow,
 		if (vcc_is(flow, VCC_PEER_ASKED)) {
 			edit->flags |= VCC_ECE;
 			vcc_set(flow, VCC_ECN);
+			if (vcc_is_reading(flow))
+				edit->what |= VCC_EDIT_TELL;
 		}
 	} else if (flow->phase == VCC_OPENING && flow->dups < VCC_ASKING) {
 		flow->dups++;
 		edit->flags |= VCC_ECE | VCC_CWR;
 		vcc_set(flow, VCC_ASKED);
+		if (flow->translation == VCC_DCTCP)
+			edit->what |= VCC_EDIT_TELL;
 	} else {
 		vcc_unset(flow, VCC_ASKED);
 	}
@@ -535,6 +556,7 @@ VCC_PART vcc_asked(struct weir_vcc_flow *flow, const struct weir_vcc_segment *se
 		flow->nxt = end;
 	vcc_take_mss(flow, segment);
 	vcc_ask(flow, segment, edit);
+	vcc_own_agreed(flow, segment);
 	return 0;
 }
 
@@ -553,6 +575,8 @@ static __always_inline void vcc_record(struct weir_vcc_flow *flow,
 	}
 	vcc_unset(flow, VCC_STAMPS_IN);
 	vcc_set(flow, segment->stamps ? VCC_STAMPS_IN : 0);
+	if (flow->translation == VCC_DCTCP)
+		flow->alpha = segment->told ? 1 : 0;
 	flow->edge = vcc_most(flow->edge, ahead + segment->window);
 	vcc_take_mss(flow, segment);
 }
@@ -584,6 +608,8 @@ static __always_inline void vcc_hide(const struct weir_vcc_flow *flow,
 
 	if (is_ours && vcc_has(segment, VCC_ACK) && vcc_is(flow, VCC_SYN_OUT))
 		edit->flags &= ~(VCC_ECE | VCC_CWR);
+	if (flow->translation != VCC_NONE && segment->told)
+		edit->what |= VCC_EDIT_TAKE;
 }
 
 /* The peer sends a SYN. */
@@ -623,6 +649,7 @@ VCC_PART vcc_answered(struct weir_vcc_flow *flow, const struct weir_vcc_segment 
 	}
 	vcc_record(flow, segment);
 	vcc_agree(flow, segment);
+	vcc_own_agreed(flow, segment);
 	vcc_hide(flow, segment, edit);
 	if (is_answer) {
 		vcc_establish(flow, segment);
@@ -693,7 +720,7 @@ static __always_inline void vcc_answer(struct weir_vcc_flow *flow,
 	}
 	if (vcc_has(segment, VCC_ACK) && vcc_is(flow, VCC_ECHO))
 		edit->flags |= VCC_ECE;
-	if (is_dctcp && vcc_has(segment, VCC_ACK) && !vcc_has(segment, VCC_FIN) &&
+	if (is_dctcp && vcc_is(flow, VCC_READS) && vcc_has(segment, VCC_ACK) && !vcc_has(segment, VCC_FIN) &&
 	    !segment->octets) {
 		edit->told_octets = flow->law[VCC_CAME];
 		edit->told_marked = flow->law[VCC_MARKED];
@@ -847,10 +874,12 @@ VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segm
 	}
 	if (acked || !segment->window)
 		flow->progress = segment->at;
+	forget();
 	if (vcc_is(flow, VCC_ECN) && vcc_has(segment, VCC_ECE) && !vcc_is(flow, VCC_CUT))
 		vcc_cut(flow, vcc_is_throttled(flow) ? flow->window : flight, 1);
 	else if (acked)
 		vcc_follow(flow, acked, flight, segment->at);
+	forget();
 	edit->window = vcc_shown(flow, segment, terms);
 	return 0;
 }
@@ -868,11 +897,17 @@ static __always_inline void vcc_carry_on(struct weir_vcc_flow *flow,
 		vcc_finished(flow, segment);
 	if (vcc_is_established(flow)) {
 		if (segment->way == VCC_OUT) {
-			int is_fresh = vcc_sent(flow, segment, terms);
+			int is_fresh;
 
+			vcc_watch_sent(flow, segment);
+			forget();
+			is_fresh = vcc_sent(flow, segment, terms);
 			vcc_answer(flow, segment, is_fresh, edit);
 		} else {
+			vcc_watch_heard(flow, segment);
+			forget();
 			vcc_came(flow, segment, edit);
+			forget();
 			vcc_acknowledged(flow, segment, terms, edit);
 		}
 	}

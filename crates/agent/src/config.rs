@@ -125,6 +125,7 @@ impl Setup {
         let sources = Sources { config, directory: (&path, yaml) };
         let soundly = |setup: Self| {
             crate::promised::check(&setup)?;
+            crate::policing::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
             Ok(setup)
         };

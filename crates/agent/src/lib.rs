@@ -22,6 +22,7 @@ mod machine;
 mod mistake;
 mod notify;
 mod overbooked;
+mod policing;
 mod promised;
 mod reload;
 mod server;

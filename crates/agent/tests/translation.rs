@@ -57,6 +57,15 @@ fn ask(world: &World, n: u32, translation: Option<&str>) {
     fs::write(&file, lines.join("\n") + "\n").unwrap();
 }
 
+/// Says beside that translation how far its guest may send beyond its window.
+fn police(world: &World, n: u32, slack: &str) {
+    let file = world.dir.join(format!("host{n}.toml"));
+    let text = fs::read_to_string(&file).unwrap();
+    let at = text.find("translation =").expect("one before");
+    let (before, rest) = text.split_at(at);
+    fs::write(&file, format!("{before}policing = {slack:?}\n{rest}")).unwrap();
+}
+
 fn told(agent: &Agent<'_>, vm: &str) -> Translation {
     let all = agent.top().translations;
     all.iter().find(|one| one.vm == vm).unwrap_or_else(|| panic!("{vm} in {all:?}")).clone()
@@ -237,13 +246,16 @@ fn a_connection_keeps_what_it_began_with_while_it_is_switched_and_its_agent_dies
     assert!(again.edited > off.edited + 4, "{off:?} {again:?}");
 
     ask(&world, 1, Some("dctcp"));
+    police(&world, 1, "3kB");
     reload(&one);
+    assert!(!one.log().contains("policing"), "{}", one.log());
     let new = connect(&world, 9003);
     for ends in [&old, &late, &new] {
         speak(&ends.0, &ends.1);
     }
     let on = told(&one, "a");
     assert_eq!((on.to.as_str(), on.connections, on.agreed), ("dctcp", 2, 2), "{on:?}");
+    assert_eq!(on.policed, 0, "who keeps to its window loses nothing");
     one.stop();
     assert_eq!(world.snapshot("host1"), before, "nothing stays");
     speak(&late.0, &late.1);
@@ -312,8 +324,15 @@ fn a_translation_that_cannot_be_had_is_told_with_the_reason_and_floors_stand() {
     reload(&one);
     assert!(one.log().contains("unknown variant `ecn`"), "{}", one.log());
     assert_eq!(one.top().translations[0].to, "virtual-ecn");
-    // And what is not asked for any more is not refused.
+    // Policing without it is one, too.
     ask(&world, 1, None);
+    let text = fs::read_to_string(world.dir.join("host1.toml")).unwrap();
+    let policed = text.replace("port = \"port\"", "port = \"port\"\npolicing = \"3kB\"");
+    fs::write(world.dir.join("host1.toml"), policed).unwrap();
+    reload(&one);
+    assert!(one.log().contains("vm `a` has no translation, so its port"), "{}", one.log());
+    fs::write(world.dir.join("host1.toml"), text).unwrap();
+    // And what is not asked for any more is not refused.
     reload(&one);
     assert_eq!(one.top().translations, []);
     assert!(one.log().contains("no translation of vm a is refused any more"), "{}", one.log());

@@ -149,9 +149,12 @@ fn translation_text(told: &Translation) -> String {
     let counts = [
         (told.connections, "connections"),
         (told.agreed, "with ECN in its place"),
+        (told.found_deaf, "found deaf to ECN"),
         (told.edited, "segments edited"),
+        (told.reports, "reports heard"),
         (told.marks_hidden, "marks hidden"),
         (told.unedited, "segments that could not be edited"),
+        (told.policed, "segments dropped beyond the window"),
         (peer_without_ecn, "left alone for a peer without ECN"),
         (guest_with_ecn, "left alone for a guest with ECN"),
         (unclear, "left alone for unclear SYNs"),

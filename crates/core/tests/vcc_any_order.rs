@@ -18,6 +18,8 @@ enum Opening {
     Call,
     /// The guest is called.
     Called,
+    /// The guest calls, and agrees on ECN by itself.
+    Speaks,
     /// Seen from its middle.
     None,
 }
@@ -103,6 +105,10 @@ impl World {
                 Segment { flags: SYN | ACK, ..out },
                 Segment { flags: ACK, ack: answer, window: 500, mss: 0, scale: 0, ..back },
             ],
+            Opening::Speaks => vec![
+                Segment { flags: SYN | EDITED, ..out },
+                Segment { flags: SYN | ACK | ECE, ack: answer, ..back },
+            ],
             Opening::None => Vec::new(),
         };
         for segment in script {
@@ -159,6 +165,9 @@ impl World {
         prop_assert_eq!(edit.what & Edit::FLAGS != 0, edit.flags != segment.flags);
         prop_assert_eq!(edit.what & Edit::ECN != 0, edit.ecn != segment.ecn);
         prop_assert!(edit.flags & !EDITED == segment.flags & !EDITED, "no flag but ECE and CWR");
+        if after.is_watched() {
+            prop_assert_eq!(edit.what & !(Edit::WINDOW | Edit::TAKE), 0, "its ECN is its own");
+        }
         if after.phase() == Phase::Alone {
             prop_assert_eq!(edit.what, 0);
         }
@@ -222,15 +231,18 @@ impl World {
 
 /// What was changed can be told, and undone: only flags, and none that the sender had set itself.
 fn check_syn(segment: &Segment, edit: Edit) -> Result<(), TestCaseError> {
-    prop_assert_eq!(edit.what & !Edit::FLAGS, 0);
+    let has_report = if segment.way == Way::Out { Edit::TELL } else { Edit::TAKE };
+    prop_assert_eq!(edit.what & !(Edit::FLAGS | has_report), 0);
+    let is_told = edit.what & Edit::TAKE == 0 || segment.told != 0;
+    prop_assert!(is_told, "nothing is taken out that was not there");
     match segment.way {
-        Way::Out if edit.what != 0 => {
+        Way::Out if edit.what & Edit::FLAGS != 0 => {
             prop_assert_eq!(segment.flags & (EDITED | AE), 0);
             prop_assert_eq!(edit.flags & !EDITED, segment.flags);
             let asks = if segment.flags & ACK == 0 { EDITED } else { ECE };
             prop_assert_eq!(edit.flags, segment.flags | asks);
         }
-        Way::In if edit.what != 0 => {
+        Way::In if edit.what & Edit::FLAGS != 0 => {
             prop_assert!(segment.flags & ACK != 0, "a SYN that asks is shown as it is");
             prop_assert_eq!(edit.flags, segment.flags & !EDITED);
         }
@@ -246,8 +258,11 @@ proptest! {
     fn whatever_segments_come_a_flow_keeps_what_is_promised(
         translation in prop::sample::select(vec![
             Translation::None, Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn,
+            Translation::Auto,
         ]),
-        opening in prop::sample::select(vec![Opening::Call, Opening::Called, Opening::None]),
+        opening in prop::sample::select(vec![
+            Opening::Call, Opening::Called, Opening::Speaks, Opening::None,
+        ]),
         first in prop_oneof![any::<u32>(), u32::MAX - 100_000..=u32::MAX],
         steps in prop::collection::vec(step(), 0..300),
     ) {

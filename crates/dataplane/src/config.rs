@@ -59,6 +59,8 @@ pub struct Config {
     /// VMs of this host whose connections are translated. What cannot be had is told
     /// ([`Dataplane::translations`](crate::Dataplane::translations)), and stops nothing else.
     pub translations: BTreeMap<VmId, Law>,
+    /// Of these, who may send only so many octets beyond the window that it was shown.
+    pub policing: BTreeMap<VmId, u32>,
     /// Bound on connections of one VM that are known to its translation.
     pub flows_per_vm: u32,
 }
@@ -367,6 +369,7 @@ mod tests {
             shaper: None,
             eyeq: None,
             translations: BTreeMap::new(),
+            policing: BTreeMap::new(),
             flows_per_vm: 64,
         }
     }

@@ -50,6 +50,9 @@ struct Seen {
     phases: BTreeMap<(u8, u8), usize>,
     lowered: usize,
     edited: usize,
+    /// Connections that `auto` watches, by segments; and how often it found a guest deaf.
+    watched: usize,
+    found: usize,
 }
 
 impl Seen {
@@ -60,7 +63,9 @@ impl Seen {
     }
 
     fn check(&self, steps: usize) {
-        for translation in [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn] {
+        for translation in
+            [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn, Translation::Auto]
+        {
             let phases = [Phase::Opening, Phase::Alone, Phase::Open, Phase::Reduce, Phase::Avoid];
             for phase in phases.into_iter().chain([Phase::SlowStart]) {
                 let times = self.phases.get(&(translation as u8, phase as u8));
@@ -69,13 +74,20 @@ impl Seen {
         }
         assert!(self.lowered > steps / 50, "{} of {steps} windows were lowered", self.lowered);
         assert!(self.edited > steps / 50, "{} of {steps} were edited otherwise", self.edited);
+        assert!(self.watched > steps / 100, "{} of {steps} were watched", self.watched);
+        assert!(self.found >= 20, "{} guests were found deaf", self.found);
     }
 }
 
 #[test]
 fn three_hundred_thousand_segments_are_edited_alike_in_c_and_in_rust() {
-    const ALL: [Translation; 4] =
-        [Translation::None, Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn];
+    const ALL: [Translation; 5] = [
+        Translation::None,
+        Translation::VirtualEcn,
+        Translation::Dctcp,
+        Translation::CubicEcn,
+        Translation::Auto,
+    ];
     let kernel = Law::load(&OBJECT.0);
     let mut flows = [Flow::default(); FLOWS];
     let (mut seen, mut steps, mut nanos) = (Seen::default(), 0, Vec::new());
@@ -103,7 +115,10 @@ fn three_hundred_thousand_segments_are_edited_alike_in_c_and_in_rust() {
             if random.one_in(3) {
                 terms.share = if random.one_in(4) { random.word() } else { 40_000 };
             }
+            let was_watched = flow.is_watched();
             let edit = flow.handle(&segment, &terms);
+            seen.watched += usize::from(was_watched);
+            seen.found += usize::from(was_watched && flow.has_virtual_ecn());
             seen.count(terms.translation, flow, edit);
             inputs.extend(input(&segment, &terms, which));
             wanted.push((segment, output(edit, flow)));

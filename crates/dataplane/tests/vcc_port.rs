@@ -19,6 +19,7 @@ use weir_core::vcc::{
 };
 use weir_dataplane::intf::{self, Address};
 use weir_dataplane::programs::Frame;
+use weir_dataplane::table::Table;
 use weir_dataplane::vcc::intf::{ANY_SLACK, Counters, Port, State};
 use weir_dataplane::vcc::{Law, Program, Programs};
 use weir_units::Time;
@@ -97,6 +98,9 @@ impl Ends {
         if has(segment, SYN) && segment.stamps > 0 {
             options.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0]);
         }
+        if segment.told > 0 {
+            options.extend(report(segment));
+        }
         let length = 20 + options.len();
         let mut body: Vec<u8> = [from, to].into_iter().flat_map(u16::to_be_bytes).collect();
         body.extend([segment.seq, segment.ack].into_iter().flat_map(u32::to_be_bytes));
@@ -109,6 +113,25 @@ impl Ends {
         body[16..18].copy_from_slice(&sum.to_be_bytes());
         framed(src, dst, DSCP << 2 | segment.ecn, &body)
     }
+}
+
+/// The option of a segment that tells something, as `vcc_report.h` has it.
+fn report(segment: &Segment) -> Vec<u8> {
+    if has(segment, SYN) {
+        return vec![253, 4, 0x57, 0x43];
+    }
+    let told = [segment.told_octets, segment.told_marked].into_iter().flat_map(u32::to_be_bytes);
+    [253, 12, 0x57, 0x43].into_iter().chain(told).collect()
+}
+
+/// A packet without what pads its frame, and without the last `size` octets of a TCP header that ends it.
+fn cut(frame: &[u8], is_v4: bool, size: usize) -> Vec<u8> {
+    let (l4, at, more) = if is_v4 { (34, 16, 14) } else { (54, 18, 54) };
+    let length = u16::from_be_bytes([frame[at], frame[at + 1]]) - size as u16;
+    let mut octets = frame[..usize::from(length) + more].to_vec();
+    octets[at..at + 2].copy_from_slice(&length.to_be_bytes());
+    octets[l4 + 12] -= (size as u8 / 4) << 4;
+    octets
 }
 
 fn has(segment: &Segment, flag: u16) -> bool {
@@ -223,8 +246,13 @@ fn passed(programs: &Programs, ends: &Ends, segment: &Segment) -> Read {
     read(&octets)
 }
 
+/// The table of the only port. To look for it takes kernels before 6.2 some milliseconds, each time.
+fn table(programs: &Programs) -> Table<intf::Flow, State> {
+    programs.flows(0).unwrap().expect("a table")
+}
+
 fn state(programs: &Programs, ends: &Ends) -> Option<State> {
-    programs.flows(0).unwrap().expect("a table").get(ends.name()).unwrap()
+    table(programs).get(ends.name()).unwrap()
 }
 
 fn flags_of(tcp: &TcpHeader) -> u16 {
@@ -315,12 +343,15 @@ fn assert_nothing_else_changed(before: &[u8], after: &[u8], is_v4: bool, at: &st
 fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
     const MANY: usize = 64;
     const STEPS: usize = 50_000;
-    let all = [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn];
+    let all =
+        [Translation::VirtualEcn, Translation::Dctcp, Translation::CubicEcn, Translation::Auto];
     let mut random = Random(11);
     let (mut edits, mut established, mut absent, mut worn) = (0, 0, 0, [0; 4]);
+    let (mut told, mut heard) = (0, 0);
     for translation in all {
         let terms = Terms { share: 60_000, ..Terms::new(translation) };
         let programs = loaded(&terms, ANY_SLACK);
+        let table = table(&programs);
         let mut flows = [None::<Flow>; MANY];
         let mut which = 0;
         for step in 0..STEPS / all.len() {
@@ -332,7 +363,11 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
             let mut segment = random.segment(&known.unwrap_or_default());
             segment.flags &= 0x1ff;
             segment.octets %= 2_900;
-            (segment.told, segment.told_octets, segment.told_marked) = (0, 0, 0);
+            // Guests tell nothing, and what has data has no report.
+            segment.told &= u8::from(segment.way == Way::In && segment.octets == 0);
+            if segment.told == 0 || has(&segment, SYN) {
+                (segment.told_octets, segment.told_marked) = (0, 0);
+            }
             let frame = ends.frame(&segment);
             let dress = Dress::any(&mut random, &frame);
             let before = programs.counters(0);
@@ -345,13 +380,13 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
             if known.is_none() && segment.flags & (SYN | ACK | RST) != SYN {
                 assert_eq!(octets, frame, "{at}");
                 assert_eq!(programs.counters(0).unknown, before.unknown + 1);
-                assert!(state(&programs, &ends).is_none(), "only a SYN takes a place: {at}");
+                let place = table.get(ends.name()).unwrap();
+                assert!(place.is_none(), "only a SYN takes a place: {at}");
                 absent += 1;
                 continue;
             }
-            assert_nothing_else_changed(&frame, &octets, which % 2 == 0, &at);
             let got = read(&octets);
-            let got_state = state(&programs, &ends).expect("known from its SYN on");
+            let got_state = table.get(ends.name()).unwrap().expect("known from its SYN on");
             let got_flags = u16::from_be_bytes([
                 octets[if which % 2 == 0 { 46 } else { 66 }],
                 octets[if which % 2 == 0 { 47 } else { 67 }],
@@ -370,6 +405,18 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
                 let edit = flow.handle(&Segment { at: began, ..segment }, &terms);
                 panic!("{at}: {got:?} and {got_state:?}, wanted {edit:?} and {flow:?}");
             };
+            let size = report(&segment).len();
+            let taken = if edit.what & Edit::TAKE != 0 { size } else { 0 };
+            let added = if edit.what & Edit::TELL != 0 && segment.octets == 0 { size } else { 0 };
+            let is_v4 = which % 2 == 0;
+            let (before, after) = (cut(&frame, is_v4, taken), cut(&octets, is_v4, added));
+            assert_nothing_else_changed(&before, &after, is_v4, &at);
+            if added > 0 {
+                let (told_octets, told_marked) = (edit.told_octets, edit.told_marked);
+                let told = report(&Segment { told_octets, told_marked, ..segment });
+                assert!(octets.ends_with(&told), "{told:?} at the end of {octets:?}");
+            }
+            (told, heard) = (told + usize::from(added > 0), heard + usize::from(taken > 0));
             let is_edited = edit.what & (Edit::WINDOW | Edit::FLAGS | Edit::ECN) != 0;
             edits += usize::from(is_edited);
             for (worn, does) in worn.iter_mut().zip(dress.what()) {
@@ -389,6 +436,7 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
     assert!(absent > 10, "{absent} of no connection");
     let is_enough = worn.iter().all(|worn| *worn > STEPS / 500);
     assert!(is_enough, "edits with tags, extensions, in super-packets, without a length: {worn:?}");
+    assert!(told > 100 && heard > 100, "{told} reports were added, {heard} taken out");
 }
 
 fn octets_of_state(state: &State) -> [u8; 64] {
@@ -582,6 +630,7 @@ fn laws_and_terms_are_numbered_as_the_core_has_them() {
         (Law::VirtualEcn, Translation::VirtualEcn),
         (Law::Dctcp, Translation::Dctcp),
         (Law::CubicEcn, Translation::CubicEcn),
+        (Law::Auto, Translation::Auto),
     ];
     for (law, translation) in laws {
         assert_eq!(Port::new(law, 0), port(&Terms::new(translation), ANY_SLACK));
@@ -614,6 +663,7 @@ fn options_of_any_kind_confuse_nobody() {
     let terms = Terms::new(Translation::VirtualEcn);
     for round in 0..20 {
         let programs = loaded(&terms, ANY_SLACK);
+        let table = table(&programs);
         for n in 0..500u16 {
             let ends = Ends::v4(n);
             let words = random.below(11) as usize;
@@ -634,7 +684,7 @@ fn options_of_any_kind_confuse_nobody() {
             let (verdict, octets) = run(&programs, Way::Out, &frame);
             assert_eq!(verdict, PASS);
             assert_nothing_else_changed(&frame, &octets, true, &format!("{round}: {options:?}"));
-            let known = state(&programs, &ends).expect("a SYN");
+            let known = table.get(ends.name()).unwrap().expect("a SYN");
             let mss = offered(&options).map_or(536, |mss| mss.max(536));
             assert_eq!(known.mss, mss, "{options:?}");
             // The parser that is not ours refuses headers whose options make no sense: checksums alone.
@@ -647,4 +697,168 @@ fn options_of_any_kind_confuse_nobody() {
         let Counters { unedited, malformed, .. } = programs.counters(0);
         assert_eq!((unedited, malformed), (0, 0));
     }
+}
+
+/// An acknowledgement of nothing new, with these options.
+fn with_options(ends: &Ends, way: Way, options: &[u8]) -> Vec<u8> {
+    let segment = if way == Way::Out { out(101, 0) } else { inward(101, ACK) };
+    let is_v4 = ends.guest.is_ipv4();
+    let (src, dst) =
+        if way == Way::Out { (ends.guest, ends.peer) } else { (ends.peer, ends.guest) };
+    let l4 = if is_v4 { 34 } else { 54 };
+    let mut body = ends.frame(&segment)[l4..l4 + 20].to_vec();
+    body[12] = (5 + options.len() as u8 / 4) << 4;
+    body[16..18].fill(0);
+    body.extend(options);
+    let sum = checksum(&[&pseudo(src, dst, body.len()), &body]);
+    body[16..18].copy_from_slice(&sum.to_be_bytes());
+    framed(src, dst, DSCP << 2, &body)
+}
+
+/// The guest calls, and its port and the peer's agree on ECN and on reports.
+fn open_with_reports(programs: &Programs, ends: &Ends, is_read: bool) {
+    let syn = Segment { ack: 0, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
+    let asked = passed(programs, ends, &syn);
+    assert!(asked.tcp.options.as_slice().ends_with(&[253, 4, 0x57, 0x43]), "{asked:?}");
+    let flags = SYN | ACK | ECE;
+    let answer = Segment { seq: 0, flags, mss: 1_400, scale: 8, ..inward(101, ACK) };
+    let answer = Segment { window: 17_000, told: u8::from(is_read), ..answer };
+    let plain = read(&ends.frame(&Segment { told: 0, ..answer }));
+    let answered = passed(programs, ends, &answer);
+    assert_eq!(answered.tcp.options, plain.tcp.options, "the guest sees none of it");
+}
+
+/// Whether the law has heard a report.
+fn has_heard(programs: &Programs, ends: &Ends) -> bool {
+    state(programs, ends).unwrap().flags & 1 << 10 != 0
+}
+
+fn ports_tell_each_other_what_came(ends: Ends) {
+    let programs = loaded(&Terms::new(Translation::Dctcp), ANY_SLACK);
+    open_with_reports(&programs, &ends, true);
+    // As receiver: totals, with each acknowledgement that has room and no data.
+    let came = Segment { octets: 1_000, ecn: ECT_0, ..inward(101, ACK) };
+    passed(&programs, &ends, &came);
+    passed(&programs, &ends, &Segment { seq: 1_001, ecn: CE, ..came });
+    let told = passed(&programs, &ends, &out(101, 0));
+    let totals = [253, 12, 0x57, 0x43, 0, 0, 7, 208, 0, 0, 3, 232];
+    assert_eq!(told.tcp.options.as_slice(), totals, "2000, of which 1000 marked");
+    assert_eq!(flags_of(&told.tcp), ACK | ECE);
+    let full = [&[8, 10, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 5, 26][..], &[7; 24], &[1, 0]].concat();
+    let (verdict, octets) = run(&programs, Way::Out, &with_options(&ends, Way::Out, &full));
+    assert_eq!((verdict, read(&octets).tcp.options.as_slice()), (PASS, &full[..]), "no room");
+    assert_eq!(passed(&programs, &ends, &out(101, 700)).tcp.options.as_slice(), [], "data");
+    // As sender: what comes is heard, and the guest does not see it.
+    let heard = Segment { told: 1, told_octets: 700, told_marked: 70, ..inward(801, ACK) };
+    assert_eq!(passed(&programs, &ends, &heard).tcp.options.as_slice(), []);
+    assert!(has_heard(&programs, &ends));
+    let stamps = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
+    let both = [&stamps[..], &totals].concat();
+    let (_, octets) = run(&programs, Way::In, &with_options(&ends, Way::In, &both));
+    assert_eq!(read(&octets).tcp.options.as_slice(), stamps);
+    // What a report looks like, within another option, is none.
+    let within = [&[1, 1, 76, 14][..], &totals].concat();
+    let frame = with_options(&ends, Way::In, &within);
+    assert_eq!(read(&run(&programs, Way::In, &frame).1).tcp.options.as_slice(), within);
+    // A guest that speaks so itself is not let through.
+    let forged = with_options(&ends, Way::Out, &totals);
+    assert_eq!(run(&programs, Way::Out, &forged).0, DROP);
+    let counters = programs.counters(0);
+    assert_eq!((counters.reports, counters.malformed, counters.unedited), (2, 1, 0));
+}
+
+#[test]
+fn ports_of_ipv4_tell_each_other_what_came() {
+    ports_tell_each_other_what_came(Ends::v4(0));
+}
+
+#[test]
+fn ports_of_ipv6_tell_each_other_what_came() {
+    ports_tell_each_other_what_came(Ends::v6(0));
+}
+
+#[test]
+fn who_has_not_said_that_it_reads_reports_is_told_none_and_not_believed() {
+    let programs = loaded(&Terms::new(Translation::Dctcp), ANY_SLACK);
+    let ends = Ends::v4(0);
+    open_with_reports(&programs, &ends, false);
+    passed(&programs, &ends, &out(101, 700));
+    assert_eq!(passed(&programs, &ends, &out(801, 0)).tcp.options.as_slice(), []);
+    let forged = Segment { told: 1, told_octets: 700, ..inward(801, ACK) };
+    assert_eq!(passed(&programs, &ends, &forged).tcp.options.as_slice(), [], "taken out");
+    assert!(!has_heard(&programs, &ends));
+}
+
+/// Where the last of these options begins, read by their rules once more.
+fn last_of(options: &[u8]) -> Option<usize> {
+    let (mut at, mut last) = (0, None);
+    while at < options.len() {
+        match options[at..] {
+            [0, ..] => break,
+            [1, ..] => at += 1,
+            [_, length, ..] if length >= 2 && at + usize::from(length) <= options.len() => {
+                last = Some(at);
+                at += usize::from(length);
+            }
+            _ => break,
+        }
+    }
+    last
+}
+
+/// Acknowledgements with options in any order and damage, some of them reports, in both directions.
+#[test]
+fn reports_among_options_of_any_kind_confuse_nobody() {
+    let mut random = Random(6);
+    let programs = loaded(&Terms::new(Translation::Dctcp), ANY_SLACK);
+    let all = [Ends::v4(0), Ends::v6(0)];
+    all.iter().for_each(|ends| open_with_reports(&programs, ends, true));
+    let (mut taken, mut dropped, mut added) = (0, 0, 0);
+    for n in 0..20_000 {
+        let ends = all[n % 2];
+        let way = random.of(&[Way::Out, Way::In]);
+        let words = random.below(11) as usize;
+        let kinds = [0, 1, 1, 1, 2, 4, 5, 8, 10, 12, 76, 253, 253, 0x57, 0x43];
+        let mut options: Vec<u8> = (0..words * 4).map(|_| random.of(&kinds)).collect();
+        if random.one_in(2) {
+            options.iter_mut().for_each(|octet| *octet = 1);
+        }
+        if words >= 3 && random.one_in(2) {
+            let at = options.len() - 12;
+            options[at..at + 4].copy_from_slice(&[253, 12, 0x57, 0x43]);
+        }
+        let frame = with_options(&ends, way, &options);
+        let (verdict, octets) = run(&programs, way, &frame);
+        let is_report = last_of(&options).is_some_and(|at| {
+            at + 12 == options.len() && options[at..].starts_with(&[253, 12, 0x57, 0x43])
+        });
+        let at = format!("{n}: {way:?} {options:?}");
+        assert_eq!(verdict, if is_report && way == Way::Out { DROP } else { PASS }, "{at}");
+        if verdict == DROP {
+            dropped += 1;
+            continue;
+        }
+        let is_v4 = n % 2 == 0;
+        let l4 = if is_v4 { 34 } else { 54 };
+        let after = cut(&octets, is_v4, 0);
+        let [(src, dst), (back, forth)] = [(ends.guest, ends.peer), (ends.peer, ends.guest)];
+        let (src, dst) = if way == Way::Out { (src, dst) } else { (back, forth) };
+        let body = &after[l4..];
+        assert_eq!(body.len(), usize::from(body[12] >> 4) * 4, "no data: {at}");
+        assert_eq!(checksum(&[&pseudo(src, dst, body.len()), body]), 0, "{at}");
+        match (way, is_report) {
+            (Way::In, true) => {
+                taken += 1;
+                assert_eq!(body[20..], options[..options.len() - 12], "{at}");
+            }
+            (Way::Out, _) if options.len() <= 28 => {
+                added += 1;
+                assert_eq!(body[20..body.len() - 12], options, "{at}");
+                assert_eq!(body[body.len() - 12..body.len() - 8], [253, 12, 0x57, 0x43], "{at}");
+            }
+            _ => assert_eq!(body[20..], options, "{at}"),
+        }
+    }
+    assert!(taken > 500 && dropped > 500 && added > 500, "{taken}, {dropped}, {added}");
+    assert_eq!(programs.counters(0).unedited, 0);
 }

@@ -38,8 +38,8 @@ use weir_model::agent::{
     PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
-use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario};
-use weir_model::text::{RateText, show_rate};
+use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
+use weir_model::text::{RateText, SizeText, show_rate};
 use weir_units::{Rate, Span};
 
 /// How long an agent may take to open its socket: twenty of them with thirty VMs each wait for one
@@ -370,6 +370,11 @@ fn directory_of(scenario: &Scenario) -> Directory {
     }
 }
 
+/// What a VM's port makes of its guest's congestion control. What is outside has none.
+fn translation(mechanism: &Mechanism, vm: &Vm) -> Option<Translation> {
+    mechanism.translation.filter(|_| vm.translated && vm.outside.is_empty())
+}
+
 fn configuration(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -385,14 +390,15 @@ fn configuration(
         to: name(to),
         rate: RateText(rate),
     };
-    let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| VmConfig {
+    let vm = |(vm, v): (usize, &Vm)| VmConfig {
         name: v.name.clone(),
         port: plan::vm_port(vm),
         mac: Some(Mac(plan::vm_mac(vm))),
         floor_out: RateText(v.floor_out),
         floor_in: RateText(v.floor_in),
         cap_out: v.cap_out.map(RateText),
-        translation: mechanism.translation.filter(|_| v.translated && v.outside.is_empty()).into(),
+        translation: translation(mechanism, v).into(),
+        policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
     };
     AgentConfig {
         instance: sweep::instance(run, host),

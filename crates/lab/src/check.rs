@@ -8,7 +8,7 @@ use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
 use weir_model::scenario::{
-    Ecmp, FaultKind, Link, Mechanism, MechanismKind, Memcached, Scenario, TrafficKind,
+    Ecmp, FaultKind, Link, Mechanism, MechanismKind, Memcached, Scenario, TrafficKind, Vm,
 };
 
 /// Fails with the remedy if this machine cannot play `scenario`.
@@ -88,9 +88,11 @@ fn priorities(scenario: &Scenario) -> Result<(), Error> {
 
 /// Guests of the lab are sockets of this kernel, which does as it does.
 fn sockets(scenario: &Scenario) -> Result<(), Error> {
-    let Some(vm) = scenario.vms.iter().find(|vm| vm.backpressure) else { return Ok(()) };
+    let other = |vm: &&Vm| vm.backpressure || vm.deaf;
+    let Some(vm) = scenario.vms.iter().find(other) else { return Ok(()) };
+    let key = if vm.deaf { "deaf" } else { "backpressure" };
     Err(Error::Unsupported {
-        what: format!("spec.tenants has `backpressure` at {}", vm.name),
+        what: format!("spec.tenants has `{key}` at {}", vm.name),
         instead: "leave it out, or play it with `weir sim`".into(),
     })
 }

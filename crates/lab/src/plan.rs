@@ -326,7 +326,9 @@ pub(crate) mod tests {
             cap_out: None,
             outside: Vec::new(),
             ecn: None,
+            deaf: false,
             translated: true,
+            policing: None,
             rack: true,
             backpressure: false,
         };
@@ -351,7 +353,9 @@ pub(crate) mod tests {
                 cap_out: None,
                 outside,
                 ecn: None,
+                deaf: false,
                 translated: true,
+                policing: None,
                 rack: true,
                 backpressure: false,
             }

@@ -8,9 +8,10 @@
 use crate::world::World;
 use crate::{Error, plan};
 use std::os::fd::OwnedFd;
-use weir_dataplane::vcc::intf::Port;
+use weir_dataplane::vcc::intf::{ANY_SLACK, Port};
 use weir_dataplane::vcc::{Law, Program, Programs};
-use weir_model::scenario::{Scenario, Translation};
+use weir_model::agent::POLICING_MOST;
+use weir_model::scenario::{Scenario, Translation, Vm};
 
 /// Connections of one VM that are known at the same time.
 const FLOWS: u32 = 8192;
@@ -39,6 +40,7 @@ impl Translators {
             Translation::VirtualEcn => Law::VirtualEcn,
             Translation::Dctcp => Law::Dctcp,
             Translation::CubicEcn => Law::CubicEcn,
+            Translation::Auto => Law::Auto,
         };
         let mut hosts = Vec::new();
         for (host, name) in scenario.topology.hosts.iter().enumerate() {
@@ -47,7 +49,9 @@ impl Translators {
                 .collect();
             if !vms.is_empty() {
                 let names = vms.iter().map(|&vm| scenario.vms[vm].name.clone()).collect();
-                let (programs, _links) = world.on_host(host, || attach(law, &vms))?;
+                let slack = |&vm: &usize| slack(&scenario.vms[vm]);
+                let ports: Vec<_> = vms.iter().map(|vm| (*vm, slack(vm))).collect();
+                let (programs, _links) = world.on_host(host, || attach(law, &ports))?;
                 hosts.push(Host { name: name.clone(), programs, vms: names, _links });
             }
         }
@@ -65,6 +69,7 @@ impl Translators {
                     (counted.unknown, "segments were of connections that the table does not have"),
                     (counted.malformed, "segments could not be read"),
                     (counted.unedited, "segments could not be changed"),
+                    (counted.policed, "segments beyond their window were dropped"),
                 ];
                 for (count, what) in bad.into_iter().filter(|(count, _)| *count > 0) {
                     notes.push(format!("translation at {} on {}: {count} {what}", vm, host.name));
@@ -75,13 +80,18 @@ impl Translators {
     }
 }
 
-/// In the host's namespace.
-fn attach(law: Law, vms: &[usize]) -> Result<(Programs, Vec<OwnedFd>), Error> {
+/// How far beyond its window a VM's guest may send.
+fn slack(vm: &Vm) -> u32 {
+    vm.policing.map_or(ANY_SLACK, |slack| u32::try_from(slack.get()).unwrap_or(POLICING_MOST))
+}
+
+/// In the host's namespace, on the ports of these VMs, with their policing.
+fn attach(law: Law, vms: &[(usize, u32)]) -> Result<(Programs, Vec<OwnedFd>), Error> {
     let programs = Programs::load().map_err(Error::Dataplane)?;
     let mut links = Vec::new();
-    for (slot, &vm) in vms.iter().enumerate() {
+    for (slot, &(vm, slack)) in vms.iter().enumerate() {
         let interface = plan::vm_port_index(vm);
-        let port = Port::new(law, slot as u32);
+        let port = Port::new(law, slot as u32).policed(slack);
         programs.make_table(slot as u32, FLOWS).map_err(Error::Dataplane)?;
         programs.ports.put(interface, port).map_err(Error::Dataplane)?;
         for program in Program::ALL {

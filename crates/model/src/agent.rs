@@ -5,7 +5,7 @@
 
 use crate::net::{Mac, Prefix};
 use crate::scenario;
-use crate::text::RateText;
+use crate::text::{RateText, SizeText};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -137,7 +137,14 @@ pub struct VmConfig {
     /// The congestion control that its connections shall follow, whatever its guest's is. Default `none`.
     #[serde(default, skip_serializing_if = "Translation::is_none")]
     pub translation: Translation,
+    /// How far beyond the window that it was shown its guest may send on a translated connection, before what goes
+    /// further is dropped (AC/DC). Any if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policing: Option<SizeText>,
 }
+
+/// No policing may allow more beyond a window, octets: it is more than any window.
+pub const POLICING_MOST: u32 = 1 << 30;
 
 /// What guests' congestion control is translated into (vCC).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -152,6 +159,8 @@ pub enum Translation {
     Dctcp,
     /// CUBIC, with marks for losses.
     CubicEcn,
+    /// As `virtual-ecn`, and also for guests that agree on ECN by themselves and do not heed it.
+    Auto,
 }
 
 impl Translation {
@@ -171,6 +180,7 @@ impl Translation {
             Self::VirtualEcn => Some(scenario::Translation::VirtualEcn),
             Self::Dctcp => Some(scenario::Translation::Dctcp),
             Self::CubicEcn => Some(scenario::Translation::CubicEcn),
+            Self::Auto => Some(scenario::Translation::Auto),
         }
     }
 }
@@ -182,6 +192,7 @@ impl From<Option<scenario::Translation>> for Translation {
             Some(scenario::Translation::VirtualEcn) => Self::VirtualEcn,
             Some(scenario::Translation::Dctcp) => Self::Dctcp,
             Some(scenario::Translation::CubicEcn) => Self::CubicEcn,
+            Some(scenario::Translation::Auto) => Self::Auto,
         }
     }
 }

@@ -198,8 +198,12 @@ pub struct Vm {
     pub outside: Vec<Prefix>,
     /// Whether its guest speaks ECN; `None`: as the world's guests do.
     pub ecn: Option<bool>,
+    /// Whether its guest does not heed what it agreed on: it neither lowers its window for marks nor says so.
+    pub deaf: bool,
     /// Whether its port translates, where a mechanism has a translation.
     pub translated: bool,
+    /// How far beyond its window its guest may send where its port translates; `None`: as far as it likes.
+    pub policing: Option<Bytes>,
     /// Whether its guest's TCP finds losses by time and by probes (RACK-TLP, RFC 8985).
     pub rack: bool,
     /// Whether its sockets own what waits in its host's shaper, and wait instead of losing it.

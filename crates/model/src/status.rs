@@ -91,6 +91,16 @@ pub struct Translation {
     pub left_alone: LeftAlone,
     /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
     pub unedited: u64,
+    /// Segments that were dropped: beyond the window that the guest was shown, and what its policing allows.
+    #[serde(default)]
+    pub policed: u64,
+    /// Connections of guests that agreed on ECN by themselves, were found not to heed it, and are translated from then
+    /// on (`auto`).
+    #[serde(default)]
+    pub found_deaf: u64,
+    /// Reports of marked octets that came from the other end's port (`dctcp`).
+    #[serde(default)]
+    pub reports: u64,
 }
 
 /// Connections that are not translated as they might be, by the reason.

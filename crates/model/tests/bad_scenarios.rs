@@ -80,8 +80,14 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
     let told = vm("ecn: 0, translated: senders - 2");
     assert_eq!((told.ecn, told.translated), (Some(false), false));
     assert_eq!((told.rack, told.backpressure), (true, false), "as Linux has it, and VMs");
-    let other = vm("rack: 0, backpressure: 1");
-    assert_eq!((other.rack, other.backpressure), (false, true));
+    let other = vm("rack: 0, backpressure: 1, deaf: 1");
+    assert_eq!((other.rack, other.backpressure, other.deaf), (false, true, true));
+    assert!(!told.deaf);
+    let octets = |keys: &str| vm(keys).policing.map(weir_units::Bytes::get);
+    assert_eq!((octets("floor: share"), octets("policing: 15kB")), (None, Some(15_000)));
+    let error = play(&with("policing: 2GB"), &[]).expect_err("no window is so large");
+    let at = "spec.tenants.x.vms.x-src.policing";
+    check(&error, 12, at, "2GB is more than any window", "15kB");
     let error = play(&with("ecn: 2"), &[]).expect_err("no such thing");
     check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
     let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");

@@ -39,6 +39,8 @@ pub(crate) struct Guests {
     pub(crate) own: (bool, bool),
     /// Whether they know nothing of RACK-TLP.
     pub(crate) old: (bool, bool),
+    /// Whether they do not heed the ECN that they agreed on.
+    pub(crate) deaf: (bool, bool),
 }
 
 /// What one traffic entry sends.

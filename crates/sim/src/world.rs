@@ -223,6 +223,7 @@ impl Sim {
                 if guests.old.0 {
                     sender.forget_rack();
                 }
+                sender.deaf = guests.deaf.0;
                 if let Some(speakers) = guests.speakers {
                     sender.bits = if self.edge.open(speakers) { ECT } else { 0 };
                 }

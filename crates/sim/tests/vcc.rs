@@ -159,6 +159,24 @@ fn guests_with_ecn_are_left_alone_whatever_their_ports_do() {
     let alone = run(&scenario, "none", 1);
     assert!(marks(&alone) > 0);
     assert_eq!(run(&scenario, "none+virtual-ecn", 1), alone);
+    assert_eq!(run(&scenario, "none+auto", 1), alone, "whoever heeds marks is not found deaf");
+}
+
+#[test]
+fn a_guest_that_agrees_on_ecn_and_does_not_heed_it_is_found_by_auto_alone() {
+    for link in ["10Mbit", "100Mbit"] {
+        let scenario = load("auto.yaml", &[("link", link)]);
+        for mechanism in ["none", "none+virtual-ecn"] {
+            let greedy = ratio(&scenario, mechanism, "deaf", "new");
+            assert!(greedy > 3.0, "{link}, {mechanism}: {greedy}");
+        }
+        let found = ratio(&scenario, "none+auto", "deaf", "new");
+        assert!((0.9..=1.25).contains(&found), "{link}: {found}");
+        // And who does not ask is spoken for, as by `virtual-ecn`.
+        let scenario = load("fig11.yaml", &[("link", link)]);
+        let asked = ratio(&scenario, "none+auto", "old", "new");
+        assert!((0.9..=1.25).contains(&asked), "{link}: {asked}");
+    }
 }
 
 #[test]

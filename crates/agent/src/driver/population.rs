@@ -278,6 +278,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         reorder_window: setup.reorder_window(),
         eyeq: super::eyeq::of(setup),
         translations: super::translation::of(setup, gone),
+        policing: super::translation::policing(setup),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.

@@ -13,7 +13,7 @@ use crate::config::Setup;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_dataplane::Translated;
 use weir_dataplane::vcc::Law;
-use weir_model::agent::Translation;
+use weir_model::agent::{POLICING_MOST, Translation};
 use weir_model::status::{self, LeftAlone};
 use weir_units::VmId;
 
@@ -25,11 +25,19 @@ pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Law> {
             Translation::VirtualEcn => Law::VirtualEcn,
             Translation::Dctcp => Law::Dctcp,
             Translation::CubicEcn => Law::CubicEcn,
+            Translation::Auto => Law::Auto,
         })
     };
     let vms = setup.file.vms.iter();
     let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, asked(vm.translation)?)));
     all.filter(|(vm, _)| !gone.contains(vm)).collect()
+}
+
+/// How far beyond their windows those of them may send that are policed.
+pub(super) fn policing(setup: &Setup) -> BTreeMap<VmId, u32> {
+    let vms = setup.file.vms.iter();
+    let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, vm.policing?)));
+    all.map(|(vm, slack)| (vm, u32::try_from(slack.0.get()).unwrap_or(POLICING_MOST))).collect()
 }
 
 const fn name(asked: Option<Law>) -> &'static str {
@@ -38,6 +46,7 @@ const fn name(asked: Option<Law>) -> &'static str {
         Some(Law::VirtualEcn) => "virtual-ecn",
         Some(Law::Dctcp) => "dctcp",
         Some(Law::CubicEcn) => "cubic-ecn",
+        Some(Law::Auto) => "auto",
     }
 }
 
@@ -102,6 +111,9 @@ fn told(vm: String, one: Translated) -> status::Translation {
             malformed_segments: c.malformed,
         },
         unedited: c.unedited,
+        policed: c.policed,
+        found_deaf: c.found,
+        reports: c.reports,
     }
 }
 
@@ -160,6 +172,7 @@ mod tests {
             (Some(Law::VirtualEcn), Translation::VirtualEcn),
             (Some(Law::Dctcp), Translation::Dctcp),
             (Some(Law::CubicEcn), Translation::CubicEcn),
+            (Some(Law::Auto), Translation::Auto),
         ] {
             assert_eq!(name(law), translation.name());
         }

@@ -21,7 +21,9 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         cap_out: None,
         outside: Vec::new(),
         ecn: None,
+        deaf: false,
         translated: true,
+        policing: None,
         rack: true,
         backpressure: false,
     };

@@ -4,7 +4,7 @@
 //! segment is decided here; so are all changes of phase, and when a flow may be forgotten.
 
 use super::segment::{Edit, FIN, RST, SYN, Segment, Way};
-use super::{Terms, Translation, opening, receiving, sending};
+use super::{Terms, Translation, opening, receiving, sending, watch};
 
 /// Where a flow is.
 #[repr(u8)]
@@ -49,7 +49,7 @@ pub struct Flow {
     pub(super) progress: u32,
     /// The congestion control's own.
     pub(super) law: [u32; 5],
-    /// DCTCP's α, in 1/32768.
+    /// DCTCP's α, in 1/32768. While opening: whether the peer's port reads reports.
     pub(super) alpha: u16,
     /// What a full segment holds: the smaller MSS of both SYNs, less timestamps.
     pub(super) mss: u16,
@@ -109,6 +109,8 @@ impl Flow {
     pub(super) const CWR_DUE: u16 = 1 << 9;
     /// The peer's host reports what came.
     pub(super) const REPORTED: u16 = 1 << 10;
+    /// The same bit with `auto`, which hears no reports: the guest agreed on ECN by itself, and is watched.
+    pub(super) const WATCHED: u16 = Self::REPORTED;
     /// W was cut, and `recover` is not passed yet.
     pub(super) const CUT: u16 = 1 << 11;
     /// The guest ended its direction, or either end both.
@@ -119,6 +121,8 @@ impl Flow {
     pub(super) const STAMPS_OUT: u16 = 1 << 14;
     /// The peer's had.
     pub(super) const STAMPS_IN: u16 = 1 << 15;
+    /// The same bit once established: the peer's port reads reports, and writes them.
+    pub(super) const READS: u16 = Self::STAMPS_IN;
 
     /// The only way in: what `segment` shall become. Pure.
     pub fn handle(&mut self, segment: &Segment, terms: &Terms) -> Edit {
@@ -148,10 +152,12 @@ impl Flow {
         if self.is_established() {
             match segment.way {
                 Way::Out => {
+                    watch::sent(self, segment);
                     let is_fresh = sending::sent(self, segment, terms);
                     receiving::answer(self, segment, is_fresh, edit);
                 }
                 Way::In => {
+                    watch::heard(self, segment);
                     receiving::came(self, segment, edit);
                     sending::acknowledged(self, segment, terms, edit);
                 }
@@ -217,6 +223,11 @@ impl Flow {
         self.is(Self::ECN)
     }
 
+    /// Whether the guest agreed on ECN by itself, and is watched.
+    pub const fn is_watched(&self) -> bool {
+        matches!(self.translation, Translation::Auto) && self.is(Self::WATCHED)
+    }
+
     /// No window is below: two segments (vCC).
     pub fn floor(&self) -> u32 {
         2 * self.segment()
@@ -262,6 +273,11 @@ impl Flow {
     /// Both ends are through, or one of them said so for both.
     pub(super) const fn is_over(&self) -> bool {
         self.is(Self::FIN_OUT) && self.is(Self::FIN_IN)
+    }
+
+    /// Whether the peer's port said in its SYN that it reads reports, for a law that has some; while opening.
+    pub(super) const fn is_reading(&self) -> bool {
+        matches!(self.translation, Translation::Dctcp) && self.alpha != 0
     }
 
     pub(super) const fn is_established(&self) -> bool {

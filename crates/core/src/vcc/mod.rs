@@ -9,6 +9,7 @@
 //!           segments (or what the receiver has), and the right edge that the guest was shown moves back only if the
 //!           receiver moves it. One cut per window of data. 64 octets per flow. No segment in any order panics.
 //!           Sequence numbers, payload and options (but for reports) stay as they are.
+//!           A guest that speaks ECN by itself is not edited, but with `auto` once it was found not to heed it.
 //! Not here  Headers, checksums, the table of flows, clocks: whoever drives it, `weir-sim` or a port in the lab.
 //! Source    vCC §3 to §5, the authors' patch; AC/DC for `dctcp`. What they leave open: docs/algorithms/vcc.md.
 //!
@@ -32,6 +33,7 @@ mod segment;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use budget::{Budget, BudgetConfig, Class, Endpoints, Match, Prefix, Refusal};
 pub use flow::{Flow, Phase};
@@ -52,6 +54,8 @@ pub enum Translation {
     Dctcp,
     /// Falls to 0.7 and grows as CUBIC does.
     CubicEcn,
+    /// As `VirtualEcn`, and also for guests that agree on ECN by themselves and then do not heed it.
+    Auto,
 }
 
 /// What a flow goes by. Plain numbers, in the order of a C struct without holes.

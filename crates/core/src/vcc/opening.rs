@@ -4,15 +4,16 @@
 //!           they cross, are lost and repeated, carry data (TFO), and may be anybody's.
 //! Approach  A guest that does not ask for ECN is asked for: its SYN leaves as one that does, the answer's ECE is
 //!           taken out. A guest that does not answer a SYN that asks is answered for. The third SYN asks no more:
-//!           there are paths that drop those that ask (RFC 3168 §6.1.1.1).
-//! Promises  A guest that speaks ECN by itself keeps what it says. A flow that was not seen from both SYNs on, or of
-//!           which SYNs contradict each other, is left alone. SYNs change in ECE and CWR only. The window of a SYN
+//!           there are paths that drop those that ask (RFC 3168 §6.1.1.1). With `dctcp` a SYN also says that its port
+//!           reads reports, and the answer to such a one says the same.
+//! Promises  A guest that speaks ECN by itself keeps what it says (with `auto` as long as it heeds it: `watch`). A flow that was not seen from both SYNs on, or of
+//!           which SYNs contradict each other, is left alone. SYNs change in ECE and CWR, and in that option, only. The window of a SYN
 //!           is not scaled, and the guest's right edge begins with it.
 //! Source    RFC 3168 §6.1.1, RFC 7323 §2.2, RFC 9293 §3.5, RFC 7413; the paper is silent.
 
 use super::flow::{Flow, MSS_LEAST, Phase, past};
 use super::segment::{ACK, AE, CWR, ECE, Edit, Segment, Way};
-use super::{Terms, Translation};
+use super::{Terms, Translation, watch};
 
 /// So many SYNs ask for ECN.
 const ASKING: u8 = 2;
@@ -52,6 +53,7 @@ pub(super) fn asked(flow: &mut Flow, segment: &Segment, terms: &Terms, edit: &mu
     }
     take_mss(flow, segment);
     ask(flow, segment, edit);
+    watch::agreed(flow, segment);
 }
 
 /// ECN, in a SYN of the guest.
@@ -66,11 +68,17 @@ fn ask(flow: &mut Flow, segment: &Segment, edit: &mut Edit) {
         if flow.is(Flow::PEER_ASKED) {
             edit.flags |= ECE;
             flow.set(Flow::ECN);
+            if flow.is_reading() {
+                edit.what |= Edit::TELL;
+            }
         }
     } else if flow.phase == Phase::Opening && flow.dups < ASKING {
         flow.dups += 1;
         edit.flags |= ECE | CWR;
         flow.set(Flow::ASKED);
+        if flow.translation == Translation::Dctcp {
+            edit.what |= Edit::TELL;
+        }
     } else {
         // Who sent one SYN that does not ask must not mark (RFC 3168 §6.1.1).
         flow.unset(Flow::ASKED);
@@ -110,6 +118,7 @@ pub(super) fn answered(flow: &mut Flow, segment: &Segment, terms: &Terms, edit: 
     }
     record(flow, segment);
     agree(flow, segment);
+    watch::agreed(flow, segment);
     hide(flow, segment, edit);
     if is_answer {
         establish(flow, segment);
@@ -129,6 +138,9 @@ fn record(flow: &mut Flow, segment: &Segment) {
     }
     flow.unset(Flow::STAMPS_IN);
     flow.set(if segment.stamps > 0 { Flow::STAMPS_IN } else { 0 });
+    if flow.translation == Translation::Dctcp {
+        flow.alpha = u16::from(segment.told != 0);
+    }
     let ahead = if segment.has(ACK) { segment.ack.wrapping_sub(flow.una) } else { 0 };
     flow.edge = flow.edge.max(ahead + u32::from(segment.window));
     take_mss(flow, segment);
@@ -157,6 +169,9 @@ fn hide(flow: &Flow, segment: &Segment, edit: &mut Edit) {
     let is_ours = flow.translation != Translation::None && !flow.is(Flow::SPEAKS);
     if is_ours && segment.has(ACK) && flow.is(Flow::SYN_OUT) {
         edit.flags &= !(ECE | CWR);
+    }
+    if flow.translation != Translation::None && segment.told != 0 {
+        edit.what |= Edit::TAKE;
     }
 }
 
@@ -192,6 +207,8 @@ fn establish(flow: &mut Flow, segment: &Segment) {
     flow.recover = 0;
     flow.dups = 0;
     flow.progress = segment.at;
+    flow.unset(Flow::READS);
+    flow.set(if flow.is_reading() { Flow::READS } else { 0 });
     flow.translation.control().begin(flow);
     flow.enter(Phase::Open);
 }

@@ -3,7 +3,7 @@
 //! Problem   A guest that did not ask for ECN ignores marks, and the sender would never hear of them.
 //! Approach  A mark on data is remembered, and all acknowledgements carry ECE until the sender says CWR. Marks, ECE
 //!           and CWR are taken out before the guest. For `dctcp` octets and marked octets are counted besides, and
-//!           told with each acknowledgement without data: totals, so that a lost one loses nothing.
+//!           told with each acknowledgement without data, where the peer's port reads that: totals, so that a lost one loses nothing.
 //! Source    RFC 3168 §6.1.3; AC/DC (PACK). Departs: AC/DC resets its counts with each report, and also sends
 //!           acknowledgements of its own where a report does not fit; here ECE says the rest.
 
@@ -58,7 +58,7 @@ pub(super) fn answer(flow: &mut Flow, segment: &Segment, is_fresh: bool, edit: &
         edit.flags |= ECE;
     }
     let is_pure = segment.has(ACK) && !segment.has(FIN) && segment.octets == 0;
-    if is_pure && flow.translation == Translation::Dctcp {
+    if is_pure && flow.translation == Translation::Dctcp && flow.is(Flow::READS) {
         (edit.told_octets, edit.told_marked) = (flow.law[CAME], flow.law[MARKED]);
         edit.what |= Edit::TELL;
     }

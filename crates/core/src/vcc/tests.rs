@@ -1,5 +1,7 @@
 //! Connections step by step, as the port of one VM sees them.
 
+mod watch;
+
 use super::*;
 
 /// Of the options below; two of these are the floor.
@@ -538,7 +540,11 @@ fn a_mark_is_echoed_until_cwr_and_never_seen() {
 
 #[test]
 fn dctcp_tells_what_came_and_takes_out_what_it_is_told() {
-    let mut port = Port::called(Translation::Dctcp);
+    let mut port = Port::new(Translation::Dctcp);
+    assert_eq!(port.syn_out(SYN).what, Edit::FLAGS | Edit::TELL, "this port reads reports");
+    let (seq, ack, way) = (PEER, GUEST + 1, Way::In);
+    let answer = Segment { seq, ack, flags: SYN | ACK | ECE, way, told: 1, ..syn(SHIFT + 1) };
+    assert_eq!(port.pass(answer).what, Edit::FLAGS | Edit::TAKE, "so does the peer's");
     for ecn in [CE, ECT_0, CE, CE] {
         port.pass(incoming(ecn, 0));
     }
@@ -547,6 +553,16 @@ fn dctcp_tells_what_came_and_takes_out_what_it_is_told() {
     assert_eq!(edit.what, Edit::TELL | Edit::FLAGS | Edit::ECN, "and ECT on all");
     let told = Segment { told: 1, ..acknowledgement(0, 0, 100) };
     assert_eq!(port.pass(told).what, Edit::TAKE);
+    // Who is called answers whom it can understand; and nobody else is told anything.
+    for told in [0, 1] {
+        let mut port = Port::new(Translation::Dctcp);
+        port.pass(Segment { seq: PEER, flags: ASKS, way, told, ..syn(SHIFT + 1) });
+        assert_eq!(port.syn_out(SYN | ACK).what & Edit::TELL, told * Edit::TELL);
+        port.ack(0, 0);
+        port.pass(incoming(CE, 0));
+        let edit = port.pass(Segment { octets: 0, ..data(GUEST + 1) });
+        assert_eq!(edit.what & Edit::TELL, told * Edit::TELL);
+    }
     let mut other = Port::called(Translation::VirtualEcn);
     other.pass(incoming(CE, 0));
     assert_eq!(other.pass(Segment { octets: 0, ..data(GUEST + 1) }).what, Edit::FLAGS);

@@ -16,7 +16,7 @@ use crate::config::{Config, Translated};
 use crate::error::{Context, Error};
 use crate::instance::{Deed, Instance, Journal, list};
 use crate::programs::{MAX_PORTS, Program};
-use crate::vcc::intf::Port;
+use crate::vcc::intf::{ANY_SLACK, Port};
 use crate::vcc::{self, Law, Program as Own, STATE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -264,7 +264,9 @@ impl Dataplane {
             own.clear_counters(place.slot);
             own.make_table(place.slot, self.config.flows_per_vm)?;
         }
-        let port = place.law.map_or(Port::idle(place.slot), |law| Port::new(law, place.slot));
+        let slack = self.config.policing.get(&vm).copied().unwrap_or(ANY_SLACK);
+        let translated = |law| Port::new(law, place.slot).policed(slack);
+        let port = place.law.map_or(Port::idle(place.slot), translated);
         own.ports.put(place.interface.index, Port { vm: vm.0, ..port })?;
         for hook in place.hooks() {
             if !self.is_translating(&hook) {

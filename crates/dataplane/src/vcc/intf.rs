@@ -49,6 +49,12 @@ impl Port {
         Self { translation: law as u8, ..Self::idle(slot) }
     }
 
+    /// Whose guest may send so many octets beyond its window, and no more.
+    #[must_use]
+    pub const fn policed(self, slack: u32) -> Self {
+        Self { slack, ..self }
+    }
+
     /// Which asks for nothing: connections that have a place keep what they began with, no others take one.
     pub const fn idle(slot: u32) -> Self {
         let (share, spare, slack, vm) = (u32::MAX, [0; 3], ANY_SLACK, 0);
@@ -122,7 +128,7 @@ shared!(
         hidden: u64,
         /// TCP of connections whose beginning was not seen, or that were pushed out.
         unknown: u64,
-        /// TCP that no host could read; passed as it was.
+        /// TCP that no host could read, passed as it was; or a guest's own report, dropped.
         malformed: u64,
         /// Dropped: beyond window and slack.
         policed: u64,
@@ -140,7 +146,9 @@ shared!(
         speaking: u64,
         /// Connections left alone: their SYNs are not both known, or disagree.
         alone: u64,
-        /// Unused.
-        spare: [u64; 2],
+        /// Connections of guests that speak ECN, found not to heed it, and translated from then on.
+        found: u64,
+        /// Reports of `dctcp` that came from the peer's port and were taken out.
+        reports: u64,
     }
 );

@@ -43,6 +43,8 @@ pub enum Law {
     Dctcp = 2,
     /// Falls to 0.7 and grows as CUBIC does.
     CubicEcn = 3,
+    /// As `VirtualEcn`, and also for guests that agree on ECN by themselves and do not heed it.
+    Auto = 4,
 }
 
 /// One of the programs.

@@ -49,6 +49,7 @@ impl Random {
             scale: self.of(&[8, 8, 8, 8, 1, 0, 15, 13]),
             octets: self.of(&[0, 0, 0, 0, 100]),
             stamps: self.of(&[0, 1, 1]),
+            told: self.of(&[0, 1, 1]),
             ..Segment::default()
         };
         let asks = self.of(&[0, 0, 0, ECE | CWR, ECE | CWR | AE]);
@@ -112,12 +113,24 @@ impl Random {
         }
     }
 
+    /// What passes while a guest that agreed on ECN by itself does not heed it.
+    fn unheard(&mut self, flow: &Flow) -> Segment {
+        let (_, nxt) = flow.outstanding();
+        let segment = Segment { window: 60_000, flags: ACK, ..Segment::default() };
+        if self.one_in(2) {
+            return Segment { seq: nxt, ack: 8, octets: MSS, ecn: ECT_0, ..segment };
+        }
+        let flags = if self.one_in(10) { ACK } else { ACK | ECE };
+        Segment { seq: 7, ack: nxt, flags, way: Way::In, ..segment }
+    }
+
     pub(crate) fn segment(&mut self, flow: &Flow) -> Segment {
         let mut segment = match flow.phase() {
             _ if self.one_in(50) => self.anything(),
             Phase::New | Phase::Alone if !self.one_in(4) => self.syn(flow),
             Phase::Opening if !self.one_in(3) => self.syn(flow),
             _ if self.one_in(400) => self.syn(flow),
+            _ if flow.is_watched() && !self.one_in(8) => self.unheard(flow),
             _ => self.usual(flow),
         };
         if self.one_in(500) {

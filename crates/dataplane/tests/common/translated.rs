@@ -37,14 +37,19 @@ impl Translated {
         })
     }
 
-    pub(crate) fn new(world: &World, host: &str, law: Law) -> Self {
+    /// Policed by `slack`.
+    pub(crate) fn new(world: &World, host: &str, law: Law, slack: u32) -> Self {
         let translated = Self::load(world, host);
-        translated.set(law);
+        translated.put(Port::new(law, 0).policed(slack));
         translated
     }
 
     pub(crate) fn set(&self, law: Law) {
-        self.programs.ports.put(self.interface, Port::new(law, 0)).unwrap();
+        self.put(Port::new(law, 0));
+    }
+
+    fn put(&self, port: Port) {
+        self.programs.ports.put(self.interface, port).unwrap();
     }
 
     /// Frames of the port pass the programs unseen.

@@ -30,6 +30,7 @@ impl Agents {
                     ),
                     (one.left_alone.malformed_segments, "segments could not be read"),
                     (one.unedited, "segments could not be changed"),
+                    (one.policed, "segments beyond their window were dropped"),
                 ];
                 for (count, what) in bad.into_iter().filter(|(count, _)| *count > 0) {
                     notes.push(format!(

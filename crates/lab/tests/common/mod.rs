@@ -39,7 +39,9 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         cap_out: None,
         outside: Vec::new(),
         ecn: None,
+        deaf: false,
         translated: true,
+        policing: None,
         rack: true,
         backpressure: false,
     };

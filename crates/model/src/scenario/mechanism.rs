@@ -25,11 +25,17 @@ pub enum Translation {
     Dctcp,
     /// CUBIC, with marks for losses.
     CubicEcn,
+    /// As `virtual-ecn`, and also for guests that agree on ECN by themselves and do not heed it.
+    Auto,
 }
 
 impl Translation {
-    const KNOWN: [(&'static str, Self); 3] =
-        [("virtual-ecn", Self::VirtualEcn), ("dctcp", Self::Dctcp), ("cubic-ecn", Self::CubicEcn)];
+    const KNOWN: [(&'static str, Self); 4] = [
+        ("virtual-ecn", Self::VirtualEcn),
+        ("dctcp", Self::Dctcp),
+        ("cubic-ecn", Self::CubicEcn),
+        ("auto", Self::Auto),
+    ];
 
     /// Its name, which ends a label.
     pub fn name(self) -> &'static str {

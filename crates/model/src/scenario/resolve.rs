@@ -21,7 +21,9 @@ use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
 use super::{Expectation, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm};
+use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
+use crate::text::show_size;
 use metrics::Unit;
 pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,6 +249,8 @@ impl<'a> Placement<'a> {
         let outside = spec.outside.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
         let switch = |f: &Option<Formula>| f.as_ref().map(|f| switch(f, scope)).transpose();
         let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
+        let deaf = switch(&spec.deaf)?.unwrap_or(false);
+        let policing = spec.policing.as_ref().map(|f| slack(f, scope)).transpose()?;
         let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
         let rack = switch(&spec.rack)?.unwrap_or(true);
         let at = |f: &Option<Formula>| match f {
@@ -280,7 +284,9 @@ impl<'a> Placement<'a> {
                 cap_out,
                 outside,
                 ecn,
+                deaf,
                 translated,
+                policing,
                 rack,
                 backpressure,
             });
@@ -339,6 +345,18 @@ fn switch(formula: &Formula, scope: &Scope) -> Result<bool, Error> {
         1.0 => Ok(true),
         other => Err(formula.error(format!("{other} is neither yes nor no"), "write 1 or 0")),
     }
+}
+
+/// What policing allows beyond a window.
+fn slack(formula: &Formula, scope: &Scope) -> Result<Bytes, Error> {
+    let octets = formula.size(scope)?;
+    if octets.get() > POLICING_MOST.into() {
+        let message = format!("{} is more than any window", show_size(octets));
+        return Err(
+            formula.error(message, "write some segments, for instance 15kB, or leave it out")
+        );
+    }
+    Ok(octets)
 }
 
 fn twice(word: &Word, name: &str) -> Error {

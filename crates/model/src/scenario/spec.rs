@@ -100,7 +100,9 @@ pub(crate) struct VmSpec {
     pub(crate) cap: Option<Formula>,
     pub(crate) outside: Vec<Word>,
     pub(crate) ecn: Option<Formula>,
+    pub(crate) deaf: Option<Formula>,
     pub(crate) translated: Option<Formula>,
+    pub(crate) policing: Option<Formula>,
     pub(crate) backpressure: Option<Formula>,
     pub(crate) rack: Option<Formula>,
 }
@@ -353,7 +355,9 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "cap",
         "outside",
         "ecn",
+        "deaf",
         "translated",
+        "policing",
         "backpressure",
         "rack",
     ])?;
@@ -387,7 +391,9 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
             None => Vec::new(),
         },
         ecn: formula("ecn")?,
+        deaf: formula("deaf")?,
         translated: formula("translated")?,
+        policing: formula("policing")?,
         backpressure: formula("backpressure")?,
         rack: formula("rack")?,
     })

@@ -155,6 +155,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             booted: (boot(seed, entry.from), boot(seed, entry.to)),
             speakers: Some(speakers(scenario, entry)),
             old: (!scenario.vms[entry.from].rack, !scenario.vms[entry.to].rack),
+            deaf: (scenario.vms[entry.from].deaf, scenario.vms[entry.to].deaf),
             own: (scenario.vms[entry.from].backpressure, scenario.vms[entry.to].backpressure),
         };
         let mut every = |from: usize, to: usize| match topology.ecmp {

@@ -81,6 +81,7 @@ pub(super) fn translation(
         Translation::VirtualEcn => vcc::Translation::VirtualEcn,
         Translation::Dctcp => vcc::Translation::Dctcp,
         Translation::CubicEcn => vcc::Translation::CubicEcn,
+        Translation::Auto => vcc::Translation::Auto,
     }))
 }
 

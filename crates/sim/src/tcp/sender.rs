@@ -93,6 +93,8 @@ pub(crate) struct Sender {
     phase: Phase,
     /// Its answer to ECN-Echo has not been sent.
     reduced: bool,
+    /// It does not heed ECN-Echo.
+    pub(crate) deaf: bool,
     /// The first repair of a recovery waits for no room in the window (RFC 6675 §5, step 4.3).
     prompt: bool,
     /// Of each segment: ECN-capable or not. The world adds the class.
@@ -155,6 +157,7 @@ impl Sender {
             phase: Phase::Open,
             reduced: false,
             prompt: false,
+            deaf: false,
             bits: if config.ecn || algorithm == Algorithm::Dctcp { ECT } else { 0 },
             recover: 0,
             settled: 0,
@@ -234,7 +237,7 @@ impl Sender {
         if una > self.next {
             return;
         }
-        let echo = bits & ECE != 0;
+        let echo = (bits & ECE != 0) & !self.deaf;
         let flight = self.next - self.una;
         let acked = una.saturating_sub(self.una);
         if self.timed_at != NEVER && una > self.timed {

@@ -28,7 +28,8 @@ impl Control for Dctcp {
     }
 
     fn observe(&self, flow: &mut Flow, segment: &Segment, acked: u32) {
-        if segment.told != 0 && !flow.is(Flow::REPORTED) {
+        let comes = segment.told != 0 && flow.is(Flow::READS);
+        if comes && !flow.is(Flow::REPORTED) {
             flow.set(Flow::REPORTED);
             (flow.law[OCTETS], flow.law[MARKED]) = (0, 0);
         }
@@ -43,7 +44,7 @@ impl Control for Dctcp {
             (flow.law[OCTETS], flow.law[MARKED])
         };
         // No report, or one that was overtaken.
-        if is_told && (segment.told == 0 || octets >> 31 != 0) {
+        if is_told && (!comes || octets >> 31 != 0) {
             return;
         }
         if !past(segment.ack, flow.law[END]) {
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn reports_count_in_place_of_echoes_and_lost_ones_lose_nothing() {
-        let mut flow = Flow::default();
+        let mut flow = Flow { flags: Flow::READS, ..Flow::default() };
         Dctcp.begin(&mut flow);
         let (mut octets, mut marked) = (0, 0);
         for n in 1..=400u32 {

@@ -41,7 +41,7 @@ impl Translation {
     /// The law. Without a translation nothing asks it: such a flow has no ECN, so no W.
     pub(super) fn control(self) -> &'static dyn Control {
         match self {
-            Self::None | Self::VirtualEcn => &virtual_ecn::VirtualEcn,
+            Self::None | Self::VirtualEcn | Self::Auto => &virtual_ecn::VirtualEcn,
             Self::Dctcp => &dctcp::Dctcp,
             Self::CubicEcn => &cubic_ecn::CubicEcn,
         }
