@@ -18,7 +18,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, child, machine};
+use crate::{Error, Options, budget, child, machine};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -393,6 +393,7 @@ fn configuration(
         floor_in: RateText(v.floor_in),
         cap_out: v.cap_out.map(RateText),
         translation: mechanism.translation.filter(|_| v.translated && v.outside.is_empty()).into(),
+        budget: budget::of_agent(scenario, vm),
     };
     AgentConfig {
         instance: sweep::instance(run, host),

@@ -329,6 +329,7 @@ pub(crate) mod tests {
             translated: true,
             rack: true,
             backpressure: false,
+            budget: None,
         };
         s.vms = (0..1000).map(vm).collect();
         let addresses: BTreeSet<_> = (0..1000)
@@ -354,6 +355,7 @@ pub(crate) mod tests {
                 translated: true,
                 rack: true,
                 backpressure: false,
+                budget: None,
             }
         };
         for (prefixes, v4, v6) in [

@@ -3,6 +3,10 @@
 //! An agent knows its NIC's rate, its VMs' hoses, and the directory (address → VM → host); not the
 //! traffic matrix, not the topology, not other hosts' load.
 
+mod budget;
+
+pub use budget::{Ports, WindowBudget, WindowClass};
+
 use crate::net::{Mac, Prefix};
 use crate::scenario;
 use crate::text::RateText;
@@ -137,6 +141,9 @@ pub struct VmConfig {
     /// The congestion control that its connections shall follow, whatever its guest's is. Default `none`.
     #[serde(default, skip_serializing_if = "Translation::is_none")]
     pub translation: Translation,
+    /// What the windows of its connections may be together; any if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<WindowBudget>,
 }
 
 /// What guests' congestion control is translated into (vCC).

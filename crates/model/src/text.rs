@@ -27,6 +27,23 @@ impl<'de> Deserialize<'de> for RateText {
     }
 }
 
+/// A size that is text in files (`"180kB"`, `"64KiB"`) and octets inside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SizeText(pub Bytes);
+
+impl Serialize for SizeText {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&format!("{}B", self.0.get()))
+    }
+}
+
+impl<'de> Deserialize<'de> for SizeText {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        size(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
 /// What a unit measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Quantity {

@@ -114,6 +114,7 @@ impl Driver {
             );
         }
         self.setup = next;
+        self.take_up_budgets(now);
         Ok(said)
     }
 
@@ -278,6 +279,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         reorder_window: setup.reorder_window(),
         eyeq: super::eyeq::of(setup),
         translations: super::translation::of(setup, gone),
+        budgets: super::budget::of(setup, gone),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.

@@ -184,6 +184,16 @@ impl Divided {
         Ok(is_other)
     }
 
+    /// Whether it has these classes, whatever their shares.
+    pub(crate) fn is_of(&self, classes: &[Class]) -> bool {
+        are_same(&self.classes, classes)
+    }
+
+    /// Whose budget it is.
+    pub(crate) const fn slot(&self) -> u32 {
+        self.slot
+    }
+
     /// Live connections of each class, as they were counted last.
     pub fn live(&self) -> &[u32] {
         &self.live

@@ -189,6 +189,7 @@ impl World {
             shaper: Some(Kind::Htb),
             eyeq: None,
             translations: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             flows_per_vm: 1024,
         }
     }

@@ -42,6 +42,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         translated: true,
         rack: true,
         backpressure: false,
+        budget: None,
     };
     Scenario {
         name: "test".into(),

@@ -5,6 +5,7 @@
 //! Not here  What the values mean together: see `resolve`.
 
 pub(crate) mod attacks;
+pub(crate) mod budget;
 pub(crate) mod faults;
 pub(crate) mod links;
 pub(crate) mod traffic;
@@ -103,6 +104,7 @@ pub(crate) struct VmSpec {
     pub(crate) translated: Option<Formula>,
     pub(crate) backpressure: Option<Formula>,
     pub(crate) rack: Option<Formula>,
+    pub(crate) budget: Option<budget::BudgetSpec>,
 }
 
 #[derive(Clone, Debug)]
@@ -355,6 +357,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "translated",
         "backpressure",
         "rack",
+        "budget",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -367,6 +370,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("floor", "floor_in")?;
     clash("floor", "floor_out")?;
     clash("count", "outside")?;
+    clash("budget", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -389,6 +393,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         translated: formula("translated")?,
         backpressure: formula("backpressure")?,
         rack: formula("rack")?,
+        budget: table.get("budget").map(|f| budget::budget(&f)).transpose()?,
     })
 }
 
