@@ -68,7 +68,7 @@ pub(crate) fn of_agent(scenario: &Scenario, vm: usize) -> Option<WindowBudget> {
         remote_ports: Some(Ports(one.ports)),
     };
     let classes: Vec<WindowClass> = ported.into_iter().map(class).collect();
-    (!classes.is_empty()).then(|| WindowBudget {
+    (!classes.is_empty()).then_some(WindowBudget {
         total: SizeText(asked.total),
         flows_most: asked.flows_most,
         segment: SizeText(SEGMENT),
