@@ -48,6 +48,7 @@
 #define VCC_PART static __always_inline int
 #include "vcc_law.h"
 #include "vcc.h"
+#include "vcc_budget.h"
 
 #define TCP_HEADER 20
 #define TCP_OPTIONS 40 /* as many as fit into a header: fillers have an octet each */
@@ -58,7 +59,6 @@
 #define OPTION_STAMPS 8
 #define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
 #define ANY_SLACK (~0u)
-#define ANY_SHARE (~0u)
 #define LOCKS 1024
 
 /* ifindex -> port. Size: loader. */
@@ -238,14 +238,14 @@ static __always_inline int read_segment(struct __sk_buff *skb, const struct pack
 }
 
 /* Whether a port asks for anything that a new connection needs a place for. */
-static __always_inline int asks_for_any(const struct weir_vcc_port *port)
+static __always_inline int asks_for_any(const struct weir_vcc_port *port, __u32 share)
 {
-	return port->terms.translation != VCC_NONE || port->terms.share != ANY_SHARE ||
+	return port->terms.translation != VCC_NONE || share != WEIR_VCC_ANY_SHARE ||
 	       port->slack != ANY_SLACK;
 }
 
 /* The state of a connection; none if it has none and this is not its beginning. */
-static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port *port,
+static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port *port, __u32 share,
 						     const struct weir_flow *name,
 						     const struct weir_vcc_segment *segment,
 						     struct weir_vcc_counters *counters)
@@ -259,7 +259,8 @@ static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port 
 	flow = bpf_map_lookup_elem(table, name);
 	if (flow)
 		return flow;
-	if ((segment->flags & (VCC_SYN | VCC_ACK | VCC_RST)) != VCC_SYN || !asks_for_any(port)) {
+	if ((segment->flags & (VCC_SYN | VCC_ACK | VCC_RST)) != VCC_SYN ||
+	    !asks_for_any(port, share)) {
 		__sync_fetch_and_add(&counters->unknown, 1);
 		return 0;
 	}
@@ -349,8 +350,9 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 {
 	struct weir_vcc_segment segment = { .way = way };
 	struct weir_vcc_counters *counters;
-	__u32 ifindex = skb->ifindex, which, flags, was;
+	__u32 ifindex = skb->ifindex, which, flags, was, lived, lives;
 	__u8 before, after;
+	struct weir_vcc_budget *budget;
 	struct weir_vcc_terms terms;
 	struct weir_vcc_flow *flow;
 	struct weir_vcc_port *port;
@@ -379,7 +381,11 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_UNSPEC;
 	}
-	flow = flow_at(port, &name, &segment, counters);
+	terms = port->terms;
+	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
+	if (budget)
+		terms.share = vcc_share(budget, &name);
+	flow = flow_at(port, terms.share, &name, &segment, counters);
 	which = lock_of(&name);
 	lock = bpf_map_lookup_elem(&vcc_locks, &which);
 	if (!flow || !lock)
@@ -388,17 +394,20 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_SHOT;
 	}
-	terms = port->terms;
 	slack = port->slack;
 	bpf_spin_lock(&lock->lock);
 	beyond = is_beyond_window(flow, &segment, slack);
 	before = flow->phase;
 	was = flow->flags;
+	lived = vcc_lives(flow, segment.at);
 	if (!beyond)
 		vcc_handle(flow, &segment, &terms, &edit);
 	after = flow->phase;
 	flags = flow->flags;
+	lives = vcc_lives(flow, segment.at);
 	bpf_spin_unlock(&lock->lock);
+	if (lives != lived)
+		vcc_turn(port->slot);
 	if (beyond) {
 		__sync_fetch_and_add(&counters->policed, 1);
 		return TC_ACT_SHOT;

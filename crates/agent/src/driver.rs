@@ -1,6 +1,7 @@
 //! The loop: waits for the first of five things, and passes each to the machine.
 
 mod adoption;
+mod budget;
 mod eyeq;
 mod population;
 mod ports;
@@ -93,6 +94,7 @@ struct Driver {
     reloads: population::Reloads,
     /// Translations that are refused, as the log has them.
     untranslated: BTreeMap<VmId, String>,
+    budgets: budget::Budgets,
     agent: Machine,
     outbox: Outbox,
     dataplane: Dataplane,
@@ -175,6 +177,7 @@ impl Driver {
             gone,
             reloads: population::Reloads::default(),
             untranslated: BTreeMap::new(),
+            budgets: budget::Budgets::default(),
             agent,
             outbox: Outbox::default(),
             dataplane,
@@ -203,6 +206,7 @@ impl Driver {
         driver.renew(now);
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
+        driver.take_up_budgets(now);
         driver.adopt(now);
         driver.carry_out(now);
         driver.notifier.ready(&driver.status());
@@ -232,6 +236,9 @@ impl Driver {
                 self.agent.handle(now, Input::Tick, &mut self.outbox);
             }
             self.carry_out(now);
+            if self.next_division().is_some_and(|at| at <= now) {
+                self.divide_budgets(now);
+            }
             if questions {
                 self.answer(now);
             }
@@ -244,6 +251,7 @@ impl Driver {
                 self.look_at_ports(now);
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
+                self.tell_of_budgets();
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -257,7 +265,8 @@ impl Driver {
     /// Sleeps until something happens; says what.
     fn wait(&self) -> Result<(bool, bool, bool)> {
         let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
-        let until = self.agent.next_deadline().map_or(heartbeat, |at| at.min(heartbeat));
+        let next = self.agent.next_deadline().into_iter().chain(self.next_division());
+        let until = next.fold(heartbeat, Time::min);
         let until = self.notifier.due().map_or(until, |due| due.min(until));
         let nanos = until.since(now()).as_nanos();
         let timeout = Timespec {
@@ -515,6 +524,7 @@ impl Driver {
         match self.agent.explain(pair, names, &facts) {
             Some(mut told) => {
                 told.reasons.extend(self.explain_translations(&[src, dst]));
+                told.reasons.extend(self.explain_budgets(&[src, dst]));
                 Reply::Explain(told)
             }
             None => Reply::Error {
@@ -544,6 +554,7 @@ impl Driver {
             gone: self.told_gone(),
             meters: self.agent.meters(names),
             translations: self.told_translations(),
+            budgets: self.told_budgets(),
         }
     }
 
@@ -598,7 +609,11 @@ impl Driver {
             0 => String::new(),
             n => format!("; {n} translations are refused"),
         };
-        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}{alone}")
+        let unbounded = match self.refused_budgets() {
+            0 => String::new(),
+            n => format!("; {n} window budgets are refused"),
+        };
+        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}{alone}{unbounded}")
     }
 
     fn close(mut self) -> Result<()> {

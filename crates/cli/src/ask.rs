@@ -6,7 +6,11 @@ use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::path::PathBuf;
 use weir_agent::client;
-use weir_model::status::{Explain, Gone, Key, LeftAlone, Reply, Request, Top, Translation};
+use weir_model::status::{
+    Budget, BudgetClass, Explain, Gone, Key, LeftAlone, Reply, Request, Top, Translation,
+};
+use weir_model::text::show_size;
+use weir_units::Bytes;
 
 /// `weir top`.
 ///
@@ -121,6 +125,9 @@ fn top_text(top: &Top) -> String {
     for translation in &top.translations {
         text.push_str(&format!("{}\n", translation_text(translation)));
     }
+    for budget in &top.budgets {
+        text.push_str(&format!("{}\n", budget_text(budget)));
+    }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
@@ -167,6 +174,24 @@ fn translation_text(told: &Translation) -> String {
     let to = if to == "none" { "what they began with, new ones are not" } else { to.as_str() };
     let counts = if counts.is_empty() { "nothing yet".into() } else { counts.join(", ") };
     format!("{vm}'s connections are translated to {to}: {counts}")
+}
+
+/// One line for a VM's window budget.
+fn budget_text(told: &Budget) -> String {
+    let Budget { vm, total, flows_most, .. } = told;
+    if let Some(why) = &told.refused {
+        return format!("{vm} has no window budget: {why}");
+    }
+    let live: u64 = told.classes.iter().map(|class| u64::from(class.live)).sum();
+    let size = |octets: u64| show_size(Bytes::new(octets));
+    let class = |class: &BudgetClass| {
+        format!("{} {} with {} each", class.live, class.name, size(class.share.into()))
+    };
+    let classes: Vec<String> = told.classes.iter().map(class).collect();
+    let (total, classes) = (size(*total), classes.join(", "));
+    format!(
+        "{vm}'s windows are {total} together, {live} of at most {flows_most} connections: {classes}"
+    )
 }
 
 /// `keys: 2 signs (seen 90), 1 accepted (seen 7)`.
@@ -234,6 +259,28 @@ mod tests {
         let text = top_text(&Top { meters: vec![meter], ..Top::default() });
         let line =
             "b may receive 120 Mbit/s (floor 60.0 Mbit/s): tells 40.0 Mbit/s, gets 119 Mbit/s\n";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_budget_is_told_with_who_lives_on_it_or_why_it_is_refused() {
+        let class = |name: &str, weight, live, share| BudgetClass {
+            name: name.into(),
+            weight,
+            live,
+            share,
+        };
+        let one = Budget {
+            vm: "a".into(),
+            total: 90_000,
+            flows_most: 5,
+            classes: vec![class("bulk", 1, 3, 10_000), class("urgent", 3, 2, 30_000)],
+            ..Budget::default()
+        };
+        let refused = Budget { refused: Some("too small".into()), ..one.clone() };
+        let text = top_text(&Top { budgets: vec![one, refused], ..Top::default() });
+        let line = "a's windows are 90kB together, 5 of at most 5 connections: 3 bulk with 10kB each, 2 \
+                    urgent with 30kB each\na has no window budget: too small\n";
         assert!(text.contains(line), "{text}");
     }
 

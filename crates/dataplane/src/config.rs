@@ -4,6 +4,7 @@ use crate::attach::Mode;
 use crate::error::Error;
 use crate::eyeq::intf::Settings;
 use crate::shaper::{Kind, MAX_PAIRS};
+use crate::vcc::budget::Class;
 use crate::vcc::{self, Law};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -61,8 +62,23 @@ pub struct Config {
     pub translations: BTreeMap<VmId, Law>,
     /// Of these, who may send only so many octets beyond the window that it was shown.
     pub policing: BTreeMap<VmId, u32>,
-    /// Bound on connections of one VM that are known to its translation.
+    /// Window budgets of this host's VMs: their classes, with the shares that they have until their connections are
+    /// counted. What cannot be had is told ([`Dataplane::budgets`](crate::Dataplane::budgets)), and stops nothing
+    /// else.
+    pub budgets: BTreeMap<VmId, Vec<Class>>,
+    /// Bound on connections of one VM that are known to its translation and its budget.
     pub flows_per_vm: u32,
+}
+
+/// What became of a VM's window budget.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bounded {
+    /// The VM.
+    pub vm: VmId,
+    /// Why its connections are not bounded.
+    pub refused: Option<String>,
+    /// Live connections by class, and what each of them may have, octets; empty if it is refused.
+    pub classes: Vec<(u32, u32)>,
 }
 
 /// What became of a VM's wish for a translation.
@@ -370,6 +386,7 @@ mod tests {
             eyeq: None,
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             flows_per_vm: 64,
         }
     }

@@ -43,8 +43,8 @@ pub mod vcc;
 
 pub use attach::Mode;
 pub use config::{
-    Config, Counters, Direction, Endpoint, Event, EyeQ, Outside, PairRate, Port, PortCounters,
-    RxCounters, Translated, TxCounters,
+    Bounded, Config, Counters, Direction, Endpoint, Event, EyeQ, Outside, PairRate, Port,
+    PortCounters, RxCounters, Translated, TxCounters,
 };
 pub use dataplane::{Dataplane, clean, has_traces, refuse_running};
 pub use error::Error;

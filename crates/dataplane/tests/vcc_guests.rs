@@ -12,11 +12,12 @@ mod translated;
 use net::World;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use translated::{ECN, Translated, index, info};
 use weir_dataplane::mark::{Marker, MarkingPort};
 use weir_dataplane::vcc::Law;
-use weir_dataplane::vcc::intf::{ANY_SLACK, Counters};
+use weir_dataplane::vcc::intf::ANY_SLACK;
 use weir_units::{Bytes, Rate};
 
 const RATE: Rate = Rate::from_mbps(20);

@@ -18,7 +18,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, child, machine};
+use crate::{Error, Options, budget, child, machine};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -399,6 +399,7 @@ fn configuration(
         cap_out: v.cap_out.map(RateText),
         translation: translation(mechanism, v).into(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
+        budget: budget::of_agent(scenario, vm),
     };
     AgentConfig {
         instance: sweep::instance(run, host),

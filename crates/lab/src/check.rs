@@ -2,7 +2,7 @@
 
 use crate::play::SAMPLE_LEAST;
 use crate::traffic::memcached;
-use crate::{Error, Options, exec, traffic};
+use crate::{Error, Options, budget, exec, traffic};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
@@ -19,6 +19,7 @@ pub(crate) fn machine(
 ) -> Result<(), Error> {
     faults(scenario)?;
     translation(scenario, mechanism)?;
+    budgets(scenario)?;
     samples(scenario)?;
     priorities(scenario)?;
     paths(scenario)?;
@@ -119,18 +120,36 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
+/// Whether the lab itself translates or bounds windows: no agent does it.
+pub(crate) fn translates(scenario: &Scenario, mechanism: &Mechanism) -> bool {
+    let is_asked = mechanism.translation.is_some() || has_budget(scenario).is_some();
+    mechanism.kind == MechanismKind::None && is_asked
+}
+
+fn has_budget(scenario: &Scenario) -> Option<&Vm> {
+    scenario.vms.iter().find(|vm| vm.budget.is_some())
+}
+
 /// Where no agent is, a port that comes anew has no program.
 fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
     let mut faults =
         scenario.faults.iter().filter(|fault| !matches!(fault.kind, FaultKind::Control(_)));
-    let own = mechanism.translation.filter(|_| mechanism.kind == MechanismKind::None);
-    match (own, faults.next()) {
-        (Some(_), Some(fault)) => Err(Error::Unsupported {
-            what: format!("`{}` with `{}` at {}", mechanism.label, fault.kind.name(), fault.at),
-            instead: "leave the translation or the fault out".into(),
-        }),
-        _ => Ok(()),
-    }
+    let Some(fault) = faults.next().filter(|_| translates(scenario, mechanism)) else {
+        return Ok(());
+    };
+    let what = match has_budget(scenario).filter(|_| mechanism.translation.is_none()) {
+        Some(vm) => format!("a budget at {} beside `{}`", vm.name, mechanism.label),
+        None => format!("`{}`", mechanism.label),
+    };
+    Err(Error::Unsupported {
+        what: format!("{what} with `{}` at {}", fault.kind.name(), fault.at),
+        instead: "leave the translation, the budget or the fault out".into(),
+    })
+}
+
+/// Ports have to tell groups apart.
+fn budgets(scenario: &Scenario) -> Result<(), Error> {
+    (0..scenario.vms.len()).try_for_each(|vm| budget::classes(scenario, vm).map(drop))
 }
 
 /// The lab is a tree, and its hosts have one way to each other.

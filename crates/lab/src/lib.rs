@@ -17,6 +17,7 @@
 
 mod agents;
 mod attack;
+mod budget;
 mod check;
 mod child;
 mod error;

@@ -331,6 +331,7 @@ pub(crate) mod tests {
             policing: None,
             rack: true,
             backpressure: false,
+            budget: None,
         };
         s.vms = (0..1000).map(vm).collect();
         let addresses: BTreeSet<_> = (0..1000)
@@ -358,6 +359,7 @@ pub(crate) mod tests {
                 policing: None,
                 rack: true,
                 backpressure: false,
+                budget: None,
             }
         };
         for (prefixes, v4, v6) in [

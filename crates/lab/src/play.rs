@@ -67,8 +67,9 @@ pub fn play(
     };
     agents.check_translations()?;
     // Where there are agents, they translate.
-    let own = mechanism.translation.filter(|_| mechanism.kind == MechanismKind::None);
-    let translators = own.map(|how| Translators::start(scenario, how, &world)).transpose()?;
+    let is_own = check::translates(scenario, mechanism);
+    let start = || Translators::start(scenario, mechanism.translation, &world);
+    let mut translators = is_own.then(start).transpose()?;
     // Servers before sockets: clients connect before anything is played.
     let mut programs = Programs::open(scenario, &world, &place.path)?;
     let sockets = Traffic::open(scenario, &world)?;
@@ -84,6 +85,7 @@ pub fn play(
     while !sampler.is_done() {
         programs.step(Span::from(origin.elapsed()))?;
         sampler.wait(origin, stop, &mut |now| {
+            translators.as_mut().map_or(Ok(()), Translators::tend)?;
             let (agents, world) = (&mut agents, &mut world);
             let stage =
                 Stage { scenario, plan: &plan, agents, world, relay: relay.as_ref(), options };

@@ -3,6 +3,10 @@
 //! An agent knows its NIC's rate, its VMs' hoses, and the directory (address → VM → host); not the
 //! traffic matrix, not the topology, not other hosts' load.
 
+mod budget;
+
+pub use budget::{Ports, WindowBudget, WindowClass};
+
 use crate::net::{Mac, Prefix};
 use crate::scenario;
 use crate::text::{RateText, SizeText};
@@ -141,6 +145,9 @@ pub struct VmConfig {
     /// further is dropped (AC/DC). Any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policing: Option<SizeText>,
+    /// What the windows of its connections may be together; any if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<WindowBudget>,
 }
 
 /// No policing may allow more beyond a window, octets: it is more than any window.

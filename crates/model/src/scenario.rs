@@ -208,6 +208,28 @@ pub struct Vm {
     pub rack: bool,
     /// Whether its sockets own what waits in its host's shaper, and wait instead of losing it.
     pub backpressure: bool,
+    /// The windows of its connections together, if its port bounds them.
+    pub budget: Option<Budget>,
+}
+
+/// A constant total of windows for what a VM sends, divided among its live connections by their weights (vCC §4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// All windows together.
+    pub total: Bytes,
+    /// So many connections may share it.
+    pub flows_most: u32,
+    /// Connections of no class are not bounded.
+    pub classes: Vec<BudgetClass>,
+}
+
+/// Connections of one weight: those in which the VM sends in a group of traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetClass {
+    /// The group.
+    pub group: String,
+    /// A connection's part, beside those of other weights.
+    pub weight: u32,
 }
 
 /// Traffic from one VM to another.

@@ -62,6 +62,38 @@ pub struct Top {
     /// VMs of this host whose connections are translated, or were to be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub translations: Vec<Translation>,
+    /// VMs of this host whose connections share a window budget, or were to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
+}
+
+/// What became of a VM's `budget`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// Its name.
+    pub vm: String,
+    /// Why nothing bounds its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// All windows together, octets.
+    pub total: u64,
+    /// So many connections may share it.
+    pub flows_most: u32,
+    /// In the order of the file.
+    pub classes: Vec<BudgetClass>,
+}
+
+/// A class of a window budget.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BudgetClass {
+    /// Its name.
+    pub name: String,
+    /// A connection's part, beside those of other weights.
+    pub weight: u32,
+    /// Live connections.
+    pub live: u32,
+    /// What each of them may have at present, octets; if there are none, what one would have.
+    pub share: u32,
 }
 
 /// What became of a VM's `translation`. Counts are cumulative, from when its port began to translate; segments

@@ -95,6 +95,44 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
 }
 
 #[test]
+fn a_budget_is_of_groups_in_which_its_vm_sends_and_leaves_each_two_segments() {
+    let with = |budget: &str| {
+        let from = "host: left-0, floor: share}";
+        GOOD.replacen(from, &format!("host: left-0, floor: share, budget: {budget}}}"), 1)
+    };
+    let good = "{total: 9 * 14kB, flows_most: 5, classes: [{group: x, weight: senders + 1}]}";
+    let vm = play(&with(good), &[]).expect("good")[0].vms[0].clone();
+    let budget = vm.budget.expect("a budget");
+    assert_eq!((budget.total.get(), budget.flows_most), (126_000, 5));
+    assert_eq!((budget.classes[0].group.as_str(), budget.classes[0].weight), ("x", 3));
+    let field = |key: &str| format!("spec.tenants.x.vms.x-src.budget{key}");
+    let wrong = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        play(&with(&good.replacen(from, to, 1)), &[]).expect_err(to)
+    };
+    let error = wrong("group: x", "group: z");
+    check(&error, 12, &field(".classes.z.group"), "no group `z` in `traffic`", "x");
+    let error = wrong("group: x", "group: y");
+    check(&error, 12, &field(".classes.y.group"), "`x-src` sends no TCP in group `y`", "it sends");
+    // Two segments of 1460 for each of five.
+    let error = wrong("9 * 14kB", "14599B");
+    check(&error, 12, &field(".total"), "14599 B for 5 flows", "14600 B or more");
+    let error = wrong("9 * 14kB", "2GB");
+    check(&error, 12, &field(".total"), "a window of 2000000000 B", "or less");
+    let error = wrong("9 * 14kB", "9");
+    check(&error, 12, &field(".total"), "size", "128kB");
+    let error = wrong("senders + 1", "0.5");
+    check(&error, 12, &field(".classes.x.weight"), "`0.5` is 0.5", "whole number from 1");
+    let error = wrong("[{group: x, weight: senders + 1}]", "[]");
+    check(&error, 12, &field(""), "0 classes", "1 to 16");
+    let twice = "[{group: x, weight: 1}, {group: x, weight: 2}]";
+    let error = wrong("[{group: x, weight: senders + 1}]", twice);
+    check(&error, 12, &field(".classes.1.group"), "two groups are called `x`", "rename one");
+    let error = wrong("flows_most", "flows");
+    check(&error, 12, &field(".flows"), "flows", "flows_most");
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let error = File::load(std::path::Path::new("no/such.yaml"), &[]).unwrap_err();
     assert!(error.to_string().starts_with("no/such.yaml: cannot be read: No such file"), "{error}");

@@ -18,7 +18,7 @@ mod view;
 pub(crate) use faults::Fault;
 
 use crate::exchange::{Entry, ExchangeSpec, Exchanges, Guests};
-use crate::host::{Guard, Shim, Translator};
+use crate::host::{Guard, Shares, Shim, Translator};
 use crate::net::{END, Net};
 use crate::network::{FlowSpec, LONGEST, Network, Traffic, Way};
 use crate::outcome::Outcome;
@@ -28,8 +28,9 @@ use crate::tcp::{NEVER, Receiver, Sender, TcpConfig};
 use crate::udp::Source;
 use edge::Edge;
 use faults::Pauses;
+use std::collections::BTreeMap;
 pub(crate) use view::GuardedView;
-use weir_core::vcc::Translation;
+use weir_core::vcc::{Budget, Translation};
 use weir_units::Time;
 
 /// Octets on the wire of a SYN, with Ethernet's and IP's headers and TCP's options.
@@ -101,6 +102,8 @@ pub(crate) struct Stage {
     pub(crate) guests: Vec<Guests>,
     /// What VMs' ports translate their guests' congestion control into.
     pub(crate) translation: Option<Translation>,
+    /// VMs' window budgets.
+    pub(crate) budgets: BTreeMap<u32, Budget>,
     /// Long-lived connections were opened while the network was idle: they know its round trip.
     pub(crate) established: bool,
 }
@@ -126,7 +129,7 @@ impl Sim {
     }
 
     /// The same with what happens beside it.
-    pub(crate) fn staged(network: &Network, options: &Options, stage: Stage) -> Self {
+    pub(crate) fn staged(network: &Network, options: &Options, mut stage: Stage) -> Self {
         let guard = stage.guard.as_ref();
         let mut net = Net::new(network, options.seed);
         let shim = guard.map(|guard| Shim::new(guard, &mut net, options.seed));
@@ -136,7 +139,12 @@ impl Sim {
         }
         let window = options.tcp.receive_window.get() / u64::from(network.segment());
         let window = window.clamp(1, 1 << 16) as u32;
-        let translator = stage.translation.map(|t| Translator::new(t, network.segment(), window));
+        let budgets = std::mem::take(&mut stage.budgets);
+        let is_asked = stage.translation.is_some() || !budgets.is_empty();
+        let translator = is_asked.then(|| {
+            let translation = stage.translation.unwrap_or_default();
+            Translator::new(translation, Shares::new(budgets), (network.segment(), window))
+        });
         let mut sim = Self {
             net,
             senders: Vec::new(),
@@ -419,7 +427,10 @@ impl Sim {
             }
             Kind::Emit => self.emit(flow),
             Kind::Halt => match self.flows[flow as usize].end {
-                End::Tcp(tcp) => self.senders[tcp as usize].halt(),
+                End::Tcp(tcp) => {
+                    self.senders[tcp as usize].halt();
+                    self.edge.end(tcp);
+                }
                 End::Udp(udp) => self.sources[udp as usize].halted = true,
             },
             Kind::Late => self.begin(flow),
@@ -455,7 +466,10 @@ impl Sim {
 
     fn begin(&mut self, flow: u32) {
         match self.flows[flow as usize].end {
-            End::Tcp(tcp) => self.pump(tcp),
+            End::Tcp(tcp) => {
+                self.edge.begin(tcp);
+                self.pump(tcp);
+            }
             End::Udp(udp) => self.emit(udp),
         }
     }

@@ -203,3 +203,46 @@ fn a_translation_stands_beside_agents() {
     let old = octets(&scenario, &both, "old")[0];
     assert!(old >= floor, "{old} octets of {floor}");
 }
+
+/// Goodput of both groups, unpreferred first, from one second to another, bit/s.
+fn goodputs(run: &mut Run, from: u64, to: u64) -> [f64; 2] {
+    let mut octets = |second| {
+        run.play_until(Span::from_secs(second));
+        run.octets()
+    };
+    let (before, after) = (octets(from), octets(to));
+    [0, 1].map(|group| (after[group] - before[group]) as f64 * 8.0 / (to - from) as f64)
+}
+
+#[test]
+fn preferred_connections_get_three_times_as_much_while_they_last_and_the_total_stays() {
+    for (link, mechanism) in [("10Mbit", "none"), ("100Mbit", "none"), ("10Mbit", "none+cubic-ecn")]
+    {
+        let scenario = load("fig12.yaml", &[("link", link)]);
+        let mechanism = Mechanism::parse(mechanism).expect("known");
+        let mut run = Run::new(&scenario, &mechanism, &Setup::default()).expect("playable");
+        let all = [(4, 10), (11, 40), (41, 50)].map(|(from, to)| goodputs(&mut run, from, to));
+        println!("{link}, {}: {all:.0?}", mechanism.label);
+        let [before, during, after] = all;
+        assert!(before[1] == 0.0 && after[1] == 0.0, "{all:?}");
+        let ratio = during[1] / 2.0 / (during[0] / 3.0);
+        assert!((2.85..=3.15).contains(&ratio), "{link}: {ratio}");
+        let totals = all.map(|groups| groups[0] + groups[1]);
+        for total in totals {
+            assert!((total / totals[0] - 1.0).abs() < 0.02, "{link}: {totals:?}");
+        }
+        let full = scenario.topology.links[0].rate.as_f64() * 1448.0 / 1514.0;
+        assert!(totals[0] > 0.98 * full, "{link}: {totals:?} of {full}");
+    }
+}
+
+#[test]
+fn without_a_budget_preferred_connections_are_as_others() {
+    let mut scenario = load("fig12.yaml", &[]);
+    scenario.vms[0].budget = None;
+    let mechanism = Mechanism::parse("none").expect("known");
+    let mut run = Run::new(&scenario, &mechanism, &Setup::default()).expect("playable");
+    let during = goodputs(&mut run, 11, 40);
+    let ratio = during[1] / 2.0 / (during[0] / 3.0);
+    assert!(ratio < 1.5, "{ratio}");
+}

@@ -114,6 +114,7 @@ impl Driver {
             );
         }
         self.setup = next;
+        self.take_up_budgets(now);
         Ok(said)
     }
 
@@ -279,6 +280,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         eyeq: super::eyeq::of(setup),
         translations: super::translation::of(setup, gone),
         policing: super::translation::policing(setup),
+        budgets: super::budget::of(setup, gone),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.

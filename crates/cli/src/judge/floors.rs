@@ -98,17 +98,40 @@ pub(super) fn window_ratios(case: &Case<'_>, flows: &[usize], samples: &[usize])
 /// How much the goodput of `flows` varies: the standard deviation of its windows of half a second / their
 /// mean. `None` if there are fewer than two windows, or nothing arrived.
 pub(super) fn goodput_std(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
-    let goodput = |window: &[usize]| -> f64 {
-        let in_sample = |&s: &usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
-        window.iter().map(in_sample).sum::<f64>() / window.len() as f64
-    };
-    let values: Vec<f64> = windows(case, samples).map(goodput).collect();
+    let values = window_goodputs(case, flows, samples);
     let mean = super::mean(values.iter().copied());
     if values.len() < 2 || mean <= 0.0 {
         return None;
     }
     let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
     Some((squares / (values.len() - 1) as f64).sqrt() / mean)
+}
+
+/// The goodput of `flows` together in each window of half a second, bit/s.
+fn window_goodputs(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Vec<f64> {
+    let goodput = |window: &[usize]| -> f64 {
+        let in_sample = |&s: &usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
+        window.iter().map(in_sample).sum::<f64>() / window.len() as f64
+    };
+    windows(case, samples).map(goodput).collect()
+}
+
+/// The least and the most that all groups together get in half a second, as parts of the mean: whether the total
+/// stays when somebody comes or goes.
+pub(super) fn total(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let flows: Vec<usize> = (0..case.scenario.traffic.len()).collect();
+    let samples: Vec<usize> = case.measured.clone().collect();
+    let values = window_goodputs(case, &flows, &samples);
+    let mean = super::mean(values.iter().copied());
+    let ends = [
+        ("min", values.iter().copied().min_by(f64::total_cmp)),
+        ("max", values.iter().copied().max_by(f64::total_cmp)),
+    ];
+    for (name, value) in ends {
+        if let Some(value) = value.filter(|_| mean > 0.0) {
+            summary.insert(format!("total_window_{name}"), value / mean);
+        }
+    }
 }
 
 /// Tumbling windows of half a second, as samples; those that are not wholly in `samples` are out.

@@ -91,6 +91,24 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
     results
 }
 
+/// What each group gets while another one sends that does not send all the time.
+pub(super) fn beside(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let all = members(case);
+    for (name, flows) in &all {
+        let own = case.active(flows);
+        for (other, others) in all.iter().filter(|(other, _)| other != name) {
+            let both: Vec<usize> =
+                case.active(others).into_iter().filter(|s| own.binary_search(s).is_ok()).collect();
+            if both.is_empty() || both.len() == own.len() {
+                continue;
+            }
+            let goodput = |&s: &usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
+            let mean = mean(both.iter().map(goodput)).round();
+            summary.insert(format!("goodput_beside.{name}.{other}"), mean);
+        }
+    }
+}
+
 /// Samples that are not within the time that what survives may take after an agent went down.
 fn settled(case: &Case<'_>, samples: &[usize]) -> Vec<usize> {
     let down = |fault: &Fault| match fault.kind {

@@ -126,6 +126,8 @@ pub(crate) fn judge(
     let mut summary = BTreeMap::new();
     let vms = floors::judge(&case, &mut summary);
     let groups = groups::judge(&case, &mut summary);
+    groups::beside(&case, &mut summary);
+    floors::total(&case, &mut summary);
     let links = links::judge(&case, &mut summary);
     ends::receivers(&vms, &mut summary);
     ends::network(&case, &mut summary);

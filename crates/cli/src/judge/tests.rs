@@ -41,6 +41,37 @@ fn an_ideal_run_is_called_ideal() {
 }
 
 #[test]
+fn who_gives_way_for_a_while_is_judged_in_that_while_and_the_total_all_the_time() {
+    let mut scenario = dumbbell(2);
+    for entry in &mut scenario.traffic[1..] {
+        (entry.start, entry.stop) = (Span::from_secs(4), Span::from_secs(6));
+    }
+    let mut observed = steady(&scenario, &[180.0, 60.0, 60.0]);
+    let beside = |sample: usize| (40..60).contains(&sample);
+    for sample in 0..100 {
+        let octets = &mut observed.flows[0].octets[sample];
+        *octets = if beside(sample) { *octets / 3 } else { *octets };
+        for flow in &mut observed.flows[1..] {
+            flow.octets[sample] = if beside(sample) { flow.octets[sample] } else { 0 };
+        }
+    }
+    let result = run(&scenario, &observed);
+    close(result.summary["goodput_beside.X.Y"] / 1e6, 60.0 * TCP);
+    close(result.summary["goodput.Y"] / 1e6, 120.0 * TCP);
+    close(result.summary["total_window_min"], 1.0);
+    close(result.summary["total_window_max"], 1.0);
+    assert!(!result.summary.contains_key("goodput_beside.Y.X"), "that is all of its time");
+    // For half a second of nine those who came get nothing.
+    for flow in &mut observed.flows[1..] {
+        flow.octets[50..55].fill(0);
+    }
+    let result = run(&scenario, &observed);
+    let mean = (17.0 * 180.0 + 60.0) / 18.0;
+    close(result.summary["total_window_min"], 60.0 / mean);
+    close(result.summary["total_window_max"], 180.0 / mean);
+}
+
+#[test]
 fn a_starved_vm_breaks_its_floor() {
     let scenario = dumbbell(2);
     let run = run(&scenario, &steady(&scenario, &[9.0, 95.5, 95.5]));

@@ -224,6 +224,26 @@ impl Budget {
         *live = live.checked_sub(1).expect("who leaves has joined");
     }
 
+    /// So many flows of each class live, as somebody found who looked at all of them: of those who do not see each
+    /// one come and go. More than may share it count as well, or the sum would not hold: shares may then be less
+    /// than two segments, below which the law lowers no window.
+    ///
+    /// # Panics
+    /// Not a number for each class.
+    pub fn recount(&mut self, live: &[u32]) {
+        self.live.copy_from_slice(live);
+    }
+
+    /// Whether more flows live than may share it.
+    pub fn is_crowded(&self) -> bool {
+        self.live() > u64::from(self.config.flows_most)
+    }
+
+    /// What somebody wrote.
+    pub const fn config(&self) -> &BudgetConfig {
+        &self.config
+    }
+
     /// How many flows share it.
     pub fn live(&self) -> u64 {
         self.live.iter().copied().map(u64::from).sum()
@@ -346,6 +366,19 @@ mod tests {
         assert_eq!(budget.join(0), Err(Refusal::Full { flows: 5 }));
         (0..3).for_each(|_| budget.leave(0));
         assert_eq!(budget.share(1), Bytes::new(45_000), "nothing is kept for who is not there");
+    }
+
+    #[test]
+    fn who_counts_all_flows_at_once_gets_the_same_shares_also_of_more_than_may_be() {
+        let mut budget = Budget::new(paper(90_000)).expect("enough");
+        budget.recount(&[3, 2]);
+        assert_eq!([budget.share(0), budget.share(1)], [Bytes::new(10_000), Bytes::new(30_000)]);
+        assert!(!budget.is_crowded());
+        budget.recount(&[30, 20]);
+        assert!(budget.is_crowded());
+        assert_eq!([budget.share(0), budget.share(1)], [Bytes::new(1_000), Bytes::new(3_000)]);
+        budget.recount(&[3, 0]);
+        assert_eq!(budget.share(0), Bytes::new(30_000));
     }
 
     #[test]

@@ -1,21 +1,22 @@
 //! vCC's programs as a part of the datapath.
 //!
-//! Problem   Ports that translate need two programs behind the datapath's own and tables that outlive an agent,
-//!           and a host that cannot translate has to guard its VMs all the same.
+//! Problem   Ports that translate, or have a window budget, need two programs behind the datapath's own and tables
+//!           that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
 //! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
 //!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
 //!           programs while connections live that they are for.
 //! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its reason. The
 //!           programs come after the datapath's own on both sides, in whatever order they were attached. Where no
 //!           port needs them nothing is loaded, attached or pinned.
-//! Not here  The programs: see `vcc`. Who asks for what: the agent's.
+//! Not here  The programs: see `vcc`. Who asks for what, and divides budgets: the agent's.
 
 use super::{Dataplane, Hook, attach_one, first_ports};
 use crate::attach::{self, Interface};
-use crate::config::{Config, Translated};
+use crate::config::{Bounded, Config, Translated};
 use crate::error::{Context, Error};
 use crate::instance::{Deed, Instance, Journal, list};
 use crate::programs::{MAX_PORTS, Program};
+use crate::vcc::budget::{Class, Divided};
 use crate::vcc::intf::{ANY_SLACK, Port};
 use crate::vcc::{self, Law, Program as Own, STATE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,12 +35,16 @@ pub(super) struct Translators {
     /// Where programs are attached.
     attached: Vec<Hook>,
     refused: BTreeMap<VmId, String>,
+    /// Window budgets in force.
+    divided: BTreeMap<VmId, Divided>,
+    /// Why others are not.
+    unbounded: BTreeMap<VmId, String>,
     /// Why what an earlier agent left was given up.
     replaced: Option<String>,
     looked_ns: u64,
 }
 
-/// A port that translates.
+/// A port that translates, or bounds windows.
 #[derive(Clone, Debug)]
 struct Place {
     interface: Interface,
@@ -47,11 +52,18 @@ struct Place {
     slot: u32,
     /// For new connections; `None` if it ends.
     law: Option<Law>,
+    /// Of its budget; none if it has none.
+    classes: Vec<Class>,
     /// Whether nothing of it was there before.
     is_new: bool,
 }
 
 impl Place {
+    /// Whether connections of before are all that it is there for.
+    const fn ends(&self) -> bool {
+        self.law.is_none() && self.classes.is_empty()
+    }
+
     fn hooks(&self) -> [Hook; 2] {
         Own::ALL.map(|program| Hook {
             interface: self.interface.clone(),
@@ -82,7 +94,15 @@ pub(super) fn translator_on(pin: &Path) -> Option<u32> {
     name.rsplit('-').next()?.parse().ok()
 }
 
-/// Why the connections of a VM cannot be translated whatever the kernel says.
+/// Why the connections of a VM can be neither translated nor bounded whatever the kernel says.
+fn outside(config: &Config, vm: VmId) -> Option<&'static str> {
+    config.is_outward(vm).then_some(
+        "its port leads outside the cloud, and is no guest's: leave the translation and the budget to the \
+         VMs' ports",
+    )
+}
+
+/// Why they cannot be translated.
 fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
     if config.ecn {
         return Some(
@@ -90,35 +110,46 @@ fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
              translated: choose a preset whose signal is loss, or no translation",
         );
     }
-    config.is_outward(vm).then_some(
-        "its port leads outside the cloud, and is no guest's: leave the translation to the VMs' ports",
-    )
+    outside(config, vm)
 }
 
 impl Dataplane {
     /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on which one of
     /// the datapath's own programs was just attached: it has to come first.
     pub(super) fn translate(&mut self, strangers: &BTreeSet<VmId>, fresh: &[u32]) {
-        self.translators.refused.clear();
-        let (config, refused) = (&self.config, &mut self.translators.refused);
+        let config = &self.config;
+        let mut refused = BTreeMap::new();
         let mut wanted = config.translations.clone();
         wanted.retain(|vm, _| {
             let why = refusal(config, *vm);
             refused.extend(why.map(|why| (*vm, why.to_owned())));
             why.is_none()
         });
+        let mut unbounded = BTreeMap::new();
+        let mut budgets = config.budgets.clone();
+        budgets.retain(|vm, _| {
+            let why = outside(config, *vm);
+            unbounded.extend(why.map(|why| (*vm, why.to_owned())));
+            why.is_none()
+        });
+        (self.translators.refused, self.translators.unbounded) = (refused, unbounded);
         let placed = self
-            .load_translators(!wanted.is_empty())
-            .and_then(|()| self.places_for(&wanted, strangers));
+            .load_translators(!wanted.is_empty() || !budgets.is_empty())
+            .and_then(|()| self.places_for(&wanted, &budgets, strangers));
         let places = placed.unwrap_or_else(|e| {
-            self.refuse(wanted.keys(), &e);
+            self.refuse(wanted.keys().chain(budgets.keys()), &e);
             BTreeMap::new()
+        });
+        let was = std::mem::take(&mut self.translators.places);
+        self.translators.divided.retain(|vm, _| {
+            // A budget goes on where it is on the same port as before.
+            let slot = |places: &BTreeMap<VmId, Place>| places.get(vm).map(|place| place.slot);
+            slot(&was) == slot(&places) && places.get(vm).is_some_and(|place| !place.is_new)
         });
         self.take_off(|index| {
             let stays = places.values().any(|place| place.interface.index == index);
             !stays || fresh.contains(&index)
         });
-        self.translators.places.clear();
         for (vm, place) in places {
             match self.settle(vm, &place) {
                 Ok(()) => drop(self.translators.places.insert(vm, place)),
@@ -141,7 +172,10 @@ impl Dataplane {
                 continue;
             }
             match self.settle(*vm, &Place { is_new: false, ..place.clone() }) {
-                Ok(()) => drop(self.translators.refused.remove(vm)),
+                Ok(()) => {
+                    self.translators.refused.remove(vm);
+                    self.translators.unbounded.remove(vm);
+                }
                 Err(e) => self.refuse([vm], &e),
             }
         }
@@ -149,7 +183,7 @@ impl Dataplane {
             return;
         }
         self.translators.looked_ns = now_ns;
-        for (vm, place) in places.iter().filter(|(_, place)| place.law.is_none()) {
+        for (vm, place) in places.iter().filter(|(_, place)| place.ends()) {
             // A table that cannot be read may have somebody.
             if self.has_live(place.slot, now_ns).is_ok_and(|has| !has) {
                 self.take_down(place);
@@ -163,7 +197,10 @@ impl Dataplane {
     pub fn translations(&self) -> Vec<Translated> {
         let of = &self.translators;
         let mut vms: BTreeSet<VmId> = self.config.translations.keys().copied().collect();
-        vms.extend(of.places.keys().chain(of.refused.keys()));
+        // Who has a budget alone translates nothing.
+        let has_programs =
+            of.places.iter().filter(|(_, place)| place.law.is_some() || place.ends());
+        vms.extend(has_programs.map(|(vm, _)| vm).chain(of.refused.keys()));
         let told = |vm: VmId| {
             let place = of.places.get(&vm);
             let own = self.programs.vcc.as_ref().zip(place);
@@ -175,6 +212,39 @@ impl Dataplane {
             }
         };
         vms.into_iter().map(told).collect()
+    }
+
+    /// Counts the connections that live on window budgets, where it is time to, and puts in force what `divide` makes
+    /// of their numbers by class: a share for each. To be called every [`LOOK_NS`](crate::vcc::budget::LOOK_NS)
+    /// where there are budgets.
+    pub fn tend_budgets(&mut self, now_ns: u64, divide: &mut dyn FnMut(VmId, &[u32]) -> Vec<u32>) {
+        let Some(own) = &self.programs.vcc else { return };
+        let of = &mut self.translators;
+        for (vm, divided) in &mut of.divided {
+            match divided.tend(own, now_ns, &mut |live| divide(*vm, live)) {
+                Ok(_) => drop(of.unbounded.remove(vm)),
+                Err(e) => drop(of.unbounded.insert(*vm, e.to_string())),
+            }
+        }
+    }
+
+    /// Whether any budget is in force.
+    pub fn has_budgets(&self) -> bool {
+        !self.translators.divided.is_empty()
+    }
+
+    /// What became of all window budgets.
+    pub fn budgets(&self) -> Vec<Bounded> {
+        let of = &self.translators;
+        let told = |&vm: &VmId| {
+            let divided = of.divided.get(&vm);
+            let classes = divided.map_or_else(Vec::new, |divided| {
+                let shares = divided.classes().iter().map(|class| class.share);
+                divided.live().iter().copied().zip(shares).collect()
+            });
+            Bounded { vm, refused: of.unbounded.get(&vm).cloned(), classes }
+        };
+        self.config.budgets.keys().map(told).collect()
     }
 
     /// Why the translations of an earlier agent of this name were given up, if they were: their connections are
@@ -218,6 +288,7 @@ impl Dataplane {
     fn places_for(
         &mut self,
         wanted: &BTreeMap<VmId, Law>,
+        budgets: &BTreeMap<VmId, Vec<Class>>,
         strangers: &BTreeSet<VmId>,
     ) -> Result<BTreeMap<VmId, Place>, Error> {
         let Some(own) = &mut self.programs.vcc else { return Ok(BTreeMap::new()) };
@@ -225,25 +296,28 @@ impl Dataplane {
         let mut places = BTreeMap::new();
         for port in first_ports(&self.config) {
             let law = wanted.get(&port.vm).copied();
+            let classes = budgets.get(&port.vm).cloned().unwrap_or_default();
             let interface = match Interface::find(&port.interface) {
                 Ok(interface) => interface,
                 // It went in this very moment.
                 Err(e) => {
                     let refused = law.map(|_| (port.vm, e.to_string()));
                     self.translators.refused.extend(refused);
+                    let unbounded = (!classes.is_empty()).then(|| (port.vm, e.to_string()));
+                    self.translators.unbounded.extend(unbounded);
                     continue;
                 }
             };
             let is_same = |old: &Port| old.vm == port.vm.0 && !strangers.contains(&port.vm);
             let old = known.get(&interface.index).copied().filter(is_same);
-            if law.is_none() && old.is_none() {
+            if law.is_none() && classes.is_empty() && old.is_none() {
                 continue;
             }
             if old.is_some() {
                 known.remove(&interface.index);
             }
             let (slot, is_new) = (old.map_or(MAX_PORTS, |old| old.slot), old.is_none());
-            places.insert(port.vm, Place { interface, slot, law, is_new });
+            places.insert(port.vm, Place { interface, slot, law, classes, is_new });
         }
         for (interface, port) in known {
             own.remove(interface, port.slot)?;
@@ -264,6 +338,8 @@ impl Dataplane {
             own.clear_counters(place.slot);
             own.make_table(place.slot, self.config.flows_per_vm)?;
         }
+        self.bound(vm, place)?;
+        let own = self.programs.vcc.as_ref().expect("places come with their programs");
         let slack = self.config.policing.get(&vm).copied().unwrap_or(ANY_SLACK);
         let translated = |law| Port::new(law, place.slot).policed(slack);
         let port = place.law.map_or(Port::idle(place.slot), translated);
@@ -279,6 +355,20 @@ impl Dataplane {
         Ok(())
     }
 
+    /// Puts a port's budget in force, or goes on with it.
+    fn bound(&mut self, vm: VmId, place: &Place) -> Result<(), Error> {
+        let own = self.programs.vcc.as_ref().expect("places come with their programs");
+        let divided = &mut self.translators.divided;
+        if place.classes.is_empty() {
+            divided.remove(&vm);
+            return own.set_budget(place.slot, None);
+        }
+        if !divided.get(&vm).is_some_and(|divided| divided.is_of(&place.classes)) {
+            divided.insert(vm, Divided::begin(own, place.slot, &place.classes)?);
+        }
+        Ok(())
+    }
+
     fn is_translating(&self, hook: &Hook) -> bool {
         self.translators.attached.contains(hook)
             && attach::is_held(
@@ -289,12 +379,22 @@ impl Dataplane {
             )
     }
 
+    /// Whatever these VMs ask for.
     fn refuse<'a>(&mut self, vms: impl IntoIterator<Item = &'a VmId>, why: &Error) {
-        self.translators.refused.extend(vms.into_iter().map(|vm| (*vm, why.to_string())));
+        let (config, of) = (&self.config, &mut self.translators);
+        for vm in vms {
+            if config.translations.contains_key(vm) {
+                of.refused.insert(*vm, why.to_string());
+            }
+            if config.budgets.contains_key(vm) {
+                of.unbounded.insert(*vm, why.to_string());
+            }
+        }
     }
 
     /// Nothing of a port's translation stays. What cannot be removed is tried again with the next change.
     fn take_down(&mut self, place: &Place) {
+        self.translators.divided.retain(|_, divided| divided.slot() != place.slot);
         self.take_off(|index| index == place.interface.index);
         if let Some(own) = &self.programs.vcc {
             let _ = own.remove(place.interface.index, place.slot);
@@ -332,6 +432,7 @@ impl Dataplane {
     /// Where no port needs them (any more) nothing stays.
     fn unload_translators(&mut self) {
         if self.translators.places.is_empty() {
+            self.translators.divided.clear();
             self.programs.vcc = None;
             let _ = self.forget_translators();
         }

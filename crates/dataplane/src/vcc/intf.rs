@@ -113,6 +113,17 @@ impl State {
         };
         self.translation != 0 && self.phase != ALONE && silent < most
     }
+
+    /// Whether it opened, and was heard of in the last `most` times 1024 ticks.
+    pub(super) fn is_open(&self, now: u32, most: u16) -> bool {
+        let silent = ((now >> 10) as u16).wrapping_sub(self.seen);
+        self.phase > ALONE && silent < most
+    }
+
+    /// Whether both ends are through with it, or somebody sent a RST.
+    pub(super) const fn is_over(&self) -> bool {
+        self.flags & OVER == OVER
+    }
 }
 
 shared!(

@@ -8,7 +8,9 @@
 //!           that was silent longest goes first. What cannot be translated passes as it is. Attached by itself
 //!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
 //! Not here  Which connections have which terms. The same as a part of a whole datapath: see `dataplane::vcc`.
+//!           Window budgets: see [`budget`].
 
+pub mod budget;
 pub mod intf;
 
 use crate::error::{Context, Error};
@@ -31,7 +33,11 @@ const TABLE: &str = "vcc_table";
 
 /// Maps that hold state: pinned beside those of [`crate::programs`], and adopted by the next agent. The locks, for
 /// programs of both run at once while one takes the other's place.
-pub(crate) const STATE: [&str; 4] = ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks"];
+pub(crate) const STATE: [&str; 5] =
+    ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks", "vcc_budgets"];
+
+/// Maps that have an entry for each port.
+const OF_PORTS: [&str; 5] = ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_budgets", "vcc_turns"];
 
 /// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
 #[repr(u8)]
@@ -85,6 +91,9 @@ pub struct Programs {
     /// Slot → table: written by its descriptor, read as its id.
     tables: Table<u32, u32>,
     counters: CounterArray<Counters>,
+    /// Slot → budget, where a port has one.
+    budgets: Table<u32, budget::Budget>,
+    turns: CounterArray<u64>,
 }
 
 impl Programs {
@@ -106,7 +115,7 @@ impl Programs {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(Error::Load)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            if ["vcc_ports", "vcc_counters", "vcc_flows"].contains(&name.as_str()) {
+            if OF_PORTS.contains(&name.as_str()) {
                 map.set_max_entries(MAX_PORTS).map_err(Error::Load)?;
             }
         }
@@ -122,10 +131,13 @@ impl Programs {
             map.as_fd().try_clone_to_owned().during(|| format!("keeping BPF map {name}"))
         };
         let counters = CounterArray::map(&map("vcc_counters")?, MAX_PORTS);
+        let turns = CounterArray::map(&map("vcc_turns")?, MAX_PORTS);
         Ok(Self {
             ports: Table::new("vcc_ports", map("vcc_ports")?, MAX_PORTS),
             tables: Table::new("vcc_flows", map("vcc_flows")?, MAX_PORTS),
             counters: counters.during(|| "mapping BPF map vcc_counters".to_owned())?,
+            budgets: Table::new("vcc_budgets", map("vcc_budgets")?, MAX_PORTS),
+            turns: turns.during(|| "mapping BPF map vcc_turns".to_owned())?,
             object,
         })
     }
@@ -161,9 +173,27 @@ impl Programs {
         Ok(Some(Table::new(TABLE, fd, table.max_entries())))
     }
 
-    /// Takes a port off, with its table.
+    /// Puts a budget on the port in `slot`, or takes it off. Who counts its connections: see
+    /// [`Divided`](budget::Divided).
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_budget(&self, slot: u32, budget: Option<budget::Budget>) -> Result<(), Error> {
+        match budget {
+            Some(budget) => self.budgets.put(slot, budget),
+            None => self.budgets.delete(slot).map(drop),
+        }
+    }
+
+    /// How often a connection of the port in `slot` began or ended to live on a budget.
+    pub(crate) fn turns(&self, slot: u32) -> u64 {
+        self.turns.get(slot as usize)
+    }
+
+    /// Takes a port off, with its budget and its table.
     pub(crate) fn remove(&self, interface: u32, slot: u32) -> Result<(), Error> {
         self.ports.delete(interface)?;
+        self.budgets.delete(slot)?;
         self.tables.delete(slot).map(drop)
     }
 

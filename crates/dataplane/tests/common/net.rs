@@ -190,6 +190,7 @@ impl World {
             eyeq: None,
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             flows_per_vm: 1024,
         }
     }

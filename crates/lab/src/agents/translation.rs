@@ -1,17 +1,21 @@
-//! What agents say of the translations that a scenario asks them for.
+//! What agents say of the translations and budgets that a scenario asks them for.
 
 use super::Agents;
 use super::usage::ask;
 use crate::Error;
 
 impl Agents {
-    /// Fails if an agent refuses a translation: what would be played is not what was asked for.
+    /// Fails if an agent refuses a translation or a budget: what would be played is not what was asked for.
     pub(crate) fn check_translations(&self) -> Result<(), Error> {
         self.agents.iter().try_for_each(|agent| {
-            let all = ask(&agent.socket).map_or_else(Vec::new, |top| top.translations);
-            let refused = all.into_iter().find_map(|one| Some((one.refused?, one.vm, one.to)));
-            refused.map_or(Ok(()), |(why, vm, to)| {
-                Err(agent.error(format!("does not translate {vm} to {to}: {why}")))
+            let Some(top) = ask(&agent.socket) else { return Ok(()) };
+            let mut all = top.translations.into_iter();
+            if let Some((why, vm, to)) = all.find_map(|one| Some((one.refused?, one.vm, one.to))) {
+                return Err(agent.error(format!("does not translate {vm} to {to}: {why}")));
+            }
+            let mut all = top.budgets.into_iter();
+            all.find_map(|one| Some((one.refused?, one.vm))).map_or(Ok(()), |(why, vm)| {
+                Err(agent.error(format!("does not bound the windows of {vm}: {why}")))
             })
         })
     }

@@ -44,6 +44,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         policing: None,
         rack: true,
         backpressure: false,
+        budget: None,
     };
     Scenario {
         name: "test".into(),

@@ -8,6 +8,7 @@
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
 mod attacks;
+mod budget;
 mod faults;
 mod metrics;
 mod points;
@@ -212,14 +213,20 @@ impl<'a> Placement<'a> {
         distinct(&entries.map(|vm| &vm.name).collect::<Vec<_>>(), "VM")?;
         for (tenant, t) in spec.tenants.iter().enumerate() {
             for vm in &t.vms {
-                self.entry(tenant, vm, scope)?;
+                self.entry(tenant, vm, spec, scope)?;
             }
         }
         Ok(())
     }
 
     /// Places the VMs of one entry round robin on its hosts.
-    fn entry(&mut self, tenant: usize, spec: &VmSpec, scope: &Scope) -> Result<(), Error> {
+    fn entry(
+        &mut self,
+        tenant: usize,
+        spec: &VmSpec,
+        all: &Spec,
+        scope: &Scope,
+    ) -> Result<(), Error> {
         let hosts = self.hosts_of(spec)?;
         let count = spec.count.as_ref().map(|f| f.count(scope, 0)).transpose()?;
         if self.vms.len() + count.unwrap_or(1) as usize > MOST as usize {
@@ -253,6 +260,8 @@ impl<'a> Placement<'a> {
         let policing = spec.policing.as_ref().map(|f| slack(f, scope)).transpose()?;
         let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
         let rack = switch(&spec.rack)?.unwrap_or(true);
+        let budget = spec.budget.as_ref();
+        let budget = budget.map(|b| budget::budget(b, &spec.name, all, scope)).transpose()?;
         let at = |f: &Option<Formula>| match f {
             Some(f) => (f.place.clone(), f.path.clone()),
             None => (spec.name.place.clone(), spec.name.path.clone()),
@@ -289,6 +298,7 @@ impl<'a> Placement<'a> {
                 policing,
                 rack,
                 backpressure,
+                budget: budget.clone(),
             });
             self.origin.push(self.origins.len() - 1);
         }

@@ -5,6 +5,7 @@
 //! Not here  What the values mean together: see `resolve`.
 
 pub(crate) mod attacks;
+pub(crate) mod budget;
 pub(crate) mod faults;
 pub(crate) mod links;
 pub(crate) mod traffic;
@@ -105,6 +106,7 @@ pub(crate) struct VmSpec {
     pub(crate) policing: Option<Formula>,
     pub(crate) backpressure: Option<Formula>,
     pub(crate) rack: Option<Formula>,
+    pub(crate) budget: Option<budget::BudgetSpec>,
 }
 
 #[derive(Clone, Debug)]
@@ -360,6 +362,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "policing",
         "backpressure",
         "rack",
+        "budget",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -372,6 +375,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("floor", "floor_in")?;
     clash("floor", "floor_out")?;
     clash("count", "outside")?;
+    clash("budget", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -396,6 +400,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         policing: formula("policing")?,
         backpressure: formula("backpressure")?,
         rack: formula("rack")?,
+        budget: table.get("budget").map(|f| budget::budget(&f)).transpose()?,
     })
 }
 

@@ -11,7 +11,8 @@
 //!           ([`stray`]), is dropped and counted.
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
 //!           A pair with several paths has queue, numbers and counters on each.
-//!           Between guest and all that its congestion control is translated, if it is ([`translator`]).
+//!           Between guest and all that its congestion control is translated, if it is ([`translator`]), and its windows
+//!           are bounded together, if they are ([`shares`]).
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
@@ -25,6 +26,7 @@ mod meter;
 mod pairs;
 mod paths;
 mod population;
+mod shares;
 mod shim;
 mod station;
 mod stray;
@@ -35,6 +37,7 @@ pub(crate) use agent::Lists;
 pub(crate) use classes::Share;
 pub(crate) use letters::{Letters, Written};
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
+pub(crate) use shares::{Claim, Shares};
 pub(crate) use shim::Shim;
 pub(crate) use translator::{Speaker, Translator};
 pub(crate) use weather::Trouble;

@@ -7,9 +7,10 @@
 //!           guest as the last segment that it may send. Flows begin established, so the handshake is played
 //!           here once, which also says who speaks ECN.
 //! Promises  A guest that is translated learns of marks by its window alone.
-//! Not here  The law: `weir_core::vcc`. Reports of `dctcp`, policing and budgets, as in the kernel's programs.
-//!           Connections that come and go.
+//! Not here  The law: `weir_core::vcc`. Window budgets: see `shares`. Reports of `dctcp` and policing, as in the
+//!           kernel's programs. Connections that come and go.
 
+use super::shares::{Claim, Shares};
 use crate::packet::{CE, CWR, ECE, ECT, Kind, Packet};
 use weir_core::vcc::{self, Edit, Flow, Segment, Terms, Translation, Way, ticks};
 use weir_units::Time;
@@ -30,6 +31,8 @@ pub(crate) struct Speaker {
     /// It agrees to ECN when it is called.
     pub(crate) agrees: bool,
     pub(crate) translated: bool,
+    /// Its budget and class, if it sends on one.
+    pub(crate) claim: Option<Claim>,
 }
 
 /// All ports.
@@ -41,36 +44,59 @@ pub(crate) struct Translator {
     /// What receivers offer, as it is in their headers, and by how many bits that is shifted.
     offered: u16,
     shift: u8,
+    shares: Shares,
     /// By TCP flow.
     flows: Vec<Ports>,
 }
 
-/// A TCP flow at both of its ports; none where nobody translates.
+/// A TCP flow at both of its ports; none where nobody translates, and no budget bounds it.
 #[derive(Debug)]
 struct Ports {
     sender: Option<Box<Flow>>,
     receiver: Option<Box<Flow>>,
+    claim: Option<Claim>,
+    life: Life,
     /// One more than the last segment that the sender may send.
     edge: u32,
 }
 
+/// Who lives on a budget does so once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Before,
+    Now,
+    Over,
+}
+
 impl Translator {
     /// For segments of `payload` octets and receivers that offer so many of them.
-    pub(crate) fn new(translation: Translation, payload: u16, window: u32) -> Self {
+    pub(crate) fn new(
+        translation: Translation,
+        shares: Shares,
+        (payload, window): (u16, u32),
+    ) -> Self {
         let payload = u32::from(payload);
         let octets = u64::from(window) * u64::from(payload);
         let fits = |shift: &u8| octets >> shift <= u64::from(u16::MAX);
         let shift = (0..14).find(fits).unwrap_or(14);
         let offered = (octets >> shift).min(u16::MAX.into()) as u16;
-        Self { terms: Terms::new(translation), payload, offered, shift, flows: Vec::new() }
+        let terms = Terms::new(translation);
+        Self { terms, payload, offered, shift, shares, flows: Vec::new() }
     }
 
     /// The next TCP flow: whether its sending guest speaks ECN.
     pub(crate) fn open(&mut self, (from, to): (Speaker, Speaker)) -> bool {
-        let flow = |guest: Speaker| guest.translated.then(Box::<Flow>::default);
-        let edge = if from.translated { u32::from(FIRST_WINDOW) / self.payload } else { u32::MAX };
-        let mut ports = Ports { sender: flow(from), receiver: flow(to), edge };
-        let terms = self.terms;
+        let is_translated =
+            |guest: Speaker| guest.translated && self.terms.translation != Translation::None;
+        let terms = |guest: Speaker| {
+            if is_translated(guest) { self.terms } else { Terms::new(Translation::None) }
+        };
+        let has_place = |guest: Speaker| is_translated(guest) || guest.claim.is_some();
+        let flow = |guest: Speaker| has_place(guest).then(Box::<Flow>::default);
+        let edge = if has_place(from) { u32::from(FIRST_WINDOW) / self.payload } else { u32::MAX };
+        let (claim, life) = (from.claim, Life::Before);
+        let mut ports = Ports { sender: flow(from), receiver: flow(to), claim, life, edge };
+        let terms = (terms(from), terms(to));
         let syn = Segment {
             window: FIRST_WINDOW,
             mss: self.payload as u16,
@@ -88,6 +114,30 @@ impl Translator {
         ports.cross(&terms, last, true);
         self.flows.push(ports);
         from.asks && got & vcc::ECE != 0
+    }
+
+    /// A TCP flow sends its first packet.
+    pub(crate) fn begin(&mut self, flow: u32) {
+        self.enter(flow, Life::Before, Life::Now);
+    }
+
+    /// The application of a TCP flow has nothing more to send.
+    pub(crate) fn end(&mut self, flow: u32) {
+        self.enter(flow, Life::Now, Life::Over);
+        self.enter(flow, Life::Before, Life::Over);
+    }
+
+    fn enter(&mut self, flow: u32, from: Life, to: Life) {
+        let Some(ports) = self.flows.get_mut(flow as usize) else { return };
+        if ports.life != from {
+            return;
+        }
+        ports.life = to;
+        if let Some(claim) = ports.claim
+            && (from == Life::Now || to == Life::Now)
+        {
+            self.shares.turn(claim, to == Life::Now);
+        }
     }
 
     /// A guest sends a packet.
@@ -117,7 +167,9 @@ impl Translator {
         let flow = if is_sender { &mut ports.sender } else { &mut ports.receiver };
         let Some(flow) = flow else { return };
         let (una, _) = flow.outstanding();
-        let edit = flow.handle(&segment, &self.terms);
+        let share = if is_sender { self.shares.of(ports.claim) } else { u32::MAX };
+        // What it is translated into was said when it opened.
+        let edit = flow.handle(&segment, &Terms { share, ..self.terms });
         if edit.what & Edit::ECN != 0 {
             packet.bits = packet.bits & !(ECT | CE) | bits_of(edit.ecn);
         }
@@ -167,11 +219,12 @@ impl Translator {
 
 impl Ports {
     /// A segment of the handshake passes both ports: its flags at the other guest.
-    fn cross(&mut self, terms: &Terms, segment: Segment, from_sender: bool) -> u16 {
+    fn cross(&mut self, terms: &(Terms, Terms), segment: Segment, from_sender: bool) -> u16 {
         let Self { sender, receiver, .. } = self;
-        let (first, second) = if from_sender { (sender, receiver) } else { (receiver, sender) };
+        let (ours, theirs) = ((sender, &terms.0), (receiver, &terms.1));
+        let (first, second) = if from_sender { (ours, theirs) } else { (theirs, ours) };
         let mut flags = segment.flags;
-        for (flow, way) in [(first, Way::Out), (second, Way::In)] {
+        for ((flow, terms), way) in [(first, Way::Out), (second, Way::In)] {
             if let Some(flow) = flow {
                 flags = flow.handle(&Segment { flags, way, ..segment }, terms).flags;
             }
@@ -199,9 +252,11 @@ mod tests {
 
     const PAYLOAD: u16 = 1_448;
     const OFFERED: u32 = 4_344;
+    const SIZES: (u16, u32) = (PAYLOAD, OFFERED);
 
     fn speaker(ecn: Option<bool>, translated: bool) -> Speaker {
-        Speaker { asks: ecn == Some(true), agrees: ecn != Some(false), translated }
+        let (asks, agrees) = (ecn == Some(true), ecn != Some(false));
+        Speaker { asks, agrees, translated, claim: None }
     }
 
     fn packet(kind: Kind, seq: u32, bits: u8) -> Packet {
@@ -210,7 +265,7 @@ mod tests {
 
     /// A flow from a guest without ECN to another, each at a port that translates or not.
     fn opened(to: Speaker) -> Translator {
-        let mut ports = Translator::new(Translation::VirtualEcn, PAYLOAD, OFFERED);
+        let mut ports = Translator::new(Translation::VirtualEcn, Shares::default(), SIZES);
         assert!(!ports.open((speaker(Some(false), true), to)), "the guest itself has none");
         ports
     }
@@ -230,7 +285,7 @@ mod tests {
     #[test]
     fn ecn_is_spoken_where_both_ends_or_their_ports_speak_it() {
         let open = |from, to| {
-            let mut ports = Translator::new(Translation::VirtualEcn, PAYLOAD, OFFERED);
+            let mut ports = Translator::new(Translation::VirtualEcn, Shares::default(), SIZES);
             let speaks = ports.open((from, to));
             (speaks, left(&mut ports, Kind::Data, 0, if speaks { ECT } else { 0 }))
         };
@@ -275,5 +330,48 @@ mod tests {
         assert_eq!(left(&mut ports, Kind::Ack, 3, 0), ECE);
         assert_eq!(came(&mut ports, Kind::Data, 3, ECT | CWR), 0);
         assert_eq!(left(&mut ports, Kind::Ack, 4, 0), 0);
+    }
+
+    #[test]
+    fn who_lives_on_a_budget_has_its_share_while_it_lives_translated_or_not() {
+        use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+        use weir_units::Bytes;
+        let class = |port: u16, weight| {
+            let flows = Match { remote_ports: Some(port..=port), ..Match::default() };
+            Class { name: port.to_string(), flows, weight }
+        };
+        let segments = |n: u64| Bytes::new(n * u64::from(PAYLOAD));
+        let config = BudgetConfig {
+            total: segments(60),
+            flows_most: 3,
+            segment: segments(1),
+            classes: vec![class(0, 1), class(1, 4)],
+        };
+        let budget = Budget::new(config).expect("enough");
+        let shares = Shares::new([(7, budget)].into());
+        let mut ports = Translator::new(Translation::None, shares, SIZES);
+        for class in [Some(0), Some(1), None] {
+            let claim = class.map(|class| Claim { vm: 7, class });
+            let from = Speaker { claim, ..speaker(None, true) };
+            assert!(!ports.open((from, speaker(None, true))), "nobody translates");
+        }
+        // Of a hundred segments in flight all are acknowledged at once.
+        let shown = |ports: &mut Translator, flow: u32, seq: u32| {
+            for seq in seq - 100..seq {
+                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) });
+            }
+            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) });
+            ports.edge(flow).checked_sub(seq)
+        };
+        ports.begin(0);
+        assert_eq!(shown(&mut ports, 0, 100), Some(60), "nobody else lives");
+        ports.begin(1);
+        ports.begin(1);
+        assert_eq!((shown(&mut ports, 1, 100), shown(&mut ports, 0, 200)), (Some(48), Some(12)));
+        assert_eq!(shown(&mut ports, 2, 100), Some(u32::MAX - 100), "of no class");
+        ports.end(1);
+        ports.end(1);
+        ports.begin(1);
+        assert_eq!(shown(&mut ports, 0, 300), Some(60));
     }
 }

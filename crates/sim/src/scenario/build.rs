@@ -10,10 +10,10 @@
 //!           Only ports of switches mark, above a threshold or by RED, and have more than one queue.
 //! Not here  Agents: see `guard`. When requests and short flows begin: the model says.
 
-use super::Failure;
 use super::ways::Ways;
+use super::{Failure, Unsupported};
 use crate::exchange::{ExchangeSpec, Guests};
-use crate::host::Speaker;
+use crate::host::{Claim, Speaker};
 use crate::network::{
     Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec, Traffic, Way,
 };
@@ -22,13 +22,17 @@ use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
+use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
 use weir_model::scenario::{
-    Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind, open_loop,
+    BudgetClass, Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind,
+    open_loop,
 };
 use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
 /// A full Ethernet frame without FCS.
 const MTU: u16 = 1514;
+/// The largest segment, TCP's options included.
+const SEGMENT: Bytes = Bytes::new(1_460);
 /// Ethernet, IPv4 and UDP headers.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
 /// TCP connections that start together do so within this time.
@@ -301,9 +305,40 @@ fn speakers(scenario: &Scenario, entry: &Entry) -> (Speaker, Speaker) {
     let speaker = |vm: usize| {
         let vm = &scenario.vms[vm];
         let asks = needs || vm.ecn == Some(true);
-        Speaker { asks, agrees: vm.ecn != Some(false), translated: vm.translated }
+        Speaker { asks, agrees: vm.ecn != Some(false), translated: vm.translated, claim: None }
     };
-    (speaker(entry.from), speaker(entry.to))
+    let budget = scenario.vms[entry.from].budget.as_ref();
+    let class = budget.and_then(|b| b.classes.iter().position(|c| c.group == entry.group));
+    let claim = class.map(|class| Claim { vm: entry.from as u32, class });
+    (Speaker { claim, ..speaker(entry.from) }, speaker(entry.to))
+}
+
+/// VMs' window budgets.
+///
+/// # Errors
+/// One cannot keep what it promises.
+pub(super) fn budgets(scenario: &Scenario) -> Result<BTreeMap<u32, Budget>, Unsupported> {
+    let mut budgets = BTreeMap::new();
+    for (number, vm) in (0..).zip(&scenario.vms) {
+        let Some(asked) = &vm.budget else { continue };
+        // Who is of which class is known here by its group: a class's place stands for its ports.
+        let class = |(place, class): (u16, &BudgetClass)| {
+            let flows = Match { remote_ports: Some(place..=place), ..Match::default() };
+            Class { name: class.group.clone(), flows, weight: class.weight }
+        };
+        let config = BudgetConfig {
+            total: asked.total,
+            flows_most: asked.flows_most,
+            segment: SEGMENT,
+            classes: (0..).zip(&asked.classes).map(class).collect(),
+        };
+        let budget = Budget::new(config).map_err(|refused| {
+            let field = format!("spec.tenants ({}, budget)", vm.name);
+            Unsupported::new(field, refused.to_string(), "change it, or leave it out")
+        })?;
+        budgets.insert(number, budget);
+    }
+    Ok(budgets)
 }
 
 /// How long before the run a guest's kernel was started, in ns: up to 18 minutes.

@@ -48,6 +48,16 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
         let what = "a guest's own ECN in connections that come and go";
         return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
     }
+    let shares = |traffic: &Traffic| {
+        let vm = &scenario.vms[traffic.from];
+        let budget = vm.budget.as_ref()?;
+        budget.classes.iter().find(|class| class.group == traffic.group).map(|class| (vm, class))
+    };
+    if let Some((vm, class)) = brief(scenario).find_map(shares) {
+        let field = format!("spec.tenants ({}, budget, class {})", vm.name, class.group);
+        let what = "a budget's class of connections that come and go";
+        return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
+    }
     if let Some(attack) = scenario.attacks.first() {
         let field = format!("spec.attacks ({})", attack.name);
         return Err(Unsupported::new(field, "an attack", "play it with `weir lab`"));
@@ -122,6 +132,20 @@ mod tests {
     use super::*;
     use weir_model::scenario::File;
     use weir_units::Bytes;
+
+    #[test]
+    fn connections_that_come_and_go_have_no_budget() {
+        let text = include_str!("../../../../scenarios/vcc/fig12.yaml");
+        let file = File::parse("fig12.yaml", text, &[]).expect("a shipped scenario");
+        let mut scenario = file.points().expect("one point").remove(0);
+        check(&scenario).expect("connections that last");
+        scenario.traffic[1].kind =
+            TrafficKind::Shuffle { octets: Bytes::new(1_000_000), congestion: "reno".into() };
+        let said = check(&scenario).expect_err("it ends").to_string();
+        assert!(said.contains("(source, budget, class preferred)"), "{said}");
+        scenario.vms[0].budget = None;
+        assert_eq!(check(&scenario), Ok(()));
+    }
 
     #[test]
     fn connections_that_come_and_go_have_no_ecn_of_their_guests_and_no_translation() {

@@ -31,6 +31,7 @@ impl Run {
             exchanges: std::mem::take(&mut plan.exchanges),
             guests: std::mem::take(&mut plan.guests),
             translation,
+            budgets: build::budgets(scenario)?,
             established: true,
         };
         // As guests come: no ECN unless the congestion control needs it, timestamps, RACK-TLP, and 250 ticks

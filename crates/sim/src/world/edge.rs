@@ -107,6 +107,20 @@ impl Edge {
         }
     }
 
+    /// A TCP flow sends its first packet.
+    pub(super) fn begin(&mut self, flow: u32) {
+        if let Some(translator) = &mut self.translator {
+            translator.begin(flow);
+        }
+    }
+
+    /// The application of a TCP flow has nothing more to send.
+    pub(super) fn end(&mut self, flow: u32) {
+        if let Some(translator) = &mut self.translator {
+            translator.end(flow);
+        }
+    }
+
     /// One more than the last segment that a guest may send, if its port has a say in it.
     #[inline]
     pub(super) fn bound(&self, flow: u32) -> Option<u32> {

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 43] = [
+const RUN: [&str; 45] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -14,6 +14,8 @@ const RUN: [&str; 43] = [
     "jain",
     "link_utilisation",
     "total_of_link",
+    "total_window_min",
+    "total_window_max",
     "receiver_floor_min",
     "receivers_below",
     "receiver_goodput_mean",
@@ -75,6 +77,8 @@ const GROUP: [&str; 19] = [
 /// Metrics of a group that has a trace.
 const TRACED: [&str; 5] =
     ["ack_pauses", "window_low", "window_period_s", "window_by_port", "resent"];
+/// Numbers of a group while another one sends: `METRIC.GROUP.OTHER`.
+const BESIDE: [&str; 1] = ["goodput_beside"];
 /// Times of a group's requests or flows: `METRIC.GROUP.STATISTIC`.
 const TIMES: [&str; 2] = ["latency", "fct"];
 const STATISTICS: [&str; 4] = ["mean", "p50", "p99", "p999"];
@@ -91,22 +95,24 @@ pub(super) enum Unit {
 /// Whether `word` begins like a metric: mechanisms' names do not.
 pub(super) fn is_one(word: &str) -> bool {
     let name = word.split('.').next().unwrap_or_default();
-    RUN.contains(&name) || GROUP.contains(&name) || TIMES.contains(&name)
+    let sets = [&RUN[..], &GROUP, &BESIDE, &TIMES];
+    sets.iter().any(|set| set.contains(&name))
 }
 
 /// Whether `metric` is the full name of one, of whatever group.
 pub fn is_metric(metric: &str) -> bool {
-    group_of(metric).is_some()
+    groups_of(metric).is_some()
 }
 
-/// The group of a metric, if it has one; `None` if there is no such metric.
-fn group_of(metric: &str) -> Option<Option<&str>> {
+/// The groups of a metric, of which the first is the one that it is about; `None` if there is no such metric.
+fn groups_of(metric: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = metric.split('.').collect();
     match parts[..] {
-        [name] if RUN.contains(&name) => Some(None),
-        [name, group] if GROUP.contains(&name) => Some(Some(group)),
+        [name] if RUN.contains(&name) => Some(Vec::new()),
+        [name, group] if GROUP.contains(&name) => Some(vec![group]),
+        [name, group, other] if BESIDE.contains(&name) => Some(vec![group, other]),
         [name, group, statistic] if TIMES.contains(&name) && STATISTICS.contains(&statistic) => {
-            Some(Some(group))
+            Some(vec![group])
         }
         _ => None,
     }
@@ -116,7 +122,8 @@ fn group_of(metric: &str) -> Option<Option<&str>> {
 pub(super) fn unit(metric: &str, is_ratio: bool) -> Unit {
     match metric.split('.').next().unwrap_or_default() {
         _ if is_ratio => Unit::None,
-        "goodput" | "receiver_goodput_mean" | "receiver_network_mean" => Unit::Rate,
+        "goodput" | "goodput_beside" | "receiver_goodput_mean" => Unit::Rate,
+        "receiver_network_mean" => Unit::Rate,
         "control_rate" | "control_report_rate" => Unit::Rate,
         "latency" | "fct" | "control_delay" => Unit::Time,
         "convergence_s" | "recovery_s" | "window_period_s" => Unit::Time,
@@ -150,22 +157,21 @@ pub(super) fn group<'a>(
     metric: &'a Word,
     groups: &BTreeSet<&str>,
 ) -> Result<Option<&'a str>, Error> {
-    let group = match group_of(&metric.text) {
-        Some(None) => return Ok(None),
-        Some(Some(group)) => group,
-        None => {
-            let of_group = GROUP.map(|name| format!("{name}.GROUP"));
-            let times = TIMES.map(|name| format!("{name}.GROUP.STATISTIC"));
-            let known: Vec<String> =
-                RUN.map(String::from).into_iter().chain(of_group).chain(times).collect();
-            let message = format!("unknown metric `{}`", metric.text);
-            let help = did_you_mean(&metric.text, known.iter().map(String::as_str));
-            return Err(metric.error(message, help));
-        }
+    let Some(named) = groups_of(&metric.text) else {
+        let of_group = GROUP.map(|name| format!("{name}.GROUP"));
+        let beside = BESIDE.map(|name| format!("{name}.GROUP.OTHER"));
+        let times = TIMES.map(|name| format!("{name}.GROUP.STATISTIC"));
+        let of_groups = of_group.into_iter().chain(beside).chain(times);
+        let known: Vec<String> = of_groups.chain(RUN.map(String::from)).collect();
+        let message = format!("unknown metric `{}`", metric.text);
+        let help = did_you_mean(&metric.text, known.iter().map(String::as_str));
+        return Err(metric.error(message, help));
     };
-    if !groups.contains(group) {
-        let message = format!("there is no group `{group}` in `traffic`");
-        return Err(metric.error(message, did_you_mean(group, groups.iter().copied())));
+    for group in &named {
+        if !groups.contains(group) {
+            let message = format!("there is no group `{group}` in `traffic`");
+            return Err(metric.error(message, did_you_mean(group, groups.iter().copied())));
+        }
     }
-    Ok(Some(group))
+    Ok(named.first().copied())
 }

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A port's window budget: which class a connection is of, and what each of that
+ * class may have now. The same in Rust: crates/dataplane/src/vcc/budget.rs.
+ *
+ * Who counts and divides is the loader: it looks through the port's table some
+ * times a second, and writes `share`. So what is true of the table is true of
+ * the shares, whatever became of connections: ended, pushed out, silent. Here
+ * shares are read, and said when it is time to look: `vcc_turns` grows whenever
+ * a connection begins or ends to live on the budget. While nobody looks, shares
+ * stay as they are.
+ *
+ * Needs vcc_law.h.
+ */
+#ifndef WEIR_VCC_BUDGET_H
+#define WEIR_VCC_BUDGET_H
+
+#define WEIR_VCC_CLASSES 16
+/* Who is silent for so many 1024 ticks (64 s) does not live on the budget until he speaks. */
+#define WEIR_VCC_QUIET 60
+#define WEIR_VCC_ANY_SHARE (~0u)
+
+/* Connections of one class: those that have all that is said here. Written by the loader. */
+struct weir_vcc_class {
+	struct weir_address remote; /* where the peer's prefix begins */
+	struct weir_address mask;   /* the bits of its address that count */
+	__u16 local_first;	    /* ports of the guest's */
+	__u16 local_last;
+	__u16 remote_first; /* ports of the peer's */
+	__u16 remote_last;
+	__u32 is_ip6; /* 1: the prefix is one of IPv6, in which no address of IPv4 is */
+	__u32 share;  /* octets of window for each connection */
+};
+_Static_assert(sizeof(struct weir_vcc_class) == 48, "vcc/budget.rs expects 48");
+
+/* No connection is of two classes. */
+struct weir_vcc_budget {
+	__u32 classes; /* so many */
+	struct weir_vcc_class class[WEIR_VCC_CLASSES];
+};
+_Static_assert(sizeof(struct weir_vcc_budget) == 772, "vcc/budget.rs expects 772");
+
+/* slot -> budget, where the port has one. Replaced as a whole, under the eyes of those who read. Size: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct weir_vcc_budget);
+} vcc_budgets SEC(".maps");
+
+/* slot -> how often a connection began or ended to live on a budget. Size: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u64);
+} vcc_turns SEC(".maps");
+
+static __always_inline int vcc_is_of(const struct weir_vcc_class *class,
+				     const struct weir_flow *name)
+{
+	const __u32 *address = name->src.words;
+	__u32 remote = bpf_ntohs(name->src_port), local = bpf_ntohs(name->dst_port);
+	int is_ip4 = !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
+	__u32 differ = 0;
+
+	for (int i = 0; i < 4; i++)
+		differ |= (address[i] ^ class->remote.words[i]) & class->mask.words[i];
+	return !differ && !(class->is_ip6 && is_ip4) && remote >= class->remote_first &&
+	       remote <= class->remote_last && local >= class->local_first &&
+	       local <= class->local_last;
+}
+
+/*
+ * What a connection may have. A function of its own, which the verifier looks at
+ * once; it knows nothing of the callers there.
+ */
+__attribute__((noinline)) __u32 vcc_share(const struct weir_vcc_budget *budget,
+					  const struct weir_flow *name)
+{
+	if (!budget || !name)
+		return WEIR_VCC_ANY_SHARE;
+	for (__u32 n = 0; n < WEIR_VCC_CLASSES; n++) {
+		if (n >= budget->classes)
+			break;
+		if (vcc_is_of(&budget->class[n], name))
+			return budget->class[n].share;
+	}
+	return WEIR_VCC_ANY_SHARE;
+}
+
+/*
+ * Whether a connection lives on a budget: it is open, not over, and was heard of
+ * lately. Without a branch: the verifier would look at the law once for each way
+ * here. The empty instructions keep the compiler from making one of a sign.
+ */
+static __always_inline __u32 vcc_lives(const struct weir_vcc_flow *flow, __u32 at)
+{
+	__u16 silent = (__u16)(at >> 10) - flow->seen;
+	__s32 opened = flow->phase - VCC_OPEN;
+	__s32 over = ((flow->flags & VCC_OVER) ^ VCC_OVER) - 1;
+	__s32 heard = WEIR_VCC_QUIET - 1 - silent;
+
+	asm volatile("" : "+r"(opened), "+r"(over), "+r"(heard));
+	return ~(__u32)(opened | over | heard) >> 31;
+}
+
+static __always_inline void vcc_turn(__u32 slot)
+{
+	__u64 *turns = bpf_map_lookup_elem(&vcc_turns, &slot);
+
+	if (turns)
+		__sync_fetch_and_add(turns, 1);
+}
+
+#endif

@@ -1,0 +1,273 @@
+//! `bpf/vcc_budget.h` in Rust, and who counts for it: a port's window budget.
+//!
+//! Problem   Shares follow from how many connections live, and connections end in more ways than by saying so:
+//!           they are pushed out of the table, fall silent, or get a RST that nobody believes.
+//! Approach  The table is the truth. It is counted twice a second, and within 50 ms when the kernel says that a
+//!           connection began or ended to live on the budget; somebody else divides, and the shares are written
+//!           where the programs read them.
+//! Promises  Shares of other classes than those in force are never read together with them. While nobody counts,
+//!           and for whoever takes over, shares stay as they were.
+//! Not here  The division: `weir_core::vcc::Budget`. What a share does: `vcc_law.h`.
+
+use super::Programs;
+use super::intf::State;
+use crate::error::Error;
+use crate::intf::{Address, Flow, Plain, shared};
+use crate::table::Table;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// A budget has so many classes at most.
+pub const CLASSES_MOST: usize = 16;
+/// How often to call [`Divided::tend`].
+pub const LOOK_NS: u64 = 50_000_000;
+/// How often the table is counted though the kernel says nothing: who is pushed out or falls silent is found then.
+const COUNT_NS: u64 = 500_000_000;
+/// Who is silent for so many 1024 ticks (64 s) does not live on the budget until it speaks.
+const QUIET: u16 = 60;
+/// Bits of an address of IPv4 before its own: it is written as `::ffff:a.b.c.d`.
+const IP4_HEAD: u32 = 96;
+
+shared!(
+    /// Connections of one class: those that have all that is said here.
+    Class, 48, {
+        /// Where the peer's prefix begins.
+        remote: Address,
+        /// The bits of its address that count.
+        mask: Address,
+        /// Ports of the guest's, from
+        local_first: u16,
+        /// to.
+        local_last: u16,
+        /// Ports of the peer's, from
+        remote_first: u16,
+        /// to.
+        remote_last: u16,
+        /// 1: the prefix is one of IPv6, in which no address of IPv4 is.
+        is_ip6: u32,
+        /// Octets of window for each connection.
+        share: u32,
+    }
+);
+shared!(
+    /// What the kernel knows of a budget.
+    Budget, 772, {
+        /// So many classes.
+        classes: u32,
+        /// They.
+        class: [Class; CLASSES_MOST],
+    }
+);
+
+impl Class {
+    /// Connections to and from a prefix (an address and how many of its bits count), or all, by these ports.
+    pub fn new(
+        remote: Option<(IpAddr, u8)>,
+        local_ports: RangeInclusive<u16>,
+        remote_ports: RangeInclusive<u16>,
+    ) -> Self {
+        let (local_first, local_last) = local_ports.into_inner();
+        let (remote_first, remote_last) = remote_ports.into_inner();
+        let ports = Self { local_first, local_last, remote_first, remote_last, ..Self::default() };
+        let Some((address, bits)) = remote else { return ports };
+        let head = if address.is_ipv4() { IP4_HEAD } else { 0 };
+        let mask = !u128::MAX.checked_shr(head + u32::from(bits)).unwrap_or(0);
+        let begins = u128::from_be_bytes(Address::from(address).octets) & mask;
+        Self {
+            remote: Address { octets: begins.to_be_bytes() },
+            mask: Address { octets: mask.to_be_bytes() },
+            is_ip6: address.is_ipv6().into(),
+            ..ports
+        }
+    }
+
+    /// Whether a connection is one of these, as the kernel sees it.
+    pub fn has(&self, name: &Flow) -> bool {
+        let bits = |address: Address| u128::from_be_bytes(address.octets);
+        let differ = (bits(name.src) ^ bits(self.remote)) & bits(self.mask);
+        let is_ip4 = bits(name.src) >> 32 == 0xffff;
+        let (remote, local) =
+            (u16::from_be_bytes(name.src_port), u16::from_be_bytes(name.dst_port));
+        differ == 0
+            && !(self.is_ip6 == 1 && is_ip4)
+            && (self.remote_first..=self.remote_last).contains(&remote)
+            && (self.local_first..=self.local_last).contains(&local)
+    }
+}
+
+impl Budget {
+    /// Of these classes.
+    ///
+    /// # Panics
+    /// More than [`CLASSES_MOST`]: whoever made them has checked that.
+    pub fn new(classes: &[Class]) -> Self {
+        let mut budget = Self { classes: classes.len() as u32, ..Self::default() };
+        budget.class[..classes.len()].copy_from_slice(classes);
+        budget
+    }
+
+    /// Its classes.
+    pub fn classes(&self) -> &[Class] {
+        &self.class[..(self.classes as usize).min(CLASSES_MOST)]
+    }
+}
+
+/// A port's budget, from the side that counts.
+#[derive(Debug)]
+pub struct Divided {
+    slot: u32,
+    classes: Vec<Class>,
+    /// Live connections by class, when they were last counted.
+    live: Vec<u32>,
+    table: Table<Flow, State>,
+    /// Connections that were over when they were counted, and how far their guests had sent.
+    over: BTreeMap<Flow, u32>,
+    turns: u64,
+    /// When the table was counted; `None`: not yet.
+    counted_ns: Option<u64>,
+}
+
+impl Divided {
+    /// Puts a budget of these classes on the port in `slot`, which has a table. Classes that are there already go
+    /// on with the shares that they have, others have the shares that they came with until they are counted.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn begin(programs: &Programs, slot: u32, classes: &[Class]) -> Result<Self, Error> {
+        let Some(table) = programs.flows(slot)? else {
+            return Err(Error::Config(format!(
+                "a window budget for slot {slot}, which has no table"
+            )));
+        };
+        let (live, mut classes) = (vec![0; classes.len()], classes.to_vec());
+        match programs.budgets.get(slot)? {
+            Some(there) if are_same(there.classes(), &classes) => {
+                classes = there.classes().to_vec();
+            }
+            _ => programs.budgets.put(slot, Budget::new(&classes))?,
+        }
+        let (over, turns, counted_ns) = (BTreeMap::new(), 0, None);
+        Ok(Self { slot, classes, live, table, over, turns, counted_ns })
+    }
+
+    /// To be called every [`LOOK_NS`]: counts if it is time to, has `divide` make shares of the live connections
+    /// by class, and puts them in force. Says whether anything changed.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn tend(
+        &mut self,
+        programs: &Programs,
+        now_ns: u64,
+        divide: &mut dyn FnMut(&[u32]) -> Vec<u32>,
+    ) -> Result<bool, Error> {
+        // Read before the table: what turns in between is counted now, and once more.
+        let turns = programs.turns(self.slot);
+        let is_due =
+            |counted: u64| turns != self.turns || now_ns.saturating_sub(counted) >= COUNT_NS;
+        if !self.counted_ns.is_none_or(is_due) {
+            return Ok(false);
+        }
+        self.count(now_ns)?;
+        (self.turns, self.counted_ns) = (turns, Some(now_ns));
+        let shares = divide(&self.live);
+        assert_eq!(shares.len(), self.classes.len(), "a share for each class");
+        let mut is_other = false;
+        for (class, share) in self.classes.iter_mut().zip(shares) {
+            is_other |= class.share != share;
+            class.share = share;
+        }
+        if is_other {
+            programs.budgets.put(self.slot, Budget::new(&self.classes))?;
+        }
+        Ok(is_other)
+    }
+
+    /// Whether it has these classes, whatever their shares.
+    pub(crate) fn is_of(&self, classes: &[Class]) -> bool {
+        are_same(&self.classes, classes)
+    }
+
+    /// Whose budget it is.
+    pub(crate) const fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Live connections of each class, as they were counted last.
+    pub fn live(&self) -> &[u32] {
+        &self.live
+    }
+
+    /// The classes with their present shares.
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    fn count(&mut self, now_ns: u64) -> Result<(), Error> {
+        let now = (now_ns >> 20) as u32;
+        let mut over = BTreeMap::new();
+        let mut live = vec![0; self.classes.len()];
+        for (name, state) in self.table.read()? {
+            if !state.is_open(now, QUIET) {
+                continue;
+            }
+            if state.is_over() {
+                // Anybody can send a RST, and who goes on to send new data did not believe it.
+                let nxt = self.over.get(&name).copied().unwrap_or(state.nxt);
+                over.insert(name, nxt);
+                if nxt == state.nxt {
+                    continue;
+                }
+            }
+            if let Some(class) = self.classes.iter().position(|class| class.has(&name)) {
+                live[class] += 1;
+            }
+        }
+        (self.over, self.live) = (over, live);
+        Ok(())
+    }
+}
+
+/// Whether these are the same but for their shares.
+fn are_same(some: &[Class], others: &[Class]) -> bool {
+    let bare = |class: &Class| Class { share: 0, ..*class };
+    some.iter().map(bare).eq(others.iter().map(bare))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(remote: &str, remote_port: u16, local_port: u16) -> Flow {
+        Flow {
+            src: Address::from(remote.parse::<IpAddr>().expect("an address")),
+            dst: Address::default(),
+            src_port: remote_port.to_be_bytes(),
+            dst_port: local_port.to_be_bytes(),
+        }
+    }
+
+    #[test]
+    fn a_class_has_what_has_all_of_it() {
+        let net = Some(([10, 1, 2, 3].into(), 16));
+        let class = Class::new(net, 0..=u16::MAX, 5001..=5003);
+        assert!(class.has(&name("10.1.255.0", 5001, 1)) && class.has(&name("10.1.0.0", 5003, 2)));
+        assert!(!class.has(&name("10.2.0.0", 5001, 1)), "another network");
+        assert!(!class.has(&name("10.1.0.0", 5004, 1)) && !class.has(&name("10.1.0.0", 1, 5001)));
+        let all6 = Class::new(Some(("::".parse().expect("any"), 0)), 7..=7, 0..=u16::MAX);
+        assert!(all6.has(&name("fd00::1", 0, 7)) && !all6.has(&name("10.0.0.1", 0, 7)));
+        let all4 = Class::new(Some(([0, 0, 0, 0].into(), 0)), 7..=7, 0..=u16::MAX);
+        assert!(!all4.has(&name("fd00::1", 0, 7)) && all4.has(&name("10.0.0.1", 0, 7)));
+        let one = Class::new(Some(("fd00::2".parse().expect("one"), 128)), 7..=7, 0..=u16::MAX);
+        assert!(one.has(&name("fd00::2", 9, 7)) && !one.has(&name("fd00::3", 9, 7)));
+    }
+
+    #[test]
+    fn shares_do_not_make_classes_others() {
+        let class = Class::new(None, 0..=u16::MAX, 1..=2);
+        let (some, more) = ([class], [class, class]);
+        assert!(are_same(&some, &[Class { share: 9, ..class }]));
+        assert!(!are_same(&some, &more) && !are_same(&some, &[Class { remote_last: 3, ..class }]));
+    }
+}
