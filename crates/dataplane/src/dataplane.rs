@@ -26,6 +26,7 @@ use crate::lease::Lease;
 use crate::outside;
 use crate::pairs::Pairs;
 use crate::places::Places;
+use crate::probe;
 use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
 use crate::shaper::{
     self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, PairRate as Levels, Shaper,
@@ -553,6 +554,7 @@ fn shaper_config(config: &Config) -> ShaperConfig {
     ShaperConfig {
         default_rate: config.default_rate,
         max_pairs: config.max_pairs as usize,
+        sends_by_bursts: probe::htb_sends_by_bursts(&probe::Roots::default()),
         ..ShaperConfig::new(&config.instance, config.uplink_rate)
     }
 }

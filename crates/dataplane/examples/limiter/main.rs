@@ -265,14 +265,14 @@ fn destinations(arguments: &Arguments) -> Result<Vec<String>> {
     let limit = size.wire * 8 * size.pace / 1000;
     let most = arguments.destinations.iter().copied().max().unwrap_or(1);
     let wanted = Wanted { limit, line: limit, destinations: most, weir: &arguments.weir };
-    let worlds = worlds(&[Kind::Htb, Kind::Weir], &wanted)?;
+    let worlds = worlds(&[Kind::Htb, Kind::Weir, Kind::WeirByBursts], &wanted)?;
     let mut rows = Vec::new();
     for &destinations in &arguments.destinations {
-        let stream = |kind| Stream {
+        let stream = |kind: Kind| Stream {
             payload: size.payload,
             pace: size.pace as f64 * BEYOND,
             destinations,
-            warm_up: if kind == Kind::Weir { LONG_WARM_UP } else { WARM_UP },
+            warm_up: if kind.is_weir() { LONG_WARM_UP } else { WARM_UP },
             measured: 2 * MEASURED,
         };
         let what = format!("{destinations} destinations");

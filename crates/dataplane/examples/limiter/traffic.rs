@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::cpu::{self, Busy};
-use crate::world::World;
+use crate::world::{Hysteresis, World};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -93,6 +93,7 @@ fn receiver(world: &World) -> Result<UdpSocket> {
 
 /// Plays it between two moments in which the machine had nothing else to do, and says what it cost.
 pub(crate) fn play(world: &World, stream: &Stream) -> Result<Cost> {
+    let _sends = Hysteresis::of(world.kind)?;
     for _ in 0..PATIENCE {
         if cpu::is_quiet(|| 0.0)? {
             let cost = play_once(world, stream)?;
@@ -184,6 +185,7 @@ pub(crate) struct Trips {
 }
 
 pub(crate) fn requests(world: &World, clients: usize, measured: Duration) -> Result<Trips> {
+    let _sends = Hysteresis::of(world.kind)?;
     let server = receiver(world)?;
     let mut sockets = Vec::new();
     world.inside("vm1", || {

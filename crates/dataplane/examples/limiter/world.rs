@@ -28,11 +28,29 @@ pub(crate) enum Kind {
     HtbTree,
     /// An agent on each host, EyeQ and HTB.
     Weir,
+    /// `Htb` and `Weir` where HTB sends by bursts (`htb_hysteresis`).
+    HtbByBursts,
+    WeirByBursts,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Bare, Self::Htb, Self::HtbOnIfb, Self::HtbTree, Self::Weir];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Bare,
+        Self::Htb,
+        Self::HtbOnIfb,
+        Self::HtbTree,
+        Self::Weir,
+        Self::HtbByBursts,
+        Self::WeirByBursts,
+    ];
+
+    pub(crate) const fn is_weir(self) -> bool {
+        matches!(self, Self::Weir | Self::WeirByBursts)
+    }
+
+    const fn is_by_bursts(self) -> bool {
+        matches!(self, Self::HtbByBursts | Self::WeirByBursts)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -41,7 +59,30 @@ impl Kind {
             Self::HtbOnIfb => "htb-ifb",
             Self::HtbTree => "htb-tree",
             Self::Weir => "weir",
+            Self::HtbByBursts => "htb-b",
+            Self::WeirByBursts => "weir-b",
         }
+    }
+}
+
+/// The kernel's HTB does as a kind wants it to, as long as this lives.
+pub(crate) struct Hysteresis {
+    before: String,
+}
+
+const HYSTERESIS: &str = "/sys/module/sch_htb/parameters/htb_hysteresis";
+
+impl Hysteresis {
+    pub(crate) fn of(kind: Kind) -> Result<Self> {
+        let before = fs::read_to_string(HYSTERESIS)?.trim().to_owned();
+        fs::write(HYSTERESIS, if kind.is_by_bursts() { "1" } else { "0" })?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Hysteresis {
+    fn drop(&mut self) {
+        let _ = fs::write(HYSTERESIS, &self.before);
     }
 }
 
@@ -89,7 +130,7 @@ impl World {
         world.build()?;
         match kind {
             Kind::Bare => {}
-            Kind::Htb => {
+            Kind::Htb | Kind::HtbByBursts => {
                 for host in ["h1", "h2"] {
                     world.limit(host, "up", &[wanted.limit])?;
                 }
@@ -102,7 +143,10 @@ impl World {
                     world.limit(host, "ifb", ceilings)?;
                 }
             }
-            Kind::Weir => world.start_agents(wanted)?,
+            Kind::Weir | Kind::WeirByBursts => {
+                let _sends = Hysteresis::of(kind)?;
+                world.start_agents(wanted)?;
+            }
         }
         Ok(world)
     }
@@ -228,7 +272,7 @@ impl World {
                  mechanism = {{ name = \"eyeq\", preset = \"final\", set = {{ feedback_unit = \
                  \"{}kbit\", fastest_line = \"{fastest}kbit\" }} }}\n[[vm]]\nname = {vm:?}\n\
                  port = \"port\"\nfloor_out = \"{floor}kbit\"\nfloor_in = \"{floor}kbit\"\n",
-                "wl",
+                if self.kind.is_by_bursts() { "wb" } else { "wl" },
                 at("key"),
                 at("directory.yaml"),
                 at("run"),

@@ -11,6 +11,9 @@ const MEMLOCK_UNTIL: (u32, u32) = (5, 11);
 /// What the maps of one agent take at most, roughly.
 const LOCKED_OCTETS: u64 = 64 << 20;
 
+/// Whether classes of HTB may run into debt by their burst before they wait; of the whole machine.
+const HYSTERESIS: &str = "module/sch_htb/parameters/htb_hysteresis";
+
 /// Everything about this kernel and this process. `bpffs` is where an agent would pin its programs.
 pub fn kernel(roots: &Roots, bpffs: &Path) -> Vec<Finding> {
     let release = text(&roots.proc.join("sys/kernel/osrelease")).unwrap_or_default();
@@ -30,6 +33,7 @@ pub fn kernel(roots: &Roots, bpffs: &Path) -> Vec<Finding> {
     });
     let source = "devices/system/clocksource/clocksource0/current_clocksource";
     findings.push(clock(text(&roots.sys.join(source)).as_deref()));
+    findings.push(hysteresis(text(&roots.sys.join(HYSTERESIS)).as_deref()));
     let available = "sys/net/ipv4/tcp_available_congestion_control";
     let current = "sys/net/ipv4/tcp_congestion_control";
     findings.push(congestion(
@@ -162,6 +166,28 @@ fn clock(source: Option<&str>) -> Finding {
     }
 }
 
+/// Whether HTB sends by bursts, so that a class that is held back needs no timer for each packet. `false` where the
+/// kernel does not say.
+pub fn htb_sends_by_bursts(roots: &Roots) -> bool {
+    text(&roots.sys.join(HYSTERESIS)).is_some_and(|value| value != "0")
+}
+
+fn hysteresis(value: Option<&str>) -> Finding {
+    let what = "HTB's timers";
+    match value {
+        Some("0") => Finding::new(
+            what,
+            State::Costs,
+            "one for each packet that waits",
+            "two thirds and more of what a shaped packet costs a virtual machine's CPU; nothing where departure times shape",
+            "echo 1 > /sys/module/sch_htb/parameters/htb_hysteresis before the agent starts, as \
+             packaging/weir-agent.service does: one for half a millisecond, for all HTB of this machine",
+        ),
+        Some(_) => Finding::fine(what, "one for a burst"),
+        None => Finding::new(what, State::Unknown, "not told", "", "load sch_htb, and ask as root"),
+    }
+}
+
 fn congestion(available: Option<&str>, current: Option<&str>) -> Finding {
     let what = "TCP congestion control";
     match (available, current) {
@@ -231,5 +257,13 @@ mod tests {
         assert_eq!(jit(Some("2")).state, State::Fine);
         assert_eq!(congestion(Some("reno cubic bbr"), Some("bbr")).state, State::Costs);
         assert_eq!(congestion(Some("reno cubic"), Some("cubic")).state, State::Fine);
+    }
+
+    #[test]
+    fn a_timer_for_each_packet_costs_and_one_for_a_burst_does_not() {
+        assert_eq!(hysteresis(Some("0")).state, State::Costs);
+        assert!(hysteresis(Some("0")).remedy.contains("htb_hysteresis"));
+        assert_eq!(hysteresis(Some("1")).state, State::Fine);
+        assert_eq!(hysteresis(None).state, State::Unknown);
     }
 }

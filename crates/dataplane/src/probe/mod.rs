@@ -20,7 +20,7 @@ mod tools;
 
 pub use bypass::bypasses;
 pub use device::{ports, uplink};
-pub use kernel::{kernel, privileges};
+pub use kernel::{htb_sends_by_bursts, kernel, privileges};
 pub use tools::tools;
 
 use std::path::{Path, PathBuf};

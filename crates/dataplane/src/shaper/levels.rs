@@ -4,7 +4,8 @@
 //! missed; a timer is usually 50 µs late and at times, on a busy machine, 1 ms. More only makes
 //! bursts that fill somebody's buffer downstream. So: 1 ms at the rate, at least two packets (the
 //! bucket of a slow class refills while its last packet is paid for), at most 256 kB. A fixed
-//! 16 kB would let 0.3 Mbit/s burst for half a second.
+//! 16 kB would let 0.3 Mbit/s burst for half a second. Where HTB lets classes run into debt by a burst
+//! before they wait (`htb_hysteresis`), it is half of all that: as far ahead, and one timer for a burst.
 //!
 //! **Quantum.** Classes that borrow together take turns; in each, a class sends `quantum` octets.
 //! A VM's turn under the uplink is the sum of its leaves' turns. So one scale for the host,
@@ -59,15 +60,13 @@ pub(super) struct Levels {
     budget: Rate,
     vm_floors: Rate,
     largest: Rate,
+    /// As [`ShaperConfig::sends_by_bursts`].
+    by_bursts: bool,
 }
 
 /// The octets that a class of this rate may run ahead.
 pub(super) fn burst(rate: Rate) -> Bytes {
     Bytes::new(rate.bytes_in(BURST_SPAN).get().clamp(MIN_BURST, MAX_BURST))
-}
-
-fn burst_ticks(rate: Rate) -> u32 {
-    ticks(rate.time_for(burst(rate)))
 }
 
 impl Levels {
@@ -83,6 +82,7 @@ impl Levels {
             budget: config.uplink.saturating_sub(others),
             vm_floors: vms.iter().map(|vm| vm.floor).sum(),
             largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(config.uplink),
+            by_bursts: config.sends_by_bursts,
         }
     }
 
@@ -99,6 +99,11 @@ impl Levels {
         floor.mul_ratio(self.budget.as_bps(), sum.as_bps())
     }
 
+    fn burst_ticks(&self, rate: Rate) -> u32 {
+        let burst = if self.by_bursts { burst(rate).get() / 2 } else { burst(rate).get() };
+        ticks(rate.time_for(Bytes::new(burst)))
+    }
+
     fn class(&self, rate: Rate, ceil: Rate, weight: Rate, prio: u32) -> Class {
         let rate = rate.max(MIN_RATE);
         let ceil = ceil.max(rate);
@@ -108,8 +113,8 @@ impl Levels {
         Class {
             rate: octets_per_second(rate),
             ceil: octets_per_second(ceil),
-            burst: burst_ticks(rate),
-            cburst: burst_ticks(ceil),
+            burst: self.burst_ticks(rate),
+            cburst: self.burst_ticks(ceil),
             quantum,
             prio,
         }
@@ -202,6 +207,19 @@ mod tests {
         assert_eq!(burst(Rate::from_mbps(40_000)).get(), 256 * 1024);
         let slow = levels(&[vm(1, 90)]).pooled();
         assert_eq!(burst_octets(slow.burst, slow.rate), Bytes::new(3028));
+    }
+
+    #[test]
+    fn where_classes_run_into_debt_by_a_burst_it_is_half_as_long() {
+        let config = ShaperConfig::new("t", Rate::from_mbps(200));
+        let by_bursts =
+            Levels::new(&ShaperConfig { sends_by_bursts: true, ..config }, &[vm(1, 90)]);
+        let octets = |class: Class| burst_octets(class.cburst, class.ceil).get();
+        assert_eq!(
+            [octets(levels(&[vm(1, 90)]).uplink()), octets(by_bursts.uplink())],
+            [25_000, 12_500]
+        );
+        assert_eq!(octets(by_bursts.pooled()), 1514, "a packet at least");
     }
 
     #[test]

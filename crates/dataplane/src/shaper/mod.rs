@@ -165,6 +165,9 @@ pub struct ShaperConfig {
     pub max_pairs: usize,
     /// By how many classes a VM's pool grows.
     pub pool_step: usize,
+    /// The kernel's HTB lets a class run into debt by a whole burst before it waits
+    /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)): half the burst goes as far then.
+    pub sends_by_bursts: bool,
 }
 
 /// The most pairs a shaper takes: creating classes is O(n) each in the kernel.
@@ -184,6 +187,7 @@ impl ShaperConfig {
             queue: Bytes::new(128 * 1024),
             max_pairs: MAX_PAIRS,
             pool_step: 8,
+            sends_by_bursts: false,
         }
     }
 
