@@ -10,8 +10,8 @@
  *   network -> uplink -> [heed] -> a limit, which the agent sets HTB's classes by
  *
  * The receiver's rate is computed when packets come, and told to one of those
- * who send for every 10 kB: the frame that fills them is cloned, and the clone
- * becomes a message of 60 octets to the sender's host. There it is read, written
+ * who send for every 10 kB, nobody twice within a period: the frame that fills
+ * them is cloned, and the clone becomes a message of 60 octets to the sender's host. There it is read, written
  * down and dropped. No agent is awake for any of that, and no VM ever sees it;
  * the agent is woken when a limit has changed, and when a VM begins to receive.
  *

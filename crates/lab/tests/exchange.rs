@@ -5,6 +5,7 @@ mod common;
 
 use common::watch::steadily;
 use common::{alone, dumbbell, flow, none, tcp, traces};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, WorkRecord, play};
 use weir_model::scenario::{
@@ -159,6 +160,46 @@ fn a_shuffle_sends_exactly_its_octets_and_says_when_it_was_done() {
     }
     let last = (0..4).map(|entry| work(&record, entry).last).max().expect("four");
     assert!(last > Span::from_millis(650), "{last}: faster than the link");
+}
+
+/// A program that leaves two ports to the namespace it runs in, gone with this.
+struct FewPorts(std::path::PathBuf);
+
+impl FewPorts {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("weir-few-ports-{}", std::process::id()));
+        let text = "#!/bin/sh\necho 40000 40001 > /proc/sys/net/ipv4/ip_local_port_range\n";
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for FewPorts {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// One address may be that of several connections, if they go to different places.
+#[test]
+fn connections_from_the_same_port_are_not_taken_for_each_other() {
+    let _alone = alone();
+    let few = FewPorts::new();
+    let mut scenario = dumbbell(1, 3, 100);
+    for to in 1..=3 {
+        let kind = TrafficKind::Shuffle { octets: Bytes::new(500_000), congestion: "cubic".into() };
+        flow(&mut scenario, 0, to, kind);
+        scenario.traffic[to - 1].start = Span::from_secs(1);
+    }
+    let client = few.0.display().to_string();
+    let server = format!("{} serve {{port}}", pump());
+    flow(&mut scenario, 0, 1, TrafficKind::Exec(Exec { server, client }));
+    let record = run(&scenario);
+    for entry in 0..3 {
+        let work = work(&record, entry);
+        assert_eq!((work.due, work.done, octets(&record, entry)), (1, 1, 500_000), "{entry}");
+    }
 }
 
 #[test]

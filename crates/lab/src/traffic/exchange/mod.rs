@@ -3,7 +3,7 @@
 //! Problem   Hundreds of short connections a second between hundreds of VMs, each timed from the
 //!           moment at which it should have begun.
 //! Approach  A thread of its own, so that bulk traffic cannot make a clock late, holds both ends of
-//!           every connection: who connected is known by its address, and nothing has to be written
+//!           every connection: who connected is known by its address at a listener, and nothing has to be written
 //!           into the stream to say how long it is. Sockets are opened when they are needed, in the
 //!           VM's namespace; a timer is set to the next start.
 //! Promises  A time counts from the intended start, also of what had to wait for a connection
@@ -91,8 +91,9 @@ pub(crate) struct Exchanges {
     agenda: BinaryHeap<Reverse<(Span, usize)>>,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Connections that wait to be accepted, by their own address.
-    expected: BTreeMap<SocketAddr, usize>,
+    /// Connections that wait to be accepted, by entry and their own address: the kernel gives one address to several
+    /// connections at a time if they go to different places.
+    expected: BTreeMap<(usize, SocketAddr), usize>,
 }
 
 impl Exchanges {
@@ -232,7 +233,7 @@ impl Exchanges {
         });
         match self.try_connect(number, slot) {
             Ok(connection) => {
-                self.expected.insert(connection.address, slot);
+                self.expected.insert((number, connection.address), slot);
                 self.slots[slot] = Some(connection);
                 self.entries[number].open += 1;
                 self.begin(slot, intended, size);
@@ -282,7 +283,7 @@ impl Exchanges {
         while let Ok((stream, address)) = self.listeners[number].accept() {
             let stream = OwnedFd::from(stream);
             // One that was closed meanwhile is expected by nobody.
-            let Some(slot) = self.expected.remove(&address) else { continue };
+            let Some(slot) = self.expected.remove(&(number, address)) else { continue };
             let mark = EpollEvent::new(EpollFlags::EPOLLIN, 2 * slot as u64 + 1);
             match (&mut self.slots[slot], self.epoll.add(stream.as_fd(), mark)) {
                 (Some(connection), Ok(())) => connection.accepted(stream),
@@ -350,7 +351,7 @@ impl Exchanges {
 
     fn close(&mut self, slot: usize) {
         let Some(connection) = self.slots[slot].take() else { return };
-        self.expected.remove(&connection.address);
+        self.expected.remove(&(connection.entry, connection.address));
         let entry = &mut self.entries[connection.entry];
         entry.open -= 1;
         entry.idle.retain(|&idle| idle != slot);
