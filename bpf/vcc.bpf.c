@@ -301,15 +301,16 @@ static __always_inline __u32 lock_of(const struct weir_flow *name)
 
 /*
  * Whether a guest sends what no window that it was shown allows, nor the slack.
- * One octet may always pass: so guests ask whether a closed window has opened.
+ * One octet may always pass: so guests ask whether a closed window has opened. So do SYNs,
+ * which may begin another connection, and a FIN that follows the last octet.
  */
 static __always_inline int is_beyond_window(const struct weir_vcc_flow *flow,
 					    const struct weir_vcc_segment *segment, __u32 slack)
 {
 	if (slack == ANY_SLACK || segment->way != VCC_OUT || segment->octets <= 1 ||
-	    !vcc_is_established(flow))
+	    vcc_has(segment, VCC_SYN) || !vcc_is_established(flow))
 		return 0;
-	return vcc_past(vcc_end(segment), flow->edge + slack);
+	return vcc_past(segment->seq + vcc_payload(segment), flow->edge + slack);
 }
 
 /* Makes the segment what the law wants it to be; not 0 if that failed. */
@@ -390,7 +391,9 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	lock = bpf_map_lookup_elem(&vcc_locks, &which);
 	if (!flow || !lock)
 		return TC_ACT_UNSPEC;
-	if (way == VCC_OUT && segment.told) {
+	/* No guest's, where somebody would believe it. */
+	if (way == VCC_OUT && segment.told && flow->phase != VCC_ALONE &&
+	    (terms.translation != VCC_NONE || flow->translation != VCC_NONE)) {
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_SHOT;
 	}

@@ -471,9 +471,11 @@ static __always_inline void vcc_take_mss(struct weir_vcc_flow *flow,
 	flow->mss = flow->mss ? vcc_least(flow->mss, mss) : mss;
 }
 
-/* While opening, `alpha` says whether the peer's port reads reports. */
+/* Whether the peer's port reads reports. While opening `alpha` says it. */
 static __always_inline int vcc_is_reading(const struct weir_vcc_flow *flow)
 {
+	if (vcc_is_established(flow))
+		return vcc_is(flow, VCC_READS);
 	return flow->translation == VCC_DCTCP && flow->alpha;
 }
 

@@ -275,8 +275,11 @@ impl Flow {
         self.is(Self::FIN_OUT) && self.is(Self::FIN_IN)
     }
 
-    /// Whether the peer's port said in its SYN that it reads reports, for a law that has some; while opening.
+    /// Whether the peer's port said in its SYN that it reads reports, for a law that has some.
     pub(super) const fn is_reading(&self) -> bool {
+        if self.is_established() {
+            return self.is(Self::READS);
+        }
         matches!(self.translation, Translation::Dctcp) && self.alpha != 0
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Translators {
     divided: BTreeMap<VmId, Divided>,
     /// Why others are not.
     unbounded: BTreeMap<VmId, String>,
+    /// Why shares of budgets that are in force do not follow connections at the moment.
+    uncounted: BTreeMap<VmId, String>,
     /// Why what an earlier agent left was given up.
     replaced: Option<String>,
     looked_ns: u64,
@@ -133,6 +135,7 @@ impl Dataplane {
             why.is_none()
         });
         (self.translators.refused, self.translators.unbounded) = (refused, unbounded);
+        self.translators.uncounted.clear();
         let placed = self
             .load_translators(!wanted.is_empty() || !budgets.is_empty())
             .and_then(|()| self.places_for(&wanted, &budgets, strangers));
@@ -222,8 +225,8 @@ impl Dataplane {
         let of = &mut self.translators;
         for (vm, divided) in &mut of.divided {
             match divided.tend(own, now_ns, &mut |live| divide(*vm, live)) {
-                Ok(_) => drop(of.unbounded.remove(vm)),
-                Err(e) => drop(of.unbounded.insert(*vm, e.to_string())),
+                Ok(_) => drop(of.uncounted.remove(vm)),
+                Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
             }
         }
     }
@@ -242,7 +245,8 @@ impl Dataplane {
                 let shares = divided.classes().iter().map(|class| class.share);
                 divided.live().iter().copied().zip(shares).collect()
             });
-            Bounded { vm, refused: of.unbounded.get(&vm).cloned(), classes }
+            let refused = of.unbounded.get(&vm).or(of.uncounted.get(&vm)).cloned();
+            Bounded { vm, refused, classes }
         };
         self.config.budgets.keys().map(told).collect()
     }
@@ -266,8 +270,11 @@ impl Dataplane {
         let pins = self.instance.maps();
         let left = STATE.iter().filter(|name| pins.join(name).exists()).count();
         if left < STATE.len() {
-            // An agent died while it pinned them: whatever is there is not all there was.
+            // An agent died while it pinned them, or had fewer: whatever is there is not all there must be.
             self.forget_translators()?;
+            if left > 0 {
+                self.translators.replaced = Some("some of its maps are missing".into());
+            }
             if !is_wanted {
                 return Ok(());
             }
