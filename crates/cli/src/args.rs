@@ -105,6 +105,9 @@ pub(crate) struct Lab {
     pub(crate) set: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
+    /// This machine's HTB sends by bursts meanwhile, as on hosts that run the agent's unit (docs/decisions/0010-htb-by-bursts.md)
+    #[arg(long)]
+    pub(crate) htb_by_bursts: bool,
     /// How often to play each point and mechanism [default: what the file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,

@@ -96,7 +96,8 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     constants.check_hosts(&points).with_context(|| args.file.display().to_string())?;
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    let played = play(&points, repeats, about, constants, &mut screen)?;
+    let lab = Lab::new(constants)?.by_bursts(args.htb_by_bursts);
+    let played = play(&points, repeats, about, lab, &mut screen)?;
     let deciding = played.results.verdicts.clone();
     let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
@@ -123,16 +124,15 @@ pub(crate) fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
 /// Plays in the lab.
 ///
 /// # Errors
-/// The lab cannot be made ready.
+/// The kernel refuses the handlers of signals.
 pub(crate) fn play(
     points: &[Scenario],
     repeats: u32,
     about: About,
-    constants: Constants,
+    mut lab: Lab,
     screen: &mut dyn Screen,
 ) -> Result<Played> {
     let stop = stop_aloud(screen.voice())?;
-    let mut lab = Lab::new(constants)?;
     Ok(experiment::play(&mut lab, points, repeats, about, screen, &stop))
 }
 
@@ -231,6 +231,7 @@ fn command_line(args: &args::Lab) -> String {
     words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
     words.extend(Constants::new(&args.tuning.constants).words());
+    words.extend(args.htb_by_bursts.then(|| "--htb-by-bursts".into()));
     words.extend(args.repeat.map(|n| format!("--repeat {n}")));
     words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
     words.join(" ")
@@ -276,6 +277,7 @@ mod tests {
             mechanisms: vec!["none".into()],
             set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
             tuning: args::Tuning { constants: vec![("alpha".into(), "0.5".into())] },
+            htb_by_bursts: true,
             repeat: Some(3),
             out: None,
             json: true,
@@ -283,7 +285,7 @@ mod tests {
         assert_eq!(
             command_line(&args),
             "weir lab 'my scenario.yaml' --mechanism none --set duration=10s \
-             --set 'floor=0.4 * core' --constant alpha=0.5 --repeat 3"
+             --set 'floor=0.4 * core' --constant alpha=0.5 --htb-by-bursts --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }

@@ -3,6 +3,7 @@
 use crate::commands;
 use crate::constants::Constants;
 use crate::experiment::Played;
+use crate::lab::Lab;
 use crate::live::{Live, Screen};
 use crate::verdict;
 use crate::world::{Cut, Moment};
@@ -57,7 +58,7 @@ fn play(file: &File, title: &str, invalid: Invalid) -> Result<(Vec<Scenario>, Pl
     let points = file.points()?;
     let about = About { title: title.into(), command: "make demo".into() };
     let mut stage = Stage { live: Live::new(), invalid };
-    let played = commands::play(&points, 1, about, Constants::default(), &mut stage)?;
+    let played = commands::play(&points, 1, about, Lab::new(Constants::default())?, &mut stage)?;
     Ok((points, played))
 }
 

@@ -14,18 +14,26 @@ pub(crate) struct Lab {
     agent: PathBuf,
     /// Constants of the mechanism that all agents are told.
     constants: Constants,
+    /// Whether HTB sends by bursts.
+    htb_by_bursts: bool,
 }
 
 impl Lab {
     /// # Errors
     /// The path of the running binary cannot be found.
     pub(crate) fn new(constants: Constants) -> anyhow::Result<Self> {
-        Ok(Self { agent: std::env::current_exe()?, constants })
+        Ok(Self { agent: std::env::current_exe()?, constants, htb_by_bursts: false })
+    }
+
+    /// With HTB that sends by bursts, or not.
+    pub(crate) fn by_bursts(self, htb_by_bursts: bool) -> Self {
+        Self { htb_by_bursts, ..self }
     }
 
     fn options(&self, scenario: &Scenario, mechanism: &Mechanism) -> Options {
         let mut options = Options::new(&self.agent);
         options.mechanism_set = self.constants.set().clone();
+        options.htb_by_bursts = self.htb_by_bursts;
         if mechanism.kind == MechanismKind::Reservation {
             let index = |vm: weir_units::VmId| vm.0 as usize;
             options.reserve = judge::reservations(scenario)

@@ -60,6 +60,9 @@ pub struct Options {
     pub run_dir: Option<PathBuf>,
     /// Constants for the agents; they take precedence over what follows from the scenario's scale.
     pub mechanism_set: BTreeMap<String, toml::Value>,
+    /// Whether this machine's HTB sends by bursts meanwhile, in agents and in the ports of links
+    /// ([`weir_dataplane::shaper::SendsByBursts`]); whatever the machine is set to otherwise.
+    pub htb_by_bursts: bool,
 }
 
 impl Options {
@@ -70,6 +73,7 @@ impl Options {
             reserve: Vec::new(),
             run_dir: None,
             mechanism_set: BTreeMap::new(),
+            htb_by_bursts: false,
         }
     }
 }

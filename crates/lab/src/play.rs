@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use weir_dataplane::shaper::SendsByBursts;
 use weir_model::record::LinkRecord;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_units::Span;
@@ -49,6 +50,8 @@ pub fn play(
     let begun = Instant::now();
     check::machine(scenario, mechanism, options)?;
     let plan = Plan::new(scenario)?;
+    let _sends = SendsByBursts::set(options.htb_by_bursts)
+        .map_err(Error::io("set htb_hysteresis, on which links of this lab depend"))?;
     let mut notes = sweep::sweep_stale();
     let run = sweep::new_run();
     let place = Place::new(options.run_dir.as_deref(), &run)?;

@@ -7,6 +7,7 @@ mod common;
 use common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_dataplane::shaper::SendsByBursts;
 use weir_lab::{Error, Options, Phase, play, sweep_stale};
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario, Translation};
 use weir_units::{Rate, Span};
@@ -52,6 +53,29 @@ fn a_world_of_two_hosts_is_there_while_it_plays_and_gone_afterwards() {
     assert_eq!(record.links.len(), 6);
     assert_eq!(record.idle.len(), 6);
     assert_eq!(record.notes, Vec::<String>::new());
+}
+
+#[test]
+fn how_htb_sends_is_as_the_lab_needs_it_and_as_it_was_afterwards() {
+    let _alone = alone();
+    let path = "/sys/module/sch_htb/parameters/htb_hysteresis";
+    let is_set = || std::fs::read_to_string(path).expect("HTB is loaded").trim() != "0";
+    for found in [true, false] {
+        let _host = SendsByBursts::set(found).expect("as root");
+        for htb_by_bursts in [false, true] {
+            let options = Options { htb_by_bursts, ..Options::new("weir") };
+            let mut seen = Vec::new();
+            let mut look = |frame: &weir_lab::Frame<'_>| {
+                if frame.phase == Phase::Running {
+                    seen.push(is_set());
+                }
+            };
+            play(&short(), &common::none(), &options, &mut look, &AtomicBool::new(false))
+                .expect("plays");
+            assert!(!seen.is_empty() && seen.iter().all(|&set| set == htb_by_bursts), "{seen:?}");
+            assert_eq!(is_set(), found, "as it was");
+        }
+    }
 }
 
 #[test]

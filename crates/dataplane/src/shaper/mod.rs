@@ -11,6 +11,7 @@
 //!           bounded in octets, and those of pairs in time. A second pass finds nothing to do.
 //! Not here  Who steers a packet to a class: the BPF programs do, by `skb->priority` = [`ClassId`].
 
+mod bursts;
 mod departure;
 mod desired;
 mod htb;
@@ -21,6 +22,7 @@ mod ports;
 mod tree;
 mod waits;
 
+pub use bursts::SendsByBursts;
 pub use departure::DepartureTimes;
 pub(crate) use departure::release;
 pub(crate) use desired::check_vms;
