@@ -2,10 +2,11 @@
 //!
 //! Problem   Limits change in the kernel whenever a peer's receiver says so; who may say it follows from the
 //!           control channel's session.
-//! Approach  The ring that tells of new pairs tells of changed limits, too: only those are read then, and
-//!           written to the shaper in the same turn of the loop. Before each tick all meters and limits of active pairs are
-//!           read. Keys are compared with those given whenever a peer is confirmed or the key file changes, and
-//!           with each heartbeat; peers that are not confirmed are greeted, a few per heartbeat, and who
+//! Approach  The ring that tells of new pairs tells of limits that changed by more than 1/64, too: only those are
+//!           read then, in one call, and written to the shaper in the same turn of the loop. Before each tick all
+//!           meters, and the limits of active pairs in one call, are read; lesser changes show there. Keys are
+//!           compared with those given whenever a peer is confirmed or the key file changes, and with each
+//!           heartbeat; peers that are not confirmed are greeted, a few per heartbeat, and who
 //!           was believed without knowing this host is answered: no messages do it.
 //! Promises  A key that stays is not given again: its sequence and its window go on. A limit of a pair that
 //!           is nobody's here is removed within a heartbeat. With another mechanism all this is nothing.
@@ -75,13 +76,13 @@ impl Driver {
     pub(super) fn take_limits(&mut self, now: Time) {
         let limited = self.dataplane.take_limited();
         let Some(eyeq) = self.agent.eyeq() else { return };
-        for pair in limited {
-            match self.dataplane.limit(pair) {
-                Ok(Some(limit)) => eyeq.hear(now, pair, &limit),
-                Ok(None) => {}
-                // The next tick reads it again.
-                Err(e) => tracing::debug!("a limit could not be read: {e}"),
-            }
+        if limited.is_empty() {
+            return;
+        }
+        match self.dataplane.limits_of(limited) {
+            Ok(limits) => limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit)),
+            // The next heartbeat reads them again.
+            Err(e) => tracing::debug!("limits could not be read: {e}"),
         }
         eyeq.follow_limits();
     }
@@ -92,11 +93,8 @@ impl Driver {
         for (vm, meter) in self.dataplane.meters()? {
             eyeq.meter(now, vm, meter);
         }
-        for pair in eyeq.pairs().collect::<Vec<_>>() {
-            if let Some(limit) = self.dataplane.limit(pair)? {
-                eyeq.hear(now, pair, &limit);
-            }
-        }
+        let limits = self.dataplane.limits_of(eyeq.take_asked())?;
+        limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit));
         Ok(())
     }
 
@@ -113,8 +111,11 @@ impl Driver {
         let Some(eyeq) = self.agent.eyeq() else { return };
         match self.dataplane.limits() {
             Ok(limits) => {
-                for (pair, _) in limits.iter().filter(|(pair, _)| !eyeq.knows(*pair)) {
-                    if let Err(e) = self.dataplane.lift_limit(*pair) {
+                for (pair, limit) in limits {
+                    // Also one of which the ring had no room to tell.
+                    if eyeq.knows(pair) {
+                        eyeq.hear(now, pair, &limit);
+                    } else if let Err(e) = self.dataplane.lift_limit(pair) {
                         tracing::error!("a limit of nobody stays: {e}");
                     }
                 }

@@ -17,6 +17,7 @@ use crate::eyeq::intf::{
     Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice, address as word,
 };
 use crate::eyeq::{self, Program as Own};
+use crate::intf::Pair;
 use crate::programs::{Program, Programs, Sizes};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -140,8 +141,15 @@ impl Dataplane {
     /// # Errors
     ///
     /// The kernel refuses to read.
-    pub fn limit(&self, pair: PairId) -> Result<Option<Limit>, Error> {
-        self.programs.eyeq.as_ref().map_or(Ok(None), |own| own.limits.get(pair.into()))
+    pub fn limits_of(
+        &mut self,
+        pairs: impl IntoIterator<Item = PairId>,
+    ) -> Result<Vec<(PairId, Limit)>, Error> {
+        let Some(own) = &mut self.programs.eyeq else { return Ok(Vec::new()) };
+        let pairs: Vec<Pair> = pairs.into_iter().map(Pair::from).collect();
+        let mut limits = Vec::with_capacity(pairs.len());
+        own.limits.get_each(&pairs, |pair, limit| limits.push((pair.into(), limit)))?;
+        Ok(limits)
     }
 
     /// The same of all pairs.
