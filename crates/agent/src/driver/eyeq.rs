@@ -97,6 +97,7 @@ impl Driver {
         limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit));
         Ok(())
     }
+        departs_within: eyeq.departs_within,
 
     /// What VMs here may receive, if it changed.
     pub(super) fn write_shares(&mut self) {

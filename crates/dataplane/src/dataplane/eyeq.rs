@@ -68,7 +68,8 @@ pub(super) fn hush(programs: &Programs, config: &Config) -> Result<(), Error> {
 
 /// Whether nothing of it differs that cannot change while an agent runs.
 pub(super) fn is_same(now: &Config, next: &Config) -> bool {
-    let fixed = |config: &Config| config.eyeq.as_ref().map(|e| (e.address, e.settings));
+    let fixed =
+        |config: &Config| config.eyeq.as_ref().map(|e| (e.address, e.settings, e.departs_within));
     fixed(now) == fixed(next)
 }
 
