@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * EyeQ in the kernel: three programs, an object of their own, one file per
- * concern. Why they are what they are: docs/algorithms/eyeq.md, "In the kernel".
+ * concern, and one that only the agent runs (eyeq_gather.bpf.c). Why they are what they are: docs/algorithms/eyeq.md, "In the kernel".
  *
  *   VM <- port <- [meter] <- bridge <- uplink <- network
  *                    |
@@ -13,7 +13,7 @@
  * who send for every 10 kB, nobody twice within a period: the frame that fills
  * them is cloned, and the clone becomes a message of 60 octets to the sender's host. There it is read, written
  * down and dropped. No agent is awake for any of that, and no VM ever sees it;
- * the agent is woken when a limit has changed, and when a VM begins to receive.
+ * the agent is woken when a limit has changed by more than a little, and when a VM begins to receive.
  *
  * They pass with TC_ACT_UNSPEC, as the programs of weir.bpf.c do. Their maps of
  * the directory, of ports and of pairs are of the same names and layouts as
@@ -84,5 +84,6 @@ static __always_inline void ring(__u32 src, __u32 dst, __u32 what)
 #include "eyeq_feedback.h"
 #include "eyeq_tell.bpf.c"
 #include "eyeq_heed.bpf.c"
+#include "eyeq_gather.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -130,10 +130,28 @@ struct weir_eyeq_limit {
 	__u64 heard_ns; /* when it was told */
 	__u64 sequence; /* with which */
 	__u64 told;	/* how often */
+	__u64 rung_bps; /* the rate when the agent was last woken for it */
 	__u32 by;	/* a part of the key: whose sequence it is */
 	struct bpf_spin_lock lock;
 };
-_Static_assert(sizeof(struct weir_eyeq_limit) == 40, "eyeq/intf.rs expects 40");
+_Static_assert(sizeof(struct weir_eyeq_limit) == 48, "eyeq/intf.rs expects 48");
+
+/*
+ * What gather says of a limit: a copy, with nothing in the place of the lock (see
+ * eyeq_gather.bpf.c). Written by the kernel side while the agent waits.
+ */
+struct weir_eyeq_told_limit {
+	__u64 is_there; /* 0: the pair has none, and the rest is old */
+	__u64 rate_bps;
+	__u64 heard_ns;
+	__u64 sequence;
+	__u64 told;
+	__u64 rung_bps;
+	__u32 by;
+	__u32 lock;
+};
+_Static_assert(sizeof(struct weir_eyeq_told_limit) == 8 + sizeof(struct weir_eyeq_limit),
+	       "a copy of it");
 
 /* One entry. Written by the kernel side on every CPU by atomic addition; the agent only reads it. */
 struct weir_eyeq_counters {

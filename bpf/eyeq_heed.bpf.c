@@ -4,8 +4,8 @@
  * feedback's protocol that is addressed to this host, believes it or not, and
  * drops it. All else passes.
  *
- * What is believed becomes a limit; if it is another than before, the agent is
- * woken. There is none before the first feedback. Departure times go by it at
+ * What is believed becomes a limit; if it is another than when the agent was last
+ * woken for it, by more than a little, the agent is woken again. There is none before the first feedback. Departure times go by it at
  * once; HTB when the agent has set the class.
  *
  * crates/wire/src/feedback/inbox.rs says the same, up to what a limit is.
@@ -50,9 +50,20 @@ static __always_inline struct weir_eyeq_limit *limit_of(const struct weir_pair *
 	return bpf_map_lookup_elem(&eyeq_limits, pair);
 }
 
-/* Writes it down, unless what is there is newer; says whether it is another rate. */
+/*
+ * Whether a rate differs from another by more than 1/64. R is never quite still, for one packet
+ * more or less in a period moves it, and the agent reads all limits once a period anyway.
+ */
+static __always_inline int is_other(__u64 rate_bps, __u64 than)
+{
+	__u64 way = rate_bps > than ? rate_bps - than : than - rate_bps;
+
+	return way > than / 64;
+}
+
+/* Writes it down, unless what is there is newer; says whether the agent is to be woken. */
 static __always_inline int allow(struct weir_eyeq_limit *limit, __u64 rate_bps, __u64 sequence,
-				 __u32 by, int *changed)
+				 __u32 by, int *wakes)
 {
 	__u64 now = bpf_ktime_get_ns();
 	int is_new;
@@ -60,7 +71,9 @@ static __always_inline int allow(struct weir_eyeq_limit *limit, __u64 rate_bps, 
 	bpf_spin_lock(&limit->lock);
 	is_new = limit->by != by || sequence > limit->sequence;
 	if (is_new) {
-		*changed = limit->rate_bps != rate_bps;
+		*wakes = is_other(rate_bps, limit->rung_bps);
+		if (*wakes)
+			limit->rung_bps = rate_bps;
 		limit->rate_bps = rate_bps;
 		limit->heard_ns = now;
 		limit->sequence = sequence;
@@ -103,7 +116,7 @@ static __always_inline __u64 *obey(const struct weir_eyeq_settings *set,
 	__u64 units = bpf_ntohs(body->rate);
 	struct weir_eyeq_limit *limit;
 	struct weir_eyeq_vm *vm;
-	int changed = 0;
+	int wakes = 0;
 
 	if (!units || units > set->most_units)
 		return &counters->impossible;
@@ -116,11 +129,11 @@ static __always_inline __u64 *obey(const struct weir_eyeq_settings *set,
 	limit = limit_of(&pair);
 	if (!limit)
 		return &counters->full;
-	if (!allow(limit, units * set->unit_bps, sequence, by, &changed))
+	if (!allow(limit, units * set->unit_bps, sequence, by, &wakes))
 		return &counters->late;
 	/* Also if it is the same: the agent halves the ceiling while a receiver is silent. */
 	enforce(&pair, units * set->unit_bps);
-	if (changed)
+	if (wakes)
 		ring(pair.src, pair.dst, WEIR_LIMIT);
 	return &counters->heard;
 }

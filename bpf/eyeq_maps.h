@@ -79,6 +79,24 @@ struct {
 	__type(value, struct weir_eyeq_limit);
 } eyeq_limits SEC(".maps");
 
+/* Of which pairs gather is to tell the limit. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_ASKED);
+	__type(key, __u32);
+	__type(value, struct weir_pair);
+} eyeq_asked SEC(".maps");
+
+/* Position in `eyeq_asked` -> what gather says of that limit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_ASKED);
+	__type(key, __u32);
+	__type(value, struct weir_eyeq_told_limit);
+} eyeq_told_limits SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -249,6 +249,7 @@ impl Driver {
                 self.look_at_keys(false);
                 self.tend_feedback(now);
                 self.look_at_ports(now);
+                self.look_at_programs(now);
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
                 self.tell_of_budgets();
@@ -576,6 +577,7 @@ impl Driver {
             ("agent.reloads".to_owned(), self.reloads.taken),
             ("agent.reload_failures".to_owned(), self.reloads.refused),
             ("agent.ports_lost".to_owned(), self.reloads.ports_lost),
+            ("agent.programs_lost".to_owned(), self.reloads.programs_lost),
             ("shaper.late_drops".to_owned(), late_drops),
         ]);
         for (name, value) in self.session.counters().rows() {

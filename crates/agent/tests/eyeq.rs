@@ -6,7 +6,7 @@ mod common;
 
 use common::eyeq::{Play, expect_received, forge, is_near, pair, rates};
 use common::guest::{Guest, counter};
-use common::{Agent, World, until};
+use common::{Agent, World, pause, until};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
             pair(&agent1, from, to).is_some_and(|pair| pair.phase == "limited" && pair.rate_bps > 0)
         };
         until("limits arrive", 10, || limited("a", "b") && limited("c", "d"));
-        common::pause(2000);
+        pause(2000);
         expect_received("a to b, and c to d", &shares, || received(&agent2));
         // What is told is what is in force, but for a moment in which a sender was held up: then the other
         // may have what it leaves.
@@ -74,7 +74,7 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
             });
             assert_eq!(has_high_ceiling(&world), is_alone, "{}", world.ceilings(1));
         }
-        common::pause(2000);
+        pause(2000);
         let told = counter(&agent2, "feedback.told");
         assert!(told > 100 && counter(&agent1, "feedback.heard") > 100, "{told}");
 
@@ -83,6 +83,45 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
         let rate = pair(&agent1, "a", "b").expect("it sends").rate_bps;
         assert!(rate > 10_000_000, "1 unit was forged, and {rate} bit/s is the limit");
         expect_received("a to b, after the forgery", &shares[..1], || received(&agent2));
+    });
+    agent1.stop();
+    agent2.stop();
+}
+
+/// Takes a program off host 2 as whoever has root there could: by its pinned link, or its filter.
+fn take_off(world: &World, program: &str, place: &str) {
+    let links = world.bpffs().join("weir/host2/links");
+    let mut pins = fs::read_dir(links).unwrap().map(|entry| entry.unwrap().path());
+    match pins.find(|pin| pin.to_string_lossy().contains(program)) {
+        Some(pin) => fs::remove_file(pin).unwrap(),
+        None => drop(world.tc("host2", &format!("filter del dev {place}"))),
+    }
+}
+
+#[test]
+fn programs_that_somebody_takes_off_are_put_back_and_feedback_goes_on() {
+    let world = World::new();
+    let _guests = [Guest::with(&world, 1, 3, "", |_| {}), Guest::with(&world, 2, 4, "", |_| {})];
+    PLAY.configure(&world);
+    let (agent1, agent2) = (world.start(1), world.start(2));
+    PLAY.busy(&world, |_| {
+        let told = || counter(&agent2, "feedback.told");
+        until("messages", 10, || told() > 20);
+        for (n, (program, place)) in
+            [("weir_eyeq_tell", "br egress pref 2"), ("weir_stamp", "up egress pref 1")]
+                .into_iter()
+                .enumerate()
+        {
+            take_off(&world, program, place);
+            until("it is missed", 5, || counter(&agent2, "agent.programs_lost") == n as u64 + 1);
+            until("it is back", 5, || agent2.log().matches("are where they were").count() > n);
+            let (before, heard) = (told(), counter(&agent1, "feedback.heard"));
+            until("messages again", 5, || {
+                told() > before + 20 && counter(&agent1, "feedback.heard") > heard + 20
+            });
+        }
+        pause(600);
+        assert_eq!(counter(&agent2, "agent.programs_lost"), 2, "{}", agent2.log());
     });
     agent1.stop();
     agent2.stop();

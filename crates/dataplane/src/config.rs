@@ -101,6 +101,9 @@ pub struct EyeQ {
     pub address: Ipv4Addr,
     /// What meters and messages go by; `via` and `address` are filled in here.
     pub settings: Settings,
+    /// Where departure times limit: how far ahead a pair's packet may be given one. 250 ms at most, and without
+    /// it.
+    pub departs_within: Option<Span>,
     /// Where each VM of the directory is: its host's address.
     pub hosts: BTreeMap<VmId, Ipv4Addr>,
 }
@@ -432,7 +435,7 @@ mod tests {
                 refused(|c| {
                     let address = Ipv4Addr::new(10, 255, 0, 1);
                     let (settings, hosts) = (Settings::default(), BTreeMap::new());
-                    c.eyeq = Some(EyeQ { address, settings, hosts });
+                    c.eyeq = Some(EyeQ { address, settings, departs_within: None, hosts });
                 }),
                 "EyeQ's periods follow the shaper: choose one",
             ),

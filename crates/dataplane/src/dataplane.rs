@@ -29,8 +29,8 @@ use crate::places::Places;
 use crate::probe;
 use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
 use crate::shaper::{
-    self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, PairRate as Levels, Shaper,
-    ShaperConfig, VmShare,
+    self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, LONGEST_WAIT, PairRate as Levels,
+    Shaper, ShaperConfig, VmShare,
 };
 use crate::table::Reading;
 use adoption::{claim, drop_ports, same_ids, strangers, sweep};
@@ -551,7 +551,9 @@ fn open_shaper(
 }
 
 fn shaper_config(config: &Config) -> ShaperConfig {
+    let departs_within = config.eyeq.as_ref().and_then(|eyeq| eyeq.departs_within);
     ShaperConfig {
+        departs_within: departs_within.map_or(LONGEST_WAIT, |within| within.min(LONGEST_WAIT)),
         default_rate: config.default_rate,
         max_pairs: config.max_pairs as usize,
         sends_by_bursts: probe::htb_sends_by_bursts(&probe::Roots::default()),

@@ -59,7 +59,8 @@ macro_rules! shared {
     };
 }
 
-/// A copy of a pair's entry, as `bpf/gather.bpf.c` tells it: `struct weir_told_tx`, `weir_told_rx`.
+/// A copy of a pair's entry, as `bpf/gather.bpf.c` tells it: `struct weir_told_tx`, `weir_told_rx`; and
+/// `weir_eyeq_told_limit`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told<V> {

@@ -224,12 +224,12 @@ impl Programs {
             tx: Table::new("tx", fd(&object, "tx")?, sizes.pairs).gathered_by(gather(
                 &object,
                 "weir_gather_tx",
-                "told_tx",
+                ["asked", "told_tx"],
             )?),
             rx: Table::new("rx", fd(&object, "rx")?, sizes.pairs).gathered_by(gather(
                 &object,
                 "weir_gather_rx",
-                "told_rx",
+                ["asked", "told_rx"],
             )?),
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
             flows: Table::new("flows", fd(&object, "flows")?, MAX_FLOWS),
@@ -420,11 +420,11 @@ fn directory(pins: &Path) -> Result<Vec<(intf::Address, intf::Endpoint)>, Error>
     Ok(table.read()?.collect())
 }
 
-/// The program that reads many pairs in one call, and the memory it answers in.
-fn gather<V: intf::Plain + std::fmt::Debug + Send + 'static>(
+/// The program that reads many pairs in one call, and the maps by which it is asked and answers.
+pub(crate) fn gather<V: intf::Plain + std::fmt::Debug + Send + 'static>(
     object: &libbpf_rs::Object,
     program: &'static str,
-    told: &'static str,
+    [asked, told]: [&'static str; 2],
 ) -> Result<Box<dyn LookUp<intf::Pair, V>>, Error> {
     let found = object.progs().find(|p| p.name() == program).expect("the object has all programs");
     let program = found
@@ -432,10 +432,10 @@ fn gather<V: intf::Plain + std::fmt::Debug + Send + 'static>(
         .try_clone_to_owned()
         .during(|| format!("duplicating the fd of BPF program {program}"))?;
     let mapping = |name: &str| format!("mapping BPF map {name}");
-    let asked = CounterArray::map(&fd(object, "asked")?, intf::ASKED);
+    let asked_by = CounterArray::map(&fd(object, asked)?, intf::ASKED);
     let told_to = CounterArray::map(&fd(object, told)?, intf::ASKED);
-    let asked: CounterArray<intf::Pair> = asked.during(|| mapping("asked"))?;
-    Ok(Box::new(Gather::new(program, asked, told_to.during(|| mapping(told))?)))
+    let asked_by: CounterArray<intf::Pair> = asked_by.during(|| mapping(asked))?;
+    Ok(Box::new(Gather::new(program, asked_by, told_to.during(|| mapping(told))?)))
 }
 
 /// An own descriptor of a map.

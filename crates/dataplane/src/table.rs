@@ -93,6 +93,31 @@ impl<K: Plain + PartialEq, V: Plain> Table<K, V> {
         }
     }
 
+    /// Gives the entries of `keys` to `each`, but for those that there are not; in one call where the table
+    /// has a program for that, else in one each. What the next reading finds known stays as it is.
+    pub fn get_each(&mut self, keys: &[K], mut each: impl FnMut(K, V)) -> Result<(), Error> {
+        if let Some(gather) = &mut self.gather
+            && keys.len() > 1
+        {
+            let mut found = Vec::with_capacity(keys.len());
+            let gathered = gather.look_up(keys, &mut |i, value| {
+                found.extend(value.map(|value| (keys[i], value)));
+            });
+            if gathered.is_ok() {
+                found.into_iter().for_each(|(key, value)| each(key, value));
+                return Ok(());
+            }
+            // As in `look_up`.
+            self.gather = None;
+        }
+        for key in keys {
+            if let Some(value) = self.get(*key)? {
+                each(*key, value);
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes an entry; says whether there was one.
     pub fn delete(&self, key: K) -> Result<bool, Error> {
         // SAFETY: as in `put`.

@@ -87,6 +87,25 @@ fn what_is_believed_becomes_a_limit_and_the_newest_stands() {
 }
 
 #[test]
+fn a_change_of_more_than_a_64th_since_the_last_wakes_the_agent_and_less_is_written_down() {
+    let bench = Bench::new();
+    let mut sequence = 0;
+    let mut woken_at = |units: u16| {
+        sequence += 1;
+        say(&bench, &told(units), sequence);
+        let limit = limit(&bench).unwrap();
+        assert_eq!(limit.rate_bps, u64::from(units) * UNIT);
+        limit.rung_bps / UNIT
+    };
+    assert_eq!(woken_at(640), 640, "the first");
+    assert_eq!([650, 630, 649].map(&mut woken_at), [640; 3], "up to a 64th");
+    assert_eq!(woken_at(651), 651, "small steps that have become a large one");
+    assert_eq!([646, 641].map(&mut woken_at), [651; 2]);
+    assert_eq!(woken_at(640), 640, "so it is downwards");
+    assert_eq!([1, 2].map(&mut woken_at), [1, 2], "where a unit is more");
+}
+
+#[test]
 fn departure_times_go_by_a_limit_at_once_and_classes_do_not() {
     let bench = Bench::new();
     let (class, node) = (0x1_1003, 0x1003);

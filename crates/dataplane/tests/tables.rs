@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use weir_dataplane::eyeq::{self, intf::Limit};
 use weir_dataplane::intf::{Address, Endpoint, Pair, Rx, Tx};
 use weir_dataplane::programs::{Programs, Sizes};
 use weir_dataplane::table::{Reading, Table};
@@ -129,4 +130,30 @@ fn many_pairs_that_are_gathered_in_one_call_are_what_a_look_up_of_each_would_say
     assert_eq!(known[&Pair { src: 7, dst: 1 }].octets, 5);
     let whole: BTreeMap<Pair, Tx> = programs.tx.read().unwrap().collect();
     assert_eq!(known, whole);
+}
+
+#[test]
+fn limits_that_are_gathered_in_one_call_are_what_a_look_up_of_each_would_say() {
+    let sizes = eyeq::Sizes { pairs: 4096, endpoints: 64, hosts: 4 };
+    let mut programs = eyeq::Programs::load(sizes).expect("run it as root");
+    let limit = |dst: u32| {
+        let (n, by) = (u64::from(dst), dst + 4);
+        let (rate_bps, heard_ns, sequence, told) = (n * 1000, n + 1, n + 2, n + 3);
+        Limit { rate_bps, heard_ns, sequence, told, rung_bps: n * 999, by, lock: 0 }
+    };
+    let pair = |dst| Pair { src: 7, dst };
+    for dst in (1..=1500).filter(|dst: &u32| !dst.is_multiple_of(3)) {
+        programs.limits.put(pair(dst), limit(dst)).unwrap();
+    }
+    // More than one run, some that nobody allowed anything, and one alone, which is no run.
+    for asked in [(1..=1500).map(pair).collect::<Vec<_>>(), vec![pair(4)], vec![pair(3)], vec![]] {
+        let mut got = BTreeMap::new();
+        programs.limits.get_each(&asked, |pair, limit| _ = got.insert(pair, limit)).unwrap();
+        let want: BTreeMap<Pair, Limit> = asked
+            .iter()
+            .filter_map(|pair| Some((*pair, programs.limits.get(*pair).unwrap()?)))
+            .collect();
+        assert_eq!(got, want);
+        assert!(got.iter().all(|(pair, got)| *got == limit(pair.dst)), "nothing is left out");
+    }
 }

@@ -15,6 +15,7 @@ fn main() {
     laws();
     figure();
     late();
+    departing();
     hosts();
     gains();
 }
@@ -92,14 +93,40 @@ fn late() {
 }
 
 fn swing(alpha: f64, late: Span) -> f64 {
+    swing_of(&World { actuation: late, ..incast(alpha, 10) })
+}
+
+/// How far it swings when what waits in full queues of 128 kB keeps its departures.
+fn departing() {
+    println!(
+        "\ndepartures within, alpha: swing of y / C in the last 100 of 500 ms with 2, 3, 4, 6, 10, 20 senders"
+    );
+    let us = Span::from_micros;
+    let kinds =
+        [(ms(250), 0.5), (ms(250), 0.2), (us(1_000), 0.5), (us(200), 0.5), (us(1_200), 0.2)];
+    for (within, alpha) in kinds {
+        let swings = [2, 3, 4, 6, 10, 20].map(|n| {
+            let world = World { departs_within: Some(within), ..incast(alpha, n) };
+            format!("{:.3}", swing_of(&world))
+        });
+        println!("{within:>8} {alpha}: {}", swings.join(" "));
+    }
+}
+
+/// An endpoint of 9 Gb/s and senders that send all they may.
+fn incast(alpha: f64, n: u32) -> World {
     let loop_delay = Loop { round_trip: Span::ZERO, actuation: Span::ZERO };
     let paper = EyeQ::preset("eyeq-paper").expect("listed");
     let eyeq = EyeQ { alpha, loop_delay, ..paper };
     let mut vms = vec![vm(0, 0, 9_000)];
-    vms.extend((0..10).map(|i| vm(1 + i, 0, 9_000)));
-    let flows = (0..10).map(|i| flow(1 + i, 0, Span::ZERO)).collect();
-    let got = World { actuation: late, ..World::new(eyeq, vms, flows) }.play(ms(500));
-    let rates = &got.sum(0..10)[400..];
+    vms.extend((0..n).map(|i| vm(1 + i, 0, 9_000)));
+    let flows = (0..n).map(|i| flow(1 + i, 0, Span::ZERO)).collect();
+    World::new(eyeq, vms, flows)
+}
+
+fn swing_of(world: &World) -> f64 {
+    let got = world.play(ms(500));
+    let rates = &got.sum(0..world.flows.len())[400..];
     let (low, high) = rates.iter().fold((f64::MAX, 0.0f64), |(l, h), r| (l.min(*r), h.max(*r)));
     (high - low) / C.as_f64()
 }

@@ -6,11 +6,12 @@
 //!           uplink and the line allow; a switch port serves its line rate, those with a floor first, and
 //!           loses what its buffer cannot hold. Each host reads its counters and steps in its own phase.
 //! Promises  Same world, same seed, same result.
+//!           Limiters take up a rate for what waits, or give departures that are kept ([`World::departs_within`]).
 //! Not here  TCP's own reaction, bursts within a quarter of a period, congestion in the core.
 //! Source    EyeQ Fig. 1, Fig. 6, §3.4.
 
 use crate::random::next;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use weir_core::eyeq::{Class, EyeQ, Feedback, Host, HostConfig, Input, Sample, Sent, VmBounds};
 use weir_core::host::{Location, Outbox, ReceiveCount};
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
@@ -65,6 +66,9 @@ pub struct World {
     pub control_loss: f64,
     /// How long after it was decided a rate is in force.
     pub actuation: Span,
+    /// What waits keeps the departure that it was given, and none is further ahead. `None`: it leaves by the rate
+    /// that is in force when it leaves. For hosts with one VM each: what their links cut, too, is lost.
+    pub departs_within: Option<Span>,
     /// Phases of the hosts and losses of messages.
     pub seed: u64,
 }
@@ -118,6 +122,7 @@ impl World {
             control_delay: Span::from_micros(50),
             control_loss: 0.0,
             actuation: Span::ZERO,
+            departs_within: None,
             seed: 1,
         }
     }
@@ -155,6 +160,36 @@ struct FlowState {
     lost: f64,
     /// What its limiter lets through, bit/s.
     limit: Option<f64>,
+    /// What has its departure already, in order: for so many seconds, at so many bit/s.
+    departing: VecDeque<(f64, f64)>,
+}
+
+impl FlowState {
+    /// Gives departures to what is `offered`, up to `within` seconds ahead and `queue` octets; what leaves in the
+    /// next `dt` seconds.
+    fn depart(&mut self, dt: f64, within: f64, queue: f64, offered: f64, bps: f64) -> f64 {
+        let ahead: f64 = self.departing.iter().map(|(seconds, _)| seconds).sum();
+        let booked: f64 = self.departing.iter().map(|(seconds, bps)| seconds * bps / 8.0).sum();
+        // What leaves meanwhile makes room.
+        let room = (within + dt - ahead).max(0.0) * bps / 8.0;
+        let taken = offered.min(room).min((queue + bps * dt / 8.0 - booked).max(0.0));
+        if taken > 0.0 {
+            self.departing.push_back((taken * 8.0 / bps, bps));
+        }
+        let (mut left, mut sent) = (dt, 0.0);
+        while let Some((seconds, bps)) = self.departing.front_mut() {
+            let leaves = seconds.min(left);
+            sent += leaves * *bps / 8.0;
+            *seconds -= leaves;
+            left -= leaves;
+            if *seconds > 0.0 {
+                break;
+            }
+            self.departing.pop_front();
+        }
+        self.waiting = (booked + taken - sent).max(0.0);
+        sent
+    }
 }
 
 /// What a host decided, bit/s.
@@ -283,6 +318,11 @@ impl<'a> Running<'a> {
                 Some(demand) => demand.as_f64() * dt / 8.0,
                 None => f64::INFINITY,
             };
+            if let Some(within) = self.world.departs_within {
+                let bps = flow.limit.unwrap_or(f64::INFINITY).min(self.world.line.as_f64());
+                wants[i] = flow.depart(dt, within.as_secs_f64(), queue, offered, bps);
+                continue;
+            }
             let limit = flow.limit.map_or(f64::INFINITY, |l| l * dt / 8.0);
             wants[i] = (flow.waiting + offered).min(limit).min(line);
             flow.waiting = (flow.waiting + offered - wants[i]).clamp(0.0, queue);

@@ -213,20 +213,28 @@ fn slower_links_and_agents_that_act_once_a_millisecond_have_the_same_shares_in_l
     }
 }
 
-/// How far the load of an endpoint with ten senders swings in the last of 400 ms, as a part of 9 Gb/s.
-/// Limiters are in force `late` after they are told.
-fn swing(alpha: f64, late: Span) -> f64 {
-    // Hosts believe that their limiters are set at once, or they would refuse.
+/// An endpoint of 9 Gb/s with `n` senders that send all they may. Hosts believe that their limiters are set at
+/// once, or they would refuse.
+fn incast(alpha: f64, n: u32) -> World {
     let loop_delay = Loop { round_trip: Span::ZERO, actuation: Span::ZERO };
     let eyeq = EyeQ { alpha, loop_delay, ..EyeQ::preset("eyeq-paper").unwrap() };
     let mut vms = vec![vm(0, 0, 9_000)];
     let mut flows = Vec::new();
-    for i in 0..10 {
+    for i in 0..n {
         vms.push(vm(1 + i, 0, 9_000));
         flows.push(flow(1 + i, 0, 0));
     }
-    let world = World { actuation: late, ..World::new(eyeq, vms, flows) };
-    let loads = world.play(ms(500)).sum(0..10);
+    World::new(eyeq, vms, flows)
+}
+
+/// How far the load of an endpoint with ten senders swings in the last of 500 ms, as a part of 9 Gb/s.
+/// Limiters are in force `late` after they are told.
+fn swing(alpha: f64, late: Span) -> f64 {
+    swing_of(&World { actuation: late, ..incast(alpha, 10) })
+}
+
+fn swing_of(world: &World) -> f64 {
+    let loads = world.play(ms(500)).sum(0..world.flows.len());
     let late = &loads[400..];
     let (least, most) =
         late.iter().fold((f64::INFINITY, 0.0f64), |(l, m), r| (l.min(*r), m.max(*r)));
@@ -240,4 +248,30 @@ fn limiters_that_are_late_swing_for_ever_with_a_gain_above_the_bound_and_rest_be
     assert!(swing(0.5, Span::ZERO) < 0.02, "at once: {}", swing(0.5, Span::ZERO));
     assert!(swing(0.5, late) > 0.1, "0.5: {}", swing(0.5, late));
     assert!(swing(0.15, late) < 0.02, "0.15: {}", swing(0.15, late));
+}
+
+/// The same of `n` senders whose queues hold 128 kB, all of it with departures that it keeps.
+fn departing_swing(alpha: f64, n: u32, within: Span) -> f64 {
+    swing_of(&World { departs_within: Some(within), ..incast(alpha, n) })
+}
+
+#[test]
+fn many_senders_whose_full_queues_keep_their_departures_swing_and_fewer_or_shorter_ones_rest() {
+    // 128 kB each are 0.57 periods of 9 Gb/s.
+    let longest = ms(250);
+    let swings = [2, 3, 4, 10].map(|n| departing_swing(0.5, n, longest));
+    let (few, many) = swings.split_at(2);
+    let rest = few.iter().all(|swing| *swing < 0.02);
+    assert!(rest && many.iter().all(|swing| *swing > 0.2), "{swings:?}");
+    assert!(departing_swing(0.2, 10, longest) < 0.02, "{}", departing_swing(0.2, 10, longest));
+    // With bounds in time, it does not matter how many there are.
+    for (alpha, n) in [(0.5, 10), (0.5, 20), (0.2, 10), (0.2, 20)] {
+        let around = Loop { round_trip: Span::from_micros(100), actuation: Span::ZERO };
+        let law = EyeQ { loop_delay: around, alpha, ..EyeQ::default() }.departing();
+        let within = law.departs_within.unwrap();
+        let swing = departing_swing(alpha, n, within);
+        assert!(swing < 0.02, "{alpha}, {n} senders, {within}: {swing}");
+    }
+    let longer = departing_swing(0.5, 20, Span::from_micros(200) * 5);
+    assert!(longer > 0.1, "a bound that the gain does not bear: {longer}");
 }

@@ -2,13 +2,14 @@
 //!
 //! Problem   Limits change in the kernel whenever a peer's receiver says so; who may say it follows from the
 //!           control channel's session.
-//! Approach  The ring that tells of new pairs tells of changed limits, too: only those are read then, and
-//!           written to the shaper in the same turn of the loop. Before each tick all meters and limits of active pairs are
-//!           read. Keys are compared with those given whenever a peer is confirmed or the key file changes, and
-//!           with each heartbeat; peers that are not confirmed are greeted, a few per heartbeat, and who
+//! Approach  The ring that tells of new pairs tells of limits that changed by more than 1/64, too: only those are
+//!           read then, in one call, and written to the shaper in the same turn of the loop. Before each tick all
+//!           meters, and the limits of active pairs in one call, are read; lesser changes show there. Keys are
+//!           compared with those given whenever a peer is confirmed or the key file changes, and with each
+//!           heartbeat; peers that are not confirmed are greeted, a few per heartbeat, and who
 //!           was believed without knowing this host is answered: no messages do it.
-//! Promises  A key that stays is not given again: its sequence and its window go on. A limit of a pair that
-//!           is nobody's here is removed within a heartbeat. With another mechanism all this is nothing.
+//! Promises  A key that stays is not given again, also if another could not be: its sequence and its window go
+//!           on. A limit of a pair that is nobody's here is removed within a heartbeat. With another mechanism all this is nothing.
 //! Not here  What follows from a limit: `machine`. The programs: `weir_dataplane::eyeq`.
 
 use super::Driver;
@@ -39,6 +40,44 @@ struct Given {
     believes: Vec<FeedbackKey>,
 }
 
+/// One write into the tables of keys.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Write {
+    Doubt(FeedbackKey),
+    Believe(FeedbackKey),
+    Speak(Option<FeedbackKey>),
+}
+
+impl Given {
+    /// A peer that nothing was given of yet.
+    const fn nothing(address: Ipv4Addr) -> Self {
+        Self { address, speaks: None, believes: Vec::new() }
+    }
+
+    /// What is to be written so that these become `next`, a peer's at the same address. First what makes room.
+    fn towards(&self, next: &Self) -> Vec<Write> {
+        let is_in = |keys: &[FeedbackKey], id| keys.iter().any(|key| key.id() == id);
+        let gone = self.believes.iter().filter(|key| !is_in(&next.believes, key.id()));
+        let new = next.believes.iter().filter(|key| !self.believes.contains(key));
+        let mut writes: Vec<Write> = gone.map(|key| Write::Doubt(*key)).collect();
+        writes.extend(new.map(|key| Write::Believe(*key)));
+        writes.extend((self.speaks != next.speaks).then_some(Write::Speak(next.speaks)));
+        writes
+    }
+
+    /// It was written.
+    fn take(&mut self, write: Write) {
+        match write {
+            Write::Doubt(key) => self.believes.retain(|known| known.id() != key.id()),
+            Write::Believe(key) => {
+                self.believes.retain(|known| known.id() != key.id());
+                self.believes.push(key);
+            }
+            Write::Speak(key) => self.speaks = key,
+        }
+    }
+}
+
 /// What EyeQ's programs need to know; `None` if another mechanism decides.
 pub(super) fn of(setup: &Setup) -> Option<weir_dataplane::EyeQ> {
     let law = setup.eyeq.as_ref()?;
@@ -58,6 +97,7 @@ pub(super) fn of(setup: &Setup) -> Option<weir_dataplane::EyeQ> {
             queue_octets: input.queue_octets,
             ..Settings::default()
         },
+        departs_within: eyeq.departs_within,
         hosts: setup.host.directory.iter().map(|(vm, at)| (*vm, at)).filter_map(place).collect(),
     })
 }
@@ -75,13 +115,13 @@ impl Driver {
     pub(super) fn take_limits(&mut self, now: Time) {
         let limited = self.dataplane.take_limited();
         let Some(eyeq) = self.agent.eyeq() else { return };
-        for pair in limited {
-            match self.dataplane.limit(pair) {
-                Ok(Some(limit)) => eyeq.hear(now, pair, &limit),
-                Ok(None) => {}
-                // The next tick reads it again.
-                Err(e) => tracing::debug!("a limit could not be read: {e}"),
-            }
+        if limited.is_empty() {
+            return;
+        }
+        match self.dataplane.limits_of(limited) {
+            Ok(limits) => limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit)),
+            // The next heartbeat reads them again.
+            Err(e) => tracing::debug!("limits could not be read: {e}"),
         }
         eyeq.follow_limits();
     }
@@ -92,11 +132,8 @@ impl Driver {
         for (vm, meter) in self.dataplane.meters()? {
             eyeq.meter(now, vm, meter);
         }
-        for pair in eyeq.pairs().collect::<Vec<_>>() {
-            if let Some(limit) = self.dataplane.limit(pair)? {
-                eyeq.hear(now, pair, &limit);
-            }
-        }
+        let limits = self.dataplane.limits_of(eyeq.take_asked())?;
+        limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit));
         Ok(())
     }
 
@@ -113,8 +150,11 @@ impl Driver {
         let Some(eyeq) = self.agent.eyeq() else { return };
         match self.dataplane.limits() {
             Ok(limits) => {
-                for (pair, _) in limits.iter().filter(|(pair, _)| !eyeq.knows(*pair)) {
-                    if let Err(e) = self.dataplane.lift_limit(*pair) {
+                for (pair, limit) in limits {
+                    // Also one of which the ring had no room to tell.
+                    if eyeq.knows(pair) {
+                        eyeq.hear(now, pair, &limit);
+                    } else if let Err(e) = self.dataplane.lift_limit(pair) {
                         tracing::error!("a limit of nobody stays: {e}");
                     }
                 }
@@ -170,40 +210,49 @@ impl Driver {
             speaks: self.session.feedback_key(host),
             believes: self.session.feedback_keys_from(host),
         });
-        let before = self.spoken.given.get(&host).cloned();
-        if before == next {
+        if self.spoken.given.get(&host) == next.as_ref() {
             return;
         }
-        match self.exchange(before.as_ref(), next.as_ref()) {
-            Ok(()) => {
-                self.spoken.given.remove(&host);
-                self.spoken.given.extend(next.map(|next| (host, next)));
-            }
-            // What was written of it is written again at the next heartbeat.
-            Err(e) => tracing::error!("keys for feedback of {host} were not given: {e}"),
+        let mut given = self.spoken.given.remove(&host);
+        let result = self.exchange(&mut given, next);
+        // What was written stands, also where something was refused: the next heartbeat goes on with the rest.
+        self.spoken.given.extend(given.map(|given| (host, given)));
+        if let Err(e) = result {
+            tracing::error!("keys for feedback of {host} were not given: {e}");
         }
     }
 
-    fn exchange(&mut self, before: Option<&Given>, next: Option<&Given>) -> Result<(), Error> {
-        let is_moved = before.map(|given| given.address) != next.map(|given| given.address);
-        let former = before.filter(|_| !is_moved);
-        if let Some(gone) = before.filter(|_| is_moved) {
-            self.dataplane.speak_to(gone.address, None)?;
-            for key in &gone.believes {
-                self.dataplane.believe(gone.address, key.id().0, None)?;
-            }
+    /// Makes `given` what shall be.
+    fn exchange(&mut self, given: &mut Option<Given>, next: Option<Given>) -> Result<(), Error> {
+        let address = next.as_ref().map(|next| next.address);
+        if let Some(gone) = given.as_mut().filter(|given| Some(given.address) != address) {
+            let nothing = Given::nothing(gone.address);
+            self.write_keys(gone, &nothing)?;
+            *given = None;
         }
         let Some(next) = next else { return Ok(()) };
-        let known: &[FeedbackKey] = former.map_or(&[][..], |former| &former.believes[..]);
-        for key in known.iter().filter(|key| next.believes.iter().all(|k| k.id() != key.id())) {
-            self.dataplane.believe(next.address, key.id().0, None)?;
-        }
-        for key in next.believes.iter().filter(|key| !known.contains(key)) {
-            self.dataplane.believe(next.address, key.id().0, Some(key.halves()))?;
-        }
-        if former.and_then(|former| former.speaks) != next.speaks {
-            let key = next.speaks.map(|key| (key.id().0, key.halves()));
-            self.dataplane.speak_to(next.address, key)?;
+        let given = given.get_or_insert_with(|| Given::nothing(next.address));
+        self.write_keys(given, &next)?;
+        // In its order: the next look is to find nothing to do.
+        *given = next;
+        Ok(())
+    }
+
+    /// The same at one address. Stops at the first write that is refused.
+    fn write_keys(&mut self, given: &mut Given, next: &Given) -> Result<(), Error> {
+        let address = given.address;
+        for write in given.towards(next) {
+            match write {
+                Write::Doubt(key) => self.dataplane.believe(address, key.id().0, None)?,
+                Write::Believe(key) => {
+                    self.dataplane.believe(address, key.id().0, Some(key.halves()))?;
+                }
+                Write::Speak(key) => {
+                    let key = key.map(|key| (key.id().0, key.halves()));
+                    self.dataplane.speak_to(address, key)?;
+                }
+            }
+            given.take(write);
         }
         Ok(())
     }
@@ -228,5 +277,49 @@ impl Driver {
             ("feedback.full", c.full),
             ("feedback.unrung", c.unrung),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::{Incarnation, Key, KeyId, Lives};
+
+    fn key(id: u8, life: u64) -> FeedbackKey {
+        let fleet = Key::from_hex("000102030405060708090a0b0c0d0e0f").expect("a key");
+        let lives = |host| (HostId(host), Incarnation::new(life).expect("not zero"));
+        FeedbackKey::derive(KeyId(id), &fleet, Lives { from: lives(1), to: lives(2) })
+    }
+
+    fn given(speaks: Option<FeedbackKey>, believes: &[FeedbackKey]) -> Given {
+        Given { address: Ipv4Addr::LOCALHOST, speaks, believes: believes.to_vec() }
+    }
+
+    #[test]
+    fn an_exchange_that_was_refused_half_way_goes_on_and_gives_no_key_twice() {
+        let (old, both) = (given(Some(key(0, 1)), &[key(0, 1)]), [key(1, 1), key(0, 1)]);
+        let other_life = given(Some(key(1, 2)), &[key(1, 2), key(0, 2)]);
+        let nothing = Given::nothing(Ipv4Addr::LOCALHOST);
+        let cases = [
+            (nothing.clone(), old.clone()),
+            (old.clone(), given(Some(key(1, 1)), &both)),
+            (given(Some(key(1, 1)), &both), given(Some(key(1, 1)), &both[..1])),
+            (old.clone(), other_life.clone()),
+            (other_life, nothing),
+        ];
+        for (before, next) in cases {
+            let all = before.towards(&next);
+            for refused in 0..=all.len() {
+                let mut given = before.clone();
+                let done = &all[..refused];
+                done.iter().for_each(|write| given.take(*write));
+                let rest = given.towards(&next);
+                assert_eq!([done, &rest[..]].concat(), all, "{before:?} to {next:?}");
+                rest.into_iter().for_each(|write| given.take(write));
+                assert_eq!(given.towards(&next), [], "{given:?} is {next:?}");
+            }
+        }
+        let (first, rest) = (key(0, 1), given(Some(key(1, 1)), &both));
+        assert!(!old.towards(&rest).contains(&Write::Believe(first)), "its window stays");
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Reloads {
     pub(super) refused: u64,
     /// Ports that went by themselves.
     pub(super) ports_lost: u64,
+    /// Programs that serve all ports and were taken off by somebody.
+    pub(super) programs_lost: u64,
     /// Those that cannot be guarded.
     pub(super) ports: Ports,
 }

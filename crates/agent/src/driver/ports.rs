@@ -1,4 +1,4 @@
-//! Ports that go, come back, or cannot be guarded.
+//! Ports that go, come back, or cannot be guarded; and programs of all ports that somebody took off.
 //!
 //! Problem   Ports die without anybody saying so, and one that is made again may be another device of
 //!           the same name and number. One that somebody else holds must not keep others unguarded.
@@ -41,6 +41,8 @@ pub(super) struct Ports {
     refused: BTreeMap<VmId, Refusal>,
     /// Why not even those that went could be taken down.
     trouble: Option<Refusal>,
+    /// Why programs of all ports that were taken off could not be put back.
+    unmended: Option<Refusal>,
 }
 
 impl Ports {
@@ -119,6 +121,32 @@ impl Driver {
                 Err(why) => self.refuse(now, vm, why),
             }
         }
+    }
+
+    /// With every heartbeat: programs that serve all ports and hang where they should no more.
+    pub(super) fn look_at_programs(&mut self, now: Time) {
+        let lost = self.dataplane.lost_programs();
+        let former = self.reloads.ports.unmended.take();
+        if lost.is_empty() {
+            return;
+        }
+        if former.as_ref().is_some_and(|former| former.again > now) {
+            self.reloads.ports.unmended = former;
+            return;
+        }
+        if former.is_none() {
+            self.reloads.programs_lost += lost.len() as u64;
+            tracing::warn!("somebody took off {}", lost.join(" and "));
+        }
+        let Err(e) = self.dataplane.mend() else {
+            tracing::info!("{} are where they were", lost.join(" and "));
+            return;
+        };
+        let why = e.to_string();
+        if former.as_ref().is_none_or(|former| former.why != why) {
+            tracing::error!("{} could not be put back: {why}", lost.join(" and "));
+        }
+        self.reloads.ports.unmended = Some(Refusal::new(now, why, former.as_ref()));
     }
 
     /// The configuration in use, without those that are `gone`.

@@ -105,7 +105,10 @@ pub(crate) fn on_host(
     ensure!(fastest_line >= line, "set.fastest_line: {fastest_line}, and this uplink has {line}");
     let Some(mut tuned) = eyeq(&config)? else { return Ok(None) };
     tuned.backend = backend;
-    let eyeq = tuned.on(line, round_trip);
+    let eyeq = match backend {
+        Backend::Agent => tuned.on(line, round_trip),
+        Backend::Kernel => tuned.departing_on(line, round_trip),
+    };
     eyeq.check(line).map_err(Error::new).context("set")?;
     Ok(Some(OnHost { eyeq, fastest_line }))
 }
@@ -197,8 +200,12 @@ mod tests {
         };
         let text = |text: &str| toml::Value::String(text.into());
         let got = on(&[("round_trip", text("100us"))]).expect("sound").expect("it is eyeq").eyeq;
-        assert_eq!((got.period, got.alpha), (Span::from_micros(200), 0.5));
+        assert_eq!((got.period, got.alpha), (Span::from_micros(200), 0.2));
         assert_eq!(got.loop_delay.actuation, Span::ZERO);
+        assert_eq!(got.departs_within, Some(Span::from_micros(1200)));
+        let set = [("round_trip", text("100us")), ("alpha", toml::Value::Float(0.7))];
+        let error = format!("{:#}", on(&set).expect_err("who fills his queue is two periods late"));
+        assert!(error.starts_with("set: alpha = 0.7 oscillates: feedback is 2 periods"), "{error}");
         on(&[("backend", text("kernel"))]).expect("the same in words");
         let error = format!("{:#}", on(&[("backend", text("agent"))]).expect_err("another"));
         assert!(error.starts_with("set.backend: departure times"), "{error}");

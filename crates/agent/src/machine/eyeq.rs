@@ -38,6 +38,8 @@ pub(crate) struct EyeQ {
     outbox: Outbox<Feedback>,
     shares: Shares,
     pairs: BTreeMap<PairId, Sending>,
+    /// Sources whose pairs came or went since their floors were last divided.
+    undivided: BTreeSet<VmId>,
     desired: Desired,
     sample: Sample,
     /// The last readings of the meters.
@@ -56,32 +58,59 @@ pub(crate) struct EyeQ {
 /// A pair that sends from here.
 #[derive(Debug)]
 struct Sending {
-    /// Octets offered, as they were counted last.
-    octets: u64,
+    /// Octets offered, as they were counted last; `None`: an earlier life counted them, and the first reading is
+    /// the origin.
+    octets: Option<u64>,
+    /// What had left by then.
+    origin: u64,
+    /// What left since the origin, as the machine was last told.
+    left: u64,
     read_at: Time,
     measured: Rate,
     active_at: Time,
     /// How often its receiver had spoken when it was last looked at, and when that was news.
     told: u64,
+    /// Its limit was asked for: if it spoke before the pair was known here, nobody rings again.
+    is_asked: bool,
     heard_at: Option<Time>,
 }
 
 impl Sending {
     fn new(now: Time) -> Self {
-        let (octets, measured) = (0, Rate::ZERO);
-        Self { octets, read_at: now, measured, active_at: now, told: 0, heard_at: None }
+        Self {
+            octets: Some(0),
+            origin: 0,
+            left: 0,
+            read_at: now,
+            measured: Rate::ZERO,
+            active_at: now,
+            told: 0,
+            is_asked: false,
+            heard_at: None,
+        }
     }
 
-    fn count(&mut self, now: Time, octets: u64) {
+    /// Whether anything left that the machine does not know.
+    fn count(&mut self, now: Time, count: &SendCount) -> bool {
+        let left = count.numbered.saturating_add(count.unnumbered);
+        let before = *self.octets.get_or_insert_with(|| {
+            self.origin = left;
+            count.octets
+        });
         // A pair that was forgotten counts from zero.
-        let added = octets.checked_sub(self.octets).unwrap_or(octets);
-        self.octets = octets;
+        let added = count.octets.checked_sub(before).unwrap_or_else(|| {
+            self.origin = 0;
+            count.octets
+        });
+        self.octets = Some(count.octets);
         if added > 0 {
             self.active_at = now;
         }
         let span = now.since(self.read_at);
         self.read_at = now;
         self.measured = Rate::of(Bytes::new(added), span);
+        let before = std::mem::replace(&mut self.left, left.saturating_sub(self.origin));
+        self.left != before
     }
 }
 
@@ -138,6 +167,7 @@ impl EyeQ {
             outbox: Outbox::default(),
             shares,
             pairs: BTreeMap::new(),
+            undivided: BTreeSet::new(),
             desired: Desired::default(),
             sample: Sample::default(),
             meters: BTreeMap::new(),
@@ -174,6 +204,10 @@ impl EyeQ {
     }
 
     pub(crate) fn desired(&mut self) -> &mut Desired {
+        // Once for all that came together: a thousand pairs at once are a million parts else.
+        for vm in std::mem::take(&mut self.undivided) {
+            self.divide(vm);
+        }
         &mut self.desired
     }
 
@@ -188,6 +222,18 @@ impl EyeQ {
     }
 
     // -- the kernel's side --------------------------------------------------------------------
+
+    /// Pairs whose limits are to be read before the next tick: those whose receivers spoke, for one that says
+    /// the same again is not silent, and new ones. Who speaks for the first time rings.
+    pub(crate) fn take_asked(&mut self) -> Vec<PairId> {
+        let mut asked = Vec::new();
+        for (pair, sending) in &mut self.pairs {
+            if sending.told > 0 || !std::mem::replace(&mut sending.is_asked, true) {
+                asked.push(*pair);
+            }
+        }
+        asked
+    }
 
     /// What the receiver of a pair allows, as the kernel holds it: news if it spoke since.
     pub(crate) fn hear(&mut self, now: Time, pair: PairId, told: &intf::Limit) {
@@ -239,7 +285,7 @@ impl EyeQ {
             self.unknown_pairs += 1;
             return;
         }
-        let peers = self.peers_of(pair.src).len();
+        let peers = self.peers_of(pair.src).count();
         // A class cannot have less: together they would have more than the VM's floor.
         if peers > 0 && self.promised(pair.src).split(peers + 1) < MIN_RATE {
             self.refused_pairs += 1;
@@ -248,12 +294,17 @@ impl EyeQ {
         self.pairs.insert(pair, Sending::new(now));
         let first = Sample { send: vec![(pair, Sent::default())], receive: Vec::new() };
         self.host.handle(now, eyeq::Input::Sample(&first), &mut self.outbox);
-        self.divide(pair.src);
+        self.undivided.insert(pair.src);
     }
 
     /// What an earlier life left in force counts as its receiver's word, until that speaks.
     fn adopt(&mut self, now: Time, pair: PairId, setting: Setting) {
+        let is_new = !self.knows(pair);
         self.see(now, pair);
+        if let Some(sending) = self.pairs.get_mut(&pair).filter(|_| is_new) {
+            // What it sent before went unanswered here, and not there.
+            sending.octets = None;
+        }
         if self.knows(pair) && setting.ceiling < self.config.line {
             self.obey(now, pair, setting.ceiling);
             self.follow_limits();
@@ -267,18 +318,24 @@ impl EyeQ {
     }
 
     fn count(&mut self, now: Time, counted: &[(PairId, SendCount)]) {
-        // Nobody sends, or it was not asked.
-        if counted.is_empty() {
-            return;
-        }
-        self.sample.send.clear();
+        let mut known = None;
         for (pair, count) in counted {
-            self.see(now, *pair);
+            if !self.pairs.contains_key(pair) {
+                self.see(now, *pair);
+            }
             let Some(sending) = self.pairs.get_mut(pair) else { continue };
-            sending.count(now, count.octets);
+            let is_news = sending.count(now, count);
             // HTB shares the uplink, not `Host`: so nobody need know what waits.
-            let octets = count.numbered.saturating_add(count.unnumbered);
-            self.sample.send.push((*pair, Sent { octets, waiting: 0 }));
+            let sent = (*pair, Sent { octets: sending.left, waiting: 0 });
+            // Of a thousand pairs few send in each period. What was counted between two ticks stays.
+            if is_news {
+                self.sample.send.push(sent);
+            }
+            known = Some(sent);
+        }
+        // Without any the machine would not step: nobody sends, or it was not asked.
+        if self.sample.send.is_empty() {
+            self.sample.send.extend(known);
         }
     }
 
@@ -312,16 +369,18 @@ impl EyeQ {
             self.pairs.remove(pair);
             self.desired.forget(*pair, Direction::Send);
         }
-        let sources: BTreeSet<VmId> = pairs.iter().map(|pair| pair.src).collect();
-        sources.into_iter().for_each(|vm| self.divide(vm));
+        self.undivided.extend(pairs.iter().map(|pair| pair.src));
     }
 
     /// Takes up what the machine changed.
     pub(crate) fn follow_limits(&mut self) {
-        for (pair, _) in self.host.limits().take_changed() {
-            if self.knows(pair) {
-                let part = self.part_of(pair.src);
-                self.set(pair, part);
+        let changed = self.host.limits().take_changed();
+        for of_vm in changed.chunk_by(|(a, _), (b, _)| a.src == b.src) {
+            let part = self.part_of(of_vm[0].0.src);
+            for (pair, _) in of_vm {
+                if self.knows(*pair) {
+                    self.set(*pair, part);
+                }
             }
         }
     }
@@ -329,7 +388,7 @@ impl EyeQ {
     /// All pairs of a VM have equal parts of its floor.
     fn divide(&mut self, vm: VmId) {
         let part = self.part_of(vm);
-        for pair in self.peers_of(vm) {
+        for pair in self.peers_of(vm).collect::<Vec<_>>() {
             self.set(pair, part);
         }
     }
@@ -340,13 +399,13 @@ impl EyeQ {
         self.desired.grow(pair, Setting { floor: part.min(limit), ceiling: limit });
     }
 
-    fn peers_of(&self, vm: VmId) -> Vec<PairId> {
+    fn peers_of(&self, vm: VmId) -> impl Iterator<Item = PairId> + '_ {
         let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
-        self.pairs.range(all).map(|(pair, _)| *pair).collect()
+        self.pairs.range(all).map(|(pair, _)| *pair)
     }
 
     fn part_of(&self, vm: VmId) -> Rate {
-        self.promised(vm).split(self.peers_of(vm).len())
+        self.promised(vm).split(self.peers_of(vm).count())
     }
 
     fn promised(&self, vm: VmId) -> Rate {
@@ -375,8 +434,7 @@ impl EyeQ {
         self.forget(&over);
         let here = &self.config.vms;
         self.meters.retain(|vm, _| here.contains_key(vm));
-        let all: Vec<VmId> = here.keys().copied().collect();
-        all.into_iter().for_each(|vm| self.divide(vm));
+        self.undivided = here.keys().copied().collect();
         self.follow_limits();
         self.shares.set_vms(&self.config.vms);
         self.shares.step(&self.config.eyeq, now, self.config.line);
@@ -406,9 +464,9 @@ impl EyeQ {
         let (heard_at, measured) = (sending.heard_at, sending.measured);
         let at = self.config.directory.get(&pair.dst).map(|at| at.host);
         Some(SendView {
-            setting: self.desired.get(pair).unwrap_or_default(),
+            setting: self.desired().get(pair).unwrap_or_default(),
             promised: self.promised(pair.src),
-            peers: self.peers_of(pair.src).len(),
+            peers: self.peers_of(pair.src).count(),
             limit: self.host.limits().get(pair).map(|limit| limit.rate),
             heard_at,
             measured,

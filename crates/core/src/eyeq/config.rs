@@ -59,6 +59,9 @@ pub struct EyeQ {
     pub peers_most: usize,
     /// How late feedback takes effect, of the topology and of what sets the limiters.
     pub loop_delay: Loop,
+    /// What waits keeps the departure that it was given, and none is further ahead than this. `None`: a limiter
+    /// takes up a rate for what waits already, as HTB and the paper's do.
+    pub departs_within: Option<Span>,
 }
 
 /// How the receiving link is divided into endpoints' capacities C_i.
@@ -111,6 +114,10 @@ pub enum Backend {
 const PAPERS_LINK: Rate = Rate::from_mbps(10_000);
 /// Less than so many packets in a period measure nothing: one more or less is 5 %.
 const PACKETS_LEAST: u64 = 20;
+/// α where feedback is later than two periods.
+pub(super) const GENTLE: f64 = 0.2;
+/// No departure is further ahead than so many periods, however small the gains.
+const DEPARTURES_MOST: u64 = 64;
 
 impl Default for Outer {
     fn default() -> Self {
@@ -143,6 +150,7 @@ impl Default for EyeQ {
             queue: Bytes::new(128_000),
             peers_most: 4096,
             loop_delay: Loop { round_trip: Span::from_micros(100), actuation: Span::ZERO },
+            departs_within: None,
         }
     }
 }
@@ -188,7 +196,7 @@ impl EyeQ {
         };
         let unit = |rate: Rate| rate.scale(1.0 / slower).max(Rate::from_bps(1_000));
         Self {
-            alpha: if loop_delay.delay(period) <= 2 { self.alpha } else { self.alpha.min(0.2) },
+            alpha: if loop_delay.delay(period) <= 2 { self.alpha } else { self.alpha.min(GENTLE) },
             period,
             capacity,
             idle_after: longer(self.idle_after),
@@ -198,6 +206,14 @@ impl EyeQ {
             loop_delay,
             ..self.clone()
         }
+    }
+
+    /// The same where what waits keeps its departure: who fills his queue answers to rates as old as that is
+    /// long, so departures are no further ahead than the gains bear, in whole periods, and one at least.
+    pub fn departing(&self) -> Self {
+        let within = |periods| Self { departs_within: Some(self.period * periods), ..self.clone() };
+        let rests = |periods: &u64| within(*periods).check_gains().is_ok();
+        within((1..=DEPARTURES_MOST).rev().find(rests).unwrap_or(1))
     }
 
     /// What endpoints may receive together on a link of `line`: C.
@@ -248,19 +264,30 @@ impl EyeQ {
             let least = line.time_for(self.mtu * PACKETS_LEAST);
             return Err(Refusal::ShortPeriod { period: self.period, packets, least });
         }
+        self.check_gains()
+    }
+
+    fn check_gains(&self) -> Result<(), Refusal> {
+        let departs_within = self.departs_within.unwrap_or(Span::ZERO);
+        let actuation = self.loop_delay.actuation + departs_within;
+        let loop_delay = Loop { actuation, ..self.loop_delay };
         let stable = |name, alpha: f64, period: Span, loop_delay: Loop| {
             let delay = loop_delay.delay(period);
             if alpha < bound(delay) {
                 return Ok(());
             }
-            let (bound, least_period) = (bound(delay), loop_delay.least_period(alpha));
+            // Departures are so many periods ahead: a longer one changes nothing.
+            let least_period = match self.departs_within {
+                None => loop_delay.least_period(alpha),
+                Some(_) => None,
+            };
+            let bound = bound(delay);
             Err(Refusal::Unstable { name, alpha, delay, bound, period, least_period })
         };
-        stable("alpha", self.alpha, self.period, self.loop_delay)?;
+        stable("alpha", self.alpha, self.period, loop_delay)?;
         if let Capacity::Outer(outer) = self.capacity {
             // Between λ and the load that shows it lies a period of the inner loop, too.
-            let actuation = self.loop_delay.actuation + self.period;
-            let around = Loop { actuation, ..self.loop_delay };
+            let around = Loop { actuation: loop_delay.actuation + self.period, ..loop_delay };
             stable("outer alpha", outer.alpha, outer.period, around)?;
         }
         Ok(())

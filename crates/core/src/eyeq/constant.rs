@@ -5,7 +5,7 @@
 //! Approach  What was set is kept beside the preset, and put in its place when the link is known.
 //! Not here  How they are written: who reads text knows. Whether they can work together: [`EyeQ::check`].
 
-use super::config::{Backend, Capacity, EyeQ, Outer};
+use super::config::{Backend, Capacity, EyeQ, GENTLE, Outer};
 use weir_units::{Bytes, Rate, Span};
 
 /// One constant, as somebody set it; see the fields of [`EyeQ`] and [`Outer`].
@@ -68,6 +68,15 @@ impl Tuned {
         self.set.iter().for_each(|constant| constant.put(&mut eyeq));
         eyeq
     }
+
+    /// The same where departure times limit ([`EyeQ::departing`]). With the paper's α departures could be one
+    /// period ahead, which is less than a super-packet of 64 kB lasts: if nobody set it, it is 0.2.
+    pub fn departing_on(&self, line: Rate, round_trip: Span) -> EyeQ {
+        let eyeq = self.on(line, round_trip);
+        let is_set = self.set.iter().any(|constant| matches!(constant, Constant::Alpha(_)));
+        let alpha = if is_set { eyeq.alpha } else { eyeq.alpha.min(GENTLE) };
+        EyeQ { alpha, ..eyeq }.departing()
+    }
 }
 
 impl Constant {
@@ -106,6 +115,35 @@ mod tests {
     use super::*;
 
     const RTT: Span = Span::from_micros(100);
+
+    #[test]
+    fn departures_are_as_far_ahead_as_the_gain_bears() {
+        let line = Rate::from_mbps(10_000);
+        let within = |set: Vec<Constant>| {
+            let tuned = Tuned { set, ..Tuned::new(EyeQ::default(), Backend::Kernel) };
+            let eyeq = tuned.departing_on(line, RTT);
+            assert_eq!(eyeq.check(line), Ok(()), "{eyeq:?}");
+            (eyeq.alpha, eyeq.departs_within.expect("departures have a bound"))
+        };
+        let us = Span::from_micros;
+        assert_eq!(within(vec![]), (0.2, us(1200)), "with them feedback is seven periods late");
+        assert_eq!(within(vec![Constant::Alpha(0.5)]), (0.5, us(200)));
+        assert_eq!(within(vec![Constant::Alpha(0.4)]), (0.4, us(400)));
+        // The outer loop has its own gain, and a period that is five of the inner one's.
+        let (_, small) = within(vec![Constant::Alpha(0.001)]);
+        assert!(small > us(1200) && small < Span::from_millis(3), "{small}");
+        let wild = Tuned {
+            set: vec![Constant::Alpha(0.7)],
+            ..Tuned::new(EyeQ::default(), Backend::Kernel)
+        };
+        assert_eq!(wild.on(line, RTT).check(line), Ok(()), "where limits are in force at once");
+        let refusal = wild.departing_on(line, RTT).check(line).expect_err("it swings");
+        assert_eq!(
+            refusal.to_string(),
+            "alpha = 0.7 oscillates: feedback is 2 periods of 200us late, and only gains below \
+             0.618 come to rest then; lower it"
+        );
+    }
 
     #[test]
     fn what_is_set_is_meant_as_it_is_and_all_else_follows_the_link() {

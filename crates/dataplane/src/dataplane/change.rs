@@ -72,6 +72,64 @@ impl Dataplane {
         all.filter(|vm| !guarded.contains(vm)).collect()
     }
 
+    /// Programs that serve all ports (`stamp`, and EyeQ's `tell` and `heed`) and do not hang where they should any
+    /// more: somebody took them off, or their interface is another one by now. What an uplink that was made anew
+    /// carried besides is not looked at. [`Dataplane::mend`] is the answer.
+    pub fn lost_programs(&self) -> Vec<&'static str> {
+        let lost = self.attached.iter().filter(|hook| eyeq::is_for_all(hook.program));
+        lost.filter(|hook| !self.is_on(hook)).map(|hook| hook.program.name()).collect()
+    }
+
+    /// Puts them back, each where it is to be by now. Until EyeQ's `tell` is there nobody is told: clones would
+    /// leave as they are.
+    ///
+    /// # Errors
+    ///
+    /// There is no such interface; another instance's program is there; whatever the kernel refuses. Those after it
+    /// stay lost, and if `tell` is one of them nobody is told.
+    pub fn mend(&mut self) -> Result<(), Error> {
+        let is_lost = |hook: &&Hook| eyeq::is_for_all(hook.program) && !self.is_on(hook);
+        let lost: Vec<Hook> = self.attached.iter().filter(is_lost).cloned().collect();
+        let tells = |hook: &&Hook| hook.program == Program::EyeQ(crate::eyeq::Program::Tell);
+        let is_mute = lost.iter().any(|hook| tells(&hook));
+        if is_mute {
+            eyeq::hush(&self.programs, &self.config)?;
+        }
+        let result = self.put_on(lost);
+        // Also if another is still missing.
+        if is_mute && self.attached.iter().find(tells).is_some_and(|hook| self.is_on(hook)) {
+            eyeq::set(&self.programs, &self.config, &self.attached)?;
+        }
+        result
+    }
+
+    /// Puts programs on where they are to be, in the place of where they were.
+    fn put_on(&mut self, lost: Vec<Hook>) -> Result<(), Error> {
+        let wanted = hooks(&self.config)?;
+        for former in lost {
+            let hook = wanted.iter().find(|hook| hook.program == former.program);
+            let Some(hook) = hook.cloned() else { continue };
+            attach::refuse_owned(&hook, &self.own_on(&hook))?;
+            self.detach(&former)?;
+            // Until it hangs there it is looked for again.
+            self.attached.push(former.clone());
+            attach_one(&hook, self.mode, &self.programs, &self.instance, &mut self.journal)?;
+            self.attached.retain(|attached| *attached != former);
+            self.attached.push(hook);
+        }
+        Ok(())
+    }
+
+    /// Our own programs that hang on the same side of an interface.
+    fn own_on(&self, hook: &Hook) -> Vec<&'static str> {
+        let beside = self.attached.iter().filter(|own| {
+            own.interface == hook.interface
+                && own.program.is_on_ingress() == hook.program.is_on_ingress()
+                && self.is_on(own)
+        });
+        beside.map(|own| own.program.name()).collect()
+    }
+
     /// Whether we attached there, and the kernel says that it still hangs there: an interface that was
     /// made anew under the same name and index has lost it.
     fn is_on(&self, hook: &Hook) -> bool {
@@ -132,6 +190,7 @@ impl Dataplane {
         strangers: &BTreeSet<VmId>,
     ) -> Result<(), Error> {
         let before = std::mem::replace(&mut self.config, config);
+        let slots = self.slots.clone();
         self.local = self.config.ports.iter().map(|p| p.vm).collect();
         let is_over = |hook: &&Hook| !wanted.contains(hook) || !self.is_on(hook);
         let over: Vec<Hook> = self.attached.iter().filter(is_over).cloned().collect();
@@ -156,6 +215,7 @@ impl Dataplane {
             eyeq::lift(&self.programs, pair)?;
         }
         self.renew_ports(&wanted, strangers)?;
+        let before = eyeq::Before { config: &before, slots: &slots, strangers };
         eyeq::fill(&self.programs, Some(&before), &self.config, &self.slots)?;
         let mut fresh = Vec::new();
         for hook in wanted {

@@ -17,6 +17,7 @@ use crate::eyeq::intf::{
     Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice, address as word,
 };
 use crate::eyeq::{self, Program as Own};
+use crate::intf::Pair;
 use crate::programs::{Program, Programs, Sizes};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -39,6 +40,11 @@ pub(super) fn add_hooks(hooks: &mut Vec<Hook>, config: &Config) -> Result<(), Er
     let interface = Interface::find(&config.uplink)?;
     hooks.push(Hook { interface, program: Program::EyeQ(Own::Heed) });
     Ok(())
+}
+
+/// Whether a program serves all ports: it hangs on no port.
+pub(super) const fn is_for_all(program: Program) -> bool {
+    matches!(program, Program::Stamp | Program::EyeQ(Own::Tell | Own::Heed))
 }
 
 /// Loads the programs, if they are wanted.
@@ -67,19 +73,28 @@ pub(super) fn hush(programs: &Programs, config: &Config) -> Result<(), Error> {
 
 /// Whether nothing of it differs that cannot change while an agent runs.
 pub(super) fn is_same(now: &Config, next: &Config) -> bool {
-    let fixed = |config: &Config| config.eyeq.as_ref().map(|e| (e.address, e.settings));
+    let fixed =
+        |config: &Config| config.eyeq.as_ref().map(|e| (e.address, e.settings, e.departs_within));
     fixed(now) == fixed(next)
 }
 
-/// Says where all VMs are. A slot that is nobody's has no share: its next owner begins with none.
+/// What was in force before a change: the configuration, who had which slot, and who of them is another VM now.
+pub(super) struct Before<'a> {
+    pub(super) config: &'a Config,
+    pub(super) slots: &'a [(VmId, u32)],
+    pub(super) strangers: &'a BTreeSet<VmId>,
+}
+
+/// Says where all VMs are. Who gets a slot that he had not begins with no share and a new meter, whoever had
+/// it before.
 pub(super) fn fill(
     programs: &Programs,
-    before: Option<&Config>,
+    before: Option<&Before<'_>>,
     config: &Config,
     slots: &[(VmId, u32)],
 ) -> Result<(), Error> {
     let (Some(own), Some(eyeq)) = (&programs.eyeq, &config.eyeq) else { return Ok(()) };
-    let former = before.and_then(|before| before.eyeq.as_ref());
+    let former = before.and_then(|before| before.config.eyeq.as_ref());
     for vm in former.iter().flat_map(|former| former.hosts.keys()) {
         if !eyeq.hosts.contains_key(vm) {
             own.vms.delete(vm.0)?;
@@ -89,11 +104,19 @@ pub(super) fn fill(
         let slot = slots.iter().find(|(here, _)| here == vm).map_or(0, |(_, slot)| *slot);
         own.vms.put(vm.0, Vm { host: word(*host), slot })?;
     }
-    let used: BTreeSet<u32> = slots.iter().map(|(_, slot)| *slot).collect();
+    let had = |place: &(VmId, u32)| {
+        before.is_some_and(|b| b.slots.contains(place) && !b.strangers.contains(&place.0))
+    };
+    let kept: BTreeSet<u32> = slots.iter().filter(|p| had(p)).map(|(_, slot)| *slot).collect();
     for slot in 0..own.shares.len() {
-        if !used.contains(&(slot as u32)) {
+        if !kept.contains(&(slot as u32)) {
             own.shares.clear(slot);
         }
+    }
+    // At the start all are new. Without a share one stands still: what comes meanwhile is only counted.
+    let is_new = |slot: &u32| before.is_some() && !kept.contains(slot);
+    for (_, slot) in slots.iter().filter(|(_, slot)| is_new(slot)) {
+        own.meters.put(*slot, Meter::default())?;
     }
     Ok(())
 }
@@ -135,13 +158,21 @@ impl Dataplane {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).limited)
     }
 
-    /// What the receiver of a pair allows, if it ever spoke.
+    /// What the receivers of these pairs allow, of those who ever spoke: one call into the kernel, however
+    /// many.
     ///
     /// # Errors
     ///
     /// The kernel refuses to read.
-    pub fn limit(&self, pair: PairId) -> Result<Option<Limit>, Error> {
-        self.programs.eyeq.as_ref().map_or(Ok(None), |own| own.limits.get(pair.into()))
+    pub fn limits_of(
+        &mut self,
+        pairs: impl IntoIterator<Item = PairId>,
+    ) -> Result<Vec<(PairId, Limit)>, Error> {
+        let Some(own) = &mut self.programs.eyeq else { return Ok(Vec::new()) };
+        let pairs: Vec<Pair> = pairs.into_iter().map(Pair::from).collect();
+        let mut limits = Vec::with_capacity(pairs.len());
+        own.limits.get_each(&pairs, |pair, limit| limits.push((pair.into(), limit)))?;
+        Ok(limits)
     }
 
     /// The same of all pairs.

@@ -1,7 +1,7 @@
 //! `bpf/eyeq.h` in Rust: what EyeQ's programs and the agent share. The meaning of each field, and who
 //! writes it, is said there; sizes are asserted on both sides.
 
-use crate::intf::{Plain, shared};
+use crate::intf::{Plain, Told, shared};
 use std::net::Ipv4Addr;
 
 /// Octets of a feedback frame without FCS.
@@ -127,7 +127,7 @@ shared!(
 );
 shared!(
     /// What a receiver allows a pair that sends from here.
-    Limit, 40, {
+    Limit, 48, {
         /// It may send so much.
         rate_bps: u64,
         /// When that was told, on the kernel's monotonic clock.
@@ -136,12 +136,15 @@ shared!(
         sequence: u64,
         /// How often.
         told: u64,
+        /// The rate when the agent was last woken for it.
+        rung_bps: u64,
         /// A part of the key whose sequence it is.
         by: u32,
         /// The kernel's; reads as zero.
         lock: u32,
     }
 );
+const _: () = assert!(size_of::<Told<Limit>>() == 56);
 shared!(
     /// What became of all messages.
     Counters, 120, {

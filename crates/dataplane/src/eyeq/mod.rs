@@ -1,8 +1,9 @@
 //! EyeQ in the kernel: meters, feedback and limits, without an agent being awake.
 //!
 //! Problem   Rates that follow 200 µs cannot wait for a process: a wake-up costs 25 µs, each.
-//! Approach  `bpf/eyeq.bpf.c`: three programs, an object of its own. The receiving VM's port meters, the
-//!           host's own device makes messages of clones, the sender's uplink reads them.
+//! Approach  `bpf/eyeq.bpf.c`: three programs, and one that only reads limits for us, an object of its own. The
+//!           receiving VM's port meters, the host's own device makes messages of clones, the sender's uplink
+//!           reads them.
 //! Promises  All maps are bounded. Whoever has no key changes nothing but a counter. Attached for a test
 //!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
 //! Not here  What a VM may receive (C_i), whose keys are whose, HTB's classes: the agent's. The same as a part of
@@ -13,7 +14,7 @@ pub mod intf;
 use crate::error::{Context, Error};
 use crate::intf::{Address, Endpoint, Level, NODES, Pair, Port, Tx};
 use crate::mark::attach;
-use crate::programs::{Frame, MAX_PORTS, Ran, run_on};
+use crate::programs::{Frame, MAX_PORTS, Ran, gather, run_on};
 use crate::table::{CounterArray, Table};
 use intf::{Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice};
 use libbpf_rs::{MapCore, ObjectBuilder};
@@ -179,7 +180,11 @@ impl Programs {
             vms: Table::new("eyeq_vms", fd("eyeq_vms")?, sizes.endpoints),
             mouths: Table::new("eyeq_mouths", fd("eyeq_mouths")?, sizes.hosts),
             ears: Table::new("eyeq_ears", fd("eyeq_ears")?, ears),
-            limits: Table::new("eyeq_limits", fd("eyeq_limits")?, sizes.pairs),
+            limits: Table::new("eyeq_limits", fd("eyeq_limits")?, sizes.pairs).gathered_by(gather(
+                &object,
+                "weir_eyeq_gather",
+                ["eyeq_asked", "eyeq_told_limits"],
+            )?),
             counters: CounterArray::map(&counters, 1)
                 .during(|| "mapping BPF map eyeq_counters".to_owned())?,
             settings: Table::new("eyeq_settings", fd("eyeq_settings")?, 1),

@@ -33,7 +33,7 @@ pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
 pub use waits::longest_wait;
 
-use weir_units::{Bytes, PairId, Rate, VmId};
+use weir_units::{Bytes, PairId, Rate, Span, VmId};
 
 /// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
 /// (major in the high 16 bits).
@@ -170,6 +170,9 @@ pub struct ShaperConfig {
     /// The kernel's HTB lets a class run into debt by a whole burst before it waits
     /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)): half the burst goes as far then.
     pub sends_by_bursts: bool,
+    /// With departure times: how far ahead a pair's packet may be given one, which it keeps. At most
+    /// [`LONGEST_WAIT`].
+    pub departs_within: Span,
 }
 
 /// The most pairs a shaper takes: creating classes is O(n) each in the kernel.
@@ -190,6 +193,7 @@ impl ShaperConfig {
             max_pairs: MAX_PAIRS,
             pool_step: 8,
             sends_by_bursts: false,
+            departs_within: LONGEST_WAIT,
         }
     }
 

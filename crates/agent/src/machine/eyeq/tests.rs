@@ -92,6 +92,66 @@ fn a_receiver_that_is_silent_while_octets_flow_halves_the_limit() {
 }
 
 #[test]
+fn what_an_adopted_pair_sent_before_did_not_go_unanswered() {
+    let mut eyeq = machine();
+    let left = Setting { floor: mbps(20), ceiling: mbps(40) };
+    eyeq.handle(at(0), host::Input::Adopt(pair(0, 2), left));
+    assert_eq!(setting(&mut eyeq, pair(0, 2)).ceiling, mbps(40), "the earlier life's word");
+    // It had sent 9 MB, and goes on slowly: no 20 kB within 200 ms.
+    for n in 1..=20 {
+        sent(&mut eyeq, at(n * 10), &[(pair(0, 2), 9_000_000 + n * 900)]);
+    }
+    assert_eq!(eyeq.host.counters().halved, 0);
+    let view = eyeq.view(pair(0, 2)).and_then(|view| view.send).expect("it sends from here");
+    assert_eq!(view.measured, Rate::of(Bytes::new(900), Span::from_millis(10)));
+    // Silence while it does send is silence, as for any other.
+    for n in 21..=25 {
+        sent(&mut eyeq, at(n * 10), &[(pair(0, 2), 9_018_000 + (n - 20) * 50_000)]);
+    }
+    assert_eq!(setting(&mut eyeq, pair(0, 2)).ceiling, mbps(20));
+}
+
+#[test]
+fn who_sends_nothing_in_a_period_is_counted_as_before_and_silence_is_seen_while_nobody_sends() {
+    let mut eyeq = machine();
+    for dst in [2, 3] {
+        seen(&mut eyeq, at(0), pair(0, dst));
+        eyeq.hear(at(0), pair(0, dst), &told(mbps(40), 1));
+    }
+    let counts = [(pair(0, 2), 15_000), (pair(0, 3), 30_000)];
+    for n in 1..=9 {
+        sent(&mut eyeq, at(n * 10), &counts);
+        let read = |dst: u32, eyeq: &mut EyeQ| eyeq.view(pair(0, dst))?.send;
+        let measured = read(3, &mut eyeq).expect("it sends").measured;
+        assert_eq!(measured.is_zero(), n > 1, "period {n}: {measured}");
+    }
+    // A reading between two ticks is not lost with the next one.
+    let count = |octets| SendCount { octets, numbered: octets, unnumbered: 0 };
+    let between = [(pair(0, 2), count(25_000)), (pair(0, 3), count(30_000))];
+    let sample = host::Sample { send: between.to_vec(), receive: Vec::new() };
+    eyeq.handle(at(95), host::Input::Sample(&sample));
+    for n in 10..=11 {
+        sent(&mut eyeq, at(n * 10), &[(pair(0, 2), 25_000), (pair(0, 3), 30_000)]);
+    }
+    for dst in [2, 3] {
+        assert_eq!(setting(&mut eyeq, pair(0, dst)).ceiling, mbps(20), "to {dst}: 100 ms, 20 kB");
+    }
+}
+
+#[test]
+fn limits_of_who_spoke_and_of_new_pairs_are_read_and_no_others() {
+    let mut eyeq = machine();
+    for dst in [2, 3] {
+        seen(&mut eyeq, at(0), pair(0, dst));
+    }
+    assert_eq!(eyeq.take_asked(), [pair(0, 2), pair(0, 3)], "they may have spoken before");
+    assert_eq!(eyeq.take_asked(), []);
+    eyeq.hear(at(1), pair(0, 3), &told(mbps(40), 1));
+    assert_eq!(eyeq.take_asked(), [pair(0, 3)]);
+    assert_eq!(eyeq.take_asked(), [pair(0, 3)], "whether it speaks again is asked each time");
+}
+
+#[test]
 fn a_pair_that_is_idle_goes_and_leaves_its_part_to_the_others() {
     let mut eyeq = machine();
     seen(&mut eyeq, at(0), pair(0, 2));

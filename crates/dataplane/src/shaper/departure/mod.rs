@@ -142,7 +142,8 @@ impl Tree {
     fn pair(&self, id: PairId, rate: PairRate) -> Level {
         let vm = &self.vms[&id.src];
         let class = self.levels.pair(&vm.share, rate, self.floors);
-        self.leaf(class, nodes::share(vm.slot), Term::Lease)
+        let limit_ns = self.config.departs_within.as_nanos();
+        Level { limit_ns, ..self.leaf(class, nodes::share(vm.slot), Term::Lease) }
     }
 
     /// All nodes as they ought to be. What is not named here ought not to be.

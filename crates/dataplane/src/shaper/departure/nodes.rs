@@ -68,7 +68,7 @@ pub(super) enum Term {
     ForGood,
 }
 
-/// The level of a leaf whose queue holds `queue` octets.
+/// The level of a leaf whose queue holds `queue` octets, for no longer than [`LONGEST_WAIT`].
 pub(super) fn leaf(class: Class, parent: u16, queue: Bytes, term: Term) -> Level {
     let (floor, ceiling) = rates(class);
     Level {

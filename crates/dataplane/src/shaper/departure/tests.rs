@@ -1,7 +1,8 @@
 //! The table of levels without a kernel: memory in the map's place.
 
 use super::*;
-use crate::shaper::{MAX_PAIRS, Overbooking};
+use crate::shaper::{LONGEST_WAIT, MAX_PAIRS, Overbooking};
+use weir_units::Span;
 
 const A: VmId = VmId(1);
 const B: VmId = VmId(2);
@@ -59,6 +60,25 @@ fn the_levels_are_the_desired_ones_and_a_second_pass_writes_nothing() {
     let changes = tree.apply_vms(&vms[..1]).unwrap();
     assert_eq!(changes.deleted, 4, "{changes:?}");
     assert_eq!(tree.read_back().len(), 2);
+}
+
+#[test]
+fn pairs_depart_no_further_ahead_than_is_asked_and_other_queues_wait_as_ever() {
+    let config = ShaperConfig {
+        departs_within: Span::from_micros(1_200),
+        ..ShaperConfig::new("t", Rate::from_mbps(10_000))
+    };
+    let mut tree = Tree::new(config, CounterArray::in_memory(NODES as usize), &[]).unwrap();
+    tree.apply_vms(&[vm(A, 90)]).unwrap();
+    let id = pair(A, 10);
+    let node = nodes::node(tree.add_pairs(&[id]).unwrap()[0]).unwrap();
+    for rate in [mbit(0, 100), mbit(60, 9_000)] {
+        tree.set(&[(id, rate)]).unwrap();
+        assert_eq!(tree.found(node).limit_ns, 1_200_000);
+    }
+    let default = nodes::node(tree.vm_classes(A).unwrap().default).unwrap();
+    assert_eq!(tree.found(default).limit_ns, LONGEST_WAIT.as_nanos());
+    assert_eq!(tree.apply_vms(&[vm(A, 90)]).unwrap(), Changes::default(), "a second pass");
 }
 
 #[test]
