@@ -5,7 +5,8 @@
 //! Approach  The core says whether a budget can keep what it promises, and divides; the data plane counts who
 //!           lives on it, and puts shares in force. What is refused is in the status, in the reasons of a pair,
 //!           and in the log when it changes.
-//! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any.
+//! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any; its
+//!           connections are counted as often as they come and go, but for a hundredth of a CPU at most.
 //! Not here  The division: `weir_core::vcc`. Counting: `weir_dataplane`.
 
 use super::Driver;
@@ -109,14 +110,15 @@ impl Driver {
     pub(super) fn divide_budgets(&mut self, now: Time) {
         self.budgets.looked = now;
         let asked = &mut self.budgets.asked;
-        self.dataplane.tend_budgets(now.as_nanos(), &mut |vm, live| match asked.get_mut(&vm) {
+        let mut divide = |vm: VmId, live: &[u32]| match asked.get_mut(&vm) {
             Some(Ok(budget)) => {
                 budget.recount(live);
                 (0..live.len()).map(|class| share(budget, class)).collect()
             }
             // One that is on its way out: as if nothing bounded it.
             _ => vec![u32::MAX; live.len()],
-        });
+        };
+        self.dataplane.tend_budgets(now.as_nanos(), &super::thread_cpu_ns, &mut divide);
     }
 
     /// What became of all budgets, for people.

@@ -219,12 +219,17 @@ impl Dataplane {
 
     /// Counts the connections that live on window budgets, where it is time to, and puts in force what `divide` makes
     /// of their numbers by class: a share for each. To be called every [`LOOK_NS`](crate::vcc::budget::LOOK_NS)
-    /// where there are budgets.
-    pub fn tend_budgets(&mut self, now_ns: u64, divide: &mut dyn FnMut(VmId, &[u32]) -> Vec<u32>) {
+    /// where there are budgets; `cpu_ns` says how much CPU time the caller has had.
+    pub fn tend_budgets(
+        &mut self,
+        now_ns: u64,
+        cpu_ns: &dyn Fn() -> u64,
+        divide: &mut dyn FnMut(VmId, &[u32]) -> Vec<u32>,
+    ) {
         let Some(own) = &self.programs.vcc else { return };
         let of = &mut self.translators;
         for (vm, divided) in &mut of.divided {
-            match divided.tend(own, now_ns, &mut |live| divide(*vm, live)) {
+            match divided.tend(own, now_ns, cpu_ns, &mut |live| divide(*vm, live)) {
                 Ok(_) => drop(of.uncounted.remove(vm)),
                 Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
             }
