@@ -285,10 +285,25 @@ static __always_inline void vcc_linear(struct weir_vcc_flow *flow, __u32 acked)
 #define VCC_OBSERVED_END 2
 #define VCC_ALPHA_ONE (1u << 15)
 
+/* Of what was in flight `acked` octets were acknowledged, and no report says what of them was marked. */
+static __always_inline void vcc_dctcp_untold(struct weir_vcc_flow *flow, __u32 acked, __u32 flight,
+					     int is_echo)
+{
+	__u64 all = (__u64)flight * 16;
+	__u32 alpha = flow->alpha;
+
+	if (is_echo)
+		alpha += (__u64)(VCC_ALPHA_ONE - alpha) * acked / all;
+	else
+		alpha -= ((__u64)alpha * acked + all - 1) / all;
+	flow->alpha = alpha;
+}
+
 static __always_inline void vcc_dctcp_observe(struct weir_vcc_flow *flow,
 					      const struct weir_vcc_segment *segment, __u32 acked)
 {
 	__u32 octets, marked, part = 0, alpha = flow->alpha;
+	__u32 flight = flow->nxt - flow->una + acked;
 	int comes = segment->told && vcc_is(flow, VCC_READS), is_told;
 
 	if (comes && !vcc_is(flow, VCC_REPORTED)) {
@@ -300,8 +315,13 @@ static __always_inline void vcc_dctcp_observe(struct weir_vcc_flow *flow,
 	if (is_told) {
 		octets = segment->told_octets - flow->law[VCC_OBSERVED];
 		marked = segment->told_marked - flow->law[VCC_OBSERVED_MARKED];
-		if (!comes || octets >> 31)
+		if (!comes || octets >> 31) {
+			if (vcc_past(segment->ack, flow->law[VCC_OBSERVED_END] + flight)) {
+				vcc_dctcp_untold(flow, acked, flight, vcc_has(segment, VCC_ECE));
+				flow->law[VCC_OBSERVED_END] = flow->una - VCC_WINDOW_MOST;
+			}
 			return;
+		}
 	} else {
 		octets = vcc_plus(flow->law[VCC_OBSERVED], acked);
 		marked = vcc_plus(flow->law[VCC_OBSERVED_MARKED],

@@ -17,12 +17,17 @@ const PAPER: &str = "total = \"90kB\", flows_most = 5, class = [{ name = \"bulk\
 
 /// Says in host 1's file what its first VM's budget shall be; none by silence.
 fn ask(world: &World, budget: Option<&str>) {
+    say(world, "budget", budget.map(|budget| format!("{{ {budget} }}")));
+}
+
+/// Says there what anything of that VM shall be.
+fn say(world: &World, what: &str, value: Option<String>) {
     let file = world.dir.join("host1.toml");
     let text = fs::read_to_string(&file).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with("budget ="));
+    let lines = text.lines().filter(|line| !line.starts_with(&format!("{what} =")));
     let mut lines: Vec<String> = lines.map(str::to_owned).collect();
     let at = lines.iter().position(|line| line == "port = \"port\"").expect("a VM") + 1;
-    lines.splice(at..at, budget.map(|budget| format!("budget = {{ {budget} }}")));
+    lines.splice(at..at, value.map(|value| format!("{what} = {value}")));
     fs::write(&file, lines.join("\n") + "\n").unwrap();
 }
 
@@ -163,5 +168,33 @@ fn a_budget_that_cannot_be_kept_is_told_with_the_reason_and_stops_nothing() {
     let new = connect(&world, 9002);
     speak(&ends);
     speak(&new);
+    expect(&one, &[(1, 90_000), (0, 67_500)]);
+}
+
+#[test]
+fn who_keeps_a_translation_of_before_beside_a_budget_is_told_until_it_ends() {
+    let world = World::new();
+    ask(&world, Some(PAPER));
+    say(&world, "translation", Some("\"virtual-ecn\"".into()));
+    let (one, _two) = (world.start(1), world.start(2));
+    let of_before = connect(&world, 9001);
+    speak(&of_before);
+    expect(&one, &[(1, 90_000), (0, 67_500)]);
+    let translated = || -> Vec<String> {
+        one.top().translations.into_iter().filter(|one| one.vm == "a").map(|one| one.to).collect()
+    };
+    assert_eq!(translated(), ["virtual-ecn"]);
+    assert!(told(&one).connections >= 1 && told(&one).lowered > 0, "{:?}", told(&one));
+    say(&world, "translation", None);
+    reload(&one);
+    until("it keeps what it began with", 3, || translated() == ["none"]);
+    let is_said =
+        |reason: &String| reason.starts_with("a has no translation any more; connections");
+    assert!(one.explain().iter().any(is_said), "{:?}", one.explain());
+    let new = connect(&world, 9002);
+    speak(&new);
+    drop(of_before);
+    // Five seconds after its end it is forgotten, and five seconds apart somebody looks.
+    until("nothing is translated any more", 20, || translated().is_empty());
     expect(&one, &[(1, 90_000), (0, 67_500)]);
 }

@@ -189,8 +189,15 @@ fn budget_text(told: &Budget) -> String {
     };
     let classes: Vec<String> = told.classes.iter().map(class).collect();
     let (total, classes) = (size(*total), classes.join(", "));
+    let counts = [
+        (told.lowered, "windows lowered"),
+        (told.no_place, "connections not bounded for want of a place"),
+        (told.unedited, "segments that could not be edited"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: String = counts.map(|(count, what)| format!("; {count} {what}")).collect();
     format!(
-        "{vm}'s windows are {total} together, {live} of at most {flows_most} connections: {classes}"
+        "{vm}'s windows are {total} together, {live} of at most {flows_most} connections: {classes}{counts}"
     )
 }
 
@@ -275,12 +282,15 @@ mod tests {
             total: 90_000,
             flows_most: 5,
             classes: vec![class("bulk", 1, 3, 10_000), class("urgent", 3, 2, 30_000)],
+            connections: 20,
+            lowered: 99,
+            no_place: 7,
             ..Budget::default()
         };
         let refused = Budget { refused: Some("too small".into()), ..one.clone() };
         let text = top_text(&Top { budgets: vec![one, refused], ..Top::default() });
         let line = "a's windows are 90kB together, 5 of at most 5 connections: 3 bulk with 10kB each, 2 \
-                    urgent with 30kB each\na has no window budget: too small\n";
+                    urgent with 30kB each; 99 windows lowered; 7 connections not bounded for want of a place\na has no window budget: too small\n";
         assert!(text.contains(line), "{text}");
     }
 

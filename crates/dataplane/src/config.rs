@@ -79,6 +79,8 @@ pub struct Bounded {
     pub refused: Option<String>,
     /// Live connections by class, and what each of them may have, octets; empty if it is refused.
     pub classes: Vec<(u32, u32)>,
+    /// What its port did so far, while it has a budget.
+    pub counters: Option<vcc::intf::Counters>,
 }
 
 /// What became of a VM's wish for a translation.

@@ -9,6 +9,7 @@ mod frame;
 mod random;
 
 use random::Random;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use weir_core::vcc::{
@@ -222,12 +223,15 @@ struct Driver {
     budget: Budget,
     divided: Divided,
     later_ns: u64,
+    /// So much CPU time passes when it is looked at, and so often the table was counted.
+    cost_ns: u64,
+    counts: usize,
 }
 
 impl Driver {
     fn begin(bench: &Bench, budget: Budget, classes: &[budget::Class]) -> Self {
         let divided = Divided::begin(&bench.programs, 0, classes).unwrap();
-        Self { budget, divided, later_ns: 0 }
+        Self { budget, divided, later_ns: 0, cost_ns: 0, counts: 0 }
     }
 
     /// Half a second passes. Gives live connections and shares.
@@ -243,20 +247,24 @@ impl Driver {
 
     fn look(&mut self, bench: &Bench) -> bool {
         let budget = &mut self.budget;
-        let now = now_ns() + self.later_ns;
+        let now = clock_ns(libc::CLOCK_MONOTONIC) + self.later_ns;
+        let counts = &mut self.counts;
         let mut divide = |live: &[u32]| {
+            *counts += 1;
             budget.recount(live);
             (0..live.len()).map(|class| budget.share(class).get() as u32).collect()
         };
-        self.divided.tend(&bench.programs, now, &mut divide).unwrap()
+        let (cpu, cost_ns) = (Cell::new(0), self.cost_ns);
+        let cpu_ns = || cpu.replace(cpu.get() + cost_ns);
+        self.divided.tend(&bench.programs, now, &cpu_ns, &mut divide).unwrap()
     }
 }
 
-/// The kernel's clock.
-fn now_ns() -> u64 {
+/// A clock of the kernel's.
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) }, 0);
+    assert_eq!(unsafe { libc::clock_gettime(clock, &raw mut now) }, 0);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -358,6 +366,54 @@ fn the_table_is_counted_at_once_when_somebody_comes_or_goes_and_else_twice_a_sec
     let is_late = driver.look(&bench);
     assert!(is_late || driver.divided.live() == [1, 0]);
     assert_eq!(driver.tend(&bench)[0].0, 0, "half a second later");
+}
+
+#[test]
+fn a_guest_that_opens_connections_all_the_time_costs_a_hundredth_of_a_cpu() {
+    let bench = Bench::new(&[]);
+    let mut driver = Driver::begin(&bench, paper(1 << 30, 100), &classes());
+    driver.cost_ns = 2_000_000;
+    driver.look(&bench);
+    // Twenty looks a second, each with something new: the ports of a minute come round.
+    let churn = |driver: &mut Driver, looks: u16, from: u16| {
+        let before = driver.counts;
+        for n in 0..looks {
+            bench.open(&Ends::to(5001, from + n));
+            driver.later_ns += budget::LOOK_NS;
+            driver.look(&bench);
+        }
+        driver.counts - before
+    };
+    // What is saved up counts all that come, for some looks,
+    assert_eq!(churn(&mut driver, 5, 1), 5);
+    // and then five in a second that are paid for, and now and then one of those that are due.
+    let counts = churn(&mut driver, 1_200, 100);
+    assert!((250..=320).contains(&counts), "{counts} in a minute");
+    // After a quiet second the first is counted at the next look.
+    driver.later_ns += 1_000_000_000;
+    driver.look(&bench);
+    assert_eq!(churn(&mut driver, 1, 2_000), 1);
+}
+
+/// What a count takes, with a table of the usual size that is full.
+#[test]
+fn a_full_table_is_counted_in_less_than_fifty_milliseconds() {
+    const FULL: u16 = 8_000;
+    let bench = Bench::new(&[]);
+    bench.programs.make_table(0, 8_192).unwrap();
+    let mut driver = Driver::begin(&bench, paper(1 << 30, 8_192), &classes());
+    (0..FULL).for_each(|n| bench.open(&Ends::to(5001 + n % 5, 1 + n)));
+    let mut took: Vec<u64> = Vec::new();
+    for _ in 0..9 {
+        let before = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+        driver.tend(&bench);
+        took.push(clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) - before);
+    }
+    took.sort_unstable();
+    let live: u32 = driver.divided.live().iter().sum();
+    println!("a count of {live}: {} µs", took[4] / 1_000);
+    assert!(live > u32::from(FULL) * 3 / 4, "{live}");
+    assert!(took[4] < budget::LOOK_NS);
 }
 
 #[test]

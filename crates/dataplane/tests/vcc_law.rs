@@ -53,6 +53,17 @@ struct Seen {
     /// Connections that `auto` watches, by segments; and how often it found a guest deaf.
     watched: usize,
     found: usize,
+    /// How often α of `dctcp` rose, and fell, by echoes because reports stayed out.
+    untold: [usize; 2],
+}
+
+/// α of a flow of `dctcp` whose peer's host has reported.
+fn alpha(flow: &Flow) -> Option<u16> {
+    const REPORTED: u16 = 1 << 10;
+    let octets = flow.to_octets();
+    let half = |at: usize| u16::from_ne_bytes([octets[at], octets[at + 1]]);
+    let counts = octets[63] == Translation::Dctcp as u8 && half(58) & REPORTED != 0;
+    (flow.has_virtual_ecn() && counts).then(|| half(52))
 }
 
 impl Seen {
@@ -76,6 +87,7 @@ impl Seen {
         assert!(self.edited > steps / 50, "{} of {steps} were edited otherwise", self.edited);
         assert!(self.watched > steps / 100, "{} of {steps} were watched", self.watched);
         assert!(self.found >= 20, "{} guests were found deaf", self.found);
+        assert!(self.untold.iter().all(|n| *n >= 100), "{:?} without a report", self.untold);
     }
 }
 
@@ -115,10 +127,14 @@ fn three_hundred_thousand_segments_are_edited_alike_in_c_and_in_rust() {
             if random.one_in(3) {
                 terms.share = if random.one_in(4) { random.word() } else { 40_000 };
             }
-            let was_watched = flow.is_watched();
+            let (was_watched, alpha_was) = (flow.is_watched(), alpha(flow));
             let edit = flow.handle(&segment, &terms);
             seen.watched += usize::from(was_watched);
             seen.found += usize::from(was_watched && flow.has_virtual_ecn());
+            if let (Some(was), Some(is), 0) = (alpha_was, alpha(flow), segment.told) {
+                seen.untold[0] += usize::from(is > was);
+                seen.untold[1] += usize::from(is < was);
+            }
             seen.count(terms.translation, flow, edit);
             inputs.extend(input(&segment, &terms, which));
             wanted.push((segment, output(edit, flow)));

@@ -120,14 +120,19 @@ impl Own {
         Ok(Some(Self { budget, divided, most: 0 }))
     }
 
-    /// To be called every 50 ms: counts, and divides.
-    pub(crate) fn tend(&mut self, programs: &Programs, now_ns: u64) -> Result<(), Error> {
+    /// To be called every 50 ms: counts, and divides. `cpu_ns` says how much CPU time the caller has had.
+    pub(crate) fn tend(
+        &mut self,
+        programs: &Programs,
+        now_ns: u64,
+        cpu_ns: &dyn Fn() -> u64,
+    ) -> Result<(), Error> {
         let budget = &mut self.budget;
         let mut divide = |live: &[u32]| {
             budget.recount(live);
             (0..live.len()).map(|class| share(budget, class)).collect()
         };
-        self.divided.tend(programs, now_ns, &mut divide).map_err(Error::Dataplane)?;
+        self.divided.tend(programs, now_ns, cpu_ns, &mut divide).map_err(Error::Dataplane)?;
         self.most = self.most.max(self.budget.live());
         Ok(())
     }

@@ -81,7 +81,7 @@ impl Translators {
         self.looked_ns = now_ns;
         for host in &mut self.hosts {
             for budget in host.vms.iter_mut().filter_map(|vm| vm.budget.as_mut()) {
-                budget.tend(&host.programs, now_ns)?;
+                budget.tend(&host.programs, now_ns, &thread_cpu_ns)?;
             }
         }
         Ok(())
@@ -115,7 +115,14 @@ impl Translators {
     }
 }
 
+/// CPU time of the lab's own thread.
+fn thread_cpu_ns() -> u64 {
+    let t = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    t.map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}
+
 /// How far beyond its window a VM's guest may send.
+
 fn slack(vm: &Vm) -> u32 {
     vm.policing.map_or(ANY_SLACK, |slack| u32::try_from(slack.get()).unwrap_or(POLICING_MOST))
 }

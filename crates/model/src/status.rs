@@ -81,6 +81,18 @@ pub struct Budget {
     pub flows_most: u32,
     /// In the order of the file.
     pub classes: Vec<BudgetClass>,
+    /// Connections that took a place in the VM's table: of these classes, or of any where it has a translation.
+    #[serde(default)]
+    pub connections: u64,
+    /// Segments whose window was lowered.
+    #[serde(default)]
+    pub lowered: u64,
+    /// Connections that found no place in the table: nothing bounds them.
+    #[serde(default)]
+    pub no_place: u64,
+    /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
+    #[serde(default)]
+    pub unedited: u64,
 }
 
 /// A class of a window budget.

@@ -5,7 +5,8 @@
 //! Approach  The core says whether a budget can keep what it promises, and divides; the data plane counts who
 //!           lives on it, and puts shares in force. What is refused is in the status, in the reasons of a pair,
 //!           and in the log when it changes.
-//! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any.
+//! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any; its
+//!           connections are counted as often as they come and go, but for a hundredth of a CPU at most.
 //! Not here  The division: `weir_core::vcc`. Counting: `weir_dataplane`.
 
 use super::Driver;
@@ -109,14 +110,15 @@ impl Driver {
     pub(super) fn divide_budgets(&mut self, now: Time) {
         self.budgets.looked = now;
         let asked = &mut self.budgets.asked;
-        self.dataplane.tend_budgets(now.as_nanos(), &mut |vm, live| match asked.get_mut(&vm) {
+        let mut divide = |vm: VmId, live: &[u32]| match asked.get_mut(&vm) {
             Some(Ok(budget)) => {
                 budget.recount(live);
                 (0..live.len()).map(|class| share(budget, class)).collect()
             }
             // One that is on its way out: as if nothing bounded it.
             _ => vec![u32::MAX; live.len()],
-        });
+        };
+        self.dataplane.tend_budgets(now.as_nanos(), &super::thread_cpu_ns, &mut divide);
     }
 
     /// What became of all budgets, for people.
@@ -182,7 +184,18 @@ fn told(
     };
     let (total, flows_most) = (wish.total.0.get(), wish.flows_most);
     let classes = wish.classes.iter().enumerate().map(class).collect();
-    status::Budget { vm, refused, total, flows_most, classes }
+    let c = bounded.and_then(|one| one.counters).unwrap_or_default();
+    status::Budget {
+        vm,
+        refused,
+        total,
+        flows_most,
+        classes,
+        connections: c.begun,
+        lowered: c.lowered,
+        no_place: c.full,
+        unedited: c.unedited,
+    }
 }
 
 fn sentence(one: &status::Budget) -> String {
@@ -200,8 +213,12 @@ fn sentence(one: &status::Budget) -> String {
     } else {
         String::new()
     };
+    let unbounded = match one.no_place {
+        0 => String::new(),
+        n => format!(". Nothing bounds {n} that found no place in its table (`flows_per_vm`)"),
+    };
     format!(
-        "The connections of {vm} share windows of {} together: {}{crowded}.",
+        "The connections of {vm} share windows of {} together: {}{crowded}{unbounded}.",
         Bytes::new(one.total),
         classes.join(", ")
     )
@@ -210,6 +227,7 @@ fn sentence(one: &status::Budget) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_dataplane::vcc::intf::Counters;
 
     fn wish(text: &str) -> WindowBudget {
         toml::from_str(text).expect("a budget")
@@ -249,16 +267,21 @@ mod tests {
     fn each_outcome_of_a_wish_has_its_words() {
         let (wish, name) = (wish(PAPER), || "a".to_owned());
         let classes = vec![(3, 10_000), (2, 30_000)];
-        let one = Bounded { vm: VmId(1), refused: None, classes };
+        let counters = Some(Counters { begun: 7, lowered: 31, ..Counters::default() });
+        let one = Bounded { vm: VmId(1), refused: None, classes, counters };
         let on = told(name(), &wish, Some(&one), None);
         assert_eq!(
             sentence(&on),
             "The connections of a share windows of 90000 B together: 3 of bulk with 10000 B each, 2 of \
              urgent with 30000 B each."
         );
-        let crowded = Bounded { classes: vec![(9, 9_000), (1, 9_000)], ..one };
+        assert_eq!((on.connections, on.lowered, on.no_place), (7, 31, 0));
+        let crowded = Bounded { classes: vec![(9, 9_000), (1, 9_000)], ..one.clone() };
         let crowded = sentence(&told(name(), &wish, Some(&crowded), None));
         assert!(crowded.ends_with(", more than the 5 that it is for."), "{crowded}");
+        let counters = Some(Counters { full: 12, ..Counters::default() });
+        let full = sentence(&told(name(), &wish, Some(&Bounded { counters, ..one }), None));
+        assert!(full.contains(". Nothing bounds 12 that found no place in its table"), "{full}");
         let refused = sentence(&told(name(), &wish, None, Some("too small".into())));
         assert_eq!(refused, "a asks for a window budget, refused: too small.");
     }

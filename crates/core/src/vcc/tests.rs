@@ -587,6 +587,31 @@ fn dctcp_gives_way_as_much_as_is_marked() {
 }
 
 #[test]
+fn dctcp_gives_way_to_marks_also_where_reports_have_no_room_any_more() {
+    let mut port = Port::new(Translation::Dctcp);
+    port.syn_out(SYN);
+    let (seq, ack, way) = (PEER, GUEST + 1, Way::In);
+    port.pass(Segment { seq, ack, flags: SYN | ACK | ECE, way, told: 1, ..syn(SHIFT + 1) });
+    let mut acked = 0;
+    let mut play = |port: &mut Port, told: u8, flags: u16| {
+        port.send(10);
+        for _ in 0..5 {
+            acked += 2 * MSS;
+            let octets = if told == 0 { MSS } else { 0 };
+            let ack = acknowledgement(acked, flags, 60_000);
+            port.pass(Segment { octets, told, told_octets: acked, ..ack });
+        }
+    };
+    // Nothing is marked for so long that marks would lower nothing,
+    (0..400).for_each(|_| play(&mut port, 1, 0));
+    play(&mut port, 1, ECE);
+    assert_eq!(port.flow.target(), port.flow.window(), "by what reports say");
+    // and then the other end sends data with all of its acknowledgements.
+    (0..40).for_each(|_| play(&mut port, 0, ECE));
+    assert_eq!(port.flow.window(), Some(port.flow.floor()));
+}
+
+#[test]
 fn a_closed_flow_is_forgotten_soon_and_its_ports_may_serve_again() {
     let mut port = Port::throttled(Translation::VirtualEcn);
     assert!(!port.flow.is_spent(port.at + (300 << 10), 600));

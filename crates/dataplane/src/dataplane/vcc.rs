@@ -41,6 +41,8 @@ pub(super) struct Translators {
     unbounded: BTreeMap<VmId, String>,
     /// Why shares of budgets that are in force do not follow connections at the moment.
     uncounted: BTreeMap<VmId, String>,
+    /// Whose ports have a budget alone (any more), and connections that began with a translation.
+    keeping: BTreeSet<VmId>,
     /// Why what an earlier agent left was given up.
     replaced: Option<String>,
     looked_ns: u64,
@@ -162,6 +164,8 @@ impl Dataplane {
                 }
             }
         }
+        // Who keeps connections of before is found with the next heartbeat.
+        self.translators.looked_ns = 0;
         self.unload_translators();
     }
 
@@ -186,9 +190,12 @@ impl Dataplane {
             return;
         }
         self.translators.looked_ns = now_ns;
-        for (vm, place) in places.iter().filter(|(_, place)| place.ends()) {
+        self.translators.keeping.clear();
+        for (vm, place) in places.iter().filter(|(_, place)| place.law.is_none()) {
             // A table that cannot be read may have somebody.
-            if self.has_live(place.slot, now_ns).is_ok_and(|has| !has) {
+            if self.has_live(place.slot, now_ns).unwrap_or(true) {
+                self.translators.keeping.insert(*vm);
+            } else if place.ends() {
                 self.take_down(place);
                 self.translators.places.remove(vm);
             }
@@ -200,9 +207,11 @@ impl Dataplane {
     pub fn translations(&self) -> Vec<Translated> {
         let of = &self.translators;
         let mut vms: BTreeSet<VmId> = self.config.translations.keys().copied().collect();
-        // Who has a budget alone translates nothing.
-        let has_programs =
-            of.places.iter().filter(|(_, place)| place.law.is_some() || place.ends());
+        // Who has a budget alone translates nothing, but for connections of before.
+        let is_told = |vm: &VmId, place: &Place| {
+            place.law.is_some() || place.ends() || of.keeping.contains(vm)
+        };
+        let has_programs = of.places.iter().filter(|(vm, place)| is_told(vm, place));
         vms.extend(has_programs.map(|(vm, _)| vm).chain(of.refused.keys()));
         let told = |vm: VmId| {
             let place = of.places.get(&vm);
@@ -219,12 +228,17 @@ impl Dataplane {
 
     /// Counts the connections that live on window budgets, where it is time to, and puts in force what `divide` makes
     /// of their numbers by class: a share for each. To be called every [`LOOK_NS`](crate::vcc::budget::LOOK_NS)
-    /// where there are budgets.
-    pub fn tend_budgets(&mut self, now_ns: u64, divide: &mut dyn FnMut(VmId, &[u32]) -> Vec<u32>) {
+    /// where there are budgets; `cpu_ns` says how much CPU time the caller has had.
+    pub fn tend_budgets(
+        &mut self,
+        now_ns: u64,
+        cpu_ns: &dyn Fn() -> u64,
+        divide: &mut dyn FnMut(VmId, &[u32]) -> Vec<u32>,
+    ) {
         let Some(own) = &self.programs.vcc else { return };
         let of = &mut self.translators;
         for (vm, divided) in &mut of.divided {
-            match divided.tend(own, now_ns, &mut |live| divide(*vm, live)) {
+            match divided.tend(own, now_ns, cpu_ns, &mut |live| divide(*vm, live)) {
                 Ok(_) => drop(of.uncounted.remove(vm)),
                 Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
             }
@@ -246,7 +260,9 @@ impl Dataplane {
                 divided.live().iter().copied().zip(shares).collect()
             });
             let refused = of.unbounded.get(&vm).or(of.uncounted.get(&vm)).cloned();
-            Bounded { vm, refused, classes }
+            let own = self.programs.vcc.as_ref().zip(divided);
+            let counters = own.map(|(own, divided)| own.counters(divided.slot()));
+            Bounded { vm, refused, classes, counters }
         };
         self.config.budgets.keys().map(told).collect()
     }

@@ -4,9 +4,11 @@
 //!           they are pushed out of the table, fall silent, or get a RST that nobody believes.
 //! Approach  The table is the truth. It is counted twice a second, and within 50 ms when the kernel says that a
 //!           connection began or ended to live on the budget; somebody else divides, and the shares are written
-//!           where the programs read them.
+//!           where the programs read them. A guest that opens and closes connections all the time has it counted
+//!           as often as a hundredth of a CPU allows: see [`Credit`].
 //! Promises  Shares of other classes than those in force are never read together with them. While nobody counts,
-//!           and for whoever takes over, shares stay as they were.
+//!           and for whoever takes over, shares stay as they were. Who comes after a quiet second is counted within
+//!           50 ms, whatever a count costs.
 //! Not here  The division: `weir_core::vcc::Budget`. What a share does: `vcc_law.h`.
 
 use super::Programs;
@@ -24,8 +26,17 @@ pub const CLASSES_MOST: usize = 16;
 pub const LOOK_NS: u64 = 50_000_000;
 /// How often the table is counted though the kernel says nothing: who is pushed out or falls silent is found then.
 const COUNT_NS: u64 = 500_000_000;
+/// Counts that the kernel asks for cost so much of a CPU at most: one part of so many,
+const CREDIT_PART: u64 = 100;
+/// and at once what they may in a second.
+const CREDIT_MOST_NS: i64 = 10_000_000;
 /// Who is silent for so many 1024 ticks (64 s) does not live on the budget until it speaks.
 const QUIET: u16 = 60;
+/// Who is silent for nearly as long as sixteen bits can say (19.5 hours) is remembered until that is over, for
+/// then it looks as if it had just spoken.
+const QUIET_MOST: u16 = u16::MAX - 2 * QUIET;
+/// A segment may pass while the table is read: it is later than the count by so much at most.
+const AHEAD: u16 = 2;
 /// Bits of an address of IPv4 before its own: it is written as `::ffff:a.b.c.d`.
 const IP4_HEAD: u32 = 96;
 
@@ -113,6 +124,56 @@ impl Budget {
     }
 }
 
+/// What counts may cost that the kernel asks for, in CPU time: it grows as time passes, and each of them is paid from
+/// it. One may take more than there is; then the next ones wait, for a second at most. What is due twice a second costs
+/// nothing, so that neither an expensive table nor a busy guest puts it off.
+#[derive(Debug)]
+struct Credit {
+    left_ns: i64,
+    /// When it last grew.
+    at_ns: u64,
+}
+
+impl Credit {
+    const fn full() -> Self {
+        Self { left_ns: CREDIT_MOST_NS, at_ns: 0 }
+    }
+
+    /// Whether there is any by now.
+    fn is_there(&mut self, now_ns: u64) -> bool {
+        let parts = now_ns.saturating_sub(self.at_ns) / CREDIT_PART;
+        self.at_ns += parts * CREDIT_PART;
+        let grown = i64::try_from(parts).unwrap_or(i64::MAX).saturating_add(self.left_ns);
+        self.left_ns = grown.min(CREDIT_MOST_NS);
+        self.left_ns >= 0
+    }
+
+    fn pay(&mut self, ns: u64) {
+        let left_ns = self.left_ns.saturating_sub(i64::try_from(ns).unwrap_or(i64::MAX));
+        self.left_ns = left_ns.max(-CREDIT_MOST_NS);
+    }
+}
+
+/// Connections that died in silence: each by its name, and when it was last heard of. The table's time has sixteen bits,
+/// so such a one looks alive again for a minute every 19.5 hours.
+#[derive(Debug, Default)]
+struct Silent(BTreeMap<Flow, u16>);
+
+impl Silent {
+    /// Whether a connection that opened was heard of lately. Who has to be remembered for the next count goes to
+    /// `then`.
+    fn is_heard(&self, name: Flow, state: &State, now: u32, then: &mut Self) -> bool {
+        let silent = state.silent(now);
+        let is_ahead = silent > u16::MAX - AHEAD;
+        let is_known = self.0.get(&name) == Some(&state.seen);
+        if (is_known && (silent < QUIET || is_ahead)) || (silent >= QUIET_MOST && !is_ahead) {
+            then.0.insert(name, state.seen);
+            return false;
+        }
+        silent < QUIET || is_ahead
+    }
+}
+
 /// A port's budget, from the side that counts.
 #[derive(Debug)]
 pub struct Divided {
@@ -123,6 +184,8 @@ pub struct Divided {
     table: Table<Flow, State>,
     /// Connections that were over when they were counted, and how far their guests had sent.
     over: BTreeMap<Flow, u32>,
+    silent: Silent,
+    credit: Credit,
     turns: u64,
     /// When the table was counted; `None`: not yet.
     counted_ns: Option<u64>,
@@ -147,12 +210,14 @@ impl Divided {
             }
             _ => programs.budgets.put(slot, Budget::new(&classes))?,
         }
-        let (over, turns, counted_ns) = (BTreeMap::new(), 0, None);
-        Ok(Self { slot, classes, live, table, over, turns, counted_ns })
+        let (over, silent, credit) = (BTreeMap::new(), Silent::default(), Credit::full());
+        let (turns, counted_ns) = (0, None);
+        Ok(Self { slot, classes, live, table, over, silent, credit, turns, counted_ns })
     }
 
     /// To be called every [`LOOK_NS`]: counts if it is time to, has `divide` make shares of the live connections
-    /// by class, and puts them in force. Says whether anything changed.
+    /// by class, and puts them in force. Says whether anything changed. `cpu_ns` says how much CPU time the caller
+    /// has had.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -160,16 +225,21 @@ impl Divided {
         &mut self,
         programs: &Programs,
         now_ns: u64,
+        cpu_ns: &dyn Fn() -> u64,
         divide: &mut dyn FnMut(&[u32]) -> Vec<u32>,
     ) -> Result<bool, Error> {
         // Read before the table: what turns in between is counted now, and once more.
         let turns = programs.turns(self.slot);
-        let is_due =
-            |counted: u64| turns != self.turns || now_ns.saturating_sub(counted) >= COUNT_NS;
-        if !self.counted_ns.is_none_or(is_due) {
+        let is_due = |counted: u64| now_ns.saturating_sub(counted) >= COUNT_NS;
+        if self.counted_ns.is_none_or(is_due) {
+            self.count(now_ns)?;
+        } else if turns != self.turns && self.credit.is_there(now_ns) {
+            let before_ns = cpu_ns();
+            self.count(now_ns)?;
+            self.credit.pay(cpu_ns().saturating_sub(before_ns));
+        } else {
             return Ok(false);
         }
-        self.count(now_ns)?;
         (self.turns, self.counted_ns) = (turns, Some(now_ns));
         let shares = divide(&self.live);
         assert_eq!(shares.len(), self.classes.len(), "a share for each class");
@@ -206,10 +276,10 @@ impl Divided {
 
     fn count(&mut self, now_ns: u64) -> Result<(), Error> {
         let now = (now_ns >> 20) as u32;
-        let mut over = BTreeMap::new();
+        let (mut over, mut silent) = (BTreeMap::new(), Silent::default());
         let mut live = vec![0; self.classes.len()];
         for (name, state) in self.table.read()? {
-            if !state.is_open(now, QUIET) {
+            if !state.is_open() || !self.silent.is_heard(name, &state, now, &mut silent) {
                 continue;
             }
             if state.is_over() {
@@ -224,7 +294,7 @@ impl Divided {
                 live[class] += 1;
             }
         }
-        (self.over, self.live) = (over, live);
+        (self.over, self.silent, self.live) = (over, silent, live);
         Ok(())
     }
 }
@@ -261,6 +331,54 @@ mod tests {
         assert!(!all4.has(&name("fd00::1", 0, 7)) && all4.has(&name("10.0.0.1", 0, 7)));
         let one = Class::new(Some(("fd00::2".parse().expect("one"), 128)), 7..=7, 0..=u16::MAX);
         assert!(one.has(&name("fd00::2", 9, 7)) && !one.has(&name("fd00::3", 9, 7)));
+    }
+
+    #[test]
+    fn counts_in_a_row_cost_a_hundredth_of_a_cpu_and_none_waits_after_a_quiet_second() {
+        for cost_ns in [1_000, 700_000, 1_500_000, 40_000_000] {
+            let (mut credit, mut counts) = (Credit::full(), 0);
+            let looks = 60_000_000_000 / LOOK_NS;
+            for look in 0..looks {
+                if credit.is_there(7_000_000_000_000 + look * LOOK_NS) {
+                    credit.pay(cost_ns);
+                    counts += 1;
+                }
+            }
+            // Of a hundredth of a minute, and what there is at once; but once a second in any case.
+            let most = (610_000_000 / cost_ns).clamp(60, looks);
+            assert!(counts <= most + 1, "{counts} of {most} for {cost_ns}");
+            assert!(counts >= most * 9 / 10, "{counts} of {most} for {cost_ns}");
+            assert!(credit.is_there(7_000_000_000_000 + (looks + 20) * LOOK_NS), "{cost_ns}");
+        }
+    }
+
+    #[test]
+    fn who_died_in_silence_stays_dead_when_sixteen_bits_of_time_are_over() {
+        let one = name("10.0.0.2", 5001, 40_000);
+        let (mut silent, mut heard) = (Silent::default(), Vec::new());
+        let mut state = State { seen: 65_530, ..State::default() };
+        // Looks some seconds apart, for twice as long as sixteen bits say.
+        for time in (65_530u32..3 * 65_536).step_by(7) {
+            let mut then = Silent::default();
+            let is_heard = silent.is_heard(one, &state, time << 10, &mut then);
+            heard.extend(is_heard.then_some(time - 65_530));
+            silent = then;
+        }
+        assert!(heard.iter().all(|age| *age < u32::from(QUIET)) && !heard.is_empty(), "{heard:?}");
+        // It speaks again, after all that, and a segment may be later than the count.
+        let now = 3 * 65_536u32;
+        let hears = |silent: &Silent, state: &State, now: u32| {
+            silent.is_heard(one, state, now << 10, &mut Silent::default())
+        };
+        state.seen = now as u16;
+        assert!(hears(&silent, &state, now) && hears(&silent, &state, now - 1));
+        assert!(!hears(&silent, &state, now + u32::from(QUIET)));
+        // Also one that is remembered, as soon as it speaks at another time.
+        let known = Silent([(one, 7)].into());
+        assert!(
+            !hears(&known, &State { seen: 7, ..state }, 8)
+                && hears(&known, &State { seen: 8, ..state }, 8)
+        );
     }
 
     #[test]

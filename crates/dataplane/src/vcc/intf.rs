@@ -105,19 +105,22 @@ impl State {
     /// Whether it is translated, and somebody may still need that: neither closed, nor never opened, nor silent
     /// for hours by now (ticks of 2²⁰ ns).
     pub fn is_live(&self, now: u32) -> bool {
-        let silent = ((now >> 10) as u16).wrapping_sub(self.seen);
         let most = match self.phase {
             _ if self.flags & OVER == OVER => LINGER,
             0..=OPENING => OPENING_MOST,
             _ => IDLE_MOST,
         };
-        self.translation != 0 && self.phase != ALONE && silent < most
+        self.translation != 0 && self.phase != ALONE && self.silent(now) < most
     }
 
-    /// Whether it opened, and was heard of in the last `most` times 1024 ticks.
-    pub(super) fn is_open(&self, now: u32, most: u16) -> bool {
-        let silent = ((now >> 10) as u16).wrapping_sub(self.seen);
-        self.phase > ALONE && silent < most
+    /// For how many 1024 ticks nothing was heard of it, modulo 2¹⁶.
+    pub(super) const fn silent(&self, now: u32) -> u16 {
+        ((now >> 10) as u16).wrapping_sub(self.seen)
+    }
+
+    /// Whether both ends opened it.
+    pub(super) const fn is_open(&self) -> bool {
+        self.phase > ALONE
     }
 
     /// Whether both ends are through with it, or somebody sent a RST.

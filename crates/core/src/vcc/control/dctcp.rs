@@ -6,10 +6,12 @@
 //! Source    AC/DC; RFC 8257 §3.3: α ← (1 − g)·α + g·M once per window, W ← W·(1 − α/2); g = 1/16, α begins at 1.
 //!           A loss halves W (RFC 8257 §3.5; AC/DC sets α to 1 first, which is the same for W). α is in 1/32768;
 //!           what is taken off is rounded up, so that it comes to 0. Where the peer's host does not report, M is
-//!           what was acknowledged with ECE: too much, for ECE stays until CWR.
+//!           what was acknowledged with ECE: too much, for ECE stays until CWR. So it is where reports stay out for
+//!           more than a window, for want of room: then acknowledgement by acknowledgement, each for its part of
+//!           what was in flight. The totals at the last report stay, and the next one counts from there.
 
 use super::{Control, linear};
-use crate::vcc::flow::{Flow, past};
+use crate::vcc::flow::{Flow, WINDOW_MOST, past};
 use crate::vcc::segment::{ECE, Segment};
 
 const OCTETS: usize = 0;
@@ -45,6 +47,12 @@ impl Control for Dctcp {
         };
         // No report, or one that was overtaken.
         if is_told && (!comes || octets >> 31 != 0) {
+            let flight = flow.nxt.wrapping_sub(flow.una).wrapping_add(acked);
+            // A whole window more than one that a report would have ended; and so is whatever comes next.
+            if past(segment.ack, flow.law[END].wrapping_add(flight)) {
+                untold(flow, acked, flight, segment.has(ECE));
+                flow.law[END] = flow.una.wrapping_sub(WINDOW_MOST);
+            }
             return;
         }
         if !past(segment.ack, flow.law[END]) {
@@ -77,6 +85,16 @@ impl Control for Dctcp {
 
     fn marks_all(&self) -> bool {
         true
+    }
+}
+
+/// Of what was in flight `acked` octets were acknowledged, and no report says what of them was marked.
+fn untold(flow: &mut Flow, acked: u32, flight: u32, is_echo: bool) {
+    let (away, all) = (u64::from(acked), u64::from(flight) * 16);
+    if is_echo {
+        flow.alpha += (u64::from(ONE - flow.alpha) * away / all) as u16;
+    } else {
+        flow.alpha -= (u64::from(flow.alpha) * away).div_ceil(all) as u16;
     }
 }
 
@@ -135,6 +153,62 @@ mod tests {
             Dctcp.observe(&mut flow, &segment, 10_000);
         }
         assert!((part(&flow) - 0.25).abs() < 0.01, "{}", part(&flow));
+    }
+
+    /// A window of ten segments, acknowledged one by one after a report in the last one.
+    fn told_window(flow: &mut Flow, totals: &mut [u32; 2], marked: u32) {
+        let [octets, all_marked] = totals;
+        *octets += 10_000;
+        *all_marked += marked * 1_000;
+        flow.una = flow.una.wrapping_add(10_000);
+        flow.nxt = flow.una.wrapping_add(10_000);
+        let (told_octets, told_marked) = (*octets, *all_marked);
+        let segment =
+            Segment { ack: flow.una, told: 1, told_octets, told_marked, ..Segment::default() };
+        Dctcp.observe(flow, &segment, 10_000);
+    }
+
+    #[test]
+    fn where_reports_stay_out_echoes_count_until_they_come_again() {
+        let mut flow = Flow { flags: Flow::READS, ..Flow::default() };
+        Dctcp.begin(&mut flow);
+        let mut totals = [0; 2];
+        (0..400).for_each(|_| told_window(&mut flow, &mut totals, 0));
+        assert_eq!(flow.alpha, 0);
+        // The window after the last report waits for the next one, and so does one more.
+        flow.nxt = flow.law[END];
+        flow.una = flow.nxt.wrapping_sub(10_000);
+        (0..2).for_each(|_| window_of(&mut flow, 10));
+        assert_eq!(flow.alpha, 0, "{:?}", flow.law);
+        (0..11).for_each(|_| window_of(&mut flow, 10));
+        assert!((part(&flow) - 0.5).abs() < 0.03, "as in eleven windows: {}", part(&flow));
+        (0..200).for_each(|_| window_of(&mut flow, 3));
+        assert!((part(&flow) - 0.3).abs() < 0.03, "{}", part(&flow));
+        (0..400).for_each(|_| window_of(&mut flow, 0));
+        assert_eq!(flow.alpha, 0, "it comes to nothing again");
+        // The next report tells of all that came since the one before: half of it marked is one step.
+        totals = [totals[0] + 6_000_000, totals[1] + 3_000_000];
+        flow.alpha = ONE;
+        told_window(&mut flow, &mut totals, 0);
+        assert!((part(&flow) - (15.0 + 0.5) / 16.0).abs() < 0.001, "{}", part(&flow));
+        // And its window counts by reports alone.
+        (0..200).for_each(|_| told_window(&mut flow, &mut totals, 2));
+        assert!((part(&flow) - 0.2).abs() < 0.01, "{}", part(&flow));
+    }
+
+    #[test]
+    fn alpha_stays_a_part_however_much_is_acknowledged_at_once() {
+        for (flight, acked) in [(1, 1), (1 << 30, 1), (1 << 30, 1 << 30), (u32::MAX >> 1, 9)] {
+            for alpha in [0, 1, 5, ONE - 1, ONE] {
+                for flags in [0, ECE] {
+                    let mut flow = Flow { alpha, ..Flow::default() };
+                    untold(&mut flow, acked, flight, flags != 0);
+                    let moved = flow.alpha.abs_diff(alpha);
+                    assert!(flow.alpha <= ONE && moved <= ONE / 16, "{alpha}: {}", flow.alpha);
+                    assert!(moved == 0 || (flow.alpha > alpha) == (flags != 0), "{}", flow.alpha);
+                }
+            }
+        }
     }
 
     #[test]
