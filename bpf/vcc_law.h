@@ -816,22 +816,23 @@ VCC_PART vcc_sent(struct weir_vcc_flow *flow, const struct weir_vcc_segment *seg
 	return is_fresh;
 }
 
+static __always_inline void vcc_reach(struct weir_vcc_flow *flow)
+{
+	flow->window = flow->target;
+	flow->acked = 0;
+	vcc_enter(flow, VCC_AVOID);
+}
+
 static __always_inline void vcc_follow(struct weir_vcc_flow *flow, __u32 acked, __u32 flight,
 				       __u32 at)
 {
 	int is_used = flight >= flow->window / 2;
-	__u32 less;
 
 	if (flow->phase == VCC_REDUCE) {
-		less = flow->window > acked / 2 ? flow->window - acked / 2 : 0;
-		if (flow->una == flow->nxt || less <= flow->target) {
-			flow->window = flow->target;
-			vcc_enter(flow, VCC_AVOID);
-		} else {
-			flow->window = less;
-		}
-	}
-	if (flow->phase == VCC_SLOW_START) {
+		flow->acked = vcc_plus(flow->acked, acked);
+		if (flow->una == flow->nxt)
+			vcc_reach(flow);
+	} else if (flow->phase == VCC_SLOW_START) {
 		if (is_used)
 			flow->window = vcc_plus(flow->window, acked);
 		if (flow->window >= flow->target) {
@@ -844,6 +845,22 @@ static __always_inline void vcc_follow(struct weir_vcc_flow *flow, __u32 acked, 
 	}
 }
 
+static __always_inline __u32 vcc_falling(const struct weir_vcc_flow *flow)
+{
+	__u32 window = flow->window, target = flow->target, most = target, less;
+	__u32 segment = vcc_segment_most(flow), flight = flow->nxt - flow->una;
+
+	if (flight > target) {
+		less = window > target ? window - target : 0;
+		less = (__u64)flow->acked * less / vcc_most(window, 1);
+		window = window > less ? window - less : 0;
+		most = vcc_whole(flow, window + segment - 1);
+	} else if (flow->acked && flow->nxt == flow->recover) {
+		most = flight + segment;
+	}
+	return vcc_most(most, target);
+}
+
 static __always_inline __u16 vcc_shown(struct weir_vcc_flow *flow,
 				       const struct weir_vcc_segment *segment,
 				       const struct weir_vcc_terms *terms)
@@ -854,7 +871,7 @@ static __always_inline __u16 vcc_shown(struct weir_vcc_flow *flow,
 	__u32 window = ~0u, most, want, edge;
 
 	if (flow->phase == VCC_REDUCE)
-		window = vcc_whole(flow, flow->window + vcc_segment_most(flow) - 1);
+		window = vcc_falling(flow);
 	else if (vcc_is_throttled(flow))
 		window = flow->window;
 	else if (vcc_is(flow, VCC_ECN))
@@ -886,8 +903,11 @@ VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segm
 	if (acked) {
 		flow->una = segment->ack;
 		flow->dups = 0;
-		if (vcc_is(flow, VCC_CUT) && vcc_past(segment->ack, flow->recover))
+		if (vcc_is(flow, VCC_CUT) && vcc_past(segment->ack, flow->recover)) {
 			vcc_unset(flow, VCC_CUT);
+			if (flow->phase == VCC_REDUCE)
+				vcc_reach(flow);
+		}
 		if (vcc_is(flow, VCC_ECN) && flow->translation == VCC_DCTCP)
 			vcc_dctcp_observe(flow, segment, acked);
 	} else if (!segment->octets && !vcc_has(segment, VCC_FIN) && segment->window &&
@@ -899,7 +919,7 @@ VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segm
 	forget();
 	if (vcc_is(flow, VCC_ECN) && vcc_has(segment, VCC_ECE) && !vcc_is(flow, VCC_CUT))
 		vcc_cut(flow, vcc_is_throttled(flow) ? flow->window : flight, 1);
-	else if (acked)
+	if (acked)
 		vcc_follow(flow, acked, flight, segment->at);
 	forget();
 	edit->window = vcc_shown(flow, segment, terms);

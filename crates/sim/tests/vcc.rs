@@ -70,6 +70,16 @@ fn of_two_alike_the_one_whose_port_translates_has_its_part() {
     assert!(other <= 0.3, "{other}");
 }
 
+/// Of windows of some three segments one more or less for a moment is much.
+#[test]
+fn where_windows_are_small_a_translated_guest_has_no_more_than_one_with_ecn() {
+    for new in ["1", "5", "9"] {
+        let scenario = load("fig07.yaml", &[("threshold", "50kB"), ("new", new)]);
+        let translated = ratio(&scenario, "none+virtual-ecn", "old", "new");
+        assert!((0.95..=1.05).contains(&translated), "{new} of ten: {translated}");
+    }
+}
+
 #[test]
 fn ten_translated_guests_lose_nothing_once_they_have_begun() {
     let scenario = load("fig10.yaml", &[("ecn", "0")]);

@@ -19,7 +19,7 @@ pub enum Phase {
     Alone,
     /// Without a W: nothing was marked yet. The paper's mode 0.
     Open,
-    /// The window falls to `target`. The paper's mode 2.
+    /// What is shown falls from W to `target`. The paper's mode 2.
     Reduce,
     /// The window grows as its congestion control has it. The paper's mode 1.
     Avoid,
@@ -39,11 +39,11 @@ pub struct Flow {
     pub(super) edge: u32,
     /// No second cut before something beyond is acknowledged. While opening: the peer's first number.
     pub(super) recover: u32,
-    /// W, octets. While open: the most that was ever in flight.
+    /// W, octets; while it falls, what it falls from. While open: the most that was ever in flight.
     pub(super) window: u32,
     /// What W falls to, or what slow start ends at, octets.
     pub(super) target: u32,
-    /// Acknowledged since W last grew, octets.
+    /// Acknowledged since W last grew, or since it falls, octets.
     pub(super) acked: u32,
     /// When something was last acknowledged, or sent while nothing was outstanding; ticks.
     pub(super) progress: u32,
@@ -188,7 +188,7 @@ impl Flow {
         self.phase
     }
 
-    /// W in octets, while the law has one.
+    /// W in octets, while the law has one; while it falls, what it falls from.
     pub fn window(&self) -> Option<u32> {
         self.is_throttled().then_some(self.window)
     }

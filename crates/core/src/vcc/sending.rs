@@ -1,8 +1,8 @@
 //! The guest as sender: a window of the law beside the receiver's.
 //!
 //! Problem   The guest's own window does not heed marks, and cannot be read from outside.
-//! Approach  What is in flight is known from both directions. The first mark makes it W; from there W is the law's: it
-//!           falls by half of what is acknowledged until it is the congestion control's target, then grows as that
+//! Approach  What is in flight is known from both directions. The first mark makes it W; from there W is the law's: what
+//!           is shown falls to the congestion control's target over a window of acknowledgements, then grows as that
 //!           has it. Losses and time-outs are the guest's to find: what it sends again tells which it was, by the
 //!           duplicate acknowledgements or the silence before. What was shown cannot be taken back, and receivers offer
 //!           megabytes; so before the first mark no more is shown than a guest that doubles could use.
@@ -12,9 +12,10 @@
 //!           is used. Duplicates of an acknowledgement show one window. Acknowledgements of the past, or of what
 //!           was never sent, are not edited but for ECE and CWR.
 //! Not here  Dropping what is beyond the window.
-//! Source    vCC §3.2, the patch's three modes; RFC 5681 §3.1, §3.2; RFC 7661 in its simplest form. Departs: the patch
-//!           reads the guest's cwnd at the first mark, the flight size stands for it; it falls in whole segments
-//!           for every two acknowledged, here in octets; it shows W itself, here min(advertised, W).
+//! Source    vCC §3.2, the patch's three modes; RFC 5681 §3.1, §3.2; RFC 6937 §3.1 as Linux has it
+//!           (`tcp_cwnd_reduction`), for guests with ECN fall so; RFC 7661 in its simplest form. Departs: the patch
+//!           reads the guest's cwnd at the first mark, the flight size stands for it; it falls by one for every two
+//!           acknowledged, whatever the target; it shows W itself, here min(advertised, W).
 
 use super::Terms;
 use super::flow::{Flow, Phase, WINDOW_MOST, past};
@@ -72,6 +73,9 @@ pub(super) fn acknowledged(flow: &mut Flow, segment: &Segment, terms: &Terms, ed
         flow.dups = 0;
         if flow.is(Flow::CUT) && past(segment.ack, flow.recover) {
             flow.unset(Flow::CUT);
+            if flow.phase == Phase::Reduce {
+                reach(flow);
+            }
         }
         if flow.is(Flow::ECN) {
             flow.translation.control().observe(flow, segment, acked);
@@ -86,7 +90,8 @@ pub(super) fn acknowledged(flow: &mut Flow, segment: &Segment, terms: &Terms, ed
     if flow.is(Flow::ECN) && segment.has(ECE) && !flow.is(Flow::CUT) {
         let before = if flow.is_throttled() { flow.window } else { flight };
         cut(flow, before, Cause::Mark);
-    } else if acked > 0 {
+    }
+    if acked > 0 {
         follow(flow, acked, flight, segment.at);
     }
     edit.window = shown(flow, segment, terms);
@@ -99,7 +104,7 @@ fn is_duplicate(flow: &Flow, segment: &Segment) -> bool {
     is_pure && flow.una != flow.nxt && flow.dups < DUPLICATES
 }
 
-/// W begins to fall from `before`.
+/// W is `before`, and what is shown begins to fall from it.
 fn cut(flow: &mut Flow, before: u32, cause: Cause) {
     let control = flow.translation.control();
     let floor = flow.floor();
@@ -139,20 +144,23 @@ fn close(flow: &mut Flow) {
     }
 }
 
+/// W is what the cut asked for.
+fn reach(flow: &mut Flow) {
+    flow.window = flow.target;
+    flow.acked = 0;
+    flow.enter(Phase::Avoid);
+}
+
 /// W after `acked` octets of the `flight` were acknowledged.
 fn follow(flow: &mut Flow, acked: u32, flight: u32, at: u32) {
     let is_used = flight >= flow.window / 2;
-    if flow.phase == Phase::Reduce {
-        let less = flow.window.saturating_sub(acked / 2);
-        let is_empty = flow.una == flow.nxt;
-        if is_empty || less <= flow.target {
-            flow.window = flow.target;
-            flow.enter(Phase::Avoid);
-        } else {
-            flow.window = less;
-        }
-    }
     match flow.phase {
+        Phase::Reduce => {
+            flow.acked = flow.acked.saturating_add(acked);
+            if flow.una == flow.nxt {
+                reach(flow);
+            }
+        }
         Phase::SlowStart => {
             if is_used {
                 flow.window = flow.window.saturating_add(acked);
@@ -170,13 +178,30 @@ fn follow(flow: &mut Flow, acked: u32, flight: u32, at: u32) {
     }
 }
 
+/// What may be in flight on the way from W to its target, as Linux's own cwnd has it: for what was acknowledged since
+/// the cut, target / W of it may go, in whole segments and rounded up. Nothing more goes once no more than the
+/// target is in flight, but the one segment that answers the mark.
+fn falling(flow: &Flow) -> u32 {
+    let (segment, flight) = (flow.segment(), flow.nxt.wrapping_sub(flow.una));
+    let is_answered = flow.acked == 0 || flow.nxt != flow.recover;
+    let most = if flight > flow.target {
+        let part = u64::from(flow.window.saturating_sub(flow.target));
+        let less = u64::from(flow.acked) * part / u64::from(flow.window.max(1));
+        flow.window.saturating_sub(less as u32).next_multiple_of(segment)
+    } else if is_answered {
+        flow.target
+    } else {
+        flight + segment
+    };
+    most.max(flow.target)
+}
+
 /// The window that the guest is shown. No less than what it was shown before, unless the receiver takes it back.
 fn shown(flow: &mut Flow, segment: &Segment, terms: &Terms) -> u16 {
     let shift = u32::from(flow.scale & 15);
     let advertised = u32::from(segment.window) << shift;
     let window = if flow.phase == Phase::Reduce {
-        // As Linux rounds in its rate reduction: the first of two acknowledgements lets one go.
-        flow.window.next_multiple_of(flow.segment())
+        falling(flow)
     } else if flow.is_throttled() {
         flow.window
     } else if flow.is(Flow::ECN) {

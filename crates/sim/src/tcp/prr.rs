@@ -26,6 +26,11 @@ impl Prr {
         self.sent += 1;
     }
 
+    /// Nothing was sent since it began.
+    pub(super) fn is_silent(&self) -> bool {
+        self.sent == 0
+    }
+
     /// An ACK told of `delivered` more; `safe` if it advanced and told of no new loss. Returns how
     /// many segments may go now.
     pub(super) fn on_ack(&mut self, delivered: u32, safe: bool, pipe: u32, ssthresh: u32) -> u32 {

@@ -296,12 +296,13 @@ impl Sender {
     }
 
     /// A mark asked for a smaller window: what is delivered lets so much less go that a round trip later it is
-    /// reached, as in Linux. The answer to the mark goes at once, and not when all is drained.
+    /// reached, as in Linux. The answer to the mark goes at once, and not when all is drained, whatever the windows.
     #[cold]
     fn reach(&mut self, delivered: u32) {
         let absent = self.board.as_ref().map_or(0, |board| board.absent());
         let pipe = self.next - self.una - absent;
-        self.window.cwnd = pipe + self.prr.on_ack(delivered, true, pipe, self.goal);
+        let answer = u32::from(delivered > 0 && self.prr.is_silent());
+        self.window.cwnd = pipe + self.prr.on_ack(delivered, true, pipe, self.goal).max(answer);
     }
 
     /// How many packets wait at most before its host's uplink, if its guest sees them there: so many as it paces

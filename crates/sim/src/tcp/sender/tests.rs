@@ -199,6 +199,19 @@ fn a_mark_is_answered_at_once_and_half_of_what_arrives_goes_until_the_window_is_
 }
 
 #[test]
+fn a_window_of_three_answers_at_once_too() {
+    let config = TcpConfig { rack: false, initial_window: 3, ..TcpConfig::default() };
+    let mut sender = Sender::new(&config, Algorithm::Reno, u32::MAX, 1000, 0);
+    let mut goes = |una, bits| {
+        sender.on_ack(RTT, una, bits, &[]);
+        std::iter::from_fn(|| sender.poll(RTT)).map(|s| s.reduced).collect::<Vec<_>>()
+    };
+    assert_eq!(goes(0, 0).len(), 3);
+    assert_eq!(goes(1, ECE), [true], "though two are in flight, and two shall be");
+    assert_eq!([2, 3, 4, 5].map(|una| goes(una, 0).len()), [0, 1, 1, 2], "two, then it grows");
+}
+
+#[test]
 fn dctcp_reduces_each_window_that_has_marks() {
     let mut ends = Ends::new(Algorithm::Dctcp, 2000, &[]);
     ends.marked = (0..2000).collect();
