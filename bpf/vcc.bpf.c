@@ -50,13 +50,6 @@
 #include "vcc.h"
 #include "vcc_budget.h"
 
-#define TCP_HEADER 20
-#define TCP_OPTIONS 40 /* as many as fit into a header: fillers have an octet each */
-#define OPTION_END 0
-#define OPTION_NOTHING 1
-#define OPTION_MSS 2
-#define OPTION_SCALE 3
-#define OPTION_STAMPS 8
 #define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
 #define ANY_SLACK (~0u)
 #define LOCKS 1024
@@ -116,89 +109,7 @@ struct {
 	__type(value, struct lock);
 } vcc_locks SEC(".maps");
 
-/* TCP's header as it is on the wire. */
-struct tcp_head {
-	__be16 src_port;
-	__be16 dst_port;
-	__be32 seq;
-	__be32 ack;
-	__be16 flags; /* and the header's length */
-	__be16 window;
-	__be16 check;
-	__be16 urgent;
-};
-_Static_assert(sizeof(struct tcp_head) == TCP_HEADER, "no padding");
-
-/* Where the packet ends: frames may be longer, to be as long as Ethernet wants them. */
-static __always_inline __u32 end_of(struct __sk_buff *skb, const struct packet *p, int is_ip4)
-{
-	__u32 at = p->l3 + (is_ip4 ? offsetof(struct iphdr, tot_len)
-				   : offsetof(struct ipv6hdr, payload_len));
-	__be16 length;
-
-	/* Zero is how a super-packet beyond 64 kB says its length. */
-	if (bpf_skb_load_bytes(skb, at, &length, sizeof(length)) || !length)
-		return skb->len;
-	return p->l3 + bpf_ntohs(length) + (is_ip4 ? 0 : sizeof(struct ipv6hdr));
-}
-
-/* The options of a header: where the next one begins, where they end, and what was found. */
-struct options {
-	struct __sk_buff *skb;
-	__u32 at;
-	__u32 end;
-	__u16 mss;
-	__u8 scale;
-	__u8 stamps;
-	__u32 last; /* where the last one began */
-};
-
-/* Reads one; not 0 if it was the last. */
-static long read_option(__u32 n, void *context)
-{
-	struct options *options = context;
-	struct __sk_buff *skb = options->skb;
-	__u32 at = options->at;
-	__u8 option[2] = {}; /* kind, length */
-	__be16 mss;
-	__u8 scale;
-
-	(void)n;
-	if (at >= options->end || bpf_skb_load_bytes(skb, at, option, 1) ||
-	    option[0] == OPTION_END)
-		return 1;
-	if (option[0] == OPTION_NOTHING) {
-		options->at = at + 1;
-		return 0;
-	}
-	if (at + 2 > options->end || bpf_skb_load_bytes(skb, at, option, sizeof(option)) ||
-	    option[1] < 2 || at + option[1] > options->end)
-		return 1;
-	if (option[0] == OPTION_MSS && option[1] == 4 &&
-	    !bpf_skb_load_bytes(skb, at + 2, &mss, sizeof(mss)))
-		options->mss = bpf_ntohs(mss);
-	/* As receivers have it: more than 14 counts as 14 (RFC 7323). */
-	if (option[0] == OPTION_SCALE && option[1] == 3 &&
-	    !bpf_skb_load_bytes(skb, at + 2, &scale, sizeof(scale)))
-		options->scale = (scale < 14 ? scale : 14) + 1;
-	if (option[0] == OPTION_STAMPS && option[1] == 10)
-		options->stamps = 1;
-	options->last = at;
-	options->at = at + option[1];
-	return 0;
-}
-
-/* What a SYN offers. In a loop the verifier would look at each way through all options. */
-static __always_inline void read_options(struct __sk_buff *skb, __u32 at, __u32 end,
-					 struct weir_vcc_segment *segment)
-{
-	struct options options = { .skb = skb, .at = at, .end = end };
-
-	bpf_loop(TCP_OPTIONS, read_option, &options, 0);
-	segment->mss = options.mss;
-	segment->scale = options.scale;
-	segment->stamps = options.stamps;
-}
+#include "vcc_read.h"
 
 /* Writes two octets of TCP's header, and what they do to its checksum. */
 static __always_inline int write_field(struct __sk_buff *skb, const struct packet *p, __u32 at,
@@ -210,31 +121,78 @@ static __always_inline int write_field(struct __sk_buff *skb, const struct packe
 	return bpf_skb_store_bytes(skb, p->l4 + at, &after, sizeof(after), 0);
 }
 
+/* Writes the ECN field. In IPv4 the octets up to the checksum go at once. */
+static __always_inline int write_ecn(struct __sk_buff *skb, struct packet *p,
+				     struct headers *headers, __u8 ecn)
+{
+	struct ip4_start *ip = &headers->ip;
+	__be16 before = ip->tos;
+	__u32 sum;
+
+	if (!headers->is_ip4) {
+		set_ecn(skb, p, 0, ecn);
+		return 0;
+	}
+	ip->tos = (before & ~bpf_htons(ECN_MASK)) | bpf_htons(ecn);
+	/* RFC 1624: sums of complements, whose carries come back in below. */
+	sum = (__u16)~ip->check + (__u16)~before + ip->tos;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	ip->check = ~sum;
+	return bpf_skb_store_bytes(skb, p->l3, ip, sizeof(*ip), 0);
+}
+
 #include "vcc_report.h"
 
-/* What the law sees of a segment; not 0 if its header is no TCP. */
-static __always_inline int read_segment(struct __sk_buff *skb, const struct packet *p, int is_ip4,
-					const struct tcp_head *head,
+/* What options say to the law. A function of its own, as those of vcc_read.h. */
+__attribute__((noinline)) int read_told(struct __sk_buff *skb, const struct headers *headers,
 					struct weir_vcc_segment *segment)
 {
-	__u32 flags = bpf_ntohs(head->flags);
-	__u32 header = flags >> 12 << 2;
-	__u32 end = end_of(skb, p, is_ip4);
+	__u32 at, end;
 
-	if (header < TCP_HEADER || p->l4 + header > end)
-		return -1;
-	segment->at = bpf_ktime_get_ns() >> 20;
-	segment->seq = bpf_ntohl(head->seq);
-	segment->ack = bpf_ntohl(head->ack);
-	segment->octets = end - p->l4 - header;
-	segment->window = bpf_ntohs(head->window);
-	segment->flags = flags & LAW_FLAGS;
-	segment->ecn = p->ecn;
-	if (flags & TCP_SYN)
-		read_options(skb, p->l4 + TCP_HEADER, p->l4 + header, segment);
+	if (!headers || !segment)
+		return 0;
+	at = headers->l4 + TCP_HEADER;
+	end = headers->l4 + (bpf_ntohs(headers->tcp.flags) >> 12 << 2);
+	if (segment->flags & TCP_SYN)
+		read_options(skb, at, end, segment);
 	if (!segment->octets)
-		hear_report(skb, p->l4 + TCP_HEADER, p->l4 + header, segment);
+		hear_report(skb, at, end, segment);
 	return 0;
+}
+
+/* What the law sees of a segment; not 0 if its header is no TCP. */
+static __always_inline int read_segment(struct __sk_buff *skb, const struct headers *headers,
+					struct weir_vcc_segment *segment)
+{
+	__u32 flags = bpf_ntohs(headers->tcp.flags);
+	__u32 header = flags >> 12 << 2;
+
+	if (header < TCP_HEADER || headers->l4 + header > headers->end)
+		return -1;
+	segment->seq = bpf_ntohl(headers->tcp.seq);
+	segment->ack = bpf_ntohl(headers->tcp.ack);
+	segment->octets = headers->end - headers->l4 - header;
+	segment->window = bpf_ntohs(headers->tcp.window);
+	segment->flags = flags & LAW_FLAGS;
+	segment->ecn = headers->ecn;
+	/* Reports are where no data is, and behind other options than timestamps alone. */
+	if (flags & TCP_SYN || (!segment->octets && !headers->is_bare))
+		read_told(skb, headers, segment);
+	return 0;
+}
+
+/* What window a connection may have. */
+static __always_inline __u32 share_of(const struct weir_vcc_port *port,
+				      const struct weir_flow *name)
+{
+	const __u32 *is_bounded = bpf_map_lookup_elem(&vcc_bounded, &port->slot);
+	const struct weir_vcc_budget *budget;
+
+	if (!is_bounded || !*is_bounded)
+		return port->terms.share;
+	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
+	return budget ? vcc_share(budget, name) : port->terms.share;
 }
 
 /* Whether a port asks for anything that a new connection needs a place for. */
@@ -244,6 +202,23 @@ static __always_inline int asks_for_any(const struct weir_vcc_port *port, __u32 
 	       port->slack != ANY_SLACK;
 }
 
+/*
+ * Gives a connection a place; not 0 if that failed. A function of its own, for
+ * what it has on the stack.
+ */
+__attribute__((noinline)) int take_place(__u32 slot, const struct weir_flow *name)
+{
+	void *table = bpf_map_lookup_elem(&vcc_flows, &slot);
+	struct weir_vcc_flow fresh = {};
+	struct weir_flow key;
+
+	if (!table || !name)
+		return -1;
+	/* Kernels before 6.2 take no key from a caller's stack. */
+	key = *name;
+	return bpf_map_update_elem(table, &key, &fresh, BPF_NOEXIST) != 0;
+}
+
 /* The state of a connection; none if it has none and this is not its beginning. */
 static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port *port, __u32 share,
 						     const struct weir_flow *name,
@@ -251,7 +226,6 @@ static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port 
 						     struct weir_vcc_counters *counters)
 {
 	void *table = bpf_map_lookup_elem(&vcc_flows, &port->slot);
-	struct weir_vcc_flow fresh = {};
 	struct weir_vcc_flow *flow;
 
 	if (!table)
@@ -265,7 +239,7 @@ static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port 
 		return 0;
 	}
 	/* Another CPU may be first: then the second look finds its entry. */
-	if (!bpf_map_update_elem(table, name, &fresh, BPF_NOEXIST))
+	if (!take_place(port->slot, name))
 		__sync_fetch_and_add(&counters->begun, 1);
 	flow = bpf_map_lookup_elem(table, name);
 	if (!flow)
@@ -313,84 +287,93 @@ static __always_inline int is_beyond_window(const struct weir_vcc_flow *flow,
 	return vcc_past(segment->seq + vcc_payload(segment), flow->edge + slack);
 }
 
+/* Flags and window lie beside each other: one write, whichever of them changes. */
+static __always_inline int write_flags(struct __sk_buff *skb, const struct packet *p,
+				       const struct tcp_head *tcp, __be16 flags, __be16 window)
+{
+	struct {
+		__be16 flags;
+		__be16 window;
+	} before = { tcp->flags, tcp->window }, after = { flags, window };
+	__u32 from, to;
+
+	__builtin_memcpy(&from, &before, sizeof(from));
+	__builtin_memcpy(&to, &after, sizeof(to));
+	if (bpf_l4_csum_replace(skb, p->l4 + offsetof(struct tcp_head, check), from, to,
+				sizeof(to)))
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l4 + offsetof(struct tcp_head, flags), &after,
+				   sizeof(after), 0);
+}
+
 /* Makes the segment what the law wants it to be; not 0 if that failed. */
-static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p, int is_ip4,
-					 const struct tcp_head *head,
+static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p,
+					 struct headers *headers,
 					 const struct weir_vcc_segment *segment,
 					 const struct weir_vcc_edit *edit)
 {
+	const struct tcp_head *tcp = &headers->tcp;
+	__be16 flags = (tcp->flags & ~bpf_htons(LAW_FLAGS)) | bpf_htons(edit->flags);
 	__u32 size = report_size(segment);
-	__be16 flags = (head->flags & ~bpf_htons(LAW_FLAGS)) | bpf_htons(edit->flags);
 	int failed = 0;
 
-	if (edit->what & VCC_EDIT_WINDOW)
-		failed |= write_field(skb, p, offsetof(struct tcp_head, window), head->window,
-				      bpf_htons(edit->window));
-	if (edit->what & VCC_EDIT_FLAGS)
-		failed |= write_field(skb, p, offsetof(struct tcp_head, flags), head->flags, flags);
+	if (edit->what & (VCC_EDIT_WINDOW | VCC_EDIT_FLAGS))
+		failed |= write_flags(skb, p, tcp, flags, bpf_htons(edit->window));
 	if (edit->what & VCC_EDIT_ECN)
-		set_ecn(skb, p, is_ip4, edit->ecn);
+		failed |= write_ecn(skb, p, headers, edit->ecn);
 	if (segment->way == VCC_OUT && edit->what & VCC_EDIT_TELL && !segment->octets)
-		failed |= add_report(skb, p, is_ip4, bpf_ntohs(flags), size, edit);
+		failed |= add_report(skb, p, headers->is_ip4, bpf_ntohs(flags), size, edit);
 	if (segment->way == VCC_IN && edit->what & VCC_EDIT_TAKE)
-		failed |= take_report(skb, p, is_ip4, bpf_ntohs(flags), size);
+		failed |= take_report(skb, p, headers->is_ip4, bpf_ntohs(flags), size);
 	return failed;
-}
-
-/* Where headers are, is one way to all that follows, and not one for each kind of packet. */
-static __always_inline void forget_ways(struct __sk_buff *skb, struct packet *p)
-{
-	__u32 any = skb->len;
-
-	p->l3 = forgotten(p->l3, any);
-	p->l4 = forgotten(p->l4, any);
-	p->ecn = forgotten(p->ecn, any) & ECN_MASK;
 }
 
 static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 {
-	struct weir_vcc_segment segment = { .way = way };
+	struct weir_vcc_segment segment = {};
 	struct weir_vcc_counters *counters;
-	__u32 ifindex = skb->ifindex, which, flags, was, lived, lives;
+	__u32 key = skb->ifindex, flags, was, lived, lives;
 	__u8 before, after;
-	struct weir_vcc_budget *budget;
 	struct weir_vcc_terms terms;
 	struct weir_vcc_flow *flow;
 	struct weir_vcc_port *port;
-	struct weir_vcc_edit edit;
-	struct weir_flow name = {};
+	struct weir_vcc_edit edit = {};
+	struct headers headers = {};
+	const struct weir_flow *name = &headers.name;
 	struct packet p = {};
-	struct tcp_head head;
 	struct lock *lock;
-	enum kind kind;
+	int beyond, read;
 	__u32 slack;
-	int beyond;
 
-	port = bpf_map_lookup_elem(&vcc_ports, &ifindex);
+	port = bpf_map_lookup_elem(&vcc_ports, &key);
 	if (!port)
 		return TC_ACT_UNSPEC;
 	counters = bpf_map_lookup_elem(&vcc_counters, &port->slot);
 	if (!counters)
 		return TC_ACT_UNSPEC;
-	kind = parse(skb, &p);
-	if ((kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP || p.fragment)
+	read = read_plain(skb, way, &headers);
+	if (!read)
+		read = read_any(skb, way, &headers);
+	if (read < 0)
 		return TC_ACT_UNSPEC;
-	forget_ways(skb, &p);
-	if (bpf_skb_load_bytes(skb, p.l4, &head, sizeof(head)) ||
-	    flow_of(skb, &p, way == VCC_OUT, &name) ||
-	    read_segment(skb, &p, kind == KIND_IP4, &head, &segment)) {
+	if (!read || read_segment(skb, &headers, &segment)) {
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_UNSPEC;
 	}
+	segment.way = way;
+	p.l3 = headers.l3;
+	p.l4 = headers.l4;
+	p.ecn = headers.ecn;
 	terms = port->terms;
-	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
-	if (budget)
-		terms.share = vcc_share(budget, &name);
-	flow = flow_at(port, terms.share, &name, &segment, counters);
-	which = lock_of(&name);
-	lock = bpf_map_lookup_elem(&vcc_locks, &which);
+	/* It bounds what a guest is shown; and a SYN takes a place where there is one. */
+	if (way == VCC_IN || segment.flags & VCC_SYN)
+		terms.share = share_of(port, name);
+	flow = flow_at(port, terms.share, name, &segment, counters);
+	key = lock_of(name);
+	lock = bpf_map_lookup_elem(&vcc_locks, &key);
 	if (!flow || !lock)
 		return TC_ACT_UNSPEC;
+	segment.at = bpf_ktime_get_ns() >> 20;
 	/* No guest's, where somebody would believe it. */
 	if (way == VCC_OUT && segment.told && flow->phase != VCC_ALONE &&
 	    (terms.translation != VCC_NONE || flow->translation != VCC_NONE)) {
@@ -421,7 +404,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->found, 1);
 	if (!edit.what)
 		return TC_ACT_UNSPEC;
-	if (write_segment(skb, &p, kind == KIND_IP4, &head, &segment, &edit)) {
+	if (write_segment(skb, &p, &headers, &segment, &edit)) {
 		__sync_fetch_and_add(&counters->unedited, 1);
 		return TC_ACT_UNSPEC;
 	}

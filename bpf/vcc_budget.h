@@ -49,6 +49,18 @@ struct {
 	__type(value, struct weir_vcc_budget);
 } vcc_budgets SEC(".maps");
 
+/*
+ * slot -> 1 where the port has a budget, so that nobody looks for one where there
+ * is none: that would cost more than the law. Written by the loader. Size: loader.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u32);
+} vcc_bounded SEC(".maps");
+
 /* slot -> how often a connection began or ended to live on a budget. Size: loader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -188,6 +188,11 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
 
+/// A SYN's options: the largest segment and a window scale.
+const OF_SYN: [u8; 12] = [2, 4, 5, 180, 1, 3, 3, 8, 1, 1, 1, 1];
+/// Those of all other segments: timestamps, as Linux writes them.
+const STAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
+
 /// A TCP segment from VM 1 to 10.0.0.2, or back; without a checksum, which nobody looks at here.
 fn segment(program: vcc::Program, flags: u8, (seq, ack): (u32, u32), payload: u16) -> Vec<u8> {
     let (src, dst, ports) = match program {
@@ -195,20 +200,22 @@ fn segment(program: vcc::Program, flags: u8, (seq, ack): (u32, u32), payload: u1
         vcc::Program::To => (2, 1, [80, 40_000]),
     };
     let mut octets = frame(src, dst);
-    octets[16..18].copy_from_slice(&(48 + payload).to_be_bytes());
+    octets[16..18].copy_from_slice(&(52 + payload).to_be_bytes());
     octets[23] = 6;
     let ports = ports.into_iter().flat_map(u16::to_be_bytes);
     let numbers = [seq, ack].into_iter().flat_map(u32::to_be_bytes);
-    let rest = [0x70, flags, 0xff, 0, 0, 0, 0, 0, 2, 4, 5, 180, 1, 3, 3, 8];
-    let header: Vec<u8> = ports.chain(numbers).chain(rest).collect();
-    octets[34..62].copy_from_slice(&header);
-    octets.truncate(62 + usize::from(payload));
+    let rest = [0x80, flags, 0xff, 0, 0, 0, 0, 0];
+    let options = if flags & SYN != 0 { OF_SYN } else { STAMPS };
+    let header: Vec<u8> = ports.chain(numbers).chain(rest).chain(options).collect();
+    octets[34..66].copy_from_slice(&header);
+    octets.truncate(66 + usize::from(payload));
     octets
 }
 
 /// vCC's programs: one connection of VM 1 that was told of a mark, among as many as a host has.
 fn vcc_costs() -> Result<(), Box<dyn std::error::Error>> {
     use vcc::Program::{From, To};
+    let udp = frame(1, 2);
     for flows in [1 << 10, 1 << 17] {
         let programs = vcc::Programs::load()?;
         programs.make_table(0, flows)?;
@@ -244,6 +251,8 @@ fn vcc_costs() -> Result<(), Box<dyn std::error::Error>> {
         let frame = Frame { octets: &other, repeat: REPEAT, ..Frame::default() };
         let name = format!("weir_vcc_from, unknown, {flows}");
         print(&name, RUNS, || programs.run(From, &frame))?;
+        let frame = Frame { octets: &udp, repeat: REPEAT, ..Frame::default() };
+        print(&format!("weir_vcc_from, UDP, {flows}"), RUNS, || programs.run(From, &frame))?;
     }
     Ok(())
 }

@@ -207,8 +207,10 @@ impl Divided {
         match programs.budgets.get(slot)? {
             Some(there) if are_same(there.classes(), &classes) => {
                 classes = there.classes().to_vec();
+                // Who put it there may have died before he said so.
+                programs.bounded.put(slot, 1)?;
             }
-            _ => programs.budgets.put(slot, Budget::new(&classes))?,
+            _ => programs.set_budget(slot, Some(Budget::new(&classes)))?,
         }
         let (over, silent, credit) = (BTreeMap::new(), Silent::default(), Credit::full());
         let (turns, counted_ns) = (0, None);

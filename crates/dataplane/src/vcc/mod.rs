@@ -33,11 +33,12 @@ const TABLE: &str = "vcc_table";
 
 /// Maps that hold state: pinned beside those of [`crate::programs`], and adopted by the next agent. The locks, for
 /// programs of both run at once while one takes the other's place.
-pub(crate) const STATE: [&str; 5] =
-    ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks", "vcc_budgets"];
+pub(crate) const STATE: [&str; 6] =
+    ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks", "vcc_budgets", "vcc_bounded"];
 
 /// Maps that have an entry for each port.
-const OF_PORTS: [&str; 5] = ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_budgets", "vcc_turns"];
+const OF_PORTS: [&str; 6] =
+    ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_budgets", "vcc_bounded", "vcc_turns"];
 
 /// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
 #[repr(u8)]
@@ -93,6 +94,8 @@ pub struct Programs {
     counters: CounterArray<Counters>,
     /// Slot → budget, where a port has one.
     budgets: Table<u32, budget::Budget>,
+    /// Slot → 1 where it has.
+    bounded: Table<u32, u32>,
     turns: CounterArray<u64>,
 }
 
@@ -137,6 +140,7 @@ impl Programs {
             tables: Table::new("vcc_flows", map("vcc_flows")?, MAX_PORTS),
             counters: counters.during(|| "mapping BPF map vcc_counters".to_owned())?,
             budgets: Table::new("vcc_budgets", map("vcc_budgets")?, MAX_PORTS),
+            bounded: Table::new("vcc_bounded", map("vcc_bounded")?, MAX_PORTS),
             turns: turns.during(|| "mapping BPF map vcc_turns".to_owned())?,
             object,
         })
@@ -180,8 +184,14 @@ impl Programs {
     /// The kernel refuses.
     pub fn set_budget(&self, slot: u32, budget: Option<budget::Budget>) -> Result<(), Error> {
         match budget {
-            Some(budget) => self.budgets.put(slot, budget),
-            None => self.budgets.delete(slot).map(drop),
+            Some(budget) => {
+                self.budgets.put(slot, budget)?;
+                self.bounded.put(slot, 1)
+            }
+            None => {
+                self.bounded.put(slot, 0)?;
+                self.budgets.delete(slot).map(drop)
+            }
         }
     }
 
@@ -193,7 +203,7 @@ impl Programs {
     /// Takes a port off, with its budget and its table.
     pub(crate) fn remove(&self, interface: u32, slot: u32) -> Result<(), Error> {
         self.ports.delete(interface)?;
-        self.budgets.delete(slot)?;
+        self.set_budget(slot, None)?;
         self.tables.delete(slot).map(drop)
     }
 
