@@ -337,14 +337,44 @@ static __always_inline int write_segment(struct __sk_buff *skb, struct packet *p
 	return failed;
 }
 
+/* Read anew each time: kept, it would take some of the stack. */
+static __always_inline __u32 length_of(struct __sk_buff *skb)
+{
+	return *(volatile __u32 *)&skb->len;
+}
+
 /* Where headers are, is one way to all that follows, and not one for each kind of packet. */
 static __always_inline void forget_ways(struct __sk_buff *skb, struct packet *p)
 {
-	__u32 any = skb->len;
+	__u32 any = length_of(skb);
 
 	p->l3 = forgotten(p->l3, any);
 	p->l4 = forgotten(p->l4, any);
 	p->ecn = forgotten(p->ecn, any) & ECN_MASK;
+}
+
+/*
+ * Likewise what was found out of a segment: the law is looked at once for SYNs, for
+ * data and for all others. Not every field: each takes some of the stack, of which
+ * kernels allow 512 octets to a program with all that it calls, in pieces of 32.
+ */
+static __always_inline void forget_segment(struct __sk_buff *skb, struct weir_vcc_segment *segment)
+{
+	__u32 any = length_of(skb);
+
+	segment->octets = forgotten(segment->octets, any);
+	segment->flags = forgotten(segment->flags, any) & LAW_FLAGS;
+}
+
+/* And what the law wants: headers are written in one way, and not in one for each way through it. */
+static __always_inline void forget_edit(struct __sk_buff *skb, struct weir_vcc_edit *edit)
+{
+	__u32 any = length_of(skb);
+
+	edit->window = forgotten(edit->window, any);
+	edit->flags = forgotten(edit->flags, any) & LAW_FLAGS;
+	edit->ecn = forgotten(edit->ecn, any) & ECN_MASK;
+	edit->what = forgotten(edit->what, any);
 }
 
 static __always_inline int translate(struct __sk_buff *skb, __u8 way)
@@ -363,8 +393,8 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	struct tcp_head head;
 	struct lock *lock;
 	enum kind kind;
+	int is_ip4, beyond;
 	__u32 slack;
-	int beyond;
 
 	port = bpf_map_lookup_elem(&vcc_ports, &ifindex);
 	if (!port)
@@ -382,6 +412,8 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_UNSPEC;
 	}
+	is_ip4 = forgotten(kind == KIND_IP4, length_of(skb)) & 1;
+	forget_segment(skb, &segment);
 	terms = port->terms;
 	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
 	if (budget)
@@ -415,13 +447,14 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->policed, 1);
 		return TC_ACT_SHOT;
 	}
+	forget_edit(skb, &edit);
 	__sync_fetch_and_add(&counters->segments, 1);
 	count_phase(before, after, flags, counters);
 	if (was & VCC_SPEAKS && flags & VCC_ECN)
 		__sync_fetch_and_add(&counters->found, 1);
 	if (!edit.what)
 		return TC_ACT_UNSPEC;
-	if (write_segment(skb, &p, kind == KIND_IP4, &head, &segment, &edit)) {
+	if (write_segment(skb, &p, is_ip4, &head, &segment, &edit)) {
 		__sync_fetch_and_add(&counters->unedited, 1);
 		return TC_ACT_UNSPEC;
 	}
