@@ -94,14 +94,19 @@ impl Busy {
 const LOOK: Duration = Duration::from_millis(200);
 const QUIET: f64 = 0.15;
 
-/// Whether nobody else uses a CPU: `own` are the seconds that those had who may. Not at once after a play:
-/// what is on its way may end.
-pub(crate) fn is_quiet(own: impl Fn() -> f64) -> Result<bool> {
+/// Whether nobody else uses a CPU: `own` are the seconds of each that those had who may. Not at once after a
+/// play: what is on its way may end.
+pub(crate) fn is_quiet(own: impl Fn() -> [f64; 2]) -> Result<bool> {
     std::thread::sleep(LOOK / 4);
     let (then, before) = (Busy::now()?, own());
     std::thread::sleep(LOOK);
-    let (used, own) = (then.since()?, own() - before);
-    Ok(used.busy.iter().all(|busy| busy - own < QUIET * used.seconds))
+    let (used, own) = (then.since()?, gained(own(), before));
+    Ok(used.busy.iter().zip(own).all(|(busy, own)| busy - own < QUIET * used.seconds))
+}
+
+/// CPU by CPU.
+pub(crate) fn gained(after: [f64; 2], before: [f64; 2]) -> [f64; 2] {
+    [after[0] - before[0], after[1] - before[1]]
 }
 
 /// This thread runs there from now on.

@@ -3,8 +3,13 @@
 //! ```text
 //! cargo run --release -p weir-dataplane --example limiter -- \
 //!     --weir target/release/weir --out out/limiter [--rounds 5] \
-//!     [--parts sizes,latency,destinations,programs] [--destinations 1,10,100,1000] [--sizes "64 B,9 kB"]
+//!     [--parts sizes,latency,destinations,programs] [--destinations 1,10,100,1000] [--sizes "64 B,9 kB"] \
+//!     [--kinds htb,weir] [--loads binding,half] [--seconds 0.9] [--slower 1] [--slack 50us]
 //! ```
+//!
+//! `--slower 20` is for a machine that is so many times slower than most, as an emulated one: rates of packets
+//! are divided by it, and what senders do by the clock takes so many times longer. `--slack` is what fq's timer may
+//! be late with departure times, where it is not to be what the agent asks for.
 //!
 //! How it measures, and what came out: docs/results/limiter.md.
 #![allow(unsafe_code, reason = "namespaces, affinity and socket options have no safe call")]
@@ -30,6 +35,13 @@ struct Size {
     pace: u64,
 }
 
+impl Size {
+    /// Also without the space, which a list of words cannot have.
+    fn is(&self, asked: &str) -> bool {
+        asked == self.name || asked == self.name.replace(' ', "")
+    }
+}
+
 /// Frames, with FCS in the name as is usual and without it on the wire; then super-packets of full ones.
 const SIZES: [Size; 6] = [
     Size { name: "64 B", payload: 18, wire: 60, pace: 20_000 },
@@ -43,8 +55,8 @@ const SIZES: [Size; 6] = [
 /// What is offered where a limiter binds. Not more: whoever is not held back, because his packets lost their
 /// socket on the way to the queue, would pay for what is dropped.
 const BEYOND: f64 = 1.05;
+/// What counts is three times as long.
 const WARM_UP: Duration = Duration::from_millis(300);
-const MEASURED: Duration = Duration::from_millis(900);
 /// Into which the agent has made a thousand classes.
 const LONG_WARM_UP: Duration = Duration::from_secs(4);
 const CLIENTS: [usize; 2] = [1, 512];
@@ -57,6 +69,40 @@ struct Arguments {
     destinations: Vec<u32>,
     /// Names; all if there is none.
     sizes: Vec<String>,
+    kinds: Vec<Kind>,
+    loads: String,
+    /// What counts of a play; what precedes it is a third of that.
+    measured: Duration,
+    slower: u32,
+    slack: Option<String>,
+}
+
+impl Arguments {
+    fn stream(&self, size: &Size, pace: f64) -> Stream {
+        Stream {
+            payload: size.payload,
+            pace: pace / f64::from(self.slower),
+            destinations: 0,
+            slower: self.slower,
+            warm_up: self.measured / 3,
+            measured: self.measured,
+        }
+    }
+
+    /// The limit of this size, in kbit/s.
+    fn limit(&self, size: &Size) -> u64 {
+        size.wire * 8 * size.pace / 1000 / u64::from(self.slower)
+    }
+
+    fn wanted(&self, limit: u64, line: u64, destinations: u32) -> Wanted<'_> {
+        Wanted { limit, line, destinations, slack: self.slack.as_deref(), weir: &self.weir }
+    }
+
+    /// Those of these kinds that are asked for, each with a world of its own.
+    fn worlds(&self, kinds: &[Kind], wanted: &Wanted<'_>) -> Result<Vec<World>> {
+        let asked = kinds.iter().filter(|kind| self.kinds.contains(kind));
+        asked.map(|kind| World::new(*kind, wanted)).collect()
+    }
 }
 
 fn arguments() -> Result<Arguments> {
@@ -67,6 +113,11 @@ fn arguments() -> Result<Arguments> {
         rounds: 5,
         destinations: vec![1, 10, 100, 1000],
         sizes: Vec::new(),
+        kinds: Kind::ALL.into(),
+        loads: "binding,half".into(),
+        measured: 3 * WARM_UP,
+        slower: 1,
+        slack: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -81,13 +132,22 @@ fn arguments() -> Result<Arguments> {
                     value.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
             }
             "--sizes" => read.sizes = value.split(',').map(str::to_owned).collect(),
+            "--kinds" => {
+                let kind = |name| Kind::called(name).ok_or_else(|| format!("no kind {name}"));
+                read.kinds = value.split(',').map(kind).collect::<std::result::Result<_, _>>()?;
+            }
+            "--loads" => read.loads = value,
+            "--seconds" => read.measured = Duration::try_from_secs_f64(value.parse()?)?,
+            "--slower" => read.slower = value.parse::<std::num::NonZeroU32>()?.get(),
+            "--slack" => read.slack = Some(value),
             other => {
-                let known = "--weir, --out, --parts, --rounds, --destinations, --sizes";
+                let known = "--weir, --out, --parts, --rounds, --destinations, --sizes, --kinds, --loads, \
+                             --seconds, --slower, --slack";
                 return Err(format!("{other} is not known; there are {known}").into());
             }
         }
     }
-    if let Some(unknown) = read.sizes.iter().find(|size| SIZES.iter().all(|s| s.name != **size)) {
+    if let Some(unknown) = read.sizes.iter().find(|asked| !SIZES.iter().any(|s| s.is(asked))) {
         let known = SIZES.map(|size| size.name).join(", ");
         return Err(format!("no size is called {unknown}; there are {known}").into());
     }
@@ -95,6 +155,11 @@ fn arguments() -> Result<Arguments> {
         return Err(format!("{}: no such file, or no rounds", read.weir.display()).into());
     }
     read.weir = read.weir.canonicalize()?;
+    if read.kinds.contains(&Kind::WeirByDepartures) && !world::has_fq()? {
+        let name = Kind::WeirByDepartures.name();
+        println!("{name} is left out: departure times need fq, which this kernel does not have");
+        read.kinds.retain(|kind| *kind != Kind::WeirByDepartures);
+    }
     Ok(read)
 }
 
@@ -188,59 +253,55 @@ fn paired(
 ) -> Result<Vec<String>> {
     let mut costs = vec![Vec::new(); worlds.len()];
     for _ in 0..rounds {
-        for (world, costs) in worlds.iter().zip(&mut costs) {
-            costs.push(traffic::play(world, &stream(world.kind))?);
+        for (n, costs) in costs.iter_mut().enumerate() {
+            costs.push(traffic::play(worlds, n, &stream(worlds[n].kind))?);
         }
     }
-    let htb = worlds.iter().position(|world| world.kind == Kind::Htb).ok_or("no HTB alone")?;
+    let htb = worlds.iter().position(|world| world.kind == Kind::Htb);
+    let htb = htb.ok_or("all is told in parts of HTB alone: name htb among the --kinds")?;
     let row =
         |(world, own): (&World, &Vec<Cost>)| row(what, world.kind, own, ratio(own, &costs[htb]));
     Ok(worlds.iter().zip(&costs).map(row).collect())
-}
-
-fn worlds(kinds: &[Kind], wanted: &Wanted<'_>) -> Result<Vec<World>> {
-    kinds.iter().map(|kind| World::new(*kind, wanted)).collect()
 }
 
 fn sizes(arguments: &Arguments) -> Result<Vec<String>> {
     let mut rows = Vec::new();
     heading();
     let is_wanted = |size: &&Size| {
-        arguments.sizes.is_empty() || arguments.sizes.iter().any(|name| name == size.name)
+        arguments.sizes.is_empty() || arguments.sizes.iter().any(|asked| size.is(asked))
     };
     for size in SIZES.iter().filter(is_wanted) {
-        let limit = size.wire * 8 * size.pace / 1000;
-        let wanted = Wanted { limit, line: 4 * limit, destinations: 0, weir: &arguments.weir };
-        let worlds = worlds(&Kind::ALL, &wanted)?;
-        let stream = |pace| Stream {
-            payload: size.payload,
-            pace,
-            destinations: 0,
-            warm_up: WARM_UP,
-            measured: MEASURED,
-        };
+        let limit = arguments.limit(size);
+        let wanted = arguments.wanted(limit, 4 * limit, 0);
+        let worlds = arguments.worlds(&Kind::ALL, &wanted)?;
         let full = size.pace as f64;
-        let offered = |kind| if kind == Kind::Bare { full } else { full * BEYOND };
-        let binding = |kind: Kind| stream(offered(kind));
-        let what = format!("{}, binding", size.name);
-        rows.extend(paired(&what, &worlds, arguments.rounds, binding)?);
-        let what = format!("{}, half of it", size.name);
-        rows.extend(paired(&what, &worlds, arguments.rounds, |_| stream(full / 2.0))?);
+        let load = |name: &str| arguments.loads.split(',').any(|load| load == name);
+        if load("binding") {
+            let offered = |kind| if kind == Kind::Bare { full } else { full * BEYOND };
+            let binding = |kind: Kind| arguments.stream(size, offered(kind));
+            let what = format!("{}, binding", size.name);
+            rows.extend(paired(&what, &worlds, arguments.rounds, binding)?);
+        }
+        if load("half") {
+            let half = |_| arguments.stream(size, full / 2.0);
+            let what = format!("{}, half of it", size.name);
+            rows.extend(paired(&what, &worlds, arguments.rounds, half)?);
+        }
     }
     Ok(rows)
 }
 
 fn latency(arguments: &Arguments) -> Result<Vec<String>> {
     println!("\n{:<10} {:<8} {:>9} {:>9} {:>9}   us", "clients", "", "per s", "median", "p99");
-    let (limit, line) = (5_000_000, 10_000_000);
-    let wanted = Wanted { limit, line, destinations: 0, weir: &arguments.weir };
-    let worlds = worlds(&Kind::ALL, &wanted)?;
+    let [limit, line] = [5_000_000, 10_000_000].map(|rate| rate / u64::from(arguments.slower));
+    let wanted = arguments.wanted(limit, line, 0);
+    let worlds = arguments.worlds(&Kind::ALL, &wanted)?;
     let mut rows = Vec::new();
     for clients in CLIENTS {
         let mut trips: Vec<Vec<_>> = worlds.iter().map(|_| Vec::new()).collect();
         for _ in 0..arguments.rounds {
             for (world, trips) in worlds.iter().zip(&mut trips) {
-                trips.push(traffic::requests(world, clients, MEASURED)?);
+                trips.push(traffic::requests(world, clients, arguments.measured)?);
             }
         }
         for (world, trips) in worlds.iter().zip(&trips) {
@@ -262,18 +323,19 @@ fn destinations(arguments: &Arguments) -> Result<Vec<String>> {
     println!();
     heading();
     let size = &SIZES[2];
-    let limit = size.wire * 8 * size.pace / 1000;
+    let limit = arguments.limit(size);
     let most = arguments.destinations.iter().copied().max().unwrap_or(1);
-    let wanted = Wanted { limit, line: limit, destinations: most, weir: &arguments.weir };
-    let worlds = worlds(&[Kind::Htb, Kind::Weir, Kind::WeirByBursts], &wanted)?;
+    let wanted = arguments.wanted(limit, limit, most);
+    let kinds = [Kind::Htb, Kind::Weir, Kind::WeirByBursts, Kind::WeirByDepartures];
+    let worlds = arguments.worlds(&kinds, &wanted)?;
     let mut rows = Vec::new();
     for &destinations in &arguments.destinations {
+        let usual = arguments.stream(size, size.pace as f64 * BEYOND);
         let stream = |kind: Kind| Stream {
-            payload: size.payload,
-            pace: size.pace as f64 * BEYOND,
             destinations,
-            warm_up: if kind.is_weir() { LONG_WARM_UP } else { WARM_UP },
-            measured: 2 * MEASURED,
+            warm_up: usual.warm_up.max(if kind.is_weir() { LONG_WARM_UP } else { WARM_UP }),
+            measured: 2 * usual.measured,
+            ..usual
         };
         let what = format!("{destinations} destinations");
         rows.extend(paired(&what, &worlds, arguments.rounds, stream)?);

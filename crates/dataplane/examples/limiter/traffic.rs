@@ -16,9 +16,9 @@ const MAY_WAIT: libc::c_int = 40_000;
 /// So often a play is tried that something else disturbs.
 const PATIENCE: u32 = 60;
 const PORT: u16 = 9000;
-/// Between looks at what is due, and what is made up for, in seconds.
+/// Between looks at what is due, and what is made up for, where this machine is not said to be slow.
 const TURN: Duration = Duration::from_micros(400);
-const OWED: f64 = 0.005;
+const OWED: Duration = Duration::from_millis(5);
 
 /// The address of the n-th destination.
 pub(crate) fn destination(n: u32) -> Ipv4Addr {
@@ -34,6 +34,8 @@ pub(crate) struct Stream {
     pub(crate) pace: f64,
     /// Sent to so many addresses in turn; 0: to VM 2's own.
     pub(crate) destinations: u32,
+    /// What the sender does by the clock lasts so many times longer.
+    pub(crate) slower: u32,
     pub(crate) warm_up: Duration,
     pub(crate) measured: Duration,
 }
@@ -91,14 +93,22 @@ fn receiver(world: &World) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Plays it between two moments in which the machine had nothing else to do, and says what it cost.
-pub(crate) fn play(world: &World, stream: &Stream) -> Result<Cost> {
-    let _sends = Hysteresis::of(world.kind)?;
+/// Plays it in the n-th world between two moments in which the machine had nothing else to do, and says what it
+/// cost. The other worlds' agents stay awake; what they have of the CPUs is none of the cost.
+pub(crate) fn play(worlds: &[World], n: usize, stream: &Stream) -> Result<Cost> {
+    let _sends = Hysteresis::of(worlds[n].kind)?;
+    let agents_of = |counts: &dyn Fn(usize) -> bool| {
+        let counted = worlds.iter().enumerate().filter(|(i, _)| counts(*i));
+        counted
+            .map(|(_, world)| world.agents_seconds())
+            .fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]])
+    };
+    let (all, others) = (|| agents_of(&|_| true), || agents_of(&|i| i != n));
     for _ in 0..PATIENCE {
-        if cpu::is_quiet(|| 0.0)? {
-            let cost = play_once(world, stream)?;
-            // With many pairs its agents go on for a while; nobody else may.
-            if cpu::is_quiet(|| world.agents_seconds())? {
+        // With many pairs agents go on for a while; nobody else may.
+        if cpu::is_quiet(all)? {
+            let cost = play_once(&worlds[n], others, stream)?;
+            if cpu::is_quiet(all)? {
                 return Ok(cost);
             }
         }
@@ -107,7 +117,7 @@ pub(crate) fn play(world: &World, stream: &Stream) -> Result<Cost> {
     Err("something else keeps this machine busy: what a packet costs cannot be told".into())
 }
 
-fn play_once(world: &World, stream: &Stream) -> Result<Cost> {
+fn play_once(world: &World, others: impl Fn() -> [f64; 2], stream: &Stream) -> Result<Cost> {
     let (sending, receiving) = (sender(world, stream)?, receiver(world)?);
     let (sent, arrived) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
@@ -127,12 +137,15 @@ fn play_once(world: &World, stream: &Stream) -> Result<Cost> {
         });
         std::thread::sleep(stream.warm_up);
         let counts = || (sent.load(Relaxed), arrived.load(Relaxed));
-        let (busy, before, agents) = (Busy::now(), counts(), world.agents_seconds());
+        let (busy, before) = (Busy::now(), counts());
+        let (agents, others_had) = (world.agents_seconds(), others());
         std::thread::sleep(stream.measured);
         let (used, after) = (busy.and_then(|busy| busy.since()), counts());
-        let agents = world.agents_seconds() - agents;
+        let agents = cpu::gained(world.agents_seconds(), agents);
+        let others_had = cpu::gained(others(), others_had);
         stop.store(true, Relaxed);
         let used = used?;
+        let busy = [used.busy[0] - others_had[0], used.busy[1] - others_had[1]];
         let n = (after.1 - before.1) as f64;
         if n == 0.0 {
             return Err(
@@ -142,9 +155,9 @@ fn play_once(world: &World, stream: &Stream) -> Result<Cost> {
         Ok(Cost {
             sent: (after.0 - before.0) as f64 / used.seconds,
             arrived: n / used.seconds,
-            whole: used.busy.iter().sum::<f64>() * 1e9 / n,
-            sending: used.busy[0] * 1e9 / n,
-            agents: agents * 1e9 / n,
+            whole: (busy[0] + busy[1]) * 1e9 / n,
+            sending: busy[0] * 1e9 / n,
+            agents: (agents[0] + agents[1]) * 1e9 / n,
             idle: used.idle,
             stolen: used.stolen,
             timers: used.interrupts.timers / n,
@@ -159,13 +172,14 @@ fn send(socket: &UdpSocket, stream: &Stream, sent: &AtomicU64, stop: &AtomicBool
         0 => SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), PORT),
         all => SocketAddrV4::new(destination(n % all), PORT),
     };
+    let (turn, owed) = (TURN * stream.slower, (OWED * stream.slower).as_secs_f64());
     let (began, mut n, mut ahead) = (Instant::now(), 0u32, 0.0f64);
     while !stop.load(Relaxed) {
         // Whoever was held back makes up for no more than a moment.
         let due = began.elapsed().as_secs_f64() * stream.pace;
-        ahead = ahead.max(due - stream.pace * OWED);
+        ahead = ahead.max(due - stream.pace * owed);
         if ahead >= due {
-            std::thread::sleep(TURN);
+            std::thread::sleep(turn);
             continue;
         }
         ahead += 1.0;

@@ -31,10 +31,12 @@ pub(crate) enum Kind {
     /// `Htb` and `Weir` where HTB sends by bursts (`htb_hysteresis`).
     HtbByBursts,
     WeirByBursts,
+    /// `Weir` whose shaper is departure times: where the kernel has fq.
+    WeirByDepartures,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Bare,
         Self::Htb,
         Self::HtbOnIfb,
@@ -42,14 +44,28 @@ impl Kind {
         Self::Weir,
         Self::HtbByBursts,
         Self::WeirByBursts,
+        Self::WeirByDepartures,
     ];
 
     pub(crate) const fn is_weir(self) -> bool {
-        matches!(self, Self::Weir | Self::WeirByBursts)
+        matches!(self, Self::Weir | Self::WeirByBursts | Self::WeirByDepartures)
     }
 
     const fn is_by_bursts(self) -> bool {
         matches!(self, Self::HtbByBursts | Self::WeirByBursts)
+    }
+
+    pub(crate) fn called(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What its agents' names begin with.
+    fn instance(self) -> &'static str {
+        match self {
+            Self::WeirByBursts => "wb",
+            Self::WeirByDepartures => "we",
+            _ => "wl",
+        }
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -61,6 +77,7 @@ impl Kind {
             Self::Weir => "weir",
             Self::HtbByBursts => "htb-b",
             Self::WeirByBursts => "weir-b",
+            Self::WeirByDepartures => "weir-edt",
         }
     }
 }
@@ -95,6 +112,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) line: u64,
     /// VMs in the directory, all but the first on host 2, and all but two of them there in name only.
     pub(crate) destinations: u32,
+    /// How late fq's timer may be, as tc reads it, if not what the agent asks for.
+    pub(crate) slack: Option<&'a str>,
     /// The daemon.
     pub(crate) weir: &'a Path,
 }
@@ -108,8 +127,21 @@ pub(crate) struct World {
 }
 
 const NAMES: [&str; 4] = ["vm1", "h1", "h2", "vm2"];
+/// EyeQ's periods grow as links are slower, and none may be longer than a second: on links slower than this (kbit/s)
+/// these do, which hold the twenty packets that they must.
+const SLOW: u64 = 10_500;
+const LONGEST: &str = ", period = \"250ms\", outer_period = \"1s\"";
 /// Part of the receivers' link that EyeQ leaves unused: the limit is nine tenths.
 const OF_LIMIT: (u64, u64) = (10, 9);
+
+/// Whether the kernel has fq, which departure times need.
+pub(crate) fn has_fq() -> Result<bool> {
+    let ns = format!("wl{}-fq", std::process::id());
+    sh(&format!("ip netns add {ns}"))?;
+    let has = sh(&format!("tc -n {ns} qdisc add dev lo root fq")).is_ok();
+    sh(&format!("ip netns del {ns}"))?;
+    Ok(has)
+}
 
 /// Runs a command line (words without spaces); says it if it fails.
 pub(crate) fn sh(line: &str) -> Result<String> {
@@ -143,7 +175,7 @@ impl World {
                     world.limit(host, "ifb", ceilings)?;
                 }
             }
-            Kind::Weir | Kind::WeirByBursts => {
+            Kind::Weir | Kind::WeirByBursts | Kind::WeirByDepartures => {
                 let _sends = Hysteresis::of(kind)?;
                 world.start_agents(wanted)?;
             }
@@ -246,7 +278,8 @@ impl World {
     }
 
     fn start_agents(&mut self, wanted: &Wanted<'_>) -> Result<()> {
-        let at = |name: &str| self.dir.join(name);
+        let dir = self.dir.clone();
+        let at = |name: &str| dir.join(name);
         fs::create_dir_all(at("bpf"))?;
         sh(&format!("mount -t bpf bpf {}", at("bpf").display()))?;
         fs::write(at("key"), "000102030405060708090a0b0c0d0e0f\n")?;
@@ -264,20 +297,24 @@ impl World {
         let receiving = wanted.limit * OF_LIMIT.0 / OF_LIMIT.1;
         let fastest = wanted.line.max(receiving);
         let floor = wanted.line.min(receiving) / 2;
+        let departs = self.kind == Kind::WeirByDepartures;
+        let shaper = if departs { "departure-time" } else { "htb" };
         for (n, vm, line) in [(1, "a", wanted.line), (2, "b", receiving)] {
             let text = format!(
                 "instance = \"{}h{n}\"\nhost = \"h{n}\"\nlisten = \"10.255.0.{n}:7001\"\n\
                  key_file = {:?}\ndirectory = {:?}\nrun_dir = {:?}\nbpffs = {:?}\n\
                  pairs_per_vm = 1500\nuplink = {{ interface = \"up\", rate = \"{line}kbit\" }}\n\
+                 shaper = {shaper:?}\n\
                  mechanism = {{ name = \"eyeq\", preset = \"final\", set = {{ feedback_unit = \
-                 \"{}kbit\", fastest_line = \"{fastest}kbit\" }} }}\n[[vm]]\nname = {vm:?}\n\
+                 \"{}kbit\", fastest_line = \"{fastest}kbit\"{} }} }}\n[[vm]]\nname = {vm:?}\n\
                  port = \"port\"\nfloor_out = \"{floor}kbit\"\nfloor_in = \"{floor}kbit\"\n",
-                if self.kind.is_by_bursts() { "wb" } else { "wl" },
+                self.kind.instance(),
                 at("key"),
                 at("directory.yaml"),
                 at("run"),
                 at("bpf"),
                 (fastest / 10_000).max(1),
+                if line < SLOW { LONGEST } else { "" },
             );
             fs::write(at(&format!("h{n}.toml")), text)?;
             let log = at(&format!("h{n}.log"));
@@ -299,9 +336,15 @@ impl World {
                     let said = fs::read_to_string(&log).unwrap_or_default();
                     return Err(format!("agent {n} ended ({status}): {said}").into());
                 }
-                let shapers = sh(&format!("ip -n {}{ns} -o link show type ifb", self.prefix))?;
-                Ok(!shapers.is_empty())
+                if departs {
+                    return Ok(self.tc(&ns, "qdisc show dev up")?.contains("qdisc fq"));
+                }
+                Ok(!self.ip(&ns, "-o link show type ifb")?.is_empty())
             })?;
+        }
+        if let Some(slack) = wanted.slack.filter(|_| departs) {
+            let change = format!("qdisc change dev up root handle 3e1: fq timer_slack {slack}");
+            self.tc("h1", &change)?;
         }
         // They greet each other, and keys are exchanged.
         std::thread::sleep(Duration::from_secs(1));
@@ -315,16 +358,17 @@ impl World {
         self.tc("h1", &format!("-s class show dev {device}")).unwrap_or_default()
     }
 
-    /// Seconds of CPU that the agents have had: exact, unlike the ticks of /proc/PID/stat.
-    pub(crate) fn agents_seconds(&self) -> f64 {
-        let threads = self.agents.iter().flat_map(|agent| {
-            std::fs::read_dir(format!("/proc/{}/task", agent.id())).into_iter().flatten().flatten()
-        });
+    /// Seconds that the agents have had of each CPU: exact, unlike the ticks of /proc/PID/stat.
+    pub(crate) fn agents_seconds(&self) -> [f64; 2] {
         let nanos = |thread: fs::DirEntry| {
             let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
             text.split_whitespace().next()?.parse::<f64>().ok()
         };
-        threads.filter_map(nanos).sum::<f64>() / 1e9
+        let of = |agent: &Child| {
+            let threads = fs::read_dir(format!("/proc/{}/task", agent.id()));
+            threads.into_iter().flatten().flatten().filter_map(nanos).sum::<f64>() / 1e9
+        };
+        [0, 1].map(|cpu| self.agents.get(cpu).map_or(0.0, of))
     }
 
     /// Runs `f` in a namespace, on a thread of its own.
