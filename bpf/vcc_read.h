@@ -3,8 +3,7 @@
  * From a frame to the headers of a segment of TCP.
  *
  * What nearly all frames are is read where it lies, without a call: each call
- * costs 10 to 20 ns, the law itself some 40. All others are read by parse(),
- * which says of both what they are.
+ * costs 10 to 20 ns, and the law less than that. All others go through parse().
  */
 #ifndef WEIR_VCC_READ_H
 #define WEIR_VCC_READ_H
@@ -59,7 +58,8 @@ struct headers {
 };
 
 /* A connection's name, from the addresses of a segment that goes this way. */
-static __always_inline void name_ports(struct weir_flow *name, __u32 way, const struct tcp_head *tcp)
+static __always_inline void name_ports(struct weir_flow *name, __u32 way,
+				       const struct tcp_head *tcp)
 {
 	name->src_port = way == VCC_OUT ? tcp->dst_port : tcp->src_port;
 	name->dst_port = way == VCC_OUT ? tcp->src_port : tcp->dst_port;
@@ -151,8 +151,8 @@ __attribute__((noinline)) int read_any(struct __sk_buff *skb, __u32 way, struct 
 	struct packet p = {};
 	enum kind kind = parse(skb, &p);
 
-	if (!headers ||
-	    (kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP || p.fragment)
+	if (!headers || (kind != KIND_IP4 && kind != KIND_IP6) ||
+	    p.protocol != IPPROTO_TCP || p.fragment)
 		return -1;
 	headers->l3 = p.l3;
 	headers->l4 = p.l4;
