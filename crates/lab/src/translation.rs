@@ -122,7 +122,6 @@ fn thread_cpu_ns() -> u64 {
 }
 
 /// How far beyond its window a VM's guest may send.
-
 fn slack(vm: &Vm) -> u32 {
     vm.policing.map_or(ANY_SLACK, |slack| u32::try_from(slack.get()).unwrap_or(POLICING_MOST))
 }
