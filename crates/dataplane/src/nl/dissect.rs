@@ -64,7 +64,8 @@ mod tests {
         let class = htb::Class { rate: 1000, ceil: 2000, ..htb::Class::default() };
         batch.set_class(&device, Verb::Create, 0x10001, 0x10002, &class);
         let horizon = weir_units::Span::from_secs(1);
-        let fq = fq::Fq { limit: 9, flow_limit: 8, horizon };
+        let slack = weir_units::Span::from_micros(7);
+        let fq = fq::Fq { limit: 9, flow_limit: 8, slack, horizon };
         batch.set_fq(&device, Verb::Create, 0x20000, &fq);
         let all: Vec<Answer> = dissect(batch.octets()).collect();
         let [

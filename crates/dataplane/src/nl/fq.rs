@@ -8,6 +8,7 @@ use weir_units::Span;
 const TCA_FQ_PLIMIT: u16 = 1;
 const TCA_FQ_FLOW_PLIMIT: u16 = 2;
 const TCA_FQ_RATE_ENABLE: u16 = 5;
+const TCA_FQ_TIMER_SLACK: u16 = 13;
 const TCA_FQ_HORIZON: u16 = 14;
 const TCA_FQ_HORIZON_DROP: u16 = 15;
 
@@ -19,6 +20,8 @@ pub struct Fq {
     pub limit: u32,
     /// Packets of one flow that it holds at most.
     pub flow_limit: u32,
+    /// Its timer may be so late: what is due meanwhile goes with it. In ns, less than 4.3 s.
+    pub slack: Span,
     /// A departure further ahead than this is brought down to it, in whole microseconds.
     pub horizon: Span,
 }
@@ -44,6 +47,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<(u32, Entry)> {
     let fq = Fq {
         limit: word(TCA_FQ_PLIMIT),
         flow_limit: word(TCA_FQ_FLOW_PLIMIT),
+        slack: Span::from_nanos(word(TCA_FQ_TIMER_SLACK).into()),
         horizon: Span::from_micros(word(TCA_FQ_HORIZON).into()),
     };
     Some((fixed.index, Entry { handle: fixed.handle, fq, stats: Stats::parse(attrs) }))
@@ -65,12 +69,14 @@ impl Batch {
         let fixed = Fixed { index: device.index, handle, parent: ROOT, info: 0 };
         let object = Object::Qdisc { device: device.clone(), parent: ROOT };
         let horizon = u32::try_from(fq.horizon.as_nanos() / 1000).unwrap_or(u32::MAX);
+        let slack = u32::try_from(fq.slack.as_nanos()).unwrap_or(u32::MAX);
         self.push(libc::RTM_NEWQDISC, verb, object, &fixed.octets(), |body| {
             body.text(TCA_KIND, "fq");
             body.nest(TCA_OPTIONS, |body| {
                 body.put(TCA_FQ_PLIMIT, &fq.limit.to_ne_bytes());
                 body.put(TCA_FQ_FLOW_PLIMIT, &fq.flow_limit.to_ne_bytes());
                 body.put(TCA_FQ_RATE_ENABLE, &0u32.to_ne_bytes());
+                body.put(TCA_FQ_TIMER_SLACK, &slack.to_ne_bytes());
                 body.put(TCA_FQ_HORIZON, &horizon.to_ne_bytes());
                 // What is beyond the horizon is brought down to it: a drop behind the sequence
                 // stamp would look like the network's.
@@ -84,15 +90,20 @@ impl Batch {
 mod tests {
     use super::*;
 
-    const FQ: Fq = Fq { limit: 65_536, flow_limit: 65_536, horizon: Span::from_secs(10) };
+    const FQ: Fq = Fq {
+        limit: 65_536,
+        flow_limit: 65_536,
+        slack: Span::from_micros(50),
+        horizon: Span::from_secs(10),
+    };
 
-    /// `tc qdisc add dev lo root handle 3e1: fq limit 65536 flow_limit 65536 nopacing horizon 10s
-    /// horizon_cap` (iproute2 6.1), from the header's flags on, but for the sequence number.
-    const TC: [u8; 68] = [
+    /// `tc qdisc add dev lo root handle 3e1: fq limit 65536 flow_limit 65536 nopacing timer_slack 50us
+    /// horizon 10s horizon_cap` (iproute2 6.1), from the header's flags on, but for the sequence number.
+    const TC: [u8; 76] = [
         1, 0, 0, 0, 0, 0, 0xe1, 3, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, //
-        7, 0, 1, 0, b'f', b'q', 0, 0, 0x2c, 0, 2, 0, //
+        7, 0, 1, 0, b'f', b'q', 0, 0, 0x34, 0, 2, 0, //
         8, 0, 1, 0, 0, 0, 1, 0, 8, 0, 2, 0, 0, 0, 1, 0, 8, 0, 5, 0, 0, 0, 0, 0, //
-        8, 0, 14, 0, 0x80, 0x96, 0x98, 0, 5, 0, 15, 0, 0, 0, 0, 0,
+        8, 0, 13, 0, 0x50, 0xc3, 0, 0, 8, 0, 14, 0, 0x80, 0x96, 0x98, 0, 5, 0, 15, 0, 0, 0, 0, 0,
     ];
 
     fn batch(verb: Verb) -> Batch {
@@ -105,7 +116,7 @@ mod tests {
     fn fq_is_written_as_tc_writes_it() {
         let batch = batch(Verb::Create);
         let octets = batch.octets();
-        assert_eq!(octets[..8], [88, 0, 0, 0, 0x24, 0, 5, 6]);
+        assert_eq!(octets[..8], [96, 0, 0, 0, 0x24, 0, 5, 6]);
         assert_eq!(octets[16..20], [0; 4]);
         assert_eq!(octets[20..], TC);
     }
