@@ -10,6 +10,9 @@
 #define OCTET 8000000000ull
 #define NEVER (~0ull)
 #define FRAME 1514u /* a full Ethernet frame without FCS */
+/* As in crates/dataplane/src/shaper/levels.rs. */
+#define SHORTEST_QUEUE (12 * FRAME)
+#define LONGEST_WAIT_NS 250000000ull
 
 static __always_inline __u64 later(__u64 a, __u64 b)
 {

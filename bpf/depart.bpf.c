@@ -154,6 +154,23 @@ static __always_inline __u64 waiting(struct weir_queue *queue, __u64 now)
 }
 
 /*
+ * Whether a packet would wait for too long. However short the bound is, twelve full
+ * frames may wait behind the one that goes, as in HTB: TCP finds a loss by
+ * duplicates only if some can be on their way. But nothing longer than 250 ms.
+ */
+static __always_inline int waits_too_long(const struct weir_queue *queue,
+					  const struct weir_level *level, __u64 wait,
+					  __u32 octets, __u64 bps)
+{
+	__u64 limit = level->limit_ns;
+
+	if (wait > limit)
+		limit = later(limit, earlier(time_for(SHORTEST_QUEUE + queue->last, bps),
+					     LONGEST_WAIT_NS));
+	return is_too_long(wait, limit, octets, bps);
+}
+
+/*
  * Puts a packet into its queue. Returns its departure, or NEVER if the queue is
  * full; `*own` says whether it leaves on the queue's own floor.
  */
@@ -170,7 +187,7 @@ static __always_inline __u64 enqueue(struct weir_queue *queue, struct weir_level
 	*own = floor <= lent;
 	at = later(ceiling, *own ? floor : lent);
 	backlog = waiting(queue, now);
-	if (is_too_long(at - now, level->limit_ns, octets, bps) ||
+	if (waits_too_long(queue, level, at - now, octets, bps) ||
 	    backlog > level->limit + spare(octets)) {
 		queue->dropped += segments;
 		at = NEVER;

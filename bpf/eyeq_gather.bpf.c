@@ -29,10 +29,11 @@ static long gather_limit(void *map, __u32 *index, struct weir_pair *pair,
 	told->is_there = !!limit;
 	if (!limit)
 		return 0;
-	told->rate_bps = limit->rate_bps;
+	/* First, and heed writes it last: a rate that is newer than `told` is read again, an older one is not. */
+	told->told = *(volatile __u64 *)&limit->told;
+	told->rate_bps = *(volatile __u64 *)&limit->rate_bps;
 	told->heard_ns = limit->heard_ns;
 	told->sequence = limit->sequence;
-	told->told = limit->told;
 	told->rung_bps = limit->rung_bps;
 	told->by = limit->by;
 	return 0;

@@ -74,11 +74,12 @@ static __always_inline int allow(struct weir_eyeq_limit *limit, __u64 rate_bps, 
 		*wakes = is_other(rate_bps, limit->rung_bps);
 		if (*wakes)
 			limit->rung_bps = rate_bps;
-		limit->rate_bps = rate_bps;
+		*(volatile __u64 *)&limit->rate_bps = rate_bps;
 		limit->heard_ns = now;
 		limit->sequence = sequence;
 		limit->by = by;
-		limit->told++;
+		/* Last: gather reads without the lock. */
+		*(volatile __u64 *)&limit->told += 1;
 	}
 	bpf_spin_unlock(&limit->lock);
 	return is_new;

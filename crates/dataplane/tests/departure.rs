@@ -211,6 +211,20 @@ fn nobody_waits_beyond_the_horizon() {
 }
 
 #[test]
+fn a_bound_that_is_short_leaves_room_for_twelve_full_frames() {
+    let host = Host::new();
+    // A packet lasts 1.2 ms: as long as all that may wait.
+    let bound = 1_200_000;
+    host.set(ONE, Level { limit_ns: bound, ..level(10 * MBIT, 10 * MBIT, VM) });
+    let first = host.expect_now(ONE);
+    let passed = (0..40).map_while(|_| host.depart(ONE)).collect::<Vec<_>>();
+    let ahead = passed.last().expect("more than one passed") - first;
+    assert!((12..=16).contains(&passed.len()), "{} behind the first", passed.len());
+    assert!(ahead > 10 * bound && ahead < 20_000_000, "{ahead} ns");
+    assert_eq!(host.queue(ONE).dropped, 1);
+}
+
+#[test]
 fn a_stale_heartbeat_limits_pairs_to_their_floors_and_nothing_else() {
     let host = Host::new();
     host.set(ONE, level(MBIT, 4 * MBIT, VM));

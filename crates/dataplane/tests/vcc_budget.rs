@@ -387,8 +387,12 @@ fn a_guest_that_opens_connections_all_the_time_costs_a_hundredth_of_a_cpu() {
     // What is saved up counts all that come, for some looks,
     assert_eq!(churn(&mut driver, 5, 1), 5);
     // and then five in a second that are paid for, and now and then one of those that are due.
+    let begun = clock_ns(libc::CLOCK_MONOTONIC);
     let counts = churn(&mut driver, 1_200, 100);
-    assert!((250..=320).contains(&counts), "{counts} in a minute");
+    // A machine that is slow adds its own time to the minute.
+    let seconds = (clock_ns(libc::CLOCK_MONOTONIC) - begun) / 1_000_000_000;
+    let most = 320 + 6 * seconds as usize;
+    assert!((250..=most).contains(&counts), "{counts} in a minute");
     // After a quiet second the first is counted at the next look.
     driver.later_ns += 1_000_000_000;
     driver.look(&bench);

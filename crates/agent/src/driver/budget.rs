@@ -6,7 +6,8 @@
 //!           lives on it, and puts shares in force. What is refused is in the status, in the reasons of a pair,
 //!           and in the log when it changes.
 //! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any; its
-//!           connections are counted as often as they come and go, but for a hundredth of a CPU at most.
+//!           connections are counted twice a second, and beyond that as often as they come and go, but for a hundredth of
+//!           a CPU per VM at most.
 //! Not here  The division: `weir_core::vcc`. Counting: `weir_dataplane`.
 
 use super::Driver;

@@ -2,11 +2,12 @@
 
 use crate::Result;
 use crate::cpu::{self, Busy};
-use crate::world::{Hysteresis, World};
+use crate::world::World;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use weir_dataplane::shaper::SendsByBursts;
 
 /// Payload of one segment of a super-packet: a full frame.
 const SEGMENT: usize = 1472;
@@ -96,7 +97,7 @@ fn receiver(world: &World) -> Result<UdpSocket> {
 /// Plays it in the n-th world between two moments in which the machine had nothing else to do, and says what it
 /// cost. The other worlds' agents stay awake; what they have of the CPUs is none of the cost.
 pub(crate) fn play(worlds: &[World], n: usize, stream: &Stream) -> Result<Cost> {
-    let _sends = Hysteresis::of(worlds[n].kind)?;
+    let _sends = SendsByBursts::set(worlds[n].kind.is_by_bursts())?;
     let agents_of = |counts: &dyn Fn(usize) -> bool| {
         let counted = worlds.iter().enumerate().filter(|(i, _)| counts(*i));
         counted
@@ -199,7 +200,7 @@ pub(crate) struct Trips {
 }
 
 pub(crate) fn requests(world: &World, clients: usize, measured: Duration) -> Result<Trips> {
-    let _sends = Hysteresis::of(world.kind)?;
+    let _sends = SendsByBursts::set(world.kind.is_by_bursts())?;
     let server = receiver(world)?;
     let mut sockets = Vec::new();
     world.inside("vm1", || {

@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use weir_dataplane::shaper::SendsByBursts;
 
 /// Who limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +52,7 @@ impl Kind {
         matches!(self, Self::Weir | Self::WeirByBursts | Self::WeirByDepartures)
     }
 
-    const fn is_by_bursts(self) -> bool {
+    pub(crate) const fn is_by_bursts(self) -> bool {
         matches!(self, Self::HtbByBursts | Self::WeirByBursts)
     }
 
@@ -79,27 +80,6 @@ impl Kind {
             Self::WeirByBursts => "weir-b",
             Self::WeirByDepartures => "weir-edt",
         }
-    }
-}
-
-/// The kernel's HTB does as a kind wants it to, as long as this lives.
-pub(crate) struct Hysteresis {
-    before: String,
-}
-
-const HYSTERESIS: &str = "/sys/module/sch_htb/parameters/htb_hysteresis";
-
-impl Hysteresis {
-    pub(crate) fn of(kind: Kind) -> Result<Self> {
-        let before = fs::read_to_string(HYSTERESIS)?.trim().to_owned();
-        fs::write(HYSTERESIS, if kind.is_by_bursts() { "1" } else { "0" })?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Hysteresis {
-    fn drop(&mut self) {
-        let _ = fs::write(HYSTERESIS, &self.before);
     }
 }
 
@@ -176,7 +156,7 @@ impl World {
                 }
             }
             Kind::Weir | Kind::WeirByBursts | Kind::WeirByDepartures => {
-                let _sends = Hysteresis::of(kind)?;
+                let _sends = SendsByBursts::set(kind.is_by_bursts())?;
                 world.start_agents(wanted)?;
             }
         }

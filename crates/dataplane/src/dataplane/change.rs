@@ -85,8 +85,8 @@ impl Dataplane {
     ///
     /// # Errors
     ///
-    /// There is no such interface; another instance's program is there; whatever the kernel refuses. Those after it
-    /// stay lost, and if `tell` is one of them nobody is told.
+    /// There is no such interface; another instance's program is there; whatever the kernel refuses. That one
+    /// stays lost, all others are tried, and while `tell` is lost nobody is told.
     pub fn mend(&mut self) -> Result<(), Error> {
         let is_lost = |hook: &&Hook| eyeq::is_for_all(hook.program) && !self.is_on(hook);
         let lost: Vec<Hook> = self.attached.iter().filter(is_lost).cloned().collect();
@@ -106,17 +106,24 @@ impl Dataplane {
     /// Puts programs on where they are to be, in the place of where they were.
     fn put_on(&mut self, lost: Vec<Hook>) -> Result<(), Error> {
         let wanted = hooks(&self.config)?;
+        let mut result = Ok(());
         for former in lost {
             let hook = wanted.iter().find(|hook| hook.program == former.program);
             let Some(hook) = hook.cloned() else { continue };
-            attach::refuse_owned(&hook, &self.own_on(&hook))?;
-            self.detach(&former)?;
-            // Until it hangs there it is looked for again.
-            self.attached.push(former.clone());
-            attach_one(&hook, self.mode, &self.programs, &self.instance, &mut self.journal)?;
-            self.attached.retain(|attached| *attached != former);
-            self.attached.push(hook);
+            // One that cannot be put on keeps no other off.
+            result = result.and(self.put_on_one(former, hook));
         }
+        result
+    }
+
+    fn put_on_one(&mut self, former: Hook, hook: Hook) -> Result<(), Error> {
+        attach::refuse_owned(&hook, &self.own_on(&hook))?;
+        self.detach(&former)?;
+        // Until it hangs there it is looked for again.
+        self.attached.push(former.clone());
+        attach_one(&hook, self.mode, &self.programs, &self.instance, &mut self.journal)?;
+        self.attached.retain(|attached| *attached != former);
+        self.attached.push(hook);
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //! Problem   `htb_hysteresis` is one setting of the whole machine. Who emulates links with HTB, or measures
 //!           it, depends on what the host was told.
 //! Approach  A value that sets it, and sets it back when it goes.
-//! Promises  It is back after errors, stops and panics; not after SIGKILL. It is not written if it is as wanted.
+//! Promises  It is back after errors and panics, and after signals that are caught; not after SIGKILL. It is not written if it
+//!           is as wanted, so of two at a time the first decides.
 //! Not here  What a host that runs agents should have: decision 10, and its unit.
 
 use std::path::Path;
