@@ -55,7 +55,7 @@ bench: setup
 bench-limiter: build
 	$(CARGO) run --release --locked -p weir-dataplane --example limiter -- --weir $(WEIR) --out out/limiter
 
-# The same beside departure times on Debian's 6.1 in an emulator: fewer packets, three rounds, some eight minutes.
+# The same beside departure times on Debian's 6.1 in an emulator: fewer packets, some seven minutes.
 # What its numbers are worth is in docs/results/limiter.md.
 bench-limiter-stock-kernel: build
 	@scripts/test-stock-kernel limiter
