@@ -361,7 +361,7 @@ fn play_case(
 
 /// All cases with one kind of link.
 fn play_all(link: &str, ills: Option<Ills>) {
-    let world = World::new();
+    let world = World::beside_others();
     for n in [1, 2] {
         let vm = format!("vm{n}");
         world.ip(&vm, &format!("addr add fd00::{n}/64 dev eth0 nodad"));

@@ -27,11 +27,11 @@ pub(crate) const VM2: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The namespaces, and a bpffs of their own. One at a time: two would share two CPUs and a clock.
+/// The namespaces, and a bpffs of their own.
 pub(crate) struct World {
     prefix: String,
     pub(crate) dir: PathBuf,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 /// The kernel's monotonic clock.
@@ -54,9 +54,17 @@ pub(crate) fn sh(line: &str) -> String {
 }
 
 impl World {
-    /// Builds it. `port` names host 1's and host 2's port, so that instances do not look alike.
+    /// Builds it. One at a time: two would share two CPUs and a clock.
     pub(crate) fn new() -> Self {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::build(Some(TURN.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Builds one that may stand beside others, where no time is measured but to be compared.
+    pub(crate) fn beside_others() -> Self {
+        Self::build(None)
+    }
+
+    fn build(_turn: Option<MutexGuard<'static, ()>>) -> Self {
         let n = WORLDS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("wd{}-{n}-", std::process::id());
         let dir = std::env::temp_dir().join(format!("{prefix}weir"));
