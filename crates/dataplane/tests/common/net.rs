@@ -60,6 +60,7 @@ impl World {
     }
 
     /// Builds one that may stand beside others, where no time is measured but to be compared.
+    #[allow(dead_code, reason = "one test needs it, others share the file")]
     pub(crate) fn beside_others() -> Self {
         Self::build(None)
     }
