@@ -7,7 +7,7 @@
 mod net;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use net::{PAIR, VM1, VM2, World, now_ns, sh};
+use net::{PAIR, VM1, VM2, World, modes, now_ns, sh};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
@@ -22,14 +22,6 @@ use weir_units::{PairId, Rate, TenantId, VmId};
 /// From the VM that comes to that of host 2.
 const NEW: PairId = PairId::new(VmId(3), VmId(2));
 const VM3: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
-
-/// As in hosts.rs: TCX came with Linux 6.6.
-fn modes() -> Vec<Mode> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    if version < (6, 6) { vec![Mode::Clsact] } else { vec![Mode::Tcx, Mode::Clsact] }
-}
 
 /// Each with each shaper that this kernel has: departure times need fq.
 fn ways() -> Vec<(Mode, Kind)> {

@@ -10,7 +10,7 @@ mod bench;
 mod net;
 
 use bench::{UNIT, key, settings};
-use net::{VM2, World};
+use net::{VM2, World, modes};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -24,14 +24,6 @@ const HOST2: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const PERIOD: Duration = Duration::from_millis(2);
 /// What VM 2 may receive.
 const SHARE: Share = Share { capacity_bps: 90 * UNIT, floor_bps: UNIT };
-
-/// As in hosts.rs: TCX came with Linux 6.6.
-fn modes() -> Vec<Mode> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    if version < (6, 6) { vec![Mode::Clsact] } else { vec![Mode::Tcx, Mode::Clsact] }
-}
 
 /// Host 2, where `vm` has the port and the address of VM 2; VM 1 is elsewhere.
 fn config(world: &World, mode: Mode, vm: VmId) -> Config {

@@ -4,7 +4,7 @@
 #[path = "common/net.rs"]
 mod net;
 
-use net::{PAIR, UPLINK, VM2, World, now_ns};
+use net::{PAIR, UPLINK, VM2, World, modes, now_ns};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,14 +18,6 @@ use weir_units::{PairId, Rate, VmId};
 /// Octets of a full segment's payload, and of its frame without FCS.
 const PAYLOAD: u64 = 1448;
 const FRAME: u64 = 1514;
-
-/// The ways to attach on this kernel, the preferred one first. TCX came with Linux 6.6.
-fn modes() -> Vec<Mode> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    if version < (6, 6) { vec![Mode::Clsact] } else { vec![Mode::Tcx, Mode::Clsact] }
-}
 
 fn open(world: &World, n: u32, mode: Mode) -> Dataplane {
     open_config(world, n, world.config(n, mode)).unwrap()

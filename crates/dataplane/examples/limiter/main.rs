@@ -9,7 +9,7 @@
 //!
 //! `--slower 20` is for a machine that is so many times slower than most, as an emulated one: rates of packets
 //! are divided by it, and what senders do by the clock takes so many times longer. `--slack` is what fq's timer may
-//! be late with departure times, where it is not to be fq's own 10 us.
+//! be late with departure times, where it is not to be the agent's own 50 us.
 //!
 //! How it measures, and what came out: docs/results/limiter.md.
 #![allow(unsafe_code, reason = "namespaces, affinity and socket options have no safe call")]

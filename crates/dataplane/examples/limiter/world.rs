@@ -92,7 +92,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) line: u64,
     /// VMs in the directory, all but the first on host 2, and all but two of them there in name only.
     pub(crate) destinations: u32,
-    /// How late fq's timer may be, as tc reads it, if not fq's own.
+    /// How late fq's timer may be, as tc reads it, if not as the agent has it.
     pub(crate) slack: Option<&'a str>,
     /// The daemon.
     pub(crate) weir: &'a Path,

@@ -34,6 +34,15 @@ pub(crate) struct World {
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
+/// The ways to attach on this kernel, the preferred one first. TCX came with Linux 6.6.
+#[allow(dead_code, reason = "some tests need it, others share the file")]
+pub(crate) fn modes() -> Vec<Mode> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap());
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    if version < (6, 6) { vec![Mode::Clsact] } else { vec![Mode::Tcx, Mode::Clsact] }
+}
+
 /// The kernel's monotonic clock.
 pub(crate) fn now_ns() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
