@@ -26,6 +26,7 @@ mod policing;
 mod promised;
 mod reload;
 mod server;
+mod shared_budget;
 
 pub use driver::{reclaim, run};
 pub use law::{eyeq, fits, law, unreserved};

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::guest::reload;
+use common::guest::{Guest, add_c, reload};
 use common::{Agent, World, sh, until};
 use std::fs;
 use std::io::{Read, Write};
@@ -31,9 +31,23 @@ fn say(world: &World, what: &str, value: Option<String>) {
     fs::write(&file, lines.join("\n") + "\n").unwrap();
 }
 
+/// Says that the first and the last VM of host 1's file share this budget.
+fn share(world: &World, name: &str, budget: &str) {
+    say(world, "shared_budget", Some(format!("{name:?}")));
+    let file = world.dir.join("host1.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let (vms, _) = text.split_once("[budgets]").unwrap_or((&text, ""));
+    let more = format!("shared_budget = {name:?}\n[budgets]\n{name} = {{ {budget} }}\n");
+    fs::write(&file, format!("{vms}{more}")).unwrap();
+}
+
 fn told(agent: &Agent<'_>) -> Budget {
+    told_of(agent, "a")
+}
+
+fn told_of(agent: &Agent<'_>, vm: &str) -> Budget {
     let all = agent.top().budgets;
-    all.iter().find(|one| one.vm == "a").unwrap_or_else(|| panic!("a in {all:?}")).clone()
+    all.iter().find(|one| one.vm == vm).unwrap_or_else(|| panic!("{vm} in {all:?}")).clone()
 }
 
 /// Live connections and shares, in the order of the file.
@@ -48,8 +62,12 @@ fn expect(agent: &Agent<'_>, wanted: &[(u32, u32)]) {
 
 /// Both ends of a connection from VM 1 to VM 2.
 fn connect(world: &World, port: u16) -> (TcpStream, TcpStream) {
+    connect_from(world, "vm1", port)
+}
+
+fn connect_from(world: &World, vm: &str, port: u16) -> (TcpStream, TcpStream) {
     let listener = world.inside("vm2", || TcpListener::bind(("10.0.0.2", port)).unwrap());
-    let from = world.inside("vm1", || TcpStream::connect(("10.0.0.2", port)).unwrap());
+    let from = world.inside(vm, || TcpStream::connect(("10.0.0.2", port)).unwrap());
     (from, listener.accept().unwrap().0)
 }
 
@@ -67,7 +85,11 @@ fn speak((from, to): &(TcpStream, TcpStream)) {
 
 /// The window that the guest of VM 1 has been shown on its connection to this port.
 fn window(world: &World, port: u16) -> u32 {
-    let vm = world.ns("vm1");
+    window_of(world, "vm1", port)
+}
+
+fn window_of(world: &World, vm: &str, port: u16) -> u32 {
+    let vm = world.ns(vm);
     let text = sh(&format!("ip netns exec {vm} ss -tinH dport = :{port}"));
     let words = text.split_whitespace().find_map(|word| word.strip_prefix("snd_wnd:"));
     words.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("a window in {text}"))
@@ -134,6 +156,53 @@ fn shares_follow_connections_reloads_and_agents_that_die() {
     one.stop();
     assert_eq!(world.snapshot("host1"), before, "nothing stays");
     drop(late);
+}
+
+#[test]
+fn vms_that_share_a_budget_live_on_it_together() {
+    let world = World::new();
+    let _c = Guest::new(&world, 1);
+    add_c(&world);
+    share(&world, "gold", PAPER);
+    let before = world.snapshot("host1");
+    let (mut one, _two) = (world.start(1), world.start(2));
+    assert_eq!((told(&one).refused, told_of(&one, "c").refused), (None, None));
+    assert_eq!((told(&one).with, told_of(&one, "c").with), (vec!["c".into()], vec!["a".into()]));
+    let both = |wanted: &[(u32, u32)]| {
+        expect(&one, wanted);
+        let same = |told: Budget| told.classes == told_of(&one, "c").classes;
+        assert!(same(told(&one)), "{:?}", one.top().budgets);
+    };
+    let of_a = [9001, 9002].map(|port| connect(&world, port));
+    both(&[(2, 45_000), (0, 54_000)]);
+    let of_c = [9003, 9004].map(|port| connect_from(&world, "vm3", port));
+    both(&[(3, 15_000), (1, 45_000)]);
+    of_a.iter().chain(&of_c).for_each(speak);
+    assert_shown(&world, 9001, 15_000);
+    let shown = [(9003, 15_000), (9004, 45_000)]
+        .map(|(port, share)| (window_of(&world, "vm3", port) / 1_024, share / 1_024));
+    assert!(shown.iter().all(|(shown, share)| shown.abs_diff(*share) <= 1), "{shown:?}");
+    let is_said = |reason: &String| {
+        reason
+            .starts_with("The connections of a and c share windows of 90000 B together: 3 of bulk")
+    };
+    assert!(one.explain().iter().any(is_said), "{:?}", one.explain());
+
+    // Who counts comes back, and counts both.
+    one.kill_with_guardian();
+    one = world.start(1);
+    let both = |wanted: &[(u32, u32)]| expect(&one, wanted);
+    both(&[(3, 15_000), (1, 45_000)]);
+    // Another total, at run time; and what is c's alone is over.
+    share(&world, "gold", &PAPER.replace("90kB", "180kB"));
+    reload(&one);
+    both(&[(3, 30_000), (1, 90_000)]);
+    drop(of_c);
+    both(&[(2, 90_000), (0, 108_000)]);
+    speak(&of_a[0]);
+    assert_shown(&world, 9001, 90_000);
+    one.stop();
+    assert_eq!(world.snapshot("host1"), before, "nothing stays");
 }
 
 #[test]

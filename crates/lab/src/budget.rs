@@ -63,6 +63,7 @@ pub(crate) fn of_agent(scenario: &Scenario, vm: usize) -> Option<WindowBudget> {
     let class = |one: Ported| WindowClass {
         name: one.group,
         weight: one.weight,
+        tenant: None,
         remote: None,
         local_ports: None,
         remote_ports: Some(Ports(one.ports)),

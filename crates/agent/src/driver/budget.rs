@@ -1,14 +1,15 @@
-//! VMs' window budgets: what is asked for, who gets what of it, and what is told.
+//! Window budgets, of one VM or of several: what is asked for, who gets what of it, and what is told.
 //!
 //! Problem   A budget that is too small, or whose classes overlap, must be seen by whoever asked for it, and keep
 //!           no floor from being.
 //! Approach  The core says whether a budget can keep what it promises, and divides; the data plane counts who
-//!           lives on it, and puts shares in force. What is refused is in the status, in the reasons of a pair,
-//!           and in the log when it changes.
+//!           lives on it, port by port, and puts shares in force. Where several VMs share one, it is divided by what
+//!           all their ports counted. What is refused is in the status, in the reasons of a pair, and in the log when
+//!           it changes.
 //! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any; its
 //!           connections are counted twice a second, and beyond that as often as they come and go, but for a hundredth of
 //!           a CPU per VM at most.
-//! Not here  The division: `weir_core::vcc`. Counting: `weir_dataplane`.
+//! Not here  The division: `weir_core::vcc`. Counting: `weir_dataplane`. Names of budgets: `shared_budget`.
 
 use super::Driver;
 use crate::config::Setup;
@@ -16,20 +17,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::vcc::{Budget, BudgetConfig, Class, Match, Prefix};
 use weir_dataplane::Bounded;
 use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS};
-use weir_model::agent::{Ports, WindowBudget, WindowClass};
+use weir_model::agent::{Ports, VmConfig, WindowBudget, WindowClass};
 use weir_model::status;
-use weir_units::{Bytes, Span, Time, VmId};
+use weir_units::{Bytes, Span, TenantId, Time, VmId};
 
 /// What TCP can say in a window.
 const TOTAL_MOST: Bytes = Bytes::new(1 << 30);
 
-/// A VM's budget, or why it has none.
-type Asked = Result<Budget, String>;
+/// A budget that is asked for.
+#[derive(Debug)]
+struct Asked {
+    wish: WindowBudget,
+    /// VMs whose connections live on it, and the classes of which each may have some, by their places.
+    vms: BTreeMap<VmId, Vec<usize>>,
+    /// It, or why there is none.
+    budget: Result<Budget, String>,
+}
 
 /// All budgets that are asked for.
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
-    asked: BTreeMap<VmId, Asked>,
+    asked: Vec<Asked>,
     /// When they were last looked at.
     looked: Time,
     /// Those that are refused, as the log has them.
@@ -38,17 +46,102 @@ pub(super) struct Budgets {
 
 /// What the data plane shall look connections up by, for the VMs that are there.
 pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Vec<kernel::Class>> {
-    let vms = setup.file.vms.iter();
-    let wished = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, vm.budget.as_ref()?)));
-    let sound = wished.filter_map(|(vm, wish)| Some((vm, wish, asked(wish).ok()?)));
-    sound
-        .filter(|(vm, ..)| !gone.contains(vm))
-        .map(|(vm, wish, budget)| (vm, classes(wish, &budget)))
-        .collect()
+    let all = wishes(setup);
+    let of_vms = all.iter().flat_map(|asked| asked.vms.keys().map(move |vm| (*vm, asked)));
+    let there = of_vms.filter(|(vm, _)| !gone.contains(vm));
+    there.map(|(vm, asked)| (vm, asked.classes_of(vm))).filter(|(_, all)| !all.is_empty()).collect()
+}
+
+/// What the file asks for: VMs' own budgets, and those that they share.
+fn wishes(setup: &Setup) -> Vec<Asked> {
+    let vms = || setup.file.vms.iter();
+    let id = |vm: &VmConfig| setup.names.id(&vm.name);
+    let own = vms().filter_map(|vm| Some((vec![id(vm)?], vm.budget.as_ref()?)));
+    let shared = setup.file.budgets.iter().map(|(name, wish)| {
+        let of_it = vms().filter(|vm| vm.shared_budget.as_ref() == Some(name));
+        (of_it.filter_map(id).collect::<Vec<_>>(), wish)
+    });
+    let shared = shared.filter(|(vms, _)| !vms.is_empty());
+    let tenants: BTreeMap<&str, TenantId> = (setup.directory.numbered_vms())
+        .filter_map(|(id, vm)| Some((vm.tenant.as_str(), *setup.tenants.get(&id)?)))
+        .collect();
+    let with_tenant = |vm: VmId| Some((vm, *setup.tenants.get(&vm)?));
+    let asked = |(vms, wish): (Vec<VmId>, &WindowBudget)| {
+        Asked::new(wish, vms.into_iter().filter_map(with_tenant), &tenants)
+    };
+    own.chain(shared).map(asked).collect()
+}
+
+impl Asked {
+    /// A budget of these VMs, each with its tenant. `tenants` are all that there are.
+    fn new(
+        wish: &WindowBudget,
+        vms: impl Iterator<Item = (VmId, TenantId)>,
+        tenants: &BTreeMap<&str, TenantId>,
+    ) -> Self {
+        let is_of = |class: &WindowClass, tenant: TenantId| {
+            class.tenant.as_ref().is_none_or(|name| tenants.get(name.as_str()) == Some(&tenant))
+        };
+        let places = |tenant: TenantId| {
+            let classes = wish.classes.iter().enumerate();
+            classes.filter(|(_, class)| is_of(class, tenant)).map(|(place, _)| place).collect()
+        };
+        Self {
+            wish: wish.clone(),
+            vms: vms.map(|(vm, tenant)| (vm, places(tenant))).collect(),
+            budget: sound(wish, tenants),
+        }
+    }
+
+    /// As the programs on a VM's port know its classes; none if it is refused.
+    fn classes_of(&self, vm: VmId) -> Vec<kernel::Class> {
+        let Ok(budget) = &self.budget else { return Vec::new() };
+        let ports = |ports: &Option<Ports>| ports.as_ref().map_or(0..=u16::MAX, |p| p.0.clone());
+        let class = |place: &usize| {
+            let class = &self.wish.classes[*place];
+            let remote = class.remote.map(|prefix| (prefix.first(), prefix.length()));
+            let (local, distant) = (ports(&class.local_ports), ports(&class.remote_ports));
+            let share = share(budget, *place);
+            kernel::Class { share, ..kernel::Class::new(remote, local, distant) }
+        };
+        self.vms.get(&vm).into_iter().flatten().map(class).collect()
+    }
+
+    /// What is each VM's of it, by its classes, if so many connections live at their ports.
+    fn divide(&mut self, live: &BTreeMap<VmId, &[u32]>) -> BTreeMap<VmId, Vec<u32>> {
+        let Ok(budget) = &mut self.budget else { return BTreeMap::new() };
+        let mut all = vec![0u32; self.wish.classes.len()];
+        let there = || self.vms.iter().filter_map(|(vm, own)| Some((*vm, own, *live.get(vm)?)));
+        for (_, own, live) in there() {
+            own.iter()
+                .zip(live)
+                .for_each(|(place, n)| all[*place] = all[*place].saturating_add(*n));
+        }
+        budget.recount(&all);
+        let shares = |own: &[usize]| own.iter().map(|place| share(budget, *place)).collect();
+        there().map(|(vm, own, _)| (vm, shares(own))).collect()
+    }
+
+    /// Why a VM has no part of it, as far as the data plane does not say.
+    fn refusal(&self, vm: VmId) -> Option<String> {
+        let has_none = self.vms.get(&vm).is_some_and(Vec::is_empty);
+        let none = || has_none.then(|| "none of its classes is of this VM's tenant".to_owned());
+        self.budget.as_ref().err().cloned().or_else(none)
+    }
+
+    /// Live connections of a class at all its ports, and what each of them may have.
+    fn found(&self, class: usize, bounded: &BTreeMap<VmId, Bounded>) -> (u32, u32) {
+        let at_port = |(vm, own): (&VmId, &Vec<usize>)| {
+            let place = own.iter().position(|place| *place == class)?;
+            bounded.get(vm)?.classes.get(place).copied()
+        };
+        let add = |(live, _): (u32, u32), (more, share)| (live.saturating_add(more), share);
+        self.vms.iter().filter_map(at_port).fold((0, 0), add)
+    }
 }
 
 /// Whether a budget can keep what it promises.
-fn asked(wish: &WindowBudget) -> Asked {
+fn sound(wish: &WindowBudget, tenants: &BTreeMap<&str, TenantId>) -> Result<Budget, String> {
     let most = wish.classes.len();
     if most > CLASSES_MOST {
         return Err(format!("it has {most} classes; {CLASSES_MOST} at most can be told apart"));
@@ -56,34 +149,31 @@ fn asked(wish: &WindowBudget) -> Asked {
     if wish.total.0 > TOTAL_MOST {
         return Err(format!("a window of {} is more than TCP can say: {TOTAL_MOST}", wish.total.0));
     }
-    let class = |class: &WindowClass| Class {
-        name: class.name.clone(),
-        flows: Match {
-            tenant: None,
+    let class = |class: &WindowClass| {
+        let of = |name: &String| {
+            let known = tenants.get(name.as_str()).copied();
+            known.ok_or_else(|| {
+                format!(
+                    "class {} is of tenant `{name}`, whom the directory does not list",
+                    class.name
+                )
+            })
+        };
+        let flows = Match {
+            tenant: class.tenant.as_ref().map(of).transpose()?,
             remote: class.remote.map(|prefix| Prefix::new(prefix.first(), prefix.length())),
             local_ports: class.local_ports.clone().map(|ports| ports.0),
             remote_ports: class.remote_ports.clone().map(|ports| ports.0),
-        },
-        weight: class.weight,
+        };
+        Ok(Class { name: class.name.clone(), flows, weight: class.weight })
     };
     let config = BudgetConfig {
         total: wish.total.0,
         flows_most: wish.flows_most,
         segment: wish.segment.0,
-        classes: wish.classes.iter().map(class).collect(),
+        classes: wish.classes.iter().map(class).collect::<Result<_, String>>()?,
     };
     Budget::new(config).map_err(|refusal| refusal.to_string())
-}
-
-/// As the programs on a port know them.
-fn classes(wish: &WindowBudget, budget: &Budget) -> Vec<kernel::Class> {
-    let ports = |ports: &Option<Ports>| ports.as_ref().map_or(0..=u16::MAX, |p| p.0.clone());
-    let class = |(n, class): (usize, &WindowClass)| {
-        let remote = class.remote.map(|prefix| (prefix.first(), prefix.length()));
-        let (local, distant) = (ports(&class.local_ports), ports(&class.remote_ports));
-        kernel::Class { share: share(budget, n), ..kernel::Class::new(remote, local, distant) }
-    };
-    wish.classes.iter().enumerate().map(class).collect()
 }
 
 fn share(budget: &Budget, class: usize) -> u32 {
@@ -93,10 +183,7 @@ fn share(budget: &Budget, class: usize) -> u32 {
 impl Driver {
     /// Takes up what is asked for now. Connections that live are counted anew at once.
     pub(super) fn take_up_budgets(&mut self, now: Time) {
-        let vms = self.setup.file.vms.iter();
-        let wished =
-            vms.filter_map(|vm| Some((self.setup.names.id(&vm.name)?, vm.budget.as_ref()?)));
-        self.budgets.asked = wished.map(|(vm, wish)| (vm, asked(wish))).collect();
+        self.budgets.asked = wishes(&self.setup);
         self.divide_budgets(now);
         self.tell_of_budgets();
     }
@@ -111,32 +198,23 @@ impl Driver {
     pub(super) fn divide_budgets(&mut self, now: Time) {
         self.budgets.looked = now;
         let asked = &mut self.budgets.asked;
-        let mut divide = |vm: VmId, live: &[u32]| match asked.get_mut(&vm) {
-            Some(Ok(budget)) => {
-                budget.recount(live);
-                (0..live.len()).map(|class| share(budget, class)).collect()
-            }
-            // One that is on its way out: as if nothing bounded it.
-            _ => vec![u32::MAX; live.len()],
+        let mut divide = |live: &BTreeMap<VmId, &[u32]>| {
+            asked.iter_mut().flat_map(|one| one.divide(live)).collect()
         };
         self.dataplane.tend_budgets(now.as_nanos(), &super::thread_cpu_ns, &mut divide);
     }
 
-    /// What became of all budgets, for people.
+    /// What became of all budgets, for people: VM by VM, in the order of the file.
     pub(super) fn told_budgets(&self) -> Vec<status::Budget> {
         let bounded: BTreeMap<VmId, Bounded> =
             self.dataplane.budgets().into_iter().map(|one| (one.vm, one)).collect();
-        let vms = self.setup.file.vms.iter();
-        let wished =
-            vms.filter_map(|vm| Some((self.setup.names.id(&vm.name)?, vm.budget.as_ref()?)));
-        let told = |(vm, wish): (VmId, &WindowBudget)| {
-            let refused = match self.budgets.asked.get(&vm) {
-                Some(Err(why)) => Some(why.clone()),
-                _ => bounded.get(&vm).and_then(|one| one.refused.clone()),
-            };
-            told(self.setup.names.name(vm), wish, bounded.get(&vm), refused)
+        let name = |vm: VmId| self.setup.names.name(vm);
+        let vms = self.setup.file.vms.iter().filter_map(|vm| self.setup.names.id(&vm.name));
+        let asked = |vm: VmId| {
+            let of_it = self.budgets.asked.iter().find(|one| one.vms.contains_key(&vm))?;
+            Some((vm, of_it))
         };
-        wished.map(told).collect()
+        vms.filter_map(asked).map(|(vm, asked)| told(vm, asked, &bounded, &name)).collect()
     }
 
     /// Says once what is refused, and when it is not any more.
@@ -173,25 +251,24 @@ impl Driver {
 }
 
 fn told(
-    vm: String,
-    wish: &WindowBudget,
-    bounded: Option<&Bounded>,
-    refused: Option<String>,
+    vm: VmId,
+    asked: &Asked,
+    bounded: &BTreeMap<VmId, Bounded>,
+    name: &dyn Fn(VmId) -> String,
 ) -> status::Budget {
-    let found = |n: usize| bounded.and_then(|one| one.classes.get(n)).copied().unwrap_or_default();
     let class = |(n, class): (usize, &WindowClass)| {
-        let (live, share) = found(n);
+        let (live, share) = asked.found(n, bounded);
         status::BudgetClass { name: class.name.clone(), weight: class.weight, live, share }
     };
-    let (total, flows_most) = (wish.total.0.get(), wish.flows_most);
-    let classes = wish.classes.iter().enumerate().map(class).collect();
-    let c = bounded.and_then(|one| one.counters).unwrap_or_default();
+    let own = bounded.get(&vm);
+    let c = own.and_then(|one| one.counters).unwrap_or_default();
     status::Budget {
-        vm,
-        refused,
-        total,
-        flows_most,
-        classes,
+        vm: name(vm),
+        with: asked.vms.keys().filter(|other| **other != vm).map(|other| name(*other)).collect(),
+        refused: asked.refusal(vm).or_else(|| own?.refused.clone()),
+        total: asked.wish.total.0.get(),
+        flows_most: asked.wish.flows_most,
+        classes: asked.wish.classes.iter().enumerate().map(class).collect(),
         connections: c.begun,
         lowered: c.lowered,
         no_place: c.full,
@@ -218,8 +295,9 @@ fn sentence(one: &status::Budget) -> String {
         0 => String::new(),
         n => format!(". Nothing bounds {n} that found no place in its table (`flows_per_vm`)"),
     };
+    let vms = one.with.iter().fold(vm.clone(), |all, other| format!("{all} and {other}"));
     format!(
-        "The connections of {vm} share windows of {} together: {}{crowded}{unbounded}.",
+        "The connections of {vms} share windows of {} together: {}{crowded}{unbounded}.",
         Bytes::new(one.total),
         classes.join(", ")
     )
@@ -238,52 +316,107 @@ mod tests {
         [[class]]\nname = 'bulk'\nweight = 1\nremote_ports = '5001-5003'\n\
         [[class]]\nname = 'urgent'\nweight = 3\nremote_ports = '5004-5005'\nremote = '10.0.0.0/8'\n";
 
+    /// VMs 1 and 2 of tenant 7, whose name is t, VM 3 of tenant 8, u.
+    fn asked(wish: &WindowBudget) -> Asked {
+        let vms = [(1, 7), (2, 7), (3, 8)].map(|(vm, tenant)| (VmId(vm), TenantId(tenant)));
+        Asked::new(wish, vms.into_iter(), &[("t", TenantId(7)), ("u", TenantId(8))].into())
+    }
+
     #[test]
     fn what_a_budget_cannot_keep_is_refused_with_what_would_do() {
-        assert!(asked(&wish(PAPER)).is_ok());
+        let checked = |wish: &WindowBudget| asked(wish).budget;
+        assert!(checked(&wish(PAPER)).is_ok());
         let refused = |from: &str, to: &str| {
             assert!(PAPER.contains(from), "{from}");
-            asked(&wish(&PAPER.replacen(from, to, 1))).expect_err(to)
+            checked(&wish(&PAPER.replacen(from, to, 1))).expect_err(to)
         };
         assert!(refused("90kB", "37959B").contains("take 37960 B or more"));
         assert!(refused("5001-5003", "5001-5004").contains("bulk and urgent overlap"));
         assert!(refused("weight = 1", "weight = 0").contains("weight of class bulk"));
         assert!(refused("90kB", "2GB").contains("more than TCP can say"));
+        let unknown = refused("weight = 1", "weight = 1\ntenant = 'x'");
+        assert_eq!(unknown, "class bulk is of tenant `x`, whom the directory does not list");
         let mut many = wish(PAPER);
         many.classes = vec![many.classes[0].clone(); CLASSES_MOST + 1];
-        assert!(asked(&many).expect_err("too many").contains("17 classes"));
+        assert!(checked(&many).expect_err("too many").contains("17 classes"));
     }
 
     #[test]
     fn the_kernel_is_told_the_classes_that_were_written() {
-        let wish = wish(PAPER);
-        let classes = classes(&wish, &asked(&wish).expect("sound"));
+        let classes = asked(&wish(PAPER)).classes_of(VmId(1));
         let net = Some(([10, 0, 0, 0].into(), 8));
         let urgent = kernel::Class::new(net, 0..=u16::MAX, 5004..=5005);
         assert_eq!(classes[1], kernel::Class { share: 90_000, ..urgent });
         assert_eq!(classes[0].remote_first..=classes[0].remote_last, 5001..=5003);
     }
 
+    /// The same ports, by tenants.
+    const TENANTS: &str = "total = '90kB'\nflows_most = 5\n\
+        [[class]]\nname = 'ours'\nweight = 1\ntenant = 't'\n\
+        [[class]]\nname = 'theirs'\nweight = 3\ntenant = 'u'\nremote_ports = '5004-5005'\n";
+
+    #[test]
+    fn who_shares_a_budget_has_of_it_by_what_lives_at_all_ports() {
+        let mut asked = asked(&wish(TENANTS));
+        let [one, other] = [VmId(1), VmId(3)].map(|vm| asked.classes_of(vm));
+        assert_eq!((one.len(), other.len()), (1, 1), "each has the classes of its tenant");
+        assert_eq!(other[0].remote_first..=other[0].remote_last, 5004..=5005);
+        let live: [&[u32]; 3] = [&[2], &[1], &[2]];
+        let all = (1..).map(VmId).zip(live).collect();
+        let shares = asked.divide(&all);
+        let wanted = [(1, 10_000), (2, 10_000), (3, 30_000)];
+        assert_eq!(shares, wanted.map(|(vm, share)| (VmId(vm), vec![share])).into());
+        // A port that is not counted any more has nobody.
+        let left: BTreeMap<VmId, &[u32]> = [(VmId(1), live[0])].into();
+        assert_eq!(asked.divide(&left), [(VmId(1), vec![45_000])].into());
+        // What is told is of all ports.
+        let bounded = |vm, live, share| {
+            let classes = vec![(live, share)];
+            (VmId(vm), Bounded { vm: VmId(vm), refused: None, classes, counters: None })
+        };
+        let bounded = [bounded(1, 2, 10_000), bounded(2, 1, 10_000), bounded(3, 2, 30_000)].into();
+        let told = told(VmId(2), &asked, &bounded, &|vm| format!("v{}", vm.0));
+        assert_eq!(
+            sentence(&told),
+            "The connections of v2 and v1 and v3 share windows of 90000 B together: 3 of ours with 10000 B \
+             each, 2 of theirs with 30000 B each."
+        );
+    }
+
+    #[test]
+    fn a_vm_of_whose_tenant_no_class_is_has_no_budget_and_is_told_so() {
+        let asked = asked(&wish(
+            &TENANTS.replace("'u'", "'t'").replace("weight = 1", "weight = 1\nremote_ports = '1'"),
+        ));
+        assert_eq!(asked.refusal(VmId(1)), None);
+        let why = asked.refusal(VmId(3)).expect("refused");
+        assert_eq!(why, "none of its classes is of this VM's tenant");
+        assert!(asked.classes_of(VmId(3)).is_empty());
+    }
+
     #[test]
     fn each_outcome_of_a_wish_has_its_words() {
-        let (wish, name) = (wish(PAPER), || "a".to_owned());
+        let alone = [(VmId(1), TenantId(7))];
+        let asked = |text: &str| Asked::new(&wish(text), alone.into_iter(), &BTreeMap::new());
+        let name = |_| "a".to_owned();
+        let told = |one: Bounded| told(VmId(1), &asked(PAPER), &[(VmId(1), one)].into(), &name);
         let classes = vec![(3, 10_000), (2, 30_000)];
         let counters = Some(Counters { begun: 7, lowered: 31, ..Counters::default() });
         let one = Bounded { vm: VmId(1), refused: None, classes, counters };
-        let on = told(name(), &wish, Some(&one), None);
+        let on = told(one.clone());
         assert_eq!(
             sentence(&on),
             "The connections of a share windows of 90000 B together: 3 of bulk with 10000 B each, 2 of \
              urgent with 30000 B each."
         );
         assert_eq!((on.connections, on.lowered, on.no_place), (7, 31, 0));
-        let crowded = Bounded { classes: vec![(9, 9_000), (1, 9_000)], ..one.clone() };
-        let crowded = sentence(&told(name(), &wish, Some(&crowded), None));
+        let classes = vec![(9, 9_000), (1, 9_000)];
+        let crowded = sentence(&told(Bounded { classes, ..one.clone() }));
         assert!(crowded.ends_with(", more than the 5 that it is for."), "{crowded}");
         let counters = Some(Counters { full: 12, ..Counters::default() });
-        let full = sentence(&told(name(), &wish, Some(&Bounded { counters, ..one }), None));
+        let full = sentence(&told(Bounded { counters, ..one.clone() }));
         assert!(full.contains(". Nothing bounds 12 that found no place in its table"), "{full}");
-        let refused = sentence(&told(name(), &wish, None, Some("too small".into())));
+        let refused = sentence(&told(Bounded { refused: Some("too small".into()), ..one }));
         assert_eq!(refused, "a asks for a window budget, refused: too small.");
     }
 }

@@ -227,20 +227,38 @@ impl Dataplane {
     }
 
     /// Counts the connections that live on window budgets, where it is time to, and puts in force what `divide` makes
-    /// of their numbers by class: a share for each. To be called every [`LOOK_NS`](crate::vcc::budget::LOOK_NS)
-    /// where there are budgets; `cpu_ns` says how much CPU time the caller has had.
+    /// of the numbers of all VMs by class: shares for each VM's classes; whom it leaves out nothing bounds. To be
+    /// called every [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where there are budgets; `cpu_ns` says how much CPU time
+    /// the caller has had.
     pub fn tend_budgets(
         &mut self,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
-        divide: &mut dyn FnMut(VmId, &[u32]) -> Vec<u32>,
+        divide: &mut dyn FnMut(&BTreeMap<VmId, &[u32]>) -> BTreeMap<VmId, Vec<u32>>,
     ) {
         let Some(own) = &self.programs.vcc else { return };
         let of = &mut self.translators;
+        let mut is_counted = false;
         for (vm, divided) in &mut of.divided {
-            match divided.tend(own, now_ns, cpu_ns, &mut |live| divide(*vm, live)) {
-                Ok(_) => drop(of.uncounted.remove(vm)),
+            match divided.count_if_due(own, now_ns, cpu_ns) {
+                Ok(false) => {}
+                Ok(true) => {
+                    is_counted = true;
+                    of.uncounted.remove(vm);
+                }
                 Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
+            }
+        }
+        if !is_counted {
+            return;
+        }
+        let live = of.divided.iter().map(|(vm, divided)| (*vm, divided.live())).collect();
+        let mut shares = divide(&live);
+        for (vm, divided) in &mut of.divided {
+            let any = || vec![u32::MAX; divided.live().len()];
+            let shares = shares.remove(vm).unwrap_or_else(any);
+            if let Err(e) = divided.share_out(own, &shares) {
+                of.uncounted.insert(*vm, e.to_string());
             }
         }
     }

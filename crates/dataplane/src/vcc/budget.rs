@@ -217,9 +217,9 @@ impl Divided {
         Ok(Self { slot, classes, live, table, over, silent, credit, turns, counted_ns })
     }
 
-    /// To be called every [`LOOK_NS`]: counts if it is time to, has `divide` make shares of the live connections
-    /// by class, and puts them in force. Says whether anything changed. `cpu_ns` says how much CPU time the caller
-    /// has had.
+    /// To be called every [`LOOK_NS`] where nobody else shares the budget: counts if it is time to, has `divide` make
+    /// shares of the live connections by class, and puts them in force. Says whether anything changed. `cpu_ns` says
+    /// how much CPU time the caller has had.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -229,6 +229,23 @@ impl Divided {
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
         divide: &mut dyn FnMut(&[u32]) -> Vec<u32>,
+    ) -> Result<bool, Error> {
+        if !self.count_if_due(programs, now_ns, cpu_ns)? {
+            return Ok(false);
+        }
+        let shares = divide(&self.live);
+        self.share_out(programs, &shares)
+    }
+
+    /// The first half of [`tend`](Self::tend): says whether anybody was counted.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn count_if_due(
+        &mut self,
+        programs: &Programs,
+        now_ns: u64,
+        cpu_ns: &dyn Fn() -> u64,
     ) -> Result<bool, Error> {
         // Read before the table: what turns in between is counted now, and once more.
         let turns = programs.turns(self.slot);
@@ -243,17 +260,26 @@ impl Divided {
             return Ok(false);
         }
         (self.turns, self.counted_ns) = (turns, Some(now_ns));
-        let shares = divide(&self.live);
+        Ok(true)
+    }
+
+    /// The second half: puts a share for each class in force. Says whether one is another than before.
+    ///
+    /// # Errors
+    /// The kernel refuses; all are as they were.
+    ///
+    /// # Panics
+    /// Not a share for each class.
+    pub(crate) fn share_out(&mut self, programs: &Programs, shares: &[u32]) -> Result<bool, Error> {
         assert_eq!(shares.len(), self.classes.len(), "a share for each class");
-        let mut is_other = false;
-        for (class, share) in self.classes.iter_mut().zip(shares) {
-            is_other |= class.share != share;
-            class.share = share;
+        let with = |(class, share): (&Class, &u32)| Class { share: *share, ..*class };
+        let classes: Vec<Class> = self.classes.iter().zip(shares).map(with).collect();
+        if classes == self.classes {
+            return Ok(false);
         }
-        if is_other {
-            programs.budgets.put(self.slot, Budget::new(&self.classes))?;
-        }
-        Ok(is_other)
+        programs.budgets.put(self.slot, Budget::new(&classes))?;
+        self.classes = classes;
+        Ok(true)
     }
 
     /// Whether it has these classes, whatever their shares.

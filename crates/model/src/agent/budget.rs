@@ -1,4 +1,4 @@
-//! A VM's window budget (vCC §4), as `agent.toml` has it.
+//! A window budget (vCC §4), of one VM or of several, as `agent.toml` has it.
 
 use crate::net::Prefix;
 use crate::text::SizeText;
@@ -41,6 +41,9 @@ pub struct WindowClass {
     pub name: String,
     /// A connection's part, beside those of other weights.
     pub weight: u32,
+    /// Of VMs of this tenant, where VMs of several share the budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// To or from these addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Prefix>,
