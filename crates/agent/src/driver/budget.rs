@@ -16,7 +16,7 @@ use crate::config::Setup;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::vcc::{Budget, BudgetConfig, Class, Match, Prefix};
 use weir_dataplane::Bounded;
-use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS};
+use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS, Live, Shares};
 use weir_model::agent::{Ports, VmConfig, WindowBudget, WindowClass};
 use weir_model::status;
 use weir_units::{Bytes, Span, TenantId, Time, VmId};
@@ -108,8 +108,8 @@ impl Asked {
     }
 
     /// What is each VM's of it, by its classes, if so many connections live at their ports.
-    fn divide(&mut self, live: &BTreeMap<VmId, &[u32]>) -> BTreeMap<VmId, Vec<u32>> {
-        let Ok(budget) = &mut self.budget else { return BTreeMap::new() };
+    fn divide(&mut self, live: &Live<'_>) -> Shares {
+        let Ok(budget) = &mut self.budget else { return Shares::new() };
         let mut all = vec![0u32; self.wish.classes.len()];
         let there = || self.vms.iter().filter_map(|(vm, own)| Some((*vm, own, *live.get(vm)?)));
         for (_, own, live) in there() {
@@ -198,9 +198,8 @@ impl Driver {
     pub(super) fn divide_budgets(&mut self, now: Time) {
         self.budgets.looked = now;
         let asked = &mut self.budgets.asked;
-        let mut divide = |live: &BTreeMap<VmId, &[u32]>| {
-            asked.iter_mut().flat_map(|one| one.divide(live)).collect()
-        };
+        let mut divide =
+            |live: &Live<'_>| asked.iter_mut().flat_map(|one| one.divide(live)).collect();
         self.dataplane.tend_budgets(now.as_nanos(), &super::thread_cpu_ns, &mut divide);
     }
 
@@ -367,7 +366,7 @@ mod tests {
         let wanted = [(1, 10_000), (2, 10_000), (3, 30_000)];
         assert_eq!(shares, wanted.map(|(vm, share)| (VmId(vm), vec![share])).into());
         // A port that is not counted any more has nobody.
-        let left: BTreeMap<VmId, &[u32]> = [(VmId(1), live[0])].into();
+        let left: Live<'_> = [(VmId(1), live[0])].into();
         assert_eq!(asked.divide(&left), [(VmId(1), vec![45_000])].into());
         // What is told is of all ports.
         let bounded = |vm, live, share| {

@@ -88,7 +88,7 @@ pub struct Outer {
     /// Once so much of the headroom stays in use, λ falls at once to where the active VMs' parts fill the link
     /// (the printed formula): a full link shows at most 1/0.9 of C however much it is asked for, and from
     /// that alone λ would need a dozen steps to halve. Where it is full two periods do, or one in which somebody has just begun to receive.
-    /// Ours: 0.6. `None`: the authors' code.
+    /// Ours: 0.6. `None`: the authors' code, in which nobody who begins is held either (see `newcomers`).
     pub fall_at: Option<f64>,
 }
 

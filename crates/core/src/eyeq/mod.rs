@@ -32,6 +32,7 @@ mod config;
 mod constant;
 mod io;
 mod law;
+mod newcomers;
 mod receiver;
 mod refusal;
 mod scheduler;

@@ -109,9 +109,9 @@ impl RateMeter {
         self.active_at.is_some_and(|at| now.since(at) < eyeq.idle_after)
     }
 
-    fn member(&self, eyeq: &EyeQ, now: Time) -> Member {
+    fn member(&self, key: u32, eyeq: &EyeQ, now: Time) -> Member {
         let (bounds, octets) = (self.bounds, self.arrived.octets);
-        Member { bounds, octets, is_active: self.is_active(eyeq, now), steps: self.steps }
+        Member { key, bounds, octets, is_active: self.is_active(eyeq, now), steps: self.steps }
     }
 
     /// One period of the law, or of its bounds alone while that is not due. A new meter starts at
@@ -226,9 +226,10 @@ impl Endpoint {
     }
 
     /// As a whole, in the eyes of the host.
-    fn member(&self, eyeq: &EyeQ, now: Time) -> Member {
+    fn member(&self, vm: VmId, eyeq: &EyeQ, now: Time) -> Member {
         let meters = self.meters.values();
         Member {
+            key: vm.0,
             bounds: self.bounds,
             octets: meters.clone().fold(0, |sum, m| sum.saturating_add(m.arrived.octets)),
             is_active: meters.clone().any(|m| m.is_active(eyeq, now)),
@@ -243,7 +244,8 @@ impl Endpoint {
             self.meters.values_mut().for_each(|m| m.step(eyeq, capacity, elapsed, is_due));
             return;
         }
-        let members: Vec<Member> = self.meters.values().map(|m| m.member(eyeq, now)).collect();
+        let members: Vec<Member> =
+            self.meters.values().zip(0..).map(|(m, key)| m.member(key, eyeq, now)).collect();
         let pool = Pool { capacity, line: None, elapsed };
         let parts = self.scheduler.step(eyeq, now, pool, &members);
         for ((meter, part), is_due) in self.meters.values_mut().zip(parts).zip(due) {
@@ -364,7 +366,7 @@ impl Receiver {
         elapsed: Span,
     ) -> Vec<(HostId, Feedback)> {
         let members: Vec<Member> =
-            self.endpoints.values().map(|endpoint| endpoint.member(eyeq, now)).collect();
+            self.endpoints.iter().map(|(vm, endpoint)| endpoint.member(*vm, eyeq, now)).collect();
         let pool = Pool { capacity: eyeq.capacity_of(line), line: Some(line), elapsed };
         let capacities = self.scheduler.step(eyeq, now, pool, &members);
         let mut messages = Vec::new();

@@ -6,30 +6,25 @@
 //!           and λ follows the load of all together by the same law as the rates do ([`rcp_step`]). Those
 //!           without a floor get what those with one leave, by a loop of their own.
 //! Promises  B_i ≤ C_i ≤ min(maximum, C) for who has a floor, if the floors fit.
-//! Not here  What the senders may send: see `receiver`.
+//! Not here  What the senders may send: see `receiver`. Who begins to receive: `newcomers`.
 //! Source    EyeQ §3.2; the outer loop: the authors' later code. Departs: C_i never below B_i; λ falls at
-//!           once when the headroom is in use ([`Outer::fall_at`]); a step waits until the rates have followed the
+//!           once when the headroom is in use ([`Outer::fall_at`]); who begins is held to what the others leave until he has
+//!           taken it; a step waits until the rates have followed the
 //!           last one, unless the link is half idle; best effort (§3.5) is metered, too.
 
 use super::config::{Capacity, EyeQ, Outer, fraction};
 use super::io::Bounds;
 use super::law::{RcpInput, rcp_step};
+use super::newcomers::Newcomers;
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// The part of the headroom from which on the link counts as full.
 const FULL: f64 = 0.95;
-/// For so many periods somebody who begins to receive is new; and who is to begin was quiet for as many.
-const NEW: u8 = 3;
-/// Who receives no more than one part in so many of what his floor is in a period is quiet in it.
-const QUIET_PART: u64 = 8;
-/// The part of what others leave from which on who begins takes all of it.
-const TAKEN: f64 = 0.9;
-/// What somebody usually receives is the mean over so many periods.
-const USUAL_PERIODS: f64 = 8.0;
-
 /// One that shares in the capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
+    /// By which it is known again in the next period, whoever comes or goes beside it.
+    pub(super) key: u32,
     pub(super) bounds: Bounds,
     /// What it received in the period that is over.
     pub(super) octets: u64,
@@ -40,11 +35,11 @@ pub(super) struct Member {
 }
 
 impl Member {
-    fn floor(&self) -> Rate {
+    pub(super) fn floor(&self) -> Rate {
         self.bounds.floor
     }
 
-    fn has_floor(&self) -> bool {
+    pub(super) fn has_floor(&self) -> bool {
         !self.bounds.floor.is_zero()
     }
 }
@@ -58,18 +53,6 @@ pub(super) struct Pool {
     pub(super) line: Option<Rate>,
     /// The period that is over.
     pub(super) elapsed: Span,
-}
-
-/// What was seen of one that shares.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// Periods in a row in which it was quiet.
-    quiet: u8,
-    /// What it receives in the mean.
-    usual: Rate,
-    /// What the others leave of the capacity, or its floor: all that it may have from when it was quiet until it has
-    /// taken it.
-    held: Option<Rate>,
 }
 
 /// The state of the outer loops.
@@ -87,10 +70,7 @@ pub(super) struct Scheduler {
     pub(super) has_stepped: bool,
     /// What arrived beyond the capacity, in parts of the headroom; each period counts half as much as the next.
     excess: f64,
-    /// What is known of each, by its place.
-    seen: Vec<Seen>,
-    /// Periods for which somebody is still new among them.
-    new_for: u8,
+    newcomers: Newcomers,
 }
 
 impl Scheduler {
@@ -102,8 +82,7 @@ impl Scheduler {
             octets: (0, 0),
             has_stepped: false,
             excess: 0.0,
-            seen: Vec::new(),
-            new_for: 0,
+            newcomers: Newcomers::default(),
         }
     }
 
@@ -136,15 +115,23 @@ impl Scheduler {
         self.octets.1 = self.octets.1.saturating_add(spare);
         let least = pool.capacity.mul_ratio(1, outer.least_divisor.into());
 
-        let has_begun = self.look(pool, members);
-        if let Some(unit) = unit {
-            level = self.release(pool, members, level, unit);
+        // After VMs came or went a step may come at any moment: it says nothing of rates.
+        let is_whole = pool.elapsed * 2 >= eyeq.period;
+        if is_whole {
+            self.newcomers.look(pool, members);
         }
-        if self.is_overrun(outer, pool, promised, has_begun)
-            && let Some(unit) = unit
+        if let Some(unit) = unit
+            && is_whole
         {
-            let floors = active_floors(members);
-            level = level.min(pool.capacity.mul_ratio(unit.as_bps(), floors)).max(unit);
+            let floors = active_floors(members).max(unit.as_bps());
+            let fair = pool.capacity.mul_ratio(unit.as_bps(), floors).max(unit);
+            if self.is_overrun(outer, pool, promised) {
+                level = level.min(fair);
+            }
+            if outer.fall_at.is_some() && pool.line.is_some() {
+                level = level.min(self.newcomers.release(pool, members, unit).max(fair));
+                self.newcomers.hold(pool, members);
+            }
         }
         let since = now.since(self.stepped_at);
         let is_idle = is_half_idle(promised.saturating_add(spare), pool.capacity, pool.elapsed);
@@ -171,78 +158,28 @@ impl Scheduler {
             self.spare_level = law(self.spare_level, left.max(least), least, octets.1);
         }
         self.level = unit.map(|unit| (level, unit));
-        if outer.fall_at.is_some() {
-            self.hold(pool, members);
-        }
-        let capacity = |(m, seen): (&Member, &Seen)| match unit {
+        let capacity = |m: &Member| match unit {
             Some(unit) if m.has_floor() => {
                 let share = level.mul_ratio(m.floor().as_bps(), unit.as_bps());
-                let share = share.min(seen.held.unwrap_or(Rate::MAX));
+                let share = share.min(self.newcomers.held(m.key));
                 share.max(m.floor()).min(pool.capacity).min(m.bounds.most)
             }
             _ => self.spare_level.max(least).min(pool.capacity).min(m.bounds.most),
         };
-        members.iter().zip(&self.seen).map(capacity).collect()
+        members.iter().map(capacity).collect()
     }
 
     /// Whether so much of the headroom is in use that the load says no more how much the link is asked for.
     ///
     /// What is more in one period alone may be what waited at its sender's until then: the periods before count, too, also
     /// with what they lacked. But where somebody has just begun to receive, a full link is believed at once.
-    fn is_overrun(&mut self, outer: &Outer, pool: Pool, octets: u64, has_begun: bool) -> bool {
+    fn is_overrun(&mut self, outer: &Outer, pool: Pool, octets: u64) -> bool {
         let (Some(line), Some(fall_at)) = (pool.line, outer.fall_at) else { return false };
         let headroom = line.saturating_sub(pool.capacity).as_f64();
         let arrived = Rate::of(Bytes::new(octets), pool.elapsed).as_f64();
         let used = (arrived - pool.capacity.as_f64()) / headroom.max(1.0);
         self.excess = (self.excess / 2.0).clamp(-1.0, 1.0) + used;
-        self.new_for = if has_begun { NEW } else { self.new_for.saturating_sub(1) };
-        self.excess > 2.0 * fall_at || (self.new_for > 0 && used > FULL)
-    }
-
-    /// What they received. Says whether somebody with a floor receives again who was quiet. Places change when VMs come
-    /// or go: then all are new.
-    fn look(&mut self, pool: Pool, members: &[Member]) -> bool {
-        if self.seen.len() != members.len() {
-            let new = Seen { quiet: NEW, usual: Rate::ZERO, held: None };
-            self.seen = vec![new; members.len()];
-        }
-        let mut has_begun = false;
-        for (seen, m) in self.seen.iter_mut().zip(members) {
-            let got = Rate::of(Bytes::new(m.octets), pool.elapsed);
-            seen.usual =
-                seen.usual.scale(1.0 - 1.0 / USUAL_PERIODS) + got.scale(1.0 / USUAL_PERIODS);
-            if got <= m.floor().split(QUIET_PART as usize) {
-                seen.quiet = seen.quiet.saturating_add(1);
-            } else {
-                has_begun |= std::mem::take(&mut seen.quiet) >= NEW && m.has_floor();
-            }
-        }
-        has_begun
-    }
-
-    /// Who has taken what the others leave may want more: he is held no longer, and λ falls to where it gives him that.
-    /// So nobody is overrun by who begins, and who does not want so much takes nothing from the others.
-    fn release(&mut self, pool: Pool, members: &[Member], level: Rate, unit: Rate) -> Rate {
-        let mut level = level;
-        for (seen, m) in self.seen.iter_mut().zip(members).filter(|(_, m)| m.has_floor()) {
-            let taken = |held: &mut Rate| m.octets > held.scale(TAKEN).bytes_in(pool.elapsed).get();
-            if let Some(held) = seen.held.take_if(taken) {
-                level = level.min(held.mul_ratio(unit.as_bps(), m.floor().as_bps()));
-            }
-        }
-        level.max(unit)
-    }
-
-    /// What each that is quiet, or has not taken it yet, may have.
-    fn hold(&mut self, pool: Pool, members: &[Member]) {
-        let with_floor = |(seen, m): (&Seen, &Member)| m.has_floor().then_some(seen.usual);
-        let all: Rate = self.seen.iter().zip(members).filter_map(with_floor).sum();
-        for (seen, m) in self.seen.iter_mut().zip(members) {
-            if seen.held.is_some() || seen.quiet >= NEW {
-                let others = all.saturating_sub(seen.usual);
-                seen.held = Some(pool.capacity.saturating_sub(others).max(m.floor()));
-            }
-        }
+        self.excess > 2.0 * fall_at || (self.newcomers.any_new() && used > FULL)
     }
 
     /// λ times the smallest floor, which may be another one than it was: λ stays. Who comes first
@@ -319,6 +256,7 @@ mod tests {
 
     fn member(floor: u64, received: u64, elapsed: Span) -> Member {
         Member {
+            key: 0,
             bounds: Bounds::at_least(mbps(floor)),
             octets: mbps(received).bytes_in(elapsed).get(),
             is_active: received > 0,
@@ -357,7 +295,9 @@ mod tests {
             let members: Vec<Member> = floors
                 .iter()
                 .zip(received)
-                .map(|(floor, bps)| Member {
+                .zip(0..)
+                .map(|((floor, bps), key)| Member {
+                    key,
                     bounds: Bounds::at_least(mbps(*floor)),
                     octets: Rate::from_bps(bps).bytes_in(period).get(),
                     is_active: bps > 0,
@@ -395,7 +335,7 @@ mod tests {
     fn a_link_that_is_overrun_is_shared_by_floors_within_one_period() {
         let t = Span::from_micros(200);
         let mut scheduler = Scheduler::new(Time::ZERO);
-        let full = [member(4_500, 5_000, t), member(4_500, 5_000, t)];
+        let full = [0, 1].map(|key| Member { key, ..member(4_500, 5_000, t) });
         let got = scheduler.step(&EyeQ::default(), Time::ZERO + t, pool(t), &full);
         assert_eq!(got, [4_500, 4_500].map(mbps));
         // The authors' loop alone has hardly begun.
@@ -411,7 +351,7 @@ mod tests {
         let t = Span::from_micros(200);
         let eyeq = EyeQ::default();
         let mut scheduler = Scheduler::new(Time::ZERO);
-        let alike = |mbps| [member(4_500, mbps, t), member(4_500, mbps, t)];
+        let alike = |mbps| [0, 1].map(|key| Member { key, ..member(4_500, mbps, t) });
         let mut at = Time::ZERO;
         let mut shares_after = |all: &[u64]| {
             let mut got = Vec::new();
@@ -431,44 +371,6 @@ mod tests {
         assert_eq!(shares_after(&[5_000, 5_000]), by_floors);
     }
 
-    /// Octets of a floor of 4.5 Gb/s each, period by period; what they may have in the end.
-    fn after(periods: impl IntoIterator<Item = [u64; 2]>) -> Vec<Rate> {
-        let t = Span::from_micros(200);
-        let (mut scheduler, mut got) = (Scheduler::new(Time::ZERO), Vec::new());
-        for (n, [one, other]) in (1..).zip(periods) {
-            let members = [member(4_500, one, t), member(4_500, other, t)];
-            let at = Time::ZERO + t * n;
-            // The outer loop itself is not due.
-            scheduler.stepped_at = at;
-            got = scheduler.step(&EyeQ::default(), at, pool(t), &members);
-        }
-        got
-    }
-
-    #[test]
-    fn who_begins_has_what_the_others_leave_and_all_have_that_share_once_he_takes_it() {
-        let quiet = || std::iter::repeat_n([2_000, 0], 100);
-        let held = after(quiet());
-        assert_eq!(held[0], mbps(9_000));
-        near(held[1], 7_000);
-        // A part of it, as in the period in which it begins, changes nothing.
-        assert_eq!(after(quiet().chain([[2_000, 3_000]]))[0], mbps(9_000));
-        let taken = after(quiet().chain([[2_000, 3_000], [2_000, 6_900]]));
-        near(taken[0], 7_000);
-        assert_eq!(taken[0], taken[1], "so the link is full, and not overrun");
-        // It is not held again before it was quiet.
-        let on = after(quiet().chain([[2_000, 6_900], [2_000, 3_000], [2_000, 6_900]]));
-        near(on[1], 7_000);
-    }
-
-    #[test]
-    fn who_begins_has_his_floor_however_much_the_others_use() {
-        let quiet = || std::iter::repeat_n([9_000, 0], 100);
-        assert_eq!(after(quiet()), [9_000, 4_500].map(mbps));
-        assert_eq!(after(quiet().chain([[8_000, 1_000]])), [9_000, 4_500].map(mbps));
-        assert_eq!(after(quiet().chain([[5_000, 4_200]])), [4_500, 4_500].map(mbps));
-    }
-
     #[test]
     fn a_part_of_the_headroom_that_is_in_use_for_long_is_an_overrun_too() {
         let t = Span::from_micros(200);
@@ -476,7 +378,7 @@ mod tests {
         let after = |periods: usize, arrived: u64| {
             let mut scheduler = Scheduler::new(Time::ZERO);
             let octets = mbps(arrived).bytes_in(t).get();
-            (0..periods).any(|_| scheduler.is_overrun(&outer, pool(t), octets, false))
+            (0..periods).any(|_| scheduler.is_overrun(&outer, pool(t), octets))
         };
         // Of a headroom of 1000.
         assert!(!after(2, 9_700) && after(3, 9_700) && !after(100, 9_550));
@@ -500,6 +402,7 @@ mod tests {
         let mut got = vec![C; 2];
         for n in 1..=50 {
             let of = |i: usize, bounds| Member {
+                key: i as u32,
                 bounds,
                 octets: got[i].bytes_in(t).get(),
                 is_active: true,

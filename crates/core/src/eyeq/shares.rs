@@ -70,8 +70,9 @@ impl Endpoint {
         self.made = self.made.saturating_add(self.steps.read(metered.steps));
     }
 
-    fn member(&self, eyeq: &EyeQ, now: Time) -> Member {
+    fn member(&self, vm: VmId, eyeq: &EyeQ, now: Time) -> Member {
         Member {
+            key: vm.0,
             bounds: self.bounds,
             octets: self.arrived,
             is_active: self.active_at.is_some_and(|at| now.since(at) < eyeq.idle_after),
@@ -107,7 +108,8 @@ impl Shares {
     pub fn step(&mut self, eyeq: &EyeQ, now: Time, line: Rate) {
         let elapsed = now.since(self.stepped_at);
         self.stepped_at = now;
-        let members: Vec<Member> = self.vms.values().map(|e| e.member(eyeq, now)).collect();
+        let members: Vec<Member> =
+            self.vms.iter().map(|(vm, e)| e.member(*vm, eyeq, now)).collect();
         let pool = Pool { capacity: eyeq.capacity_of(line), line: Some(line), elapsed };
         let capacities = self.scheduler.step(eyeq, now, pool, &members);
         for (endpoint, capacity) in self.vms.values_mut().zip(capacities) {

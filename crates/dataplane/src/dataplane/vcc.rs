@@ -16,7 +16,7 @@ use crate::config::{Bounded, Config, Translated};
 use crate::error::{Context, Error};
 use crate::instance::{Deed, Instance, Journal, list};
 use crate::programs::{MAX_PORTS, Program};
-use crate::vcc::budget::{Class, Divided};
+use crate::vcc::budget::{Class, Divided, Live, Shares};
 use crate::vcc::intf::{ANY_SLACK, Port};
 use crate::vcc::{self, Law, Program as Own, STATE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,7 +234,7 @@ impl Dataplane {
         &mut self,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
-        divide: &mut dyn FnMut(&BTreeMap<VmId, &[u32]>) -> BTreeMap<VmId, Vec<u32>>,
+        divide: &mut dyn FnMut(&Live<'_>) -> Shares,
     ) {
         let Some(own) = &self.programs.vcc else { return };
         let of = &mut self.translators;

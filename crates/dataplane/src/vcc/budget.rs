@@ -19,6 +19,7 @@ use crate::table::Table;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use weir_units::VmId;
 
 /// A budget has so many classes at most.
 pub const CLASSES_MOST: usize = 16;
@@ -39,6 +40,11 @@ const QUIET_MOST: u16 = u16::MAX - 2 * QUIET;
 const AHEAD: u16 = 2;
 /// Bits of an address of IPv4 before its own: it is written as `::ffff:a.b.c.d`.
 const IP4_HEAD: u32 = 96;
+
+/// Live connections of each VM, by its classes.
+pub type Live<'a> = BTreeMap<VmId, &'a [u32]>;
+/// What each connection of each VM may have, by its classes, octets.
+pub type Shares = BTreeMap<VmId, Vec<u32>>;
 
 shared!(
     /// Connections of one class: those that have all that is said here.
