@@ -196,10 +196,11 @@ fn budget_text(told: &Budget) -> String {
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: String = counts.map(|(count, what)| format!("; {count} {what}")).collect();
-    let whose =
-        told.with.iter().fold(format!("{vm}'s"), |all, other| format!("{all} and {other}'s"));
+    let with: Vec<String> = told.with.iter().map(|other| format!("{other}'s")).collect();
+    let with =
+        if with.is_empty() { String::new() } else { format!(" with {}", with.join(" and ")) };
     format!(
-        "{whose} windows are {total} together, {live} of at most {flows_most} connections: {classes}{counts}"
+        "{vm}'s windows are {total} together{with}, {live} of at most {flows_most} connections: {classes}{counts}"
     )
 }
 
@@ -292,7 +293,7 @@ mod tests {
         let refused = Budget { refused: Some("too small".into()), ..one.clone() };
         let shared = Budget { with: vec!["b".into()], no_place: 0, lowered: 0, ..one.clone() };
         let text = top_text(&Top { budgets: vec![shared], ..Top::default() });
-        assert!(text.contains("a's and b's windows are 90kB together, 5 of at most 5"), "{text}");
+        assert!(text.contains("a's windows are 90kB together with b's, 5 of at most 5"), "{text}");
         let text = top_text(&Top { budgets: vec![one, refused], ..Top::default() });
         let line = "a's windows are 90kB together, 5 of at most 5 connections: 3 bulk with 10kB each, 2 \
                     urgent with 30kB each; 99 windows lowered; 7 connections not bounded for want of a place\na has no window budget: too small\n";

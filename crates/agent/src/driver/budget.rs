@@ -27,6 +27,8 @@ const TOTAL_MOST: Bytes = Bytes::new(1 << 30);
 /// A budget that is asked for.
 #[derive(Debug)]
 struct Asked {
+    /// Its name, or that of the one VM whose it is.
+    name: String,
     wish: WindowBudget,
     /// VMs whose connections live on it, and the classes of which each may have some, by their places.
     vms: BTreeMap<VmId, Vec<usize>>,
@@ -56,18 +58,18 @@ pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Vec<ker
 fn wishes(setup: &Setup) -> Vec<Asked> {
     let vms = || setup.file.vms.iter();
     let id = |vm: &VmConfig| setup.names.id(&vm.name);
-    let own = vms().filter_map(|vm| Some((vec![id(vm)?], vm.budget.as_ref()?)));
+    let own = vms().filter_map(|vm| Some((&vm.name, vec![id(vm)?], vm.budget.as_ref()?)));
     let shared = setup.file.budgets.iter().map(|(name, wish)| {
         let of_it = vms().filter(|vm| vm.shared_budget.as_ref() == Some(name));
-        (of_it.filter_map(id).collect::<Vec<_>>(), wish)
+        (name, of_it.filter_map(id).collect::<Vec<_>>(), wish)
     });
-    let shared = shared.filter(|(vms, _)| !vms.is_empty());
+    let shared = shared.filter(|(_, vms, _)| !vms.is_empty());
     let tenants: BTreeMap<&str, TenantId> = (setup.directory.numbered_vms())
         .filter_map(|(id, vm)| Some((vm.tenant.as_str(), *setup.tenants.get(&id)?)))
         .collect();
     let with_tenant = |vm: VmId| Some((vm, *setup.tenants.get(&vm)?));
-    let asked = |(vms, wish): (Vec<VmId>, &WindowBudget)| {
-        Asked::new(wish, vms.into_iter().filter_map(with_tenant), &tenants)
+    let asked = |(name, vms, wish): (&String, Vec<VmId>, &WindowBudget)| {
+        Asked::new(name, wish, vms.into_iter().filter_map(with_tenant), &tenants)
     };
     own.chain(shared).map(asked).collect()
 }
@@ -75,6 +77,7 @@ fn wishes(setup: &Setup) -> Vec<Asked> {
 impl Asked {
     /// A budget of these VMs, each with its tenant. `tenants` are all that there are.
     fn new(
+        name: &str,
         wish: &WindowBudget,
         vms: impl Iterator<Item = (VmId, TenantId)>,
         tenants: &BTreeMap<&str, TenantId>,
@@ -87,6 +90,7 @@ impl Asked {
             classes.filter(|(_, class)| is_of(class, tenant)).map(|(place, _)| place).collect()
         };
         Self {
+            name: name.to_owned(),
             wish: wish.clone(),
             vms: vms.map(|(vm, tenant)| (vm, places(tenant))).collect(),
             budget: sound(wish, tenants),
@@ -129,14 +133,22 @@ impl Asked {
         self.budget.as_ref().err().cloned().or_else(none)
     }
 
-    /// Live connections of a class at all its ports, and what each of them may have.
+    /// Live connections of a class at all its ports, and what each of them may have; if no port has any, what one would.
     fn found(&self, class: usize, bounded: &BTreeMap<VmId, Bounded>) -> (u32, u32) {
         let at_port = |(vm, own): (&VmId, &Vec<usize>)| {
             let place = own.iter().position(|place| *place == class)?;
             bounded.get(vm)?.classes.get(place).copied()
         };
-        let add = |(live, _): (u32, u32), (more, share)| (live.saturating_add(more), share);
-        self.vms.iter().filter_map(at_port).fold((0, 0), add)
+        let would = || self.budget.as_ref().map_or(0, |budget| share(budget, class));
+        let all = || self.vms.iter().filter_map(at_port);
+        let live = all().fold(0u32, |live, (more, _)| live.saturating_add(more));
+        (live, all().next().map_or_else(would, |(_, share)| share))
+    }
+
+    /// Whether connections of a VM live on it.
+    fn bounds(&self, vm: VmId, bounded: &BTreeMap<VmId, Bounded>) -> bool {
+        let is_there = |one: &Bounded| one.refused.is_none() && !one.classes.is_empty();
+        self.refusal(vm).is_none() && bounded.get(&vm).is_some_and(is_there)
     }
 }
 
@@ -150,28 +162,26 @@ fn sound(wish: &WindowBudget, tenants: &BTreeMap<&str, TenantId>) -> Result<Budg
         return Err(format!("a window of {} is more than TCP can say: {TOTAL_MOST}", wish.total.0));
     }
     let class = |class: &WindowClass| {
-        let of = |name: &String| {
-            let known = tenants.get(name.as_str()).copied();
-            known.ok_or_else(|| {
-                format!(
-                    "class {} is of tenant `{name}`, whom the directory does not list",
-                    class.name
-                )
-            })
+        // Who is not listed has no VM: another number than all others', and than other such ones'.
+        let nobody = |name: &str| {
+            let place = wish.classes.iter().position(|one| one.tenant.as_deref() == Some(name));
+            TenantId(u32::MAX - place.unwrap_or_default() as u32)
         };
+        let of =
+            |name: &String| tenants.get(name.as_str()).copied().unwrap_or_else(|| nobody(name));
         let flows = Match {
-            tenant: class.tenant.as_ref().map(of).transpose()?,
+            tenant: class.tenant.as_ref().map(of),
             remote: class.remote.map(|prefix| Prefix::new(prefix.first(), prefix.length())),
             local_ports: class.local_ports.clone().map(|ports| ports.0),
             remote_ports: class.remote_ports.clone().map(|ports| ports.0),
         };
-        Ok(Class { name: class.name.clone(), flows, weight: class.weight })
+        Class { name: class.name.clone(), flows, weight: class.weight }
     };
     let config = BudgetConfig {
         total: wish.total.0,
         flows_most: wish.flows_most,
         segment: wish.segment.0,
-        classes: wish.classes.iter().map(class).collect::<Result<_, String>>()?,
+        classes: wish.classes.iter().map(class).collect(),
     };
     Budget::new(config).map_err(|refusal| refusal.to_string())
 }
@@ -184,6 +194,17 @@ impl Driver {
     /// Takes up what is asked for now. Connections that live are counted anew at once.
     pub(super) fn take_up_budgets(&mut self, now: Time) {
         self.budgets.asked = wishes(&self.setup);
+        let listed = |name: &String| self.setup.directory.vms.iter().any(|vm| vm.tenant == *name);
+        for asked in &self.budgets.asked {
+            let named =
+                asked.wish.classes.iter().filter_map(|class| Some((class, class.tenant.as_ref()?)));
+            for (class, tenant) in named.filter(|(_, tenant)| !listed(tenant)) {
+                let (budget, class) = (&asked.name, &class.name);
+                tracing::warn!(
+                    "window budget {budget}: class {class} is of tenant {tenant}, of whom the directory has no VM"
+                );
+            }
+        }
         self.divide_budgets(now);
         self.tell_of_budgets();
     }
@@ -263,7 +284,12 @@ fn told(
     let c = own.and_then(|one| one.counters).unwrap_or_default();
     status::Budget {
         vm: name(vm),
-        with: asked.vms.keys().filter(|other| **other != vm).map(|other| name(*other)).collect(),
+        with: asked
+            .vms
+            .keys()
+            .filter(|other| **other != vm && asked.bounds(**other, bounded))
+            .map(|other| name(*other))
+            .collect(),
         refused: asked.refusal(vm).or_else(|| own?.refused.clone()),
         total: asked.wish.total.0.get(),
         flows_most: asked.wish.flows_most,
@@ -318,7 +344,8 @@ mod tests {
     /// VMs 1 and 2 of tenant 7, whose name is t, VM 3 of tenant 8, u.
     fn asked(wish: &WindowBudget) -> Asked {
         let vms = [(1, 7), (2, 7), (3, 8)].map(|(vm, tenant)| (VmId(vm), TenantId(tenant)));
-        Asked::new(wish, vms.into_iter(), &[("t", TenantId(7)), ("u", TenantId(8))].into())
+        let tenants = [("t", TenantId(7)), ("u", TenantId(8))].into();
+        Asked::new("gold", wish, vms.into_iter(), &tenants)
     }
 
     #[test]
@@ -333,8 +360,6 @@ mod tests {
         assert!(refused("5001-5003", "5001-5004").contains("bulk and urgent overlap"));
         assert!(refused("weight = 1", "weight = 0").contains("weight of class bulk"));
         assert!(refused("90kB", "2GB").contains("more than TCP can say"));
-        let unknown = refused("weight = 1", "weight = 1\ntenant = 'x'");
-        assert_eq!(unknown, "class bulk is of tenant `x`, whom the directory does not list");
         let mut many = wish(PAPER);
         many.classes = vec![many.classes[0].clone(); CLASSES_MOST + 1];
         assert!(checked(&many).expect_err("too many").contains("17 classes"));
@@ -365,21 +390,76 @@ mod tests {
         let shares = asked.divide(&all);
         let wanted = [(1, 10_000), (2, 10_000), (3, 30_000)];
         assert_eq!(shares, wanted.map(|(vm, share)| (VmId(vm), vec![share])).into());
-        // A port that is not counted any more has nobody.
-        let left: Live<'_> = [(VmId(1), live[0])].into();
-        assert_eq!(asked.divide(&left), [(VmId(1), vec![45_000])].into());
-        // What is told is of all ports.
+        // What is told is of all ports; of a class that none of them has, what one would have.
         let bounded = |vm, live, share| {
             let classes = vec![(live, share)];
             (VmId(vm), Bounded { vm: VmId(vm), refused: None, classes, counters: None })
         };
-        let bounded = [bounded(1, 2, 10_000), bounded(2, 1, 10_000), bounded(3, 2, 30_000)].into();
-        let told = told(VmId(2), &asked, &bounded, &|vm| format!("v{}", vm.0));
+        let mut bounded: BTreeMap<VmId, Bounded> =
+            [bounded(1, 2, 10_000), bounded(2, 1, 10_000), bounded(3, 2, 30_000)].into();
+        let told = |asked: &Asked, bounded: &BTreeMap<VmId, Bounded>| {
+            told(VmId(2), asked, bounded, &|vm| format!("v{}", vm.0))
+        };
         assert_eq!(
-            sentence(&told),
+            sentence(&told(&asked, &bounded)),
             "The connections of v2 and v1 and v3 share windows of 90000 B together: 3 of ours with 10000 B \
              each, 2 of theirs with 30000 B each."
         );
+        // A port that is there no more has nobody.
+        let left: Live<'_> = [(VmId(1), live[0]), (VmId(2), live[1])].into();
+        let wanted = [(1, 30_000), (2, 30_000)];
+        assert_eq!(asked.divide(&left), wanted.map(|(vm, share)| (VmId(vm), vec![share])).into());
+        bounded.remove(&VmId(3));
+        let told = told(&asked, &bounded);
+        assert_eq!(
+            (told.with, told.classes[1].live, told.classes[1].share),
+            (vec!["v1".into()], 0, 45_000)
+        );
+    }
+
+    #[test]
+    fn a_tenant_that_leaves_the_directory_takes_nobody_elses_bound_with_it() {
+        let others =
+            TENANTS.replace("'u'", "'x'") + "[[class]]\nname = 'more'\nweight = 1\ntenant = 'y'\n";
+        let asked = asked(&wish(&others));
+        assert!(asked.budget.is_ok(), "{:?}", asked.budget);
+        assert_eq!((asked.classes_of(VmId(1)).len(), asked.classes_of(VmId(3)).len()), (1, 0));
+    }
+
+    #[test]
+    fn what_the_file_asks_for_reaches_the_ports_by_tenant() {
+        let config = "instance = 'h0'\nhost = 'h0'\nlisten = '10.0.0.1:7001'\nkey_file = 'key'\n\
+                      directory = 'directory.yaml'\nmechanism = { name = 'elasticswitch' }\n\
+                      uplink = { interface = 'up', rate = '1Gbit' }\n";
+        let vm = |name: &str, more: &str| {
+            format!(
+                "[[vm]]\nname = '{name}'\nport = '{name}'\nfloor_in = '1Mbit'\nfloor_out = '1Mbit'\n{more}"
+            )
+        };
+        let gold = |name| vm(name, "shared_budget = 'gold'\n");
+        let own =
+            vm("c", &format!("[vm.budget]\n{}", TENANTS.replace("[[class", "[[vm.budget.class")));
+        let budgets =
+            format!("[budgets.gold]\n{}", TENANTS.replace("[[class", "[[budgets.gold.class"));
+        let directory = "hosts: [{name: h0, control: '10.0.0.1:7001'}]\nvms:\n  \
+                         - {name: a, tenant: t, host: h0, addresses: [10.1.0.1]}\n  \
+                         - {name: b, tenant: u, host: h0, addresses: [10.1.0.2]}\n  \
+                         - {name: c, tenant: u, host: h0, addresses: [10.1.0.3]}\n  \
+                         - {name: d, tenant: t, host: h0, addresses: [10.1.0.4]}\n";
+        let text = format!("{config}{budgets}{}{}{own}{}", gold("a"), gold("b"), vm("d", ""));
+        let setup = Setup::parse(&text, directory).expect("sound");
+        let shared: Vec<(String, Vec<VmId>)> = wishes(&setup)
+            .iter()
+            .map(|one| (one.name.clone(), one.vms.keys().copied().collect()))
+            .collect();
+        let wanted = [("c", vec![VmId(2)]), ("gold", vec![VmId(0), VmId(1)])];
+        assert_eq!(shared, wanted.map(|(name, vms)| (name.to_owned(), vms)));
+        let ports = |gone: &[VmId]| -> Vec<(VmId, u16)> {
+            let all = of(&setup, &gone.iter().copied().collect());
+            all.iter().map(|(vm, classes)| (*vm, classes[0].remote_first)).collect()
+        };
+        assert_eq!(ports(&[]), [(VmId(0), 0), (VmId(1), 5004), (VmId(2), 5004)]);
+        assert_eq!(ports(&[VmId(1)]), [(VmId(0), 0), (VmId(2), 5004)]);
     }
 
     #[test]
@@ -396,7 +476,7 @@ mod tests {
     #[test]
     fn each_outcome_of_a_wish_has_its_words() {
         let alone = [(VmId(1), TenantId(7))];
-        let asked = |text: &str| Asked::new(&wish(text), alone.into_iter(), &BTreeMap::new());
+        let asked = |text: &str| Asked::new("a", &wish(text), alone.into_iter(), &BTreeMap::new());
         let name = |_| "a".to_owned();
         let told = |one: Bounded| told(VmId(1), &asked(PAPER), &[(VmId(1), one)].into(), &name);
         let classes = vec![(3, 10_000), (2, 30_000)];
