@@ -49,6 +49,7 @@
 #include "vcc_law.h"
 #include "vcc.h"
 #include "vcc_budget.h"
+#include "vcc_shaping.h"
 
 #define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
 #define ANY_SLACK (~0u)
@@ -186,13 +187,19 @@ static __always_inline int read_segment(struct __sk_buff *skb, const struct head
 static __always_inline __u32 share_of(const struct weir_vcc_port *port,
 				      const struct weir_flow *name)
 {
-	const __u32 *is_bounded = bpf_map_lookup_elem(&vcc_bounded, &port->slot);
+	const __u32 *bounds = bpf_map_lookup_elem(&vcc_bounded, &port->slot);
 	const struct weir_vcc_budget *budget;
+	__u32 share = port->terms.share;
 
-	if (!is_bounded || !*is_bounded)
-		return port->terms.share;
-	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
-	return budget ? vcc_share(budget, name) : port->terms.share;
+	if (!bounds || !*bounds)
+		return share;
+	if (*bounds & WEIR_VCC_BUDGETED) {
+		budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
+		share = budget ? vcc_share(budget, name) : share;
+	}
+	if (*bounds & WEIR_VCC_SHAPED)
+		share = vcc_least(share, vcc_shaped(port->slot, name));
+	return share;
 }
 
 /* Whether a port asks for anything that a new connection needs a place for. */

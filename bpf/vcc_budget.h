@@ -49,9 +49,13 @@ struct {
 	__type(value, struct weir_vcc_budget);
 } vcc_budgets SEC(".maps");
 
+/* What bounds the windows of a port's connections, beside what its terms say. */
+#define WEIR_VCC_BUDGETED 1 /* vcc_budgets has it */
+#define WEIR_VCC_SHAPED 2   /* vcc_shaping.h */
+
 /*
- * slot -> 1 where the port has a budget, so that nobody looks for one where there
- * is none: that would cost more than the law. Written by the loader. Size: loader.
+ * slot -> which of these, so that nobody looks for what is not there: that would
+ * cost more than the law. Written by the loader. Size: loader.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -61,7 +65,7 @@ struct {
 	__type(value, __u32);
 } vcc_bounded SEC(".maps");
 
-/* slot -> how often a connection began or ended to live on a budget. Size: loader. */
+/* slot -> how often a connection began or ended to live on what bounds it. Size: loader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -104,7 +108,7 @@ __attribute__((noinline)) __u32 vcc_share(const struct weir_vcc_budget *budget,
 }
 
 /*
- * Whether a connection lives on a budget: it is open, not over, and was heard of
+ * Whether a connection lives on what bounds it: it is open, not over, and was heard of
  * lately. Without a branch: the verifier would look at the law once for each way
  * here. The empty instructions keep the compiler from making one of a sign.
  */

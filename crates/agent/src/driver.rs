@@ -5,6 +5,7 @@ mod budget;
 mod eyeq;
 mod population;
 mod ports;
+mod shaping;
 mod translation;
 
 use crate::config::Setup;
@@ -95,6 +96,7 @@ struct Driver {
     /// Translations that are refused, as the log has them.
     untranslated: BTreeMap<VmId, String>,
     budgets: budget::Budgets,
+    shaping: shaping::Shaping,
     agent: Machine,
     outbox: Outbox,
     dataplane: Dataplane,
@@ -178,6 +180,7 @@ impl Driver {
             reloads: population::Reloads::default(),
             untranslated: BTreeMap::new(),
             budgets: budget::Budgets::default(),
+            shaping: shaping::Shaping::default(),
             agent,
             outbox: Outbox::default(),
             dataplane,
@@ -206,6 +209,7 @@ impl Driver {
         driver.renew(now);
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
+        driver.take_up_shaping();
         driver.take_up_budgets(now);
         driver.adopt(now);
         driver.carry_out(now);
@@ -236,8 +240,8 @@ impl Driver {
                 self.agent.handle(now, Input::Tick, &mut self.outbox);
             }
             self.carry_out(now);
-            if self.next_division().is_some_and(|at| at <= now) {
-                self.divide_budgets(now);
+            if self.next_count().is_some_and(|at| at <= now) {
+                self.tend_windows(now);
             }
             if questions {
                 self.answer(now);
@@ -253,6 +257,8 @@ impl Driver {
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
                 self.tell_of_budgets();
+                self.tell_of_shaping();
+                self.watch_windows(now);
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -266,7 +272,7 @@ impl Driver {
     /// Sleeps until something happens; says what.
     fn wait(&self) -> Result<(bool, bool, bool)> {
         let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
-        let next = self.agent.next_deadline().into_iter().chain(self.next_division());
+        let next = self.agent.next_deadline().into_iter().chain(self.next_count());
         let until = next.fold(heartbeat, Time::min);
         let until = self.notifier.due().map_or(until, |due| due.min(until));
         let nanos = until.since(now()).as_nanos();
@@ -409,6 +415,10 @@ impl Driver {
             ceiling: s.ceiling,
         };
         let rates: Vec<PairRate> = changed.iter().map(rate).collect();
+        let (desired, shaping) = (self.agent.desired(now), &self.shaping);
+        self.dataplane.follow_rates(&rates, &mut |from, to, live| {
+            shaping.window(desired, PairId::new(from, to), live)
+        });
         let Err(error) = self.dataplane.set(&rates) else {
             self.unwritten_since = None;
             return;
@@ -526,6 +536,7 @@ impl Driver {
             Some(mut told) => {
                 told.reasons.extend(self.explain_translations(&[src, dst]));
                 told.reasons.extend(self.explain_budgets(&[src, dst]));
+                told.reasons.extend(self.explain_shaping(from, to));
                 Reply::Explain(told)
             }
             None => Reply::Error {
@@ -556,6 +567,7 @@ impl Driver {
             meters: self.agent.meters(names),
             translations: self.told_translations(),
             budgets: self.told_budgets(),
+            window_shaping: self.told_shaping(),
         }
     }
 
@@ -615,7 +627,13 @@ impl Driver {
             0 => String::new(),
             n => format!("; {n} window budgets are refused"),
         };
-        format!("guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}{alone}{unbounded}")
+        let unshaped = match self.refused_shaping() {
+            0 => String::new(),
+            n => format!("; window shaping of {n} VMs is refused"),
+        };
+        format!(
+            "guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}{alone}{unbounded}{unshaped}"
+        )
     }
 
     fn close(mut self) -> Result<()> {

@@ -27,6 +27,7 @@ mod promised;
 mod reload;
 mod server;
 mod shared_budget;
+mod window_shaping;
 
 pub use driver::{reclaim, run};
 pub use law::{eyeq, fits, law, unreserved};

@@ -5,10 +5,10 @@
 mod common;
 
 use common::guest::{Guest, add_c, reload};
-use common::{Agent, World, sh, until};
+use common::tcp::{connect_from, say, speak, window_of};
+use common::{Agent, World, until};
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use weir_model::status::Budget;
 
 /// Bulk and urgent by the ports of the other end, as in the paper.
@@ -18,17 +18,6 @@ const PAPER: &str = "total = \"90kB\", flows_most = 5, class = [{ name = \"bulk\
 /// Says in host 1's file what its first VM's budget shall be; none by silence.
 fn ask(world: &World, budget: Option<&str>) {
     say(world, "budget", budget.map(|budget| format!("{{ {budget} }}")));
-}
-
-/// Says there what anything of that VM shall be.
-fn say(world: &World, what: &str, value: Option<String>) {
-    let file = world.dir.join("host1.toml");
-    let text = fs::read_to_string(&file).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with(&format!("{what} =")));
-    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
-    let at = lines.iter().position(|line| line == "port = \"port\"").expect("a VM") + 1;
-    lines.splice(at..at, value.map(|value| format!("{what} = {value}")));
-    fs::write(&file, lines.join("\n") + "\n").unwrap();
 }
 
 /// Says that the first and the last VM of host 1's file share this budget.
@@ -65,34 +54,9 @@ fn connect(world: &World, port: u16) -> (TcpStream, TcpStream) {
     connect_from(world, "vm1", port)
 }
 
-fn connect_from(world: &World, vm: &str, port: u16) -> (TcpStream, TcpStream) {
-    let listener = world.inside("vm2", || TcpListener::bind(("10.0.0.2", port)).unwrap());
-    let from = world.inside(vm, || TcpStream::connect(("10.0.0.2", port)).unwrap());
-    (from, listener.accept().unwrap().0)
-}
-
-/// So much that whatever was shown before is used up.
-fn speak((from, to): &(TcpStream, TcpStream)) {
-    let mut from = from.try_clone().unwrap();
-    let mut to = to.try_clone().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(move || from.write_all(&[7; 400_000]).unwrap());
-        let mut octets = vec![0; 400_000];
-        to.read_exact(&mut octets).unwrap();
-        assert_eq!(octets, [7; 400_000]);
-    });
-}
-
 /// The window that the guest of VM 1 has been shown on its connection to this port.
 fn window(world: &World, port: u16) -> u32 {
     window_of(world, "vm1", port)
-}
-
-fn window_of(world: &World, vm: &str, port: u16) -> u32 {
-    let vm = world.ns(vm);
-    let text = sh(&format!("ip netns exec {vm} ss -tinH dport = :{port}"));
-    let words = text.split_whitespace().find_map(|word| word.strip_prefix("snd_wnd:"));
-    words.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("a window in {text}"))
 }
 
 /// Rounded up to what a scaled window can say, which is no more than a kilobyte here.

@@ -44,7 +44,7 @@ pub mod vcc;
 pub use attach::Mode;
 pub use config::{
     Bounded, Config, Counters, Direction, Endpoint, Event, EyeQ, Outside, PairRate, Port,
-    PortCounters, RxCounters, Translated, TxCounters,
+    PortCounters, RxCounters, Shaped, ShapedPeer, Translated, TxCounters,
 };
 pub use dataplane::{Dataplane, clean, has_traces, refuse_running};
 pub use error::Error;

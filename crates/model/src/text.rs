@@ -44,6 +44,23 @@ impl<'de> Deserialize<'de> for SizeText {
     }
 }
 
+/// A span of time that is text in files (`"15ms"`, `"200us"`) and nanoseconds inside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpanText(pub Span);
+
+impl Serialize for SpanText {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&show_span(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for SpanText {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        span(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
 /// What a unit measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Quantity {

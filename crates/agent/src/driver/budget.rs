@@ -19,7 +19,7 @@ use weir_dataplane::Bounded;
 use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS, Live, Shares};
 use weir_model::agent::{Ports, VmConfig, WindowBudget, WindowClass};
 use weir_model::status;
-use weir_units::{Bytes, Span, TenantId, Time, VmId};
+use weir_units::{Bytes, PairId, Span, TenantId, Time, VmId};
 
 /// What TCP can say in a window.
 const TOTAL_MOST: Bytes = Bytes::new(1 << 30);
@@ -205,23 +205,26 @@ impl Driver {
                 );
             }
         }
-        self.divide_budgets(now);
+        self.tend_windows(now);
         self.tell_of_budgets();
     }
 
-    /// When to look at budgets next, if there are any.
-    pub(super) fn next_division(&self) -> Option<Time> {
+    /// When to look next at who lives on budgets, or on pairs' rates, if anybody is counted.
+    pub(super) fn next_count(&self) -> Option<Time> {
         let next = self.budgets.looked + Span::from_nanos(LOOK_NS);
-        self.dataplane.has_budgets().then_some(next)
+        self.dataplane.has_windows().then_some(next)
     }
 
-    /// Divides them among who lives now.
-    pub(super) fn divide_budgets(&mut self, now: Time) {
+    /// Divides budgets, and what pairs' rates carry, among who lives now.
+    pub(super) fn tend_windows(&mut self, now: Time) {
         self.budgets.looked = now;
         let asked = &mut self.budgets.asked;
         let mut divide =
             |live: &Live<'_>| asked.iter_mut().flat_map(|one| one.divide(live)).collect();
-        self.dataplane.tend_budgets(now.as_nanos(), &super::thread_cpu_ns, &mut divide);
+        let (desired, shaping) = (self.agent.desired(now), &self.shaping);
+        let mut windows = |from, to, live| shaping.window(desired, PairId::new(from, to), live);
+        let cpu_ns = &super::thread_cpu_ns;
+        self.dataplane.tend_windows(now.as_nanos(), cpu_ns, &mut divide, &mut windows);
     }
 
     /// What became of all budgets, for people: VM by VM, in the order of the file.

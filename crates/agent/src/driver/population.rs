@@ -116,6 +116,7 @@ impl Driver {
             );
         }
         self.setup = next;
+        self.take_up_shaping();
         self.take_up_budgets(now);
         Ok(said)
     }
@@ -283,6 +284,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         translations: super::translation::of(setup, gone),
         policing: super::translation::policing(setup),
         budgets: super::budget::of(setup, gone),
+        window_shaping: super::shaping::of(setup, gone),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.

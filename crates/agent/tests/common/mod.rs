@@ -10,6 +10,7 @@
 
 pub(crate) mod eyeq;
 pub(crate) mod guest;
+pub(crate) mod tcp;
 pub(crate) mod watch;
 
 use rustix::process::{Pid, Signal, kill_process};

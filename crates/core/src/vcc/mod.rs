@@ -4,7 +4,8 @@
 //!           is left to it. And a tenant's own bulk flows stand in the way of its urgent ones.
 //! Approach  The host speaks ECN in the guest's place and keeps a window W for the flow, by a congestion control of
 //!           its own. The guest obeys it, for every acknowledgement tells it min(advertised, W) as the receiver's
-//!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows.
+//!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows, and what a pair's
+//!           rate carries in a round trip ([`shaping`]) is another.
 //! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered, never below two
 //!           segments (or what the receiver has), and the right edge that the guest was shown moves back only if the
 //!           receiver moves it. One cut per window of data. 64 octets per flow. No segment in any order panics.
@@ -31,6 +32,7 @@ mod opening;
 mod receiving;
 mod segment;
 mod sending;
+pub mod shaping;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -62,7 +64,8 @@ pub enum Translation {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Its part of a window budget, octets; `u32::MAX`: no budget. May change at any time.
+    /// Its part of a window budget, or of what its pair's rate carries, octets; `u32::MAX`: no bound. May change at any
+    /// time.
     pub share: u32,
     /// What is sent again after so many ticks without progress was sent again by a timer.
     pub patience: u32,

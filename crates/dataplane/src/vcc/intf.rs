@@ -36,6 +36,10 @@ const OPENING_MOST: u16 = 128;
 /// and after its last segment: two hours and four minutes, as address translators owe it to connections (RFC
 /// 5382).
 const IDLE_MOST: u16 = 6929;
+/// A guest that had nothing acknowledged for so many ticks, half a second, does not send.
+const SENDS_WITHIN: u32 = 477;
+/// A smaller MSS counts as this (RFC 9293 §3.7.1's default).
+const MSS_LEAST: u16 = 536;
 /// `phase` of what opens, and before that; and of what is left alone.
 const OPENING: u8 = 1;
 const ALONE: u8 = 2;
@@ -121,6 +125,27 @@ impl State {
     /// Whether both ends opened it.
     pub(super) const fn is_open(&self) -> bool {
         self.phase > ALONE
+    }
+
+    /// Whether the guest sends: something is under way, or was acknowledged in the last half second (ticks of 2²⁰ ns).
+    pub(super) const fn sends(&self, now: u32) -> bool {
+        self.nxt != self.una || now.wrapping_sub(self.progress) < SENDS_WITHIN
+    }
+
+    /// The largest segment of the guest's, octets, as the law has it.
+    pub(super) fn segment(&self) -> u32 {
+        u32::from(self.mss.max(MSS_LEAST))
+    }
+
+    /// The window that the guest has been shown, octets: from what nobody acknowledged to its right edge.
+    pub(super) const fn shown(&self) -> u32 {
+        self.edge.wrapping_sub(self.una)
+    }
+
+    /// What it may still send, octets; none if it is beyond its window.
+    pub(super) const fn room(&self) -> u32 {
+        let ahead = self.edge.wrapping_sub(self.nxt);
+        if ahead >> 31 == 0 { ahead } else { 0 }
     }
 
     /// Whether both ends are through with it, or somebody sent a RST.

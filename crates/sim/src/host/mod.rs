@@ -12,7 +12,7 @@
 //!           Queues stand while no agent lives; what is borrowed is taken back when the guardian does.
 //!           A pair with several paths has queue, numbers and counters on each.
 //!           Between guest and all that its congestion control is translated, if it is ([`translator`]), and its windows
-//!           are bounded together, if they are ([`shares`]).
+//!           are bounded together, or follow the pair's rate, if they do ([`shares`]).
 //! Not here  Who the hosts and pairs are, and when something breaks: see `scenario` and `world`. Keys
 //!           and replay protection: a message that arrives is believed. Departure times.
 //! Source    ARCHITECTURE.md, "A packet's way" and "A decision's way".
@@ -37,7 +37,7 @@ pub(crate) use agent::Lists;
 pub(crate) use classes::Share;
 pub(crate) use letters::{Letters, Written};
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
-pub(crate) use shares::{Claim, Shares};
+pub(crate) use shares::{Claim, Shape, Shares};
 pub(crate) use shim::Shim;
 pub(crate) use translator::{Speaker, Translator};
 pub(crate) use weather::Trouble;

@@ -112,6 +112,16 @@ impl Shim {
         self.first[number as usize]
     }
 
+    /// The rate of the pair of a TCP flow's data, if it has one that somebody sees to.
+    pub(crate) fn ceiling(&self, flow: u32) -> Option<Rate> {
+        let first = self.first[self.tcp[flow as usize].0 as usize];
+        let pair = &self.pairs[first as usize];
+        let is_set =
+            pair.sending.leaf.is_some() && self.hosts[pair.from as usize].life == Life::Runs;
+        let all = &self.pairs[first as usize..(first + pair.paths) as usize];
+        is_set.then(|| all.iter().map(|pair| pair.sending.ceiling).sum())
+    }
+
     /// The pair of a packet that is held or under way; with several paths, that on which it is.
     fn pair_at(&self, id: u32, packet: &Packet) -> u32 {
         match &self.paths {

@@ -7,13 +7,13 @@
 //!           guest as the last segment that it may send. Flows begin established, so the handshake is played
 //!           here once, which also says who speaks ECN.
 //! Promises  A guest that is translated learns of marks by its window alone.
-//! Not here  The law: `weir_core::vcc`. Window budgets: see `shares`. Reports of `dctcp` and policing, as in the
-//!           kernel's programs. Connections that come and go.
+//! Not here  The law: `weir_core::vcc`. Window budgets, and windows that follow rates: see `shares`. Reports
+//!           of `dctcp` and policing, as in the kernel's programs. Connections that come and go.
 
-use super::shares::{Claim, Shares};
+use super::shares::{Claim, Shape, Shares};
 use crate::packet::{CE, CWR, ECE, ECT, Kind, Packet};
 use weir_core::vcc::{self, Edit, Flow, Segment, Terms, Translation, Way, ticks};
-use weir_units::Time;
+use weir_units::{Rate, Time};
 
 /// The window of a SYN, which is not scaled: the largest.
 const FIRST_WINDOW: u16 = 65_535;
@@ -33,6 +33,8 @@ pub(crate) struct Speaker {
     pub(crate) translated: bool,
     /// Its budget and class, if it sends on one.
     pub(crate) claim: Option<Claim>,
+    /// How its window follows its pair's rate, if it sends so.
+    pub(crate) shape: Option<Shape>,
 }
 
 /// All ports.
@@ -49,12 +51,13 @@ pub(crate) struct Translator {
     flows: Vec<Ports>,
 }
 
-/// A TCP flow at both of its ports; none where nobody translates, and no budget bounds it.
+/// A TCP flow at both of its ports; none where nobody translates, and nothing else bounds it.
 #[derive(Debug)]
 struct Ports {
     sender: Option<Box<Flow>>,
     receiver: Option<Box<Flow>>,
     claim: Option<Claim>,
+    shape: Option<Shape>,
     life: Life,
     /// One more than the last segment that the sender may send.
     edge: u32,
@@ -91,11 +94,13 @@ impl Translator {
         let terms = |guest: Speaker| {
             if is_translated(guest) { self.terms } else { Terms::new(Translation::None) }
         };
-        let has_place = |guest: Speaker| is_translated(guest) || guest.claim.is_some();
+        let is_bounded = |guest: Speaker| guest.claim.is_some() || guest.shape.is_some();
+        let has_place = |guest: Speaker| is_translated(guest) || is_bounded(guest);
         let flow = |guest: Speaker| has_place(guest).then(Box::<Flow>::default);
         let edge = if has_place(from) { u32::from(FIRST_WINDOW) / self.payload } else { u32::MAX };
-        let (claim, life) = (from.claim, Life::Before);
-        let mut ports = Ports { sender: flow(from), receiver: flow(to), claim, life, edge };
+        let (sender, receiver, life) = (flow(from), flow(to), Life::Before);
+        let Speaker { claim, shape, .. } = from;
+        let mut ports = Ports { sender, receiver, claim, shape, life, edge };
         let terms = (terms(from), terms(to));
         let syn = Segment {
             window: FIRST_WINDOW,
@@ -133,21 +138,25 @@ impl Translator {
             return;
         }
         ports.life = to;
-        if let Some(claim) = ports.claim
-            && (from == Life::Now || to == Life::Now)
-        {
+        if from != Life::Now && to != Life::Now {
+            return;
+        }
+        if let Some(claim) = ports.claim {
             self.shares.turn(claim, to == Life::Now);
+        }
+        if let Some(shape) = ports.shape {
+            self.shares.turn_shaped(shape, to == Life::Now);
         }
     }
 
     /// A guest sends a packet.
     pub(crate) fn leave(&mut self, now: u64, packet: &mut Packet) {
-        self.pass(now, packet, Way::Out);
+        self.pass(now, packet, Way::Out, None);
     }
 
-    /// A packet comes to a guest.
-    pub(crate) fn come(&mut self, now: u64, packet: &mut Packet) {
-        self.pass(now, packet, Way::In);
+    /// A packet comes to a guest. For an ACK, the rate of its data's pair, if one is set.
+    pub(crate) fn come(&mut self, now: u64, packet: &mut Packet, rate: Option<Rate>) {
+        self.pass(now, packet, Way::In, rate);
     }
 
     /// One more than the last segment that the sender of this TCP flow may send.
@@ -155,7 +164,7 @@ impl Translator {
         self.flows.get(flow as usize).map_or(u32::MAX, |ports| ports.edge)
     }
 
-    fn pass(&mut self, now: u64, packet: &mut Packet, way: Way) {
+    fn pass(&mut self, now: u64, packet: &mut Packet, way: Way, rate: Option<Rate>) {
         let is_data = match packet.kind {
             Kind::Data => true,
             Kind::Ack => false,
@@ -167,7 +176,11 @@ impl Translator {
         let flow = if is_sender { &mut ports.sender } else { &mut ports.receiver };
         let Some(flow) = flow else { return };
         let (una, _) = flow.outstanding();
-        let share = if is_sender { self.shares.of(ports.claim) } else { u32::MAX };
+        let share = if is_sender {
+            self.shares.of(ports.claim).min(self.shares.at_rate(ports.shape, rate))
+        } else {
+            u32::MAX
+        };
         // What it is translated into was said when it opened.
         let edit = flow.handle(&segment, &Terms { share, ..self.terms });
         if edit.what & Edit::ECN != 0 {
@@ -256,7 +269,7 @@ mod tests {
 
     fn speaker(ecn: Option<bool>, translated: bool) -> Speaker {
         let (asks, agrees) = (ecn == Some(true), ecn != Some(false));
-        Speaker { asks, agrees, translated, claim: None }
+        Speaker { asks, agrees, translated, claim: None, shape: None }
     }
 
     fn packet(kind: Kind, seq: u32, bits: u8) -> Packet {
@@ -278,7 +291,7 @@ mod tests {
 
     fn came(ports: &mut Translator, kind: Kind, seq: u32, bits: u8) -> u8 {
         let mut packet = packet(kind, seq, bits);
-        ports.come(0, &mut packet);
+        ports.come(0, &mut packet, None);
         packet.bits
     }
 
@@ -360,7 +373,7 @@ mod tests {
             for seq in seq - 100..seq {
                 ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) });
             }
-            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) });
+            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) }, None);
             ports.edge(flow).checked_sub(seq)
         };
         ports.begin(0);
@@ -373,5 +386,33 @@ mod tests {
         ports.end(1);
         ports.begin(1);
         assert_eq!(shown(&mut ports, 0, 300), Some(60));
+    }
+
+    #[test]
+    fn windows_follow_the_rate_of_the_pair_and_who_lives_on_it() {
+        use weir_units::Span;
+        let mut ports = Translator::new(Translation::None, Shares::default(), SIZES);
+        let shape = Some(Shape { pair: (1, 2), time: Span::from_millis(10) });
+        for _ in 0..2 {
+            let from = Speaker { shape, ..speaker(None, true) };
+            assert!(!ports.open((from, speaker(None, true))), "nobody translates");
+        }
+        // Sixty segments in ten milliseconds.
+        let rate = Some(Rate::from_bps(60 * u64::from(PAYLOAD) * 800));
+        let shown = |ports: &mut Translator, flow: u32, seq: u32, rate: Option<Rate>| {
+            for seq in seq - 100..seq {
+                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) });
+            }
+            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) }, rate);
+            ports.edge(flow).checked_sub(seq)
+        };
+        ports.begin(0);
+        assert_eq!(shown(&mut ports, 0, 100, rate), Some(60), "nobody else lives");
+        ports.begin(1);
+        assert_eq!(shown(&mut ports, 1, 100, rate), Some(30));
+        assert_eq!(shown(&mut ports, 0, 200, Some(Rate::ZERO)), Some(2), "two segments at least");
+        assert_eq!(shown(&mut ports, 0, 300, None), Some(u32::MAX - 300), "no rate is set");
+        ports.end(1);
+        assert_eq!(shown(&mut ports, 0, 400, rate), Some(60));
     }
 }

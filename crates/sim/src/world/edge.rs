@@ -183,7 +183,10 @@ impl Edge {
             shim.arrive(net, id, &mut packet);
         }
         if let Some(translator) = &mut self.translator {
-            translator.come(net.now, &mut packet);
+            let is_ack = packet.kind == Kind::Ack;
+            let shim = self.shim.as_ref().filter(|_| is_ack);
+            let rate = shim.and_then(|shim| shim.ceiling(packet.flow));
+            translator.come(net.now, &mut packet, rate);
         }
         net.slab.free(id);
         Some(packet)

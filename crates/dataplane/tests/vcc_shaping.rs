@@ -1,0 +1,198 @@
+//! Windows by pair on a VM's port: whom they are for, when they change, and how long they count. Needs root, and fails
+//! without.
+#![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
+
+#[path = "common/net.rs"]
+mod net;
+
+use net::{World, now_ns};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use weir_dataplane::{Config, Dataplane, Endpoint, Mode, Outside, PairRate, ShapedPeer};
+use weir_units::{PairId, Rate, TenantId, VmId};
+
+const VM: VmId = VmId(1);
+const PEER: VmId = VmId(2);
+
+const PAIR: PairId = PairId::new(VM, PEER);
+
+/// With a VM whose windows are shaped; its pair is fast, so that looks need not be repeated for a lease.
+fn open(world: &World, config: Config) -> Dataplane {
+    let config = Config { window_shaping: [VM].into(), ..config };
+    world.inside("host1", || Dataplane::open(config)).unwrap()
+}
+
+/// The first octets, so that the pair is known, and its rate.
+fn begin(host: &mut Dataplane, ends: &(TcpStream, TcpStream)) {
+    speak(ends);
+    let (floor, ceiling) = (Rate::from_mbps(50), Rate::from_mbps(200));
+    host.set(&[PairRate { pair: PAIR, floor, ceiling }]).unwrap();
+}
+
+/// Looks, as an agent does twenty times a second: `window` is each connection's; none if nothing bounds them.
+fn tend(world: &World, host: &mut Dataplane, window: Option<u32>) {
+    let mut none = |_: &BTreeMap<VmId, &[u32]>| BTreeMap::new();
+    world.inside("host1", || {
+        host.tend_windows(now_ns(), &|| 0, &mut none, &mut |from, to, _| {
+            assert_eq!((from, to), (VM, PEER));
+            window
+        });
+    });
+}
+
+fn peers(host: &Dataplane) -> Vec<ShapedPeer> {
+    let [one] = &host.shaped()[..] else { panic!("one VM asks: {:?}", host.shaped()) };
+    assert_eq!((one.vm, &one.refused), (VM, &None));
+    one.peers.clone()
+}
+
+/// Octets there. What was shown before is used up when as many of them have passed.
+fn speak((from, to): &(TcpStream, TcpStream)) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(move || from.write_all(&[7; 400_000]).unwrap());
+        to.read_exact(&mut vec![0; 400_000]).unwrap();
+    });
+}
+
+/// The window that the guest was shown last.
+fn shown((from, _): &(TcpStream, TcpStream)) -> u32 {
+    // SAFETY: all zeroes are one; the kernel writes no more than it is told there is room for.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: a live socket, and a struct of the size that is said.
+    let ret = unsafe {
+        let (info, size) = ((&raw mut info).cast(), &raw mut size);
+        libc::getsockopt(from.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, size)
+    };
+    assert_eq!(ret, 0, "a connection");
+    info.tcpi_snd_wnd
+}
+
+/// Rounded up to what a scaled window can say.
+#[track_caller]
+fn assert_shown(ends: &(TcpStream, TcpStream), window: u32) {
+    let has_come = (0..10).any(|_| {
+        speak(ends);
+        (window..window + 1_024).contains(&shown(ends))
+    });
+    assert!(has_come, "{}, {window} wanted", shown(ends));
+}
+
+#[track_caller]
+fn assert_open(ends: &(TcpStream, TcpStream)) {
+    speak(ends);
+    assert!(shown(ends) > 60_000, "{}", shown(ends));
+}
+
+#[test]
+fn windows_by_pair_are_shown_while_somebody_looks_and_change_when_rates_do() {
+    let world = World::new();
+    let mut host = open(&world, world.config(1, Mode::Tcx));
+    let one = world.tcp_at(9_001);
+    begin(&mut host, &one);
+    assert_open(&one);
+    tend(&world, &mut host, Some(20_000));
+    let peer = peers(&host)[0];
+    assert_eq!((peer.vm, peer.live, peer.window), (PEER, 1, Some(20_000)));
+    assert_shown(&one, 20_000);
+
+    // At once, without a look; and by little, not at all.
+    let rates = [PairRate { pair: PAIR, floor: Rate::ZERO, ceiling: Rate::ZERO }];
+    host.follow_rates(&rates, &mut |_, _, live| Some(30_000 / live));
+    assert_shown(&one, 30_000);
+    host.follow_rates(&rates, &mut |_, _, _| Some(29_000));
+    assert_eq!(peers(&host)[0].window, Some(30_000));
+    let others = [PairRate { pair: PairId::new(PEER, VM), ..rates[0] }];
+    host.follow_rates(&others, &mut |_, _, _| panic!("a pair that does not send from here"));
+
+    // Two that send, and one that does not any more.
+    let two = world.tcp_at(9_002);
+    std::thread::sleep(Duration::from_millis(550));
+    speak(&one);
+    speak(&two);
+    tend(&world, &mut host, Some(10_000));
+    assert_eq!(peers(&host)[0].live, 2);
+    assert_shown(&one, 10_000);
+    assert_shown(&two, 10_000);
+    std::thread::sleep(Duration::from_millis(550));
+    speak(&two);
+    tend(&world, &mut host, Some(15_000));
+    assert_eq!(peers(&host)[0].live, 1);
+
+    // Nobody looks: the lease ends.
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert_open(&two);
+    tend(&world, &mut host, Some(15_000));
+    assert_shown(&two, 15_000);
+    // No rate is set.
+    tend(&world, &mut host, None);
+    assert_open(&two);
+
+    // Nobody asks: nothing is left at the port, once somebody looks for that.
+    let bare = world.config(1, Mode::Tcx);
+    world.inside("host1", || host.apply(bare, &BTreeSet::new())).unwrap();
+    assert_eq!((host.shaped(), host.has_windows()), (vec![], false));
+    assert_open(&two);
+    world.inside("host1", || host.close()).unwrap();
+}
+
+#[test]
+fn all_addresses_of_a_peer_are_one_pair_and_strangers_are_none() {
+    let world = World::new();
+    let mut config = world.config(1, Mode::Tcx);
+    // VM 2 has two addresses in the directory; both ends are in the table by whichever is used.
+    let other = Endpoint { address: "10.9.9.9".parse().unwrap(), ..config.endpoints[1] };
+    config.endpoints.push(other);
+    let mut host = open(&world, config);
+    let one = world.tcp_at(9_001);
+    begin(&mut host, &one);
+    tend(&world, &mut host, Some(20_000));
+    assert_eq!(peers(&host).len(), 1);
+    assert_shown(&one, 20_000);
+    // The directory does not list it any more.
+    let mut config = Config { window_shaping: [VM].into(), ..world.config(1, Mode::Tcx) };
+    config.endpoints.retain(|endpoint| endpoint.vm != PEER);
+    world.inside("host1", || host.apply(config, &BTreeSet::new())).unwrap();
+    std::thread::sleep(Duration::from_millis(550));
+    speak(&one);
+    tend(&world, &mut host, Some(20_000));
+    assert_eq!(peers(&host), []);
+    assert_open(&one);
+    world.inside("host1", || host.close()).unwrap();
+}
+
+#[test]
+fn who_takes_over_leaves_nothing_of_before_in_force() {
+    let world = World::new();
+    let mut host = open(&world, world.config(1, Mode::Tcx));
+    let one = world.tcp_at(9_001);
+    begin(&mut host, &one);
+    tend(&world, &mut host, Some(20_000));
+    assert_shown(&one, 20_000);
+    drop(host);
+    let mut host = open(&world, world.config(1, Mode::Tcx));
+    assert!(host.adopted());
+    begin(&mut host, &one);
+    assert_open(&one);
+    tend(&world, &mut host, Some(25_000));
+    assert_shown(&one, 25_000);
+    world.inside("host1", || host.close()).unwrap();
+}
+
+#[test]
+fn shaping_of_what_leads_outside_is_refused_with_the_reason() {
+    let world = World::new();
+    let mut outward = world.config(1, Mode::Tcx);
+    outward.endpoints.retain(|endpoint| endpoint.vm != VM);
+    let address = "0.0.0.0".parse().unwrap();
+    outward.outside.push(Outside { address, length: 0, vm: VM, tenant: TenantId(1) });
+    let host = open(&world, outward);
+    let why = host.shaped()[0].refused.clone().expect("refused");
+    assert!(why.contains("its port leads outside"), "{why}");
+    assert!(!host.has_windows());
+    world.inside("host1", || host.close()).unwrap();
+}
