@@ -411,8 +411,8 @@ mod tests {
         ports.begin(1);
         assert_eq!(shown(&mut ports, 1, 100, rate), Some(30));
         assert_eq!(shown(&mut ports, 0, 200, Some(Rate::ZERO)), Some(2), "two segments at least");
-        assert_eq!(shown(&mut ports, 0, 300, None), Some(u32::MAX - 300), "no rate is set");
         ports.end(1);
-        assert_eq!(shown(&mut ports, 0, 400, rate), Some(60));
+        assert_eq!(shown(&mut ports, 0, 300, rate), Some(60));
+        assert_eq!(shown(&mut ports, 0, 400, None), Some(u32::MAX - 400), "no rate is set");
     }
 }
