@@ -106,8 +106,8 @@ pub struct ShapedPeer {
     pub vm: VmId,
     /// So many live.
     pub live: u32,
-    /// Of these, who had sent all that this window allows.
-    pub full: u32,
+    /// Of these, who had used up what this window allows.
+    pub used_up: u32,
     /// What each may have, octets; `None`: any.
     pub window: Option<u32>,
 }

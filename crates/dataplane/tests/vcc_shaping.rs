@@ -8,7 +8,7 @@ mod net;
 use net::{World, now_ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 use weir_dataplane::{Config, Dataplane, Endpoint, Mode, Outside, PairRate, ShapedPeer};
@@ -132,7 +132,9 @@ fn windows_by_pair_are_shown_while_somebody_looks_and_change_when_rates_do() {
     tend(&world, &mut host, None);
     assert_open(&two);
 
-    // Nobody asks: nothing is left at the port, once somebody looks for that.
+    // Nobody asks.
+    tend(&world, &mut host, Some(15_000));
+    assert_shown(&two, 15_000);
     let bare = world.config(1, Mode::Tcx);
     world.inside("host1", || host.apply(bare, &BTreeSet::new())).unwrap();
     assert_eq!((host.shaped(), host.has_windows()), (vec![], false));
@@ -140,19 +142,33 @@ fn windows_by_pair_are_shown_while_somebody_looks_and_change_when_rates_do() {
     world.inside("host1", || host.close()).unwrap();
 }
 
+/// A connection from VM 1 to an address of VM 2.
+fn connect(world: &World, address: SocketAddrV4) -> (TcpStream, TcpStream) {
+    let listener = world.inside("vm2", || TcpListener::bind(address).unwrap());
+    let from = world.inside("vm1", || TcpStream::connect(address).unwrap());
+    (from, listener.accept().unwrap().0)
+}
+
 #[test]
 fn all_addresses_of_a_peer_are_one_pair_and_strangers_are_none() {
     let world = World::new();
     let mut config = world.config(1, Mode::Tcx);
-    // VM 2 has two addresses in the directory; both ends are in the table by whichever is used.
-    let other = Endpoint { address: "10.9.9.9".parse().unwrap(), ..config.endpoints[1] };
-    config.endpoints.push(other);
+    let second = Ipv4Addr::new(10, 9, 9, 9);
+    config.endpoints.push(Endpoint { address: second.into(), ..config.endpoints[1] });
+    world.ip("vm2", &format!("addr add {second}/32 dev eth0"));
+    world.ip("vm1", &format!("route add {second} dev eth0"));
     let mut host = open(&world, config);
     let one = world.tcp_at(9_001);
     begin(&mut host, &one);
+    let two = connect(&world, SocketAddrV4::new(second, 9_002));
+    speak(&one);
+    speak(&two);
     tend(&world, &mut host, Some(20_000));
-    assert_eq!(peers(&host).len(), 1);
+    let all: Vec<_> = peers(&host).iter().map(|peer| (peer.vm, peer.live)).collect();
+    assert_eq!(all, [(PEER, 2)]);
     assert_shown(&one, 20_000);
+    tend(&world, &mut host, Some(20_000));
+    assert_shown(&two, 20_000);
     // The directory does not list it any more.
     let mut config = Config { window_shaping: [VM].into(), ..world.config(1, Mode::Tcx) };
     config.endpoints.retain(|endpoint| endpoint.vm != PEER);

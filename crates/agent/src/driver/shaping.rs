@@ -3,10 +3,11 @@
 //! Problem   A pair's rate changes many times a second, and so does who lives on it.
 //! Approach  The data plane counts connections and asks; the core makes a window of a rate, a time and a number. Rates
 //!           that were just written are asked for at once, all others twenty times a second.
-//!           A round trip that was said too short shows: windows are full, less is sent than the rate, and nothing
-//!           waits at the limiter. Then that pair's windows are lifted, for its floor goes before.
-//! Promises  No wish is dropped without a word. Windows hold no pair below its rate for much more than two seconds, and
-//!           for one if nobody looks: then the limiter's queue alone shapes.
+//!           A round trip that was said too short shows: windows are used up, less is sent than the rate (than the floor,
+//!           where the uplink is full: others may have the rest), and nothing waits at the limiter. Then that pair's windows
+//!           are lifted, for floors come first.
+//! Promises  No wish is dropped without a word. Windows that hold a pair below its rate for two seconds, while nothing waits
+//!           at its limiter, are lifted; and after one second if nobody looks. Then the limiter's queue alone shapes.
 //! Not here  Counting, leases: `weir_dataplane`. From rates to windows: `weir_core::vcc::shaping`.
 
 use super::Driver;
@@ -26,6 +27,8 @@ const SHORT: u64 = 95;
 const SUSPECTED: u32 = 4;
 /// and that have to say so before windows are lifted.
 const PROVEN: u32 = 8;
+/// Of these a queue that is found not to be empty takes back so many: a standing one more than come.
+const BURST: u32 = 2;
 /// What may wait at a limiter of a pair that its windows hold back: less than a frame. Windows of two segments leave no
 /// more than one waiting.
 const EMPTY: Bytes = Bytes::new(1_400);
@@ -34,8 +37,9 @@ const EMPTY: Bytes = Bytes::new(1_400);
 #[derive(Debug, Default)]
 pub(super) struct Shaping {
     round_trips: BTreeMap<VmId, Span>,
-    /// Pairs that have windows, as they were at the last heartbeat.
+    /// Pairs that have windows, as they were at the last heartbeat; what had left this host until then, and when it was.
     watched: BTreeMap<PairId, Watched>,
+    left: Bytes,
     looked: Time,
     /// Pairs whose round trip is longer than what was said: no windows bound them.
     lifted: BTreeSet<PairId>,
@@ -48,6 +52,8 @@ pub(super) struct Shaping {
 struct Watched {
     /// What it had sent.
     octets: Bytes,
+    /// Its rate.
+    rate: Rate,
     /// For so many heartbeats its windows look too small.
     suspected: u32,
 }
@@ -65,19 +71,19 @@ impl Shaping {
         (!self.lifted.contains(&pair)).then(|| window(setting.ceiling, *time, live))
     }
 
-    /// With every heartbeat: what each pair with windows has sent in all, its rate, and whether its windows are used up.
-    /// Says whose windows have looked too small for long enough to ask their queues.
+    /// With every heartbeat: what each pair with windows has sent in all, what it should be able to, and whether any of its
+    /// windows is used up. Says whose windows have looked too small for long enough to ask their queues.
     fn watch(&mut self, now: Time, pairs: &[(PairId, Bytes, Rate, bool)]) -> Vec<PairId> {
         let passed = now.since(self.looked);
         let before = std::mem::take(&mut self.watched);
-        for (pair, octets, rate, is_full) in pairs {
+        for (pair, octets, rate, is_used_up) in pairs {
             let was = before.get(pair);
-            let sent = was.map(|was| octets.saturating_sub(was.octets));
-            let could = rate.mul_ratio(SHORT, 100).bytes_in(passed);
-            let is_short = *is_full && sent.is_some_and(|sent| sent < could);
-            let suspected = was.map_or(0, |was| was.suspected + 1);
-            let suspected = if is_short { suspected } else { 0 };
-            self.watched.insert(*pair, Watched { octets: *octets, suspected });
+            let is_short = was.is_some_and(|was| {
+                let could = was.rate.min(*rate).mul_ratio(SHORT, 100).bytes_in(passed);
+                *is_used_up && octets.saturating_sub(was.octets) < could
+            });
+            let suspected = was.filter(|_| is_short).map_or(0, |was| was.suspected + 1);
+            self.watched.insert(*pair, Watched { octets: *octets, rate: *rate, suspected });
         }
         self.looked = now;
         let is_suspect =
@@ -85,14 +91,24 @@ impl Shaping {
         self.watched.iter().filter_map(is_suspect).collect()
     }
 
+    /// Whether the uplink was used up since the last heartbeat, if so much has left the host by now: then pairs may have
+    /// less than their ceilings whatever their windows are, but for their floors.
+    fn is_full(&mut self, now: Time, left: Bytes, uplink: Rate) -> bool {
+        let since = left.saturating_sub(std::mem::replace(&mut self.left, left));
+        since >= uplink.mul_ratio(SHORT, 100).bytes_in(now.since(self.looked))
+    }
+
     /// What waits at their limiters. Says whose windows are lifted from now on.
     fn judge(&mut self, suspects: &[PairId], waiting: &BTreeMap<PairId, Bytes>) -> Vec<PairId> {
         let mut lifted = Vec::new();
         for pair in suspects {
-            let Some(one) = self.watched.get_mut(pair) else { continue };
-            if waiting.get(pair).is_some_and(|waiting| *waiting >= EMPTY) {
-                // Others have the uplink, and there is enough in flight to fill whatever is left.
-                one.suspected = 0;
+            let (Some(one), Some(waiting)) = (self.watched.get_mut(pair), waiting.get(pair)) else {
+                continue;
+            };
+            if *waiting >= EMPTY {
+                // Others have the uplink, and there is enough in flight to fill whatever is left. Or it is what waits of a
+                // burst for a part of each round trip.
+                one.suspected = one.suspected.saturating_sub(BURST);
             } else if one.suspected >= PROVEN {
                 self.watched.remove(pair);
                 self.lifted.insert(*pair);
@@ -114,33 +130,38 @@ impl Driver {
         let next = Shaping::of(&self.setup);
         let now = std::mem::replace(&mut self.shaping.round_trips, next);
         // Whoever writes another time has seen to what was too short.
-        let next = &self.shaping.round_trips;
-        self.shaping.lifted.retain(|pair| next.get(&pair.src) == now.get(&pair.src));
+        let (next, listed) = (&self.shaping.round_trips, &self.setup.host.directory);
+        self.shaping.lifted.retain(|pair| {
+            next.get(&pair.src) == now.get(&pair.src) && listed.contains_key(&pair.dst)
+        });
         self.tell_of_shaping();
     }
 
     /// With every heartbeat: pairs whose round trip is too long for their windows get rid of them.
     pub(super) fn watch_windows(&mut self, now: Time) {
-        let shaped = self.dataplane.shaped();
-        if shaped.is_empty() {
+        let mut shaped = self.dataplane.shaped();
+        // Windows that nobody sees to count no more, and sums that could not be read say nothing.
+        shaped.retain(|one| one.refused.is_none());
+        if shaped.is_empty() || self.failed_reads > 0 {
+            self.shaping.watched.clear();
             return;
         }
         let sent: BTreeMap<PairId, Bytes> =
             self.counters.tx.iter().map(|(pair, c)| (*pair, c.octets)).collect();
+        let left = self.counters.tx.iter().map(|(_, c)| c.numbered + c.unnumbered).sum();
+        let is_full = self.shaping.is_full(now, left, self.setup.file.uplink.rate.0);
         let desired = self.agent.desired(now);
         let watched = |(vm, peer): (VmId, ShapedPeer)| {
             let pair = PairId::new(vm, peer.vm);
             let (octets, setting) = (*sent.get(&pair)?, desired.get(pair)?);
-            // A window is not used up in the moment in which an acknowledgement has come.
-            let is_full = peer.window.is_some() && peer.full * 4 >= peer.live * 3;
-            Some((pair, octets, setting.ceiling, is_full))
+            let rate = if is_full { setting.floor } else { setting.ceiling };
+            Some((pair, octets, rate, is_used_up(&peer)))
         };
         let peers = shaped.into_iter().flat_map(|one| {
             let vm = one.vm;
             one.peers.into_iter().map(move |peer| (vm, peer))
         });
         let pairs: Vec<_> = peers.filter_map(watched).collect();
-        self.shaping.lifted.retain(|pair| desired.get(*pair).is_some());
         let suspects = self.shaping.watch(now, &pairs);
         if suspects.is_empty() {
             return;
@@ -201,6 +222,11 @@ impl Driver {
         let all = self.told_shaping();
         all.iter().find(|one| one.vm == from).and_then(|one| sentence(one, to))
     }
+}
+
+/// Whether its windows hold back any connection of a pair. One is enough: others may use little.
+const fn is_used_up(peer: &ShapedPeer) -> bool {
+    peer.window.is_some() && peer.used_up > 0
 }
 
 fn told(one: Shaped, shaping: &Shaping, name: &dyn Fn(VmId) -> String) -> status::Shaping {
@@ -264,7 +290,7 @@ mod tests {
         let setting = Setting { floor: Rate::from_mbps(1), ceiling: Rate::from_mbps(40) };
         desired.set(PairId::new(a, b), setting);
         desired.set(PairId::new(c, b), setting);
-        assert_eq!(shaping.window(&desired, PairId::new(a, b), 4), Some(2_500));
+        assert_eq!(shaping.window(&desired, PairId::new(a, b), 4), Some(3_960));
         assert_eq!(shaping.window(&desired, PairId::new(a, c), 4), None, "no rate is set");
         assert_eq!(shaping.window(&desired, PairId::new(c, b), 4), None, "nobody asks");
     }
@@ -273,13 +299,15 @@ mod tests {
 
     /// Beats at 40 Mbit/s, 1.25 MB in each: what is sent in each, whether windows are full, and what waits. After which
     /// beat windows were lifted.
-    fn lifted_after(sent: u64, is_full: bool, waiting: u64) -> Option<u32> {
+    fn lifted_after(sent: u64, used_up: u32, waiting: impl Fn(u32) -> u64) -> Option<u32> {
         let pair = PairId::new(VmId(1), VmId(2));
+        let peer = ShapedPeer { vm: VmId(2), live: 4, used_up, window: Some(1) };
         let (mut shaping, mut now, mut octets) = (Shaping::default(), Time::ZERO, Bytes::ZERO);
         for beat in 1..=40 {
             (now, octets) = (now + HEARTBEAT, octets + Bytes::new(sent));
-            let suspects = shaping.watch(now, &[(pair, octets, Rate::from_mbps(40), is_full)]);
-            if shaping.judge(&suspects, &[(pair, Bytes::new(waiting))].into()) == [pair] {
+            let rate = Rate::from_mbps(40);
+            let suspects = shaping.watch(now, &[(pair, octets, rate, is_used_up(&peer))]);
+            if shaping.judge(&suspects, &[(pair, Bytes::new(waiting(beat)))].into()) == [pair] {
                 return Some(beat);
             }
         }
@@ -289,11 +317,46 @@ mod tests {
     #[test]
     fn windows_that_hold_a_pair_below_its_rate_are_lifted_after_two_seconds_and_no_others() {
         // The first beat says nothing of what was sent.
-        assert_eq!(lifted_after(900_000, true, 0), Some(1 + PROVEN));
-        assert_eq!(lifted_after(1_180_000, true, 1_399), Some(1 + PROVEN));
-        assert_eq!(lifted_after(900_000, true, 1_514), None, "others have the uplink");
-        assert_eq!(lifted_after(900_000, false, 0), None, "it wants no more");
-        assert_eq!(lifted_after(1_190_000, true, 0), None, "it has its rate");
+        assert_eq!(lifted_after(900_000, 4, |_| 0), Some(1 + PROVEN));
+        assert_eq!(lifted_after(900_000, 1, |_| 0), Some(1 + PROVEN), "others use little");
+        assert_eq!(lifted_after(1_180_000, 4, |_| 1_399), Some(1 + PROVEN));
+        let burst = |beat| if beat == 7 { 9_000 } else { 0 };
+        assert_eq!(lifted_after(900_000, 4, burst), Some(1 + PROVEN + BURST), "a burst on its way");
+        assert_eq!(lifted_after(900_000, 4, |_| 1_514), None, "others have the uplink");
+        assert_eq!(lifted_after(900_000, 4, |beat| u64::from(beat % 2) * 1_514), None);
+        assert_eq!(lifted_after(900_000, 0, |_| 0), None, "it wants no more, or nobody sends");
+        assert_eq!(lifted_after(1_190_000, 4, |_| 0), None, "it has its rate");
+    }
+
+    #[test]
+    fn a_rate_that_grows_is_not_missed_before_and_a_queue_that_nobody_knows_lifts_nothing() {
+        let pair = PairId::new(VmId(1), VmId(2));
+        let (mut shaping, mut now, mut octets) = (Shaping::default(), Time::ZERO, Bytes::ZERO);
+        for beat in 1..=30u64 {
+            (now, octets) =
+                (now + HEARTBEAT, octets + Rate::from_mbps(10 * beat).bytes_in(HEARTBEAT));
+            let suspects =
+                shaping.watch(now, &[(pair, octets, Rate::from_mbps(10 * beat + 10), true)]);
+            assert_eq!(suspects, [], "beat {beat}");
+        }
+        for _ in 0..30 {
+            now += HEARTBEAT;
+            let suspects = shaping.watch(now, &[(pair, octets, Rate::from_mbps(40), true)]);
+            assert_eq!(shaping.judge(&suspects, &BTreeMap::new()), []);
+        }
+    }
+
+    #[test]
+    fn an_uplink_is_full_when_nearly_all_of_it_left_since_the_last_heartbeat() {
+        let (mut shaping, uplink) = (Shaping::default(), Rate::from_mbps(40));
+        let mut beat = |n: u64, left: u64| {
+            let now = Time::ZERO + Span::from_millis(250 * n);
+            let is_full = shaping.is_full(now, Bytes::new(left), uplink);
+            assert_eq!(shaping.watch(now, &[]), []);
+            is_full
+        };
+        assert!(beat(1, 1_250_000) && beat(2, 2_440_000));
+        assert!(!beat(3, 3_600_000) && !beat(4, 3_600_000) && beat(5, 4_800_000));
     }
 
     #[test]
@@ -303,10 +366,10 @@ mod tests {
         let mut shaping = Shaping { round_trips, ..Shaping::default() };
         let mut desired = Desired::default();
         desired.set(pair, Setting { floor: Rate::ZERO, ceiling: Rate::from_mbps(40) });
-        assert_eq!(shaping.window(&desired, pair, 1), Some(10_000));
+        assert_eq!(shaping.window(&desired, pair, 1), Some(11_460));
         shaping.lifted.insert(pair);
         assert_eq!(shaping.window(&desired, pair, 1), None);
-        let peer = ShapedPeer { vm: VmId(2), live: 1, full: 0, window: None };
+        let peer = ShapedPeer { vm: VmId(2), live: 1, used_up: 0, window: None };
         let one = Shaped { vm: VmId(1), refused: None, peers: vec![peer], counters: None };
         let all = told(one, &shaping, &|vm: VmId| format!("v{}", vm.0));
         let text = sentence(&all, "v2").expect("said");
@@ -319,7 +382,7 @@ mod tests {
     #[test]
     fn each_outcome_of_a_wish_has_its_words() {
         let counters = Some(Counters { lowered: 9, full: 3, ..Counters::default() });
-        let peer = |vm, live, window| ShapedPeer { vm: VmId(vm), live, full: 0, window };
+        let peer = |vm, live, window| ShapedPeer { vm: VmId(vm), live, used_up: 0, window };
         let peers = vec![peer(2, 4, Some(2_500)), peer(3, 1, None)];
         let one = Shaped { vm: VmId(1), refused: None, peers, counters };
         let round_trips = [(VmId(1), Span::from_millis(2))].into();

@@ -521,8 +521,8 @@ impl Dataplane {
         Ok(())
     }
 
-    /// No windows of these VMs follow rates any more. An entry that the kernel does not give up is never asked for, and
-    /// replaced when its port is shaped again.
+    /// No windows of these VMs follow rates any more. An entry that the kernel does not give up counts when its port is
+    /// shaped again, until that peer is counted.
     fn end_shaping(&mut self, is_over: impl Fn(&VmId, &shaping::PortWindows) -> bool) {
         let own = self.programs.vcc.as_ref();
         self.translators.shaped.retain(|vm, shaped| {

@@ -185,8 +185,8 @@ impl Silent {
 pub(crate) struct Senders {
     /// Those whose guest sends.
     pub(crate) live: u32,
-    /// Of these, those whose guest has sent all that their pair's window allows. A smaller window is the peer's own.
-    pub(crate) full: u32,
+    /// Of these, those whose guest has used up what their pair's window allows.
+    pub(crate) used_up: u32,
 }
 
 impl Senders {
@@ -195,8 +195,7 @@ impl Senders {
             return;
         }
         self.live += 1;
-        let is_ours = window.is_some_and(|window| state.shown() >= window);
-        self.full += u32::from(is_ours && state.room() < state.segment());
+        self.used_up += u32::from(window.is_some_and(|window| state.has_used(window)));
     }
 }
 
@@ -247,8 +246,11 @@ impl Divided {
         Ok(Self { slot, classes, live, peers, table, over, silent, credit, turns, counted_ns })
     }
 
-    /// Whether connections are counted by the peer's address, too.
+    /// Whether connections are counted by the peer's address, too; if it is new, at once.
     pub(crate) fn count_peers(&mut self, wanted: bool) {
+        if wanted && self.peers.is_none() {
+            self.counted_ns = None;
+        }
         self.peers = wanted.then(|| self.peers.take().unwrap_or_default());
     }
 

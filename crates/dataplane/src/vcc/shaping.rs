@@ -46,8 +46,8 @@ struct Peer {
     addresses: BTreeMap<Address, bool>,
     /// Connections on which the guest sends.
     live: u32,
-    /// Of these, who has sent all that this window allows.
-    full: u32,
+    /// Of these, who has used up what this window allows.
+    used_up: u32,
     window: Option<u32>,
 }
 
@@ -84,7 +84,7 @@ impl PortWindows {
             let has_it = known.and_then(|known| known.addresses.get(address).copied());
             peer.addresses.insert(*address, has_it.unwrap_or(false));
             peer.live += senders.live;
-            peer.full += senders.full;
+            peer.used_up += senders.used_up;
             peer.window = known.and_then(|known| known.window);
         }
         let gone = self.peers.iter().flat_map(|(vm, was)| {
@@ -93,11 +93,13 @@ impl PortWindows {
             };
             was.addresses.iter().filter(move |(address, has_it)| **has_it && !stays(address))
         });
+        let mut result = Ok(());
         for (address, _) in gone {
-            programs.windows.delete(PeerKey { remote: *address, slot: self.slot }).map(drop)?;
+            let key = PeerKey { remote: *address, slot: self.slot };
+            result = result.and(programs.windows.delete(key).map(drop));
         }
         self.peers = next;
-        Ok(())
+        result
     }
 
     /// Puts in force what `windows` says of each pair.
@@ -143,8 +145,8 @@ impl PortWindows {
     /// Whom its connections go to, and how.
     pub(crate) fn told(&self) -> Vec<ShapedPeer> {
         let told = |(vm, peer): (&VmId, &Peer)| {
-            let (vm, live, full, window) = (*vm, peer.live, peer.full, peer.window);
-            ShapedPeer { vm, live, full, window }
+            let (vm, live, used_up, window) = (*vm, peer.live, peer.used_up, peer.window);
+            ShapedPeer { vm, live, used_up, window }
         };
         self.peers.iter().map(told).collect()
     }
@@ -168,12 +170,16 @@ impl Peer {
     }
 }
 
-/// Whether a window need not be written again: rates move all the time, by little. What is too small matters more than what
-/// is too large.
+/// A window that is less than one part of so many too small is left as it is,
+const GROWN: u32 = 64;
+/// and one that is less than one of so many too large: that costs some waiting, the other a part of the rate.
+const FALLEN: u32 = 16;
+
+/// Whether a window need not be written again: rates move all the time, by little.
 fn is_near(now: Option<u32>, next: Option<u32>) -> bool {
     match (now, next) {
-        (Some(now), Some(next)) if next > now => next - now <= now / 64,
-        (Some(now), Some(next)) => now - next <= now / 16,
+        (Some(now), Some(next)) if next > now => next - now <= now / GROWN,
+        (Some(now), Some(next)) => now - next <= now / FALLEN,
         (now, next) => now == next,
     }
 }

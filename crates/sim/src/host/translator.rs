@@ -407,12 +407,12 @@ mod tests {
             ports.edge(flow).checked_sub(seq)
         };
         ports.begin(0);
-        assert_eq!(shown(&mut ports, 0, 100, rate), Some(60), "nobody else lives");
+        assert_eq!(shown(&mut ports, 0, 100, rate), Some(61), "nobody else lives");
         ports.begin(1);
-        assert_eq!(shown(&mut ports, 1, 100, rate), Some(30));
+        assert_eq!(shown(&mut ports, 1, 100, rate), Some(31));
         assert_eq!(shown(&mut ports, 0, 200, Some(Rate::ZERO)), Some(2), "two segments at least");
         ports.end(1);
-        assert_eq!(shown(&mut ports, 0, 300, rate), Some(60));
+        assert_eq!(shown(&mut ports, 0, 300, rate), Some(61));
         assert_eq!(shown(&mut ports, 0, 400, None), Some(u32::MAX - 400), "no rate is set");
     }
 }
