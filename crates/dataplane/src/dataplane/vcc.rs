@@ -1,7 +1,7 @@
 //! vCC's programs as a part of the datapath.
 //!
-//! Problem   Ports that translate, have a window budget or shape by windows need two programs behind the datapath's own and tables
-//!           that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
+//! Problem   Ports that translate, have a window budget or shape by windows need two programs behind the datapath's
+//!           own and tables that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
 //! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
 //!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
 //!           programs while connections live that they are for.

@@ -113,7 +113,8 @@ pub struct Programs {
     /// Slot → what else bounds windows there: [`BUDGETED`], [`SHAPED`].
     bounded: Table<u32, u32>,
     turns: CounterArray<u64>,
-    /// Windows by pair, never read as a whole. Neither they nor their leases are pinned: what an agent leaves counts for a second.
+    /// Windows by pair, never read as a whole. Neither they nor their leases are pinned: what an agent leaves counts
+    /// for a second.
     windows: Table<shaping::PeerKey, u32>,
     leases: CounterArray<u64>,
 }
