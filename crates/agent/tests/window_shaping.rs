@@ -18,7 +18,6 @@ use common::{Agent, World, pause, sh, until};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::status::Shaping;
@@ -115,13 +114,7 @@ fn bulk(
 /// Both ends of a connection from VM 1 to VM 2 with a congestion control that fills queues, whatever the machine prefers.
 fn connect(world: &World, port: u16) -> (TcpStream, TcpStream) {
     let ends = connect_from(world, "vm1", port);
-    let (fd, name) = (ends.0.as_raw_fd(), b"cubic");
-    // SAFETY: a live socket, and a name of the length that is said.
-    let ret = unsafe {
-        let (value, size) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
-        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, value, size)
-    };
-    assert_eq!(ret, 0, "a kernel with CUBIC");
+    rustix::net::sockopt::set_tcp_congestion(&ends.0, "cubic").expect("a kernel with CUBIC");
     ends
 }
 
