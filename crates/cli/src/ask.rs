@@ -183,6 +183,12 @@ fn translation_text(told: &Translation) -> String {
     format!("{vm}'s connections are translated to {to}: {counts}")
 }
 
+/// What was counted, if it was, behind the rest of a line.
+fn behind(counts: &[(u64, &str)]) -> String {
+    let counted = counts.iter().filter(|(count, _)| *count > 0);
+    counted.map(|(count, what)| format!("; {count} {what}")).collect()
+}
+
 /// One line for a VM's window budget.
 fn budget_text(told: &Budget) -> String {
     let Budget { vm, total, flows_most, .. } = told;
@@ -201,8 +207,7 @@ fn budget_text(told: &Budget) -> String {
         (told.no_place, "connections not bounded for want of a place"),
         (told.unedited, "segments that could not be edited"),
     ];
-    let counts = counts.iter().filter(|(count, _)| *count > 0);
-    let counts: String = counts.map(|(count, what)| format!("; {count} {what}")).collect();
+    let counts = behind(&counts);
     let with: Vec<String> = told.with.iter().map(|other| format!("{other}'s")).collect();
     let with =
         if with.is_empty() { String::new() } else { format!(" with {}", with.join(" and ")) };
@@ -233,8 +238,7 @@ fn shaping_text(told: &Shaping) -> String {
         (told.no_place, "connections not shaped for want of a place"),
         (told.unedited, "segments that could not be edited"),
     ];
-    let counts = counts.iter().filter(|(count, _)| *count > 0);
-    let counts: String = counts.map(|(count, what)| format!("; {count} {what}")).collect();
+    let counts = behind(&counts);
     let time = show_span(Span::from_nanos(*round_trip_ns));
     format!("{vm}'s windows are what a pair's rate carries in {time}: {pairs}{counts}")
 }

@@ -9,7 +9,7 @@
 //!           lowers none below two segments, and rounds up to what a window's scale can say. There the limiter's queue
 //!           shapes, as it does all else.
 //! Not here  That, and what a window does: see `sending`. Who is alive: whoever has the connections.
-//! Source    vCC §4 (windows instead of queues); ALGORITHMS 4.4.
+//! Source    vCC §4: windows instead of queues.
 
 use super::flow::WINDOW_MOST;
 use weir_units::{Rate, Span};
