@@ -76,6 +76,7 @@ impl World {
                 floor: Rate::from_mbps(1),
                 unbounded: true,
                 confirm: false,
+                round_trip: None,
             };
             let from = HostId(1 + id.dst.0 - self.ids.len() as u32 / PEERS);
             let message = Message::Offer(offer);
@@ -90,8 +91,11 @@ impl World {
         self.sample.send.clear();
         self.sample.receive.clear();
         for id in &self.ids {
-            self.sample.send.push((*id, SendCount { octets: self.octets, ..SendCount::default() }));
-            let count = ReceiveCount { octets: self.octets, segments: 0, lost: 0, marked: 0 };
+            self.sample.send.push((
+                *id,
+                SendCount { octets: self.octets, numbered: self.octets, ..SendCount::default() },
+            ));
+            let count = ReceiveCount { octets: self.octets, ..ReceiveCount::default() };
             self.sample.receive.push((id.reversed(), count));
         }
         self.agent.handle(self.now, Input::Sample(&self.sample), &mut self.out);

@@ -4,7 +4,7 @@
 //! offers and reports) and the host of its source (which limits). None is needed for safety: a lost,
 //! late or repeated one costs efficiency, not floors (ElasticSwitch §9).
 
-use weir_units::{PairId, PathId, Rate};
+use weir_units::{PairId, PathId, Rate, Span};
 
 /// One message between the two hosts of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,8 +12,8 @@ pub enum Message {
     /// Destination host → source host: the receiver's part of the pair's floor (ElasticSwitch §4,
     /// "remote-guarantee control packets"). Sent every partitioning period and when a pair appears.
     Offer(Offer),
-    /// Source host → destination host: "I now hold this offer". Until it arrives, the receiver
-    /// counts an older, larger offer as spent.
+    /// Source host → destination host: "I now hold this offer, and my own hose has this much for the
+    /// pair". Until it arrives, the receiver counts an older, larger offer as spent.
     Echo(Echo),
     /// Destination host → source host: losses seen since the last such message (ElasticSwitch §6).
     Congestion(Congestion),
@@ -34,8 +34,12 @@ pub struct Offer {
     /// The pair gets its full fair share at the receiver: the sender should take `floor` as the
     /// pair's demand and use the rest of its own hose elsewhere.
     pub unbounded: bool,
-    /// The receiver waits for an [`Echo`] of this value before it gives the difference to others.
+    /// An [`Echo`] is asked for, at once: the receiver waits for one of this value before it gives the
+    /// difference to others, or has not heard from the sender for a while.
     pub confirm: bool,
+    /// The least time that lately passed between an offer and its echo, in whole microseconds and never
+    /// zero. `None`: not known.
+    pub round_trip: Option<Span>,
 }
 
 /// The sender's confirmation of an [`Offer`].
@@ -47,6 +51,10 @@ pub struct Echo {
     pub serial: u32,
     /// The offer the sender holds now.
     pub floor: Rate,
+    /// The most that the sender's own hose can give the pair, however much the pair wants. What the
+    /// pair sends beyond it is borrowed: the receiver keeps no part of its hose for that. `None`: not
+    /// said (a host of the first wire version); the receiver goes by what arrives.
+    pub most: Option<Rate>,
 }
 
 /// Congestion that the destination host saw on a pair.

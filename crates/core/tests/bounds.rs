@@ -69,13 +69,19 @@ fn a_peer_that_speaks_of_pairs_that_nobody_saw_makes_none_and_is_counted() {
     let mut said = 0;
     for n in (1..VMS).step_by(2) {
         let (to, from) = (PairId::new(VmId(0), VmId(n)), PairId::new(VmId(n), VmId(0)));
-        let offer = Offer { pair: to, serial: n, floor, unbounded: false, confirm: true };
+        let offer =
+            Offer { pair: to, serial: n, floor, unbounded: false, confirm: true, round_trip: None };
         let about = [
             Message::Offer(offer),
-            Message::Echo(Echo { pair: from, serial: n, floor }),
+            Message::Echo(Echo { pair: from, serial: n, floor, most: None }),
             Message::Congestion(Congestion { pair: to, lost: 9, marked: 0, received: 10 }),
             // Of VMs that are nobody's.
-            Message::Echo(Echo { pair: PairId::new(VmId(VMS + n), VmId(0)), serial: n, floor }),
+            Message::Echo(Echo {
+                pair: PairId::new(VmId(VMS + n), VmId(0)),
+                serial: n,
+                floor,
+                most: None,
+            }),
         ];
         for message in about {
             agent.handle(ms(1), Input::Message(HostId(1), message), &mut out);

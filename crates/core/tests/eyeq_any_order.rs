@@ -106,7 +106,7 @@ fn sample(sent: &[(PairId, [u64; 2])], came: &[(PairId, [u64; 4])]) -> Sample {
         .map(|(pair, [octets, waiting])| (*pair, Sent { octets: *octets, waiting: *waiting }));
     let receive = came.iter().map(|(pair, [octets, segments, lost, marked])| {
         let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);
-        (*pair, ReceiveCount { octets, segments, lost, marked })
+        (*pair, ReceiveCount { octets, segments, lost, marked, ..ReceiveCount::default() })
     });
     Sample { send: send.collect(), receive: receive.collect() }
 }

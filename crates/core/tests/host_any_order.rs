@@ -63,12 +63,15 @@ fn message() -> impl Strategy<Value = Message> {
     let offer = (pair(), serial(), number(), any::<bool>(), any::<bool>()).prop_map(
         |(pair, serial, floor, unbounded, confirm)| {
             let floor = Rate::from_bps(floor);
-            Message::Offer(Offer { pair, serial, floor, unbounded, confirm })
+            Message::Offer(Offer { pair, serial, floor, unbounded, confirm, round_trip: None })
         },
     );
-    let echo = (pair(), serial(), number()).prop_map(|(pair, serial, floor)| {
-        Message::Echo(Echo { pair, serial, floor: Rate::from_bps(floor) })
-    });
+    let echo = (pair(), serial(), number(), prop::option::of(number())).prop_map(
+        |(pair, serial, floor, most)| {
+            let most = most.map(Rate::from_bps);
+            Message::Echo(Echo { pair, serial, floor: Rate::from_bps(floor), most })
+        },
+    );
     let count = || prop_oneof![0u32..50, any::<u32>(), Just(u32::MAX)];
     let report =
         || {
@@ -297,11 +300,11 @@ impl World {
 fn sample(sent: &[(PairId, [u64; 3])], came: &[(PairId, [u64; 4])]) -> Sample {
     let send = |(pair, [octets, numbered, unnumbered]): &(PairId, [u64; 3])| {
         let (octets, numbered, unnumbered) = (*octets, *numbered, *unnumbered);
-        (*pair, SendCount { octets, numbered, unnumbered })
+        (*pair, SendCount { octets, numbered, unnumbered, segments: numbered })
     };
     let receive = |(pair, [octets, segments, lost, marked]): &(PairId, [u64; 4])| {
         let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);
-        (*pair, ReceiveCount { octets, segments, lost, marked })
+        (*pair, ReceiveCount { octets, segments, numbered: Some(segments), lost, marked })
     };
     Sample { send: sent.iter().map(send).collect(), receive: came.iter().map(receive).collect() }
 }

@@ -7,7 +7,7 @@
 //!           without a floor get what those with one leave, by a loop of their own.
 //! Promises  B_i ≤ C_i ≤ min(maximum, C) for who has a floor, if the floors fit.
 //! Not here  What the senders may send: see `receiver`. Who begins to receive: `newcomers`.
-//! Source    EyeQ §3.2; the outer loop: the authors' later code. Departs: C_i never below B_i; λ falls at
+//! Source    EyeQ §3.2; the outer loop: after the form of the authors' later code. Departs: C_i never below B_i; λ falls at
 //!           once when the headroom is in use ([`Outer::fall_at`]); who begins is held to what the others leave until he has
 //!           taken it; a step waits until the rates have followed the
 //!           last one, unless the link is half idle; best effort (§3.5) is metered, too.

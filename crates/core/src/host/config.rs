@@ -197,6 +197,9 @@ impl ElasticSwitch {
             within("steps_patience in ms", ms(patience), ms(r.period), 1e6)?;
         }
         within("reference_rate in bit/s", r.reference.as_f64(), 1.0, 1e13)?;
+        within("keeps_used", r.keeps_used.unwrap_or(2.0), 1.0, 1e6)?;
+        within("lends_vm", r.lends_vm.unwrap_or(2.0), 0.1, 1e6)?;
+        within("long_path in ms", r.long_path.map_or(1.0, ms), 0.01, 1e6)?;
         within("paths", self.paths.count as f64, 1.0, MAX_PATHS as f64)?;
         // Above, a fast pair's sequence of 16 bits could come round within the window.
         within("reorder_window in ms", ms(self.reorder_window), 0.01, 20.0)?;
@@ -228,7 +231,20 @@ impl ElasticSwitch {
             caution_min: 0.1,
             ..RateConfig::default()
         };
-        Self { rate, ..Self::default() }
+        Self { rate, ..Self::default() }.operating()
+    }
+
+    /// What every preset for operation has beyond the law: see the fields.
+    fn operating(self) -> Self {
+        let rate = RateConfig {
+            long_path: Some(Span::from_millis(5)),
+            // Twice is too little where a host's floors are overbooked: a pair there had 0.74 of its
+            // scaled floor in the simulator (tests/overbooked.rs).
+            keeps_used: Some(4.0),
+            lends_vm: Some(2.0),
+            ..self.rate
+        };
+        Self { rate, ..self }
     }
 
     /// The same law with marks as its signal (ElasticSwitch §6, §7.4).
@@ -250,6 +266,6 @@ impl ElasticSwitch {
             steps_max: 8,
             ..RateConfig::default()
         };
-        Self { rate, ..Self::default() }.with_ecn()
+        Self { rate, ..Self::default() }.operating().with_ecn()
     }
 }

@@ -69,6 +69,8 @@ pub struct SendCount {
     pub numbered: u64,
     /// Octets that left without: IPv6 and fragments, in which only marks show congestion.
     pub unnumbered: u64,
+    /// Segments that left with a number.
+    pub segments: u64,
 }
 
 /// What arrived.
@@ -78,6 +80,8 @@ pub struct ReceiveCount {
     pub octets: u64,
     /// Segments of at most one MTU.
     pub segments: u64,
+    /// Of these, with a number; absent where the data plane does not count them.
+    pub numbered: Option<u64>,
     /// Segments missing in the sequence.
     pub lost: u64,
     /// Segments marked CE.

@@ -21,6 +21,7 @@
 //! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
 
 mod config;
+mod hidden;
 mod io;
 mod pairs;
 mod paths;
@@ -33,6 +34,7 @@ pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 pub use io::{
     Desired, Direction, Input, PathSample, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
 };
+pub use pairs::Blind;
 pub use view::{Counters, Ends, PairView, ReceiveView, SendView};
 
 use crate::message::{Congestion, Echo, Message, Offer};
@@ -316,16 +318,12 @@ impl HostAgent {
 
     /// Tells a host that has a new life what was taken from its former one and still holds.
     fn tell_what_is_held(&mut self, now: Time, host: HostId, out: &mut Outbox) {
-        let Some(held_for) = self.elastic().map(|es| es.partition.held_for()) else { return };
         let at = |vm: VmId| self.config.directory.get(&vm).map(|l| l.host);
         let mut held = Vec::new();
         for (pair, p) in &self.send {
             let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
-            let heard = vm.hose(p.is_default).send.heard(pair.dst);
-            if let Some(h) = heard.filter(|h| !h.is_adopted && now.since(h.at) <= held_for)
-                && at(pair.dst) == Some(host)
-            {
-                held.push(Echo { pair: *pair, serial: h.offer.serial, floor: h.offer.floor });
+            if at(pair.dst) == Some(host) {
+                held.extend(vm.hose(p.is_default).send.held(now, pair.dst));
             }
         }
         for echo in held {
@@ -436,7 +434,7 @@ impl HostAgent {
         if hose.learn(now, echo.pair.src, echo) {
             return Some(());
         }
-        if hose.echo(echo.pair.src, echo) {
+        if hose.echo(now, echo.pair.src, echo) {
             // Something was freed that others wait for.
             self.new_pairs(now);
         }

@@ -12,6 +12,7 @@ use super::pairs::SendPair;
 use super::{ElasticSwitch, HostAgent, Outbox};
 use crate::message::{Congestion, Message};
 use crate::path::{PathPartition, Seen};
+use crate::rate::Feedback;
 use weir_units::{PairId, PathId, Rate, Span, Time};
 
 /// The sending end of a pair that has several paths.
@@ -94,16 +95,16 @@ impl Paths {
         es: &ElasticSwitch,
         now: Time,
         (weight, line): (Rate, Rate),
-        span: Span,
+        (span, round_trip): (Span, Option<Span>),
         may_borrow: bool,
     ) {
         let weights = self.partition.parts(weight);
         for (path, weight) in self.paths.iter_mut().zip(weights) {
             let OnPath { sending, part, .. } = path;
-            let feedback = sending.take_feedback(span);
-            sending.look_for_blindness();
-            let is_blind = sending.is_blind && !es.rate.signal.needs_marks();
-            if may_borrow && !is_blind {
+            let feedback = Feedback { round_trip, ..sending.take_feedback(span) };
+            // Only pairs between hosts have several.
+            sending.look_for_blindness(span, false);
+            if may_borrow && !sending.is_blind(es.rate.signal) {
                 sending.rate.step_weighted(&es.rate, now, (*part, weight), line, feedback);
             } else {
                 sending.rate.decay(*part);

@@ -5,10 +5,14 @@
 //! Promises  A late driver skips periods, it does not catch up.
 //! Source    ElasticSwitch §4, §5, §6.
 
+use super::pairs::SendPair;
 use super::{
     Direction, HOUSEKEEPING, HostAgent, LEAST_PAIR_RATE, Mechanism, Outbox, Promise, Setting,
 };
+use crate::message::Message;
 use crate::partition::{Borrowing, SendHose};
+use crate::rate::Feedback;
+use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
 /// This much of a host's link, less what traffic without a floor gets, can be floors at once: the rest is for
@@ -47,7 +51,7 @@ impl HostAgent {
         let span = now.since(self.partitioned_at);
         self.partitioned_at = now;
         self.new_pairs_at = None;
-        let mut gone = Vec::new();
+        let (mut gone, mut notes) = (Vec::new(), Vec::new());
         let over = self.overbooked();
         for (id, vm) in &mut self.vms {
             for is_default in [false, true] {
@@ -58,6 +62,7 @@ impl HostAgent {
                     pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span).scale(over))
                 });
                 gone.extend(idle.iter().map(|p| (PairId::new(*id, *p), Direction::Send)));
+                notes.extend(hose.send.notes());
                 let (send, receive) = (&self.send, &mut self.receive);
                 let idle = hose.receive.step(now, |peer| {
                     let pair = PairId::new(peer, *id);
@@ -75,6 +80,9 @@ impl HostAgent {
         let pairs: Vec<PairId> = self.receive.keys().copied().collect();
         for pair in pairs {
             self.offer(now, pair, out);
+        }
+        for echo in notes {
+            self.post(now, echo.pair.dst, Message::Echo(echo), out);
         }
         self.apply_all(now);
     }
@@ -125,21 +133,22 @@ impl HostAgent {
         let span = now.since(self.rate_stepped_at);
         self.rate_stepped_at = now;
         let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return };
+        let line = self.config.line;
         for (pair, p) in &mut self.send {
             let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
             let hose = &mut vm.hose(p.is_default).send;
             let (floor, weight) = standing(es.promise, now, hose, pair.dst);
-            let line = self.config.line;
+            let round_trip = hose.round_trip(pair.dst);
             if let Some(paths) = &mut p.paths {
                 let may_borrow = hose.borrowing(now, pair.dst) == Borrowing::Allowed;
                 paths.set_floor(floor);
-                paths.allocate(es, now, (weight, line), span, may_borrow);
+                paths.allocate(es, now, (weight, line), (span, round_trip), may_borrow);
                 self.desired.set_paths(*pair, paths.settings(), line);
                 continue;
             }
-            let feedback = p.take_feedback(span);
-            p.look_for_blindness();
-            let is_blind = p.is_blind && !es.rate.signal.needs_marks();
+            let feedback = Feedback { round_trip, ..p.take_feedback(span) };
+            p.look_for_blindness(span, self.config.vms.contains_key(&pair.dst));
+            let is_blind = p.is_blind(es.rate.signal);
             match hose.borrowing(now, pair.dst) {
                 Borrowing::Allowed if !is_blind => {
                     p.rate.step_weighted(&es.rate, now, (floor, weight), line, feedback);
@@ -148,11 +157,33 @@ impl HostAgent {
                     p.rate.decay(floor);
                 }
             }
-            let ceiling = p.rate.rate().max(floor);
-            if ceiling < self.config.line {
-                self.desired.grow(*pair, Setting { floor, ceiling });
+            p.floor = floor;
+        }
+        if let Some(budget) = es.rate.lends_vm.map(|times| line.scale(times)) {
+            self.keep_to_budgets(budget);
+        }
+        for (pair, p) in self.send.iter().filter(|(_, p)| p.paths.is_none()) {
+            let setting = Setting { floor: p.floor, ceiling: p.rate.rate().max(p.floor) };
+            if setting.ceiling < line {
+                self.desired.grow(*pair, setting);
             } else {
-                self.desired.set(*pair, Setting { floor, ceiling });
+                self.desired.set(*pair, setting);
+            }
+        }
+    }
+
+    /// No VM's pairs borrow more than `budget` together: what is beyond it, each gives back in proportion.
+    fn keep_to_budgets(&mut self, budget: Rate) {
+        let mut of_vms: BTreeMap<VmId, Rate> = BTreeMap::new();
+        let lent = |p: &SendPair| p.rate.rate().saturating_sub(p.floor);
+        for (pair, p) in self.send.iter().filter(|(_, p)| p.paths.is_none()) {
+            *of_vms.entry(pair.src).or_default() += lent(p);
+        }
+        of_vms.retain(|_, lent| *lent > budget);
+        for (vm, lent) in of_vms {
+            let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
+            for (_, p) in self.send.range_mut(all) {
+                p.rate.keep_part(p.floor, budget.as_f64() / lent.as_f64());
             }
         }
     }

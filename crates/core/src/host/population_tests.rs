@@ -39,13 +39,20 @@ fn busy() -> (HostAgent, Outbox) {
     let mut out = Outbox::default();
     for pair in [TO_B, TO_C] {
         agent.handle(ms(0), Input::Seen(pair, Direction::Send), &mut out);
-        let offer = Offer { pair, serial: 1, floor: mbps(300), unbounded: true, confirm: false };
+        let offer = Offer {
+            pair,
+            serial: 1,
+            floor: mbps(300),
+            unbounded: true,
+            confirm: false,
+            round_trip: None,
+        };
         agent.handle(ms(1), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     }
     let mut octets = 0;
     for i in 1..=20 {
         octets += 2_000_000;
-        let count = SendCount { octets, numbered: octets, unnumbered: 0 };
+        let count = SendCount { octets, numbered: octets, ..SendCount::default() };
         let send = vec![(TO_B, count), (TO_C, count)];
         let sample = Sample { send, receive: Vec::new() };
         agent.handle(ms(i * 15), Input::Sample(&sample), &mut out);
@@ -117,7 +124,7 @@ fn what_a_sender_that_left_held_of_a_receivers_hose_is_free_at_once() {
     let mut octets = 0;
     for i in 1..=20 {
         octets += 3_000_000;
-        let count = ReceiveCount { octets, segments: octets / 1514, lost: 0, marked: 0 };
+        let count = ReceiveCount { octets, segments: octets / 1514, ..ReceiveCount::default() };
         let sample = Sample { send: Vec::new(), receive: vec![(from_b, count), (from_c, count)] };
         agent.handle(ms(i * 15), Input::Sample(&sample), &mut out);
         agent.handle(ms(i * 15), Input::Tick, &mut out);

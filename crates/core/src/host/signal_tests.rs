@@ -18,7 +18,9 @@ struct Traffic {
     lost: u32,
     marked: u32,
     /// Nothing of it passes the uplink, where numbers are given.
-    within_host: bool,
+    no_number: bool,
+    /// Parts in a hundred of what has a number that arrive where they are addressed.
+    arrives: u64,
 }
 
 /// Host 0 with VM A, which sends all it may to VM B elsewhere.
@@ -27,6 +29,7 @@ struct Sender {
     now: Time,
     count: SendCount,
     serial: u32,
+    arrived: u64,
 }
 
 impl Sender {
@@ -43,7 +46,7 @@ impl Sender {
         let mut agent = HostAgent::new(config, Time::ZERO);
         let mut out = Outbox::default();
         agent.handle(Time::ZERO, Input::Seen(PAIR, Direction::Send), &mut out);
-        Self { agent, now: Time::ZERO, count: SendCount::default(), serial: 0 }
+        Self { agent, now: Time::ZERO, count: SendCount::default(), serial: 0, arrived: 0 }
     }
 
     fn with(signal: Signal) -> Self {
@@ -60,11 +63,15 @@ impl Sender {
             self.now += step;
             let sent = self.setting().ceiling.bytes_in(step);
             self.count.octets += sent.get();
-            if !traffic.within_host {
+            if !traffic.no_number {
                 let without = sent.get() * traffic.unnumbered / 100;
                 self.count.unnumbered += without;
                 self.count.numbered += sent.get() - without;
+                self.count.segments = self.count.numbered / 1514;
             }
+            let arrived = self.count.segments * traffic.arrives / 100;
+            let received = (arrived - self.arrived.min(arrived)) as u32;
+            self.arrived = arrived;
             let sample = Sample { send: vec![(PAIR, self.count)], receive: vec![] };
             self.serial += 1;
             let offer = Offer {
@@ -73,9 +80,10 @@ impl Sender {
                 floor: FLOOR,
                 unbounded: true,
                 confirm: false,
+                round_trip: None,
             };
             let Traffic { lost, marked, .. } = traffic;
-            let congestion = Congestion { pair: PAIR, lost, marked, received: 100 };
+            let congestion = Congestion { pair: PAIR, lost, marked, received };
             for message in [Message::Offer(offer), Message::Congestion(congestion)] {
                 self.agent.handle(self.now, Input::Message(HostId(1), message), &mut out);
             }
@@ -95,7 +103,8 @@ impl Sender {
 }
 
 const WHILE: Span = Span::from_secs(3);
-const QUIET: Traffic = Traffic { unnumbered: 0, lost: 0, marked: 0, within_host: false };
+const QUIET: Traffic =
+    Traffic { unnumbered: 0, lost: 0, marked: 0, no_number: false, arrives: 100 };
 
 #[test]
 fn marks_cut_where_they_are_the_signal_and_mean_nothing_where_they_are_not() {
@@ -139,7 +148,7 @@ fn a_pair_in_which_losses_do_not_show_may_not_borrow_on_their_absence() {
         let mut sender = Sender::with(Signal::Loss);
         let setting = sender.play(WHILE, Traffic { unnumbered, ..QUIET });
         assert_eq!(setting.ceiling > FLOOR, borrows, "{unnumbered} % without numbers: {setting:?}");
-        assert_eq!(sender.view().is_blind, !borrows);
+        assert_eq!(sender.view().blind, (!borrows).then_some(Blind::Unnumbered));
     }
 }
 
@@ -149,7 +158,7 @@ fn where_marks_are_the_signal_a_pair_without_numbers_borrows_like_any_other() {
         let mut sender = Sender::with(signal);
         let setting = sender.play(WHILE, Traffic { unnumbered: 100, ..QUIET });
         assert!(setting.ceiling > Rate::from_mbps(500), "{signal:?}: {setting:?}");
-        assert!(!sender.view().is_blind);
+        assert_eq!(sender.view().blind, None);
     }
 }
 
@@ -164,9 +173,41 @@ fn what_was_borrowed_goes_back_when_losses_stop_to_show_and_comes_again_with_the
 
 #[test]
 fn a_pair_within_the_host_has_no_network_and_borrows() {
+    let mut pair = SendPair::new(Time::ZERO, false, FLOOR);
+    for octets in [0, 10_000_000] {
+        pair.count(Time::ZERO, SendCount { octets, ..SendCount::default() });
+    }
+    let long = Span::from_secs(60);
+    pair.look_for_blindness(long, true);
+    assert!(!pair.is_blind(Signal::Loss));
+    pair.look_for_blindness(Span::from_millis(10), false);
+    assert!(!pair.is_blind(Signal::Loss), "what waits in its queue may leave yet");
+    pair.look_for_blindness(long, false);
+    assert_eq!(pair.blind, Some(Blind::Unseen), "between hosts it would not be seen");
+}
+
+#[test]
+fn a_pair_that_leaves_where_nothing_numbers_it_does_not_borrow() {
     let mut sender = Sender::with(Signal::Loss);
-    let setting = sender.play(WHILE, Traffic { within_host: true, ..QUIET });
-    assert!(setting.ceiling > Rate::from_mbps(500), "{setting:?}");
+    assert!(sender.play(WHILE, QUIET).ceiling > Rate::from_mbps(500));
+    let unseen = Traffic { no_number: true, ..QUIET };
+    let setting = sender.play(WHILE, unseen);
+    assert_eq!((setting.ceiling, sender.view().blind), (FLOOR, Some(Blind::Unseen)));
+    assert!(sender.play(WHILE, QUIET).ceiling > Rate::from_mbps(400), "and again when it is seen");
+    let mut sender = Sender::with(Signal::Ecn);
+    assert!(sender.play(WHILE, unseen).ceiling > Rate::from_mbps(500), "marks show anywhere");
+}
+
+#[test]
+fn a_pair_whose_packets_do_not_arrive_where_they_are_addressed_does_not_borrow() {
+    let mut sender = Sender::with(Signal::Loss);
+    assert!(sender.play(WHILE, QUIET).ceiling > Rate::from_mbps(500));
+    let misdirected = Traffic { arrives: 1, ..QUIET };
+    let setting = sender.play(Span::from_secs(10), misdirected);
+    assert_eq!((setting.ceiling, sender.view().blind), (FLOOR, Some(Blind::Hidden)));
+    assert!(sender.view().hidden > 100_000);
+    let setting = sender.play(Span::from_secs(20), QUIET);
+    assert!(setting.ceiling > Rate::from_mbps(400), "believed again: {setting:?}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn agent(host: u32) -> HostAgent {
 }
 
 fn sample(octets: u64, lost: u64) -> Sample {
-    let count = ReceiveCount { octets, segments: octets / 1514, lost, marked: 0 };
+    let count = ReceiveCount { octets, segments: octets / 1514, lost, ..ReceiveCount::default() };
     Sample { send: Vec::new(), receive: vec![(PAIR, count)] }
 }
 
@@ -50,10 +50,17 @@ fn a_new_pair_starts_small_and_takes_what_the_receiver_offers() {
     let start = agent.desired(ms(0)).get(PAIR).expect("a setting at once");
     assert_eq!(start.floor, mbps(400).split(64));
 
-    let offer = Offer { pair: PAIR, serial: 1, floor: mbps(2), unbounded: true, confirm: true };
+    let offer = Offer {
+        pair: PAIR,
+        serial: 1,
+        floor: mbps(2),
+        unbounded: true,
+        confirm: true,
+        round_trip: None,
+    };
     agent.handle(ms(1), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     assert_eq!(agent.desired(ms(1)).get(PAIR).map(|s| s.floor), Some(mbps(2)));
-    let echo = Echo { pair: PAIR, serial: 1, floor: mbps(2) };
+    let echo = Echo { pair: PAIR, serial: 1, floor: mbps(2), most: None };
     assert_eq!(out.take(), vec![(HostId(1), Message::Echo(echo))]);
 }
 
@@ -124,10 +131,16 @@ fn a_loss_cuts_what_is_borrowed_and_never_the_floor() {
             let now = ms(from + i * 5);
             let ceiling = agent.desired(now).get(PAIR).expect("active").ceiling;
             octets += ceiling.bytes_in(Span::from_millis(5)).get();
-            let send = vec![(PAIR, SendCount { octets, ..SendCount::default() })];
+            let send = vec![(PAIR, SendCount { octets, numbered: octets, ..SendCount::default() })];
             serial += 1;
-            let offer =
-                Offer { pair: PAIR, serial, floor: mbps(300), unbounded: true, confirm: false };
+            let offer = Offer {
+                pair: PAIR,
+                serial,
+                floor: mbps(300),
+                unbounded: true,
+                confirm: false,
+                round_trip: None,
+            };
             agent.handle(now, Input::Message(HostId(1), Message::Offer(offer)), &mut out);
             if lost > 0 {
                 let c = Congestion { pair: PAIR, lost, marked: 0, received: 100 };
@@ -154,13 +167,20 @@ fn a_loss_cuts_what_is_borrowed_and_never_the_floor() {
 fn messages_from_the_wrong_host_or_about_nothing_are_counted_and_ignored() {
     let mut agent = agent(0);
     let mut out = Outbox::default();
-    let offer = Offer { pair: PAIR, serial: 1, floor: mbps(9), unbounded: true, confirm: false };
+    let offer = Offer {
+        pair: PAIR,
+        serial: 1,
+        floor: mbps(9),
+        unbounded: true,
+        confirm: false,
+        round_trip: None,
+    };
     agent.handle(ms(0), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     assert_eq!(agent.counters().strayed, 1, "no such pair yet");
     agent.handle(ms(1), Input::Seen(PAIR, Direction::Send), &mut out);
     let before = agent.desired(ms(1)).get(PAIR);
     agent.handle(ms(2), Input::Message(HostId(2), Message::Offer(offer)), &mut out);
-    let echo = Message::Echo(Echo { pair: PAIR, serial: 1, floor: mbps(9) });
+    let echo = Message::Echo(Echo { pair: PAIR, serial: 1, floor: mbps(9), most: None });
     agent.handle(ms(2), Input::Message(HostId(1), echo), &mut out);
     assert_eq!(agent.counters().misdirected, 2);
     assert_eq!(agent.desired(ms(2)).get(PAIR), before);
@@ -192,7 +212,10 @@ fn counters_are_wanted_when_they_are_needed_and_not_more_often() {
         let (at, _) = agent.next_deadline().expect("a pair");
         now = now.max(at);
         wanted.push((now, agent.wants(now)));
-        let counts = vec![(PAIR, SendCount { octets: now.as_nanos(), ..SendCount::default() })];
+        let counts = vec![(
+            PAIR,
+            SendCount { octets: now.as_nanos(), numbered: now.as_nanos(), ..SendCount::default() },
+        )];
         let sample = Sample { send: counts, ..Sample::default() };
         agent.handle(now, Input::Sample(&sample), &mut out);
         agent.handle(now, Input::Tick, &mut out);
@@ -301,7 +324,14 @@ fn an_adopted_pair_keeps_its_floor_until_the_receiver_speaks() {
     assert_eq!(agent.desired(ms(10_001)).get(PAIR), Some(found), "seen again is no news");
 
     // Any serial of the receiver is newer than what was found.
-    let offer = Offer { pair: PAIR, serial: 7, floor: mbps(100), unbounded: true, confirm: false };
+    let offer = Offer {
+        pair: PAIR,
+        serial: 7,
+        floor: mbps(100),
+        unbounded: true,
+        confirm: false,
+        round_trip: None,
+    };
     agent.handle(ms(10_002), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     assert_eq!(agent.desired(ms(10_002)).get(PAIR).map(|s| s.floor), Some(mbps(100)));
 }
@@ -342,7 +372,14 @@ fn serials_of_a_second_life_are_newer() {
 fn a_restarted_receiver_goes_on_with_what_its_senders_tell() {
     let (mut sender, mut out) = (agent(0), Outbox::default());
     sender.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
-    let offer = Offer { pair: PAIR, serial: 90, floor: mbps(250), unbounded: true, confirm: false };
+    let offer = Offer {
+        pair: PAIR,
+        serial: 90,
+        floor: mbps(250),
+        unbounded: true,
+        confirm: false,
+        round_trip: None,
+    };
     sender.handle(ms(100), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     sender.desired(ms(100)).take_changed();
 
@@ -360,7 +397,10 @@ fn a_restarted_receiver_goes_on_with_what_its_senders_tell() {
     let told = out.take();
     assert_eq!(
         told,
-        vec![(HostId(1), Message::Echo(Echo { pair: PAIR, serial: 90, floor: mbps(250) }))]
+        vec![(
+            HostId(1),
+            Message::Echo(Echo { pair: PAIR, serial: 90, floor: mbps(250), most: None })
+        )]
     );
     receiver.handle(ms(4_102), Input::Message(HostId(0), told[0].1), &mut out);
     // What arrives in the next period is what the pair is promised.
@@ -381,7 +421,14 @@ fn a_restarted_receiver_goes_on_with_what_its_senders_tell() {
 fn what_was_held_too_long_is_not_told() {
     let (mut sender, mut out) = (agent(0), Outbox::default());
     sender.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
-    let offer = Offer { pair: PAIR, serial: 90, floor: mbps(250), unbounded: true, confirm: false };
+    let offer = Offer {
+        pair: PAIR,
+        serial: 90,
+        floor: mbps(250),
+        unbounded: true,
+        confirm: false,
+        round_trip: None,
+    };
     sender.handle(ms(100), Input::Message(HostId(1), Message::Offer(offer)), &mut out);
     sender.handle(ms(6_000), Input::PeerRestarted(HostId(1)), &mut out);
     assert!(out.is_empty(), "the receiver may have given it to others");
@@ -392,12 +439,17 @@ fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
     let (mut agent, mut out) = (agent(0), Outbox::default());
     agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
     for (i, octets) in [0, u64::MAX, 7, u64::MAX - 1, 3, u64::MAX].into_iter().enumerate() {
-        let count = SendCount { octets, numbered: octets, unnumbered: octets };
+        let count = SendCount { octets, numbered: octets, unnumbered: octets, segments: octets };
         let sample = Sample { send: vec![(PAIR, count)], receive: Vec::new() };
         agent.handle(ms(60 * i as u64), Input::Sample(&sample), &mut out);
         agent.handle(ms(60 * i as u64), Input::Tick, &mut out);
     }
-    let quiet = SendCount { octets: u64::MAX, numbered: u64::MAX, unnumbered: u64::MAX };
+    let quiet = SendCount {
+        octets: u64::MAX,
+        numbered: u64::MAX,
+        unnumbered: u64::MAX,
+        segments: u64::MAX,
+    };
     let sample = Sample { send: vec![(PAIR, quiet)], receive: Vec::new() };
     for i in 6..9 {
         agent.handle(ms(60 * i), Input::Sample(&sample), &mut out);
@@ -406,4 +458,54 @@ fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
     let view = agent.pair(ms(540), PAIR).and_then(|view| view.send).expect("it is active");
     assert_eq!(view.measured, Rate::ZERO, "nothing was sent since");
     assert!(view.setting.floor <= mbps(400) && view.setting.ceiling >= view.setting.floor);
+}
+
+/// What sixty pairs of VM A, which an earlier life left at the line's rate, may borrow together after a
+/// second in which each offers so many octets per 15 ms.
+fn lent_to_sixty(preset: &str, octets: u64) -> Rate {
+    let mut config = agent(0).config;
+    config.mechanism =
+        Mechanism::ElasticSwitch(Box::new(ElasticSwitch::preset(preset).expect("known")));
+    let pairs: Vec<PairId> = (10..70).map(|n| PairId::new(A, VmId(n))).collect();
+    let theirs = Location { tenant: TenantId(0), host: HostId(1) };
+    config.directory.extend(pairs.iter().map(|pair| (pair.dst, theirs)));
+    let (mut agent, mut out) = (HostAgent::new(config, Time::ZERO), Outbox::default());
+    for pair in &pairs {
+        let setting = Setting { floor: mbps(5), ceiling: mbps(1000) };
+        agent.handle(ms(0), Input::Adopt(*pair, setting), &mut out);
+    }
+    for step in 0..66 {
+        let now = ms(15 * step);
+        let sent = (step + 1) * octets;
+        let count =
+            SendCount { octets: sent, numbered: sent, unnumbered: 0, ..SendCount::default() };
+        let send = pairs.iter().map(|pair| (*pair, count)).collect();
+        agent.handle(now, Input::Sample(&Sample { send, receive: Vec::new() }), &mut out);
+        for pair in &pairs {
+            let (pair, serial, floor) = (*pair, step as u32, mbps(5));
+            let offer =
+                Offer { pair, serial, floor, unbounded: true, confirm: false, round_trip: None };
+            agent.handle(now, Input::Message(HostId(1), Message::Offer(offer)), &mut out);
+        }
+        agent.handle(now, Input::Tick, &mut out);
+        out.take();
+    }
+    agent.desired(ms(990)).iter().map(|(_, s)| s.ceiling.saturating_sub(s.floor)).sum()
+}
+
+#[test]
+fn in_operation_a_vm_keeps_no_ceilings_that_it_does_not_use_and_not_many_that_it_does() {
+    for preset in ["steady", "steady-ecn"] {
+        // All of them offer half of the line, which is thirty times of it.
+        let lent = lent_to_sixty(preset, 937_500);
+        assert!(
+            lent <= mbps(2001) && lent >= mbps(1500),
+            "{preset}: {lent:?} of a line of 1 Gbit/s"
+        );
+        // A frame per period each: 0.8 Mbit/s, which its floor covers.
+        assert_eq!(lent_to_sixty(preset, 1514), Rate::ZERO, "{preset}");
+    }
+    for octets in [937_500, 1514] {
+        assert!(lent_to_sixty("paper", octets) >= mbps(59_000), "the paper's law keeps them");
+    }
 }

@@ -1,5 +1,6 @@
 //! Why a pair has the rate it has: a picture for people, taken from the machines' own state.
 
+use super::pairs::Blind;
 use super::periods::standing;
 use super::{HostAgent, Promise, Setting};
 use crate::message::Offer;
@@ -67,7 +68,9 @@ pub struct SendView {
     /// What counts as congestion.
     pub signal: Signal,
     /// Losses are the signal, and do not show in what the pair sends: it may not borrow.
-    pub is_blind: bool,
+    pub blind: Option<Blind>,
+    /// Segments that were sent and are neither reported to have arrived nor to be lost.
+    pub hidden: u64,
     /// The pair has a weight and no floor (Seawall).
     pub is_weighted: bool,
 }
@@ -164,7 +167,8 @@ impl HostAgent {
             lost: p.lost_total,
             marked: p.marked_total,
             signal,
-            is_blind: p.is_blind && !signal.needs_marks(),
+            blind: p.blind.filter(|_| p.is_blind(signal)),
+            hidden: p.ledger.hidden,
             is_weighted,
         };
         if let Some(vm) = self.vms.get_mut(&pair.src) {

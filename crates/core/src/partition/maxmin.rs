@@ -77,6 +77,8 @@ pub(super) struct Split {
     /// Out: one per demand.
     pub(super) shares: Vec<Rate>,
     sorted: Vec<u64>,
+    /// Sums of the smallest demands: `sums[n]` is that of the first `n` of `sorted`.
+    sums: Vec<u128>,
 }
 
 impl Split {
@@ -102,6 +104,35 @@ impl Split {
     /// As [`hand_out`].
     pub(super) fn hand_out(&mut self, pool: Rate) {
         hand_out(pool, &self.demands, &mut self.shares);
+    }
+
+    /// For each demand, in order: what it would get of `pool` if it alone were without limit. Call it
+    /// after [`Split::max_min`] with the same demands and pool. O(log n) for each.
+    pub(super) fn most(&mut self, pool: Rate) -> impl Iterator<Item = Rate> + '_ {
+        self.sums.clear();
+        self.sums.push(0);
+        for demand in &self.sorted {
+            let sum = self.sums.last().copied().unwrap_or(0) + u128::from(*demand);
+            self.sums.push(sum);
+        }
+        let Self { demands, shares, sorted, sums } = &*self;
+        demands.iter().zip(shares).map(move |(demand, share)| {
+            if *share < demand.limit() {
+                return *share;
+            }
+            // The demand is met. It stays among the claims, one without limit joins them, and the pool
+            // grows by it: the level is the same as without the demand.
+            let pool = u128::from(pool.as_bps()) + u128::from(demand.limit().as_bps());
+            let claims = demands.len() + 1;
+            let level = |met: usize| pool.saturating_sub(sums[met]) / (claims - met) as u128;
+            let (mut low, mut high) = (0, sorted.len());
+            while low < high {
+                let middle = low.midpoint(high);
+                let is_met = u128::from(sorted[middle]) <= level(middle);
+                (low, high) = if is_met { (middle + 1, high) } else { (low, middle) };
+            }
+            bps(level(low))
+        })
     }
 
     /// The water level in bit/s, and how many of those above it get one bit/s more.
@@ -189,6 +220,33 @@ mod tests {
         let before = shares.clone();
         hand_out(Rate::from_mbps(30), &demands, &mut shares);
         assert_eq!(shares, before);
+    }
+
+    #[test]
+    fn the_most_of_a_pair_is_what_it_gets_when_it_alone_wants_everything() {
+        let pools = [0, 1, 7, 100, 1000, 12_345];
+        let demands = [
+            vec![Demand::Unbounded],
+            vec![Demand::Bounded(Rate::from_bps(5)), Demand::Bounded(Rate::from_bps(5))],
+            [3, 40, 40, 500, 0].map(|n| Demand::Bounded(Rate::from_bps(n))).to_vec(),
+            vec![Demand::Bounded(Rate::from_bps(90)), Demand::Unbounded, Demand::Unbounded],
+        ];
+        for (pool, demands) in
+            pools.iter().flat_map(|p| demands.iter().map(|d| (Rate::from_bps(*p), d)))
+        {
+            let mut split = Split { demands: demands.clone(), ..Split::default() };
+            if split.max_min(pool).is_none() {
+                split.hand_out(pool);
+            }
+            let most: Vec<Rate> = split.most(pool).collect();
+            for (i, most) in most.iter().enumerate() {
+                let mut others = demands.clone();
+                others[i] = Demand::Unbounded;
+                let alone = max_min(pool, &others)[i].as_bps();
+                // The odd bits of a division go to one claim or another.
+                assert!(most.as_bps().abs_diff(alone) <= 1, "{pool:?} {demands:?} {i}: {most:?}");
+            }
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! | a pair's first packet | `see`, then `floor` | `see`, then send `offer` |
 //! | a few ms after new pairs | `floor` of all | send `offer` of all whose part changed |
 //! | a message | `offer` → send the echo if one is due | `echo` → true: as after new pairs |
-//! | every period (60 ms) | `step`, then `floor` of all | `step`, then send `offer` of all |
+//! | every period (60 ms) | `step`, then `floor` of all, send the `notes` | `step`, then send `offer` of all |
 //!
 //! # Where the paper is silent, or this departs
 //!
@@ -30,8 +30,12 @@
 //! - What is left over when all are bounded is not given to a receiver's pairs of less than one
 //!   period: the first of three hundred would get the whole hose, and have to give it back.
 //! - A receiver sees what arrives, borrowed or not: a pair that borrows looks as if its demand were
-//!   that large, and is given a part that its sender's hose may not cover. As in the paper; safe, and
-//!   what it wastes is borrowed by others.
+//!   that large. In the paper it is given a part that its sender's hose may not cover, at the cost of
+//!   other pairs' floors. So a sender says the most that its own hose has for the pair
+//!   ([`Echo::most`](crate::message::Echo::most)), and the receiver keeps no more. That is the pair's
+//!   share if it alone were without limit at the sender: it does not depend on what the receiver
+//!   offers, so the two ends cannot hold each other down. (The advertised rate of Charny, Clark and
+//!   Jain, "Congestion control with explicit rate indication", ICC 1995, between two hoses.)
 //! - Not counted at the receiver: a pair that it does not know yet, or no longer, holds up to the
 //!   small start at its sender. With [`Unconfirmed::OwnShare`], the paper's rule, up to its share.
 
@@ -40,6 +44,7 @@ mod estimate;
 mod maxmin;
 mod receive;
 mod send;
+mod trip;
 
 pub use estimate::Want;
 pub use maxmin::{Demand, hand_out, max_min};
@@ -83,6 +88,12 @@ pub struct PartitionConfig {
     pub silent_hold: Span,
     /// What a sender takes before the receiver's first word.
     pub unconfirmed: Unconfirmed,
+    /// A receiver that heard no echo for this long asks for one: for the round trip, and for what the
+    /// sender's hose has for the pair.
+    pub ask_every: Span,
+    /// A receiver believes what it was told of a sender's hose for this long. Not shorter than three
+    /// times `ask_every`: two messages in a row may be lost.
+    pub most_lives: Span,
     /// Most peers of one hose. Further ones are refused and counted: they have no floor.
     pub max_peers: usize,
 }
@@ -112,6 +123,8 @@ impl Default for PartitionConfig {
             silent_after: Span::from_millis(600),
             silent_hold: Span::from_secs(5),
             unconfirmed: Unconfirmed::SmallStart,
+            ask_every: Span::from_millis(300),
+            most_lives: Span::from_millis(1200),
             max_peers: 4096,
         }
     }

@@ -1,8 +1,8 @@
 //! One VM's hose in, divided over the VMs that send to it.
 //!
 //! Problem   The parts are enforced elsewhere, by senders that hear of them late or never.
-//! Approach  Divide as a sender does; offer each its part; but spend on one pair only what no other
-//!           sender may still hold. What is freed goes to those that wait, in proportion to what
+//! Approach  Divide as a sender does, but keep no more for a pair than its sender's own hose has for
+//!           it; offer each its part; but spend on one pair only what no other sender may still hold. What is freed goes to those that wait, in proportion to what
 //!           they miss.
 //! Promises  Σ over pairs of the largest offer a sender may hold ≤ hose, however messages are lost,
 //!           late, repeated or reordered within [`PartitionConfig::silent_after`].
@@ -12,10 +12,11 @@
 use super::account::Account;
 use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
+use super::trip::RoundTrip;
 use super::{Demand, PartitionConfig, older};
 use crate::message::{Echo, Offer};
 use std::collections::BTreeMap;
-use weir_units::{PairId, Rate, Time, VmId};
+use weir_units::{PairId, Rate, Span, Time, VmId};
 
 /// The receiver's half of guarantee partitioning, for one VM.
 #[derive(Clone, Debug)]
@@ -65,6 +66,19 @@ struct Pair {
     retiring: bool,
     /// An offer was asked for at least once.
     announced: bool,
+    /// What the sender last said that its own hose has for the pair.
+    told: Option<Told>,
+    /// When the sender last echoed, or the pair began.
+    echoed_at: Time,
+    trip: RoundTrip,
+}
+
+/// A sender's [`Echo::most`] as its receiver heard it.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    most: Rate,
+    serial: u32,
+    at: Time,
 }
 
 impl ReceiveHose {
@@ -137,6 +151,9 @@ impl ReceiveHose {
             in_force: first,
             retiring: false,
             announced: false,
+            told: None,
+            echoed_at: now,
+            trip: RoundTrip::default(),
         };
         self.pairs.insert(peer, pair);
         self.dirty = true;
@@ -153,15 +170,16 @@ impl ReceiveHose {
         if self.dirty && self.pairs.get(&peer).is_some_and(known) {
             self.divide(now);
         }
-        let (vm, serial) = (self.vm, self.serial);
+        let (vm, serial, config) = (self.vm, self.serial, &self.config);
         match self.pairs.get_mut(&peer) {
-            Some(pair) => pair.announce(PairId::new(peer, vm), serial),
+            Some(pair) => pair.announce(now, PairId::new(peer, vm), serial, config),
             None => Offer {
                 pair: PairId::new(peer, vm),
                 serial,
                 floor: Rate::ZERO,
                 unbounded: false,
                 confirm: false,
+                round_trip: None,
             },
         }
     }
@@ -171,19 +189,23 @@ impl ReceiveHose {
         if self.dirty {
             self.divide(now);
         }
-        let (vm, serial) = (self.vm, self.serial);
-        self.pairs.iter_mut().map(move |(peer, pair)| pair.announce(PairId::new(*peer, vm), serial))
+        let (vm, serial, config) = (self.vm, self.serial, &self.config);
+        self.pairs
+            .iter_mut()
+            .map(move |(peer, pair)| pair.announce(now, PairId::new(*peer, vm), serial, config))
     }
 
     /// The sender holds an offer. True if that freed what others wait for: their offers have changed
     /// and are worth sending before the period is over.
-    pub fn echo(&mut self, peer: VmId, echo: Echo) -> bool {
+    pub fn echo(&mut self, now: Time, peer: VmId, echo: Echo) -> bool {
         let Some(pair) = self.pairs.get_mut(&peer) else { return false };
         let before = pair.account.spent();
         // Of another life of this hose, or forged: no such offer was made.
         if older(self.serial, echo.serial) || echo.floor > before {
             return false;
         }
+        pair.hear(now, echo);
+        pair.trip.echoed(now, echo.serial);
         pair.account.echoed(echo.serial);
         let freed = before - pair.account.spent();
         self.spent = self.spent - freed;
@@ -207,6 +229,7 @@ impl ReceiveHose {
         pair.account.set(now, self.serial, held);
         pair.estimate = Estimate::adopted(now, held);
         (pair.share, pair.in_force) = (held, held);
+        pair.hear(now, echo);
         self.spent = others + held;
         self.dirty = true;
         true
@@ -297,7 +320,7 @@ impl ReceiveHose {
     fn divide_for(&mut self, now: Time, opens: bool) {
         self.dirty = false;
         self.serial = self.serial.wrapping_add(1);
-        self.split();
+        self.split(now);
         let before = self.spent;
         let needed = self.lower(now, opens);
         let given = self.raise(now, opens, needed);
@@ -306,13 +329,14 @@ impl ReceiveHose {
     }
 
     /// What each active pair should have, in order, whatever is spent now.
-    fn split(&mut self) {
+    fn split(&mut self, now: Time) {
+        let lives = self.config.most_lives;
         let active = || self.pairs.values().filter(|p| !p.retiring);
         let mut any_old = false;
         self.split.demands.clear();
         self.split.demands.extend(active().map(|pair| {
             any_old |= !pair.estimate.is_new();
-            pair.estimate.demand()
+            pair.demand(now, lives)
         }));
         let level = self.split.max_min(self.hose);
         self.fair = level.unwrap_or(self.hose);
@@ -331,12 +355,13 @@ impl ReceiveHose {
     /// again what is spent, and returns what is needed beyond.
     fn lower(&mut self, now: Time, opens: bool) -> Rate {
         let held_for = self.config.held_for() + self.config.silent_after;
+        let lives = self.config.most_lives;
         let mut shares = self.split.shares.iter();
         let (mut spent, mut needed) = (Rate::ZERO, Rate::ZERO);
         for pair in self.pairs.values_mut() {
             let share = if pair.retiring { None } else { shares.next() };
             pair.share = share.copied().unwrap_or(pair.account.offer().min(self.small.start));
-            pair.is_cut = share.is_some() && pair.estimate.demand().limit() > pair.share;
+            pair.is_cut = share.is_some() && pair.demand(now, lives).limit() > pair.share;
             pair.account.expire(now, held_for);
             pair.offer(now, self.serial, pair.share.min(pair.account.spent()), opens);
             spent += pair.account.spent();
@@ -369,20 +394,51 @@ impl ReceiveHose {
 }
 
 impl Pair {
+    /// What the pair asks of the split: what it seems to want, as far as its sender's hose has that.
+    fn demand(&self, now: Time, lives: Span) -> Demand {
+        let own = self.estimate.demand();
+        match self.told {
+            Some(told) if now.since(told.at) <= lives => own.min(Demand::Bounded(told.most)),
+            _ => own,
+        }
+    }
+
+    /// Takes note of what the sender's hose has, unless the echo is older than the last one.
+    fn hear(&mut self, now: Time, echo: Echo) {
+        self.echoed_at = now;
+        if let Some(most) = echo.most
+            && self.told.is_none_or(|told| !older(echo.serial, told.serial))
+        {
+            self.told = Some(Told { most, serial: echo.serial, at: now });
+        }
+    }
+
     fn offer(&mut self, now: Time, serial: u32, offer: Rate, opens: bool) {
         self.account.set(now, serial, offer);
         self.in_force = if opens { offer } else { self.in_force.min(offer) };
     }
 
-    fn announce(&mut self, pair: PairId, serial: u32) -> Offer {
+    fn announce(
+        &mut self,
+        now: Time,
+        pair: PairId,
+        serial: u32,
+        config: &PartitionConfig,
+    ) -> Offer {
         self.announced = true;
         let floor = self.account.offer();
+        let is_long_ago = now.since(self.echoed_at) >= config.ask_every;
+        let confirm = self.account.awaits_echo() || is_long_ago;
+        if confirm {
+            self.trip.ask(now, serial, config.silent_after);
+        }
         Offer {
             pair,
             serial,
             floor,
             unbounded: self.is_cut && floor == self.share,
-            confirm: self.account.awaits_echo(),
+            confirm,
+            round_trip: self.trip.get(),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Problem   The sender's part and the receiver's both bind; what the sender keeps for a pair that the
 //!           receiver holds lower is wasted. And the receiver may say nothing.
 //! Approach  The receiver's full fair share counts as the pair's demand, so that the rest goes to
-//!           others. Silence: see [`SendHose::floor`].
+//!           others. The receiver is told the most that this hose has for the pair
+//!           ([`SendHose::notes`]), and keeps no more. Silence: see [`SendHose::floor`].
 //! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older offers
 //!           change nothing.
 //! Not here  The receiver's side: see `receive`.
@@ -40,6 +41,17 @@ struct Pair {
     in_force: Rate,
     seen_at: Time,
     word: Option<Word>,
+    /// What this hose has for the pair if it wants all it can get, at the last step.
+    most: Option<Rate>,
+    told: Option<Told>,
+}
+
+/// What the receiver was told of [`Echo::most`].
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    most: Rate,
+    /// It was a change, and was said once: the next step repeats it, for one message may be lost.
+    is_due_again: bool,
 }
 
 /// The receiver's last word.
@@ -84,7 +96,34 @@ impl Pair {
     fn heard_at(&self) -> Time {
         self.word.map_or(self.seen_at, |w| w.heard_at)
     }
+
+    /// The echo of the offer that is held.
+    fn echo(&self, held: Offer) -> Echo {
+        Echo { pair: held.pair, serial: held.serial, floor: held.floor, most: self.most }
+    }
+
+    /// An echo if the receiver does not know what this hose has for the pair: that changed by more
+    /// than a little, or was said once only.
+    fn note(&mut self) -> Option<Echo> {
+        let held = self.word.filter(|word| !word.is_adopted)?.offer;
+        let most = self.most?;
+        let has_changed = self.told.is_none_or(|told| {
+            let (less, more) = (told.most.mul_ratio(1, FALL), told.most.mul_ratio(1, GROWTH));
+            most > told.most + more || most + less < told.most
+        });
+        if !has_changed && !self.told.is_some_and(|told| told.is_due_again) {
+            return None;
+        }
+        self.told = Some(Told { most, is_due_again: has_changed });
+        Some(self.echo(held))
+    }
 }
+
+/// A pair's most is told when it grew by one part in so many. With a smaller number a pair's floor
+/// may stay further below what both hoses have, until the receiver asks.
+const GROWTH: u64 = 64;
+/// And when it fell by one part in so many: the receiver keeps that much too much meanwhile.
+const FALL: u64 = 32;
 
 impl SendHose {
     /// A hose of `hose` without pairs.
@@ -127,7 +166,9 @@ impl SendHose {
         }
         let in_force = self.small.start.min(self.hose.split(self.pairs.len() + 1));
         let estimate = Estimate::new(now, self.small);
-        let pair = Pair { estimate, share: Rate::ZERO, in_force, seen_at: now, word: None };
+        let share = Rate::ZERO;
+        let pair =
+            Pair { estimate, share, in_force, seen_at: now, word: None, most: None, told: None };
         self.pairs.insert(peer, pair);
         self.dirty = true;
         true
@@ -140,7 +181,14 @@ impl SendHose {
             return false;
         }
         if let Some(known) = self.pairs.get_mut(&peer) {
-            let offer = Offer { pair, serial: 0, floor, unbounded: false, confirm: false };
+            let offer = Offer {
+                pair,
+                serial: 0,
+                floor,
+                unbounded: false,
+                confirm: false,
+                round_trip: None,
+            };
             known.estimate = Estimate::adopted(now, floor);
             known.in_force = floor;
             known.word = Some(Word { offer, heard_at: now, is_adopted: true });
@@ -170,7 +218,7 @@ impl SendHose {
     pub fn offer(&mut self, now: Time, peer: VmId, offer: Offer) -> Option<Echo> {
         let Some(pair) = self.pairs.get_mut(&peer) else {
             let Offer { pair, serial, .. } = offer;
-            return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO });
+            return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO, most: None });
         };
         // After a silence any serial is taken: the receiver may have started anew. So is the first
         // word after our own restart.
@@ -183,8 +231,30 @@ impl SendHose {
             // The rest of the epoch cannot be held against more than this.
             pair.in_force = pair.in_force.min(offer.floor);
         }
-        let held = pair.word.map_or(offer, |w| w.offer);
-        offer.confirm.then_some(Echo { pair: held.pair, serial: held.serial, floor: held.floor })
+        if !offer.confirm {
+            return None;
+        }
+        pair.told = pair.most.map(|most| Told { most, is_due_again: false });
+        Some(pair.echo(pair.word.map_or(offer, |w| w.offer)))
+    }
+
+    /// The echo of the offer that `peer`'s pair holds: heard from the receiver, and not so long ago
+    /// that it has lapsed.
+    pub fn held(&self, now: Time, peer: VmId) -> Option<Echo> {
+        let pair = self.pairs.get(&peer)?;
+        let word = pair.word.filter(|word| !word.is_adopted)?;
+        (now.since(word.heard_at) <= self.config.held_for()).then(|| pair.echo(word.offer))
+    }
+
+    /// After a step: the echoes that tell receivers what this hose has for their pairs, where they do
+    /// not know it. A lost one costs the pair or others efficiency until the next, never a hose.
+    pub fn notes(&mut self) -> impl Iterator<Item = Echo> + '_ {
+        self.pairs.values_mut().filter_map(Pair::note)
+    }
+
+    /// The path's round trip, as the receiver last said it.
+    pub fn round_trip(&self, peer: VmId) -> Option<Span> {
+        self.pairs.get(&peer)?.word?.offer.round_trip
     }
 
     /// The periodic step: estimates demands from what was `measured` since the last one and divides
@@ -294,6 +364,11 @@ impl SendHose {
             self.split.hand_out(self.hose);
         }
         self.fair = level.unwrap_or(self.hose);
+        if opens {
+            for (pair, most) in self.pairs.values_mut().zip(self.split.most(self.hose)) {
+                pair.most = Some(most);
+            }
+        }
         for (pair, share) in self.pairs.values_mut().zip(&self.split.shares) {
             pair.share = *share;
             if opens {

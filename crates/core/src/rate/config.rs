@@ -67,6 +67,20 @@ pub struct RateConfig {
     /// guest sent it, before its queue.
     /// Paper: not asked (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
     pub growth_needs_sent: Bytes,
+    /// A round trip from which on a loss holds longer than the linear form says: by the square of the
+    /// round trip over this one. Shorter: less is borrowed on paths that need not; longer: a long TCP
+    /// connection loses its floor to losses of those that probe. Paper: not asked (`None`).
+    pub long_path: Option<Span>,
+    /// No rate is above this many times what the pair used in the fastest of its last periods, if that is
+    /// more than its floor. Below 1.5 a TCP connection grows late; larger, a pair that paused keeps what
+    /// nobody has tested. Paper: not asked (`None`).
+    pub keeps_used: Option<f64>,
+    /// That use counts half after this time. Shorter than a pause between bursts, and each burst begins
+    /// at the floor again.
+    pub used_half_life: Span,
+    /// What all pairs of a VM may borrow together, in units of the host's link. Below 2 a VM with many
+    /// TCP connections is held back, each of which has `keeps_used` times what it uses. Paper: not asked.
+    pub lends_vm: Option<f64>,
     /// What counts as congestion. Paper: losses, or ECN marks where the switches mark (§6, §7.4).
     pub signal: Signal,
 }
@@ -161,6 +175,10 @@ impl Default for RateConfig {
             least_floor: Rate::from_bps(1_000),
             growth_needs_use: None,
             growth_needs_sent: Bytes::new(0),
+            long_path: None,
+            keeps_used: None,
+            used_half_life: Span::from_millis(500),
+            lends_vm: None,
             signal: Signal::Loss,
         }
     }

@@ -20,10 +20,10 @@ impl Hold {
         self.history *= config.gamma.powf(weight);
     }
 
-    pub(super) fn congested(&mut self, config: &RateConfig, now: Time, weight: f64, lost: u32) {
+    /// A loss. `base` is how long one holds the pair in the linear form, in seconds.
+    pub(super) fn congested(&mut self, config: &RateConfig, now: Time, base: f64, lost: u32) {
         self.history += f64::from(lost);
         self.since = Some(now);
-        let base = config.hold_base.as_secs_f64() / weight;
         let span = match config.hold {
             HoldForm::None | HoldForm::History => return,
             HoldForm::Linear => base,

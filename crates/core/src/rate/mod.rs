@@ -20,7 +20,7 @@ pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 pub use view::RateView;
 
 use hold::Hold;
-use weir_units::{Bytes, Rate, Time};
+use weir_units::{Bytes, Rate, Span, Time};
 
 /// What a pair does at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +57,10 @@ pub struct PairRate {
     cuts: u64,
     /// What was sent since the rate last grew.
     sent: Bytes,
+    /// The most that the pair used in a period lately, bit/s: halves in [`RateConfig::used_half_life`].
+    used: f64,
+    /// The path's round trip is so long that a loss holds this many times longer.
+    stretch: f64,
 }
 
 /// What a pair learned during one period.
@@ -70,6 +74,8 @@ pub struct Feedback {
     pub only_marks: bool,
     /// How much the pair used of its rate, if the law should look at it: bit/s on the wire.
     pub used: Option<Rate>,
+    /// The path's round trip, if it is known.
+    pub round_trip: Option<Span>,
 }
 
 impl PairRate {
@@ -87,6 +93,8 @@ impl PairRate {
             congestion: 0,
             cuts: 0,
             sent: Bytes::new(0),
+            used: 0.0,
+            stretch: 1.0,
         }
     }
 
@@ -120,6 +128,9 @@ impl PairRate {
         let weight = standing.1.as_f64().max(least) / config.reference.as_f64();
         self.rate = self.rate.max(floor_bps);
 
+        let limit = self.limit(config, limit, feedback.used);
+        self.stretch = stretch(config, feedback.round_trip);
+        let hold = self.hold_time(config, weight);
         self.hold.decay(config, weight);
         self.quiet_since.get_or_insert(now);
         self.sent +=
@@ -127,14 +138,14 @@ impl PairRate {
         if feedback.lost > feedback.late {
             let alpha = match config.alpha_again {
                 _ if feedback.only_marks => config.alpha_marked,
-                Some(again) if self.grew_hardly(config, now, weight) => again,
+                Some(again) if self.grew_hardly(config, now, hold) => again,
                 _ => config.alpha,
             };
             self.cut(alpha, now);
             self.congestion = feedback.lost;
-            self.hold.congested(config, now, weight, feedback.lost);
+            self.hold.congested(config, now, hold, feedback.lost);
         } else if feedback.late > 0 {
-            self.hold.congested(config, now, weight, feedback.late);
+            self.hold.congested(config, now, hold, feedback.late);
             self.quiet_since = Some(now);
         } else if self.hold.holds(config, now) {
             self.phase = Phase::Holding;
@@ -148,6 +159,26 @@ impl PairRate {
         }
         self.rate = self.rate.clamp(floor_bps, limit.as_f64().max(floor_bps));
         self.rate()
+    }
+
+    /// The most that can make sense: the line's rate, and not much more than the pair lately used. A rate
+    /// that is not used was never tested, and who has it may burst at it.
+    fn limit(&mut self, config: &RateConfig, line: Rate, used: Option<Rate>) -> Rate {
+        let (Some(times), Some(used)) = (config.keeps_used, used) else { return line };
+        let halves = config.period.as_secs_f64() / config.used_half_life.as_secs_f64();
+        self.used = (self.used * (-halves).exp2()).max(used.as_f64());
+        line.min(Rate::from_bps_f64(times * self.used))
+    }
+
+    /// How long one loss holds a pair of this weight (linear form), in seconds.
+    fn hold_time(&self, config: &RateConfig, weight: f64) -> f64 {
+        config.hold_base.as_secs_f64() / weight * self.stretch
+    }
+
+    /// Gives back so much of what is borrowed that a `part` of it stays.
+    pub fn keep_part(&mut self, floor: Rate, part: f64) {
+        let floor = floor.as_f64();
+        self.rate = floor + (self.rate - floor).max(0.0) * part;
     }
 
     /// Multiplicative decrease.
@@ -173,7 +204,7 @@ impl PairRate {
                 self.phase = Phase::Regaining;
             }
             _ => {
-                let bound = self.steps_bound(config, now, weight);
+                let bound = self.steps_bound(config, now, self.hold_time(config, weight));
                 self.steps = self.steps.saturating_add(1).min(bound);
                 let v = f64::from(self.steps) * weight * config.a.as_f64();
                 self.rate += v * caution;
@@ -195,18 +226,18 @@ impl PairRate {
 
     /// Whether this is another congestion than the last one, and the hold that followed that ended less
     /// than a hold time ago, or has not ended.
-    fn grew_hardly(&self, config: &RateConfig, now: Time, weight: f64) -> bool {
+    fn grew_hardly(&self, config: &RateConfig, now: Time, hold: f64) -> bool {
         let is_another = |cut: Time| now.since(cut) >= config.again_after;
-        let soon = |end: Time| now.since(end).as_secs_f64() < hold_time(config, weight);
+        let soon = |end: Time| now.since(end).as_secs_f64() < hold;
         self.congested_at.is_some_and(is_another) && self.held_until.is_some_and(soon)
     }
 
     /// The most convex steps at this moment.
-    fn steps_bound(&self, config: &RateConfig, now: Time, weight: f64) -> u32 {
+    fn steps_bound(&self, config: &RateConfig, now: Time, hold: f64) -> u32 {
         let (Some(patience), Some(quiet)) = (config.steps_patience, self.quiet(now)) else {
             return config.steps_max;
         };
-        let beyond = quiet - hold_time(config, weight) / 2.0;
+        let beyond = quiet - hold / 2.0;
         let doublings = (beyond / patience.as_secs_f64() - 1.0).max(0.0);
         (f64::from(config.steps_max) * doublings.exp2()) as u32
     }
@@ -260,9 +291,19 @@ impl PairRate {
     }
 }
 
-/// How long one loss holds a pair of this weight (linear form), in seconds.
-fn hold_time(config: &RateConfig, weight: f64) -> f64 {
-    config.hold_base.as_secs_f64() / weight
+/// A path that is longer by more than this counts as one that is longer by this: a hold of hours ends.
+const MOST_STRETCH: f64 = 100.0;
+
+/// How many times longer a loss holds on a path with this round trip. A TCP connection that lost one
+/// segment regains its window in a time that grows with the square of the round trip (Reno), so losses
+/// have to be that much rarer.
+fn stretch(config: &RateConfig, round_trip: Option<Span>) -> f64 {
+    match (config.long_path, round_trip) {
+        (Some(long), Some(time)) if time > long => {
+            (time.as_secs_f64() / long.as_secs_f64()).min(MOST_STRETCH).powi(2)
+        }
+        _ => 1.0,
+    }
 }
 
 /// Whether unused rate may grow further: always with the paper's law.

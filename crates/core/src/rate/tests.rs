@@ -326,3 +326,66 @@ proptest::proptest! {
         }
     }
 }
+
+/// Steps a pair that uses so much in each period.
+fn use_of(p: &mut PairRate, c: &RateConfig, from: Time, n: u32, floor: Rate, used: Rate) -> Time {
+    let mut now = from;
+    for _ in 0..n {
+        now += c.period;
+        p.step(c, now, floor, LINE, Feedback { used: Some(used), ..Feedback::default() });
+    }
+    now
+}
+
+#[test]
+fn with_keeps_used_a_rate_is_at_most_twice_what_is_used_and_falls_when_it_is_not() {
+    let config = RateConfig { keeps_used: Some(2.0), ..RateConfig::default() };
+    let mut pair = PairRate::new(mbps(10));
+    let mut now = use_of(&mut pair, &config, Time::ZERO, 2000, mbps(10), mbps(30));
+    assert_eq!(pair.rate(), mbps(60));
+    // A packet a second is no use of it: half after half a second, and then the floor.
+    now = use_of(&mut pair, &config, now, 34, mbps(10), mbps(0));
+    assert!((29..=31).contains(&(pair.rate().as_bps() / 1_000_000)), "{:?}", pair.rate());
+    use_of(&mut pair, &config, now, 80, mbps(10), mbps(0));
+    assert_eq!(pair.rate(), mbps(10));
+    // The paper's keeps growing.
+    let paper = RateConfig::default();
+    let mut pair = PairRate::new(mbps(10));
+    use_of(&mut pair, &paper, Time::ZERO, 20_000, mbps(10), mbps(0));
+    assert_eq!(pair.rate(), LINE);
+}
+
+#[test]
+fn a_pair_that_uses_all_it_has_grows_as_without_the_bound() {
+    let paper = RateConfig::default();
+    let bounded = RateConfig { keeps_used: Some(2.0), ..paper.clone() };
+    let (mut a, mut b) = (PairRate::new(mbps(50)), PairRate::new(mbps(50)));
+    let mut now = Time::ZERO;
+    for _ in 0..400 {
+        now += paper.period;
+        let used = Some(a.rate());
+        a.step(&paper, now, mbps(50), LINE, Feedback { used, ..Feedback::default() });
+        b.step(&bounded, now, mbps(50), LINE, Feedback { used, ..Feedback::default() });
+        assert_eq!(a.rate(), b.rate());
+    }
+}
+
+#[test]
+fn a_loss_holds_longer_by_the_square_of_a_long_round_trip() {
+    let long_path = Some(Span::from_millis(5));
+    let config = RateConfig { hold: HoldForm::Linear, long_path, ..RateConfig::default() };
+    let held = |ms: Option<u64>| {
+        let mut pair = PairRate::new(mbps(450));
+        let round_trip = ms.map(Span::from_millis);
+        let mut now = run(&mut pair, &config, Time::ZERO, 10, mbps(450), 0);
+        now += config.period;
+        let loss = Feedback { lost: 1, round_trip, ..Feedback::default() };
+        pair.step(&config, now, mbps(450), LINE, loss);
+        let view = pair.view(&config, now, (mbps(450), mbps(450)));
+        view.held_until.expect("held").since(now)
+    };
+    assert_eq!(held(None), config.hold_base);
+    assert_eq!(held(Some(5)), config.hold_base);
+    assert_eq!(held(Some(10)), config.hold_base * 4);
+    assert_eq!(held(Some(40)), config.hold_base * 64);
+}

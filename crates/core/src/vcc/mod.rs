@@ -6,6 +6,8 @@
 //!           its own. The guest obeys it, for every acknowledgement tells it min(advertised, W) as the receiver's
 //!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows, and what a pair's
 //!           rate carries in a round trip ([`shaping`]) is another.
+//!           Marks do not lower a window while its pair sends no more than its floor ([`Credit`]): beside traffic that cannot
+//!           be marked they would lower it for ever.
 //! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered, never below two
 //!           segments (or what the receiver has), and the right edge that the guest was shown moves back only if the
 //!           receiver moves it. One cut per window of data. 64 octets per flow. No segment in any order panics.
@@ -27,6 +29,7 @@
 
 mod budget;
 mod control;
+mod credit;
 mod flow;
 mod opening;
 mod receiving;
@@ -38,6 +41,7 @@ mod tests;
 mod watch;
 
 pub use budget::{Budget, BudgetConfig, Class, Endpoints, Match, Prefix, Refusal};
+pub use credit::Credit;
 pub use flow::{Flow, Phase};
 pub use segment::{ACK, AE, CE, CWR, ECE, ECT_0, Edit, FIN, NOT_ECT, RST, SYN, Segment, Way};
 
@@ -71,8 +75,10 @@ pub struct Terms {
     pub patience: u32,
     /// Counts when the flow begins.
     pub translation: Translation,
+    /// 1: its pair sends no more than its floor (see [`Credit`]), and marks are not answered by smaller windows.
+    pub is_within: u8,
     /// Nothing; keeps the size a multiple of four.
-    pub spare: [u8; 3],
+    pub spare: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Terms>() == 12);
@@ -83,7 +89,8 @@ impl Terms {
 
     /// Without a budget.
     pub const fn new(translation: Translation) -> Self {
-        Self { share: u32::MAX, patience: Self::PATIENCE, translation, spare: [0; 3] }
+        let (share, patience) = (u32::MAX, Self::PATIENCE);
+        Self { share, patience, translation, is_within: 0, spare: [0; 2] }
     }
 }
 

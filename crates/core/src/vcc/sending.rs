@@ -10,7 +10,7 @@
 //!           offered; without ECN, nothing is lowered but by a budget. One cut until all that was in flight is
 //!           acknowledged; W does not grow meanwhile, except after a time-out. W grows only while at least half of it
 //!           is used. Duplicates of an acknowledgement show one window. Acknowledgements of the past, or of what
-//!           was never sent, are not edited but for ECE and CWR.
+//!           was never sent, are not edited but for ECE and CWR. No mark cuts W while the pair sends no more than its floor.
 //! Not here  Dropping what is beyond the window.
 //! Source    vCC §3.2, the patch's three modes; RFC 5681 §3.1, §3.2; RFC 6937 §3.1 as Linux has it
 //!           (`tcp_cwnd_reduction`), for guests with ECN fall so; RFC 7661 in its simplest form. Departs: the patch
@@ -88,8 +88,13 @@ pub(super) fn acknowledged(flow: &mut Flow, segment: &Segment, terms: &Terms, ed
         flow.progress = segment.at;
     }
     if flow.is(Flow::ECN) && segment.has(ECE) && !flow.is(Flow::CUT) {
-        let before = if flow.is_throttled() { flow.window } else { flight };
-        cut(flow, before, Cause::Mark);
+        if terms.is_within != 0 {
+            // The echo ends all the same: the next one tells of a later mark.
+            flow.set(Flow::CWR_DUE);
+        } else {
+            let before = if flow.is_throttled() { flow.window } else { flight };
+            cut(flow, before, Cause::Mark);
+        }
     }
     if acked > 0 {
         follow(flow, acked, flight, segment.at);

@@ -1,6 +1,6 @@
 //! A receiver spends a part only once.
 
-use crate::examples::offer;
+use super::examples::offer;
 use weir_core::message::{Echo, Offer};
 use weir_core::partition::{PartitionConfig, ReceiveHose, SendHose};
 use weir_units::{Rate, Span, Time, VmId};
@@ -14,7 +14,7 @@ fn at(ms: u64) -> Time {
 }
 
 fn echo(offer: Offer) -> Echo {
-    Echo { pair: offer.pair, serial: offer.serial, floor: offer.floor }
+    Echo { pair: offer.pair, serial: offer.serial, floor: offer.floor, most: None }
 }
 
 fn greedy(_: VmId) -> Rate {
@@ -57,7 +57,7 @@ fn what_an_echo_frees_goes_to_those_that_wait() {
     assert_eq!(smaller.floor, Rate::from_mbps(45));
     assert!(smaller.confirm);
     assert_eq!(hose.offered(B), Rate::ZERO);
-    assert!(hose.echo(A, echo(smaller)), "worth telling the others");
+    assert!(hose.echo(at(1201), A, echo(smaller)), "worth telling the others");
     assert_eq!(hose.offer(at(1201), B).floor, Rate::from_mbps(45));
     assert!(!hose.offer(at(1201), A).confirm);
     assert_eq!(hose.missing(), Rate::ZERO);
@@ -69,11 +69,11 @@ fn an_echo_of_an_older_offer_of_the_same_value_confirms_nothing() {
     let mut hose = pressed();
     let first = hose.offer(at(1200), A);
     let late = echo(first);
-    hose.echo(A, late);
+    hose.echo(at(0), A, late);
     for n in 20..60 {
         hose.step(at(60 * n), |p| if p == A { Rate::from_mbps(1000) } else { Rate::ZERO });
         let b = hose.offer(at(60 * n), B);
-        hose.echo(B, echo(b));
+        hose.echo(at(0), B, echo(b));
     }
     assert_eq!(hose.offer(at(3600), A).floor, HOSE);
     hose.see(at(3600), B);
@@ -81,7 +81,7 @@ fn an_echo_of_an_older_offer_of_the_same_value_confirms_nothing() {
         hose.step(at(60 * n), greedy);
     }
     assert_eq!(hose.offer(at(4200), A).floor, first.floor);
-    assert!(!hose.echo(A, late));
+    assert!(!hose.echo(at(0), A, late));
     assert_eq!(hose.offer(at(4200), B).floor, Rate::ZERO);
 }
 
@@ -90,8 +90,8 @@ fn forged_and_foreign_echoes_are_harmless() {
     let mut hose = pressed();
     let smaller = hose.offer(at(1200), A);
     let future = Echo { serial: smaller.serial.wrapping_add(5), ..echo(smaller) };
-    assert!(!hose.echo(A, future));
-    assert!(!hose.echo(VmId(77), echo(smaller)));
+    assert!(!hose.echo(at(0), A, future));
+    assert!(!hose.echo(at(0), VmId(77), echo(smaller)));
     assert_eq!(hose.offer(at(1200), B).floor, Rate::ZERO);
 }
 
@@ -120,7 +120,7 @@ fn an_idle_pair_is_over_when_its_sender_has_confirmed_the_small_start() {
     let last = loop_until_small(&mut hose);
     assert!(last.confirm);
     assert!(hose.step(at(1800), quiet).is_empty(), "not confirmed");
-    hose.echo(A, echo(last));
+    hose.echo(at(0), A, echo(last));
     assert_eq!(hose.step(at(1860), quiet), [A]);
     assert_eq!(hose.spent(), Rate::ZERO);
 }
@@ -141,7 +141,7 @@ fn a_smaller_hose_is_never_promised_more_than_is_left() {
     let smaller = hose.offer(at(660), A);
     assert_eq!((smaller.floor, smaller.confirm), (Rate::from_mbps(30), true));
     assert_eq!(hose.spent(), HOSE);
-    hose.echo(A, echo(smaller));
+    hose.echo(at(0), A, echo(smaller));
     assert_eq!(hose.spent(), Rate::from_mbps(30));
 }
 
@@ -183,6 +183,7 @@ fn a_receiver_that_restarts_learns_what_its_senders_hold() {
         pair: weir_units::PairId::new(peer, VmId(0)),
         serial: born - 7,
         floor: Rate::from_mbps(mbps),
+        most: None,
     };
     assert!(!hose.learn(at(0), A, held(A, 60)), "not a pair yet");
     for peer in [A, B] {

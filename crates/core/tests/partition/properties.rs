@@ -1,6 +1,6 @@
 //! Properties on generated inputs.
 
-use crate::world::{Flow, Network, World, reference};
+use super::world::{Flow, Network, World, reference};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use weir_core::message::{Echo, Offer};
@@ -159,6 +159,19 @@ proptest! {
         world.run(4500);
     }
 
+    /// A host of the first version says nothing of its hose; what others say is capped all the same.
+    #[test]
+    fn no_hose_is_exceeded_where_some_hosts_speak_the_first_version(
+        case in case(7, changing),
+        network in network(),
+        old in any::<u64>(),
+        lend in 1.0..40.0f64,
+    ) {
+        let mut world = World::new(&PartitionConfig::default(), &case.hoses, &case.flows, case.seed);
+        (world.network, world.old, world.lend) = (network, old, lend);
+        world.run(4500);
+    }
+
     /// Hosts whose messages get lost for long, in one direction or both.
     #[test]
     fn no_hose_is_exceeded_while_hosts_are_mute_for_seconds(
@@ -177,6 +190,22 @@ proptest! {
     fn stationary_demands_converge_to_the_max_min_of_both_ends(case in case(9, stationary)) {
         let worst = shortfall(&exact(), &case, Rate::min)?;
         prop_assert!(worst <= 0.03, "short of its max-min by {worst} of the hose");
+    }
+
+    /// Borrowing is at its most where nothing but the demand limits it: each end then sees the full
+    /// demand of every pair, and must not keep for it what the other end's hose does not have.
+    #[test]
+    fn while_all_pairs_borrow_each_has_97_percent_of_its_part_of_both_hoses(
+        case in case(9, stationary),
+        lend in prop_oneof![Just(1000.0), 1.1..8.0f64],
+    ) {
+        let mut world = World::new(&exact(), &case.hoses, &case.flows, case.seed);
+        world.lend = lend;
+        world.run_rounds(8 + 6 * case.hoses.len() as u64);
+        for (flow, ideal) in case.flows.iter().zip(reference(&case.hoses, &case.flows)) {
+            let floor = world.floor(flow.src, flow.dst).as_f64();
+            prop_assert!(floor >= 0.97 * ideal, "{flow:?}: {floor} of {ideal}");
+        }
     }
 
     /// Bounded pairs keep a tenth of what they use as a margin, out of a hose that they share with this
@@ -213,7 +242,7 @@ proptest! {
 enum Input {
     See(u32),
     Offer { peer: u32, serial: u32, floor: u64, unbounded: bool, confirm: bool },
-    Echo { peer: u32, serial: u32, floor: u64 },
+    Echo { peer: u32, serial: u32, floor: u64, most: Option<u64> },
     Step(u64),
     SetHose(u64),
     Ask(u32),
@@ -236,11 +265,8 @@ fn input() -> impl Strategy<Value = Input> {
             unbounded,
             confirm
         }),
-        (peer(), serial(), number()).prop_map(|(peer, serial, floor)| Input::Echo {
-            peer,
-            serial,
-            floor
-        }),
+        (peer(), serial(), number(), prop::option::of(number()))
+            .prop_map(|(peer, serial, floor, most)| Input::Echo { peer, serial, floor, most }),
         number().prop_map(Input::Step),
         number().prop_map(Input::SetHose),
         peer().prop_map(Input::Ask),
@@ -269,7 +295,7 @@ proptest! {
         let mut receive = ReceiveHose::new(config, VmId(99), hose);
         for (now, input) in inputs {
             let shrunk = matches!(input, Input::SetHose(_));
-            let spent = receive.spent();
+            let (spent, send_hose) = (receive.spent(), send.hose());
             match input {
                 Input::See(peer) => {
                     send.see(now, VmId(peer));
@@ -277,16 +303,18 @@ proptest! {
                 }
                 Input::Offer { peer, serial, floor, unbounded, confirm } => {
                     let (pair, floor) = (PairId::new(VmId(99), VmId(peer)), Rate::from_bps(floor));
-                    let offer = Offer { pair, serial, floor, unbounded, confirm };
+                    let offer = Offer { pair, serial, floor, unbounded, confirm, round_trip: None };
                     let echo = send.offer(now, VmId(peer), offer);
                     prop_assert_eq!(echo.is_some(), confirm);
                 }
-                Input::Echo { peer, serial, floor } => {
+                Input::Echo { peer, serial, floor, most } => {
                     let (pair, floor) = (PairId::new(VmId(peer), VmId(99)), Rate::from_bps(floor));
-                    receive.echo(VmId(peer), Echo { pair, serial, floor });
+                    let most = most.map(Rate::from_bps);
+                    receive.echo(now, VmId(peer), Echo { pair, serial, floor, most });
                 }
                 Input::Step(rate) => {
                     send.step(now, |p| Rate::from_bps(rate >> p.0));
+                    prop_assert!(send.notes().all(|e| e.most.is_some_and(|m| m <= send_hose)));
                     receive.step(now, |p| Rate::from_bps(rate >> p.0));
                 }
                 Input::SetHose(hose) => {

@@ -1,6 +1,6 @@
 //! What a sender does when the receiver says nothing.
 
-use crate::examples::offer;
+use super::examples::offer;
 use weir_core::partition::{Borrowing, PartitionConfig, SendHose, Unconfirmed};
 use weir_units::{Rate, Span, Time, VmId};
 

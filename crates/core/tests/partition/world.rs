@@ -84,6 +84,8 @@ pub(crate) struct World {
     pub(crate) lend: f64,
     pub(crate) network: Network,
     pub(crate) messages: u64,
+    /// VMs (a bit each) whose hosts speak the first wire version.
+    pub(crate) old: u64,
     vms: Vec<Vm>,
     /// The small start of each VM's hose out.
     small: Vec<Rate>,
@@ -107,6 +109,7 @@ impl World {
             lend: 1.0,
             network: Network::GOOD,
             messages: 0,
+            old: 0,
             vms: Vec::new(),
             small: hoses.iter().map(|h| config.small_start_of(h.0)).collect(),
             flows: flows.to_vec(),
@@ -137,8 +140,19 @@ impl World {
         z ^ (z >> 31)
     }
 
+    /// As a host of the first wire version would say it, if the VM's host is one.
+    fn as_said(&self, message: Message) -> Message {
+        match message {
+            Message::Echo(echo) if self.old >> (echo.pair.src.0 % 64) & 1 == 1 => {
+                Message::Echo(Echo { most: None, ..echo })
+            }
+            _ => message,
+        }
+    }
+
     fn post(&mut self, message: Message) {
         self.messages += 1;
+        let message = self.as_said(message);
         let speaker = match message {
             Message::Offer(offer) => offer.pair.dst.0,
             Message::Echo(echo) => echo.pair.src.0,
@@ -205,7 +219,7 @@ impl World {
                 }
                 Message::Echo(echo) => {
                     let vm = &mut self.vms[echo.pair.dst.0 as usize];
-                    if vm.receive.echo(echo.pair.src, echo) {
+                    if vm.receive.echo(now, echo.pair.src, echo) {
                         vm.settle_at = vm.settle_at.or(Some(self.tick + SETTLE));
                     }
                 }
@@ -238,6 +252,11 @@ impl World {
         self.vms[i].send.step(now, |peer| {
             counts.get_mut(&(i, peer.0 as usize)).map_or(Rate::ZERO, |c| rate(&mut c.sent))
         });
+        let notes: Vec<Echo> = self.vms[i].send.notes().collect();
+        for echo in notes {
+            self.post(Message::Echo(echo));
+        }
+        let counts = &mut self.counts;
         let idle = self.vms[i].receive.step(now, |peer| {
             counts.get_mut(&(peer.0 as usize, i)).map_or(Rate::ZERO, |c| rate(&mut c.received))
         });

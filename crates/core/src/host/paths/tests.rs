@@ -79,7 +79,7 @@ impl World {
 
     fn count(&mut self) {
         let id = |path: usize| PathId(path as u32);
-        let send = |octets: u64| SendCount { octets, numbered: octets, unnumbered: 0 };
+        let send = |octets: u64| SendCount { octets, numbered: octets, ..SendCount::default() };
         let octets: u64 = self.came.iter().map(|count| count.octets).sum();
         let all = ReceiveCount { octets, ..ReceiveCount::default() };
         let sent = self.sent.iter().enumerate().map(|(p, octets)| (PAIR, id(p), send(*octets)));

@@ -1,0 +1,15 @@
+//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking each.
+//! `scripts/run-tests` refuses a file of this folder that is not named here.
+
+mod bounds;
+mod eyeq_any_order;
+mod eyeq_law;
+mod host_any_order;
+mod oracle_admission;
+mod oracle_checks;
+mod oracle_properties;
+mod oracle_worked_cases;
+mod partition;
+mod path_properties;
+mod vcc_any_order;
+mod vcc_reno;
