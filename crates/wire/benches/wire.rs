@@ -39,7 +39,7 @@ fn offers(c: &mut Criterion) {
             let pair = PairId::new(VmId(n), VmId(1_000 + n));
             let floor = Rate::from_mbps(90);
             let (unbounded, confirm) = (n % 2 == 0, n % 3 == 0);
-            Message::Offer(Offer { pair, serial: n, floor, unbounded, confirm })
+            Message::Offer(Offer { pair, serial: n, floor, unbounded, confirm, round_trip: None })
         })
         .collect();
     let mut out = Vec::new();

@@ -6,13 +6,13 @@
 //! Promises  `encode` of what `parse` gave is the same octets again (with the same key).
 //! Not here  Who sent it, and when: tags and freshness are [`crate::Session`]'s.
 
-use crate::packet::{self, HEADER, MAX_RECORDS, Packet, RECORD, TAG, VERSION, at};
+use crate::packet::{self, FIRST, HEADER, Packet, TAG, VERSION, at, record_of, records_in};
 use crate::{Key, KeyId};
 use std::num::NonZeroU64;
 use thiserror::Error;
 use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_core::path::MAX_PATHS;
-use weir_units::{HostId, PairId, PathId, Rate, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 
 /// 10 Tbit/s. A floor above it is no floor of any link, but an error.
 pub const MAX_RATE: Rate = Rate::from_mbps(10_000_000);
@@ -23,6 +23,9 @@ const CONGESTION: u8 = 3;
 const PATH_CONGESTION: u8 = 4;
 const UNBOUNDED: u8 = 0b01;
 const CONFIRM: u8 = 0b10;
+const SAYS_MOST: u8 = 0b100;
+/// What of an epoch a datagram of the first version has room for.
+const FIRST_EPOCH: u32 = 0xff_ffff;
 
 /// One start of an agent: a random number that the caller draws, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -55,9 +58,14 @@ pub struct Heard {
 /// Everything of a datagram but records and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
+    /// The version of the datagram: [`VERSION`], or [`FIRST`](crate::packet::FIRST).
+    pub version: u8,
+    /// The highest version that the sender parses, not below `version`.
+    pub speaks: u8,
     /// Which key makes the tag.
     pub key_id: KeyId,
-    /// Of floors and configuration: reserved for a controller, see [`packet`](crate::packet).
+    /// Of floors and configuration: reserved for a controller, see [`packet`](crate::packet). In a
+    /// datagram of the first version, its lowest 24 bits.
     pub epoch: u32,
     /// Sender.
     pub from: HostId,
@@ -83,14 +91,16 @@ pub struct Datagram<'a> {
 /// The messages of a well-formed datagram, in its order.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
-    records: std::slice::Iter<'a, [u8; RECORD]>,
+    version: u8,
+    records: std::slice::ChunksExact<'a, u8>,
 }
 
 impl Iterator for Messages<'_> {
     type Item = Message;
 
     fn next(&mut self) -> Option<Message> {
-        self.records.next().map(|record| read(record).expect("records were checked"))
+        let read = |record| read(self.version, record).expect("records were checked");
+        self.records.next().map(read)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -109,13 +119,13 @@ pub enum ParseError {
         /// Octets given.
         got: usize,
     },
-    /// Not our version.
-    #[error("version {got}, this side speaks {VERSION}")]
+    /// None of our versions.
+    #[error("version {got}, this side speaks {FIRST} and {VERSION}")]
     Version {
         /// The version given.
         got: u8,
     },
-    /// A header field has a value that version 1 does not use.
+    /// A header field has a value that its version does not use.
     #[error("unused value in the header's {field}")]
     Header {
         /// Its name in the table of [`crate::packet`].
@@ -134,7 +144,7 @@ pub enum ParseError {
 /// Why a record is not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RecordError {
-    /// Not a kind of version 1.
+    /// Not a kind that is known.
     #[error("unknown kind {got}")]
     UnknownKind {
         /// The kind given.
@@ -168,18 +178,23 @@ pub fn parse(octets: &[u8]) -> Result<Datagram<'_>, ParseError> {
 /// The same for octets whose length is checked already.
 pub(crate) fn of(packet: Packet<'_>) -> Result<Datagram<'_>, ParseError> {
     let header = header_of(&packet)?;
-    let records = packet.records();
-    for (index, record) in records.iter().enumerate() {
-        read(record).map_err(|why| ParseError::Record { index, why })?;
+    let (version, records) = (packet.version(), packet.records());
+    for (index, record) in records.clone().enumerate() {
+        read(version, record).map_err(|why| ParseError::Record { index, why })?;
     }
-    Ok(Datagram { header, messages: Messages { records: records.iter() } })
+    Ok(Datagram { header, messages: Messages { version, records } })
 }
 
 fn header_of(packet: &Packet<'_>) -> Result<Header, ParseError> {
     let unused = |field| ParseError::Header { field };
-    if packet.flags() != 0 {
-        return Err(unused("flags"));
-    }
+    let version = packet.version();
+    let epoch = packet.u32(at::EPOCH);
+    let (speaks, epoch) = match (packet.octet(at::SPEAKS), packet.octet(at::FIRST_SPEAKS)) {
+        (0, 0) if version == FIRST => (FIRST, epoch),
+        (0, later) if version == FIRST && later > FIRST => (later, epoch & FIRST_EPOCH),
+        (speaks, _) if version != FIRST && speaks >= version => (speaks, epoch),
+        _ => return Err(unused("highest version")),
+    };
     let incarnation =
         Incarnation::new(packet.u64(at::INCARNATION)).ok_or(unused("sender's incarnation"))?;
     let sequence = packet.u64(at::SEQUENCE);
@@ -193,8 +208,10 @@ fn header_of(packet: &Packet<'_>) -> Result<Header, ParseError> {
         _ => return Err(unused("echo")),
     };
     Ok(Header {
+        version,
+        speaks,
         key_id: packet.key_id(),
-        epoch: packet.u32(at::EPOCH),
+        epoch,
         from: HostId(packet.u32(at::SENDER)),
         to: HostId(packet.u32(at::RECEIVER)),
         incarnation,
@@ -215,6 +232,9 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
         {
             Err(RecordError::RateBeyondLink { bps: floor.as_bps() })
         }
+        Message::Echo(Echo { most: Some(most), .. }) if *most > MAX_RATE => {
+            Err(RecordError::RateBeyondLink { bps: most.as_bps() })
+        }
         Message::PathCongestion(path, _) if path.0 as usize >= MAX_PATHS => {
             Err(RecordError::UnknownPath { path: *path })
         }
@@ -224,16 +244,29 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
 
 /// One datagram, with its tag.
 ///
-/// Panics if there are more than [`MAX_RECORDS`] messages or one is not [`sayable`], and if a
-/// sequence in the header is 0: what goes in here is ours.
+/// A datagram of the first version leaves out what that cannot say: [`Echo::most`] and
+/// [`Offer::round_trip`]. The second says that in whole microseconds, below 72 minutes.
+///
+/// Panics if there are more than [`records_in`](crate::packet::records_in) messages or one is not
+/// [`sayable`], if a sequence in the header is 0, and if it has another version than ours: what goes in
+/// here is ours.
 pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
-    assert!(messages.len() <= MAX_RECORDS, "the caller cuts batches");
+    let version = header.version;
+    assert!(version == FIRST || version == VERSION, "the caller chooses a version that we speak");
+    assert!(header.speaks >= version, "who speaks a version parses it");
+    assert!(messages.len() <= records_in(version), "the caller cuts batches");
     assert!(header.sequence > 0, "sequences begin with 1");
-    let mut octets = vec![0; HEADER + messages.len() * RECORD + TAG];
-    octets[at::VERSION] = VERSION;
+    let mut octets = vec![0; HEADER + messages.len() * record_of(version) + TAG];
+    octets[at::VERSION] = version;
     octets[at::KEY_ID] = header.key_id.0;
     octets[at::COUNT] = u8::try_from(messages.len()).expect("56 at most");
-    packet::put_u32(&mut octets, at::EPOCH, header.epoch);
+    if version == FIRST {
+        packet::put_u32(&mut octets, at::EPOCH, header.epoch & FIRST_EPOCH);
+        octets[at::FIRST_SPEAKS] = if header.speaks == FIRST { 0 } else { header.speaks };
+    } else {
+        packet::put_u32(&mut octets, at::EPOCH, header.epoch);
+        octets[at::SPEAKS] = header.speaks;
+    }
     packet::put_u32(&mut octets, at::SENDER, header.from.0);
     packet::put_u32(&mut octets, at::RECEIVER, header.to.0);
     packet::put_u64(&mut octets, at::INCARNATION, header.incarnation.get());
@@ -244,32 +277,40 @@ pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
         packet::put_u64(&mut octets, at::ECHO_SEQUENCE, echo.sequence);
     }
     let end = octets.len() - TAG;
-    let (records, _) = octets[HEADER..end].as_chunks_mut::<RECORD>();
-    for (record, message) in records.iter_mut().zip(messages) {
+    let records = octets[HEADER..end].chunks_exact_mut(record_of(version));
+    for (record, message) in records.zip(messages) {
         sayable(message).expect("the caller says what can be said");
-        write(record, message);
+        write(version, record, message);
     }
     let tag = key.tag(&octets[..end]);
     packet::put_u64(&mut octets, end, tag);
     octets
 }
 
-fn write(record: &mut [u8; RECORD], message: &Message) {
+fn write(version: u8, record: &mut [u8], message: &Message) {
     let pair = message.pair();
     packet::put_u32(record, at::SRC, pair.src.0);
     packet::put_u32(record, at::DST, pair.dst.0);
     match *message {
-        Message::Offer(Offer { serial, floor, unbounded, confirm, .. }) => {
+        Message::Offer(Offer { serial, floor, unbounded, confirm, round_trip, .. }) => {
             record[at::KIND] = OFFER;
             record[at::RECORD_FLAGS] =
                 if unbounded { UNBOUNDED } else { 0 } | if confirm { CONFIRM } else { 0 };
             packet::put_u32(record, at::SERIAL, serial);
             packet::put_u64(record, at::FLOOR, floor.as_bps());
+            if let (Some(time), false) = (round_trip, version == FIRST) {
+                let micros = u32::try_from(time.as_nanos() / 1000).unwrap_or(u32::MAX);
+                packet::put_u32(record, at::ROUND_TRIP, micros.max(1));
+            }
         }
-        Message::Echo(Echo { serial, floor, .. }) => {
+        Message::Echo(Echo { serial, floor, most, .. }) => {
             record[at::KIND] = ECHO;
             packet::put_u32(record, at::SERIAL, serial);
             packet::put_u64(record, at::FLOOR, floor.as_bps());
+            if let (Some(most), false) = (most, version == FIRST) {
+                record[at::RECORD_FLAGS] = SAYS_MOST;
+                packet::put_u64(record, at::MOST, most.as_bps());
+            }
         }
         Message::Congestion(report) => {
             record[at::KIND] = CONGESTION;
@@ -277,19 +318,26 @@ fn write(record: &mut [u8; RECORD], message: &Message) {
         }
         Message::PathCongestion(path, report) => {
             record[at::KIND] = PATH_CONGESTION;
-            record[at::PATH] = u8::try_from(path.0).expect("sayable");
+            let at = if version == FIRST { at::FIRST_PATH } else { at::PATH };
+            record[at] = u8::try_from(path.0).expect("sayable");
             write_report(record, report);
         }
     }
 }
 
-fn write_report(record: &mut [u8; RECORD], report: Congestion) {
+/// What an offer says of the round trip: microseconds, and 0 if it is not known.
+fn round_trip_of(version: u8, record: &[u8]) -> Option<Span> {
+    let micros = if version == FIRST { 0 } else { packet::u32_at(record, at::ROUND_TRIP) };
+    (micros > 0).then_some(Span::from_micros(micros.into()))
+}
+
+fn write_report(record: &mut [u8], report: Congestion) {
     packet::put_u32(record, at::LOST, report.lost);
     packet::put_u32(record, at::MARKED, report.marked);
     packet::put_u32(record, at::RECEIVED, report.received);
 }
 
-fn read(record: &[u8; RECORD]) -> Result<Message, RecordError> {
+fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
     let flags = record[at::RECORD_FLAGS];
     let pair =
         PairId::new(VmId(packet::u32_at(record, at::SRC)), VmId(packet::u32_at(record, at::DST)));
@@ -301,21 +349,39 @@ fn read(record: &[u8; RECORD]) -> Result<Message, RecordError> {
         marked: packet::u32_at(record, at::MARKED),
         received: packet::u32_at(record, at::RECEIVED),
     };
-    let path = record[at::PATH];
+    // Where a record has something that its kind or its version does not use: all of it must be 0.
+    let is_second = version != FIRST;
+    let path = record[if is_second { at::PATH } else { at::FIRST_PATH }];
     let (message, used_flags) = match record[at::KIND] {
         OFFER => {
             let unbounded = flags & UNBOUNDED != 0;
             let confirm = flags & CONFIRM != 0;
-            let offer = Offer { pair, serial, floor, unbounded, confirm };
+            let round_trip = round_trip_of(version, record);
+            let offer = Offer { pair, serial, floor, unbounded, confirm, round_trip };
             (Message::Offer(offer), UNBOUNDED | CONFIRM)
         }
-        ECHO => (Message::Echo(Echo { pair, serial, floor }), 0),
+        ECHO if is_second && flags & SAYS_MOST != 0 => {
+            let most = Some(Rate::from_bps(packet::u64_at(record, at::MOST)));
+            (Message::Echo(Echo { pair, serial, floor, most }), SAYS_MOST)
+        }
+        ECHO => (Message::Echo(Echo { pair, serial, floor, most: None }), 0),
         CONGESTION => (Message::Congestion(report), 0),
         PATH_CONGESTION => (Message::PathCongestion(PathId(path.into()), report), 0),
         got => return Err(RecordError::UnknownKind { got }),
     };
+    let says_most = used_flags & SAYS_MOST != 0;
     let has_path = matches!(message, Message::PathCongestion(..));
-    if flags & !used_flags != 0 || record[at::RESERVED] != 0 || (path != 0 && !has_path) {
+    let has_time = matches!(message, Message::Offer(_));
+    let blank = |from: usize, to: usize| record[from..to].iter().all(|octet| *octet == 0);
+    let is_clean = if is_second {
+        let path_is_clean = has_path || blank(at::PATH, at::BLANK);
+        let end = if has_time { at::ROUND_TRIP } else { record.len() };
+        let tail = blank(at::LEVEL, at::PATH) && path_is_clean && blank(at::BLANK, end);
+        blank(at::HOSES, at::SERIAL) && (says_most || tail)
+    } else {
+        record[at::HOSES] == 0 && (path == 0 || has_path)
+    };
+    if flags & !used_flags != 0 || !is_clean {
         return Err(RecordError::ReservedBits);
     }
     sayable(&message).map(|()| message)

@@ -2,18 +2,20 @@
 //!
 //! Problem   A layout that two releases, and one day a BPF program, must agree on.
 //! Approach  Fixed offsets, big endian, every integer aligned to its size; a view that has checked
-//!           the length once and then cannot fail.
+//!           the length once and then cannot fail. Two versions: an agent parses both, and says in
+//!           each datagram the highest that it parses.
 //! Promises  One value has one form: unused bits are zero, the length follows from the count.
-//! Not here  Whether a field makes sense: see [`crate::parse`].
+//! Not here  Whether a field makes sense: see [`crate::parse`]. Which version a peer is sent: see
+//!           [`crate::Session::seal`].
 //!
 //! A datagram is one UDP payload of 56 to 1400 octets:
 //!
 //! | octets | field |
 //! | --- | --- |
-//! | 0 | version, 1 |
+//! | 0 | version, 1 or 2 |
 //! | 1 | key id: which of the shared keys made the tag |
-//! | 2 | flags, 0 in version 1 |
-//! | 3 | count *n* of records, 0 to 56; none: a greeting |
+//! | 2 | version 2: the highest version that the sender parses, at least 2. Version 1: 0 |
+//! | 3 | count *n* of records, 0 to 42 (version 1: 0 to 56); none: a greeting |
 //! | 4..8 | epoch of floors and configuration, 0 from agents without a controller (see below) |
 //! | 8..12 | sender, a `HostId` |
 //! | 12..16 | receiver, a `HostId` |
@@ -21,25 +23,40 @@
 //! | 24..32 | sequence from sender to receiver, from 1 |
 //! | 32..40 | echo: the receiver's incarnation as far as the sender knows, 0 = unknown |
 //! | 40..48 | echo: highest sequence heard from that incarnation; 0 with and only with unknown |
-//! | 48..48+24*n* | records |
+//! | 48..48+32*n* | records (version 1: 48..48+24*n*) |
 //! | the last 8 | SipHash-2-4 of all octets before, as one big-endian integer |
 //!
-//! A record is 24 octets; blank means 0:
+//! A record is 32 octets; blank means 0:
 //!
 //! | octets | Offer | Echo | Congestion | PathCongestion |
 //! | --- | --- | --- | --- | --- |
 //! | 0 | kind 1 | kind 2 | kind 3 | kind 4 |
-//! | 1 | bit 0 unbounded, bit 1 confirm | | | |
-//! | 2 | | | | |
-//! | 3 | | | | path, 0 to 15 |
+//! | 1 | bit 0 unbounded, bit 1 confirm | bit 2: says the most | | |
+//! | 2 | reserved: the source VM's hose | the same | the same | the same |
+//! | 3 | reserved: the destination VM's hose | the same | the same | the same |
 //! | 4..8 | serial | the same | lost segments | the same |
 //! | 8..12 | the pair's source VM | the same | the same | the same |
 //! | 12..16 | the pair's destination VM | the same | the same | the same |
 //! | 16..20 | floor, bit/s, | the same | marked segments | the same |
 //! | 20..24 | 64 bits | | received segments | the same |
+//! | 24..26 | reserved: level | the most, bit/s, | reserved: level | the same |
+//! | 26 | | 64 bits | | path, 0 to 15 |
+//! | 27 | | | | |
+//! | 28..32 | round trip, µs; 0: not known | | | |
 //!
 //! Kind 4 is said of pairs that have several paths only, which no data plane gives them yet; agents from
 //! before it refuse a datagram that has one.
+//!
+//! **Reserved** fields are 0 in version 2, and a record in which one is not is refused. A *hose id*
+//! tells one of several hoses of a VM from the others, 0 being the only one of today. A *level* is
+//! what a receiver lends above the floors of a path or of a VM, as 2048·log₂ of 1 + λ. The agent that
+//! uses them first says so by a higher version in octet 2, and sends them to peers that say the same.
+//!
+//! **Version 1** has records of 24 octets: the first 24 of the above, with a path in octet 3, which
+//! is 0 otherwise, no most and no round trip. Its epoch has 24 bits (octets 5..8); octet 4 is the highest version
+//! that the sender parses, or 0 if that is 1: agents that know no other version send 0 there, and
+//! take any number. So a greeting in version 1 is understood by all, and tells which version its
+//! sender can be sent from then on.
 //!
 //! **The epoch** is reserved for a controller, which there is none yet. It will number each set of
 //! floors and bindings that it hands out; the epoch in a datagram is then the one that its sender has
@@ -51,28 +68,43 @@
 
 use crate::{Key, KeyId, ParseError};
 
-/// The version this crate speaks.
-pub const VERSION: u8 = 1;
+/// The version that peers are sent who parse it.
+pub const VERSION: u8 = 2;
+/// The version before it: for peers that parse no later one, and for those of whom that is not known.
+pub const FIRST: u8 = 1;
 /// Octets before the records.
 pub const HEADER: usize = 48;
 /// Octets of a record.
-pub const RECORD: usize = 24;
+pub const RECORD: usize = 32;
+/// Octets of a record of the first version.
+pub const FIRST_RECORD: usize = 24;
 /// Octets of the tag.
 pub const TAG: usize = 8;
 /// Octets of the largest datagram: fits an MTU of 1500 with an outer header or two around it.
 pub const MAX_DATAGRAM: usize = 1400;
 /// Records in the largest datagram.
-pub const MAX_RECORDS: usize = (MAX_DATAGRAM - HEADER - TAG) / RECORD;
+pub const MAX_RECORDS: usize = records_in(VERSION);
 
-const _: () = assert!(MAX_RECORDS == 56, "the tables say 56");
+const _: () = assert!(MAX_RECORDS == 42 && records_in(FIRST) == 56, "the tables say 42 and 56");
+
+/// Octets of a record of one of the versions.
+pub const fn record_of(version: u8) -> usize {
+    if version == FIRST { FIRST_RECORD } else { RECORD }
+}
+
+/// Records in the largest datagram of one of the versions.
+pub const fn records_in(version: u8) -> usize {
+    (MAX_DATAGRAM - HEADER - TAG) / record_of(version)
+}
 
 /// Where each field begins.
 pub(crate) mod at {
     pub(crate) const VERSION: usize = 0;
     pub(crate) const KEY_ID: usize = 1;
-    pub(crate) const FLAGS: usize = 2;
+    pub(crate) const SPEAKS: usize = 2;
     pub(crate) const COUNT: usize = 3;
     pub(crate) const EPOCH: usize = 4;
+    pub(crate) const FIRST_SPEAKS: usize = 4;
     pub(crate) const SENDER: usize = 8;
     pub(crate) const RECEIVER: usize = 12;
     pub(crate) const INCARNATION: usize = 16;
@@ -83,8 +115,8 @@ pub(crate) mod at {
     // Within a record.
     pub(crate) const KIND: usize = 0;
     pub(crate) const RECORD_FLAGS: usize = 1;
-    pub(crate) const RESERVED: usize = 2;
-    pub(crate) const PATH: usize = 3;
+    pub(crate) const HOSES: usize = 2;
+    pub(crate) const FIRST_PATH: usize = 3;
     pub(crate) const SERIAL: usize = 4;
     pub(crate) const LOST: usize = 4;
     pub(crate) const SRC: usize = 8;
@@ -92,6 +124,11 @@ pub(crate) mod at {
     pub(crate) const FLOOR: usize = 16;
     pub(crate) const MARKED: usize = 16;
     pub(crate) const RECEIVED: usize = 20;
+    pub(crate) const MOST: usize = 24;
+    pub(crate) const LEVEL: usize = 24;
+    pub(crate) const PATH: usize = 26;
+    pub(crate) const BLANK: usize = 27;
+    pub(crate) const ROUND_TRIP: usize = 28;
 }
 
 /// A datagram whose length and version have been checked: its fields can be read.
@@ -106,14 +143,14 @@ impl<'a> Packet<'a> {
         let length = ParseError::Length { got: octets.len() };
         match octets.get(at::VERSION) {
             None => return Err(length),
-            Some(&VERSION) => {}
+            Some(&(FIRST | VERSION)) => {}
             Some(&got) => return Err(ParseError::Version { got }),
         }
         if !(HEADER + TAG..=MAX_DATAGRAM).contains(&octets.len()) {
             return Err(length);
         }
         let packet = Self { octets };
-        if octets.len() != HEADER + packet.count() * RECORD + TAG {
+        if octets.len() != HEADER + packet.count() * record_of(packet.version()) + TAG {
             return Err(length);
         }
         Ok(packet)
@@ -124,9 +161,13 @@ impl<'a> Packet<'a> {
         KeyId(self.octets[at::KEY_ID])
     }
 
-    /// Flags; version 1 has none.
-    pub fn flags(&self) -> u8 {
-        self.octets[at::FLAGS]
+    /// The version of this datagram.
+    pub fn version(&self) -> u8 {
+        self.octets[at::VERSION]
+    }
+
+    pub(crate) fn octet(&self, at: usize) -> u8 {
+        self.octets[at]
     }
 
     /// Number of records.
@@ -141,8 +182,9 @@ impl<'a> Packet<'a> {
     }
 
     /// The records, one after the other.
-    pub fn records(&self) -> &'a [[u8; RECORD]] {
-        self.octets[HEADER..self.octets.len() - TAG].as_chunks().0
+    pub fn records(&self) -> std::slice::ChunksExact<'a, u8> {
+        let end = self.octets.len() - TAG;
+        self.octets[HEADER..end].chunks_exact(record_of(self.version()))
     }
 
     pub(crate) fn u32(&self, at: usize) -> u32 {

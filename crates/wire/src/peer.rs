@@ -8,6 +8,7 @@
 //! Promises  Of one incarnation no sequence is believed twice, also if it is confirmed again later.
 //! Not here  Tags and octets: see [`crate::Session`].
 
+use crate::packet::FIRST;
 use crate::window::{Came, Window};
 use crate::{Header, Heard, Incarnation};
 
@@ -40,6 +41,8 @@ struct Confirmed {
     window: Window,
     /// It has heard something that we sent since, which echoed it: so it has confirmed us, too.
     knows_us: bool,
+    /// The highest version of datagrams that it parses.
+    speaks: u8,
 }
 
 /// What to do with an authentic datagram.
@@ -83,6 +86,15 @@ impl Peer {
     /// Whether it showed that it has confirmed us, since we confirmed it.
     pub(crate) const fn knows_us(&self) -> bool {
         matches!(&self.standing, Standing::Confirmed(confirmed) if confirmed.knows_us)
+    }
+
+    /// The highest version of datagrams that it is known to parse. One that returns in an older release
+    /// is a new incarnation, and nobody is known to parse more than the first until it is believed.
+    pub(crate) const fn speaks(&self) -> u8 {
+        match &self.standing {
+            Standing::Confirmed(confirmed) => confirmed.speaks,
+            Standing::Unconfirmed => FIRST,
+        }
     }
 
     /// Its incarnation that is believed.
@@ -150,6 +162,7 @@ impl Peer {
             fence: self.fence,
             window: Window::new(header.sequence),
             knows_us: false,
+            speaks: header.speaks,
         });
         self.fence = self.next;
         self.candidate = None;

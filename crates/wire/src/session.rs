@@ -9,7 +9,7 @@
 
 use crate::datagram::{self, Header, Incarnation, Messages, ParseError, RecordError};
 use crate::feedback::{FeedbackKey, Lives};
-use crate::packet::{MAX_RECORDS, Packet};
+use crate::packet::{FIRST, Packet, VERSION, records_in};
 use crate::peer::{Peer, Verdict};
 use crate::window::Came;
 use crate::{Heard, KeyId, Keyring, encode, sayable};
@@ -30,7 +30,7 @@ pub enum Rejected {
         /// Octets given.
         got: usize,
     },
-    /// Not our version.
+    /// None of our versions.
     #[error("version {got} is not spoken here")]
     Version {
         /// The version given.
@@ -57,7 +57,7 @@ pub enum Rejected {
         /// The host it claims to be from.
         from: HostId,
     },
-    /// A header field has a value that version 1 does not use.
+    /// A header field has a value that its version does not use.
     #[error("unused value in the header's {field}")]
     Header {
         /// Its name in the table of [`crate::packet`].
@@ -364,7 +364,10 @@ impl Session {
     }
 
     /// Appends the datagrams that tell `to` all of `messages`, in their order and in as few as
-    /// possible (56 messages each); none if there is no message.
+    /// possible (42 messages each, 56 in the first version); none if there is no message.
+    ///
+    /// They have the highest version that both sides parse, as far as what the peer says shows it;
+    /// until it is confirmed the first, which every peer parses.
     ///
     /// A peer that is not confirmed is told too: it may have confirmed us, and if not, it greets. A
     /// message that is not [`sayable`] is left out and counted.
@@ -374,33 +377,35 @@ impl Session {
         messages: &[Message],
         out: &mut Vec<Vec<u8>>,
     ) -> Result<(), UnknownPeer> {
-        let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.echo();
+        let peer = self.peers.get(&to).ok_or(UnknownPeer(to))?;
+        let as_known = (peer.echo(), peer.speaks().min(VERSION));
         if messages.iter().all(|message| sayable(message).is_ok()) {
-            return self.seal_sayable(to, echo, messages, out);
+            return self.seal_sayable(to, as_known, messages, out);
         }
         let rest: Vec<_> = messages.iter().filter(|m| sayable(m).is_ok()).copied().collect();
         self.counters.unsayable += (messages.len() - rest.len()) as u64;
-        self.seal_sayable(to, echo, &rest, out)
+        self.seal_sayable(to, as_known, &rest, out)
     }
 
     fn seal_sayable(
         &mut self,
         to: HostId,
-        echo: Option<Heard>,
+        (echo, version): (Option<Heard>, u8),
         messages: &[Message],
         out: &mut Vec<Vec<u8>>,
     ) -> Result<(), UnknownPeer> {
-        for batch in messages.chunks(MAX_RECORDS) {
-            out.push(self.datagram(to, echo, batch)?);
+        for batch in messages.chunks(records_in(version)) {
+            out.push(self.datagram(to, (echo, version), batch)?);
         }
         self.counters.messages_sent += messages.len() as u64;
         Ok(())
     }
 
-    /// Appends one datagram without messages: it tells `to` our incarnation, and that we heard it.
+    /// Appends one datagram without messages: it tells `to` our incarnation, and that we heard it. It has
+    /// the first version, which every peer parses, and says that this side parses the present one.
     pub fn greet(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
         let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.greeting_echo();
-        out.push(self.datagram(to, echo, &[])?);
+        out.push(self.datagram(to, (echo, FIRST), &[])?);
         self.counters.greeted += 1;
         Ok(())
     }
@@ -410,7 +415,7 @@ impl Session {
     /// [`is_known_to`](Self::is_known_to) says no comes to an end: each shows more than the one before.
     pub fn remind(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
         let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.echo();
-        out.push(self.datagram(to, echo, &[])?);
+        out.push(self.datagram(to, (echo, FIRST), &[])?);
         self.counters.greeted += 1;
         Ok(())
     }
@@ -418,12 +423,14 @@ impl Session {
     fn datagram(
         &mut self,
         to: HostId,
-        echo: Option<Heard>,
+        (echo, version): (Option<Heard>, u8),
         messages: &[Message],
     ) -> Result<Vec<u8>, UnknownPeer> {
         let sequence = self.peers.get_mut(&to).ok_or(UnknownPeer(to))?.take_sequence();
         let (key_id, key) = self.keys.signing();
         let header = Header {
+            version,
+            speaks: VERSION,
             key_id,
             epoch: self.epoch,
             from: self.own,

@@ -1,9 +1,7 @@
 //! Two hosts, and a network in the hands of somebody who records everything, holds no key, and
 //! delivers what he likes, when he likes, to whom he likes; agents restart meanwhile.
 
-mod common;
-
-use common::{Said, incarnation, offer, session};
+use crate::common::{Said, incarnation, offer, session};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_units::HostId;

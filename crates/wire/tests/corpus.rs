@@ -5,9 +5,7 @@
 //! has sent sequence 2 since. To add what a fuzzer or a log has found, write its octets to
 //! `<verdict>--<what>.hex`.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -45,6 +43,8 @@ fn host2() -> Session {
 /// What host1 in its life 0 would send.
 fn header(sequence: u64) -> Header {
     Header {
+        version: 2,
+        speaks: 2,
         key_id: KeyId(0),
         epoch: 3,
         from: A,
@@ -120,16 +120,27 @@ fn entries() -> Vec<(&'static str, Vec<u8>)> {
     let pair = PairId::new(VmId(5), VmId(6));
     let of_each_kind = [
         offer(1),
-        Message::Echo(Echo { pair, serial: 7, floor: Rate::ZERO }),
+        Message::Echo(Echo { pair, serial: 7, floor: Rate::ZERO, most: Some(Rate::ZERO) }),
         Message::Congestion(Congestion { pair, lost: u32::MAX, marked: 0, received: 0 }),
     ];
     let heard = |life, sequence| Some(Heard { incarnation: incarnation(2, life), sequence });
     let restarted = Header { incarnation: incarnation(1, 1), ..header(1) };
+    let first = Header { version: 1, ..header(10) };
+    let first_whole = by(first, &[offer(1), offer(2)]);
+    let first_signed = |at: usize, new: &[u8]| {
+        let mut octets = first_whole.clone();
+        octets[at..at + new.len()].copy_from_slice(new);
+        resign(&mut octets);
+        octets
+    };
     let mut entries = plain(&whole);
     entries.extend([
         ("believed--a-record-of-each-kind", by(header(10), &of_each_kind)),
-        ("believed--a-full-datagram", by(header(10), &vec![offer(3); 56])),
+        ("believed--a-full-datagram", by(header(10), &vec![offer(3); 42])),
         ("believed--a-greeting", by(header(10), &[])),
+        ("believed--each-kind-in-the-first-version", by(first, &of_each_kind)),
+        ("believed--a-full-datagram-of-the-first-version", by(first, &vec![offer(3); 56])),
+        ("believed--of-an-agent-of-the-first-version", by(Header { speaks: 1, ..first }, &[])),
         ("believed--late-but-unseen", by(header(5), &[offer(1)])),
         ("believed--the-last-sequence", by(header(u64::MAX), &[offer(1)])),
         ("believed--a-restart-that-heard-us", by(Header { echo: heard(0, 2), ..restarted }, &[])),
@@ -150,16 +161,23 @@ fn entries() -> Vec<(&'static str, Vec<u8>)> {
         ("not-for-us--from-us-to-another", by(Header { from: B, to: A, ..header(10) }, &[])),
         ("unknown-peer--host3", by(Header { from: HostId(3), ..header(10) }, &[])),
         ("unknown-peer--ourselves", by(Header { from: B, ..header(10) }, &[])),
-        ("version--2", signed(0, &[2])),
+        ("version--3", signed(0, &[3])),
         ("key--id-1", signed(1, &[1])),
-        ("header--a-flag", signed(2, &[0x80])),
+        ("header--speaks-less-than-it-says", signed(2, &[1])),
+        ("header--a-flag-of-the-first-version", first_signed(2, &[0x80])),
+        ("header--speaks-the-first-version-only-in-two-forms", first_signed(4, &[1])),
+        ("record--a-path-of-an-offer-in-the-first-version", first_signed(51, &[1])),
+        ("record--a-hose-of-the-source", signed(50, &[1])),
+        ("record--a-level", signed(72, &[0, 1])),
+        ("record--a-path-of-an-offer", signed(74, &[1])),
+        ("record--the-most-of-an-offer", signed(49, &[4])),
         ("header--incarnation-0", signed(16, &[0; 8])),
         ("header--sequence-0", signed(24, &[0; 8])),
         ("header--echo-of-nobody", signed(32, &[0; 8])),
         ("header--echo-of-sequence-0", signed(40, &[0; 8])),
         ("record--kind-0", signed(48, &[0])),
-        ("record--kind-255", signed(72, &[255])),
-        ("record--an-unused-flag", signed(49, &[4])),
+        ("record--kind-255", signed(80, &[255])),
+        ("record--an-unused-flag", signed(49, &[8])),
         ("record--unused-octets", signed(50, &[0, 1])),
         ("record--a-vm-and-itself", signed(56, &[255; 4])),
         ("record--beyond-any-link", signed(64, &[255; 8])),
@@ -177,9 +195,9 @@ fn plain(whole: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         octets[3] = n;
         octets
     };
-    let mut oversized = vec![0; 56 + 57 * 24];
-    oversized[0] = 1;
-    oversized[3] = 57;
+    let mut oversized = vec![0; 56 + 43 * 32];
+    oversized[0] = 2;
+    oversized[3] = 43;
     vec![
         ("length--empty", vec![]),
         ("length--one-octet", vec![1]),
@@ -189,9 +207,9 @@ fn plain(whole: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         ("length--an-octet-too-many", [whole, &[0]].concat()),
         ("length--count-too-small", count(1)),
         ("length--count-255", count(255)),
-        ("length--57-records", oversized),
+        ("length--43-records", oversized),
         ("version--0", vec![0; 64]),
         ("version--text", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
-        ("tag--zeros", [&[1][..], &[0; 55]].concat()),
+        ("tag--zeros", [&[2][..], &[0; 55]].concat()),
     ]
 }

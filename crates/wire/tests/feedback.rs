@@ -1,8 +1,6 @@
 //! EyeQ's feedback: its octets, whose key it is, and what is not believed.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::net::Ipv4Addr;
 use weir_core::eyeq::Feedback;
 use weir_units::{PairId, Rate, VmId};

@@ -4,9 +4,7 @@
 //! Each is opened by 192.0.2.2, host2 in its life 0, which believes host1 in its life 0 at 192.0.2.1 and
 //! has heard its sequences 1 and 9.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;

@@ -1,16 +1,43 @@
 //! The layout, octet by octet, and what it costs: other implementations are held to this file.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use weir_core::message::{Congestion, Echo, Message, Offer};
-use weir_units::{HostId, PairId, PathId, Rate, VmId};
+use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 use weir_wire::{Header, Heard, Incarnation, KeyId, ParseError, RecordError, encode, parse};
 
 /// Key 000102…0f; the tag was computed by another implementation of SipHash-2-4.
 const GOLDEN: &str = "
-01 05 00 03                 # version, key id, flags, count
+02 05 02 03                 # version, key id, highest version, count
 0000002a                    # epoch 42
+00000007                    # from host7
+00000009                    # to host9
+1122334455667788            # sender's incarnation
+0000000000000102            # sequence 258
+99aabbccddeeff00            # echo: receiver's incarnation
+0000000000000057            # echo: heard up to 87
+
+01 03 0000 0000000b         # offer, unbounded and confirm, serial 11
+000000c8 0000012c           # vm200 to vm300
+0000000005 5d4a80           # 90 Mbit/s
+0000 0000 00009c40          # level: reserved; a round trip of 40 ms
+
+02 04 0000 0000000c         # echo that says the most, serial 12
+0000012c 000000c8           # vm300 to vm200
+000009184e72a000            # 10 Tbit/s
+0000000002faf080            # the most: 50 Mbit/s
+
+03 00 0000 00000005         # congestion, 5 lost
+000000c8 0000012c           # vm200 to vm300
+00000002 000000fa           # 2 marked, 250 received
+0000 000000000000           # level: reserved
+
+e5ea95de687ff48b            # SipHash-2-4
+";
+
+/// The same in the first version, which has no room for the most.
+const FIRST: &str = "
+01 05 00 03                 # version, key id, flags, count
+02 00002a                   # highest version, epoch 42
 00000007                    # from host7
 00000009                    # to host9
 1122334455667788            # sender's incarnation
@@ -30,12 +57,14 @@ const GOLDEN: &str = "
 000000c8 0000012c           # vm200 to vm300
 00000002 000000fa           # 2 marked, 250 received
 
-e72e577b16eb738a            # SipHash-2-4
+a5ebe1626c916bbd            # SipHash-2-4
 ";
 
 fn golden() -> (Header, [Message; 3]) {
     let incarnation = |n| Incarnation::new(n).unwrap();
     let header = Header {
+        version: 2,
+        speaks: 2,
         key_id: KeyId(5),
         epoch: 42,
         from: HostId(7),
@@ -47,8 +76,20 @@ fn golden() -> (Header, [Message; 3]) {
     let pair = PairId::new(VmId(200), VmId(300));
     let floor = Rate::from_mbps(90);
     let messages = [
-        Message::Offer(Offer { pair, serial: 11, floor, unbounded: true, confirm: true }),
-        Message::Echo(Echo { pair: pair.reversed(), serial: 12, floor: weir_wire::MAX_RATE }),
+        Message::Offer(Offer {
+            pair,
+            serial: 11,
+            floor,
+            unbounded: true,
+            confirm: true,
+            round_trip: Some(Span::from_millis(40)),
+        }),
+        Message::Echo(Echo {
+            pair: pair.reversed(),
+            serial: 12,
+            floor: weir_wire::MAX_RATE,
+            most: Some(Rate::from_mbps(50)),
+        }),
         Message::Congestion(Congestion { pair, lost: 5, marked: 2, received: 250 }),
     ];
     (header, messages)
@@ -58,6 +99,30 @@ fn golden() -> (Header, [Message; 3]) {
 fn values_become_exactly_these_octets() {
     let (header, messages) = golden();
     assert_eq!(encode(&header, &key(), &messages), unhex(GOLDEN));
+}
+
+#[test]
+fn the_first_version_has_the_same_values_but_for_the_most() {
+    let (header, messages) = golden();
+    let header = Header { version: weir_wire::FIRST, ..header };
+    let octets = encode(&header, &key(), &messages);
+    assert_eq!(octets, unhex(FIRST));
+    let datagram = parse(&octets).unwrap();
+    assert_eq!(datagram.header, header);
+    let Message::Echo(echo) = messages[1] else { panic!("the golden echo") };
+    let Message::Offer(offer) = messages[0] else { panic!("the golden offer") };
+    let offer = Message::Offer(Offer { round_trip: None, ..offer });
+    let without = [offer, Message::Echo(Echo { most: None, ..echo }), messages[2]];
+    assert!(datagram.messages.eq(without));
+}
+
+#[test]
+fn what_an_agent_of_the_first_version_made_is_read_as_it_was_meant() {
+    let (header, messages) = golden();
+    let header = Header { version: 1, speaks: 1, epoch: 0, ..header };
+    let octets = encode(&header, &key(), &messages[..1]);
+    assert_eq!(octets[4..8], [0; 4], "it knew nothing of other versions");
+    assert_eq!(parse(&octets).unwrap().header, header);
 }
 
 #[test]
@@ -74,15 +139,15 @@ fn these_octets_become_exactly_the_values() {
 fn a_report_about_a_path_is_one_about_the_pair_with_a_number() {
     let (header, messages) = golden();
     let Message::Congestion(report) = messages[2] else { panic!("the golden report") };
-    let record = |message: Message| encode(&header, &key(), &[message])[48..72].to_vec();
+    let record = |message: Message| encode(&header, &key(), &[message])[48..80].to_vec();
     let mut expected = record(messages[2]);
-    (expected[0], expected[3]) = (4, 13);
+    (expected[0], expected[26]) = (4, 13);
     let message = Message::PathCongestion(PathId(13), report);
     assert_eq!(record(message), expected);
     let octets = encode(&header, &key(), &[message]);
     assert!(parse(&octets).unwrap().messages.eq([message]));
     let mut beyond = octets;
-    beyond[48 + 3] = 16;
+    beyond[48 + 26] = 16;
     let why = RecordError::UnknownPath { path: PathId(16) };
     assert_eq!(parse(&beyond).unwrap_err(), ParseError::Record { index: 0, why });
     beyond[48] = 3;
@@ -108,21 +173,21 @@ fn on_the_wire(pairs: u32) -> usize {
 
 #[test]
 fn control_traffic_is_what_the_crate_says() {
-    assert_eq!(on_the_wire(1), 122);
-    assert_eq!(kbps(on_the_wire(1)).round(), 16.0);
-    assert_eq!(kbps(100 * on_the_wire(1)).round(), 1627.0);
-    assert_eq!(on_the_wire(3), 170);
-    assert_eq!(kbps(33 * on_the_wire(3)).round(), 748.0);
-    assert_eq!(on_the_wire(56), 1442);
-    assert_eq!(on_the_wire(100), 2596);
-    assert_eq!(kbps(on_the_wire(100)).round(), 346.0);
+    assert_eq!(on_the_wire(1), 130);
+    assert_eq!(kbps(on_the_wire(1)).round(), 17.0);
+    assert_eq!(kbps(100 * on_the_wire(1)).round(), 1733.0);
+    assert_eq!(on_the_wire(4), 226);
+    assert_eq!(kbps(25 * on_the_wire(4)).round(), 753.0);
+    assert_eq!(on_the_wire(42), 1442);
+    assert_eq!(on_the_wire(100), 3494);
+    assert_eq!(kbps(on_the_wire(100)).round(), 466.0);
     assert_eq!(AROUND + greeting(&mut at_a(0), B).len(), 98);
 }
 
 #[test]
-fn from_three_pairs_per_peer_on_batching_pays_for_the_tag() {
+fn from_four_pairs_per_peer_on_batching_pays_for_the_tag() {
     // The paper's packet is 64 octets with an FCS of 4.
     let with_fcs = |pairs| on_the_wire(pairs) + 4;
-    assert!(with_fcs(2) > 2 * 64);
-    assert!((3..=56).all(|pairs| with_fcs(pairs) < 64 * pairs as usize));
+    assert!(with_fcs(3) > 3 * 64);
+    assert!((4..=56).all(|pairs| with_fcs(pairs) < 64 * pairs as usize));
 }

@@ -1,8 +1,6 @@
 //! Keys are replaced while datagrams flow: nothing is refused on the way.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use weir_units::HostId;
 use weir_wire::{KeyId, KeyUse, Keyring, Opened, Rejected, Session};

@@ -1,8 +1,6 @@
 //! One test per way a datagram can be judged, and the handshake step by step.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{
@@ -68,8 +66,8 @@ fn a_datagram_of_a_wrong_length_is_refused() {
 #[test]
 fn another_version_is_refused_by_its_name() {
     let (mut a, mut b) = confirmed();
-    let octets = resigned(&greeting(&mut a, B), 0, &[2]);
-    refused(&mut b, &octets, Rejected::Version { got: 2 }, "rejected_version");
+    let octets = resigned(&greeting(&mut a, B), 0, &[3]);
+    refused(&mut b, &octets, Rejected::Version { got: 3 }, "rejected_version");
     refused(&mut b, &[9, 9], Rejected::Version { got: 9 }, "rejected_version");
 }
 
@@ -117,11 +115,12 @@ fn a_host_outside_the_directory_is_refused() {
 }
 
 #[test]
-fn a_header_that_version_one_does_not_know_is_refused() {
+fn a_header_that_its_version_does_not_know_is_refused() {
     let (mut a, mut b) = confirmed();
     let octets = sealed(&mut a, B, &[offer(1)]);
     for (at, new, field) in [
-        (2, &[1][..], "flags"),
+        (2, &[1][..], "highest version"),
+        (2, &[0], "highest version"),
         (16, &[0; 8], "sender's incarnation"),
         (24, &[0; 8], "sequence"),
         (32, &[0; 8], "echo"),
@@ -142,7 +141,11 @@ fn a_record_that_makes_no_sense_is_refused_with_its_whole_datagram() {
         (0, &[0][..], RecordError::UnknownKind { got: 0 }),
         (0, &[5], RecordError::UnknownKind { got: 5 }),
         (1, &[4], RecordError::ReservedBits),
+        (2, &[1], RecordError::ReservedBits),
         (3, &[1], RecordError::ReservedBits),
+        (24, &[1], RecordError::ReservedBits),
+        (26, &[1], RecordError::ReservedBits),
+        (27, &[1], RecordError::ReservedBits),
         (0, &[2, 1], RecordError::ReservedBits),
         (0, &[3, 2], RecordError::ReservedBits),
         (8, &[255; 4], RecordError::ReservedPair),
@@ -314,10 +317,22 @@ fn everything_is_delivered_in_order_in_as_few_datagrams_as_possible() {
     let (mut a, mut b) = confirmed();
     a.set_epoch(77);
     let pair = PairId::new(VmId(5), VmId(6));
-    let mut messages: Vec<_> = (0..110).map(offer).collect();
+    let mut messages: Vec<_> = (0..82).map(offer).collect();
     let (serial, floor) = (u32::MAX, weir_wire::MAX_RATE);
-    messages.push(Message::Offer(Offer { pair, serial, floor, unbounded: true, confirm: false }));
-    messages.push(Message::Echo(Echo { pair, serial: 3, floor: Rate::ZERO }));
+    messages.push(Message::Offer(Offer {
+        pair,
+        serial,
+        floor,
+        unbounded: true,
+        confirm: false,
+        round_trip: None,
+    }));
+    messages.push(Message::Echo(Echo {
+        pair,
+        serial: 3,
+        floor: Rate::ZERO,
+        most: Some(Rate::ZERO),
+    }));
     messages.push(Message::Congestion(Congestion {
         pair,
         lost: u32::MAX,
@@ -326,8 +341,8 @@ fn everything_is_delivered_in_order_in_as_few_datagrams_as_possible() {
     }));
     let mut out = Vec::new();
     a.seal(B, &messages, &mut out).unwrap();
-    assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [1400, 1400, 56 + 24]);
-    assert_eq!(weir_wire::max_records(), 56);
+    assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [1400, 1400, 56 + 32]);
+    assert_eq!(weir_wire::max_records(), 42);
     let mut read = Vec::new();
     for octets in &out {
         match b.open(octets).unwrap() {
@@ -347,7 +362,7 @@ fn everything_is_delivered_in_order_in_as_few_datagrams_as_possible() {
 fn a_message_that_no_peer_would_take_is_left_out_and_counted() {
     let (mut a, mut b) = confirmed();
     let pair = PairId::new(VmId(5), VmId(6));
-    let beyond = Message::Echo(Echo { pair, serial: 0, floor: Rate::MAX });
+    let beyond = Message::Echo(Echo { pair, serial: 0, floor: Rate::ZERO, most: Some(Rate::MAX) });
     let pair = pair_with_itself();
     let itself = Message::Congestion(Congestion { pair, lost: 1, marked: 0, received: 0 });
     let octets = sealed(&mut a, B, &[beyond, offer(1), itself]);
@@ -439,6 +454,8 @@ fn an_incarnation_is_never_zero() {
 #[should_panic(expected = "the caller cuts batches")]
 fn encoding_more_than_fits_is_a_bug_of_ours() {
     let header = Header {
+        version: packet::VERSION,
+        speaks: packet::VERSION,
         key_id: KeyId(0),
         epoch: 0,
         from: A,
@@ -447,5 +464,5 @@ fn encoding_more_than_fits_is_a_bug_of_ours() {
         sequence: 1,
         echo: None,
     };
-    encode(&header, &key(), &vec![offer(1); 57]);
+    encode(&header, &key(), &vec![offer(1); 43]);
 }

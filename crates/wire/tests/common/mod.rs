@@ -43,7 +43,14 @@ pub fn session(own: HostId, peers: &[HostId], incarnation: Incarnation) -> Sessi
 pub fn offer(name: u32) -> Message {
     let pair = PairId::new(VmId(name), VmId(u32::MAX));
     let floor = Rate::from_mbps(90);
-    Message::Offer(Offer { pair, serial: name, floor, unbounded: false, confirm: true })
+    Message::Offer(Offer {
+        pair,
+        serial: name,
+        floor,
+        unbounded: false,
+        confirm: true,
+        round_trip: None,
+    })
 }
 
 pub const A: HostId = HostId(1);

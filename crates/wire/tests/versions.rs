@@ -1,0 +1,89 @@
+//! Hosts of two releases: the first version of datagrams, and the present one.
+
+use crate::common::*;
+use weir_core::message::{Echo, Message};
+use weir_units::{PairId, Rate, VmId};
+use weir_wire::packet::{FIRST, VERSION};
+use weir_wire::{Header, Opened, Session, encode, parse};
+
+/// What an agent that knows the first version only would have sent in the place of this.
+fn as_once(octets: &[u8]) -> Vec<u8> {
+    let datagram = parse(octets).unwrap();
+    let header = Header { version: FIRST, speaks: FIRST, epoch: 0, ..datagram.header };
+    encode(&header, &key(), &datagram.messages.collect::<Vec<_>>())
+}
+
+/// What such an agent hears of it: nothing, if it has another version.
+fn once_heard(octets: &[u8]) -> Option<&[u8]> {
+    (octets[0] == FIRST).then_some(octets)
+}
+
+fn echo(most: Option<Rate>) -> Message {
+    let pair = PairId::new(VmId(5), VmId(6));
+    Message::Echo(Echo { pair, serial: 3, floor: Rate::from_mbps(7), most })
+}
+
+fn version_of(octets: &[u8]) -> u8 {
+    octets[0]
+}
+
+#[test]
+fn two_present_hosts_come_to_speak_the_present_version() {
+    let (mut a, mut b) = (at_a(0), at_b(0));
+    let hello = sealed(&mut a, B, &[offer(1)]);
+    assert_eq!(version_of(&hello), FIRST, "nobody knows yet what B parses");
+    assert!(matches!(b.open(&hello), Ok(Opened::Greet(A))));
+    let answer = greeting(&mut b, A);
+    assert_eq!(version_of(&answer), FIRST);
+    believed(&mut a, &answer);
+    let said = sealed(&mut a, B, &[echo(Some(Rate::from_mbps(40)))]);
+    assert_eq!(version_of(&said), VERSION);
+    assert_eq!(believed(&mut b, &said), [echo(Some(Rate::from_mbps(40)))]);
+    assert_eq!(version_of(&sealed(&mut b, A, &[offer(2)])), VERSION);
+}
+
+#[test]
+fn a_peer_of_the_first_version_is_understood_and_answered_in_it() {
+    // B is the old one: what it says is rewritten, and what it could not read it does not get.
+    let (mut a, mut b) = (at_a(0), at_b(0));
+    let hello = sealed(&mut a, B, &[offer(1)]);
+    assert!(matches!(b.open(once_heard(&hello).unwrap()), Ok(Opened::Greet(A))));
+    believed(&mut a, &as_once(&greeting(&mut b, A)));
+    for n in 0..5 {
+        let said = sealed(&mut a, B, &[offer(n), echo(Some(Rate::from_mbps(40)))]);
+        let heard = believed(&mut b, once_heard(&said).expect("a version that it parses"));
+        assert_eq!(heard, [offer(n), echo(None)], "it has no word for the most");
+        let answer = as_once(&sealed(&mut b, A, &[offer(n + 100)]));
+        assert_eq!(believed(&mut a, &answer), [offer(n + 100)]);
+    }
+    assert_eq!((a.counters().rejected(), b.counters().rejected()), (0, 0));
+}
+
+#[test]
+fn a_host_that_is_upgraded_or_set_back_is_spoken_to_as_it_can_hear() {
+    let (mut a, mut old) = (at_a(0), at_b(0));
+    assert!(matches!(old.open(&greeting(&mut a, B)), Ok(Opened::Greet(A))));
+    believed(&mut a, &as_once(&greeting(&mut old, A)));
+    assert_eq!(version_of(&sealed(&mut a, B, &[offer(1)])), FIRST);
+
+    let mut upgraded = at_b(1);
+    handshake(&mut upgraded, &mut a, <[u8]>::to_vec);
+    assert_eq!(version_of(&sealed(&mut a, B, &[offer(2)])), VERSION);
+
+    // A recording of the upgraded one changes nothing for the one that is set back.
+    let recording = sealed(&mut upgraded, A, &[offer(3)]);
+    let mut set_back = at_b(2);
+    handshake(&mut set_back, &mut a, as_once);
+    assert_eq!(version_of(&sealed(&mut a, B, &[offer(4)])), FIRST);
+    assert!(!matches!(a.open(&recording), Ok(Opened::Believed { .. })));
+    assert_eq!(version_of(&sealed(&mut a, B, &[offer(5)])), FIRST);
+}
+
+/// `b` begins; what it says passes `rewritten`. It hears the first version only, as far as this goes.
+fn handshake(b: &mut Session, a: &mut Session, rewritten: fn(&[u8]) -> Vec<u8>) {
+    let hello = rewritten(&greeting(b, A));
+    assert!(matches!(a.open(&hello), Ok(Opened::Greet(B))));
+    let answer = greeting(a, B);
+    believed(b, once_heard(&answer).expect("a greeting is for everybody"));
+    believed(a, &rewritten(&greeting(b, A)));
+}
