@@ -4,7 +4,7 @@
  *
  * Decides which class of the shaper a packet belongs to, counts it, and drops
  * it if its source is not the VM's, if its pair's queue is too long for it (see
- * backlog.h), or if its pair has none and its VM sends too much of that (see
+ * backlog.h), if it is beyond its pair's floor while nobody watches (see lease.h), or if its pair has none and its VM sends too much of that (see
  * stray.h). The class goes into skb->priority, which
  * the shaper behind the redirect reads. A VM cannot choose it: the priority is
  * scrubbed when a packet leaves the VM's namespace.
@@ -12,16 +12,23 @@
  * What passes, and how:
  *   own address -> VM of the directory,  the pair's class, or until the agent
  *     or outside the cloud               has given it one, the default class
- *   own address -> anybody else          default class
+ *   own address -> an address that       external class: real traffic, which
+ *     no directory lists                 has a floor and a ceiling of its own
  *   ARP, neighbour discovery             control class, if it speaks of the
  *                                        VM's own address (or none: a probe)
- *   DHCP request from 0.0.0.0            default class
- *   IPv6 within the link (fe80:: to      default class: it cannot be routed
+ *   DHCP request                         control class
+ *   own address -> itself, link-local,   default class, no faster than strays
+ *     multicast, broadcast               (see stray.h)
+ *   IPv6 within the link (fe80:: to      the same: it cannot be routed
  *   fe80:: or ff02::; :: to ff02::)
- *   neither IP nor ARP                   default class
+ *   neither IP nor ARP                   the same
  * Everything else is spoofed or malformed: dropped and counted. So is what
- * comes from another MAC address than the VM's, if that is configured, and
- * what goes to an agent: control is between hosts.
+ * comes from another MAC address than the VM's, if that is configured, what
+ * goes to an agent (control is between hosts), and what speaks for a router
+ * or a DHCP server: these are not VMs.
+ *
+ * Where the agent only observes, all of this is counted, and every packet passes
+ * as it came.
  *
  * A port that leads outside has no addresses of its own: any will do that is
  * nobody's in the cloud. Who sends follows from the tenant of the receiver,
@@ -29,8 +36,10 @@
  */
 
 #define TELL_AGAIN_NS 10000000ull
+#define TELL_SELDOM_NS 1000000000ull
 #define NO_CLASS (~0u) /* of what its queue is too long for */
 #define STRAY (~1u)    /* of what has no class and is beyond its rate */
+#define UNPAIRED (~2u) /* of what is of no pair, goes to no place, and is beyond that rate */
 
 /* On whose behalf a packet is sent. */
 struct sender {
@@ -50,16 +59,31 @@ static __always_inline int owns(const struct weir_port *port, struct weir_addres
 	return e && e->vm == port->vm;
 }
 
-/* Whether the frame has the source address that it must have, if there is one. */
-static __always_inline int is_from_mac(struct __sk_buff *skb, const struct weir_port *port)
+/* Whether the frame has this hardware address at `offset`. */
+static __always_inline int has_mac(struct __sk_buff *skb, __u32 offset, const __u16 *wanted)
 {
 	__be16 mac[ETH_ALEN / 2];
 
-	if (!(port->flags & WEIR_FIXED_MAC))
-		return 1;
-	if (bpf_skb_load_bytes(skb, ETH_ALEN, mac, sizeof(mac)))
+	if (bpf_skb_load_bytes(skb, offset, mac, sizeof(mac)))
 		return 0;
-	return mac[0] == port->mac[0] && mac[1] == port->mac[1] && mac[2] == port->mac[2];
+	return mac[0] == wanted[0] && mac[1] == wanted[1] && mac[2] == wanted[2];
+}
+
+/* Whether the frame has the source address that it must have, if there is one. */
+static __always_inline int is_from_mac(struct __sk_buff *skb, const struct weir_port *port)
+{
+	return !(port->flags & WEIR_FIXED_MAC) || has_mac(skb, ETH_ALEN, port->mac);
+}
+
+/*
+ * Whether the frame goes to another VM than the packet in it. What came so far would show
+ * at nobody's port as sent to it: neither what it took of links, nor what was lost.
+ */
+static __always_inline int is_misdirected(struct __sk_buff *skb, const struct weir_port *port,
+					  const struct weir_endpoint *to)
+{
+	return to && to->flags & WEIR_AT_MAC && !(port->flags & WEIR_OUTWARD) &&
+	       !has_mac(skb, 0, to->mac);
 }
 
 /* Whether a packet is a datagram to an agent, or may be a part of one. */
@@ -80,14 +104,25 @@ static __always_inline int is_control(struct __sk_buff *skb, struct packet *p)
 	return port && bpf_map_lookup_elem(&controls, &at);
 }
 
-/* Without an address yet: a client asks for one. */
-static __always_inline int is_dhcp_request(struct __sk_buff *skb, struct packet *p)
-{
-	__be16 port;
+enum dhcp {
+	DHCP_NONE,
+	DHCP_REQUEST, /* to a server */
+	DHCP_REPLY,   /* from a server to a client */
+};
 
-	return p->protocol == IPPROTO_UDP && !p->fragment && p->src.words[3] == 0 &&
-	       !bpf_skb_load_bytes(skb, p->l4 + 2, &port, sizeof(port)) &&
-	       port == bpf_htons(67);
+static __always_inline enum dhcp dhcp_of(struct __sk_buff *skb, struct packet *p, enum kind kind)
+{
+	__be16 server = bpf_htons(kind == KIND_IP4 ? 67 : 547);
+	__be16 client = bpf_htons(kind == KIND_IP4 ? 68 : 546);
+	__be16 ports[2];
+
+	if (p->protocol != IPPROTO_UDP || p->fragment ||
+	    (kind != KIND_IP4 && kind != KIND_IP6) ||
+	    bpf_skb_load_bytes(skb, p->l4, ports, sizeof(ports)))
+		return DHCP_NONE;
+	if (ports[1] == server)
+		return DHCP_REQUEST;
+	return ports[0] == server && ports[1] == client ? DHCP_REPLY : DHCP_NONE;
 }
 
 static __always_inline int is_within_link(struct packet *p)
@@ -95,6 +130,12 @@ static __always_inline int is_within_link(struct packet *p)
 	if (is_link_multicast(&p->dst))
 		return is_link_local(&p->src) || is_zero(&p->src);
 	return is_link_local(&p->src) && is_link_local(&p->dst);
+}
+
+/* Whether a DHCP client asks that has no address yet, or only one of the link. */
+static __always_inline int is_asking(struct packet *p, enum kind kind)
+{
+	return kind == KIND_IP4 ? p->src.words[3] == 0 : is_within_link(p);
 }
 
 static __always_inline int may_discover(const struct weir_port *port, struct packet *p)
@@ -121,15 +162,20 @@ static __always_inline struct weir_tx *begin_sending(struct weir_pair *pair, __u
 
 /*
  * Says that a pair sends and has no class. Said again after a while, so that
- * a lost event, or a pair that the agent has forgotten, costs no more than that.
+ * a lost event, or a pair that the agent has forgotten, costs no more than that;
+ * and more and more seldom, for the agent may have none to give. After is_stray,
+ * which notes since when the pair waits.
  */
 static __always_inline void ask_for_class(struct weir_pair *pair, struct weir_tx *state,
 					  __u32 same_tenant, struct weir_port_counters *counters)
 {
 	__u64 told = state->told_ns;
 	__u64 now = bpf_ktime_get_ns();
+	/* Read once: another CPU may write it meanwhile. */
+	__u64 since = *(volatile __u64 *)&state->stray_ns;
+	__u64 waited = now > since ? now - since : 0;
 
-	if (told && now - told < TELL_AGAIN_NS)
+	if (told && now - told < later(TELL_AGAIN_NS, earlier(waited / 4, TELL_SELDOM_NS)))
 		return;
 	if (__sync_val_compare_and_swap(&state->told_ns, told, now) == told)
 		tell(pair, WEIR_TX, same_tenant, counters);
@@ -165,20 +211,42 @@ static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
 	return dst->vm != from->vm;
 }
 
+/* Whether a packet of no pair goes to an address that a router would pass on. */
+static __always_inline int is_external(struct packet *p, struct weir_endpoint *to,
+				       const struct weir_port *port)
+{
+	if (to)
+		return to->vm != port->vm;
+	return is_routed(&p->dst);
+}
+
+/* The class of what is of no pair and goes to no place that anybody knows. */
+static __always_inline __u32 unpaired_class(const struct weir_port *port, __u32 octets,
+					    struct weir_port_counters *counters)
+{
+	struct weir_places *vm = bpf_map_lookup_elem(&places, &port->slot);
+
+	if (!vm || is_ahead(&vm->stray_ns, octets, port->stray_bps))
+		return UNPAIRED;
+	__sync_fetch_and_add(&counters->unclassified, 1);
+	return port->default_class;
+}
+
 /* The class of what a VM sends of pairs that wait for a class for too long. */
 static __always_inline __u32 stray_class(const struct sender *from, const struct weir_port *port,
 					 __u32 octets)
 {
 	struct weir_places *vm = bpf_map_lookup_elem(&places, &from->slot);
 
-	return vm && is_beyond(vm, octets, port->stray_bps) ? STRAY : from->default_class;
+	return vm && is_ahead(&vm->stray_ns, octets, port->stray_bps) ? STRAY : from->default_class;
 }
 
 /*
  * The class of a packet to `to`, or NO_CLASS or STRAY if it is to be dropped. Counts it
  * for the pair if there is one, also what is dropped: the pair wanted it sent.
  */
-static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to,
+static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
+				      struct weir_endpoint *to,
 				      const struct weir_port *port,
 				      struct weir_port_counters *counters)
 {
@@ -192,8 +260,10 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 	int stray;
 
 	if (!find_pair(p, to, port, &from, &dst)) {
-		__sync_fetch_and_add(&counters->unclassified, 1);
-		return port->default_class;
+		if (!is_external(p, to, port))
+			return unpaired_class(port, p->octets, counters);
+		__sync_fetch_and_add(&counters->external_tx, p->octets);
+		return port->external_class;
 	}
 	pair.src = from.vm;
 	pair.dst = dst.vm;
@@ -212,7 +282,11 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 		own = *class;
 		if (state->stray_ns)
 			state->stray_ns = 0;
-		return is_backlogged(state, own, p->octets, p->segments) ? NO_CLASS : own;
+		if (is_unleased(port, own, p->octets)) {
+			__sync_fetch_and_add(&counters->unleased, p->segments);
+			return NO_CLASS;
+		}
+		return is_backlogged(skb, state, own, p->octets, p->segments) ? NO_CLASS : own;
 	}
 	forget_backlog(state);
 	stray = is_stray(state);
@@ -220,8 +294,13 @@ static __always_inline __u32 class_of(struct packet *p, struct weir_endpoint *to
 	return stray ? stray_class(&from, port, p->octets) : from.default_class;
 }
 
-SEC("tc")
-int weir_classify(struct __sk_buff *skb)
+/* A function of its own, so that the verifier looks through what follows once and not for each way through. */
+__noinline int parse_packet(struct __sk_buff *skb, struct packet *p)
+{
+	return p ? parse(skb, p) : KIND_BAD;
+}
+
+static __always_inline int classify(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;
 	struct weir_port_counters *counters;
@@ -229,6 +308,7 @@ int weir_classify(struct __sk_buff *skb)
 	struct packet p = {};
 	struct weir_port *port;
 	enum kind kind;
+	enum dhcp dhcp;
 	__u32 class;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
@@ -238,7 +318,7 @@ int weir_classify(struct __sk_buff *skb)
 	if (!counters)
 		return TC_ACT_UNSPEC;
 
-	kind = parse(skb, &p);
+	kind = parse_packet(skb, &p);
 	if (kind == KIND_BAD) {
 		__sync_fetch_and_add(&counters->malformed, 1);
 		return TC_ACT_SHOT;
@@ -254,16 +334,24 @@ int weir_classify(struct __sk_buff *skb)
 			return TC_ACT_SHOT;
 		}
 	}
+	dhcp = dhcp_of(skb, &p, kind);
+	if ((kind == KIND_ROUTER || dhcp == DHCP_REPLY) && !(port->flags & WEIR_OUTWARD)) {
+		__sync_fetch_and_add(&counters->rogue, 1);
+		return TC_ACT_SHOT;
+	}
 	if ((kind == KIND_ARP && (p.src.words[3] == 0 || owns(port, &p.src))) ||
-	    (kind == KIND_ND && may_discover(port, &p))) {
+	    (kind == KIND_ND && may_discover(port, &p)) ||
+	    (dhcp == DHCP_REQUEST && is_asking(&p, kind))) {
 		__sync_fetch_and_add(&counters->control, 1);
 		class = port->control_class;
 	} else if ((kind == KIND_IP4 || kind == KIND_IP6) && owns(port, &p.src)) {
-		class = class_of(&p, to, port, counters);
-	} else if (kind == KIND_OTHER || (kind == KIND_IP4 && is_dhcp_request(skb, &p)) ||
-		   (kind == KIND_IP6 && is_within_link(&p))) {
-		__sync_fetch_and_add(&counters->unclassified, 1);
-		class = port->default_class;
+		if (is_misdirected(skb, port, to)) {
+			__sync_fetch_and_add(&counters->misdirected, 1);
+			return TC_ACT_SHOT;
+		}
+		class = class_of(skb, &p, to, port, counters);
+	} else if (kind == KIND_OTHER || ((kind == KIND_IP6 || kind == KIND_ROUTER) && is_within_link(&p))) {
+		class = unpaired_class(port, p.octets, counters);
 	} else {
 		__sync_fetch_and_add(&counters->spoofed, 1);
 		return TC_ACT_SHOT;
@@ -272,10 +360,27 @@ int weir_classify(struct __sk_buff *skb)
 		__sync_fetch_and_add(&counters->stray, 1);
 		return TC_ACT_SHOT;
 	}
+	if (class == UNPAIRED) {
+		__sync_fetch_and_add(&counters->unpaired, 1);
+		return TC_ACT_SHOT;
+	}
 	__sync_fetch_and_add(&counters->tx_octets, p.octets);
 	__sync_fetch_and_add(&counters->tx_segments, p.segments);
 	if (class == NO_CLASS)
 		return TC_ACT_SHOT;
 	skb->priority = class;
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int weir_classify(struct __sk_buff *skb)
+{
+	__u32 priority = skb->priority;
+	int verdict = classify(skb);
+
+	if (!observes())
+		return verdict;
+	/* It was counted as what it would be. */
+	skb->priority = priority;
 	return TC_ACT_UNSPEC;
 }

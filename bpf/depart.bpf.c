@@ -32,7 +32,6 @@
 
 #define WEIR_MAJOR 1u /* the high half of a class */
 #define UNSORTED 2u  /* the queue of what is ours and has no class */
-#define LEASE_NS 1000000000ull
 #define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */
 #define TRIES 8
 
@@ -58,15 +57,6 @@ struct {
 	__type(value, struct clocks);
 } clocks SEC(".maps");
 
-/* When the agent was last known to live, on the kernel's monotonic clock. Written by the agent only. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} lease SEC(".maps");
-
 /* Books `span` on an inner node's clock. */
 static __always_inline void book(__u64 *clock, __u64 now, __u64 span)
 {
@@ -83,12 +73,7 @@ static __always_inline void book(__u64 *clock, __u64 now, __u64 span)
 
 static __always_inline int is_lease_over(__u64 now)
 {
-	__u32 zero = 0;
-	__u64 *beat = bpf_map_lookup_elem(&lease, &zero);
-	/* Read once: the agent writes it meanwhile. */
-	__u64 last = beat ? *(volatile __u64 *)beat : 0;
-
-	return now > last + LEASE_NS;
+	return now > last_beat() + LEASE_NS;
 }
 
 /*

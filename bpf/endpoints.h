@@ -54,6 +54,13 @@ static __always_inline int find_ends(struct packet *p, struct ends *ends)
 	return ends->from && ends->to;
 }
 
+/* Whether a packet to the VM behind a port is from an address that no directory lists. */
+static __always_inline int is_from_nowhere(struct packet *p, const struct ends *ends,
+					   const struct weir_port *port)
+{
+	return ends->to && !ends->from && ends->to->vm == port->vm && is_routed(&p->src);
+}
+
 /* Whether the address is one that an agent listens at. */
 static __always_inline int is_host(const struct weir_address *address)
 {

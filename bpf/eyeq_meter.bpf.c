@@ -144,12 +144,19 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 slot, __u32 from, __u32 octe
  * Who sent it, if the packet comes from another host to the VM behind this
  * port. A bridge that does not know an address yet gives the packet to all.
  */
-static __always_inline struct weir_endpoint *metered(struct packet *p, struct weir_port *port)
+static __always_inline struct weir_endpoint *metered(struct packet *p, struct weir_port *port,
+						     struct weir_port_counters *counters)
 {
 	struct ends ends;
 
-	if (port->flags & WEIR_OUTWARD || !find_ends(p, &ends) || ends.to->vm != port->vm ||
-	    ends.from->flags & WEIR_LOCAL)
+	if (port->flags & WEIR_OUTWARD)
+		return 0;
+	if (!find_ends(p, &ends)) {
+		if (counters && is_from_nowhere(p, &ends, port))
+			__sync_fetch_and_add(&counters->external_rx, p->octets);
+		return 0;
+	}
+	if (ends.to->vm != port->vm || ends.from->flags & WEIR_LOCAL)
 		return 0;
 	return ends.from;
 }
@@ -195,7 +202,7 @@ int weir_eyeq_meter(struct __sk_buff *skb)
 	}
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
-	from = metered(&p, port);
+	from = metered(&p, port, counters);
 	if (!from)
 		return TC_ACT_UNSPEC;
 	asked = weir_eyeq_count(port->slot, from->vm, p.octets, p.segments, p.ecn == ECN_MASK);

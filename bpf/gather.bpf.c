@@ -66,8 +66,6 @@ static long gather_tx(void *map, __u32 *index, struct weir_pair *pair,
 	told->sequence = entry->sequence;
 	told->numbered = entry->numbered;
 	told->unnumbered = entry->unnumbered;
-	told->empty_ns = entry->empty_ns;
-	told->bps = entry->bps;
 	told->dropped = entry->dropped;
 	told->stray_ns = entry->stray_ns;
 	return 0;
@@ -108,6 +106,7 @@ static long gather_rx(void *map, __u32 *index, struct weir_pair *pair,
 	told->aged = entry->aged;
 	told->expected = entry->expected;
 	told->synced = entry->synced;
+	told->numbered = entry->numbered;
 	return 0;
 }
 

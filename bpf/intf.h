@@ -13,13 +13,16 @@
 /* Endpoint flags. */
 #define WEIR_LOCAL 1u	    /* the VM is on this host */
 #define WEIR_BEST_EFFORT 2u /* it is, and what it sends waits for all others (EyeQ §3.5) */
+#define WEIR_AT_MAC 4u	    /* VMs reach it at `mac` and nowhere else: they share a bridge */
 
 /* Port flags. */
 #define WEIR_OUTWARD 1u	  /* leads out of the cloud: behind it is whatever `outside` says */
 #define WEIR_FIXED_MAC 2u /* only `mac` may send here */
+#define WEIR_BARE 16u	  /* what passes may miss the shaper (see lease.h) */
 
 /* Settings flags. */
 #define WEIR_ECN 1u /* marks are a signal: what leaves is ECN-capable */
+#define WEIR_OBSERVE 16u /* count, and change or drop nothing */
 
 /* How many segments behind the newest a missing one may still come; a power of two. */
 #define WEIR_WINDOW 512u
@@ -46,9 +49,10 @@ _Static_assert(sizeof(struct weir_address) == 16, "intf.rs expects 16");
 struct weir_endpoint {
 	__u32 vm;
 	__u32 tenant;
-	__u32 flags; /* WEIR_LOCAL, WEIR_BEST_EFFORT */
+	__u32 flags; /* WEIR_LOCAL, WEIR_BEST_EFFORT, WEIR_AT_MAC */
+	__u16 mac[4]; /* six octets in network order and two of nothing */
 };
-_Static_assert(sizeof(struct weir_endpoint) == 12, "intf.rs expects 12");
+_Static_assert(sizeof(struct weir_endpoint) == 20, "intf.rs expects 20");
 
 /*
  * A range of addresses outside the cloud, as one tenant sees it. Key of
@@ -73,7 +77,7 @@ struct weir_outside {
 	__u32 slot;	     /* index of its row in `places` */
 	__u32 default_class; /* skb->priority of what has no class of its own */
 };
-_Static_assert(sizeof(struct weir_outside) == 20, "intf.rs expects 20");
+_Static_assert(sizeof(struct weir_outside) == 28, "intf.rs expects 28");
 
 /*
  * Where an agent listens. Key of `controls`: once with its UDP port in network
@@ -96,13 +100,14 @@ struct weir_port {
 	__u32 tenant;
 	__u32 slot;	     /* index of its rows in `port_counters` and `places` */
 	__u32 default_class; /* skb->priority of what has no class of its own */
-	__u32 control_class; /* skb->priority of ARP and neighbour discovery */
-	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC */
+	__u32 control_class; /* skb->priority of ARP, neighbour discovery and DHCP requests */
+	__u32 external_class; /* skb->priority of what goes to addresses that no directory lists */
+	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC, WEIR_BARE */
 	__u32 max_pairs;     /* places in `tx`, and as many in `rx` */
 	__u32 stray_bps;     /* what its pairs without a class may send, bit/s (see stray.h) */
 	__u16 mac[4];	     /* six octets in network order and two of nothing */
 };
-_Static_assert(sizeof(struct weir_port) == 40, "intf.rs expects 40");
+_Static_assert(sizeof(struct weir_port) == 44, "intf.rs expects 44");
 
 /*
  * Entries in `tx` and `rx` that belong to one VM, by slot. The kernel side
@@ -152,17 +157,34 @@ struct weir_port_counters {
 	__u64 rx_segments;  /* the same in segments */
 	__u64 spoofed;	    /* dropped: the source is not the VM's; packets */
 	__u64 malformed;    /* dropped: truncated or not what it says; packets */
-	__u64 unclassified; /* to the default class, no pair; packets */
+	__u64 unclassified; /* to the default class, of no pair and to no place; packets */
 	__u64 control;	    /* to the control class; packets */
-	__u64 foreign;	    /* to the VM, but of no pair; packets */
+	__u64 foreign;	    /* to the VM, of no pair and not from outside; packets */
 	__u64 tx_full;	    /* no room for a new sending pair; packets */
 	__u64 rx_full;	    /* no room for a new receiving pair; packets */
 	__u64 events_lost;  /* the ring was full; the pair is told again */
 	__u64 spoofed_mac;  /* dropped: not from the VM's own MAC address; packets */
 	__u64 control_denied; /* dropped: to an agent, or a part of it; packets */
 	__u64 stray;	      /* dropped: of pairs without a class, beyond their rate; packets */
+	__u64 unpaired;	      /* dropped: of no pair and to no place, beyond that rate; packets */
+	__u64 rogue;	      /* dropped: speaks for a router or a DHCP server; packets */
+	__u64 misdirected;    /* dropped: to a VM's address at a hardware address not its own; packets */
+	__u64 external_tx;    /* to the external class; octets */
+	__u64 external_rx;    /* to the VM, from addresses that no directory lists; octets */
+	__u64 unleased;	      /* dropped: beyond its pair's floor, while nobody watches; segments */
 };
-_Static_assert(sizeof(struct weir_port_counters) == 120, "intf.rs expects 120");
+_Static_assert(sizeof(struct weir_port_counters) == 168, "intf.rs expects 128");
+
+/* Flows of a pair are told apart by so many parts of its queue (see backlog_law.h). */
+#define WEIR_PARTS 16
+
+/* What waits in a pair's queue in HTB, as far as classify knows. Written by it, under the pair's lock. */
+struct weir_backlog {
+	__u64 seen_ns;		 /* what has drained by then is taken off */
+	__u64 bps;		 /* the ceiling of its class since then; 0: nothing waits */
+	__u32 parts[WEIR_PARTS]; /* octets that wait, by flows */
+};
+_Static_assert(sizeof(struct weir_backlog) == 80, "core/src/backlog.rs expects 80");
 
 /*
  * A pair whose source is here. Created and written by the kernel side, by
@@ -175,15 +197,14 @@ struct weir_tx {
 	__u64 segments; /* the same in segments */
 	__u64 told_ns;	/* when the agent was last told; moved by compare-and-swap */
 	__u32 sequence; /* segments stamped, after the shaper; by `stamp` */
-	struct bpf_spin_lock lock; /* of the last three */
+	struct bpf_spin_lock lock; /* of `dropped` and `backlog` */
 	__u64 numbered;	  /* octets that left with a number; by `stamp` */
 	__u64 unnumbered; /* octets that left without: IPv6, fragments; by `stamp` */
-	__u64 empty_ns;	  /* when its queue in HTB is empty at the rate `bps` (see backlog.h) */
-	__u64 bps;	  /* the ceiling of its class when its last packet came */
-	__u64 dropped;	  /* segments that found that queue too long */
+	__u64 dropped;	  /* segments that its queue in HTB was too long for (see backlog.h) */
 	__u64 stray_ns;	  /* since when it sends without a class; 0: it has one */
+	struct weir_backlog backlog;
 };
-_Static_assert(sizeof(struct weir_tx) == 80, "intf.rs expects 80");
+_Static_assert(sizeof(struct weir_tx) == 144, "intf.rs expects 144");
 
 /*
  * A pair whose destination is here. Created and written by the kernel side
@@ -197,7 +218,7 @@ struct weir_rx {
 	__u64 lost;	 /* segments missing in the sequence for longer than the window */
 	__u64 ce;	 /* segments with the congestion mark */
 	__u64 reordered; /* segments that came after later ones (or twice) */
-	__u64 resyncs;	 /* jumps too far to be a loss: the sender began anew */
+	__u64 resyncs;	 /* jumps too far for the ring: the sender began anew, or all between is lost */
 	__u64 gap_ns;	 /* when the youngest hole appeared */
 	__u64 aged_ns;	 /* all holes before `aged` had appeared by then */
 	__u64 holes[WEIR_WINDOW / 64]; /* a bit per missing segment, at its number modulo WINDOW */
@@ -206,7 +227,7 @@ struct weir_rx {
 	__u32 expected;	 /* the next identification, 16 bits */
 	__u32 synced;	 /* 0: `expected` is unknown; else 1 + its way since then, at most NEAR */
 	struct bpf_spin_lock lock;
-	__u32 spare;
+	__u32 numbered;	 /* segments that had a number; wraps around */
 };
 _Static_assert(sizeof(struct weir_rx) == 152, "intf.rs expects 152");
 
@@ -215,7 +236,7 @@ _Static_assert(sizeof(struct weir_rx) == 152, "intf.rs expects 152");
 
 /*
  * What gather says of a pair: a copy of its `weir_tx`, of `weir_rx`, with nothing
- * in the place of the lock. Written by the kernel side while the agent waits.
+ * in the place of the lock and of the backlog. Written by the kernel side while the agent waits.
  */
 struct weir_told_tx {
 	__u64 is_there; /* 0: there is no such pair, and the rest is old */
@@ -226,10 +247,9 @@ struct weir_told_tx {
 	__u32 lock;
 	__u64 numbered;
 	__u64 unnumbered;
-	__u64 empty_ns;
-	__u64 bps;
 	__u64 dropped;
 	__u64 stray_ns;
+	struct weir_backlog backlog;
 };
 _Static_assert(sizeof(struct weir_told_tx) == 8 + sizeof(struct weir_tx), "a copy of it");
 
@@ -249,7 +269,7 @@ struct weir_told_rx {
 	__u32 expected;
 	__u32 synced;
 	__u32 lock;
-	__u32 spare;
+	__u32 numbered;
 };
 _Static_assert(sizeof(struct weir_told_rx) == 8 + sizeof(struct weir_rx), "a copy of it");
 
@@ -264,13 +284,13 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
 /*
  * Departure times (see depart.bpf.c). A node is named by the low half of a
  * class: 1 the uplink, 2 what has no class, 1024.. VMs, 2048.. and 3072.. their
- * default and control queues, 4096.. pairs.
+ * default and control queues, 4096.. pairs, 8192.. VMs' external queues.
  *
- * In HTB only pairs have levels (see backlog.h), and of them only `ceiling`,
- * `limit_ns` and `limit`, the limits with what HTB may send ahead. Their nodes
- * are the same; their classes begin at WEIR_HTB_PAIRS.
+ * In HTB only pairs have levels (see backlog.h and lease.h), and of them only
+ * `floor`, `ceiling`, `limit_ns` and `limit`, the limits with what HTB may send
+ * ahead. Their nodes are the same; their classes begin at WEIR_HTB_PAIRS.
  */
-#define WEIR_NODES 8192
+#define WEIR_NODES 9216
 #define WEIR_PAIRS 4096u
 #define WEIR_HTB_PAIRS 0x4000u
 

@@ -112,6 +112,15 @@ struct {
 	__type(value, struct weir_settings);
 } settings SEC(".maps");
 
+/* Whether packets are only counted: nothing of them is changed, and none is dropped. */
+static __always_inline int observes(void)
+{
+	__u32 zero = 0;
+	struct weir_settings *all = bpf_map_lookup_elem(&settings, &zero);
+
+	return all && all->flags & WEIR_OBSERVE;
+}
+
 /*
  * TCP connections that agreed on ECN. A VM that opens many pushes out those of
  * others: these then see Not-ECT, which any end of a connection must bear.

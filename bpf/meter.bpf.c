@@ -47,7 +47,10 @@ static __always_inline struct weir_rx *receiver(struct packet *p, struct weir_po
 
 	/* A bridge that does not know an address yet gives the packet to all. */
 	if (!find_ends(p, &ends) || !is_behind(port, &ends)) {
-		__sync_fetch_and_add(&counters->foreign, 1);
+		if (is_from_nowhere(p, &ends, port))
+			__sync_fetch_and_add(&counters->external_rx, p->octets);
+		else
+			__sync_fetch_and_add(&counters->foreign, 1);
 		return 0;
 	}
 	slot = port->flags & WEIR_OUTWARD && ends.outside ? ends.outside->slot : port->slot;
@@ -99,7 +102,7 @@ int weir_meter(struct __sk_buff *skb)
 	limits = bpf_map_lookup_elem(&settings, &first);
 	if (limits) {
 		span = limits->reorder_ns;
-		restores = limits->flags & WEIR_ECN;
+		restores = (limits->flags & (WEIR_ECN | WEIR_OBSERVE)) == WEIR_ECN;
 	}
 	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&state->lock);
@@ -107,8 +110,10 @@ int weir_meter(struct __sk_buff *skb)
 	state->segments += p.segments;
 	if (p.ecn == CE)
 		state->ce += p.segments;
-	if (kind == KIND_IP4 && !p.fragment && !local)
+	if (kind == KIND_IP4 && !p.fragment && !local) {
+		state->numbered += p.segments;
 		check_sequence(state, bpf_ntohs(p.id), p.segments, now, span);
+	}
 	bpf_spin_unlock(&state->lock);
 	if (restores && !local)
 		give_back(skb, &p, kind == KIND_IP4);

@@ -17,8 +17,11 @@
 #define IP6_OFFSET 0xfff8
 #define EXTENSIONS 6 /* more of them are malformed: nobody needs them */
 #define ECN_MASK 3
+#define ND_ROUTER_SOLICITATION 133
+#define ND_ROUTER_ADVERTISEMENT 134
 #define ND_SOLICITATION 135
 #define ND_ADVERTISEMENT 136
+#define ND_REDIRECT 137
 
 enum kind {
 	KIND_BAD,   /* truncated, or not what it says */
@@ -26,7 +29,8 @@ enum kind {
 	KIND_ARP,   /* `src` is the sender's protocol address */
 	KIND_IP4,
 	KIND_IP6,
-	KIND_ND, /* IPv6 neighbour solicitation or advertisement */
+	KIND_ND,     /* IPv6 neighbour solicitation or advertisement, or router solicitation */
+	KIND_ROUTER, /* IPv6 router advertisement or redirect: what only a router says */
 };
 
 struct packet {
@@ -226,12 +230,14 @@ static __always_inline enum kind parse_ip6(struct __sk_buff *skb, struct packet 
 		return KIND_IP6;
 	if (bpf_skb_load_bytes(skb, p->l4, &type, 1))
 		return KIND_BAD;
-	if (type != ND_SOLICITATION && type != ND_ADVERTISEMENT)
+	if (type < ND_ROUTER_SOLICITATION || type > ND_REDIRECT)
 		return KIND_IP6;
 	/* Nor should one heed it in fragments (RFC 6980), whose rest cannot be checked. */
 	if (p->fragment)
 		return KIND_BAD;
-	if (type == ND_SOLICITATION)
+	if (type == ND_ROUTER_ADVERTISEMENT || type == ND_REDIRECT)
+		return KIND_ROUTER;
+	if (type != ND_ADVERTISEMENT)
 		return KIND_ND;
 	if (bpf_skb_load_bytes(skb, p->l4 + 8, &p->target, sizeof(p->target)))
 		return KIND_BAD;

@@ -17,7 +17,12 @@
  *   gap 0                        as it should be
  *   0 < gap < FAR                that many holes
  *   -NEAR <= gap < 0             late (or twice): fills holes
- *   everything else              the sender began anew: resync, counted
+ *   everything else              resync, counted: the sender began anew, which is
+ *                                at 0, or all between is lost
+ *
+ * A sender that begins anew is believed by its number alone: one below NEAR. A
+ * guest that made jumps look like that would have to hide 65 536 segments for
+ * each that arrives, which its host finds out (crates/core/src/host/hidden.rs).
  *
  * Holes are looked at when a packet comes that carries the sequence on: what a
  * path held back for a while comes in its order, late ones first. If none
@@ -143,10 +148,13 @@ static __always_inline void go_on(struct weir_rx *state, __u16 gap, __u32 segmen
 	state->expected = (__u16)(state->expected + way);
 }
 
-static __always_inline void begin_anew(struct weir_rx *state, __u16 id)
+static __always_inline void begin_anew(struct weir_rx *state, __u16 id, __u16 gap)
 {
-	if (state->synced)
+	if (state->synced) {
 		state->resyncs++;
+		if (id >= NEAR)
+			state->lost += gap + state->missing;
+	}
 #pragma unroll
 	for (__u32 i = 0; i < WORDS; i++)
 		state->holes[i] = 0;
@@ -169,7 +177,7 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 	if (state->missing)
 		age(state, now, span);
 	if (!state->synced || gap >= FAR) {
-		begin_anew(state, id);
+		begin_anew(state, id, gap);
 		gap = 0;
 	}
 	state->synced += gap + segments;

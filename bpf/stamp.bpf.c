@@ -21,6 +21,9 @@
  * Before that it gives the packet its departure time, where the agent has
  * chosen those, or drops it (see depart.bpf.c): what is dropped has no number.
  *
+ * Where the agent only observes, packets leave as they came, and all count as
+ * without a number: losses do not show then.
+ *
  * Also takes the class out of skb->priority again. The uplink's own qdisc
  * would read it as a band: pfifo_fast looks at its low four bits.
  */
@@ -40,17 +43,17 @@ int weir_stamp(struct __sk_buff *skb)
 	struct weir_pair pair;
 	struct weir_tx *state;
 	enum kind kind;
-	int is_pair;
+	int is_pair, observing = observes();
 	__be16 id;
 
 	unclass(skb);
 	kind = parse(skb, &p);
 	is_pair = find_ends(&p, &ends);
-	if (depart(skb, &p, &ends, class))
+	if (!observing && depart(skb, &p, &ends, class))
 		return TC_ACT_SHOT;
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
-	if (ends.from && ends.from->flags & WEIR_BEST_EFFORT)
+	if (!observing && ends.from && ends.from->flags & WEIR_BEST_EFFORT)
 		set_tos(skb, &p, kind == KIND_IP4, DSCP_MASK, DSCP_LOWER_EFFORT);
 	if (!is_pair || !(ends.from->flags & WEIR_LOCAL))
 		return TC_ACT_UNSPEC;
@@ -60,9 +63,9 @@ int weir_stamp(struct __sk_buff *skb)
 	if (!state)
 		return TC_ACT_UNSPEC;
 
-	if (ecn_is_signal())
+	if (!observing && ecn_is_signal())
 		make_capable(skb, &p, kind == KIND_IP4);
-	if (kind != KIND_IP4 || p.fragment) {
+	if (observing || kind != KIND_IP4 || p.fragment) {
 		__sync_fetch_and_add(&state->unnumbered, p.octets);
 		return TC_ACT_UNSPEC;
 	}

@@ -47,10 +47,11 @@ static __always_inline int is_stray(struct weir_tx *pair)
 }
 
 /*
- * Whether a packet is beyond what the VM may send of such pairs at `bps`; if
- * not, it is counted. A rate of 0 bounds nothing.
+ * Whether a packet is beyond what may be sent at `bps`, of which `clock` says when
+ * all before it would have left; if not, the clock moves on. A rate of 0 bounds
+ * nothing.
  */
-static __always_inline int is_beyond(struct weir_places *vm, __u32 octets, __u64 bps)
+static __always_inline int is_ahead(__u64 *clock, __u32 octets, __u64 bps)
 {
 	__u64 span, ahead, empty, from, now;
 	int n;
@@ -61,11 +62,11 @@ static __always_inline int is_beyond(struct weir_places *vm, __u32 octets, __u64
 	ahead = later(STRAY_AHEAD_NS, time_for(STRAY_AHEAD, bps));
 	now = bpf_ktime_get_ns();
 	for (n = 0; n < STRAY_TRIES; n++) {
-		empty = *(volatile __u64 *)&vm->stray_ns;
+		empty = *(volatile __u64 *)clock;
 		from = later(empty, now);
 		if (is_too_long(from - now, ahead, octets, bps))
 			return 1;
-		if (__sync_val_compare_and_swap(&vm->stray_ns, empty, from + span) == empty)
+		if (__sync_val_compare_and_swap(clock, empty, from + span) == empty)
 			return 0;
 	}
 	return 1;

@@ -50,6 +50,8 @@
 #include "vcc.h"
 #include "vcc_budget.h"
 #include "vcc_shaping.h"
+#include "clock.h"
+#include "vcc_floor.h"
 
 #define LAW_FLAGS 0x1ffu /* of the two octets that hold the header's length, too */
 #define ANY_SLACK (~0u)
@@ -392,11 +394,15 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	/* It bounds what a guest is shown; and a SYN takes a place where there is one. */
 	if (way == VCC_IN || segment.flags & VCC_SYN)
 		terms.share = share_of(port, name);
+	if (way == VCC_IN && segment.flags & VCC_ECE)
+		terms.is_within = vcc_is_within(port->vm, name);
 	flow = flow_at(port, terms.share, name, &segment, counters);
 	key = lock_of(name);
 	lock = bpf_map_lookup_elem(&vcc_locks, &key);
 	if (!flow || !lock)
 		return TC_ACT_UNSPEC;
+	if (way == VCC_OUT && segment.octets)
+		vcc_spend(skb->priority, skb->len);
 	segment.at = bpf_ktime_get_ns() >> 20;
 	/* No guest's, where somebody would believe it. */
 	if (way == VCC_OUT && segment.told && flow->phase != VCC_ALONE &&

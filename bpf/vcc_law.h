@@ -86,7 +86,8 @@ struct weir_vcc_terms {
 	__u32 share;	/* octets; all ones: no budget */
 	__u32 patience; /* ticks */
 	__u8 translation;
-	__u8 spare[3];
+	__u8 is_within; /* 1: the pair sends no more than its floor */
+	__u8 spare[2];
 };
 _Static_assert(sizeof(struct weir_vcc_terms) == 12, "mod.rs expects 12");
 
@@ -917,8 +918,12 @@ VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segm
 	if (acked || !segment->window)
 		flow->progress = segment->at;
 	forget();
-	if (vcc_is(flow, VCC_ECN) && vcc_has(segment, VCC_ECE) && !vcc_is(flow, VCC_CUT))
-		vcc_cut(flow, vcc_is_throttled(flow) ? flow->window : flight, 1);
+	if (vcc_is(flow, VCC_ECN) && vcc_has(segment, VCC_ECE) && !vcc_is(flow, VCC_CUT)) {
+		if (terms->is_within)
+			vcc_set(flow, VCC_CWR_DUE);
+		else
+			vcc_cut(flow, vcc_is_throttled(flow) ? flow->window : flight, 1);
+	}
 	if (acked)
 		vcc_follow(flow, acked, flight, segment->at);
 	forget();

@@ -41,6 +41,7 @@
 #include "clock.h"
 #include "backlog.h"
 #include "stray.h"
+#include "lease.h"
 #include "tcp.h"
 #include "ecn.h"
 #include "sequence.h"

@@ -1,10 +1,10 @@
-//! Compiles `bpf/` into seven objects. The crate carries four of them inside it: the datapath, the marking
-//! port of emulated switches, EyeQ, and vCC. The others are the laws of EyeQ and of vCC alone, and a guest that
+//! Compiles `bpf/` into eight objects. The crate carries four of them inside it: the datapath, the marking
+//! port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ and of vCC alone, and a guest that
 //! is deaf, for tests.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn main() {
     let bpf =
@@ -12,7 +12,7 @@ fn main() {
     // The UAPI headers' <asm/types.h> lives in a directory per architecture on Debian.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let multiarch = format!("-I/usr/include/{arch}-linux-gnu");
-    for name in ["weir", "mark", "eyeq", "vcc", "eyeq_law", "vcc_law", "deaf"] {
+    for name in ["weir", "mark", "eyeq", "vcc", "backlog_law", "eyeq_law", "vcc_law", "deaf"] {
         let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
         SkeletonBuilder::new()
             .source(bpf.join(format!("{name}.bpf.c")))
@@ -23,5 +23,34 @@ fn main() {
                 panic!("bpf/ did not compile (clang 14 or newer is needed): {e:#}")
             });
     }
+    println!("cargo::rustc-env=WEIR_LAYOUT={:016x}", layout(&bpf));
     println!("cargo::rerun-if-changed={}", bpf.display());
+}
+
+/// The headers that say what is in pinned maps.
+const STATE: [&str; 5] = ["intf.h", "vcc.h", "vcc_law.h", "vcc_budget.h", "vcc_shaping.h"];
+
+/// A hash (FNV-1a) of the types in pinned maps, and of the constants that size them: their text
+/// without comments and spaces. Two versions with the same hash understand each other's maps.
+fn layout(bpf: &Path) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for name in STATE {
+        let text = std::fs::read_to_string(bpf.join(name)).expect("the headers are there");
+        let mut inside = false;
+        for line in without_comments(&text).lines().map(str::trim) {
+            inside |= line.starts_with("struct ") && line.ends_with('{');
+            if inside || line.starts_with("#define WEIR_") {
+                let octets = line.bytes().filter(|octet| !octet.is_ascii_whitespace());
+                hash = octets.fold(hash, |h, o| (h ^ u64::from(o)).wrapping_mul(0x0100_0000_01b3));
+            }
+            inside &= !line.starts_with('}');
+        }
+    }
+    hash
+}
+
+fn without_comments(text: &str) -> String {
+    let mut pieces = text.split("/*");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |all, piece| all + piece.split_once("*/").map_or("", |(_, rest)| rest))
 }

@@ -37,7 +37,8 @@ fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>>
     for n in 1..=VMS {
         let address = std::net::IpAddr::from([10, 0, 0, n]);
         let flags = if n == 1 { intf::LOCAL } else { 0 };
-        let endpoint = intf::Endpoint { vm: n.into(), tenant: 1, flags };
+        let endpoint =
+            intf::Endpoint { vm: n.into(), tenant: 1, flags, ..intf::Endpoint::default() };
         programs.endpoints.put(address.into(), endpoint)?;
         let pair = intf::Pair { src: 1, dst: n.into() };
         programs.tx.put(pair, intf::Tx::default())?;
@@ -130,7 +131,8 @@ fn metering() -> Result<eyeq::Programs, Box<dyn std::error::Error>> {
     for n in 1..=VMS {
         let address = std::net::IpAddr::from([10, 0, 0, n]);
         let flags = if n == 1 { intf::LOCAL } else { 0 };
-        let endpoint = intf::Endpoint { vm: n.into(), tenant: 1, flags };
+        let endpoint =
+            intf::Endpoint { vm: n.into(), tenant: 1, flags, ..intf::Endpoint::default() };
         programs.endpoints.put(address.into(), endpoint)?;
         programs.vms.put(n.into(), eq::Vm { host: eq::address(THERE), slot: 0 })?;
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Instant;
 use weir_dataplane::intf::NODES;
 use weir_dataplane::programs::{Programs, Sizes};
-use weir_dataplane::shaper::{Htb, PairRate, Shaper, ShaperConfig, VmShare};
+use weir_dataplane::shaper::{External, Htb, PairRate, Shaper, ShaperConfig, VmShare};
 use weir_units::{PairId, Rate, VmId};
 
 const REPEATS: u64 = 15;
@@ -71,7 +71,13 @@ fn open(n: u32) -> Result<Htb, Box<dyn std::error::Error>> {
     let shaper = Htb::open(ShaperConfig::new(&format!("bench-{n}"), Rate::from_mbps(10_000)))?;
     let mut shaper = shaper.bounded_in_time(levels)?;
     let floor = Rate::from_mbps(9_000);
-    shaper.apply_vms(&[VmShare { vm: VmId(0), port: "port".into(), floor, cap: None }])?;
+    shaper.apply_vms(&[VmShare {
+        vm: VmId(0),
+        port: "port".into(),
+        floor,
+        cap: None,
+        external: External::default(),
+    }])?;
     Ok(shaper)
 }
 

@@ -9,7 +9,7 @@
 
 mod held;
 
-pub(crate) use held::is_held;
+pub(crate) use held::{is_held, is_pinned_on, program_id, program_name};
 
 use crate::error::{Context, Error, checked};
 use crate::nl;
@@ -38,14 +38,23 @@ pub enum Mode {
     Clsact,
 }
 
-/// An interface of this thread's network namespace.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// An interface of this thread's network namespace. Its index is what it is; its name may change
+/// while it lives, and two values of one index are equal.
+#[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its name.
+    /// Its name when it was found.
     pub name: String,
     /// Its index.
     pub index: u32,
 }
+
+impl PartialEq for Interface {
+    fn eq(&self, other: &Self) -> bool {
+        self.index == other.index
+    }
+}
+
+impl Eq for Interface {}
 
 impl Interface {
     /// Finds an interface by name.
@@ -110,9 +119,22 @@ impl Interface {
         nl::Device { name: self.name.as_str().into(), index: self.index }
     }
 
-    /// Whether the name still means this very interface.
+    /// Whether an interface of this index lives, whatever its name is by now.
     pub fn is_there(&self) -> bool {
-        Self::find(&self.name).is_ok_and(|now| now.index == self.index)
+        self.now().is_some()
+    }
+
+    /// The same interface under the name that it has by now; `None` if it is gone.
+    pub fn now(&self) -> Option<Self> {
+        let mut name = [0; libc::IFNAMSIZ];
+        // SAFETY: the buffer has the size that the call is documented to need.
+        let found = unsafe { libc::if_indextoname(self.index, name.as_mut_ptr()) };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: the call has written a terminated string into the buffer, which lives.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        Some(Self { name: name.to_string_lossy().into_owned(), index: self.index })
     }
 }
 
@@ -146,7 +168,7 @@ impl Hook {
         links.join(format!("{}-{}", self.program.name(), self.interface.index))
     }
 
-    fn tcx(&self) -> libbpf_sys::bpf_attach_type {
+    pub(crate) fn tcx(&self) -> libbpf_sys::bpf_attach_type {
         if self.program.is_on_ingress() {
             libbpf_sys::BPF_TCX_INGRESS
         } else {
@@ -208,6 +230,14 @@ pub(crate) fn refuse_owned(hook: &Hook, ours: &[&str]) -> Result<(), Error> {
     })
 }
 
+/// Whether a filter is one that [`attach_clsact`] makes.
+pub(crate) fn is_own(filter: &nl::redirect::FilterEntry) -> bool {
+    let places = [PRIORITY, SECOND];
+    let at = u32::from(filter.preference);
+    // A classifier is listed beside its filter, without a handle.
+    filter.kind == "bpf" && places.contains(&at) && [0, HANDLE].contains(&filter.handle)
+}
+
 /// Ids of the programs on a TCX hook.
 pub(crate) fn tcx_programs(
     ifindex: u32,
@@ -238,13 +268,21 @@ pub fn attach_tcx(hook: &Hook, program: BorrowedFd<'_>, links: &Path) -> Result<
         // Its interface is gone, and another has got its index.
         detach_tcx(&pin)?;
     }
-    // SAFETY: descriptors are alive; no options.
+    // The first program's verdict ends a packet's way: ours stands before all others, so that none of
+    // them decides whether ours runs.
+    let flags = if hook.program.is_second() { 0 } else { libbpf_sys::BPF_F_BEFORE };
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: descriptors are alive; the options carry their size and outlive the call.
     let link = checked(unsafe {
         libbpf_sys::bpf_link_create(
             program.as_raw_fd(),
             hook.interface.index as i32,
             hook.tcx(),
-            ptr::null(),
+            &raw const options,
         )
     })
     .during(|| hook.action("attaching"))?;

@@ -3,7 +3,7 @@
 use crate::attach::Mode;
 use crate::error::Error;
 use crate::eyeq::intf::Settings;
-use crate::shaper::{Kind, MAX_PAIRS};
+use crate::shaper::{External, Kind, MAX_PAIRS};
 use crate::vcc::budget::Class;
 use crate::vcc::{self, Law};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +55,9 @@ pub struct Config {
     /// [`HTB_CARRIES`](crate::shaper::HTB_CARRIES), the kernel has fq and nobody has chosen the
     /// uplink's root qdisc, else HTB.
     pub shaper: Option<Kind>,
+    /// Nothing is enforced: packets are counted, levels are kept, and no packet is changed, delayed or
+    /// dropped. May change while an agent runs.
+    pub observe: bool,
     /// EyeQ's programs meter, tell and heed; without, only losses and marks are counted.
     pub eyeq: Option<EyeQ>,
     /// VMs of this host whose connections are translated. What cannot be had is told
@@ -155,6 +158,8 @@ pub struct Port {
     pub floor_out: Rate,
     /// Its maximum; the uplink's rate if absent.
     pub cap_out: Option<Rate>,
+    /// What it may send to addresses that no directory lists.
+    pub external: External,
     /// Whether switches shall let what it sends wait for all others (EyeQ §3.5).
     pub best_effort: bool,
 }
@@ -168,6 +173,9 @@ pub struct Endpoint {
     pub vm: VmId,
     /// The VM's tenant.
     pub tenant: TenantId,
+    /// The hardware address at which VMs reach it, if they share a bridge: what goes to its address
+    /// goes there, or is dropped.
+    pub mac: Option<[u8; 6]>,
 }
 
 /// Addresses outside the cloud, all of which one VM of a tenant stands for.
@@ -226,6 +234,8 @@ pub struct TxCounters {
     pub numbered: Bytes,
     /// What left without, IPv6 and fragments: losses do not show. Both stay zero within a host.
     pub unnumbered: Bytes,
+    /// Segments that left with a number.
+    pub left: u64,
 }
 
 /// What a pair received here, cumulative since it appeared or reappeared.
@@ -235,6 +245,8 @@ pub struct RxCounters {
     pub octets: Bytes,
     /// The same in segments.
     pub segments: u64,
+    /// Of these, with a number. Wraps around at 2³².
+    pub numbered: u64,
     /// Segments that the network lost: missing in the sequence for longer than the reorder window
     /// (IPv4, from other hosts). Never falls.
     pub lost: u64,
@@ -242,7 +254,7 @@ pub struct RxCounters {
     pub ce: u64,
     /// Segments that came after later ones (or twice).
     pub reordered: u64,
-    /// Jumps of the sequence that are no loss: the sending host began anew.
+    /// Jumps of the sequence: the sending host began anew, or all between was lost, too.
     pub resyncs: u64,
 }
 
@@ -261,11 +273,12 @@ pub struct PortCounters {
     pub spoofed: u64,
     /// Packets dropped because they are truncated or not what they say.
     pub malformed: u64,
-    /// Packets to the default class that belong to no pair.
+    /// Packets to the default class that belong to no pair and go to no place: what is not IP, or
+    /// addresses itself, the link or everybody.
     pub unclassified: u64,
-    /// Packets to the control class: ARP and neighbour discovery.
+    /// Packets to the control class: ARP, neighbour discovery and DHCP requests.
     pub control: u64,
-    /// Packets to the VM that belong to no pair.
+    /// Packets to the VM that belong to no pair and are not from outside.
     pub foreign: u64,
     /// Packets of pairs that found the table full. Alarm on these two.
     pub tx_full: u64,
@@ -280,6 +293,32 @@ pub struct PortCounters {
     /// Packets dropped because their pairs have no queue of their own, and what those of the VM may send
     /// together was sent.
     pub stray: u64,
+    /// Packets dropped because they belong to no pair, go to no place, and are beyond that rate.
+    pub unpaired: u64,
+    /// Packets dropped because they speak for a router or a DHCP server.
+    pub rogue: u64,
+    /// Packets dropped because they go to a VM's address at another hardware address than its own.
+    pub misdirected: u64,
+    /// From the VM to addresses that no directory lists, passed on.
+    pub external_tx: Bytes,
+    /// To the VM from such addresses.
+    pub external_rx: Bytes,
+    /// Segments dropped because they were beyond their pair's floor while no agent renewed its lease,
+    /// or while what passed might have missed the shaper.
+    pub unleased: u64,
+}
+
+/// What a VM may send to addresses that no directory lists, as the kernel has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExternalHose {
+    /// The VM.
+    pub vm: VmId,
+    /// In any case.
+    pub floor: Rate,
+    /// While others leave it.
+    pub ceiling: Rate,
+    /// Packets that found its queue full.
+    pub dropped: u64,
 }
 
 /// Everything at one moment, in a buffer to be reused.
@@ -393,12 +432,14 @@ mod tests {
             mac: None,
             floor_out: Rate::from_mbps(1),
             cap_out: None,
+            external: External::default(),
             best_effort: false,
         };
         let endpoint = |n: u32| Endpoint {
             address: Ipv4Addr::new(10, 0, 0, n as u8).into(),
             vm: VmId(n),
             tenant: TenantId(1),
+            mac: None,
         };
         Config {
             instance: "test".into(),
@@ -417,6 +458,7 @@ mod tests {
             ecn: false,
             reorder_window: Span::from_millis(1),
             shaper: None,
+            observe: false,
             eyeq: None,
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),

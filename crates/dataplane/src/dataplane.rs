@@ -12,12 +12,19 @@
 
 mod adoption;
 mod change;
+mod devices;
 mod eyeq;
+mod plumbing;
+mod switch;
 mod vcc;
+
+pub use devices::{Renamed, left_behind};
+pub use plumbing::{Fault, Tended};
 
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
-    Config, Counters, Direction, Event, PairRate, Port, PortCounters, RxCounters, TxCounters,
+    Config, Counters, Direction, Event, ExternalHose, PairRate, Port, PortCounters, RxCounters,
+    TxCounters,
 };
 use crate::error::Error;
 use crate::instance::{Deed, Instance, Journal, Lock, list};
@@ -29,11 +36,12 @@ use crate::places::Places;
 use crate::probe;
 use crate::programs::{MAX_PORTS, Program, Programs, Sizes};
 use crate::shaper::{
-    self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, LONGEST_WAIT, PairRate as Levels,
-    Shaper, ShaperConfig, VmShare,
+    self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, LONGEST_WAIT, Observer,
+    PairRate as Levels, QUEUE_WAIT, Shaper, ShaperConfig, VmShare,
 };
 use crate::table::Reading;
 use adoption::{claim, drop_ports, same_ids, strangers, sweep};
+use devices::Devices;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -63,8 +71,16 @@ pub struct Dataplane {
     reclaims: u64,
     mode: Mode,
     replaced: Option<String>,
-    /// What is in force, or being put in force.
+    /// What is in force, or being put in force, with the names that interfaces have by now.
     config: Config,
+    /// Which devices the names in configurations mean.
+    devices: Devices,
+    /// What enforced before the agent was told to observe.
+    draining: Option<switch::Draining>,
+    /// VMs whose packets may miss the shaper.
+    bare: BTreeSet<VmId>,
+    /// How often the plumbing was looked at.
+    looks: u64,
     /// Where programs are attached.
     attached: Vec<Hook>,
     /// How many entries each map of the directory has room for.
@@ -90,6 +106,9 @@ impl Dataplane {
         attach::quiet();
         config.check()?;
         let instance = Instance::new(&config.instance, &config.bpffs, &config.run_dir)?;
+        let asked = config;
+        let devices = Devices::left(&instance, &asked);
+        let config = devices.resolve(asked.clone());
         let hooks = hooks(&config)?;
         let lock = Arc::new(instance.lock()?);
         let stale = instance.has_traces();
@@ -118,6 +137,11 @@ impl Dataplane {
             }
             (built, _) => built,
         }
+        .map(|mut built| {
+            built.devices = devices;
+            built.devices.learn(&asked, &config);
+            built
+        })
         .inspect_err(|_| {
             // The first error says more than one of the clean-up would.
             let _ = undo(&instance);
@@ -153,13 +177,17 @@ impl Dataplane {
         let strangers = strangers(&programs, config);
         sweep(&mut programs, config, &strangers)?;
         let uplink = &hooks[0].interface;
-        let mut shaper = open_shaper(kind, config, uplink, &mut programs, &mut journal)?;
+        let mut shaper: Box<dyn Shaper + Send> = if config.observe {
+            Box::new(Observer::new(shaper_config(config))?)
+        } else {
+            open_shaper(kind, config, uplink, &mut programs, &mut journal)?
+        };
         shaper.apply_vms(&shares(config))?;
         let bound = claim(&mut programs, &mut *shaper)?;
         programs.set(settings(config))?;
         fill_endpoints(&programs, config)?;
         drop_ports(&mut programs, &strangers)?;
-        let slots = fill_ports(&mut programs, config, hooks, &*shaper)?;
+        let slots = fill_ports(&mut programs, config, hooks, &*shaper, &BTreeSet::new())?;
         let places = fill_places(&mut programs, config, &*shaper, &slots)?;
         outside::close_to_vms(&programs, config)?;
         eyeq::set(&programs, config, hooks)?;
@@ -173,6 +201,12 @@ impl Dataplane {
             attach_one(hook, mode, &programs, instance, &mut journal)?;
         }
         programs.pin_directory(&instance.maps())?;
+        if config.observe {
+            // An agent of before may have enforced.
+            programs.levels()?.clear(intf::UPLINK as usize);
+            shaper::remove(&instance.name)?;
+            shaper::release(&uplink.device())?;
+        }
 
         let heard = Arc::new(Mutex::new(Heard::default()));
         let ring = ring(&programs, &heard)?;
@@ -183,6 +217,10 @@ impl Dataplane {
             local: config.ports.iter().map(|p| p.vm).collect(),
             _lock: Arc::clone(lock),
             config: config.clone(),
+            devices: Devices::default(),
+            draining: None,
+            bare: BTreeSet::new(),
+            looks: 0,
             attached: hooks.to_vec(),
             directory_room: endpoints,
             pair_room: sizes.pairs,
@@ -353,9 +391,10 @@ impl Dataplane {
     ///
     /// # Errors
     ///
-    /// [`Error::NotLocal`]; a ceiling below its floor, floors above the VM's, no class left. Then
-    /// nothing has changed.
-    pub fn set(&mut self, rates: &[PairRate]) -> Result<(), Error> {
+    /// [`Error::NotLocal`]; a ceiling below its floor, floors above the VM's. Then nothing has changed.
+    ///
+    /// Pairs that find no class are left out and returned: a VM has its part of all classes.
+    pub fn set(&mut self, rates: &[PairRate]) -> Result<Vec<PairId>, Error> {
         if let Some(rate) = rates.iter().find(|r| !self.local.contains(&r.pair.src)) {
             return Err(Error::NotLocal(rate.pair));
         }
@@ -366,9 +405,13 @@ impl Dataplane {
         let unbound: BTreeSet<PairId> =
             rates.iter().map(|r| r.pair).filter(|p| !self.bound.contains_key(p)).collect();
         let unbound: Vec<PairId> = unbound.into_iter().collect();
+        let admitted = self.shaper.admitted(&unbound);
+        let (unbound, left_out): (Vec<PairId>, Vec<PairId>) =
+            unbound.into_iter().partition(|pair| admitted.contains(pair));
         let classes = self.shaper.add_pairs(&unbound)?;
+        let rates = rates.iter().filter(|r| !left_out.contains(&r.pair));
         let levels: Vec<_> =
-            rates.iter().map(|r| (r.pair, Levels { floor: r.floor, ceiling: r.ceiling })).collect();
+            rates.map(|r| (r.pair, Levels { floor: r.floor, ceiling: r.ceiling })).collect();
         if let Err(error) = self.shaper.set(&levels) {
             self.shaper.remove(&unbound)?;
             return Err(error.into());
@@ -378,7 +421,7 @@ impl Dataplane {
             self.bound.insert(pair, class);
             self.pairs.revive(pair);
         }
-        Ok(())
+        Ok(left_out)
     }
 
     /// Whether a pair has a class of its own, and with it levels.
@@ -430,6 +473,19 @@ impl Dataplane {
         Ok(queues)
     }
 
+    /// What this host's VMs may send to addresses that no directory lists.
+    pub fn externals(&mut self) -> Result<Vec<ExternalHose>, Error> {
+        let queues = self.shaper.stats()?;
+        let hose = |port: &Port| {
+            let classes = self.shaper.vm_classes(port.vm)?;
+            let queue = queues.iter().find(|queue| queue.class == classes.external);
+            let Levels { floor, ceiling } = classes.external_rate;
+            let dropped = queue.map_or(0, |queue| queue.drops);
+            Some(ExternalHose { vm: port.vm, floor, ceiling, dropped })
+        };
+        Ok(self.config.ports.iter().filter_map(hose).collect())
+    }
+
     /// The levels as the kernel has them.
     pub fn levels(&mut self) -> Result<Vec<PairRate>, Error> {
         let levels = self.shaper.read_back()?.into_iter();
@@ -441,11 +497,12 @@ impl Dataplane {
         self.lease.set_closed(true);
         // The first error says more than what this one would.
         let _ = eyeq::hush(&self.programs, &self.config);
-        let Self { shaper, instance, journal, _lock, .. } = self;
+        let Self { shaper, draining, instance, journal, _lock, .. } = self;
         let programs = journal.undo();
+        let drained = draining.map_or(Ok(()), |draining| draining.shaper.close());
         let queues = shaper.close().map_err(Error::from);
         let files = instance.remove_files();
-        programs.and(queues).and(files)
+        programs.and(drained.map_err(Error::from)).and(queues).and(files)
     }
 
     /// The guardian lowered ceilings while we were silent: looks at what the kernel has now.
@@ -535,7 +592,9 @@ fn open_shaper(
 ) -> Result<Box<dyn Shaper + Send>, Error> {
     if kind == Kind::Htb {
         return Ok(Box::new(
-            Htb::open(shaper_config(config))?.bounded_in_time(programs.levels()?)?,
+            Htb::open(shaper_config(config))?
+                .bounded_in_time(programs.levels()?)?
+                .leased(programs.lease()?),
         ));
     }
     let deed = Deed::Fq(uplink.clone());
@@ -553,7 +612,7 @@ fn open_shaper(
 fn shaper_config(config: &Config) -> ShaperConfig {
     let departs_within = config.eyeq.as_ref().and_then(|eyeq| eyeq.departs_within);
     ShaperConfig {
-        departs_within: departs_within.map_or(LONGEST_WAIT, |within| within.min(LONGEST_WAIT)),
+        departs_within: departs_within.map_or(QUEUE_WAIT, |within| within.min(LONGEST_WAIT)),
         default_rate: config.default_rate,
         max_pairs: config.max_pairs as usize,
         sends_by_bursts: probe::htb_sends_by_bursts(&probe::Roots::default()),
@@ -567,6 +626,7 @@ fn shares(config: &Config) -> Vec<VmShare> {
         port: p.interface.clone(),
         floor: p.floor_out,
         cap: p.cap_out,
+        external: p.external,
     };
     config.ports.iter().map(share).collect()
 }
@@ -574,7 +634,8 @@ fn shares(config: &Config) -> Vec<VmShare> {
 fn settings(config: &Config) -> intf::Settings {
     intf::Settings {
         reorder_ns: config.reorder_window.as_nanos(),
-        flags: if config.ecn { intf::ECN } else { 0 },
+        flags: if config.ecn { intf::ECN } else { 0 }
+            | if config.observe { intf::OBSERVE } else { 0 },
         spare: 0,
     }
 }
@@ -585,11 +646,17 @@ fn fill_endpoints(programs: &Programs, config: &Config) -> Result<(), Error> {
         let value = intf::Endpoint {
             vm: endpoint.vm.0,
             tenant: endpoint.tenant.0,
-            flags: port.map_or(0, endpoint_flags),
+            flags: port.map_or(0, endpoint_flags) | endpoint.mac.map_or(0, |_| intf::AT_MAC),
+            mac: mac_octets(endpoint.mac),
         };
         programs.endpoints.put(endpoint.address.into(), value)?;
     }
     Ok(())
+}
+
+/// As the programs compare it.
+fn mac_octets(mac: Option<[u8; 6]>) -> [u8; 8] {
+    mac.map_or([0; 8], |m| [m[0], m[1], m[2], m[3], m[4], m[5], 0, 0])
 }
 
 /// Of a VM of this host.
@@ -603,6 +670,7 @@ fn fill_ports(
     config: &Config,
     hooks: &[Hook],
     shaper: &dyn Shaper,
+    bare: &BTreeSet<VmId>,
 ) -> Result<Vec<(VmId, u32)>, Error> {
     let mut old: BTreeMap<u32, intf::Port> = programs.ports.read()?.collect();
     let mut kept = BTreeMap::new();
@@ -630,10 +698,11 @@ fn fill_ports(
             slot,
             default_class: classes.default.0,
             control_class: classes.control.0,
-            flags: flags(config, port),
+            external_class: classes.external.0,
+            flags: flags(config, port, bare),
             max_pairs: config.pairs_per_vm,
             stray_bps: u32::try_from(classes.stray_rate.as_bps()).unwrap_or(u32::MAX),
-            mac: port.mac.map_or([0; 8], |m| [m[0], m[1], m[2], m[3], m[4], m[5], 0, 0]),
+            mac: mac_octets(port.mac),
         };
         programs.ports.put(index, value)?;
         old.remove(&index);
@@ -651,8 +720,9 @@ fn first_ports(config: &Config) -> impl Iterator<Item = &Port> {
     config.ports.iter().filter(move |port| seen.insert(&port.interface))
 }
 
-fn flags(config: &Config, port: &Port) -> u32 {
+fn flags(config: &Config, port: &Port, bare: &BTreeSet<VmId>) -> u32 {
     let outward = if config.is_outward(port.vm) { intf::OUTWARD } else { 0 };
+    let outward = outward | if bare.contains(&port.vm) { intf::BARE } else { 0 };
     outward | if port.mac.is_some() { intf::FIXED_MAC } else { 0 }
 }
 
@@ -798,6 +868,7 @@ impl From<intf::Tx> for TxCounters {
             segments: tx.segments,
             numbered: Bytes::new(tx.numbered),
             unnumbered: Bytes::new(tx.unnumbered),
+            left: tx.sequence.into(),
         }
     }
 }
@@ -807,6 +878,7 @@ impl From<intf::Rx> for RxCounters {
         Self {
             octets: Bytes::new(rx.octets),
             segments: rx.segments,
+            numbered: rx.numbered.into(),
             lost: rx.lost,
             ce: rx.ce,
             reordered: rx.reordered,
@@ -833,6 +905,12 @@ impl From<intf::PortCounters> for PortCounters {
             spoofed_mac: c.spoofed_mac,
             control_denied: c.control_denied,
             stray: c.stray,
+            unpaired: c.unpaired,
+            rogue: c.rogue,
+            misdirected: c.misdirected,
+            external_tx: Bytes::new(c.external_tx),
+            external_rx: Bytes::new(c.external_rx),
+            unleased: c.unleased,
         }
     }
 }

@@ -18,9 +18,9 @@ use std::io::{Read, Seek, Write};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Layout of the pinned maps. Raise it with every change of `intf.h`: what another layout left is
+/// Layout of the pinned maps, a hash of the types in them (see build.rs): what another layout left is
 /// removed, not adopted.
-const LAYOUT: u32 = 3;
+pub const LAYOUT: &str = env!("WEIR_LAYOUT");
 
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 
@@ -75,6 +75,7 @@ impl Instance {
     /// Makes the directories and takes the lock: an error if another agent holds it.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         fs::create_dir_all(&self.run).during(|| format!("making {}", self.run.display()))?;
+        own(self.run.clone())?;
         let path = self.run.join("lock");
         lock_file(&path)?.map_err(|holder| Error::Locked {
             instance: self.name.clone(),
@@ -88,7 +89,8 @@ impl Instance {
         for dir in [self.maps(), self.links()] {
             fs::create_dir_all(&dir).during(|| format!("making {}", dir.display()))?;
         }
-        Ok(())
+        let above = self.pins.parent().map(Path::to_owned);
+        above.into_iter().chain([self.pins.clone(), self.maps(), self.links()]).try_for_each(own)
     }
 
     /// Whether an earlier agent of this name left something.
@@ -149,13 +151,14 @@ pub(crate) fn lock_file(path: &Path) -> Result<Result<Lock, String>, Error> {
     match file.try_lock() {
         Ok(()) => {
             file.set_len(0).and_then(|()| file.rewind()).during(action)?;
-            write!(file, "{}", std::process::id()).during(action)?;
+            // The lock holds also without a name on it: a full file system is no reason to do without.
+            let _ = write!(file, "{}", std::process::id());
             Ok(Ok(Lock(file)))
         }
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             file.read_to_string(&mut holder).during(action)?;
-            Ok(Err(holder))
+            Ok(Err(if holder.is_empty() { "?".to_owned() } else { holder }))
         }
         Err(TryLockError::Error(e)) => Err(e).during(action),
     }
@@ -211,6 +214,12 @@ impl Journal {
         }
         let (netns, deeds) = parse_journal(&octets);
         Ok(Self { file, netns: netns.unwrap_or(0), deeds, path })
+    }
+
+    /// The deeds of an earlier agent, if they were done in this thread's network namespace.
+    pub fn left(instance: &Instance) -> Vec<Deed> {
+        let (before, deeds) = parse_journal(&fs::read(instance.journal()).unwrap_or_default());
+        if before.is_some() && before == netns().ok() { deeds } else { Vec::new() }
     }
 
     /// Whether the deeds are of this thread's network namespace.
@@ -306,6 +315,22 @@ fn parse_deed(line: &str) -> Option<Deed> {
         }
         _ => None,
     }
+}
+
+/// Refuses a directory in which somebody else could put things of their own in the place of ours.
+fn own(dir: PathBuf) -> Result<(), Error> {
+    let found = fs::metadata(&dir).during(|| format!("reading {}", dir.display()))?;
+    // SAFETY: no pointers; it cannot fail.
+    let us = unsafe { libc::geteuid() };
+    let (owner, mode) = (found.st_uid(), found.st_mode() & 0o7777);
+    if ![0, us].contains(&owner) || mode & 0o022 != 0 {
+        return Err(Error::Config(format!(
+            "{} belongs to user {owner} with mode {mode:o}, so others could change what the agent \
+             keeps there: chown root and chmod go-w",
+            dir.display()
+        )));
+    }
+    Ok(())
 }
 
 /// This thread's network namespace.

@@ -7,10 +7,18 @@ use std::net::IpAddr;
 pub const LOCAL: u32 = 1;
 /// Endpoint flag: it is, and what it sends waits for all others.
 pub const BEST_EFFORT: u32 = 2;
+/// Endpoint flag: VMs reach it at its hardware address and nowhere else.
+pub const AT_MAC: u32 = 4;
+/// The node of the uplink, whose level says whether departure times are in force.
+pub const UPLINK: u32 = 1;
+/// Settings flag: packets are counted, and nothing of them is changed or dropped.
+pub const OBSERVE: u32 = 16;
 /// Port flag: it leads out of the cloud.
 pub const OUTWARD: u32 = 1;
 /// Port flag: only [`Port::mac`] may send.
 pub const FIXED_MAC: u32 = 2;
+/// Port flag: what passes may miss the shaper, and its pairs get no more than their floors.
+pub const BARE: u32 = 16;
 /// Bits of a [`Prefix`] before its address.
 pub const PREFIX_HEAD: u32 = 64;
 /// Settings flag: marks are a signal, and what leaves is ECN-capable.
@@ -19,6 +27,8 @@ pub const ECN: u32 = 1;
 pub const WINDOW: u32 = 512;
 /// Reorder windows after which a hole is a loss though no packet came since.
 pub const SILENCE: u64 = 32;
+/// Parts of a pair's queue, by which flows are told apart.
+pub const PARTS: usize = 16;
 /// Words of the ring of holes.
 const WORDS: usize = WINDOW as usize / 64;
 /// Event direction: a VM of this host began to send.
@@ -29,9 +39,11 @@ pub const RX: u32 = 1;
 pub const LIMIT: u32 = 2;
 
 /// Nodes of the tree of departure times; in HTB only pairs have any.
-pub const NODES: u32 = 8192;
+pub const NODES: u32 = 9216;
 /// The first node of a pair.
 pub const FIRST_PAIR: u32 = 4096;
+/// The first node of what a VM sends to addresses that no directory lists.
+pub const FIRST_EXTERNAL: u32 = 8192;
 
 /// A type that is nothing but octets: valid for every bit pattern, and without padding.
 ///
@@ -72,7 +84,7 @@ pub struct Told<V> {
 
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 88 && size_of::<Told<Rx>>() == 160);
+const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 160);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -97,13 +109,15 @@ shared!(
 );
 shared!(
     /// Whose address it is.
-    Endpoint, 12, {
+    Endpoint, 20, {
         /// The VM.
         vm: u32,
         /// Its tenant.
         tenant: u32,
-        /// [`LOCAL`], [`BEST_EFFORT`].
+        /// [`LOCAL`], [`BEST_EFFORT`], [`AT_MAC`].
         flags: u32,
+        /// Its hardware address with [`AT_MAC`]: six octets and two of nothing.
+        mac: [u8; 8],
     }
 );
 shared!(
@@ -121,7 +135,7 @@ shared!(
 );
 shared!(
     /// Who stands for what is outside.
-    Outside, 20, {
+    Outside, 28, {
         /// The endpoint.
         endpoint: Endpoint,
         /// Index of its places; of an endpoint of this host only.
@@ -156,7 +170,7 @@ shared!(
 );
 shared!(
     /// A VM's port, or one that leads outside and that the endpoints of several tenants share.
-    Port, 40, {
+    Port, 44, {
         /// The VM.
         vm: u32,
         /// Its tenant.
@@ -165,9 +179,11 @@ shared!(
         slot: u32,
         /// `skb->priority` of what has no class of its own.
         default_class: u32,
-        /// `skb->priority` of ARP and neighbour discovery.
+        /// `skb->priority` of ARP, neighbour discovery and DHCP requests.
         control_class: u32,
-        /// [`OUTWARD`], [`FIXED_MAC`].
+        /// `skb->priority` of what goes to addresses that no directory lists.
+        external_class: u32,
+        /// [`OUTWARD`], [`FIXED_MAC`], [`BARE`].
         flags: u32,
         /// Places of each of its VMs in `tx`, and as many in `rx`.
         max_pairs: u32,
@@ -182,7 +198,7 @@ shared!(
     Settings, 16, {
         /// A gap that stays open for so long is a loss.
         reorder_ns: u64,
-        /// [`ECN`] or 0.
+        /// [`ECN`], [`OBSERVE`].
         flags: u32,
         /// Unused.
         spare: u32,
@@ -203,7 +219,7 @@ shared!(
 );
 shared!(
     /// What a port saw.
-    PortCounters, 120, {
+    PortCounters, 168, {
         /// Octets from the VM, passed on.
         tx_octets: u64,
         /// The same in segments.
@@ -216,11 +232,11 @@ shared!(
         spoofed: u64,
         /// Packets dropped because they are truncated or not what they say.
         malformed: u64,
-        /// Packets to the default class that belong to no pair.
+        /// Packets to the default class that belong to no pair and go to no place.
         unclassified: u64,
         /// Packets to the control class.
         control: u64,
-        /// Packets to the VM that belong to no pair.
+        /// Packets to the VM that belong to no pair and are not from outside.
         foreign: u64,
         /// Packets that found no room for a new sending pair.
         tx_full: u64,
@@ -234,11 +250,23 @@ shared!(
         control_denied: u64,
         /// Packets dropped because their pairs have no class and sent more than the VM's default rate.
         stray: u64,
+        /// Packets dropped because they are of no pair, go to no place, and are beyond that rate.
+        unpaired: u64,
+        /// Packets dropped because they speak for a router or a DHCP server.
+        rogue: u64,
+        /// Packets dropped because they go to a VM's address at another hardware address than its own.
+        misdirected: u64,
+        /// Octets to the external class.
+        external_tx: u64,
+        /// Octets to the VM from addresses that no directory lists.
+        external_rx: u64,
+        /// Segments dropped because they were beyond their pairs' floors while nobody watched.
+        unleased: u64,
     }
 );
 shared!(
     /// A pair whose source is here.
-    Tx, 80, {
+    Tx, 144, {
         /// Octets on the wire, before the shaper.
         octets: u64,
         /// The same in segments.
@@ -253,14 +281,16 @@ shared!(
         numbered: u64,
         /// Octets that left without: IPv6, fragments.
         unnumbered: u64,
-        /// When its queue in HTB is empty at the rate `bps`, on the kernel's monotonic clock.
-        empty_ns: u64,
-        /// The ceiling of its class when its last packet came.
-        bps: u64,
-        /// Segments that found that queue too long.
+        /// Segments that its queue in HTB was too long for.
         dropped: u64,
         /// Since when it sends without a class, on the kernel's monotonic clock; 0 if it has one.
         stray_ns: u64,
+        /// What has drained from its queue by then is taken off, on the kernel's monotonic clock.
+        seen_ns: u64,
+        /// The ceiling of its class since then; 0 if nothing waits. Not told by gather, as the two beside it.
+        bps: u64,
+        /// Octets that wait in its queue, by flows.
+        parts: [u32; PARTS],
     }
 );
 shared!(
@@ -276,7 +306,7 @@ shared!(
         ce: u64,
         /// Segments that came after later ones (or twice).
         reordered: u64,
-        /// Jumps too far to be a loss.
+        /// Jumps too far for the ring.
         resyncs: u64,
         /// When the youngest hole appeared, on the kernel's monotonic clock.
         gap_ns: u64,
@@ -294,8 +324,8 @@ shared!(
         synced: u32,
         /// The kernel's; reads as zero.
         lock: u32,
-        /// Unused.
-        spare: u32,
+        /// Segments that had a number; wraps around.
+        numbered: u32,
     }
 );
 shared!(

@@ -23,6 +23,7 @@ mod config;
 mod dataplane;
 mod error;
 pub mod eyeq;
+pub mod frames;
 mod gather;
 pub mod guardian;
 pub mod guest;
@@ -43,8 +44,10 @@ pub mod vcc;
 
 pub use attach::Mode;
 pub use config::{
-    Bounded, Config, Counters, Direction, Endpoint, Event, EyeQ, Outside, PairRate, Port,
-    PortCounters, RxCounters, Shaped, ShapedPeer, Translated, TxCounters,
+    Bounded, Config, Counters, Direction, Endpoint, Event, ExternalHose, EyeQ, Outside, PairRate,
+    Port, PortCounters, RxCounters, Shaped, ShapedPeer, Translated, TxCounters,
 };
-pub use dataplane::{Dataplane, clean, has_traces, refuse_running};
+pub use dataplane::{
+    Dataplane, Fault, Renamed, Tended, clean, has_traces, left_behind, refuse_running,
+};
 pub use error::Error;

@@ -51,6 +51,7 @@ pub(crate) fn fill(
             vm: outside.vm.0,
             tenant: outside.tenant.0,
             flags: port.map_or(0, endpoint_flags),
+            ..intf::Endpoint::default()
         };
         let value = intf::Outside { endpoint, slot, default_class };
         programs.outside.put(key(outside), value)?;

@@ -55,6 +55,7 @@ impl Pairs {
             segments: now.segments.saturating_sub(base.segments),
             numbered: now.numbered.saturating_sub(base.numbered),
             unnumbered: now.unnumbered.saturating_sub(base.unnumbered),
+            left: now.left.saturating_sub(base.left),
         })
     }
 

@@ -199,7 +199,7 @@ impl Programs {
                 "ports" | "port_counters" | "places" => MAX_PORTS,
                 "tx" | "rx" | "classes" => sizes.pairs,
                 "endpoints" | "outside" | "controls" => sizes.endpoints,
-                "levels" => sizes.nodes,
+                "levels" | "unleased" => sizes.nodes,
                 "queues" | "clocks" => sizes.queues,
                 _ => continue,
             };
@@ -268,6 +268,22 @@ impl Programs {
         pin_to(&mut map.expect("the object has the directory"), &path)
     }
 
+    /// Gives a map of vCC's object that one of ours stands for our own, and that of pairs' credits the size of their
+    /// levels.
+    pub(crate) fn lend(&self, map: &mut libbpf_rs::OpenMapMut<'_>) -> Result<(), Error> {
+        let name = map.name().to_string_lossy().into_owned();
+        let ours = |name: &str| self.object.maps().find(|m| m.name() == name);
+        if name == "vcc_credits" {
+            let levels = ours("levels").expect("the object has all maps");
+            return map.set_max_entries(levels.max_entries()).map_err(Error::Load);
+        }
+        let is_lent = ["endpoints", "classes", "levels"].contains(&name.as_str());
+        match ours(&name).filter(|_| is_lent) {
+            Some(own) => map.reuse_fd(own.as_fd()).map_err(Error::Load),
+            None => Ok(()),
+        }
+    }
+
     /// What pairs may send, in either shaper: a mapping of its own.
     pub fn levels(&self) -> Result<CounterArray<intf::Level>, Error> {
         CounterArray::map(&fd(&self.object, "levels")?, self.entries("levels"))
@@ -280,9 +296,14 @@ impl Programs {
         Ok(Departures {
             levels: self.levels()?,
             queues: Table::new("queues", queues, self.entries("queues")),
-            lease: CounterArray::map(&fd(&self.object, "lease")?, 1)
-                .during(|| "mapping BPF map lease".to_owned())?,
+            lease: self.lease()?,
         })
+    }
+
+    /// The heartbeat that the programs see: a mapping of its own.
+    pub fn lease(&self) -> Result<CounterArray<u64>, Error> {
+        CounterArray::map(&fd(&self.object, "lease")?, 1)
+            .during(|| "mapping BPF map lease".to_owned())
     }
 
     fn entries(&self, name: &str) -> u32 {
@@ -305,6 +326,13 @@ impl Programs {
         let found = found.expect("the object has all programs");
         // SAFETY: the descriptor belongs to `self.object`, which the result borrows.
         unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&found.as_fd())) }
+    }
+
+    /// The programs that are loaded here.
+    pub(crate) fn loaded(&self) -> Vec<Program> {
+        let eyeq = self.eyeq.iter().flat_map(|_| eyeq::Program::ALL.map(Program::EyeQ));
+        let vcc = self.vcc.iter().flat_map(|_| vcc::Program::ALL.map(Program::Vcc));
+        Program::ALL.into_iter().chain(eyeq).chain(vcc).collect()
     }
 
     /// The ring of events, for a reader.

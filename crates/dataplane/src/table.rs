@@ -334,8 +334,7 @@ impl<V: Plain> CounterArray<V> {
         self.entries == 0
     }
 
-    /// An array in memory of our own, to test without a kernel.
-    #[cfg(test)]
+    /// An array in memory of our own, which no program finds.
     pub(crate) fn in_memory(entries: usize) -> Self {
         let octets = (entries * size_of::<V>()).next_multiple_of(4096);
         let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
@@ -344,7 +343,7 @@ impl<V: Plain> CounterArray<V> {
             let null = ptr::null_mut();
             libc::mmap(null, octets, protection, kind | libc::MAP_ANONYMOUS, -1, 0)
         };
-        assert_ne!(base, libc::MAP_FAILED, "memory for a test");
+        assert_ne!(base, libc::MAP_FAILED, "there is memory for an array");
         Self { base: base.cast(), octets, entries, of: PhantomData }
     }
 }

@@ -3,11 +3,7 @@
 //! root, and fails without.
 #![allow(clippy::disallowed_methods, reason = "the program reads the kernel's clock")]
 
-#[path = "common/frame.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod frame;
-
-use frame::{packet, tcp, udp};
+use crate::frame::{packet, tcp, udp};
 use std::net::IpAddr;
 use std::time::Duration;
 use weir_dataplane::intf::{self, FIRST_PAIR, Level, NODES, Pair, PortCounters, Tx};
@@ -65,7 +61,7 @@ impl Host {
         programs.ports.put(LOOPBACK, port).unwrap();
         for (address, vm, flags) in [(MINE, 1, intf::LOCAL), (PEER, 2, 0), (OTHER, 3, 0)] {
             let address: IpAddr = address.parse().unwrap();
-            let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+            let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
             programs.endpoints.put(address.into(), endpoint).unwrap();
         }
         programs.classes.put(TO_PEER, ONE).unwrap();
@@ -141,10 +137,10 @@ fn full_frames_leave_room_for_the_acknowledgements_beside_them() {
     assert_eq!(host.passed(20), 7);
     let octets = packet(MINE, PEER, 17, udp(9, 20)).octets();
     let small = || host.run(&Frame { octets: &octets, ..Frame::default() }).verdict == PASS;
-    // 8.48 s waited; a small packet may find 8.46, and lasts 50 ms.
+    // 8.48 s waited; a small packet may find 9.6, and lasts 50 ms.
     pause(200);
     assert_eq!(host.passed(1), 0, "a full frame finds no room for another second");
-    assert!((0..20).filter(|_| small()).count() >= 3, "a small one does");
+    assert!((0..60).filter(|_| small()).count() >= 3, "a small one does");
     assert!(!small(), "but not for ever");
 }
 
@@ -180,9 +176,30 @@ fn a_super_packet_is_let_in_whole_where_a_packet_is() {
 
     let host = Host::new();
     host.set(ONE, level(SLOW));
-    assert_eq!(host.passed(6), 6);
-    assert_eq!(host.run(&frame).verdict, PASS, "the seventh");
-    assert_eq!(host.send(PEER), None);
+    assert_eq!(host.passed(7), 7);
+    assert_eq!(host.run(&frame).verdict, DROP, "it counts itself, but for a frame");
+    let host = Host::new();
+    host.set(ONE, level(SLOW));
+    assert_eq!(host.passed(3), 3);
+    assert_eq!(host.run(&frame).verdict, PASS, "7.2 s with it, without its first frame");
+}
+
+#[test]
+fn a_flow_with_little_that_waits_finds_room_beside_a_flood_of_its_pair() {
+    let host = Host::new();
+    host.set(ONE, level(SLOW));
+    assert_eq!(host.passed(20), 7);
+    // Some of them share the flood's part, for the kernel's hash is another after each boot; never all.
+    let is_let_in = |port: &u16| {
+        let octets = packet(MINE, PEER, 17, udp(*port, 1472)).octets();
+        host.run(&Frame { octets: &octets, ..Frame::default() }).verdict == PASS
+    };
+    let others = (10..50).filter(is_let_in).count();
+    assert_eq!(others, 3, "8.5 s wait, and up to 10.9 may; with three frames it is more");
+    assert_eq!(host.passed(5), 0);
+    let Tx { dropped, parts, .. } = host.tx(TO_PEER);
+    assert_eq!(dropped, 13 + 37 + 5);
+    assert!(parts.iter().filter(|part| **part > 0).count() > 1);
 }
 
 #[test]
@@ -255,7 +272,7 @@ fn a_class_without_a_limit_in_time_bounds_nothing_and_what_it_did_is_not_remembe
     assert_eq!(host.passed(20), 7, "six wait, and the seventh finds them");
     host.set(ONE, Level { limit_ns: 0, ..level(100 * SLOW) });
     assert_eq!(host.passed(200), 200);
-    assert_eq!(host.tx(TO_PEER).empty_ns, 0);
+    assert_eq!(host.tx(TO_PEER).bps, 0);
     host.set(ONE, level(SLOW));
     assert_eq!(host.passed(20), 7);
 }
@@ -268,6 +285,6 @@ fn where_there_is_no_level_and_with_departure_times_nothing_is_dropped_here() {
     host.set(ONE, level(SLOW));
     host.programs.classes.put(TO_PEER, DEPARTING).unwrap();
     assert_eq!(host.passed(200), 200);
-    let Tx { empty_ns, bps, dropped, .. } = host.tx(TO_PEER);
-    assert_eq!((empty_ns, bps, dropped), (0, 0, 0));
+    let Tx { bps, dropped, parts, .. } = host.tx(TO_PEER);
+    assert_eq!((bps, dropped, parts), (0, 0, [0; intf::PARTS]));
 }

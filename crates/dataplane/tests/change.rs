@@ -2,12 +2,8 @@
 //! and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/net.rs"]
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod net;
-
+use crate::net::{PAIR, VM1, VM2, World, modes, now_ns, sh};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use net::{PAIR, VM1, VM2, World, modes, now_ns, sh};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
@@ -87,9 +83,15 @@ fn with_guest(world: &World, mode: Mode) -> Config {
         mac: None,
         floor_out: Rate::from_mbps(50),
         cap_out: None,
+        external: Default::default(),
         best_effort: false,
     });
-    config.endpoints.push(Endpoint { address: VM3.into(), vm: VmId(3), tenant: TenantId(1) });
+    config.endpoints.push(Endpoint {
+        address: VM3.into(),
+        vm: VmId(3),
+        tenant: TenantId(1),
+        mac: None,
+    });
     config
 }
 
@@ -250,6 +252,7 @@ fn a_change_that_is_refused_changes_nothing() {
             address: Ipv4Addr::from_bits(0x0a01_0000 + n).into(),
             vm: VmId(10 + n),
             tenant: TenantId(1),
+            mac: None,
         }));
         let cases = [
             (missing, r#"no interface "nowhere" in this network namespace"#),
@@ -371,7 +374,8 @@ fn who_left_while_no_agent_ran_keeps_no_class() {
         let config = |config: Config| Config { shaper: Some(shaper), ..config };
         let mut large = config(world.config(1, mode));
         let gone = PairId::new(VmId(1), VmId(3));
-        let endpoint = Endpoint { address: VM3.into(), vm: gone.dst, tenant: TenantId(1) };
+        let endpoint =
+            Endpoint { address: VM3.into(), vm: gone.dst, tenant: TenantId(1), mac: None };
         large.endpoints.push(endpoint);
         let mut host = open(&world, large);
         host.set(&[level(PAIR, 10, 50), level(gone, 80, 90)]).unwrap();

@@ -1,11 +1,9 @@
 //! Who sends to whom, and who may: the outside of the cloud, agents, extension headers, MAC addresses
 //! and places in the tables, on golden packets. Needs root, and fails without.
 
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod frame;
+use crate::frame;
 
-use frame::{Packet, arp, discovery, packet, tcp, udp};
+use crate::frame::{Packet, arp, discovery, packet, tcp, udp};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,6 +15,7 @@ const DROP: i32 = 2;
 const LOOPBACK: u32 = 1;
 const DEFAULT: u32 = 0x1_0011;
 const CONTROL: u32 = 0x1_0012;
+const EXTERNAL: u32 = 0x1_0013;
 /// The default classes of those who stand for the outside.
 const GOLD_DEFAULT: u32 = 0x1_0021;
 const BULK_DEFAULT: u32 = 0x1_0022;
@@ -56,6 +55,7 @@ impl Host {
             tenant: GOLD,
             default_class: DEFAULT,
             control_class: CONTROL,
+            external_class: EXTERNAL,
             flags,
             max_pairs: 64,
             ..intf::Port::default()
@@ -67,7 +67,10 @@ impl Host {
             (PEER6, 2, GOLD),
             (STRANGER, 3, BULK),
         ] {
-            host.endpoint(address, intf::Endpoint { vm, tenant, flags: 0 });
+            host.endpoint(
+                address,
+                intf::Endpoint { vm, tenant, flags: 0, ..intf::Endpoint::default() },
+            );
         }
         host.outside("0.0.0.0", 0, GOLD, GOLD_OUT);
         host.outside("203.0.113.0", 24, GOLD, GOLD_OFFICE);
@@ -115,7 +118,7 @@ impl Host {
         let (slot, default_class) =
             if tenant == GOLD { (1, GOLD_DEFAULT) } else { (2, BULK_DEFAULT) };
         let flags = if vm == GOLD_OFFICE { 0 } else { intf::LOCAL };
-        let endpoint = intf::Endpoint { vm, tenant, flags };
+        let endpoint = intf::Endpoint { vm, tenant, flags, ..intf::Endpoint::default() };
         self.0.outside.put(key, intf::Outside { endpoint, slot, default_class }).unwrap();
     }
 
@@ -193,6 +196,12 @@ fn unclassified() -> PortCounters {
     PortCounters { unclassified: 1, ..PortCounters::default() }
 }
 
+/// What is counted of frames that go to addresses which no directory lists.
+fn external(frames: &[Vec<u8>]) -> PortCounters {
+    let external_tx = frames.iter().map(|frame| frame.len() as u64).sum();
+    PortCounters { external_tx, ..PortCounters::default() }
+}
+
 fn malformed() -> PortCounters {
     PortCounters { malformed: 1, ..PortCounters::default() }
 }
@@ -214,10 +223,11 @@ fn what_goes_outside_belongs_to_the_longest_prefix_of_the_senders_tenant() {
     assert_eq!(host.classify(&plain(MINE, INTERNET).octets()), (PASS, DEFAULT));
     assert_eq!(host.classify(&plain(MINE, OFFICE).octets()), (PASS, 0x1_0123));
     // Nobody stands for gold's IPv6 outside: 0.0.0.0/0 is IPv4 alone.
-    assert_eq!(host.classify(&plain(MINE6, INTERNET6).octets()), (PASS, DEFAULT));
+    let unlisted = plain(MINE6, INTERNET6).octets();
+    assert_eq!(host.classify(&unlisted), (PASS, EXTERNAL));
     let sent = BTreeMap::from([(pair(1, GOLD_OUT), 1), (pair(1, GOLD_OFFICE), 1)]);
     assert_eq!(host.pairs(), (sent, BTreeMap::new()));
-    assert_eq!(host.counted(), unclassified());
+    assert_eq!(host.counted(), external(&[unlisted]));
 
     let mut host = Host::of_a_vm();
     host.outside("::", 0, GOLD, GOLD_OUT);
@@ -226,8 +236,9 @@ fn what_goes_outside_belongs_to_the_longest_prefix_of_the_senders_tenant() {
     // And ::/0 is IPv6 alone.
     host.change_port(|port| (port.vm, port.tenant) = (3, 77));
     host.outside("::", 0, 77, BULK_OUT);
-    host.classify(&plain(STRANGER, INTERNET).octets());
-    assert_eq!(host.counted(), unclassified());
+    let unlisted = plain(STRANGER, INTERNET).octets();
+    host.classify(&unlisted);
+    assert_eq!(host.counted(), external(&[unlisted]));
 }
 
 #[test]
@@ -283,11 +294,13 @@ fn whoever_is_outside_cannot_pass_for_somebody_inside() {
 fn what_comes_from_outside_for_nobody_or_by_the_wrong_host_has_no_pair() {
     let mut host = Host::outward();
     // No VM; a tenant whose endpoint for this address is on another host; one without an endpoint.
-    for (src, dst) in [(INTERNET, "10.0.0.99"), (OFFICE, PEER), (INTERNET6, PEER6)] {
-        assert_eq!(host.classify(&plain(src, dst).octets()), (PASS, DEFAULT));
+    let unlisted = [(INTERNET, "10.0.0.99"), (OFFICE, PEER), (INTERNET6, PEER6)]
+        .map(|(src, dst)| plain(src, dst).octets());
+    for octets in &unlisted {
+        assert_eq!(host.classify(octets), (PASS, EXTERNAL));
     }
     assert_eq!(host.pairs(), Default::default());
-    assert_eq!(host.counted(), PortCounters { unclassified: 3, ..PortCounters::default() });
+    assert_eq!(host.counted(), external(&unlisted));
 }
 
 #[test]
@@ -308,7 +321,8 @@ fn traffic_with_the_outside_is_metered_and_stamped_like_any_other() {
     let places = host.0.places().unwrap();
     assert_eq!([0, 1, 2].map(|slot| places.get(slot).rx_made), [0, 1, 1]);
 
-    let local = intf::Endpoint { vm: 1, tenant: GOLD, flags: intf::LOCAL };
+    let local =
+        intf::Endpoint { vm: 1, tenant: GOLD, flags: intf::LOCAL, ..intf::Endpoint::default() };
     host.endpoint(MINE, local);
     for (pair, src, dst) in
         [(pair(1, GOLD_OUT), MINE, INTERNET), (pair(GOLD_OUT, 2), INTERNET, PEER)]
@@ -339,16 +353,16 @@ fn what_else_an_agents_host_offers_stays_open() {
     let mut host = Host::of_a_vm();
     let mut segment = packet(MINE, AGENT, 6, tcp(100));
     segment.body[2..4].copy_from_slice(&AGENT_PORT.to_be_bytes());
-    for octets in [
-        to_port(MINE, AGENT, AGENT_PORT + 1).octets(),
-        to_port(MINE, AGENT, 0).octets(),
-        segment.octets(),
-        packet(MINE, AGENT, 1, vec![8; 40]).octets(),
-        to_port(MINE, INTERNET, AGENT_PORT).octets(),
-        to_port(MINE, PEER, AGENT_PORT).octets(),
-        to_port(MINE6, AGENT6, AGENT_PORT + 1).octets(),
+    for (octets, class) in [
+        (to_port(MINE, AGENT, AGENT_PORT + 1).octets(), DEFAULT),
+        (to_port(MINE, AGENT, 0).octets(), DEFAULT),
+        (segment.octets(), DEFAULT),
+        (packet(MINE, AGENT, 1, vec![8; 40]).octets(), DEFAULT),
+        (to_port(MINE, INTERNET, AGENT_PORT).octets(), DEFAULT),
+        (to_port(MINE, PEER, AGENT_PORT).octets(), DEFAULT),
+        (to_port(MINE6, AGENT6, AGENT_PORT + 1).octets(), EXTERNAL),
     ] {
-        assert_eq!(host.classify(&octets), (PASS, DEFAULT));
+        assert_eq!(host.classify(&octets), (PASS, class));
     }
     assert_eq!(host.counted().control_denied, 0);
     assert_eq!(host.pairs().0.len(), 2);
@@ -383,8 +397,9 @@ fn fragments_are_no_way_to_an_agent() {
         expect(&octets, (DROP, 0), denied());
     }
     let host = Host::of_a_vm();
-    assert_eq!(host.classify(&behind(FRAGMENT, 8 << 3, rest(6)).octets()), (PASS, DEFAULT));
-    assert_eq!(host.counted(), unclassified());
+    let allowed = behind(FRAGMENT, 8 << 3, rest(6)).octets();
+    assert_eq!(host.classify(&allowed), (PASS, EXTERNAL));
+    assert_eq!(host.counted(), external(&[allowed]));
 }
 
 // -- extension headers ------------------------------------------------------------------------
@@ -481,11 +496,13 @@ fn a_vm_that_talks_to_ten_thousand_leaves_its_neighbours_their_places() {
             .unwrap();
     for n in 0..CROWD {
         let tenant = if n % 2 == 0 { GOLD } else { BULK };
-        let endpoint = intf::Endpoint { vm: 100 + n, tenant, flags: 0 };
+        let endpoint =
+            intf::Endpoint { vm: 100 + n, tenant, flags: 0, ..intf::Endpoint::default() };
         programs.endpoints.put(IpAddr::from(crowd(n)).into(), endpoint).unwrap();
     }
     for (address, vm) in [(MINE6, 1), (PEER6, 2)] {
-        let endpoint = intf::Endpoint { vm, tenant: GOLD, flags: intf::LOCAL };
+        let endpoint =
+            intf::Endpoint { vm, tenant: GOLD, flags: intf::LOCAL, ..intf::Endpoint::default() };
         programs.endpoints.put(self::address(address), endpoint).unwrap();
     }
     let port = |vm, slot| intf::Port {
@@ -519,7 +536,8 @@ fn places_are_bounded_for_senders_and_receivers_and_given_back() {
     let mut host = Host::of_a_vm();
     host.change_port(|port| port.max_pairs = 4);
     for n in 20..26 {
-        let endpoint = intf::Endpoint { vm: n, tenant: GOLD, flags: 0 };
+        let endpoint =
+            intf::Endpoint { vm: n, tenant: GOLD, flags: 0, ..intf::Endpoint::default() };
         host.endpoint(&format!("10.0.0.{n}"), endpoint);
     }
     let run = |host: &Host, program, n: u32| {
@@ -552,7 +570,10 @@ fn strangers_leave_a_quarter_of_the_places_to_the_tenant() {
     let mut host = Host::of_a_vm();
     host.change_port(|port| port.max_pairs = 4);
     for n in 20..26 {
-        host.endpoint(&format!("10.0.0.{n}"), intf::Endpoint { vm: n, tenant: BULK, flags: 0 });
+        host.endpoint(
+            &format!("10.0.0.{n}"),
+            intf::Endpoint { vm: n, tenant: BULK, flags: 0, ..intf::Endpoint::default() },
+        );
         host.run(Program::Meter, &plain(&format!("10.0.0.{n}"), MINE).octets());
     }
     assert_eq!((host.pairs().1.len(), host.counted().rx_full), (3, 3));

@@ -2,11 +2,7 @@
 //! involved. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, reason = "the programs read the kernel's clock")]
 
-#[path = "common/frame.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod frame;
-
-use frame::{arp, packet, tcp, udp};
+use crate::frame::{arp, packet, tcp, udp};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use weir_dataplane::intf::{self, Level, NODES, Pair, Queue};
@@ -71,7 +67,10 @@ impl Host {
             let address: IpAddr = address.parse().unwrap();
             programs
                 .endpoints
-                .put(address.into(), intf::Endpoint { vm, tenant: 1, flags })
+                .put(
+                    address.into(),
+                    intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() },
+                )
                 .unwrap();
         }
         let pair = Pair { src: 1, dst: 2 };

@@ -1,16 +1,9 @@
 //! The ECN field on its way out of one host and into another, read back by a parser that is not ours.
 //! Needs root, and fails without.
 
-#[path = "common/bench.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod frame;
-
-use bench::{Bench, MINE, MINE6, NEIGHBOUR, NEVER, PEER, PEER6, TO_PEER, UNKNOWN};
+use crate::bench::{Bench, MINE, MINE6, NEIGHBOUR, NEVER, PEER, PEER6, TO_PEER, UNKNOWN};
+use crate::frame::{Packet, packet, tcp, udp};
 use etherparse::{NetHeaders, PacketHeaders};
-use frame::{Packet, packet, tcp, udp};
 use std::net::IpAddr;
 use weir_dataplane::intf::{self, Flow, Tx};
 use weir_dataplane::programs::Program::{Meter, Stamp};
@@ -113,7 +106,7 @@ fn what_a_vm_of_best_effort_sends_leaves_with_lower_effort_whatever_it_said() {
     let flags = intf::LOCAL | intf::BEST_EFFORT;
     for address in [MINE, MINE6] {
         let address: IpAddr = address.parse().unwrap();
-        let endpoint = intf::Endpoint { vm: 1, tenant: 1, flags };
+        let endpoint = intf::Endpoint { vm: 1, tenant: 1, flags, ..intf::Endpoint::default() };
         bench.0.endpoints.put(address.into(), endpoint).unwrap();
     }
     let leaves = |p: &Packet| fields(&bench.run(Stamp, &p.octets(), 1).octets);

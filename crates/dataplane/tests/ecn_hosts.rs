@@ -1,11 +1,7 @@
 //! Marks as the signal between two hosts, as the guests' own kernels see it. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/net.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod net;
-
-use net::{PAIR, World, now_ns};
+use crate::net::{PAIR, World, now_ns};
 use std::io::{Read, Write};
 use weir_dataplane::{Counters, Dataplane, Mode, PairRate, RxCounters, TxCounters};
 use weir_units::Rate;

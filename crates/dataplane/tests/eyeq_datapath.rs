@@ -2,15 +2,10 @@
 //! and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/eyeq.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/net.rs"]
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod net;
+use crate::eyeq_bench as bench;
 
+use crate::net::{VM2, World, modes};
 use bench::{UNIT, key, settings};
-use net::{VM2, World, modes};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

@@ -2,18 +2,12 @@
 //! without.
 #![allow(unsafe_code)]
 
-#[path = "common/eyeq.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod frame;
-#[path = "common/random.rs"]
-mod random;
+use crate::eyeq_bench as bench;
+use crate::frame;
 
+use crate::frame::{packet, udp};
+use crate::random::Random;
 use bench::{Bench, DROP, HERE, MOST_UNITS, PASS, THERE, TO_PEER, UNIT, key, now_ns};
-use frame::{packet, udp};
-use random::Random;
 use std::net::Ipv4Addr;
 use weir_dataplane::eyeq::Program;
 use weir_dataplane::eyeq::intf::{self as eyeq, Counters, Limit, Voice};

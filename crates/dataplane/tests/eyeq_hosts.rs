@@ -2,15 +2,10 @@
 //! those become a limit on the host of VM 1. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/eyeq.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/net.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod net;
+use crate::eyeq_bench as bench;
 
+use crate::net::{PAIR, VM1, VM2, World};
 use bench::{MOST_UNITS, UNIT, key, settings};
-use net::{PAIR, VM1, VM2, World};
 use std::ffi::CString;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -50,7 +45,7 @@ fn host(world: &World, n: u32) -> Host {
     programs.ports.put(index(world, &ns, "port"), port).unwrap();
     for vm in [1, 2] {
         let flags = if vm == n { intf::LOCAL } else { 0 };
-        let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+        let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
         let v4 = if vm == 1 { VM1 } else { VM2 };
         let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, vm as u16);
         for address in [IpAddr::from(v4), v6.into()] {

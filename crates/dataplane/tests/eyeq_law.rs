@@ -1,13 +1,8 @@
 //! EyeQ's rate control law in C (`bpf/eyeq_law.h`), as the kernel runs it, against the one in Rust
 //! (`weir_core::eyeq::rcp_step`). Needs root, and fails without.
 
-#[path = "common/law.rs"]
-mod law;
-#[path = "common/random.rs"]
-mod random;
-
-use law::{Aligned, Law, STEPS};
-use random::Random;
+use crate::law::{Aligned, Law, STEPS};
+use crate::random::Random;
 use weir_core::eyeq::{RcpInput, RcpOutput, rcp_step};
 
 static OBJECT: &Aligned<[u8]> =
@@ -82,7 +77,7 @@ impl Random {
         self.number() as u32
     }
 
-    fn anything(&mut self) -> RcpInput {
+    fn any_input(&mut self) -> RcpInput {
         RcpInput {
             rate_bps: self.number(),
             capacity_bps: self.number(),
@@ -120,7 +115,7 @@ impl Random {
     }
 
     fn input(&mut self) -> RcpInput {
-        if self.below(2) == 0 { self.anything() } else { self.plausible() }
+        if self.below(2) == 0 { self.any_input() } else { self.plausible() }
     }
 }
 

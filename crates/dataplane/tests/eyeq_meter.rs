@@ -1,21 +1,14 @@
 //! EyeQ's meter in the kernel, packet by packet, against the law in Rust. Needs root, and fails without.
 #![allow(unsafe_code)]
 
-#[path = "common/eyeq.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod frame;
-#[path = "common/random.rs"]
-mod random;
+use crate::eyeq_bench as bench;
 
+use crate::frame::{arp, packet, tcp, udp};
+use crate::random::Random;
 use bench::{
     Bench, HOMELESS, MINE, MINE6, NEIGHBOUR, PEER, PEER6, SECOND, SLOT, UNIT, alone, input,
     now_after, now_ns, settings,
 };
-use frame::{arp, packet, tcp, udp};
-use random::Random;
 use weir_core::eyeq::{RcpInput, rcp_step};
 use weir_dataplane::eyeq::Program;
 use weir_dataplane::eyeq::intf::{IDLE_PERIODS, Meter, Settings};

@@ -1,21 +1,14 @@
 //! What becomes of a clone: a message of 60 octets, or nothing. Needs root, and fails without.
 #![allow(unsafe_code)]
 
-#[path = "common/eyeq.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod frame;
-#[path = "common/random.rs"]
-mod random;
+use crate::eyeq_bench as bench;
 
+use crate::frame::{Packet, arp, checksum, packet, tcp, udp};
+use crate::random::Random;
 use bench::{
     Bench, DROP, FROM_PEER, HERE, HOMELESS, MINE, MINE6, PASS, PEER, PEER6, REDIRECT, SLOT, THERE,
     UNIT, key, settings,
 };
-use frame::{Packet, arp, checksum, packet, tcp, udp};
-use random::Random;
 use weir_dataplane::eyeq::Program;
 use weir_dataplane::eyeq::intf::{
     self as eyeq, CLONE_MARK, FRAME, Meter, Mouth, PROTOCOL, Settings,

@@ -1,10 +1,7 @@
 //! The whole datapath on two hosts made of network namespaces. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/net.rs"]
-mod net;
-
-use net::{PAIR, UPLINK, VM2, World, modes, now_ns};
+use crate::net::{PAIR, UPLINK, VM2, World, modes, now_ns};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,8 @@
 //! The marking port, on frames and on packets. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
-#[path = "common/frame.rs"]
-mod frame;
-#[path = "common/net.rs"]
-mod net;
-
-use frame::{packet, udp};
-use net::{VM1, VM2, World};
+use crate::frame::{packet, udp};
+use crate::net::{VM1, VM2, World};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{self, RecvTimeoutError};

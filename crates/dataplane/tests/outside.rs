@@ -2,11 +2,9 @@
 //! namespaces. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/net.rs"]
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod net;
+use crate::net;
 
-use net::{VM1, VM2, World};
+use crate::net::{VM1, VM2, World};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 use weir_dataplane::attach::{self, Interface};
@@ -35,7 +33,7 @@ fn config(world: &World, n: u32) -> Config {
     config.endpoints.retain(|e| e.vm == VmId(1));
     // On a host that is not here.
     let address = Ipv4Addr::new(10, 7, 7, 7).into();
-    config.endpoints.push(Endpoint { address, vm: ELSEWHERE, tenant: TENANT2 });
+    config.endpoints.push(Endpoint { address, vm: ELSEWHERE, tenant: TENANT2, mac: None });
     let outside = |vm, tenant| {
         let address = Ipv4Addr::UNSPECIFIED.into();
         Outside { address, length: 0, vm, tenant }
@@ -121,7 +119,7 @@ fn what_an_agent_forgets_gives_its_places_back() {
     let address = |n: u32| Ipv4Addr::new(10, 0, 0, n as u8);
     for n in 20..30 {
         let address = address(n).into();
-        config.endpoints.push(Endpoint { address, vm: VmId(n), tenant: TENANT1 });
+        config.endpoints.push(Endpoint { address, vm: VmId(n), tenant: TENANT1, mac: None });
         world.ip("vm1", &format!("neigh add {address} lladdr 02:00:00:00:00:{n} dev eth0"));
     }
     let mut host = open(&world, 1, config);

@@ -1,10 +1,7 @@
 //! The programs on golden packets: every packet is judged by its verdict, its class, and by all
 //! counters: what is not named must not have moved. Needs root, and fails without.
 
-#[path = "common/frame.rs"]
-mod frame;
-
-use frame::{Packet, alien, arp, checksum, discovery, packet, tcp, udp};
+use crate::frame::{Packet, alien, arp, checksum, discovery, packet, tcp, udp};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use weir_dataplane::intf::{self, Pair, PortCounters, Rx, Tx};
@@ -15,6 +12,7 @@ const DROP: i32 = 2;
 const LOOPBACK: u32 = 1;
 const DEFAULT: u32 = 0x1_0011;
 const CONTROL: u32 = 0x1_0012;
+const EXTERNAL: u32 = 0x1_0013;
 /// What a packet's priority is before: nothing that we would write.
 const UNTOUCHED: u32 = 7;
 /// More than any test takes that is not about it.
@@ -51,6 +49,7 @@ impl Host {
             slot: 0,
             default_class: DEFAULT,
             control_class: CONTROL,
+            external_class: EXTERNAL,
             flags: 0,
             max_pairs: PLACES,
             stray_bps: 0,
@@ -67,7 +66,7 @@ impl Host {
         ];
         for (address, vm, tenant, flags) in directory {
             let address: IpAddr = address.parse().unwrap();
-            let endpoint = intf::Endpoint { vm, tenant, flags };
+            let endpoint = intf::Endpoint { vm, tenant, flags, ..intf::Endpoint::default() };
             programs.endpoints.put(address.into(), endpoint).unwrap();
         }
         Self(programs)
@@ -156,6 +155,19 @@ fn expect_malformed(octets: &[u8]) {
 fn expect_unclassified(octets: &[u8]) {
     let port = PortCounters { unclassified: 1, ..passed(octets.len() as u64, 1) };
     expect(octets, (PASS, DEFAULT), port, BTreeMap::new());
+}
+
+#[track_caller]
+fn expect_external(octets: &[u8]) {
+    let external_tx = octets.len() as u64;
+    let port = PortCounters { external_tx, ..passed(external_tx, 1) };
+    expect(octets, (PASS, EXTERNAL), port, BTreeMap::new());
+}
+
+#[track_caller]
+fn expect_rogue(octets: &[u8]) {
+    let port = PortCounters { rogue: 1, ..PortCounters::default() };
+    expect(octets, (DROP, UNTOUCHED), port, BTreeMap::new());
 }
 
 #[track_caller]
@@ -315,19 +327,96 @@ fn neighbour_discovery_comes_first_if_it_speaks_of_the_vm() {
 }
 
 #[test]
-fn what_has_no_pair_takes_the_default_class() {
-    expect_unclassified(&plain(MINE, UNKNOWN).octets());
+fn what_no_directory_lists_has_a_class_of_its_own() {
+    expect_external(&plain(MINE, UNKNOWN).octets());
+    expect_external(&plain(MINE6, "2001:db8::1").octets());
+}
+
+/// The test is what translates: no packet filter of the kernel's is needed.
+#[test]
+fn what_is_translated_behind_the_port_keeps_its_external_class_and_gets_no_number() {
+    let mut host = Host::new(16);
+    let written = plain(MINE, UNKNOWN).octets();
+    assert_eq!(host.classify(&written), (PASS, EXTERNAL));
+    // On its way it becomes a packet to a VM, with its class.
+    let translated = plain(MINE, PEER).octets();
+    let frame = Frame { octets: &translated, priority: EXTERNAL, ..Frame::default() };
+    let ran = host.run_frame(Program::Stamp, &frame);
+    assert_eq!(
+        (ran.verdict, &ran.octets),
+        (PASS, &translated),
+        "its identification is the guest's"
+    );
+    let port =
+        PortCounters { external_tx: written.len() as u64, ..passed(written.len() as u64, 1) };
+    assert_eq!(host.counted(), Counted { port, ..Counted::default() }, "no pair is made of it");
+}
+
+#[test]
+fn what_goes_to_no_place_takes_the_default_class() {
     expect_unclassified(&plain(MINE, MINE).octets());
-    expect_unclassified(&plain(MINE, "255.255.255.255").octets());
-    expect_unclassified(&plain(MINE6, "2001:db8::1").octets());
+    for nowhere in ["255.255.255.255", "239.1.1.1", "224.0.0.1", "169.254.1.1", "127.0.0.1"] {
+        expect_unclassified(&plain(MINE, nowhere).octets());
+    }
+    expect_unclassified(&plain(MINE6, "ff0e::1").octets());
+    expect_unclassified(&plain("fe80::1", "fe80::2").octets());
     expect_unclassified(&alien());
 }
 
 #[test]
+fn only_routers_and_dhcp_servers_speak_for_themselves() {
+    let router = |kind: u8| {
+        let mut p = packet("fe80::1", "ff02::1", 58, vec![kind, 0, 0, 0, 0, 0, 0, 0]);
+        p.ttl = 255;
+        p
+    };
+    expect_rogue(&router(134).octets());
+    expect_rogue(&router(137).octets());
+    expect_control(&router(133).octets());
+    let mut unheeded = router(134);
+    unheeded.ttl = 254;
+    expect_unclassified(&unheeded.octets());
+
+    let from_to = |src: u16, dst: u16| {
+        let mut datagram = udp(dst, 300);
+        datagram[..2].copy_from_slice(&src.to_be_bytes());
+        datagram
+    };
+    expect_rogue(&packet(MINE, "255.255.255.255", 17, from_to(67, 68)).octets());
+    expect_rogue(&packet(MINE, PEER, 17, from_to(67, 68)).octets());
+    expect_rogue(&packet("fe80::1", "fe80::2", 17, from_to(547, 546)).octets());
+    expect_external(&packet(MINE, UNKNOWN, 17, from_to(67, 67)).octets());
+}
+
+#[test]
+fn a_frame_to_another_hardware_address_than_its_packets_is_dropped_and_counted() {
+    let mut host = Host::new(16);
+    let frame = plain(MINE, PEER).octets();
+    let mac = |first: u8| {
+        let mut mac = [0; 8];
+        mac[..6].copy_from_slice(&frame[..6]);
+        mac[0] ^= first;
+        mac
+    };
+    let bind = |host: &Host, mac| {
+        let endpoint = intf::Endpoint { vm: 2, tenant: 1, flags: intf::AT_MAC, mac };
+        let peer: IpAddr = PEER.parse().unwrap();
+        host.0.endpoints.put(peer.into(), endpoint).unwrap();
+    };
+    bind(&host, mac(2));
+    assert_eq!(host.classify(&frame), (DROP, UNTOUCHED));
+    let port = PortCounters { misdirected: 1, ..PortCounters::default() };
+    assert_eq!(host.counted(), Counted { port, ..Counted::default() });
+    bind(&host, mac(0));
+    assert_eq!(host.classify(&frame), (PASS, DEFAULT));
+    assert_eq!(host.classify(&plain(MINE, UNKNOWN).octets()), (PASS, EXTERNAL));
+}
+
+#[test]
 fn a_vm_without_an_address_may_ask_for_one() {
-    expect_unclassified(&packet("0.0.0.0", "255.255.255.255", 17, udp(67, 300)).octets());
+    expect_control(&packet("0.0.0.0", "255.255.255.255", 17, udp(67, 300)).octets());
     expect_spoofed(&packet("0.0.0.0", "255.255.255.255", 17, udp(68, 300)).octets());
-    expect_unclassified(&packet("fe80::1", "ff02::1:2", 17, udp(547, 100)).octets());
+    expect_control(&packet("fe80::1", "ff02::1:2", 17, udp(547, 100)).octets());
     expect_unclassified(&packet("::", "ff02::16", 58, vec![143, 0, 0, 0, 0, 0, 0, 0]).octets());
     expect_spoofed(&packet("::", PEER6, 17, udp(9, 100)).octets());
 }
@@ -439,7 +528,7 @@ fn what_a_bridge_floods_or_a_stranger_sends_is_foreign() {
     let mut host = Host::new(16);
     let frames = [
         plain(PEER, STRANGER).octets(),
-        plain(UNKNOWN, MINE).octets(),
+        plain("169.254.1.1", MINE).octets(),
         plain(PEER, "255.255.255.255").octets(),
         arp(PEER.parse().unwrap()),
         alien(),
@@ -451,5 +540,26 @@ fn what_a_bridge_floods_or_a_stranger_sends_is_foreign() {
     }
     let port =
         PortCounters { rx_octets: octets, rx_segments: 6, foreign: 6, ..PortCounters::default() };
+    assert_eq!(host.counted(), Counted { port, ..Counted::default() });
+}
+
+#[test]
+fn what_comes_from_addresses_that_no_directory_lists_is_counted() {
+    let mut host = Host::new(16);
+    let frames = [plain(UNKNOWN, MINE), plain("2001:db8::1", MINE6)].map(|f| f.octets());
+    let octets = frames.iter().map(|f| f.len() as u64).sum();
+    for frame in &frames {
+        host.meter(frame);
+    }
+    // Not to this VM, and from no place.
+    host.meter(&plain(UNKNOWN, NEIGHBOUR).octets());
+    host.meter(&plain("169.254.1.1", MINE).octets());
+    let port = PortCounters {
+        rx_octets: octets + 2 * 142,
+        rx_segments: 4,
+        foreign: 2,
+        external_rx: octets,
+        ..PortCounters::default()
+    };
     assert_eq!(host.counted(), Counted { port, ..Counted::default() });
 }

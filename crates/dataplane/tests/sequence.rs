@@ -1,15 +1,8 @@
 //! What counts as lost and what only as late, packet by packet, against a plain model too. Needs root,
 //! and fails without.
 
-#[path = "common/bench.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod bench;
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod frame;
-
-use bench::{AT_ONCE, Bench, FROM_PEER, MINE, MINE6, NEIGHBOUR, NEVER, PEER, PEER6};
-use frame::{packet, tcp, udp};
+use crate::bench::{AT_ONCE, Bench, FROM_PEER, MINE, MINE6, NEIGHBOUR, NEVER, PEER, PEER6};
+use crate::frame::{packet, tcp, udp};
 use std::collections::BTreeSet;
 use weir_dataplane::intf::{Pair, Rx, WINDOW};
 use weir_dataplane::programs::Program;
@@ -152,13 +145,40 @@ fn a_super_packet_takes_as_many_numbers_as_it_has_segments() {
 }
 
 #[test]
-fn a_jump_too_far_is_a_sender_that_began_anew_and_what_was_open_is_forgotten() {
-    for ids in [[0, 1 + 0x4000], [0x9000, 0], [2000, 700]] {
+fn a_jump_to_the_beginning_is_a_sender_that_began_anew_and_what_was_open_is_forgotten() {
+    for ids in [[0x9000, 0], [2000, 700]] {
         let (_, rx) = metered(&ids);
         assert_eq!((rx.lost, rx.missing, rx.resyncs), (0, 0, 1), "{ids:?}");
         assert_eq!(rx.expected, u32::from(ids[1]) + 1);
     }
-    assert_eq!(missing_then_lost(&[100, 103, 0x9000, 0x9001], 0x9002), (0, 0));
+    assert_eq!(missing_then_lost(&[0x9000, 0x9003, 5, 6], 7), (0, 0));
+}
+
+#[test]
+fn a_jump_too_far_for_the_ring_is_a_loss_of_all_between() {
+    for (ids, lost) in
+        [([0, 1 + 0x4000], 0x4000), ([100, 0x9000], 0x9000 - 101), ([1, 16_502], 16_500)]
+    {
+        let (_, rx) = metered(&ids);
+        assert_eq!((rx.lost, rx.missing, rx.resyncs), (lost, 0, 1), "{ids:?}");
+        assert_eq!(rx.expected, u32::from(ids[1]) + 1);
+    }
+    // What was missing before is lost, too.
+    let (_, rx) = metered(&[100, 103, 0x9000]);
+    assert_eq!((rx.lost, rx.missing), (2 + 0x9000 - 104, 0));
+}
+
+#[test]
+fn segments_with_a_number_are_counted_apart() {
+    let bench = Bench::new(0, NEVER);
+    meter(&bench, 5, 1);
+    meter(&bench, 6, 10);
+    let mut fragment = packet(PEER, MINE, 17, udp(9, 100));
+    fragment.fragment = 0x2000;
+    for p in [fragment, packet(PEER6, MINE6, 17, udp(9, 100))] {
+        bench.run(Program::Meter, &p.octets(), 1);
+    }
+    assert_eq!((bench.rx().segments, bench.rx().numbered), (13, 11));
 }
 
 #[test]
@@ -166,7 +186,7 @@ fn what_the_very_first_overtook_is_neither_lost_nor_reordered() {
     let (_, rx) = metered(&[102, 100, 101, 104, 103]);
     assert_eq!((rx.lost, rx.missing, rx.reordered, rx.resyncs, rx.expected), (0, 0, 1, 0, 105));
     // Nor is what came before the sender began anew.
-    let (_, rx) = metered(&[100, 0x9000, 0x8fff, 0x9001]);
+    let (_, rx) = metered(&[0x9000, 11, 10, 12]);
     assert_eq!((rx.lost, rx.missing, rx.reordered, rx.resyncs), (0, 0, 0, 1));
 }
 

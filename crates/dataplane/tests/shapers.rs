@@ -3,11 +3,9 @@
 //! root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
-#[path = "common/net.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod net;
+use crate::net;
 
-use net::{PAIR, UPLINK, VM2, World};
+use crate::net::{PAIR, UPLINK, VM2, World};
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
@@ -295,14 +293,15 @@ fn least(readings: &[Reading], start: Instant) -> f64 {
 }
 
 #[test]
-fn what_is_borrowed_goes_back_by_itself_where_departure_times_are_kept() {
+fn what_is_borrowed_goes_back_by_itself_with_either_shaper() {
     let world = World::new();
     for kind in kinds(&world) {
         let mut host = open(&world, kind);
         host.set(&[level(4, 12)]).unwrap();
         let ideal = |mbps: f64| mbps * 1e6 * PAYLOAD as f64 / FRAME as f64;
         let (warm, span) = (Duration::from_millis(1500), Duration::from_secs(2));
-        let left = if kind == Kind::DepartureTime { 4.0 } else { 12.0 };
+        // HTB's programs let a quarter of a second at the floor pass ahead, and its queue holds more.
+        let (left, most) = (4.0, if kind == Kind::DepartureTime { 1.03 } else { 1.35 });
         let (mut alive, mut dead) = (0.0, 0.0);
         // A machine busy with something else gives less; nothing may give more.
         for _ in 0..3 {
@@ -319,7 +318,7 @@ fn what_is_borrowed_goes_back_by_itself_where_departure_times_are_kept() {
                 came / ideal(12.0),
                 dead / ideal(12.0)
             );
-            assert!(came <= 1.03 * ideal(left), "{kind}: {came:.0} bit/s without anybody alive");
+            assert!(came <= most * ideal(left), "{kind}: {came:.0} bit/s without anybody alive");
             if dead >= 0.90 * ideal(left) && alive >= 0.90 * ideal(12.0) {
                 break;
             }

@@ -2,11 +2,7 @@
 //! them are dropped before the queue. Needs root, and fails without.
 #![allow(clippy::disallowed_methods, reason = "the program reads the kernel's clock")]
 
-#[path = "common/frame.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod frame;
-
-use frame::{packet, udp};
+use crate::frame::{packet, udp};
 use std::net::IpAddr;
 use std::time::Duration;
 use weir_dataplane::intf::{self, NODES, Pair, Places, PortCounters, Tx};
@@ -16,6 +12,7 @@ const PASS: i32 = -1;
 const DROP: i32 = 2;
 const LOOPBACK: u32 = 1;
 const DEFAULT: u32 = 0x1_2000;
+const CONTROL: u32 = 0x1_3000;
 const OWN: u32 = 0x1_4000;
 const MINE: &str = "10.0.0.1";
 const PEER: &str = "10.0.0.2";
@@ -36,6 +33,7 @@ fn host(stray_bps: u32, max_pairs: u32) -> Programs {
         vm: 1,
         tenant: 1,
         default_class: DEFAULT,
+        control_class: CONTROL,
         max_pairs,
         stray_bps,
         ..intf::Port::default()
@@ -43,7 +41,7 @@ fn host(stray_bps: u32, max_pairs: u32) -> Programs {
     programs.ports.put(LOOPBACK, port).unwrap();
     for (address, vm, flags) in [(MINE, 1, intf::LOCAL), (PEER, 2, 0), (OTHER, 3, 0)] {
         let address: IpAddr = address.parse().unwrap();
-        let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+        let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
         programs.endpoints.put(address.into(), endpoint).unwrap();
     }
     programs
@@ -152,4 +150,46 @@ fn who_sent_nothing_without_a_class_for_minutes_waits_anew() {
     assert_eq!(passed(&host, PEER, 50), 50, "it may have had a class since");
     host.tx.put(TO_PEER, told(now - 100 * SECOND)).unwrap();
     assert_eq!(passed(&host, PEER, 50), 13);
+}
+
+#[test]
+fn what_goes_to_no_place_has_the_vms_rate_and_its_own_counter() {
+    let host = host(SLOW, 16);
+    // To itself, to the link, to everybody.
+    assert_eq!(passed(&host, MINE, 20), 13);
+    for nowhere in ["169.254.9.9", "255.255.255.255", "239.1.1.1"] {
+        assert_eq!(passed(&host, nowhere, 10), 0, "{nowhere}");
+    }
+    // Neither IP nor ARP.
+    let mut alien = packet(MINE, PEER, 17, udp(9, 1472)).octets();
+    alien[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
+    let frame = Frame { octets: &alien, priority: 7, ..Frame::default() };
+    assert_eq!(host.run(Program::Classify, &frame).unwrap().verdict, DROP);
+    assert_eq!(passed(&host, PEER, 5), 5, "pairs have their own moment");
+    // Who has no address yet may ask for one, whatever else it sends.
+    let asks = packet("0.0.0.0", "255.255.255.255", 17, udp(67, 300)).octets();
+    let frame = Frame { octets: &asks, priority: 7, ..Frame::default() };
+    let ran = host.run(Program::Classify, &frame).unwrap();
+    assert_eq!((ran.verdict, ran.priority), (PASS, CONTROL));
+    let PortCounters { unclassified, unpaired, stray, control, .. } = host.port_counters.get(0);
+    assert_eq!((unclassified, unpaired, stray, control), (13, 7 + 30 + 1, 0, 1));
+}
+
+#[test]
+fn a_pair_that_gets_no_class_asks_more_and_more_seldom() {
+    let host = host(0, 16);
+    let (mut asked, begun) = (Vec::new(), std::time::Instant::now());
+    while begun.elapsed() < Duration::from_millis(1200) {
+        assert_eq!(passed(&host, PEER, 1), 1);
+        let Tx { told_ns, stray_ns, .. } = host.tx.get(TO_PEER).unwrap().unwrap();
+        if asked.last().is_none_or(|(told, _)| *told != told_ns) {
+            asked.push((told_ns, stray_ns));
+        }
+    }
+    for two in asked.windows(2) {
+        let [(before, _), (told, since)] = two else { unreachable!() };
+        let pause = told - before;
+        assert!(pause >= 10_000_000 && pause >= (told - since) / 4, "{asked:?}");
+    }
+    assert!(asked.len() > 3, "it goes on asking: {asked:?}");
 }

@@ -21,7 +21,7 @@ fn address(vm: u32) -> Address {
 }
 
 fn put(table: &Directory, vm: u32) {
-    table.put(address(vm), Endpoint { vm, tenant: 1, flags: 0 }).unwrap();
+    table.put(address(vm), Endpoint { vm, tenant: 1, flags: 0, ..Endpoint::default() }).unwrap();
 }
 
 fn vms(table: &mut Directory, reading: Reading) -> BTreeSet<u32> {

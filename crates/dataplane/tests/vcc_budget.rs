@@ -2,13 +2,9 @@
 //! counted, whatever becomes of connections. Needs root, and fails without.
 #![allow(unsafe_code)]
 
-#[path = "common/frame.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod frame;
-#[path = "common/random.rs"]
-mod random;
+use crate::frame;
 
-use random::Random;
+use crate::random::Random;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

@@ -2,19 +2,15 @@
 //! stacks, super-packets and checksums that devices are to compute. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
-#[path = "common/deaf.rs"]
-mod deaf;
-#[path = "common/net.rs"]
-mod net;
-#[path = "common/translated.rs"]
-mod translated;
+use crate::deaf;
+use crate::translated;
 
-use net::World;
+use crate::net::World;
+use crate::translated::{ECN, Translated, index, info};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use translated::{ECN, Translated, index, info};
 use weir_dataplane::mark::{Marker, MarkingPort};
 use weir_dataplane::vcc::Law;
 use weir_dataplane::vcc::intf::ANY_SLACK;

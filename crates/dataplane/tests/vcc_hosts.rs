@@ -2,12 +2,9 @@
 //! refused. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
-#[path = "common/net.rs"]
-mod net;
-
+use crate::net::{World, now_ns};
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{MapHandle, MapType};
-use net::{World, now_ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -228,7 +225,9 @@ fn what_an_earlier_agent_left_in_another_layout_is_given_up_and_told() {
     let config = || with(world.config(1, Mode::Tcx), Some(Law::VirtualEcn));
     drop(open(&world, config()));
     // A map of another size in the place of one of theirs, as another version may have it.
-    let pin = world.bpffs().join("weir/host1/maps-3/vcc_counters");
+    let pin = world
+        .bpffs()
+        .join(format!("weir/host1/maps-{}/vcc_counters", weir_dataplane::instance::LAYOUT));
     std::fs::remove_file(&pin).unwrap();
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,

@@ -2,15 +2,8 @@
 //! flows, segments as connections have them and others, edits and state octet by octet. Needs root, and fails
 //! without.
 
-#[path = "common/law.rs"]
-mod law;
-#[path = "common/random.rs"]
-mod random;
-#[path = "common/segments.rs"]
-mod segments;
-
-use law::{Aligned, Law, STEPS};
-use random::Random;
+use crate::law::{Aligned, Law, STEPS};
+use crate::random::Random;
 use std::collections::BTreeMap;
 use weir_core::vcc::{Edit, Flow, Phase, Segment, Terms, Translation};
 
@@ -28,7 +21,7 @@ fn input(segment: &Segment, terms: &Terms, flow: usize) -> Vec<u8> {
     octets.extend([s.window, s.mss, s.flags].into_iter().flat_map(u16::to_ne_bytes));
     octets.extend([s.scale, s.ecn, s.way as u8, s.told, s.stamps, 0]);
     octets.extend([terms.share, terms.patience].into_iter().flat_map(u32::to_ne_bytes));
-    octets.extend([terms.translation as u8, 0, 0, 0]);
+    octets.extend([terms.translation as u8, terms.is_within, 0, 0]);
     octets.extend([flow as u32, 0].into_iter().flat_map(u32::to_ne_bytes));
     assert_eq!(octets.len(), 56);
     octets
@@ -127,6 +120,7 @@ fn three_hundred_thousand_segments_are_edited_alike_in_c_and_in_rust() {
             if random.one_in(3) {
                 terms.share = if random.one_in(4) { random.word() } else { 40_000 };
             }
+            terms.is_within = u8::from(segment.ack.wrapping_add(segment.seq).is_multiple_of(16));
             let (was_watched, alpha_was) = (flow.is_watched(), alpha(flow));
             let edit = flow.handle(&segment, &terms);
             seen.watched += usize::from(was_watched);

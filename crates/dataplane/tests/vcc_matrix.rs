@@ -5,35 +5,24 @@
 //! Not here: guests of other kernels, and DCTCP, which not all kernels have.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
-#[path = "common/net.rs"]
-mod net;
-#[path = "common/offload.rs"]
-mod offload;
-#[path = "common/random.rs"]
-mod random;
-#[path = "common/sequential.rs"]
-mod sequential;
-#[path = "common/translated.rs"]
-mod translated;
-#[path = "common/wire.rs"]
-mod wire;
+use crate::translated;
 
-use net::World;
-use offload::{GRO, TSO, TX_CHECKSUMS, offload};
-use random::Random;
-use sequential::Rule;
+use crate::net::World;
+use crate::offload::{GRO, TSO, TX_CHECKSUMS, offload};
+use crate::random::Random;
+use crate::sequential::Rule;
+use crate::translated::{Translated, index, info};
+use crate::wire::{Ills, Wire};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use translated::{Translated, index, info};
 use weir_dataplane::mark::{Marker, MarkingPort};
 use weir_dataplane::vcc::Law;
 use weir_dataplane::vcc::intf::Counters;
 use weir_units::{Bytes, Rate};
-use wire::{Ills, Wire};
 
 /// What may differ, and how.
 const FACTORS: [(&str, &[&str]); 10] = [

@@ -2,16 +2,9 @@
 //! segment at all. Each frame that comes out is read by a parser that is not ours. Needs root, and fails without.
 #![allow(unsafe_code)]
 
-#[path = "common/dress.rs"]
-mod dress;
-#[path = "common/random.rs"]
-mod random;
-#[path = "common/segments.rs"]
-mod segments;
-
-use dress::Dress;
+use crate::dress::Dress;
+use crate::random::Random;
 use etherparse::{NetHeaders, PacketHeaders, TcpHeader, TransportHeader};
-use random::Random;
 use std::net::IpAddr;
 use weir_core::vcc::{
     ACK, CE, CWR, ECE, ECT_0, Edit, FIN, Flow, NOT_ECT, Phase, RST, SYN, Segment, Terms,
@@ -152,7 +145,7 @@ fn pseudo(src: IpAddr, dst: IpAddr, length: usize) -> Vec<u8> {
     octets
 }
 
-fn checksum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
         for word in part.chunks(2) {

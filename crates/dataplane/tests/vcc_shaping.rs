@@ -2,10 +2,7 @@
 //! without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
-#[path = "common/net.rs"]
-mod net;
-
-use net::{World, now_ns};
+use crate::net::{World, now_ns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};

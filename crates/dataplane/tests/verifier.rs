@@ -1,11 +1,7 @@
 //! What the verifier of this kernel had to look at, program by program: a kernel refuses a program that takes it a
 //! million instructions, and counts differ from kernel to kernel. Needs root, and fails without.
 
-#[path = "common/law.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod law;
-
-use law::{Aligned, Law};
+use crate::law::{Aligned, Law};
 use libbpf_rs::query::ProgInfoIter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

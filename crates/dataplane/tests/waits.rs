@@ -1,9 +1,7 @@
 //! The levels by which the classifier bounds queues in time, against a real kernel: they follow the
 //! classes, and are never below them. Needs root, and fails without.
 
-mod shaper_world;
-
-use shaper_world::*;
+use crate::shaper_world::*;
 use weir_dataplane::intf::{FIRST_PAIR, Level, NODES};
 use weir_dataplane::nl::{Socket, htb};
 use weir_dataplane::programs::{Programs, Sizes};

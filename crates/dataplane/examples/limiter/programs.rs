@@ -34,7 +34,12 @@ fn frame(from: u32, to: u32) -> Vec<u8> {
 }
 
 fn endpoint(n: u32) -> intf::Endpoint {
-    intf::Endpoint { vm: n, tenant: 1, flags: if n == 0 { intf::LOCAL } else { 0 } }
+    intf::Endpoint {
+        vm: n,
+        tenant: 1,
+        flags: if n == 0 { intf::LOCAL } else { 0 },
+        ..intf::Endpoint::default()
+    }
 }
 
 /// As large as for the most pairs, whatever their number: what grows is what is in it.

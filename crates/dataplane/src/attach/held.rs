@@ -9,8 +9,9 @@
 
 use super::{Hook, Mode, path_text};
 use crate::error::checked;
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 /// Whether `program` is attached there, by its link pinned under `links` or as our filter.
@@ -22,6 +23,40 @@ pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>, links: &
     held.unwrap_or_else(|e| {
         !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV))
     })
+}
+
+/// Whether a link of this name is pinned under `links` and hangs on that very interface, whatever
+/// program it has.
+pub(crate) fn is_pinned_on(hook: &Hook, links: &Path) -> bool {
+    interface_of(hook, links).is_ok_and(|index| index == hook.interface.index)
+}
+
+/// The name of the program that has a number in the kernel.
+pub(crate) fn program_name(id: u32) -> Option<String> {
+    // SAFETY: no pointers.
+    let program = checked(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) }).ok()?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    let info = program_info(program.as_fd()).ok()?;
+    // SAFETY: an array of the struct, filled up with zeros and ended by one.
+    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// The kernel's number of a loaded program.
+pub(crate) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(program_info(program)?.id)
+}
+
+fn program_info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
+    // SAFETY: zero is a valid value of a struct of integers.
+    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: a live descriptor, and a struct of `size` octets that outlives the call.
+    checked(unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
+    })?;
+    Ok(info)
 }
 
 /// The index of the interface that a link is on; 0 if that is gone.
@@ -46,12 +81,5 @@ fn is_filter(hook: &Hook, program: BorrowedFd<'_>) -> io::Result<bool> {
     let (place, mut filter) = (hook.clsact(), hook.filter());
     // SAFETY: both structs carry their sizes and outlive the call.
     checked(unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) })?;
-    // SAFETY: zero is a valid value of a struct of integers.
-    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: a live descriptor, and a struct of `size` octets that outlives the call.
-    checked(unsafe {
-        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
-    })?;
-    Ok(info.id == filter.prog_id)
+    Ok(program_id(program)? == filter.prog_id)
 }

@@ -38,6 +38,10 @@ impl Dataplane {
     /// ports that were not guarded or went meanwhile. Levels are to be set again.
     pub fn apply(&mut self, config: Config, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         config.check()?;
+        self.follow_names()?;
+        let asked = config;
+        let config = self.devices.resolve(asked.clone());
+        config.check()?;
         self.refuse_fixed(&config)?;
         shaper::check_vms(&shaper_config(&config), &shares(&config))?;
         let wanted = hooks(&config)?;
@@ -48,13 +52,16 @@ impl Dataplane {
         self.change(config, wanted, strangers).map_err(|why| {
             let also = self.put_back(before, &guarded).err();
             Error::Undone { why: Box::new(why), also: also.map(Box::new) }
-        })
+        })?;
+        self.devices.learn(&asked, &self.config);
+        Ok(())
     }
 
     /// This host's VMs whose packets pass both of our programs.
     pub fn guarded(&self) -> BTreeSet<VmId> {
         let is_guarded = |name: &str| {
-            let Ok(interface) = Interface::find(name) else { return false };
+            let on = self.attached.iter().find(|hook| hook.interface.name == name);
+            let Some(Hook { interface, .. }) = on else { return false };
             [Program::Classify, eyeq::meter(&self.config)]
                 .into_iter()
                 .all(|program| self.is_on(&Hook { interface: interface.clone(), program }))
@@ -103,6 +110,17 @@ impl Dataplane {
         result
     }
 
+    /// Puts one program back where it was, or where it is to be by now.
+    pub(super) fn put_back_on(&mut self, hook: &Hook) -> Result<(), Error> {
+        if eyeq::is_for_all(hook.program) {
+            return self.mend();
+        }
+        let mut own = self.own_on(hook);
+        own.extend(vcc::left_on(hook, &self.instance, &self.journal));
+        attach::refuse_owned(hook, &own)?;
+        self.put_on_one(hook.clone(), hook.clone())
+    }
+
     /// Puts programs on where they are to be, in the place of where they were.
     fn put_on(&mut self, lost: Vec<Hook>) -> Result<(), Error> {
         let wanted = hooks(&self.config)?;
@@ -111,13 +129,13 @@ impl Dataplane {
             let hook = wanted.iter().find(|hook| hook.program == former.program);
             let Some(hook) = hook.cloned() else { continue };
             // One that cannot be put on keeps no other off.
-            result = result.and(self.put_on_one(former, hook));
+            let owned = attach::refuse_owned(&hook, &self.own_on(&hook));
+            result = result.and(owned.and_then(|()| self.put_on_one(former, hook)));
         }
         result
     }
 
     fn put_on_one(&mut self, former: Hook, hook: Hook) -> Result<(), Error> {
-        attach::refuse_owned(&hook, &self.own_on(&hook))?;
         self.detach(&former)?;
         // Until it hangs there it is looked for again.
         self.attached.push(former.clone());
@@ -139,7 +157,7 @@ impl Dataplane {
 
     /// Whether we attached there, and the kernel says that it still hangs there: an interface that was
     /// made anew under the same name and index has lost it.
-    fn is_on(&self, hook: &Hook) -> bool {
+    pub(super) fn is_on(&self, hook: &Hook) -> bool {
         let program = self.programs.fd(hook.program);
         self.attached.contains(hook)
             && attach::is_held(hook, self.mode, program, &self.instance.links())
@@ -213,6 +231,10 @@ impl Dataplane {
             self.detach(hook)?;
         }
         self.unbind(strangers)?;
+        let switches = before.observe != self.config.observe;
+        if switches {
+            self.switch()?;
+        }
         self.shaper.apply_vms(&shares(&self.config))?;
         self.clear_up(&wanted)?;
         self.change_directory(&before)?;
@@ -222,6 +244,9 @@ impl Dataplane {
             eyeq::lift(&self.programs, pair)?;
         }
         self.renew_ports(&wanted, strangers)?;
+        if switches && !self.config.observe {
+            self.engage()?;
+        }
         let before = eyeq::Before { config: &before, slots: &slots, strangers };
         eyeq::fill(&self.programs, Some(&before), &self.config, &self.slots)?;
         let mut fresh = Vec::new();
@@ -296,7 +321,8 @@ impl Dataplane {
 
     fn renew_ports(&mut self, wanted: &[Hook], strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         drop_ports(&mut self.programs, strangers)?;
-        let slots = fill_ports(&mut self.programs, &self.config, wanted, &*self.shaper)?;
+        let slots =
+            fill_ports(&mut self.programs, &self.config, wanted, &*self.shaper, &self.bare)?;
         self.places = fill_places(&mut self.programs, &self.config, &*self.shaper, &slots)?;
         self.slots = slots;
         Ok(())

@@ -412,11 +412,11 @@ impl Dataplane {
                 return Ok(());
             }
         }
-        let loaded = match vcc::Programs::load_pinned(&pins) {
+        let loaded = match vcc::Programs::load_pinned(&pins, &self.programs) {
             Err(why) if left == STATE.len() => {
                 self.forget_translators()?;
                 self.translators.replaced = Some(why.to_string());
-                vcc::Programs::load_pinned(&pins)
+                vcc::Programs::load_pinned(&pins, &self.programs)
             }
             other => other,
         };

@@ -119,6 +119,16 @@ pub fn create_ifb(
     }
 }
 
+/// Sets a device up.
+pub fn set_up(socket: &mut Socket, name: &str) -> Result<(), Error> {
+    let up = libc::IFF_UP as u32;
+    let mut batch = Batch::new();
+    batch.push(libc::RTM_NEWLINK, Verb::Change, checked(name)?, &info(0, up, up), |body| {
+        body.text(IFLA_IFNAME, name);
+    });
+    socket.send(&batch)
+}
+
 /// Deletes a device.
 pub fn delete(socket: &mut Socket, name: &str) -> Result<(), Error> {
     let mut batch = Batch::new();

@@ -39,7 +39,9 @@ impl Verb {
         (match self {
             Self::Create => libc::NLM_F_CREATE | libc::NLM_F_EXCL | libc::NLM_F_ACK,
             Self::Replace => libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK,
-            Self::Change | Self::Delete | Self::Read => libc::NLM_F_ACK,
+            Self::Change | Self::Delete => libc::NLM_F_ACK,
+            // Traffic control answers a question to who asked only if that one wants an echo.
+            Self::Read => libc::NLM_F_ACK | libc::NLM_F_ECHO,
             Self::List => libc::NLM_F_DUMP,
         }) as u16
             | libc::NLM_F_REQUEST as u16

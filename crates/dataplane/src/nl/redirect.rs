@@ -5,7 +5,7 @@
 //! this is and whether its owner also made the clsact qdisc, so that a later process can undo
 //! exactly what an earlier, dead one did. No file can be lost or lie.
 
-use super::attr::Value;
+use super::attr::{Attrs, Value};
 use super::message::Verb;
 use super::tc::{Fixed, TCA_KIND, TCA_OPTIONS};
 use super::{Batch, Device, Error, Object, Socket};
@@ -24,6 +24,10 @@ const TCA_ACT_OPTIONS: u16 = 2;
 const TCA_ACT_COOKIE: u16 = 6;
 const NLA_F_NESTED: u16 = 0x8000;
 const TCA_MIRRED_PARMS: u16 = 2;
+const TCA_GACT_PARMS: u16 = 2;
+const TCA_BPF_ID: u16 = 11;
+const TC_ACT_UNSPEC: u32 = u32::MAX;
+const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
 const TC_U32_TERMINAL: u8 = 1;
@@ -43,6 +47,13 @@ pub struct FilterEntry {
     pub kind: String,
     /// If it redirects: the index of the device to which, and the note that its owner left.
     pub redirect: Option<(u32, Vec<u8>)>,
+    /// Its handle.
+    pub handle: u32,
+    /// The kernel's number of the program that it runs, if it runs one.
+    pub program: Option<u32>,
+    /// Whether it may end a packet's way past the filters behind it, and let the packet pass: not
+    /// what only drops, only goes on, or is a table of other filters.
+    pub may_pass: bool,
 }
 
 /// `tcm_info` of a filter: preference and protocol, the latter in network order.
@@ -63,6 +74,33 @@ fn mirred(target: u32) -> Vec<u8> {
     [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, target].map(u32::to_ne_bytes).concat()
 }
 
+/// The attribute that holds the actions of a classifier's filter.
+fn actions_of(kind: &str) -> Option<u16> {
+    match kind {
+        "u32" => Some(TCA_U32_ACT),
+        "flower" | "basic" => Some(3),
+        "matchall" => Some(2),
+        _ => None,
+    }
+}
+
+/// Whether a filter whose options are these may let a packet pass without asking those behind it.
+fn may_pass(kind: &str, options: Attrs<'_>) -> bool {
+    if kind == "u32" && options.find(TCA_U32_SEL).is_none() {
+        return false;
+    }
+    let action = actions_of(kind)
+        .and_then(|at| options.find(at))
+        .and_then(|v| v.nested().find(FIRST_ACTION))
+        .map(Value::nested);
+    let Some(action) = action else { return true };
+    let verdict = action
+        .find(TCA_ACT_KIND)
+        .filter(|kind| kind.text() == "gact")
+        .and_then(|_| action.find(TCA_ACT_OPTIONS)?.nested().find(TCA_GACT_PARMS)?.u32_at(8));
+    !matches!(verdict, Some(TC_ACT_SHOT | TC_ACT_UNSPEC))
+}
+
 pub(super) fn parse(payload: &[u8]) -> Option<FilterEntry> {
     let (fixed, attrs) = Fixed::parse(payload)?;
     let action = attrs
@@ -78,7 +116,12 @@ pub(super) fn parse(payload: &[u8]) -> Option<FilterEntry> {
         redirects.then_some((parameters.u32_at(24)?, cookie))
     });
     let preference = (fixed.info >> 16) as u16;
-    Some(FilterEntry { preference, kind: attrs.find(TCA_KIND)?.text(), redirect })
+    let kind = attrs.find(TCA_KIND)?.text();
+    let options = attrs.find(TCA_OPTIONS).map(Value::nested);
+    let program = options.filter(|_| kind == "bpf").and_then(|o| o.find(TCA_BPF_ID)?.u32_at(0));
+    // A classifier itself is listed beside its filters, without options.
+    let may_pass = options.is_some_and(|options| may_pass(&kind, options));
+    Some(FilterEntry { preference, kind, redirect, handle: fixed.handle, program, may_pass })
 }
 
 /// All filters on one hook ([`INGRESS`] or [`EGRESS`]) of a device; none without clsact.
@@ -129,6 +172,40 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A u32 filter with `gact` of this verdict, or none.
+    fn filter(verdict: Option<u32>) -> FilterEntry {
+        let mut batch = Batch::new();
+        let fixed = Fixed { index: 2, handle: 1, parent: INGRESS, info: info(10) };
+        let object = Object::Links;
+        batch.push(libc::RTM_NEWTFILTER, Verb::Change, object, &fixed.octets(), |body| {
+            body.text(TCA_KIND, "u32");
+            body.nest(TCA_OPTIONS, |body| {
+                body.put(TCA_U32_SEL, &match_all());
+                let Some(verdict) = verdict else { return };
+                body.nest(TCA_U32_ACT, |body| {
+                    body.nest(FIRST_ACTION, |body| {
+                        body.text(TCA_ACT_KIND, "gact");
+                        body.nest(TCA_ACT_OPTIONS, |body| {
+                            let parameters = [1, 0, verdict, 1, 1].map(u32::to_ne_bytes).concat();
+                            body.put(TCA_GACT_PARMS, &parameters);
+                        });
+                    });
+                });
+            });
+        });
+        parse(&batch.octets()[16..]).unwrap()
+    }
+
+    #[test]
+    fn what_only_drops_or_only_goes_on_lets_nothing_pass_and_all_else_may() {
+        assert!(filter(None).may_pass, "u32 with a class only ends the way");
+        assert!(!filter(Some(TC_ACT_SHOT)).may_pass);
+        assert!(!filter(Some(TC_ACT_UNSPEC)).may_pass, "continue");
+        for verdict in [0, 1, 3, 4, 5, 6, 7, 8] {
+            assert!(filter(Some(verdict)).may_pass, "{verdict}");
+        }
+    }
 
     #[test]
     fn a_redirection_is_written_as_tc_writes_it_and_read_back() {

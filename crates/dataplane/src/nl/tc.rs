@@ -14,6 +14,8 @@ pub const CLSACT_HANDLE: u32 = 0xffff_0000;
 
 pub(super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;
+/// Of HTB; see `htb`.
+const TCA_HTB_INIT: u16 = 2;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -103,6 +105,8 @@ pub struct Qdisc {
     pub stats: Stats,
     /// For fifos: the bound, in octets or packets according to the kind.
     pub limit: Option<u32>,
+    /// For HTB: the minor number of the class of what names none.
+    pub default: Option<u32>,
 }
 
 pub(super) fn parse_qdisc(payload: &[u8]) -> Option<Qdisc> {
@@ -110,8 +114,24 @@ pub(super) fn parse_qdisc(payload: &[u8]) -> Option<Qdisc> {
     let kind = attrs.find(TCA_KIND)?.text();
     let fifo = matches!(kind.as_str(), "bfifo" | "pfifo");
     let limit = attrs.find(TCA_OPTIONS).filter(|_| fifo).and_then(|v| v.u32_at(0));
+    let default = attrs
+        .find(TCA_OPTIONS)
+        .filter(|_| kind == "htb")
+        .and_then(|v| v.nested().find(TCA_HTB_INIT)?.u32_at(8));
     let Fixed { index, handle, parent, .. } = fixed;
-    Some(Qdisc { index, handle, parent, kind, stats: Stats::parse(attrs), limit })
+    Some(Qdisc { index, handle, parent, kind, stats: Stats::parse(attrs), limit, default })
+}
+
+/// The root qdisc of a device, also the one that the kernel put there by itself.
+pub fn root(socket: &mut Socket, device: &Device) -> Result<Option<Qdisc>, Error> {
+    let fixed = Fixed { index: device.index, parent: ROOT, ..Fixed::default() };
+    let mut batch = Batch::new();
+    batch.push(libc::RTM_GETQDISC, Verb::Read, place(device, ROOT), &fixed.octets(), |_| {});
+    match socket.ask(&batch, parse_qdisc) {
+        Ok(found) => Ok(found.into_iter().next()),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// All qdiscs of the namespace, or of one device (older kernels list all in either case).

@@ -1,7 +1,7 @@
 //! What both backends ask of desired levels before the kernel hears of them. Pure.
 
 use super::levels::Levels;
-use super::{Error, Overbooking, PairRate, ShaperConfig, VmShare};
+use super::{Error, External, Overbooking, PairRate, ShaperConfig, VmShare};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{PairId, Rate, VmId};
 
@@ -23,9 +23,16 @@ pub(crate) fn check_vms(config: &ShaperConfig, vms: &[VmShare]) -> Result<(), Er
             return Err(Error::Twice { what: vm.vm.to_string() });
         }
         let ceiling = vm.cap.unwrap_or(Rate::MAX).min(config.uplink);
-        if ceiling < vm.floor {
-            let of = format!("{} on port `{}`", vm.vm, vm.port);
-            return Err(Error::Ceiling { of, floor: vm.floor, ceiling });
+        let of = || format!("{} on port `{}`", vm.vm, vm.port);
+        let floor = vm.floor + vm.external.floor.unwrap_or_default();
+        if ceiling < floor {
+            return Err(Error::Ceiling { of: of(), floor, ceiling });
+        }
+        if let External { floor: Some(floor), ceiling: Some(ceiling) } = vm.external
+            && ceiling < floor
+        {
+            let of = format!("external traffic of {}", of());
+            return Err(Error::Ceiling { of, floor, ceiling });
         }
     }
     let limit = Levels::new(config, vms).budget();
@@ -83,4 +90,71 @@ pub(super) fn set_rates(
         }
     }
     Ok(wanted.into_keys().collect())
+}
+
+/// Which of some pairs find a queue: those that have one, and as many others as fit. Of all queues a VM
+/// may have its part, so that one with many pairs leaves the others theirs.
+pub(super) fn admitted(
+    pairs: &Pairs,
+    asked: &[PairId],
+    vms: usize,
+    max_pairs: usize,
+) -> BTreeSet<PairId> {
+    let quota = (max_pairs / vms.max(1)).max(1);
+    let mut used: BTreeMap<VmId, usize> = BTreeMap::new();
+    for id in pairs.keys() {
+        *used.entry(id.src).or_default() += 1;
+    }
+    let mut all = pairs.len();
+    let mut found = BTreeSet::new();
+    for id in asked {
+        let own = used.entry(id.src).or_default();
+        if pairs.contains_key(id) || found.contains(id) {
+            found.insert(*id);
+        } else if *own < quota && all < max_pairs {
+            (*own, all) = (*own + 1, all + 1);
+            found.insert(*id);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(src: u32, n: u32) -> Vec<PairId> {
+        (0..n).map(|dst| PairId::new(VmId(src), VmId(1000 + dst))).collect()
+    }
+
+    fn has(ids: &[PairId]) -> Pairs {
+        let pair = Pair { minor: 0x4000, rate: PairRate::default() };
+        ids.iter().map(|id| (*id, pair)).collect()
+    }
+
+    #[test]
+    fn a_vm_with_many_pairs_leaves_the_others_their_part_of_the_queues() {
+        let many = pairs(1, 4000);
+        let found = admitted(&Pairs::new(), &many, 9, 4096);
+        assert_eq!(found.len(), 455, "a ninth");
+        assert!(many[..455].iter().all(|id| found.contains(id)), "the first to come");
+        let mut all = has(&many[..455]);
+        for vm in 2..=9 {
+            let found = admitted(&all, &pairs(vm, 455), 9, 4096);
+            assert_eq!(found.len(), 455, "VM {vm}");
+            all.extend(has(&pairs(vm, 455)));
+        }
+    }
+
+    #[test]
+    fn who_has_a_queue_keeps_it_whatever_the_part_has_become() {
+        let all = has(&pairs(1, 100));
+        let found = admitted(&all, &pairs(1, 120), 9, 90);
+        assert_eq!(found, pairs(1, 100).into_iter().collect());
+        assert_eq!(
+            admitted(&all, &pairs(2, 1), 9, 90),
+            BTreeSet::new(),
+            "and no more than there are"
+        );
+    }
 }

@@ -11,6 +11,7 @@
 //!   1:1sss  VM in slot s               rate = floor (scaled if overbooked) + the next two, ceil = cap
 //!     1:2sss  its traffic without a floor
 //!     1:3sss  its ARP and neighbour discovery   (first to borrow; bounded by its own ceiling)
+//!     1:esss  what it sends to places that no directory lists
 //!     1:4000…  one per pair            rate = floor, ceil = lease
 //! ```
 //!
@@ -25,16 +26,17 @@
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
 use super::levels::{Levels, MIN_RATE};
+use super::ports::Detour;
 use super::tree::{self, Node, Nodes, Tree};
 use super::waits::Waits;
 use super::{
-    Changes, ClassId, ClassStats, Error, Kind, PairRate, Shaper, ShaperConfig, VmClasses, VmShare,
-    owner, ports,
+    Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
+    VmShare, owner, ports,
 };
 use crate::intf::Level;
 use crate::nl::htb::{self, Class};
 use crate::nl::link::{self, Link};
-use crate::nl::{Batch, Device, Socket, Verb};
+use crate::nl::{Batch, Device, Socket, Verb, tc};
 use crate::table::CounterArray;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, PairId, Rate, VmId};
@@ -63,12 +65,17 @@ pub struct Htb {
     stale: bool,
     /// What the classifier goes by.
     waits: Waits,
+    /// The heartbeat that the classifier sees, if there is one.
+    lease: Option<CounterArray<u64>>,
+    /// Whether ports are redirected.
+    engaged: bool,
 }
 
 #[derive(Clone)]
 struct Vm {
     share: VmShare,
     slot: u16,
+    port: Device,
 }
 
 impl Htb {
@@ -102,6 +109,8 @@ impl Htb {
             floors: Rate::ZERO,
             tree,
             stale: false,
+            lease: None,
+            engaged: true,
         })
     }
 
@@ -120,6 +129,57 @@ impl Htb {
     fn make(socket: &mut Socket, config: &ShaperConfig) -> Result<Device, Error> {
         let name = layout::device_name(&config.instance);
         Ok(link::create_ifb(socket, &name, &owner::alias(&config.instance), IFB_QUEUE)?)
+    }
+
+    /// Without a heartbeat in `lease` for a second, the programs that classify for this shaper hold
+    /// pairs to their floors, whoever is alive to lower ceilings.
+    pub fn leased(self, lease: CounterArray<u64>) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// Makes the device be there and up: somebody may have deleted it or set it down. What waited in
+    /// one that is gone is lost.
+    fn stand_up(&mut self) -> Result<(), Error> {
+        match owner::find(&mut self.socket, &self.config.instance)? {
+            Some(Link { device, up: true, .. }) => self.device = device,
+            Some(Link { device, .. }) => {
+                link::set_up(&mut self.socket, &device.name)?;
+                self.device = device;
+            }
+            None => self.device = Self::make(&mut self.socket, &self.config)?,
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the device, its root qdisc or its classes.
+    fn device_fault(&mut self, whole: bool) -> Result<Option<Fault>, Error> {
+        let device = self.device.clone();
+        let fault = |what| Some(Fault { what, vms: Vec::new(), mendable: true });
+        let link = match owner::find(&mut self.socket, &self.config.instance) {
+            Ok(link) => link,
+            Err(Error::Foreign { what, advice }) => {
+                let what = format!("{what} is somebody else's: {advice}");
+                return Ok(Some(Fault { what, vms: Vec::new(), mendable: false }));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(link) = link.filter(|link| link.device.index == device.index) else {
+            return Ok(fault(format!("the shaper's device {device} was deleted")));
+        };
+        if !link.up {
+            return Ok(fault(format!("the shaper's device {device} was set down")));
+        }
+        if !tc::root(&mut self.socket, &device)?.is_some_and(|root| tree::is_ours(&root)) {
+            return Ok(fault(format!(
+                "the root qdisc of the shaper's device {device} was changed"
+            )));
+        }
+        if !whole || self.stale {
+            return Ok(None);
+        }
+        let classes = htb::classes(&mut self.socket, &device)?;
+        let what = tree::difference(&classes, &self.tree.nodes);
+        Ok(what.and_then(|what| fault(format!("in the shaper's device {device}, {what}"))))
     }
 
     /// The device that shapes.
@@ -163,18 +223,18 @@ impl Htb {
             };
             let slot = self.vms.get(&share.vm).map(|vm| vm.slot).or_else(remembered);
             if let Some(slot) = slot.filter(|slot| taken.insert(*slot)) {
-                found.insert(share.vm, Vm { share: share.clone(), slot });
+                found.insert(share.vm, Vm { share: share.clone(), slot, port: port.clone() });
             }
         }
         // A fresh slot has no classes yet: another VM's queues may still hold its packets.
         let used = |slot: &u16| self.tree.nodes.contains_key(&layout::share(*slot));
         let mut fresh = (0..layout::SLOTS).filter(|slot| !taken.contains(slot) && !used(slot));
-        for (share, _) in vms {
+        for (share, port) in vms {
             if !found.contains_key(&share.vm) {
                 let limit = usize::from(layout::SLOTS);
                 let full = Error::Full { of: "VMs", wanted: 1, used: found.len(), limit };
                 let slot = fresh.next().ok_or(full)?;
-                found.insert(share.vm, Vm { share: share.clone(), slot });
+                found.insert(share.vm, Vm { share: share.clone(), slot, port: port.clone() });
             }
         }
         Ok(found)
@@ -193,6 +253,7 @@ impl Htb {
             put(share, layout::UPLINK, levels.vm(&vm.share));
             put(layout::default(vm.slot), share, levels.vm_default(&vm.share));
             put(layout::control(vm.slot), share, levels.vm_control());
+            put(layout::external(vm.slot), share, levels.vm_external(&vm.share));
             shares.insert(share, vm.share.vm);
         }
         // The pool: whatever pair classes of our VMs the kernel has.
@@ -358,6 +419,7 @@ impl Shaper for Htb {
 
     fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error> {
         desired::check_vms(&self.config, vms)?;
+        self.stand_up()?;
         self.refresh()?;
         let links = link::list(&mut self.socket)?;
         let port = |vm: &VmShare| {
@@ -403,7 +465,8 @@ impl Shaper for Htb {
 
         let mut batch = Batch::new();
         let mut redirected = BTreeSet::new();
-        for (share, port) in vms.iter().filter(|(_, port)| redirected.insert(port.index)) {
+        let engaged = self.engaged;
+        for (share, port) in vms.iter().filter(|(_, p)| engaged && redirected.insert(p.index)) {
             let note = Note { instance, slot: self.vms[&share.vm].slot, made_clsact: false };
             let found = hooks.get(&port.index).map(|(_, hook)| *hook);
             let clsact = self.tree.clsact.contains(&port.index);
@@ -418,12 +481,55 @@ impl Shaper for Htb {
         Ok(changes)
     }
 
+    fn faults(&mut self, whole: bool) -> Result<Vec<Fault>, Error> {
+        let mut faults: Vec<Fault> = self.device_fault(whole)?.into_iter().collect();
+        let instance = layout::hash(&self.config.instance);
+        let mut seen: BTreeMap<u32, Option<Detour>> = BTreeMap::new();
+        for (id, Vm { port, .. }) in &self.vms {
+            let found = match seen.get(&port.index) {
+                Some(found) => found.clone(),
+                None => ports::detour(&mut self.socket, port, &self.device, instance)?,
+            };
+            seen.insert(port.index, found.clone());
+            faults.extend(found.map(|detour| match detour {
+                Detour::Mendable(what) => {
+                    let what = format!("{what} on port {port}");
+                    Fault { what, vms: vec![*id], mendable: true }
+                }
+                Detour::Foreign(what) => Fault { what, vms: vec![*id], mendable: false },
+            }));
+        }
+        Ok(faults)
+    }
+
+    fn engage(&mut self) {
+        self.engaged = true;
+    }
+
+    fn is_idle(&mut self) -> Result<bool, Error> {
+        let root = tc::root(&mut self.socket, &self.device)?;
+        Ok(root.is_none_or(|root| root.stats.queued == 0))
+    }
+
+    fn let_pass(&mut self) -> Result<(), Error> {
+        self.engaged = false;
+        let instance = layout::hash(&self.config.instance);
+        for (port, hook) in ports::scan(&mut self.socket)?.into_values() {
+            if let Some(note) = hook.note().filter(|note| note.instance == instance) {
+                ports::undo(&mut self.socket, &port, note)?;
+            }
+        }
+        Ok(())
+    }
+
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses> {
-        let Vm { share, slot } = self.vms.get(&vm)?;
+        let Vm { share, slot, .. } = self.vms.get(&vm)?;
         Some(VmClasses {
             default: class_id(layout::default(*slot)),
             control: class_id(layout::control(*slot)),
+            external: class_id(layout::external(*slot)),
             stray_rate: self.levels.stray_rate(share),
+            external_rate: self.levels.external_rate(share),
         })
     }
 
@@ -452,6 +558,10 @@ impl Shaper for Htb {
         self.floors = desired::floors(&self.pairs);
         self.give_up_unclaimed()?;
         Ok(refused)
+    }
+
+    fn admitted(&self, pairs: &[PairId]) -> BTreeSet<PairId> {
+        desired::admitted(&self.pairs, pairs, self.vms.len(), self.config.max_pairs)
     }
 
     fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error> {
@@ -525,6 +635,12 @@ impl Shaper for Htb {
         self.stale = false;
         self.follow();
         Ok(())
+    }
+
+    fn renew(&mut self, now_ns: u64) {
+        if let Some(lease) = &self.lease {
+            lease.put(0, now_ns);
+        }
     }
 
     fn shortfall(&self) -> Rate {

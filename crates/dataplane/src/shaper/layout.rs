@@ -2,8 +2,9 @@
 //!
 //! The numbers say what a class is for, so that a successor of a dead agent (and a person reading
 //! `tc class show`) needs nothing else: 1:1 the uplink, 1:2 unclassified, then for the VM in slot s
-//! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue; from 1:4000 on,
-//! pairs, whose VM is told by their parent. The note on the port tells which slot the VM has.
+//! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its external
+//! queue; from 1:4000 on, pairs, whose VM is told by their parent. The note on the port tells which
+//! slot the VM has.
 
 use super::ClassId;
 use crate::nl::redirect::COOKIE;
@@ -19,7 +20,9 @@ const SHARE: u16 = 0x1000;
 const DEFAULT: u16 = 0x2000;
 const CONTROL: u16 = 0x3000;
 const FIRST_PAIR: u16 = 0x4000;
-const LAST_PAIR: u16 = 0xfffe;
+const LAST_PAIR: u16 = 0xdfff;
+const EXTERNAL: u16 = 0xe000;
+const LAST_EXTERNAL: u16 = EXTERNAL + SLOTS - 1;
 
 /// What a class is for, by its minor number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +33,7 @@ pub(super) enum Use {
     Default(u16),
     Control(u16),
     Pair,
+    External(u16),
     Unknown,
 }
 
@@ -41,6 +45,7 @@ pub(super) const fn usage(minor: u16) -> Use {
         DEFAULT..CONTROL => Use::Default(minor - DEFAULT),
         CONTROL..FIRST_PAIR => Use::Control(minor - CONTROL),
         FIRST_PAIR..=LAST_PAIR => Use::Pair,
+        EXTERNAL..=LAST_EXTERNAL => Use::External(minor - EXTERNAL),
         _ => Use::Unknown,
     }
 }
@@ -55,6 +60,10 @@ pub(super) const fn default(slot: u16) -> u16 {
 
 pub(super) const fn control(slot: u16) -> u16 {
     CONTROL + slot
+}
+
+pub(super) const fn external(slot: u16) -> u16 {
+    EXTERNAL + slot
 }
 
 pub(super) const fn pairs() -> std::ops::RangeInclusive<u16> {
@@ -141,8 +150,9 @@ mod tests {
         assert_eq!(usage(share(SLOTS - 1)), Use::Share(SLOTS - 1));
         assert_eq!(usage(default(0)), Use::Default(0));
         assert_eq!(usage(control(SLOTS - 1)), Use::Control(SLOTS - 1));
-        assert_eq!(usage(*pairs().start()), Use::Pair);
-        for minor in [0, 3, 0xfff, 0xffff] {
+        assert_eq!([*pairs().start(), *pairs().end()].map(usage), [Use::Pair; 2]);
+        assert_eq!(usage(external(SLOTS - 1)), Use::External(SLOTS - 1));
+        for minor in [0, 3, 0xfff, 0xf000, 0xffff] {
             assert_eq!(usage(minor), Use::Unknown);
         }
     }

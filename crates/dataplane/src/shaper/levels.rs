@@ -25,24 +25,29 @@ use weir_units::{Bytes, Rate, Span};
 pub const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
 pub const FRAME: u64 = 1514;
-/// What waits in a pair's queue lasts no longer, with either shaper (but see [`SHORTEST_QUEUE`]): longer
-/// than most round trips, so that a sender can fill its rate, and about as long as TCP's least
+/// Upper bound on a departure time, from the moment at which the packet comes: about as long as TCP's least
 /// retransmission timer. A raised rate is felt within this time, too.
 pub const LONGEST_WAIT: Span = Span::from_millis(250);
-/// In HTB so much may wait however long it lasts, which counts below 0.58 Mbit/s: a first window of ten segments,
-/// and what TCP needs to find a loss by duplicate ACKs after a cut.
-pub const SHORTEST_QUEUE: Bytes = Bytes::new(12 * FRAME);
+/// How long what waits in a pair's queue may last at its ceiling, but see [`SHORTEST_QUEUE`]. With less, one TCP
+/// connection does not fill its rate at a round trip of 10 ms; with more, requests of the same pair wait longer.
+pub const QUEUE_WAIT: Span = Span::from_millis(10);
+/// So much may wait in a pair's queue however long it lasts, which counts below 12.1 Mbit/s: a first window of ten
+/// segments, and what TCP needs to find a loss by duplicate ACKs after a cut.
+pub const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
 
 const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
 const MAX_QUANTUM: u64 = 60_000;
-/// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
 /// The part of a host's uplink that pairs without queues may use, all VMs together. Nobody slows them down where they
 /// meet others in the network: with a headroom of a tenth (`weir-model`), and up to five hosts' uplinks into one link of that
 /// rate, they stay within what no floor was promised of.
 const STRAYS: u64 = 50;
+/// The part of a VM's floor that it may send beside it to places that no directory lists, if nobody says how much.
+/// With floors of nine tenths of a link, that and strays and control traffic fill seven of the last ten hundredths.
+const EXTERNAL: u64 = 20;
 
+/// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
 const PRIO_CONTROL: u32 = 0;
 const PRIO_DATA: u32 = 1;
 
@@ -58,7 +63,12 @@ pub(super) struct Levels {
     stray_part: Rate,
     /// What is left of the uplink for floors.
     budget: Rate,
+    /// What VMs are promised, with what was set for external traffic; and the latter, scaled as all.
     vm_floors: Rate,
+    externals: Rate,
+    /// What external traffic wants of which nobody has said how much, and what floors leave for it.
+    modest: Rate,
+    spare: Rate,
     largest: Rate,
     /// As [`ShaperConfig::sends_by_bursts`].
     by_bursts: bool,
@@ -72,7 +82,8 @@ pub(super) fn burst(rate: Rate) -> Bytes {
 impl Levels {
     pub(super) fn new(config: &ShaperConfig, vms: &[VmShare]) -> Self {
         let others = config.default_rate + config.control_rate;
-        Self {
+        let promised = |vm: &VmShare| vm.floor + vm.external.floor.unwrap_or_default();
+        let plain = Self {
             uplink: config.uplink,
             default_ceiling: config.default_ceiling.min(config.uplink),
             // One part is the host's own, for what no program has classified.
@@ -80,23 +91,26 @@ impl Levels {
             control_part: config.control_rate.split(vms.len()).max(MIN_RATE),
             stray_part: config.uplink.mul_ratio(1, STRAYS).split(vms.len() + 1),
             budget: config.uplink.saturating_sub(others),
-            vm_floors: vms.iter().map(|vm| vm.floor).sum(),
+            vm_floors: vms.iter().map(promised).sum(),
+            externals: Rate::ZERO,
+            modest: Rate::ZERO,
+            spare: Rate::ZERO,
             largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(config.uplink),
             by_bursts: config.sends_by_bursts,
+        };
+        let set = vms.iter().filter_map(|vm| vm.external.floor);
+        let modest = vms.iter().filter(|vm| vm.external.floor.is_none());
+        Self {
+            externals: set.map(|floor| fitted(floor, plain.vm_floors, plain.budget)).sum(),
+            modest: modest.map(|vm| plain.nominal(vm)).sum(),
+            spare: plain.budget.saturating_sub(plain.vm_floors),
+            ..plain
         }
     }
 
-    /// What the floors of this host may sum to.
+    /// What the floors of this host's pairs may sum to.
     pub(super) const fn budget(&self) -> Rate {
-        self.budget
-    }
-
-    /// A floor's part when floors that sum to `sum` compete for the uplink.
-    fn fitted(&self, floor: Rate, sum: Rate) -> Rate {
-        if sum <= self.budget {
-            return floor;
-        }
-        floor.mul_ratio(self.budget.as_bps(), sum.as_bps())
+        self.budget.saturating_sub(self.externals)
     }
 
     fn burst_ticks(&self, rate: Rate) -> u32 {
@@ -142,7 +156,7 @@ impl Levels {
 
     /// A VM's share of the uplink.
     pub(super) fn vm(&self, vm: &VmShare) -> Class {
-        let floor = self.fitted(vm.floor, self.vm_floors);
+        let floor = fitted(vm.floor, self.vm_floors, self.budget) + self.external_floor(vm);
         let rate = floor + self.default_rate(vm) + self.control_part;
         self.class(rate.min(self.cap(vm)), self.cap(vm), vm.floor, PRIO_DATA)
     }
@@ -158,6 +172,36 @@ impl Levels {
         self.class(rate, self.default_ceiling.min(self.cap(vm)), rate, PRIO_DATA)
     }
 
+    /// What a VM may send in any case to places that no directory lists, if the uplink has room.
+    fn nominal(&self, vm: &VmShare) -> Rate {
+        let modest = vm.floor.mul_ratio(1, EXTERNAL).max(self.default_part);
+        vm.external.floor.unwrap_or(modest).min(self.cap(vm))
+    }
+
+    /// The same on this uplink. What nobody has asked for gives way to all floors.
+    fn external_floor(&self, vm: &VmShare) -> Rate {
+        let nominal = self.nominal(vm);
+        let left = self.cap(vm).saturating_sub(vm.floor + self.default_rate(vm));
+        let kept = match vm.external.floor {
+            Some(_) => fitted(nominal, self.vm_floors, self.budget),
+            None => fitted(nominal, self.modest, self.spare),
+        };
+        kept.min(left.saturating_sub(self.control_part))
+    }
+
+    /// What a VM may send to places that no directory lists.
+    pub(super) fn external_rate(&self, vm: &VmShare) -> PairRate {
+        let nominal = self.nominal(vm);
+        let ceiling = vm.external.ceiling.unwrap_or(nominal).max(nominal).min(self.cap(vm));
+        PairRate { floor: self.external_floor(vm), ceiling }
+    }
+
+    /// The class of that.
+    pub(super) fn vm_external(&self, vm: &VmShare) -> Class {
+        let PairRate { floor, ceiling } = self.external_rate(vm);
+        self.class(floor, ceiling, floor, PRIO_DATA)
+    }
+
     /// A VM's ARP and neighbour discovery.
     pub(super) fn vm_control(&self) -> Class {
         self.class(self.control_part, self.control_part, MIN_RATE, PRIO_CONTROL)
@@ -165,7 +209,7 @@ impl Levels {
 
     /// A pair of `vm`, when the floors of all pairs sum to `sum`.
     pub(super) fn pair(&self, vm: &VmShare, pair: PairRate, sum: Rate) -> Class {
-        let floor = self.fitted(pair.floor, sum);
+        let floor = fitted(pair.floor, sum, self.budget());
         self.class(floor, pair.ceiling.min(self.cap(vm)), pair.floor, PRIO_DATA)
     }
 
@@ -175,6 +219,11 @@ impl Levels {
     }
 }
 
+/// A floor's part when floors that sum to `sum` compete for `room`.
+fn fitted(floor: Rate, sum: Rate, room: Rate) -> Rate {
+    if sum <= room { floor } else { floor.mul_ratio(room.as_bps(), sum.as_bps()) }
+}
+
 /// Takes back what a class has borrowed.
 pub(super) fn reclaimed(class: Class) -> Class {
     Class { ceil: class.rate, cburst: class.burst, ..class }
@@ -182,13 +231,15 @@ pub(super) fn reclaimed(class: Class) -> Class {
 
 #[cfg(test)]
 mod tests {
+    use super::super::External;
     use super::*;
     use crate::nl::htb::burst_octets;
     use weir_units::VmId;
 
     fn vm(id: u32, floor: u64) -> VmShare {
         let floor = Rate::from_mbps(floor);
-        VmShare { vm: VmId(id), port: format!("p{id}"), floor, cap: None }
+        let external = External::default();
+        VmShare { vm: VmId(id), port: format!("p{id}"), floor, cap: None, external }
     }
 
     fn levels(vms: &[VmShare]) -> Levels {
@@ -252,6 +303,47 @@ mod tests {
         let pairs: u64 = vms.iter().map(|v| levels.pair(v, both(90), sum).rate).sum();
         assert!(pairs <= octets_per_second(levels.budget()));
         assert!(pairs > octets_per_second(levels.budget()) - 10);
+    }
+
+    fn external(floor: u64, ceiling: u64) -> External {
+        External { floor: Some(Rate::from_mbps(floor)), ceiling: Some(Rate::from_mbps(ceiling)) }
+    }
+
+    fn rates(class: Class) -> (u64, u64) {
+        (class.rate, class.ceil)
+    }
+
+    #[test]
+    fn external_traffic_has_a_twentieth_of_the_floor_and_gives_way_to_floors() {
+        let one = levels(&[vm(1, 80)]);
+        assert_eq!(rates(one.vm_external(&vm(1, 80))), (500_000, 500_000), "4 Mbit/s");
+        // 195 Mbit/s for floors.
+        let full = [vm(1, 95), vm(2, 96)];
+        let levels = levels(&full);
+        let kept: u64 = full.iter().map(|vm| levels.vm_external(vm).rate).sum();
+        assert!((499_000..=500_000).contains(&kept), "what floors leave: 4 Mbit/s, not {kept}");
+        assert_eq!(levels.vm_external(&full[0]).ceil, 593_750, "borrowed where it is idle");
+        assert_eq!(levels.budget(), Rate::from_mbps(195), "pairs pay nothing");
+        let without = vm(3, 0);
+        let part = rates(levels.vm_external(&without));
+        assert_eq!(part.1, octets_per_second(Rate::from_mbps(4).split(3)), "as traffic of none");
+    }
+
+    #[test]
+    fn external_floors_that_were_set_are_promises_like_others() {
+        let set = VmShare { external: external(20, 60), ..vm(1, 90) };
+        let one = levels(std::slice::from_ref(&set));
+        assert_eq!(rates(one.vm_external(&set)), (2_500_000, 7_500_000));
+        assert_eq!(one.budget(), Rate::from_mbps(175));
+        let capped = VmShare { cap: Some(Rate::from_mbps(120)), ..set.clone() };
+        let one = levels(std::slice::from_ref(&capped));
+        assert_eq!(one.vm_external(&capped).ceil, 7_500_000);
+        let both = [1, 2].map(|id| VmShare { external: external(20, 20), ..vm(id, 175) });
+        let two = levels(&both);
+        let inner: u64 = both.iter().map(|vm| two.vm(vm).rate).sum();
+        assert!(inner <= 25_000_000, "{inner} octets/s of inner classes on 200 Mbit/s");
+        assert_eq!(rates(two.vm_external(&both[1])), (1_250_000, 2_500_000), "half of all");
+        assert_eq!(two.budget(), Rate::from_mbps(175));
     }
 
     #[test]

@@ -23,16 +23,17 @@ mod tree;
 mod waits;
 
 pub use bursts::SendsByBursts;
-pub use departure::DepartureTimes;
 pub(crate) use departure::release;
+pub use departure::{DepartureTimes, Observer};
 pub(crate) use desired::check_vms;
 pub use htb::Htb;
 pub use layout::device_name;
-pub use levels::{FRAME, LONGEST_WAIT, MIN_RATE, SHORTEST_QUEUE};
+pub use levels::{FRAME, LONGEST_WAIT, MIN_RATE, QUEUE_WAIT, SHORTEST_QUEUE};
 pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
 pub use waits::longest_wait;
 
+use std::collections::BTreeSet;
 use weir_units::{Bytes, PairId, Rate, Span, VmId};
 
 /// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
@@ -47,6 +48,8 @@ pub enum Kind {
     Htb,
     /// Departure times and the uplink's fq qdisc.
     DepartureTime,
+    /// Nothing: levels are kept, and limit nobody.
+    Observer,
 }
 
 impl std::fmt::Display for Kind {
@@ -54,6 +57,7 @@ impl std::fmt::Display for Kind {
         f.write_str(match self {
             Self::Htb => "htb",
             Self::DepartureTime => "departure-time",
+            Self::Observer => "observer",
         })
     }
 }
@@ -74,6 +78,20 @@ pub struct VmShare {
     pub floor: Rate,
     /// Its maximum; the uplink's rate if absent.
     pub cap: Option<Rate>,
+    /// What of that is for places that no directory lists.
+    pub external: External,
+}
+
+/// What a VM may send to addresses that no directory lists: a hose of its own, beside that of its
+/// pairs. Nobody tells a sender what the network loses of it, so nothing lowers its rate where it
+/// takes others' floors; it gets no more than a rate that is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct External {
+    /// What it gets in any case. Absent: a twentieth of the VM's floor, which has room in the
+    /// headroom of admission, and gives way on a host whose floors leave none.
+    pub floor: Option<Rate>,
+    /// The most it may use while others leave it. Absent: the floor.
+    pub ceiling: Option<Rate>,
 }
 
 /// The levels of one pair, on layer 2 without FCS.
@@ -92,8 +110,12 @@ pub struct VmClasses {
     pub default: ClassId,
     /// For ARP and neighbour discovery: served first, with a small ceiling.
     pub control: ClassId,
+    /// For what goes to addresses that no directory lists.
+    pub external: ClassId,
     /// What pairs without a queue of their own may send by the first of them, all together.
     pub stray_rate: Rate,
+    /// The levels of the last.
+    pub external_rate: PairRate,
 }
 
 /// Counters of one queue since it was created (they are not reset when a class is reused).
@@ -135,6 +157,17 @@ impl Changes {
     }
 }
 
+/// Something of a shaper that is not as it was set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What it is, for people.
+    pub what: String,
+    /// The VMs that it concerns; none means all.
+    pub vms: Vec<VmId>,
+    /// Whether [`Shaper::apply_vms`] mends it; somebody else's things are left alone.
+    pub mendable: bool,
+}
+
 /// What happens when VMs of one host are promised more than its uplink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overbooking {
@@ -170,8 +203,8 @@ pub struct ShaperConfig {
     /// The kernel's HTB lets a class run into debt by a whole burst before it waits
     /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)): half the burst goes as far then.
     pub sends_by_bursts: bool,
-    /// With departure times: how far ahead a pair's packet may be given one, which it keeps. At most
-    /// [`LONGEST_WAIT`].
+    /// With departure times: how far ahead a pair's packet may be given one, which it keeps; further if fewer than
+    /// [`SHORTEST_QUEUE`] would wait otherwise. At most [`LONGEST_WAIT`].
     pub departs_within: Span,
 }
 
@@ -193,7 +226,7 @@ impl ShaperConfig {
             max_pairs: MAX_PAIRS,
             pool_step: 8,
             sends_by_bursts: false,
-            departs_within: LONGEST_WAIT,
+            departs_within: QUEUE_WAIT,
         }
     }
 
@@ -230,12 +263,33 @@ pub trait Shaper {
     /// differs from the desired levels (pairs included). Refuses floors that sum above the uplink.
     fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error>;
 
+    /// What of this shaper in the kernel is not as it was set, without changing anything: for every
+    /// heartbeat. `whole` looks at each class, too. [`apply_vms`](Self::apply_vms) mends what can be.
+    fn faults(&mut self, whole: bool) -> Result<Vec<Fault>, Error>;
+
+    /// Lets the ports' packets pass by until [`engage`](Self::engage), whatever is applied meanwhile:
+    /// for when there is no device to send them through, or nothing is to be limited.
+    fn let_pass(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// From the next [`apply_vms`](Self::apply_vms) on packets do not pass by any more.
+    fn engage(&mut self) {}
+
+    /// Whether nothing waits.
+    fn is_idle(&mut self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
     /// Where a VM's traffic goes that belongs to no pair; `None` for a VM not applied.
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses>;
 
     /// Says which queues found at opening belong to which pairs (their BPF map outlived the agent).
     /// Those whose queue is not there are returned: add them anew. Levels stay as found until set.
     fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error>;
+
+    /// Which of these pairs have a queue or find one: not those beyond their VM's part of all queues.
+    fn admitted(&self, pairs: &[PairId]) -> BTreeSet<PairId>;
 
     /// A queue for each pair, in the order given, at the smallest floor and ceiling until
     /// [`set`](Self::set). A pair that has one keeps it. All or none: an error when the pool is full.
@@ -256,11 +310,10 @@ pub trait Shaper {
     /// [`set`](Self::set), which else finds "no difference".
     fn refresh(&mut self) -> Result<(), Error>;
 
-    /// The agent lives at `now_ns` on the kernel's monotonic clock. A shaper that can take back what
-    /// was lent by itself waits one second for the next call; HTB leaves that to the guardian.
-    fn renew(&mut self, now_ns: u64) {
-        let _ = now_ns;
-    }
+    /// The agent lives at `now_ns` on the kernel's monotonic clock. Without a further call within one
+    /// second what was lent is taken back: by the programs in the kernel, and from HTB's classes by the
+    /// guardian.
+    fn renew(&mut self, now_ns: u64);
 
     /// By how much the pairs' floors exceed what the uplink can hold; they are scaled down by the
     /// kernel's levels then. Zero on a host whose admission and partitioning work.

@@ -2,7 +2,8 @@
 
 use super::Error;
 use super::layout::Note;
-use crate::nl::redirect::{self, EGRESS, INGRESS, PREFERENCE};
+use crate::attach;
+use crate::nl::redirect::{self, EGRESS, FilterEntry, INGRESS, PREFERENCE};
 use crate::nl::tc::{self, CLSACT};
 use crate::nl::{Batch, Device, Socket, link};
 use std::collections::BTreeMap;
@@ -57,6 +58,44 @@ fn read(socket: &mut Socket, port: &Device) -> Result<Option<Hook>, Error> {
         Some(Hook::Weir(*target, Note::parse(cookie)?))
     });
     Ok(Some(ours.unwrap_or(Hook::Foreign)))
+}
+
+/// What keeps a port's packets from the redirection to `target` of this instance, whoever did it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Detour {
+    /// There is none, or it leads elsewhere: making it anew is enough.
+    Mendable(&'static str),
+    /// Somebody else's filter stands before it.
+    Foreign(String),
+}
+
+/// Looks at a port's filters. `own` says which filters are programs of ours.
+pub(super) fn detour(
+    socket: &mut Socket,
+    port: &Device,
+    target: &Device,
+    instance: u64,
+) -> Result<Option<Detour>, Error> {
+    let filters = redirect::filters(socket, port, INGRESS)?;
+    let before = |f: &&FilterEntry| f.preference < PREFERENCE && f.may_pass && !attach::is_own(f);
+    if let Some(FilterEntry { preference, kind, .. }) = filters.iter().find(before) {
+        let what = format!(
+            "somebody else's {kind} filter with preference {preference} on port {port} stands before \
+             the redirection to the shaper: remove it, or give it a preference above {PREFERENCE}"
+        );
+        return Ok(Some(Detour::Foreign(what)));
+    }
+    let ours = filters.iter().filter(|f| f.preference == PREFERENCE).find_map(|f| {
+        let (to, cookie) = f.redirect.as_ref()?;
+        Some((*to, Note::parse(cookie)?))
+    });
+    Ok(match ours {
+        Some((to, note)) if note.instance == instance && to == target.index => None,
+        Some((_, note)) if note.instance == instance => {
+            Some(Detour::Mendable("the redirection to the shaper leads elsewhere"))
+        }
+        _ => Some(Detour::Mendable("the redirection to the shaper is gone")),
+    })
 }
 
 /// Appends what makes the port's redirection be the `wanted` one, given what was `found` there.

@@ -1,8 +1,10 @@
 //! The tree of classes: what is there, what ought to be there, and the messages between the two.
 
-use super::layout;
+use super::layout::{self, Use};
+use super::levels::LONGEST_WAIT;
 use super::{Changes, Error};
 use crate::nl::htb::{self, Class, ClassEntry};
+use crate::nl::tc::Qdisc;
 use crate::nl::{Batch, Device, Handle, Socket, Verb, tc};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::Bytes;
@@ -23,8 +25,10 @@ pub(super) struct Tree {
     pub(super) nodes: Nodes,
     /// The bound of each leaf's queue in octets, where it is a bfifo.
     pub(super) queues: BTreeMap<u16, u32>,
-    /// Whether HTB is the root qdisc, with our handle.
+    /// Whether HTB is the root qdisc, with our handle and our class for what names none.
     pub(super) rooted: bool,
+    /// Whether somebody has put another root there.
+    pub(super) usurped: bool,
     /// Indices of devices with clsact.
     pub(super) clsact: BTreeSet<u32>,
 }
@@ -32,6 +36,33 @@ pub(super) struct Tree {
 fn node(entry: &ClassEntry) -> (u16, Node) {
     let parent = layout::minor(entry.parent);
     (layout::minor(entry.id), Node { parent, class: entry.class })
+}
+
+/// Whether a device's root qdisc is the one that [`Tree::plan`] makes.
+pub(super) fn is_ours(root: &Qdisc) -> bool {
+    let (handle, default) = (layout::QDISC, u32::from(layout::UNCLASSIFIED));
+    root.kind == "htb" && root.handle == handle && root.default == Some(default)
+}
+
+/// What differs between the classes that the kernel has and those that it was given; `None` if
+/// nothing does.
+pub(super) fn difference(found: &[ClassEntry], given: &Nodes) -> Option<String> {
+    let name = |minor: u16| Handle(layout::handle(minor));
+    let mut left: BTreeSet<u16> = given.keys().copied().collect();
+    for entry in found {
+        let (minor, there) = node(entry);
+        left.remove(&minor);
+        let Some(ours) = given.get(&minor) else {
+            return Some(format!("there is a class {} too many", name(minor)));
+        };
+        if ours.parent != there.parent || !same(minor, &there.class, &ours.class) {
+            return Some(format!("class {} was changed", name(minor)));
+        }
+        if layout::is_leaf(minor) && entry.leaf != layout::queue_handle(minor) {
+            return Some(format!("the queue of class {} was changed", name(minor)));
+        }
+    }
+    left.first().map(|minor| format!("class {} was deleted", name(*minor)))
 }
 
 /// The classes that the kernel has.
@@ -49,7 +80,10 @@ impl Tree {
             if qdisc.index != device.index {
                 continue;
             }
-            tree.rooted |= qdisc.kind == "htb" && qdisc.handle == layout::QDISC;
+            if qdisc.parent == tc::ROOT {
+                tree.rooted = is_ours(&qdisc);
+                tree.usurped = !tree.rooted && qdisc.handle != 0;
+            }
             if let (Some(limit), "bfifo") = (qdisc.limit, qdisc.kind.as_str()) {
                 tree.queues.insert(layout::minor(qdisc.parent), limit);
             }
@@ -69,6 +103,10 @@ impl Tree {
         batch: &mut Batch,
     ) -> Changes {
         let mut changes = Changes::default();
+        if self.usurped {
+            batch.delete_qdisc(device, tc::ROOT);
+            changes.deleted += 1;
+        }
         if !self.rooted {
             batch.add_htb(device, layout::QDISC, layout::UNCLASSIFIED);
             changes.created += 1;
@@ -88,12 +126,14 @@ impl Tree {
             let verb = match found {
                 None => Verb::Create,
                 Some(found) if same(*minor, &found.class, &want.class) => {
+                    let queue = room(*minor, &want.class, queue);
                     changes.changed += usize::from(self.queue(*minor, queue, device, batch));
                     continue;
                 }
                 Some(_) => Verb::Change,
             };
             let (parent, id) = (layout::handle(want.parent), layout::handle(*minor));
+            let queue = room(*minor, &want.class, queue);
             batch.set_class(device, verb, parent, id, &want.class);
             if verb == Verb::Create {
                 changes.created += 1;
@@ -131,6 +171,20 @@ impl Tree {
             });
         }
         Ok(())
+    }
+}
+
+/// A super-packet, for which a queue has room.
+const SUPER_PACKET: Bytes = Bytes::new(64 * 1024);
+
+/// How many octets may wait in a class. No program knows how long external traffic waits: what lasts
+/// [`LONGEST_WAIT`] at its ceiling is enough.
+fn room(minor: u16, class: &Class, queue: Bytes) -> Bytes {
+    match layout::usage(minor) {
+        Use::External(_) => {
+            htb::rate(class.ceil).bytes_in(LONGEST_WAIT).max(SUPER_PACKET).min(queue)
+        }
+        _ => queue,
     }
 }
 
@@ -180,6 +234,20 @@ mod tests {
         let wanted = nodes(&[(1, 0, 100), (0x1000, 1, 50), (0x4000, 0x1000, 6), (0x4001, 1, 5)]);
         let (changes, messages) = plan(&tree, &wanted);
         assert_eq!((changes, messages), (Changes { created: 1, changed: 1, deleted: 1 }, 4));
+    }
+
+    #[test]
+    fn external_traffic_waits_a_quarter_of_a_second_but_a_super_packet_finds_room() {
+        let room = |minor, kbit: u64| {
+            let class = Class { ceil: kbit * 125, ..Class::default() };
+            room(minor, &class, Bytes::new(128 * 1024)).get()
+        };
+        let external = layout::external(0);
+        let wanted = [(64, 64 * 1024), (3000, 93_750), (100_000, 128 * 1024)];
+        for (kbit, octets) in wanted {
+            assert_eq!(room(external, kbit), octets, "{kbit} kbit/s");
+        }
+        assert_eq!(room(0x4000, 64), 128 * 1024, "a pair's is bounded before it");
     }
 
     #[test]

@@ -12,9 +12,9 @@
 //! Not here  Queues that belong to no pair, and levels of departure times: see `departure`.
 
 use super::layout;
-use super::levels::{LONGEST_WAIT, SHORTEST_QUEUE};
+use super::levels::{QUEUE_WAIT, SHORTEST_QUEUE};
 use super::tree::Nodes;
-use crate::intf::{FIRST_PAIR, Level, NODES};
+use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::table::CounterArray;
 use weir_units::{Bytes, Rate, Span};
@@ -22,13 +22,17 @@ use weir_units::{Bytes, Rate, Span};
 /// A queue is not taken for longer than this, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
 
-/// How long what waits in the queue of a pair may last before the next packet is dropped: a quarter of a
-/// second, or as long as the fewest octets last. `None` where a full queue of `queue` octets lasts less than
-/// a quarter of that: it drops sooner by itself, also after a ceiling was cut to a quarter, and the
-/// packets of a fast pair are not to pay for a clock.
+/// A full queue that lasts no longer needs no bound in time.
+const NO_TIME: Span = Span::from_millis(1);
+
+/// How long what waits in the queue of a pair may last before further packets are dropped: [`QUEUE_WAIT`], or as long
+/// as the fewest octets last. No more than three quarters of the queue's own `queue` octets: the rest is for flows with
+/// little in it, which the queue itself cannot tell from others. `None` where a full queue lasts less than a
+/// millisecond: the packets of a fast pair are not to pay for a clock.
 pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
-    let is_slow = ceiling.time_for(queue) * 4 >= LONGEST_WAIT;
-    is_slow.then(|| LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)))
+    let is_slow = ceiling.time_for(queue) >= NO_TIME;
+    let most = ceiling.time_for(Bytes::new(queue.get() / 4 * 3));
+    is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
 }
 
 /// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
@@ -37,6 +41,7 @@ fn level(class: &Class, queue: Bytes) -> Level {
     let ceiling = htb::rate(class.ceil);
     let ahead = htb::burst_octets(class.cburst, class.ceil);
     Level {
+        floor: htb::rate(class.rate).as_bps(),
         ceiling: ceiling.as_bps(),
         limit_ns: longest_wait(ceiling, queue)
             .map_or(0, |longest| (longest + ceiling.time_for(ahead)).as_nanos()),
@@ -66,7 +71,8 @@ impl Waits {
     /// places as classes.
     fn place(&self, minor: u16) -> Option<(&CounterArray<Level>, usize)> {
         let place = FIRST_PAIR as usize + usize::from(minor - layout::pairs().start());
-        self.levels.as_ref().filter(|levels| place < levels.len()).map(|levels| (levels, place))
+        let is_there = place < FIRST_EXTERNAL as usize;
+        self.levels.as_ref().filter(|_| is_there).map(|levels| (levels, place))
     }
 
     /// A class is about to get these parameters, or to keep its own if the kernel refuses.
@@ -98,7 +104,7 @@ impl Waits {
 
     /// The kernel has these classes; those that are not `owned` have no pair.
     pub(super) fn follow(&self, nodes: &Nodes, owned: impl Fn(u16) -> bool) {
-        let minors = layout::pairs().take((NODES - FIRST_PAIR) as usize);
+        let minors = layout::pairs().take((FIRST_EXTERNAL - FIRST_PAIR) as usize);
         for minor in minors {
             match nodes.get(&minor).filter(|_| owned(minor)) {
                 Some(node) => self.after(minor, &node.class),
@@ -134,31 +140,33 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_lasts_a_quarter_of_a_second_but_holds_twelve_frames_at_any_rate() {
+    fn a_queue_lasts_ten_milliseconds_but_holds_ten_frames_and_no_more_than_most_of_its_room() {
         let wait = |kbit: u64| {
             let longest = longest_wait(Rate::from_bps(kbit * 1000), QUEUE);
-            longest.map(|longest| longest.as_nanos() / 1_000_000)
+            longest.map(|longest| longest.as_nanos() / 10_000)
         };
-        assert_eq!([582, 5000, 16_777].map(wait), [Some(250); 3]);
-        // Twelve frames of 1514 octets.
-        assert_eq!([350, 100, 64].map(wait), [Some(415), Some(1453), Some(2271)]);
-        assert_eq!([16_778, 10_000_000].map(wait), [None; 2], "128 kB last 62.5 ms and less");
+        assert_eq!([14_534, 50_000, 78_643].map(wait), [Some(1000); 3]);
+        // Ten frames of 1514 octets.
+        assert_eq!([10_000, 350, 64].map(wait), [Some(1211), Some(34_605), Some(189_250)]);
+        // 96 KiB.
+        assert_eq!([200_000, 1_000_000].map(wait), [Some(393), Some(78)]);
+        assert_eq!([1_049_000, 10_000_000].map(wait), [None; 2], "128 kB last less than 1 ms");
     }
 
     #[test]
     fn a_fast_class_has_a_level_that_bounds_nothing() {
-        let fast = level(&class(200_000), QUEUE);
-        assert_eq!((fast.ceiling, fast.limit_ns), (200_000_000, 0));
+        let fast = level(&class(2_000_000), QUEUE);
+        assert_eq!((fast.ceiling, fast.limit_ns), (2_000_000_000, 0));
     }
 
     #[test]
     fn what_is_sent_ahead_does_not_count_as_waiting() {
         let slow = level(&class(352), QUEUE);
         assert_eq!(slow.ceiling, 352_000);
-        // 3028 octets last 68.8 ms.
-        assert_eq!(slow.limit_ns / 100_000, 4817);
+        // Ten frames and 3028 octets.
+        assert_eq!(slow.limit_ns / 100_000, 4129);
         assert_eq!(slow.limit, 131_072 + 3028);
-        assert_eq!((slow.floor, slow.fallback, slow.parent), (0, 0, 0));
+        assert_eq!((slow.floor, slow.fallback, slow.parent), (64_000, 0, 0));
         let huge = level(&class(352), Bytes::new(u64::from(u32::MAX)));
         assert!(huge.limit.checked_mul(8_000_000_000).is_some(), "the kernel multiplies so");
     }

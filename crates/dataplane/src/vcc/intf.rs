@@ -7,7 +7,7 @@ use crate::intf::{Plain, shared};
 pub const ANY_SLACK: u32 = u32::MAX;
 
 shared!(
-    /// A port whose guest's connections are translated. The first five fields are `weir_core::vcc::Terms`.
+    /// A port whose guest's connections are translated. The first fields are `weir_core::vcc::Terms`.
     Port, 24, {
         /// Octets of window that each connection may have at most; all ones: no budget.
         share: u32,
@@ -15,8 +15,10 @@ shared!(
         patience: u32,
         /// The congestion control, as `weir_core::vcc::Translation` numbers them; 0: none.
         translation: u8,
+        /// Of the kernel's own copy alone: whether the pair sends no more than its floor.
+        is_within: u8,
         /// Unused.
-        spare: [u8; 3],
+        spare: [u8; 2],
         /// Octets beyond its window that a guest may send before what goes further is dropped, super-packets
         /// whole; or [`ANY_SLACK`].
         slack: u32,
@@ -63,8 +65,9 @@ impl Port {
 
     /// Which asks for nothing: connections that have a place keep what they began with, no others take one.
     pub const fn idle(slot: u32) -> Self {
-        let (share, spare, slack, vm) = (u32::MAX, [0; 3], ANY_SLACK, 0);
-        Self { share, patience: PATIENCE, translation: 0, spare, slack, slot, vm }
+        let (share, slack, vm) = (u32::MAX, ANY_SLACK, 0);
+        let (patience, translation, is_within, spare) = (PATIENCE, 0, 0, [0; 2]);
+        Self { share, patience, translation, is_within, spare, slack, slot, vm }
     }
 }
 

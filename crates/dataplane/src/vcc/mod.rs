@@ -125,15 +125,26 @@ impl Programs {
     /// # Errors
     /// The kernel refuses.
     pub fn load() -> Result<Self, Error> {
-        Self::load_with(None)
+        Self::load_with(None, None)
     }
 
-    /// Loads it with the state that is pinned there, and pins there what is not.
-    pub(crate) fn load_pinned(pins: &Path) -> Result<Self, Error> {
-        Self::load_with(Some(pins))
+    /// Loads it beside the programs that classify, by whose maps it knows pairs and their floors.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn load_beside(datapath: &programs::Programs) -> Result<Self, Error> {
+        Self::load_with(None, Some(datapath))
     }
 
-    fn load_with(pins: Option<&Path>) -> Result<Self, Error> {
+    /// Loads it beside these programs, with the state that is pinned there, and pins there what is not.
+    pub(crate) fn load_pinned(pins: &Path, datapath: &programs::Programs) -> Result<Self, Error> {
+        Self::load_with(Some(pins), Some(datapath))
+    }
+
+    fn load_with(
+        pins: Option<&Path>,
+        datapath: Option<&programs::Programs>,
+    ) -> Result<Self, Error> {
         crate::attach::quiet();
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(Error::Load)?;
         for mut map in open.maps_mut() {
@@ -143,6 +154,9 @@ impl Programs {
             }
             if name == "vcc_windows" {
                 map.set_max_entries(PEERS_MOST).map_err(Error::Load)?;
+            }
+            if let Some(datapath) = datapath {
+                datapath.lend(&mut map)?;
             }
         }
         if let Some(pins) = pins {

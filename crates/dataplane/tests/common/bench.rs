@@ -35,7 +35,7 @@ impl Bench {
             (NEIGHBOUR, 4, intf::LOCAL),
         ] {
             let address: IpAddr = address.parse().unwrap();
-            let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+            let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
             programs.endpoints.put(address.into(), endpoint).unwrap();
         }
         programs.tx.put(TO_PEER, Tx::default()).unwrap();
@@ -60,9 +60,5 @@ impl Bench {
 
     pub(crate) fn rx(&self) -> Rx {
         self.0.rx.get(FROM_PEER).unwrap().unwrap_or_default()
-    }
-
-    pub(crate) fn tx(&self) -> Tx {
-        self.0.tx.get(TO_PEER).unwrap().unwrap_or_default()
     }
 }

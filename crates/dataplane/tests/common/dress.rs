@@ -1,8 +1,8 @@
 //! What frames may have on besides TCP in IP: tags of VLANs, extension headers of IPv6, and that they are
 //! super-packets, also such as are too long to say their length.
 
-use crate::checksum;
 use crate::random::Random;
+use crate::vcc_port::checksum;
 
 const ETHERNET: usize = 14;
 const TYPE: usize = 12;

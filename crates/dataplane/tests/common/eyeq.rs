@@ -75,7 +75,7 @@ impl Bench {
         ];
         for (address, vm, flags) in directory {
             let address: IpAddr = address.parse().unwrap();
-            let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+            let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
             programs.endpoints.put(address.into(), endpoint).unwrap();
         }
         for (vm, host, slot) in [(1, HERE, SLOT), (2, THERE, 0)] {

@@ -179,6 +179,7 @@ impl World {
             address: address.into(),
             vm: VmId(vm),
             tenant: TenantId(1),
+            mac: None,
         };
         Config {
             instance: format!("host{n}"),
@@ -193,6 +194,7 @@ impl World {
                 mac: None,
                 floor_out: Rate::from_mbps(100),
                 cap_out: None,
+                external: Default::default(),
                 best_effort: false,
             }],
             endpoints: vec![endpoint(1, VM1), endpoint(2, VM2)],
@@ -205,6 +207,7 @@ impl World {
             ecn: false,
             reorder_window: Span::from_millis(1),
             shaper: Some(Kind::Htb),
+            observe: false,
             eyeq: None,
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_dataplane::shaper::{Htb, PairRate, ShaperConfig, VmShare};
+use weir_dataplane::shaper::{External, Htb, PairRate, ShaperConfig, VmShare};
 use weir_units::{PairId, Rate, VmId};
 
 /// Puts the calling thread into a network namespace of its own.
@@ -90,7 +90,13 @@ pub fn mbit(floor: u64, ceiling: u64) -> PairRate {
 }
 
 pub fn vm(vm: VmId, port: &str, floor: u64) -> VmShare {
-    VmShare { vm, port: port.into(), floor: Rate::from_mbps(floor), cap: None }
+    VmShare {
+        vm,
+        port: port.into(),
+        floor: Rate::from_mbps(floor),
+        cap: None,
+        external: External::default(),
+    }
 }
 
 /// In a fresh namespace: ports `pa` and `pb`, and nothing behind them.
@@ -157,6 +163,8 @@ pub struct Measured {
     pub goodput: Vec<f64>,
     /// Least idle share of any CPU meanwhile.
     pub idle: f64,
+    /// What kept this machine from measuring, if anything did.
+    pub disturbance: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,20 +174,56 @@ pub enum Kind {
     Udp(u64),
 }
 
-/// Idle and total ticks of each CPU.
-fn cpus() -> Vec<(u64, u64)> {
+/// Ticks of a CPU.
+struct Ticks {
+    idle: u64,
+    stolen: u64,
+    all: u64,
+}
+
+fn cpus() -> Vec<Ticks> {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let cpu = |line: &str| {
         let ticks: Vec<u64> = line.split_whitespace().skip(1).map(|t| t.parse().unwrap()).collect();
-        (ticks[3] + ticks[4], ticks.iter().take(8).sum())
+        Ticks { idle: ticks[3] + ticks[4], stolen: ticks[7], all: ticks.iter().take(8).sum() }
     };
     stat.lines().filter(|l| l.starts_with("cpu") && !l.starts_with("cpu ")).map(cpu).collect()
 }
 
-/// The least idle share of any CPU since `before`.
-fn idle_since(before: &[(u64, u64)]) -> f64 {
-    let share = |((i, t), (i2, t2)): (&(u64, u64), (u64, u64))| (i2 - i) as f64 / (t2 - t) as f64;
-    before.iter().zip(cpus()).map(share).fold(1.0, f64::min)
+/// The least idle and the largest stolen share of any CPU since `before`.
+fn shares_since(before: &[Ticks]) -> (f64, f64) {
+    let (mut idle, mut stolen) = (1.0f64, 0.0f64);
+    for (then, now) in before.iter().zip(cpus()) {
+        // Nothing counted: nothing woke it.
+        let all = (now.all - then.all).max(1) as f64;
+        let spare = if now.all == then.all { 1 } else { now.idle - then.idle };
+        idle = idle.min(spare as f64 / all);
+        stolen = stolen.max((now.stolen - then.stolen) as f64 / all);
+    }
+    (idle, stolen)
+}
+
+/// Bounds of a lab's samples: a CPU with less idle time is saturated, and one from which more was taken stood still.
+const IDLE_LEAST: f64 = 0.05;
+const STOLEN_MOST: f64 = 0.10;
+
+/// Sleeps for `span` and looks every tenth of a second whether this machine has its CPUs to itself.
+fn watch(span: Duration) -> Option<String> {
+    let (until, mut steps, mut saturated, mut stolen) = (Instant::now() + span, 0, 0, 0);
+    while Instant::now() < until {
+        let before = cpus();
+        std::thread::sleep(Duration::from_millis(100).min(until - Instant::now()));
+        let (idle, taken) = shares_since(&before);
+        steps += 1;
+        saturated += u32::from(idle < IDLE_LEAST);
+        stolen += u32::from(taken >= STOLEN_MOST);
+    }
+    (saturated * 10 > steps || stolen > 0).then(|| {
+        format!(
+            "of {steps} tenths of a second a CPU was under 5 % idle in {saturated}, \
+             and the machine below took 10 % of one or more in {stolen}"
+        )
+    })
 }
 
 /// Returns when all CPUs have time to spare, or at `limit`.
@@ -187,7 +231,7 @@ pub fn wait_for_idle(limit: Instant) {
     while Instant::now() < limit {
         let before = cpus();
         std::thread::sleep(Duration::from_millis(200));
-        if idle_since(&before) > 0.5 {
+        if shares_since(&before).0 > 0.5 {
             return;
         }
     }
@@ -213,12 +257,12 @@ pub fn play(
     std::thread::sleep(warmup);
     let read = || counters.iter().map(|c| c.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let (start, first, cpu) = (Instant::now(), read(), cpus());
-    std::thread::sleep(span);
-    let (took, last, idle) = (start.elapsed().as_secs_f64(), read(), idle_since(&cpu));
+    let disturbance = watch(span);
+    let (took, last, idle) = (start.elapsed().as_secs_f64(), read(), shares_since(&cpu).0);
     stop.store(true, Ordering::Relaxed);
     running.into_iter().for_each(|thread| thread.join().unwrap());
     let goodput = first.iter().zip(&last).map(|(a, b)| (b - a) as f64 * 8.0 / took).collect();
-    Measured { goodput, idle }
+    Measured { goodput, idle, disturbance }
 }
 
 /// Lets a socket hold what comes while its thread waits for a CPU.

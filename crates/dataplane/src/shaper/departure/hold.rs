@@ -10,7 +10,7 @@
 use crate::nl::fq::{self, Entry, Fq};
 use crate::nl::tc::{self, ROOT};
 use crate::nl::{Batch, Device, Handle, Socket, Verb};
-use crate::shaper::Error;
+use crate::shaper::{Error, Fault};
 use weir_units::Span;
 
 /// Marks the qdisc as ours, for a successor and for people.
@@ -51,6 +51,23 @@ pub(super) fn hold(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> 
             found: format!("{there:?}"),
         }),
     }
+}
+
+/// What is wrong with it, if something is.
+pub(super) fn fault(socket: &mut Socket, uplink: &Device) -> Result<Option<Fault>, Error> {
+    let root = tc::root(socket, uplink)?;
+    let is_there = root.as_ref().is_some_and(|root| root.kind == "fq" && root.handle == HANDLE);
+    let what = match root {
+        _ if is_there => return Ok(None),
+        Some(root) if root.handle != 0 => {
+            let handle = Handle(root.handle);
+            format!("somebody put qdisc {} {handle} in the place of fq on {uplink}", root.kind)
+        }
+        _ => format!("the fq qdisc of {uplink} is gone: packets leave without waiting"),
+    };
+    // Somebody else's root is refused and never replaced.
+    let mendable = refuse_foreign(socket, uplink).is_ok();
+    Ok(Some(Fault { what, vms: Vec::new(), mendable }))
 }
 
 /// Removes our fq; the kernel puts its default in its place. What still waits in it is lost. Whether

@@ -14,11 +14,15 @@
 
 mod hold;
 mod nodes;
+mod observer;
+
+pub use observer::Observer;
 
 use super::desired::{self, Pair, Pairs};
 use super::levels::{Levels, MIN_RATE};
 use super::{
-    Changes, ClassId, ClassStats, Error, Kind, PairRate, Shaper, ShaperConfig, VmClasses, VmShare,
+    Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
+    VmShare,
 };
 use crate::intf::{Level, NODES};
 use crate::nl::{Device, Socket};
@@ -57,6 +61,8 @@ struct Tree {
     claimable: BTreeSet<u16>,
     /// What the pairs' floors sum to.
     floors: Rate,
+    /// Whether the uplink has a level: without, packets depart at once.
+    engaged: bool,
 }
 
 #[derive(Clone)]
@@ -118,6 +124,7 @@ impl Tree {
             floors: Rate::ZERO,
             config,
             map,
+            engaged: true,
         })
     }
 
@@ -150,7 +157,9 @@ impl Tree {
     fn wanted(&self) -> BTreeMap<u16, Level> {
         let (levels, queue) = (&self.levels, self.config.queue);
         let mut wanted = BTreeMap::new();
-        wanted.insert(UPLINK, nodes::inner(levels.uplink(), 0, queue));
+        if self.engaged {
+            wanted.insert(UPLINK, nodes::inner(levels.uplink(), 0, queue));
+        }
         wanted.insert(UNSORTED, self.leaf(levels.unclassified(), UPLINK, Term::ForGood));
         for vm in self.vms.values() {
             let share = nodes::share(vm.slot);
@@ -158,6 +167,8 @@ impl Tree {
             wanted.insert(share, nodes::inner(levels.vm(&vm.share), UPLINK, queue));
             wanted.insert(nodes::default(vm.slot), self.leaf(default, share, Term::ForGood));
             wanted.insert(nodes::control(vm.slot), self.leaf(control, share, Term::ForGood));
+            let external = levels.vm_external(&vm.share);
+            wanted.insert(nodes::external(vm.slot), self.leaf(external, share, Term::ForGood));
         }
         wanted.extend(self.pairs.iter().map(|(id, pair)| (pair.minor, self.pair(*id, pair.rate))));
         wanted.extend(self.claimable.iter().map(|node| (*node, self.found(*node))));
@@ -223,7 +234,9 @@ impl Tree {
         Some(VmClasses {
             default: nodes::class_id(nodes::default(*slot)),
             control: nodes::class_id(nodes::control(*slot)),
+            external: nodes::class_id(nodes::external(*slot)),
             stray_rate: self.levels.stray_rate(share),
+            external_rate: self.levels.external_rate(share),
         })
     }
 
@@ -262,6 +275,10 @@ impl Tree {
             self.owners.remove(node);
             self.write(*node, Level::default());
         }
+    }
+
+    fn admitted(&self, pairs: &[PairId]) -> BTreeSet<PairId> {
+        desired::admitted(&self.pairs, pairs, self.vms.len(), self.config.max_pairs)
     }
 
     fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error> {
@@ -343,12 +360,34 @@ impl Shaper for DepartureTimes {
         self.tree.apply_vms(vms)
     }
 
+    fn faults(&mut self, _whole: bool) -> Result<Vec<Fault>, Error> {
+        Ok(hold::fault(&mut self.socket, &self.uplink)?.into_iter().collect())
+    }
+
+    fn let_pass(&mut self) -> Result<(), Error> {
+        self.tree.engaged = false;
+        self.tree.map.clear(usize::from(UPLINK));
+        Ok(())
+    }
+
+    fn engage(&mut self) {
+        self.tree.engaged = true;
+    }
+
+    fn is_idle(&mut self) -> Result<bool, Error> {
+        Ok(hold::ours(&mut self.socket, &self.uplink)?.is_none_or(|entry| entry.stats.queued == 0))
+    }
+
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses> {
         self.tree.vm_classes(vm)
     }
 
     fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error> {
         Ok(self.tree.claim(pairs))
+    }
+
+    fn admitted(&self, pairs: &[PairId]) -> BTreeSet<PairId> {
+        self.tree.admitted(pairs)
     }
 
     fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error> {
@@ -388,7 +427,7 @@ impl Shaper for DepartureTimes {
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {
         let now_ns = self.maps.lease.get(0);
         let mut all = Vec::new();
-        for node in (0..PAIRS.end).filter(|node| nodes::is_leaf(*node)) {
+        for node in (0..NODES as u16).filter(|node| nodes::is_leaf(*node)) {
             if self.tree.found(node).ceiling == 0 {
                 continue;
             }

@@ -1,9 +1,10 @@
 //! Which number names which node, and what its level is. Pure.
 //!
 //! The numbers are those of `bpf/intf.h`: 1 the uplink, 2 what has no class, then for the VM in slot s
-//! 1024 + s its share, 2048 + s its default queue, 3072 + s its control queue; from 4096 on, pairs.
+//! 1024 + s its share, 2048 + s its default queue, 3072 + s its control queue, 8192 + s its external
+//! queue; from 4096 on, pairs.
 
-use crate::intf::{FIRST_PAIR, Level, NODES};
+use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::shaper::ClassId;
 use crate::shaper::levels::LONGEST_WAIT;
@@ -18,7 +19,8 @@ const SHARE: u16 = SLOTS;
 const DEFAULT: u16 = 2 * SLOTS;
 const CONTROL: u16 = 3 * SLOTS;
 /// Numbers of pairs.
-pub(super) const PAIRS: Range<u16> = FIRST_PAIR as u16..NODES as u16;
+pub(super) const PAIRS: Range<u16> = FIRST_PAIR as u16..FIRST_EXTERNAL as u16;
+const _: () = assert!(FIRST_EXTERNAL + SLOTS as u32 == NODES);
 
 /// How far ahead an inner node lends at least: twice what a late timer makes of a burst.
 const LOAN: Span = Span::from_millis(10);
@@ -35,6 +37,10 @@ pub(super) const fn control(slot: u16) -> u16 {
     CONTROL + slot
 }
 
+pub(super) const fn external(slot: u16) -> u16 {
+    PAIRS.end + slot
+}
+
 /// The slot of the VM that has a leaf of this parent.
 pub(super) fn slot_of(parent: u64) -> Option<u16> {
     let share = u16::try_from(parent).ok()?;
@@ -43,7 +49,7 @@ pub(super) fn slot_of(parent: u64) -> Option<u16> {
 
 /// Whether a node has a queue.
 pub(super) const fn is_leaf(node: u16) -> bool {
-    node == UNSORTED || (node >= DEFAULT && node < PAIRS.end)
+    node == UNSORTED || (node >= DEFAULT && node < NODES as u16)
 }
 
 /// The high half of every class, so that it is no priority of anybody else's.
@@ -56,7 +62,7 @@ pub(super) const fn class_id(node: u16) -> ClassId {
 /// The node of a class; `None` if it is none of ours.
 pub(super) const fn node(class: ClassId) -> Option<u16> {
     let node = (class.0 & 0xffff) as u16;
-    if class.0 & !0xffff == MAJOR && node < PAIRS.end { Some(node) } else { None }
+    if class.0 & !0xffff == MAJOR && node < NODES as u16 { Some(node) } else { None }
 }
 
 /// Who gets back what a level lends when the agent is silent.
@@ -110,7 +116,8 @@ mod tests {
         for other in [0, UPLINK, UNSORTED, default(0), control(0), PAIRS.start] {
             assert_eq!(slot_of(other.into()), None, "{other}");
         }
-        let leaves = [UNSORTED, default(0), control(SLOTS - 1), PAIRS.start, PAIRS.end - 1];
+        let leaves =
+            [UNSORTED, default(0), control(SLOTS - 1), PAIRS.start, PAIRS.end - 1, external(0)];
         assert!(leaves.into_iter().all(is_leaf));
         assert!(![UPLINK, share(0), share(SLOTS - 1)].into_iter().any(is_leaf));
         assert!(share(SLOTS - 1) < default(0) && control(SLOTS - 1) < PAIRS.start);
@@ -118,8 +125,8 @@ mod tests {
 
     #[test]
     fn a_class_of_somebody_else_names_no_node() {
-        assert_eq!(node(class_id(PAIRS.end - 1)), Some(PAIRS.end - 1));
-        for class in [0, 7, 0x1000, 0x2_1000, 0x1_2000, 0x1_ffff] {
+        assert_eq!(node(class_id(external(SLOTS - 1))), Some(NODES as u16 - 1));
+        for class in [0, 7, 0x1000, 0x2_1000, 0x1_2400, 0x1_ffff] {
             assert_eq!(node(ClassId(class)), None, "{class:x}");
         }
     }

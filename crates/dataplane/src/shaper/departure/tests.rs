@@ -1,14 +1,20 @@
 //! The table of levels without a kernel: memory in the map's place.
 
 use super::*;
-use crate::shaper::{LONGEST_WAIT, MAX_PAIRS, Overbooking};
+use crate::shaper::{External, LONGEST_WAIT, MAX_PAIRS, Overbooking};
 use weir_units::Span;
 
 const A: VmId = VmId(1);
 const B: VmId = VmId(2);
 
 fn vm(vm: VmId, floor: u64) -> VmShare {
-    VmShare { vm, port: format!("p{vm}"), floor: Rate::from_mbps(floor), cap: None }
+    VmShare {
+        vm,
+        port: format!("p{vm}"),
+        floor: Rate::from_mbps(floor),
+        cap: None,
+        external: External::default(),
+    }
 }
 
 fn mbit(floor: u64, ceiling: u64) -> PairRate {
@@ -36,7 +42,7 @@ fn the_levels_are_the_desired_ones_and_a_second_pass_writes_nothing() {
     let mut tree = tree();
     let vms = [vm(A, 90), vm(B, 60)];
     let changes = tree.apply_vms(&vms).unwrap();
-    assert_eq!(changes, Changes { created: 8, ..Changes::default() });
+    assert_eq!(changes, Changes { created: 10, ..Changes::default() });
     assert!(tree.apply_vms(&vms).unwrap().is_empty());
 
     let pairs = [pair(A, 10), pair(A, 11), pair(B, 10)];
@@ -58,7 +64,7 @@ fn the_levels_are_the_desired_ones_and_a_second_pass_writes_nothing() {
 
     // A VM that is gone takes all of its nodes along.
     let changes = tree.apply_vms(&vms[..1]).unwrap();
-    assert_eq!(changes.deleted, 4, "{changes:?}");
+    assert_eq!(changes.deleted, 5, "{changes:?}");
     assert_eq!(tree.read_back().len(), 2);
 }
 

@@ -1,0 +1,127 @@
+//! From enforcing to observing and back, while packets flow.
+//!
+//! Problem   Nobody installs an agent blind that may take rates away: it has to show first what it
+//!           would do, and be switched on, and off again, without a packet being lost.
+//! Approach  The pairs and their levels move to another [`Shaper`], of which one limits nothing. Toward
+//!           enforcing its queues are whole before the programs name classes, and these are named
+//!           before a packet is redirected. Toward observing it is the other way round, and the former
+//!           queues stay until what waits in them has left.
+//! Promises  Pairs keep their levels; at no moment is a packet sent to a queue that is not there.
+//! Not here  What programs do differently: `WEIR_OBSERVE` in `bpf/`.
+
+use super::{Dataplane, open_shaper, settings, shares};
+use crate::error::Error;
+use crate::shaper::{ClassId, Kind, MIN_RATE, Observer, PairRate, Shaper};
+use std::collections::BTreeMap;
+use weir_units::{PairId, Rate};
+
+/// A shaper whose queues run empty.
+pub(super) struct Draining {
+    pub(super) shaper: Box<dyn Shaper + Send>,
+    /// It was empty when it was looked at last: what it had given on may still be on its way.
+    is_idle: bool,
+}
+
+impl Dataplane {
+    /// Whether packets are only counted.
+    pub const fn observes(&self) -> bool {
+        self.config.observe
+    }
+
+    /// Makes the datapath do as `self.config.observe` says, from the contrary. The ports are to be
+    /// written next, for their classes are others now.
+    pub(super) fn switch(&mut self) -> Result<(), Error> {
+        let levels = self.shaper.read_back()?;
+        if self.config.observe {
+            let mut next: Box<dyn Shaper + Send> =
+                Box::new(Observer::new(super::shaper_config(&self.config))?);
+            let classes = self.furnish(&mut *next, &levels)?;
+            self.shaper.let_pass()?;
+            self.programs.set(settings(&self.config))?;
+            let shaper = std::mem::replace(&mut self.shaper, next);
+            self.draining = Some(Draining { shaper, is_idle: false });
+            return self.bind_anew(classes);
+        }
+        let mut next = match self.draining.take() {
+            Some(Draining { shaper, .. }) => shaper,
+            None => self.enforcer()?,
+        };
+        let classes = match self.furnish(&mut *next, &levels) {
+            Ok(classes) => classes,
+            Err(why) => {
+                // The first error says more than one of the clean-up would.
+                let _ = next.close();
+                return Err(why);
+            }
+        };
+        self.shaper = next;
+        self.bind_anew(classes)
+    }
+
+    /// After the ports: the programs name classes from now on, and then packets go to them.
+    pub(super) fn engage(&mut self) -> Result<(), Error> {
+        self.programs.set(settings(&self.config))?;
+        self.shaper.engage();
+        self.shaper.apply_vms(&shares(&self.config))?;
+        Ok(())
+    }
+
+    /// A shaper that limits, to which nothing is redirected yet.
+    fn enforcer(&mut self) -> Result<Box<dyn Shaper + Send>, Error> {
+        let (kind, alternative) = super::choice(&self.config)?;
+        let uplink = super::Interface::find(&self.config.uplink)?;
+        let mut open =
+            |kind| open_shaper(kind, &self.config, &uplink, &mut self.programs, &mut self.journal);
+        let mut next = match (open(kind), alternative) {
+            (Err(error), Some(kind)) if super::is_unavailable(&error) => open(kind)?,
+            (opened, _) => opened?,
+        };
+        next.let_pass()?;
+        Ok(next)
+    }
+
+    /// Gives a shaper the VMs and the pairs with these levels.
+    fn furnish(
+        &self,
+        next: &mut dyn Shaper,
+        levels: &[(PairId, PairRate)],
+    ) -> Result<BTreeMap<PairId, ClassId>, Error> {
+        next.apply_vms(&shares(&self.config))?;
+        let pairs: Vec<PairId> = self.bound.keys().copied().collect();
+        // Both have room for as many.
+        let gone: Vec<PairId> = next.read_back()?.into_iter().map(|(pair, _)| pair).collect();
+        let gone: Vec<PairId> = gone.into_iter().filter(|p| !self.bound.contains_key(p)).collect();
+        next.remove(&gone)?;
+        let classes = next.add_pairs(&pairs)?;
+        // The smallest rate stands for zero, and counts as that in sums.
+        let floor = |rate: &PairRate| if rate.floor == MIN_RATE { Rate::ZERO } else { rate.floor };
+        let known = levels.iter().filter(|(pair, _)| self.bound.contains_key(pair));
+        let known: Vec<_> =
+            known.map(|(pair, rate)| (*pair, PairRate { floor: floor(rate), ..*rate })).collect();
+        next.set(&known)?;
+        Ok(pairs.into_iter().zip(classes).collect())
+    }
+
+    fn bind_anew(&mut self, classes: BTreeMap<PairId, ClassId>) -> Result<(), Error> {
+        for (pair, class) in &classes {
+            self.programs.classes.put((*pair).into(), class.0)?;
+        }
+        self.bound = classes;
+        Ok(())
+    }
+
+    /// With every heartbeat: queues that nothing enters any more are removed when they are empty.
+    pub(super) fn drain(&mut self) -> Result<(), Error> {
+        let Some(draining) = &mut self.draining else { return Ok(()) };
+        let was_idle = std::mem::replace(&mut draining.is_idle, draining.shaper.is_idle()?);
+        if was_idle && draining.is_idle {
+            let Some(Draining { shaper, .. }) = self.draining.take() else { return Ok(()) };
+            let kind = shaper.kind();
+            shaper.close()?;
+            if kind == Kind::DepartureTime {
+                self.journal.strike(|deed| matches!(deed, crate::instance::Deed::Fq(_)))?;
+            }
+        }
+        Ok(())
+    }
+}
