@@ -1,9 +1,10 @@
 //! The agent and its guardian as processes of their own, for the survival tests: what `weir agent`,
-//! `weir guardian` and `weir reclaim` do, without the rest of `weir`.
+//! `weir guardian`, `weir mode` and `weir reclaim` do, without the rest of `weir`.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use weir_model::agent::Mode;
 
 fn main() -> std::process::ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
@@ -15,6 +16,11 @@ fn main() -> std::process::ExitCode {
     let result = match arguments[1].as_str() {
         "agent" => weir_agent::run(value("--config")),
         "reclaim" => weir_agent::reclaim(value("--config")).map(|n| println!("{n}")),
+        "observe" | "enforce" => {
+            let observes = arguments[1] == "observe";
+            let mode = if observes { Mode::Observe } else { Mode::Enforce };
+            weir_agent::set_mode(value("--config"), mode).map(|said| println!("{said}"))
+        }
         "guardian" => {
             let stop = Arc::new(AtomicBool::new(false));
             let instance = value("--instance").to_str().expect("a plain name");

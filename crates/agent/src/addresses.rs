@@ -36,7 +36,9 @@ impl Addresses {
         for (id, vm) in setup.directory.numbered_vms() {
             let tenant = setup.tenants[&id];
             if vm.prefixes.is_empty() {
-                let endpoint = |address: &IpAddr| Endpoint { address: *address, vm: id, tenant };
+                let mac = vm.mac.map(|mac| mac.0);
+                let endpoint =
+                    |address: &IpAddr| Endpoint { address: *address, vm: id, tenant, mac };
                 all.endpoints.extend(vm.addresses.iter().map(endpoint));
                 continue;
             }

@@ -2,13 +2,14 @@
 
 use crate::law;
 use crate::mistake::{Mistake, Sources, sound};
+use crate::names;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use weir_core::eyeq::Backend;
 use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
-use weir_model::agent::{AgentConfig, Directory, MechanismConfig, ShaperChoice};
+use weir_model::agent::{AgentConfig, Directory, MechanismConfig, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
 
@@ -70,13 +71,24 @@ impl Names {
 
 /// Reads `agent.toml` alone.
 pub(crate) fn read(path: &Path) -> Result<AgentConfig> {
-    Ok(read_with_text(path)?.0)
+    let (file, text) = read_with_text(path)?;
+    let sources = Sources { config: (path, &text), directory: (path, "") };
+    names::check(&file).map_err(|mistake| sources.tell(&mistake))?;
+    Ok(file)
 }
 
-fn read_with_text(path: &Path) -> Result<(AgentConfig, String)> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("{}: cannot be read", path.display()))?;
-    Ok((toml::from_str(&text).with_context(|| format!("{}", path.display()))?, text))
+/// What is wrong with a text of TOML, without lines that nobody reads to their end.
+fn parsed(path: &Path, text: &str) -> Result<AgentConfig> {
+    toml::from_str(text)
+        .map_err(|e| anyhow::anyhow!(names::shortened(&e.to_string())))
+        .with_context(|| format!("{}", path.display()))
+}
+
+pub(crate) fn read_with_text(path: &Path) -> Result<(AgentConfig, String)> {
+    let octets =
+        std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let text = names::text_of(path, octets)?;
+    Ok((parsed(path, &text)?, text))
 }
 
 impl Setup {
@@ -98,17 +110,21 @@ impl Setup {
 
     fn load_after(path: &Path, former: Option<&Self>) -> Result<Self> {
         let (file, text) = read_with_text(path)?;
-        let yaml = std::fs::read_to_string(&file.directory).with_context(|| {
+        // Before any path is made of them.
+        let sources = Sources { config: (path, &text), directory: (path, "") };
+        names::check(&file).map_err(|mistake| sources.tell(&mistake))?;
+        let yaml = std::fs::read(&file.directory).with_context(|| {
             let line = line_in_toml(&text, "directory").unwrap_or(1);
             let (file, directory) = (path.display(), file.directory.display());
             format!("{directory}: the directory that {file}:{line} names cannot be read")
         })?;
+        let yaml = names::text_of(&file.directory, yaml)?;
         Self::of_texts(file, (path, &text), &yaml, former)
     }
 
     /// The same from texts, for what needs no file.
     pub(crate) fn parse(config: &str, directory: &str) -> Result<Self> {
-        let file: AgentConfig = toml::from_str(config).context("agent.toml")?;
+        let file = parsed(Path::new("agent.toml"), config)?;
         Self::of_texts(file, (Path::new("agent.toml"), config), directory, None)
     }
 
@@ -124,6 +140,7 @@ impl Setup {
         let path = file.directory.clone();
         let sources = Sources { config, directory: (&path, yaml) };
         let soundly = |setup: Self| {
+            names::check(&setup.file)?;
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
             crate::window_shaping::check(&setup.file)?;
@@ -210,9 +227,19 @@ impl Setup {
         Ok(setup)
     }
 
+    /// Whether nothing is to be enforced.
+    pub(crate) fn observes(&self) -> bool {
+        self.file.mode == Mode::Observe
+    }
+
     /// What EyeQ asks of a host beside its constants.
     fn check_eyeq(&self) -> Result<(), Mistake> {
         let Some(eyeq) = &self.eyeq else { return Ok(()) };
+        sound(!self.observes(), || {
+            let what = "EyeQ's receivers send feedback through their VMs' ports, so it cannot only \
+                        observe: enforce, or choose another mechanism";
+            Mistake::config("mode", what)
+        })?;
         sound(self.file.listen.is_ipv4(), || {
             Mistake::config("listen", "EyeQ's feedback goes over IPv4: write an address of that")
         })?;
@@ -310,7 +337,7 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
             es.paths.count == 1,
             "preset: `{}` divides floors over several paths to a host, and this agent's data plane \
              has one; there are {}",
-            config.preset,
+            config.preset(),
             ElasticSwitch::PRESETS.join(", ")
         );
         return Ok(Mechanism::ElasticSwitch(Box::new(es)));
@@ -400,7 +427,8 @@ floor_in = "400Mbit"
         let location = setup.host.directory[&VmId(2)];
         assert_eq!(location, Location { tenant: TenantId(1), host: HostId(1) });
         let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
-        assert_eq!(*es, ElasticSwitch::default(), "the paper's constants");
+        let steady = ElasticSwitch::preset("steady").expect("known");
+        assert_eq!(*es, steady, "what the promises are made for");
     }
 
     #[test]
@@ -496,6 +524,22 @@ floor_in = "400Mbit"
             (error(("host = \"h0\"", "host = \"h9\""), AS_IT_IS), "host: `h9` is not in"),
             (error(("1Gbit", "0bit"), AS_IT_IS), "uplink.rate: a rate of zero"),
             (error(("1Gbit", "1000"), AS_IT_IS), "has no unit"),
+            (
+                error(("instance = \"h0\"", "instance = \"../../etc/x\""), AS_IT_IS),
+                "agent.toml:2: instance: \"../../etc/x\" is no name of an instance",
+            ),
+            (
+                error(("\"up0\"", "\"sixteen-octets-x\""), AS_IT_IS),
+                "agent.toml:7: uplink.interface: \"sixteen-octets-x\" is no name of a network",
+            ),
+            (
+                error(("port = \"p0\"", &format!("port = \"{}\"", "x".repeat(70_000))), AS_IT_IS),
+                "… (70002 octets)",
+            ),
+            (
+                error(("instance =", "run_dir = \"/run/a\\u0000b\"\ninstance ="), AS_IT_IS),
+                "agent.toml:2: run_dir: \"/run/a\\0b\" is no path",
+            ),
             (error(("instance =", "instnce ="), AS_IT_IS), "unknown field `instnce`"),
             (error(("name = \"a\"", "name = \"z\""), AS_IT_IS), "vm `z` is not in"),
             (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),

@@ -2,7 +2,9 @@
 
 mod adoption;
 mod budget;
+mod external;
 mod eyeq;
+mod plumbing;
 mod population;
 mod ports;
 mod shaping;
@@ -19,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -59,6 +62,7 @@ const ALL: Wanted = Wanted { send: true, receive: true };
 pub fn run(config: &Path) -> Result<()> {
     let setup = Setup::load(config).map_err(fitness::or_unprivileged)?;
     fitness::privileges()?;
+    keep_keys_out_of_dumps();
     for warning in overbooked::warnings(&setup) {
         tracing::warn!("{}: {warning}", config.display());
     }
@@ -72,6 +76,18 @@ pub fn run(config: &Path) -> Result<()> {
     // An error ends the agent as a crash would: floors stand, and the guardian takes back the rest.
     driver.turn_until(&stop)?;
     driver.close()
+}
+
+/// A crash leaves no file with keys in it. Both, for a collector of dumps that the kernel pipes them to
+/// asks for the second only.
+fn keep_keys_out_of_dumps() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit};
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let limited = rustix::process::setrlimit(Resource::Core, none);
+    let marked = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if let Err(e) = limited.and(marked) {
+        tracing::warn!("a core dump of the agent could hold keys: {e}");
+    }
 }
 
 /// Takes back what the VMs of this host borrow, at once: for the service manager to call when the agent
@@ -93,6 +109,7 @@ struct Driver {
     /// VMs of this host whose port is not there.
     gone: BTreeSet<VmId>,
     reloads: population::Reloads,
+    plumbing: plumbing::Plumbing,
     /// Translations that are refused, as the log has them.
     untranslated: BTreeMap<VmId, String>,
     budgets: budget::Budgets,
@@ -123,6 +140,10 @@ struct Driver {
     unwritten_since: Option<Time>,
     /// When the guardian was last started.
     guardian_at: Time,
+    /// Pairs that found no class: they send with all others of their VM that have none.
+    classless: BTreeSet<PairId>,
+    /// Guardians that ended by themselves.
+    guardians_lost: u64,
     notifier: Notifier,
     overbooking: overbooked::Teller,
 }
@@ -178,6 +199,7 @@ impl Driver {
             config: config.to_owned(),
             gone,
             reloads: population::Reloads::default(),
+            plumbing: plumbing::Plumbing::default(),
             untranslated: BTreeMap::new(),
             budgets: budget::Budgets::default(),
             shaping: shaping::Shaping::default(),
@@ -202,10 +224,15 @@ impl Driver {
             failed_reads: 0,
             unwritten_since: None,
             guardian_at: now,
+            classless: BTreeSet::new(),
+            guardians_lost: 0,
             notifier: Notifier::new(now),
             overbooking: overbooked::Teller::default(),
             setup,
         };
+        if driver.setup.observes() {
+            tracing::warn!("{}", population::OBSERVING);
+        }
         driver.renew(now);
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
@@ -223,7 +250,7 @@ impl Driver {
             let now = now();
             if self.hang_up.swap(false, Ordering::Relaxed) {
                 self.look_at_keys(true);
-                self.reload(now);
+                drop(self.reload(now));
             }
             if events {
                 self.take_events(now);
@@ -252,8 +279,11 @@ impl Driver {
                 self.renew(now);
                 self.look_at_keys(false);
                 self.tend_feedback(now);
+                // There may be room by now.
+                let classless = self.classless.iter().copied();
+                self.agent.desired(now).retry(classless);
+                self.look_at_plumbing(now);
                 self.look_at_ports(now);
-                self.look_at_programs(now);
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
                 self.tell_of_budgets();
@@ -366,14 +396,16 @@ impl Driver {
             self.dataplane.read_sending(now.as_nanos(), &mut self.counters)?;
             self.sample.send.extend(self.counters.tx.iter().map(|(pair, c)| {
                 let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
-                (*pair, SendCount { octets: c.octets.get(), numbered, unnumbered })
+                let segments = c.left;
+                (*pair, SendCount { octets: c.octets.get(), numbered, unnumbered, segments })
             }));
         }
         if wanted.receive {
             self.dataplane.read_receiving(now.as_nanos(), &mut self.counters)?;
             self.sample.receive.extend(self.counters.rx.iter().map(|(pair, c)| {
                 let (octets, segments) = (c.octets.get(), c.segments);
-                (*pair, ReceiveCount { octets, segments, lost: c.lost, marked: c.ce })
+                let numbered = Some(c.numbered);
+                (*pair, ReceiveCount { octets, segments, numbered, lost: c.lost, marked: c.ce })
             }));
         }
         self.dataplane.read_ports(&mut self.counters);
@@ -384,6 +416,7 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         // First what is over: its floor is what others are raised by.
         let over: Vec<_> = self.agent.desired(now).take_forgotten();
+        self.classless.retain(|pair| !over.iter().any(|(gone, _)| gone == pair));
         if !over.is_empty()
             && let Err(e) = self.dataplane.forget(&over.iter().map(end).collect::<Vec<_>>())
         {
@@ -419,9 +452,14 @@ impl Driver {
         self.dataplane.follow_rates(&rates, &mut |from, to, live| {
             shaping.window(desired, PairId::new(from, to), live)
         });
-        let Err(error) = self.dataplane.set(&rates) else {
-            self.unwritten_since = None;
-            return;
+        let error = match self.dataplane.set(&rates) {
+            Ok(left_out) => {
+                self.unwritten_since = None;
+                self.classless.retain(|pair| !rates.iter().any(|rate| rate.pair == *pair));
+                self.classless.extend(left_out);
+                return;
+            }
+            Err(error) => error,
         };
         self.failed_writes += 1;
         // Twice: what the first pass lowers makes room for what the second raises.
@@ -492,6 +530,7 @@ impl Driver {
         {
             tracing::error!("the guardian ended; starting another");
             self.guardian_at = now;
+            self.guardians_lost += 1;
             match spawn_guardian(&self.setup) {
                 Ok(guardian) => self.guardian = guardian,
                 Err(e) => tracing::error!("no guardian: {e:#}"),
@@ -506,6 +545,7 @@ impl Driver {
         for question in questions {
             let reply = match &question.request {
                 Request::Top => Reply::Top(self.top(now)),
+                Request::Reload => self.reload(now),
                 Request::Explain { from, to } => self.explain(now, from, to),
             };
             question.answer(reply);
@@ -534,6 +574,9 @@ impl Driver {
         };
         match self.agent.explain(pair, names, &facts) {
             Some(mut told) => {
+                let observing = "observing: nothing is enforced, this is what would be";
+                told.reasons.extend(self.setup.observes().then(|| observing.to_owned()));
+                told.reasons.extend(self.why_unenforced(&[src, dst]));
                 told.reasons.extend(self.explain_translations(&[src, dst]));
                 told.reasons.extend(self.explain_budgets(&[src, dst]));
                 told.reasons.extend(self.explain_shaping(from, to));
@@ -551,12 +594,14 @@ impl Driver {
 
     fn top(&mut self, now: Time) -> Top {
         let counters = self.all_counters();
+        let externals = self.told_externals();
         let names = &self.setup.names;
         let pairs = self.agent.rows(now, names);
         let mechanism = &self.setup.file.mechanism;
         Top {
             host: self.setup.file.host.clone(),
-            mechanism: format!("{} ({})", mechanism.name, mechanism.preset),
+            mechanism: format!("{} ({})", mechanism.name, mechanism.preset()),
+            observing: self.setup.observes(),
             up_s: now.since(self.started).as_secs_f64(),
             pairs,
             counters,
@@ -564,6 +609,10 @@ impl Driver {
             cpu_s: cpu_seconds(),
             overbooked: self.overbooked(),
             gone: self.told_gone(),
+            externals,
+            unenforced: self.told_unenforced(),
+            guardian_down: !matches!(self.guardian.try_wait(), Ok(None)),
+            renamed: self.told_renamed(),
             meters: self.agent.meters(names),
             translations: self.told_translations(),
             budgets: self.told_budgets(),
@@ -589,7 +638,12 @@ impl Driver {
             ("agent.reloads".to_owned(), self.reloads.taken),
             ("agent.reload_failures".to_owned(), self.reloads.refused),
             ("agent.ports_lost".to_owned(), self.reloads.ports_lost),
-            ("agent.programs_lost".to_owned(), self.reloads.programs_lost),
+            ("agent.plumbing_mended".to_owned(), self.plumbing.mended),
+            ("agent.plumbing_unseen".to_owned(), self.plumbing.blind),
+            ("agent.ports_renamed".to_owned(), self.plumbing.renames),
+            ("agent.pairs_without_class".to_owned(), self.classless.len() as u64),
+            ("agent.guardians_lost".to_owned(), self.guardians_lost),
+            ("agent.vms_unenforced".to_owned(), self.plumbing.unenforced() as u64),
             ("shaper.late_drops".to_owned(), late_drops),
         ]);
         for (name, value) in self.session.counters().rows() {
@@ -618,6 +672,11 @@ impl Driver {
             0 => String::new(),
             n => format!("; ports of {n} VMs are gone"),
         };
+        let unenforced = match self.plumbing.unenforced() {
+            0 => String::new(),
+            n => format!("; {n} VMs are UNENFORCED"),
+        };
+        let verb = if self.setup.observes() { "observes" } else { "guards" };
         let vms = vms - self.gone.len().min(vms);
         let alone = match self.untranslated.len() {
             0 => String::new(),
@@ -632,7 +691,7 @@ impl Driver {
             n => format!("; window shaping of {n} VMs is refused"),
         };
         format!(
-            "guards {vms} VMs, {pairs} ends of pairs are active{over}{gone}{alone}{unbounded}{unshaped}"
+            "{verb} {vms} VMs, {pairs} ends of pairs are active{over}{gone}{unenforced}{alone}{unbounded}{unshaped}"
         )
     }
 
@@ -691,7 +750,7 @@ fn end((pair, direction): &(PairId, Direction)) -> (PairId, weir_dataplane::Dire
 }
 
 /// What a port saw that should not have been there, or found no room.
-fn port_rows(c: &PortCounters) -> [(&'static str, u64); 12] {
+fn port_rows(c: &PortCounters) -> [(&'static str, u64); 18] {
     [
         ("tx_octets", c.tx_octets.get()),
         ("rx_octets", c.rx_octets.get()),
@@ -699,6 +758,12 @@ fn port_rows(c: &PortCounters) -> [(&'static str, u64); 12] {
         ("spoofed_mac", c.spoofed_mac),
         ("control_denied", c.control_denied),
         ("stray", c.stray),
+        ("unpaired", c.unpaired),
+        ("rogue", c.rogue),
+        ("misdirected", c.misdirected),
+        ("external_tx", c.external_tx.get()),
+        ("external_rx", c.external_rx.get()),
+        ("unleased", c.unleased),
         ("malformed", c.malformed),
         ("unclassified", c.unclassified),
         ("foreign", c.foreign),
@@ -711,8 +776,10 @@ fn port_rows(c: &PortCounters) -> [(&'static str, u64); 12] {
 /// The guardian is a process of its own, so that it outlives the agent.
 fn spawn_guardian(setup: &Setup) -> Result<Child> {
     let file = &setup.file;
-    let program = std::env::current_exe().context("the agent's own program")?;
-    Command::new(program)
+    let name = std::env::args_os().next().unwrap_or_else(|| "weir".into());
+    // Not by its path: the file there may be another by now, or none.
+    Command::new("/proc/self/exe")
+        .arg0(name)
         .arg("guardian")
         .args(["--instance", &file.instance])
         .arg("--bpffs")

@@ -3,10 +3,10 @@
 pub(crate) mod eyeq;
 
 use crate::config::Names;
-use weir_core::host::{PairView, ReceiveView, SendView, Setting};
+use weir_core::host::{Blind, PairView, ReceiveView, SendView, Setting};
 use weir_core::partition::{Borrowing, Want};
 use weir_core::rate::{Phase, RateView, Signal};
-use weir_model::status::{Explain, Overbooked, Pair};
+use weir_model::status::{Explain, LongPath, Overbooked, Pair};
 use weir_units::{Rate, Span, Time};
 
 /// What the machines do not know: the driver adds it.
@@ -61,9 +61,51 @@ pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
         pair.measured_bps = s.measured.as_bps();
         pair.lost = s.lost;
         pair.marked = s.marked;
-        pair.phase = if s.is_blind { "no-signal".into() } else { phase(s.law.phase).into() };
+        pair.phase = s.blind.map_or_else(|| phase(s.law.phase), blind).into();
+        pair.long_path = long_path(s);
     }
     pair
+}
+
+/// Why a pair may not borrow, in a word.
+fn blind(blind: Blind) -> &'static str {
+    match blind {
+        Blind::Unnumbered => "no-signal",
+        Blind::Unseen => "unseen",
+        Blind::Hidden => "misdirected",
+    }
+}
+
+/// The same in a sentence or two.
+fn blindness(blind: Blind, hidden: u64) -> String {
+    let what = match blind {
+        Blind::Unnumbered => {
+            "what it sends is mostly IPv6 or fragments, in which losses do not show, \
+                              and marks are not the signal here (signal=ecn)"
+                .to_owned()
+        }
+        Blind::Unseen => {
+            "nothing of what it sends passes the uplink's program as this pair's (a tunnel \
+                          that begins behind its port, or another way out), so losses do not show"
+                .to_owned()
+        }
+        Blind::Hidden => format!(
+            "next to nothing of what it sends arrives at the receiver's port, and no loss is seen there \
+             ({hidden} segments so far): its guest sends it to another hardware address"
+        ),
+    };
+    format!("No congestion signal: {what}. So it may not borrow: its ceiling is its floor.")
+}
+
+/// Floors are promised for round trips up to this one (GUARANTEES.md, 1.4.1).
+const PROMISED_WITHIN: Span = Span::from_millis(10);
+
+/// The condition of a pair whose round trip is longer than that.
+fn long_path(s: &SendView) -> Option<LongPath> {
+    let round_trip = s.heard?.offer.round_trip.filter(|time| *time > PROMISED_WITHIN)?;
+    let of_floor = s.measured.as_f64() / s.setting.floor.as_f64().max(1.0);
+    let percent_of_floor = (of_floor * 100.0).round() as u64;
+    Some(LongPath { round_trip_us: round_trip.as_nanos() / 1000, percent_of_floor })
 }
 
 fn phase(phase: Phase) -> &'static str {
@@ -98,6 +140,14 @@ pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain 
         }
         silence(s, &dst, &mut reasons);
         rate(s, facts, &mut reasons);
+        if let Some(long) = long_path(s) {
+            reasons.push(format!(
+                "{long}: messages to {dst} and back take longer than the {} ms for which floors are \
+                 promised. A TCP connection regains its rate slowly after a loss there; what this \
+                 pair borrows is held the longer after each.",
+                PROMISED_WITHIN.as_secs_f64() * 1e3
+            ));
+        }
         overbooked(s.setting.floor, facts, &mut reasons);
         kernel(s.setting, facts, &mut reasons);
     }
@@ -176,16 +226,10 @@ fn silence(s: &SendView, dst: &str, reasons: &mut Vec<String>) {
 
 /// What the law makes of it.
 fn rate(s: &SendView, facts: &Facts, reasons: &mut Vec<String>) {
-    if s.is_blind {
-        reasons.push(
-            "No congestion signal: what it sends is mostly IPv6 or fragments, in which losses do not \
-             show, and marks are not the signal here (signal=ecn). So it may not borrow: its ceiling \
-             is its floor."
-                .into(),
-        );
-    } else {
-        reasons.push(phase_of(s, facts));
-    }
+    reasons.push(match s.blind {
+        Some(blind) => blindness(blind, s.hidden),
+        None => phase_of(s, facts),
+    });
     reasons.push(format!(
         "So far {} segments were lost and {} marked; the rate was cut {} times.",
         s.lost, s.marked, s.law.cuts

@@ -29,13 +29,13 @@ use weir_units::{Bytes, Rate, Span};
 /// Begins with the field of `config` that is wrong, and says what would be right.
 pub fn law(config: &MechanismConfig) -> Result<Option<ElasticSwitch>> {
     let mut es = match config.name.as_str() {
-        "elasticswitch" => ElasticSwitch::preset(&config.preset).with_context(|| {
-            let (name, known) = (&config.preset, ElasticSwitch::PRESETS.join(", "));
+        "elasticswitch" => ElasticSwitch::preset(config.preset()).with_context(|| {
+            let (name, known) = (config.preset(), ElasticSwitch::PRESETS.join(", "));
             format!("preset: there is no `{name}`; there are {known}")
         })?,
         "seawall" => {
             // Its law has no sets of constants of its own.
-            ensure!(config.preset == "paper", "preset: `seawall` has none; leave it out");
+            ensure!(config.preset() == "paper", "preset: `seawall` has none; leave it out");
             ElasticSwitch::seawall()
         }
         _ => return Ok(None),
@@ -121,6 +121,12 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "reference_rate" => r.reference = rate(value)?,
         "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
         "growth_needs_sent" => r.growth_needs_sent = octets(value)?,
+        "keeps_used" => r.keeps_used = Some(real(value)?),
+        "used_half_life" => r.used_half_life = span(value)?,
+        "lends_vm" => r.lends_vm = Some(real(value)?),
+        "long_path" => r.long_path = Some(span(value)?),
+        "ask_every" => p.ask_every = span(value)?,
+        "most_lives" => p.most_lives = span(value)?,
         "signal" => {
             r.signal = one_of(
                 value,
@@ -180,4 +186,25 @@ fn one_of<T: Copy>(value: &toml::Value, choices: &[(&str, T)]) -> Result<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         format!("`{text}` is none of {}", names.join(", "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_preset_agents_play_the_one_that_keeps_the_promises() {
+        let law_of = |text: &str| {
+            let config: MechanismConfig = toml::from_str(text).expect("a mechanism");
+            law(&config).expect("sound").expect("of these two")
+        };
+        let preset = |name: &str| ElasticSwitch::preset(name).expect("known");
+        assert_eq!(law_of("name = \"elasticswitch\""), preset("steady"));
+        assert_eq!(law_of("name = \"elasticswitch\"\npreset = \"paper\""), preset("paper"));
+        assert_eq!(law_of("name = \"seawall\""), ElasticSwitch::seawall());
+        let slow =
+            law_of("name = \"elasticswitch\"\nset = { long_path = \"50ms\", keeps_used = 3 }");
+        assert_eq!(slow.rate.long_path, Some(Span::from_millis(50)));
+        assert_eq!(slow.rate.keeps_used, Some(3.0));
+    }
 }

@@ -20,6 +20,8 @@ mod keys;
 mod law;
 mod machine;
 mod mistake;
+mod mode;
+mod names;
 mod notify;
 mod overbooked;
 mod policing;
@@ -31,6 +33,7 @@ mod window_shaping;
 
 pub use driver::{reclaim, run};
 pub use law::{eyeq, fits, law, unreserved};
+pub use mode::set_mode;
 
 use anyhow::Result;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, and in which of its two files, in which field and line.
 
+use crate::names::shortened;
 use anyhow::anyhow;
 use std::path::Path;
 use weir_model::whereabouts::{line_in_toml, line_in_yaml};
@@ -53,6 +54,7 @@ impl Sources<'_> {
             Which::Config => (self.config.0, line_in_toml(self.config.1, field)),
             Which::Directory => (self.directory.0, line_in_yaml(self.directory.1, field)),
         };
+        let what = shortened(what);
         match line {
             Some(line) => anyhow!("{}:{line}: {field}: {what}", file.display()),
             None => anyhow!("{}: {field}: {what}", file.display()),

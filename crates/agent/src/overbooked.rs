@@ -75,7 +75,11 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     let room = line.mul_ratio(100 - HEADROOM, 100);
     let mut said = Vec::new();
     for (direction, field) in [("out", "floor_out"), ("in", "floor_in")] {
-        let promised = promised(setup, direction == "out");
+        let mut promised = promised(setup, direction == "out");
+        if direction == "out" {
+            let external = setup.file.vms.iter().filter_map(|vm| vm.external_floor);
+            promised += external.map(|floor| floor.0).sum();
+        }
         // Each floor was rounded to a whole bit/s on its own: that is no overbooking.
         let rounding = Rate::from_bps(setup.host.vms.len() as u64);
         if promised <= room + rounding {

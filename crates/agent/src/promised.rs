@@ -10,6 +10,9 @@
 use crate::config::Setup;
 use crate::mistake::{Mistake, sound};
 use weir_core::host::Mechanism;
+use weir_dataplane::shaper::External;
+use weir_model::agent::VmConfig;
+use weir_model::text::RateText;
 use weir_units::{Rate, VmId};
 
 /// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
@@ -24,13 +27,31 @@ pub(crate) fn to(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
     own + setup.default_rate()
 }
 
+/// What a VM may send to places that no directory lists.
+pub(crate) fn external(vm: &VmConfig) -> External {
+    let rate = |text: Option<RateText>| text.map(|text| text.0);
+    External { floor: rate(vm.external_floor), ceiling: rate(vm.external_ceiling) }
+}
+
 /// Refuses a VM that is promised more than it may ever send.
 pub(crate) fn check(setup: &Setup) -> Result<(), Mistake> {
     let (line, other) = (setup.host.line, setup.default_rate());
     for (i, vm) in setup.file.vms.iter().enumerate() {
         let Some(id) = setup.names.id(&vm.name) else { continue };
-        let (name, all) = (&vm.name, to(setup, id, vm.floor_out.0));
-        let sum = format!("{all} in all, with {other} for traffic without a floor");
+        let External { floor, ceiling } = external(vm);
+        let apart = floor.unwrap_or_default();
+        let (name, all) = (&vm.name, to(setup, id, vm.floor_out.0) + apart);
+        let apart = if apart.is_zero() {
+            String::new()
+        } else {
+            format!(" and {apart} for places that no directory lists")
+        };
+        let sum = format!("{all} in all, with {other} for traffic without a floor{apart}");
+        sound(ceiling.is_none_or(|ceiling| floor.is_some_and(|floor| floor <= ceiling)), || {
+            let what =
+                "is below external_floor, or that is not there: write both, or leave this out";
+            Mistake::config(format!("vm[{i}].external_ceiling"), what)
+        })?;
         sound(all <= line, || {
             let what =
                 format!("vm `{name}` is promised {sum}, and the uplink carries {line}: lower it");
@@ -71,6 +92,12 @@ mod tests {
                  with 1Mbit for traffic without a floor: raise it, or lower floor_out"
                 .into())
         );
+        let external = "cap_out = \"121Mbit\"\nexternal_floor = \"20Mbit\"\n";
+        assert_eq!(loaded("1Gbit", external), Ok(()), "just fits");
+        let error = loaded("1Gbit", &external.replace("121", "120")).expect_err("above its cap");
+        assert!(error.contains("and 20Mbit for places that no directory lists: raise"), "{error}");
+        let error = loaded("1Gbit", "external_ceiling = \"20Mbit\"\n").expect_err("no floor");
+        assert!(error.contains("vm[0].external_ceiling: is below external_floor"), "{error}");
         let error = loaded("100Mbit", "").expect_err("more than the uplink");
         assert!(error.starts_with("agent.toml:12: vm[0].floor_out: vm `a` is promised"), "{error}");
     }

@@ -2,7 +2,7 @@
 //!
 //! Problem   VMs come, go and move while an agent runs, but an uplink or a mechanism that changed under
 //!           it would leave half of the old in force.
-//! Approach  This host's VMs (`[[vm]]`), what they share, and the directory may change. Everything else of `agent.toml`
+//! Approach  This host's VMs (`[[vm]]`), what they share, the mode, and the directory may change. Everything else of `agent.toml`
 //!           is compared as text would be, field by field, so that a field added later is fixed until
 //!           somebody says otherwise. Agents name VMs and hosts to each other by number, so numbers
 //!           stay with their names; one that is free again may go to another.
@@ -13,13 +13,14 @@ use crate::config::Setup;
 use crate::mistake::{Mistake, sound};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Value;
-use weir_model::agent::{AgentConfig, Directory};
+use weir_model::agent::{AgentConfig, Directory, Mode};
 use weir_units::{TenantId, VmId};
 
 /// Refuses what cannot change without a restart in `agent.toml`.
 pub(crate) fn check_file(former: &AgentConfig, now: &AgentConfig) -> Result<(), Mistake> {
     let fixed = |file: &AgentConfig| {
-        let file = AgentConfig { vms: Vec::new(), budgets: BTreeMap::new(), ..file.clone() };
+        let (vms, budgets, mode) = (Vec::new(), BTreeMap::new(), Mode::default());
+        let file = AgentConfig { vms, budgets, mode, ..file.clone() };
         Value::try_from(file).map_err(|e| Mistake::config("", e.to_string()))
     };
     let Some((field, former, now)) = difference(&fixed(former)?, &fixed(now)?) else {

@@ -2,11 +2,9 @@
 //! Needs root.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::guest::{Guest, add_c, reload};
-use common::tcp::{connect_from, say, speak, window_of};
-use common::{Agent, World, until};
+use crate::common::guest::{Guest, add_c, reload};
+use crate::common::tcp::{connect_from, say, speak, window_of};
+use crate::common::{Agent, World, until};
 use std::fs;
 use std::net::TcpStream;
 use weir_model::status::Budget;

@@ -2,11 +2,9 @@
 //! changes nothing. Needs root.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::eyeq::{Play, expect_received, forge, is_near, pair, rates};
-use common::guest::{Guest, counter};
-use common::{Agent, World, pause, until};
+use crate::common::eyeq::{Play, expect_received, forge, is_near, pair, rates};
+use crate::common::guest::{Guest, counter};
+use crate::common::{Agent, World, pause, until};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -113,15 +111,15 @@ fn programs_that_somebody_takes_off_are_put_back_and_feedback_goes_on() {
                 .enumerate()
         {
             take_off(&world, program, place);
-            until("it is missed", 5, || counter(&agent2, "agent.programs_lost") == n as u64 + 1);
-            until("it is back", 5, || agent2.log().matches("are where they were").count() > n);
+            until("it is missed", 5, || counter(&agent2, "agent.plumbing_mended") == n as u64 + 1);
+            until("it is back", 5, || agent2.log().matches("it is as it was").count() > n);
             let (before, heard) = (told(), counter(&agent1, "feedback.heard"));
             until("messages again", 5, || {
                 told() > before + 20 && counter(&agent1, "feedback.heard") > heard + 20
             });
         }
         pause(600);
-        assert_eq!(counter(&agent2, "agent.programs_lost"), 2, "{}", agent2.log());
+        assert_eq!(counter(&agent2, "agent.plumbing_mended"), 2, "{}", agent2.log());
     });
     agent1.stop();
     agent2.stop();

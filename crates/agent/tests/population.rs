@@ -1,10 +1,8 @@
 //! VMs that come, go and die while agents run. Needs root.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::guest::{C_HERE, Guest, add_c, counter, reload, remove_c};
-use common::{Agent, FLOOR, World, sh, until};
+use crate::common::guest::{C_HERE, Guest, add_c, counter, reload, remove_c};
+use crate::common::{Agent, FLOOR, World, sh, until};
 use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;

@@ -1,10 +1,8 @@
 //! Ports that die, return as other devices, or belong to somebody else while an agent runs. Needs root.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::guest::{Guest, add_c, add_d, counter, reload, unseen};
-use common::{World, pause, until};
+use crate::common::guest::{Guest, add_c, add_d, counter, reload, unseen};
+use crate::common::{World, pause, until};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -173,6 +171,7 @@ fn what_a_successor_has_no_room_for_is_given_back() {
     let one = world.start(1);
     // At once: later the first is idle, and the other finds room.
     let rates = leaves(&world);
-    assert!(rates.iter().all(|rate| *rate < 1000.0), "kept for nobody: {rates:?}");
+    // A pair's class had 2000 kbit/s and more; a VM's class for unlisted addresses has a twentieth of its floor.
+    assert!(rates.iter().all(|rate| *rate < 1500.0), "kept for nobody: {rates:?}");
     one.stop();
 }

@@ -1,9 +1,9 @@
 //! What the service manager hears and what it is told to do. Needs root for the agent's part.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
+use crate::common;
 
-use common::{World, daemon, pause};
+use crate::common::{World, copy_of_daemon, daemon, pause};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -72,14 +72,16 @@ fn systemd_finds_nothing_wrong_with_the_unit() {
     let directory = std::env::temp_dir().join(format!("weir-unit-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     // Verified as installed: the binary must be there.
-    let unit = UNIT.replace("/usr/bin/weir", &daemon().display().to_string());
+    let unit = UNIT.replace("/usr/bin/weir", &copy_of_daemon(&directory).display().to_string());
     let file = directory.join("weir-agent.service");
     std::fs::write(&file, unit).unwrap();
     let output = Command::new("systemd-analyze").arg("verify").arg(&file).output();
     std::fs::remove_dir_all(&directory).unwrap();
     let output = output.expect("systemd-analyze is installed: see scripts/setup test");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    // A machine whose own units have mistakes is told of them as well.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("weir-agent")).collect();
+    assert!(ours.is_empty() && (output.status.success() || !said.is_empty()), "{said}");
 }
 
 #[test]

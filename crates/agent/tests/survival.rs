@@ -1,9 +1,9 @@
 //! What becomes of traffic, floors and the host when agents die, come back, and end. Needs root.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
+use crate::common;
 
-use common::{Agent, FLOOR, World, daemon, pause, sh, until};
+use crate::common::{Agent, FLOOR, World, copy_of_daemon, daemon, pause, sh, until};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -329,7 +329,7 @@ fn the_capabilities_that_the_unit_gives_suffice() {
         .collect();
     let set = format!("-all,{}", names.join(","));
     let prefix = ["setpriv", "--bounding-set", &set, "--inh-caps", "-all", "--no-new-privs", "--"];
-    let agent = world.start_as(1, &daemon(), &prefix.map(String::from), &[]);
+    let agent = world.start_as(1, &copy_of_daemon(&world.dir), &prefix.map(String::from), &[]);
     let status = sh(&format!("cat /proc/{}/status", agent.pid()));
     let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).expect("a line").trim();
     let bits = u64::from_str_radix(effective, 16).unwrap().count_ones() as usize;

@@ -3,10 +3,8 @@
 //! Needs root.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::guest::{Guest, add_c, reload};
-use common::{Agent, World, pause, until};
+use crate::common::guest::{Guest, add_c, reload};
+use crate::common::{Agent, World, pause, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,8 +23,6 @@ const CONNECTIONS: u16 = 4;
 const LASTS: Duration = Duration::from_secs(5);
 /// Slow start is over then: it may overshoot any queue, before the first mark can be heard.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Plays of which the best counts: a CPU that stands still has segments dropped, never the other way round.
-const TRIES: usize = 3;
 
 /// Guests that neither ask for ECN nor agree on it.
 fn without_ecn(world: &World) {
@@ -178,36 +174,32 @@ fn begin(world: &World, sender: &Agent<'_>) {
     });
 }
 
+/// The pair's floor exceeds the link, so marks cut no window: the translation is in force, hides the marks, and
+/// leaves the pair what it had. What a translation saves where floors fit is dataplane's to test
+/// (`guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_translate`).
 #[test]
-fn a_guest_without_ecn_loses_nothing_on_a_link_that_marks_once_its_agents_translate() {
+fn a_translation_takes_nothing_from_a_pair_whose_floor_exceeds_the_link() {
     let world = World::new();
     without_ecn(&world);
     let marker = marking(&world);
     let (one, two) = (world.start(1), world.start(2));
     begin(&world, &one);
-    let bare = [(); TRIES].map(|()| losses(&world, &marker));
-    assert!(bare.iter().all(|(_, marked)| *marked == 0), "nothing is capable: {bare:?}");
-    let without = bare.iter().map(|(drops, _)| *drops).min().expect("some were played");
-    assert!(without > 5, "the queue overflows: {bare:?}");
+    let (drops, marked) = losses(&world, &marker);
+    assert!(drops > 5, "the queue overflows: {drops}");
+    assert_eq!(marked, 0, "nothing is capable");
 
     for (n, agent) in [(1, &one), (2, &two)] {
         ask(&world, n, Some("virtual-ecn"));
         reload(agent);
     }
-    let mut plays = Vec::new();
-    for _ in 0..TRIES {
-        plays.push(losses(&world, &marker));
-        if plays.last().is_some_and(|(drops, marked)| drops * 4 < without && *marked > 10) {
-            break;
-        }
-    }
-    let (drops, marked) = plays.iter().min().copied().expect("some were played");
-    assert!(drops * 4 < without && marked > 10, "{plays:?}, {bare:?} without");
+    // It asserts half of the link for the connections.
+    let (_, marked) = losses(&world, &marker);
+    assert!(marked > 10, "{marked} marks on what is capable now");
     let (a, b) = (told(&one, "a"), told(&two, "b"));
-    let connections = plays.len() as u64 * u64::from(CONNECTIONS);
+    let connections = u64::from(CONNECTIONS);
     assert_eq!((a.to.as_str(), a.refused.as_ref(), a.unedited), ("virtual-ecn", None, 0));
     assert_eq!((a.connections, a.agreed, b.agreed), (connections, connections, connections));
-    assert!(a.lowered > 100 && b.marks_hidden > 10, "{a:?} {b:?}");
+    assert!(b.marks_hidden > 10, "{a:?} {b:?}");
     let reasons = one.explain();
     let is_said = |reason: &String| reason.starts_with("The connections of a follow virtual-ecn");
     assert!(reasons.iter().any(is_said), "{reasons:?}");

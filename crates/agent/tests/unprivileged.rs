@@ -2,8 +2,9 @@
 //! give it up.
 #![allow(clippy::disallowed_methods)]
 
+use crate::common::copy_of_daemon;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// Of nobody, on every Linux.
@@ -43,21 +44,14 @@ impl Drop for Folder {
     }
 }
 
-/// The example `daemon`, which cargo builds beside the tests; others must be able to reach it.
-fn daemon() -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
-    let target = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-    target.join("examples/daemon")
-}
-
 fn as_nobody(folder: &Folder, command: &str) -> Output {
-    Command::new(daemon())
+    Command::new(copy_of_daemon(&folder.0))
         .args([command, "--config"])
         .arg(folder.config())
         .uid(NOBODY)
         .gid(NOBODY)
         .output()
-        .expect("giving up root needs root, and a target that others can reach")
+        .expect("giving up root needs root")
 }
 
 fn stderr(output: &Output) -> String {

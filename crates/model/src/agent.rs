@@ -43,6 +43,9 @@ pub struct AgentConfig {
     pub bpffs: PathBuf,
     /// The interface toward the network.
     pub uplink: Uplink,
+    /// Whether floors are enforced, or only what would be done is said. Default `enforce`.
+    #[serde(default)]
+    pub mode: Mode,
     /// How pairs are limited. Default `auto`.
     #[serde(default)]
     pub shaper: ShaperChoice,
@@ -98,6 +101,18 @@ fn default_bpffs() -> PathBuf {
     "/sys/fs/bpf".into()
 }
 
+/// Whether an agent enforces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Floors are enforced.
+    #[default]
+    Enforce,
+    /// Packets are classified and counted, rates are decided and told, and no packet is changed,
+    /// delayed or dropped.
+    Observe,
+}
+
 /// How pairs are limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -141,6 +156,14 @@ pub struct VmConfig {
     /// Maximum rate out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_out: Option<RateText>,
+    /// What it may send in any case to addresses that no directory lists, beside `floor_out`. A twentieth
+    /// of that if left out, as long as the uplink has room beside all floors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_floor: Option<RateText>,
+    /// The most it may send there while others leave it. Nobody says what the network loses of it: where
+    /// that has not so much to spare, it takes others' floors. `external_floor` if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_ceiling: Option<RateText>,
     /// The congestion control that its connections shall follow, whatever its guest's is. Default `none`.
     #[serde(default, skip_serializing_if = "Translation::is_none")]
     pub translation: Translation,
@@ -224,9 +247,9 @@ impl From<Option<scenario::Translation>> for Translation {
 pub struct MechanismConfig {
     /// `elasticswitch`, `eyeq`, `reservation`, `seawall`.
     pub name: String,
-    /// Named set of constants of `elasticswitch` or `eyeq`; default `paper`.
-    #[serde(default = "default_preset")]
-    pub preset: String,
+    /// Named set of constants of `elasticswitch` or `eyeq`; see [`MechanismConfig::preset`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
     /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md or eyeq.md.
     /// Rates and spans as text (`"0.1Mbit"`, `"15ms"`), the rest as numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -236,8 +259,17 @@ pub struct MechanismConfig {
     pub reserve: Vec<Reserve>,
 }
 
-fn default_preset() -> String {
-    "paper".into()
+impl MechanismConfig {
+    /// The preset that is named. Without one: of `elasticswitch` the one that keeps what GUARANTEES.md
+    /// promises, of the others their usual one.
+    pub fn preset(&self) -> &str {
+        match (&self.preset, self.name.as_str()) {
+            (Some(preset), _) => preset,
+            (None, "elasticswitch") => "steady",
+            (None, "eyeq") => scenario::MechanismKind::EyeQ.usual_preset(),
+            (None, _) => scenario::MechanismKind::None.usual_preset(),
+        }
+    }
 }
 
 /// One statically reserved pair.
@@ -292,6 +324,10 @@ pub struct DirectoryVm {
     /// Its addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
+    /// The hardware address at which other VMs reach it, if all share a bridge: what they send to its
+    /// addresses goes there, or is dropped. Left out where a router is between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
     /// For the one endpoint that stands for what is outside the cloud: which addresses that is for
     /// its tenant. Of several prefixes with an address the longest counts. An address of a VM is
     /// never outside.

@@ -50,7 +50,7 @@ pub struct Verdict {
     pub at_least: Option<f64>,
     /// At most this.
     pub at_most: Option<f64>,
-    /// The median over the valid repeats.
+    /// The middle of the valid repeats: their mean in the simulator, their median in the lab.
     pub got: Option<f64>,
     /// The worst over the valid repeats (with two bounds, the one farthest from their middle); for
     /// promises about floors this must lie within, too.
@@ -58,7 +58,10 @@ pub struct Verdict {
     /// Valid repeats without this number: each has not shown what is expected.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub absent: u32,
-    /// `None` = not judged: there is no valid run, or nothing to compare it with.
+    /// Repeats that are not valid, of this and of what it is compared with: none may be, for it to be held.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub invalid: u32,
+    /// `None` = not judged: a repeat is not valid, none was played, or there is nothing to compare with.
     pub held: Option<bool>,
 }
 
@@ -99,6 +102,9 @@ pub struct Run {
     /// What changes during the run, in the order of time.
     #[serde(default)]
     pub events: Vec<Event>,
+    /// One per pair of VMs whose demand is constant while it sends.
+    #[serde(default)]
+    pub pairs: Vec<PairResult>,
     /// One per VM and direction that has a backlogged interval.
     pub vms: Vec<VmResult>,
     /// One per link and direction.
@@ -206,6 +212,21 @@ pub struct Group {
     pub times: Option<Times>,
 }
 
+/// What one pair of VMs got while it sends, all its traffic entries together. Rates on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairResult {
+    /// VM name.
+    pub from: String,
+    /// VM name.
+    pub to: String,
+    /// What the floors promise (the oracle's F), bit/s; 0 = no floor.
+    pub promised_bps: f64,
+    /// What the ideal allocation gives, bit/s.
+    pub ideal_bps: f64,
+    /// What arrived, bit/s.
+    pub got_bps: f64,
+}
+
 /// How one VM's floor did in one direction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VmResult {
@@ -219,10 +240,18 @@ pub struct VmResult {
     pub goodput_bps: f64,
     /// goodput / (promised × payload share).
     pub ratio: f64,
-    /// The smallest of the same over 500 ms windows.
-    pub window_min: f64,
+    /// The smallest of the same over 500 ms windows; absent if it is never backlogged that long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_min: Option<f64>,
     /// The 1st percentile of the same over 500 ms windows.
-    pub window_p1: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_p1: Option<f64>,
+    /// The smallest over 100 ms windows; absent if the floor is worth too few frames in each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_100ms_min: Option<f64>,
+    /// The 1st percentile of the same over 100 ms windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_100ms_p1: Option<f64>,
 }
 
 /// One direction of one link.

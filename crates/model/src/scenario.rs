@@ -178,6 +178,15 @@ pub enum PathBy {
     Packet,
 }
 
+/// What a VM may send to addresses that no directory lists, beside its floor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct External {
+    /// In any case; the agents' default if absent.
+    pub floor: Option<Rate>,
+    /// The most; the floor if absent.
+    pub ceiling: Option<Rate>,
+}
+
 /// One VM on one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vm {
@@ -193,6 +202,8 @@ pub struct Vm {
     pub floor_in: Rate,
     /// Maximum rate out, if any.
     pub cap_out: Option<Rate>,
+    /// What it may send to addresses that no directory lists.
+    pub external: External,
     /// The addresses it stands for, if it is not a VM but the outside of the cloud as its tenant
     /// sees it; its host is the gateway.
     pub outside: Vec<Prefix>,
@@ -384,6 +395,15 @@ pub enum AttackKind {
         /// UDP payload.
         payload: Bytes,
     },
+    /// Ethernet frames that belong to no pair of VMs, to a VM's hardware address.
+    Frames {
+        /// What they carry.
+        kind: FrameKind,
+        /// Whose hardware address they have; index into `vms`.
+        to: usize,
+        /// On layer 2, without FCS.
+        size: Bytes,
+    },
     /// Control messages to an agent, in the name of other hosts' agents.
     Control {
         /// How they were made.
@@ -391,6 +411,19 @@ pub enum AttackKind {
         /// To whose agent; index into `topology.hosts`.
         to: usize,
     },
+}
+
+/// Frames that belong to no pair of VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// An EtherType that no host knows.
+    UnknownType,
+    /// IPv4 from the attacker's own address to the same address.
+    OwnAddress,
+    /// IPv6 within the link, from `fe80::` to `fe80::`.
+    LinkLocal,
+    /// IPv4 to 255.255.255.255, in a broadcast frame: `to` receives it as every VM does.
+    Broadcast,
 }
 
 /// How false control messages are made.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// All pairs and the agent's counters.
     Top,
+    /// Reads all files again, as SIGHUP does, and says what became of it.
+    Reload,
     /// One pair, and why it has its rate.
     Explain {
         /// Name of the source VM.
@@ -25,6 +27,11 @@ pub enum Reply {
     Top(Top),
     /// To [`Request::Explain`].
     Explain(Explain),
+    /// To [`Request::Reload`].
+    Done {
+        /// For people.
+        message: String,
+    },
     /// What is wrong and what to do.
     Error {
         /// For people.
@@ -39,6 +46,9 @@ pub struct Top {
     pub host: String,
     /// The mechanism and its preset.
     pub mechanism: String,
+    /// Nothing is enforced: rates are those that would be set.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observing: bool,
     /// Seconds since the agent started.
     pub up_s: f64,
     /// All active pairs.
@@ -56,6 +66,18 @@ pub struct Top {
     /// VMs of this host whose port is gone: nobody guards them until it is back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<Gone>,
+    /// What the VMs of this host exchange with places that no directory lists, and what they send to none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub externals: Vec<External>,
+    /// VMs of this host whose packets are not limited as they should be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unenforced: Vec<Unenforced>,
+    /// The guardian does not run: a stuck agent's loans are then taken back by the programs alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub guardian_down: bool,
+    /// Interfaces that have another name by now than `agent.toml` gives them. They stay enforced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renamed: Vec<Renamed>,
     /// What the VMs of this host may receive, where EyeQ decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters: Vec<Meter>,
@@ -68,6 +90,53 @@ pub struct Top {
     /// VMs of this host whose connections keep to their pairs' rates by their windows, or were to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window_shaping: Vec<Shaping>,
+}
+
+/// What a VM exchanges with addresses that no directory lists, and what it sends to no place at all. Counts
+/// are cumulative.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct External {
+    /// Its name.
+    pub vm: String,
+    /// What it may send there in any case, bit/s.
+    pub floor_bps: u64,
+    /// The most it may send there, bit/s.
+    pub ceiling_bps: u64,
+    /// Octets that it sent there.
+    pub sent: u64,
+    /// Octets that it got from there.
+    pub received: u64,
+    /// Packets that its queue had no room for.
+    pub dropped: u64,
+    /// Packets dropped that were of no pair and went to no place: not IP, or to itself, the link or
+    /// everybody.
+    pub unpaired: u64,
+    /// Packets dropped that spoke for a router or a DHCP server.
+    pub rogue: u64,
+    /// Packets dropped that went to a VM's address at another hardware address than its own.
+    pub misdirected: u64,
+}
+
+/// A VM whose packets are not limited as they should be: somebody changed what carries them, and it
+/// cannot be put back.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Unenforced {
+    /// Its name.
+    pub vm: String,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
+
+/// An interface that has another name than `agent.toml` gives it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Renamed {
+    /// As `agent.toml` calls it.
+    pub configured: String,
+    /// Its name by now.
+    pub now: String,
+    /// Another interface has the name that `agent.toml` gives, and is not guarded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 /// What became of a VM's `window_shaping`.
@@ -286,6 +355,25 @@ pub struct Pair {
     /// Segments marked CE so far.
     #[serde(default)]
     pub marked: u64,
+    /// There while the path is longer than the floor's promise reaches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_path: Option<LongPath>,
+}
+
+/// The condition `LongPath` of a pair: its round trip is beyond that for which floors are promised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LongPath {
+    /// The least round trip of control messages lately, microseconds.
+    pub round_trip_us: u64,
+    /// What the pair sent over the last partitioning period, in percent of its floor.
+    pub percent_of_floor: u64,
+}
+
+impl std::fmt::Display for LongPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = self.round_trip_us as f64 / 1e3;
+        write!(f, "LongPath ({ms:.1} ms, {:.2} of its floor)", self.percent_of_floor as f64 / 1e2)
+    }
 }
 
 /// One pair, and why it has its rate.

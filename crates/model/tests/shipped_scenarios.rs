@@ -57,19 +57,19 @@ fn fig05_sweeps_the_senders_of_the_paper() {
 fn fig05_expects_what_holds_at_each_point() {
     let points = load("elasticswitch/fig05.yaml", &[]);
     let alone = expectations(&points[0], "goodput_of_link.x");
-    assert_eq!((alone.len(), alone[0].at_least), (1, Some(0.90)));
+    assert_eq!((alone.len(), alone[0].at_least), (2, Some(0.90)), "of both presets");
     let starved = expectations(&points[4], "goodput_of_link.x");
     assert_eq!(starved[0].mechanism.as_deref(), Some("none"));
     assert_eq!(starved[0].at_most, Some(2.0 / 101.0));
     assert_eq!(expectations(&points[4], "total_of_link")[0].at_least, Some(0.85));
     assert_eq!(expectations(&points[5], "total_of_link")[0].at_least, Some(0.75));
-    let floors: Vec<usize> =
-        points.iter().map(|p| expectations(p, "goodput_of_floor.x").len()).collect();
-    assert_eq!(
-        floors,
-        [1, 2, 2, 2, 2, 2, 1],
-        "the reservation always, elasticswitch from 1 to 200"
-    );
+    let floors = |points: &[Scenario]| -> Vec<usize> {
+        points.iter().map(|p| expectations(p, "goodput_of_floor.x").len()).collect()
+    };
+    let lab = "the reservation always, both presets from 1 to 200";
+    assert_eq!(floors(&points), [1, 3, 3, 3, 3, 3, 1], "{lab}");
+    let papers = load("elasticswitch/fig05.yaml", &[("scale", "1")]);
+    assert_eq!(floors(&papers), [1, 3, 3, 3, 3, 3, 3], "and 300 at the paper's scale");
     assert!(expectations(&points[0], "jain.y").is_empty());
     assert!(points.iter().flat_map(|p| &p.expect).all(|e| e.says.len() > 10));
 }
@@ -123,10 +123,10 @@ fn the_demo_turns_from_tcp_to_udp_at_half_time() {
     let demo = &points[0];
     assert_eq!((demo.duration, demo.warmup), (Span::from_secs(18), Span::from_secs(3)));
     let core = demo.topology.links.iter().find(|l| l.name == "core").expect("a core link");
-    assert_eq!(core.rate, Rate::from_mbps(200));
-    assert_eq!(vm(demo, "gold-dst").floor_in, Rate::from_mbps(90));
-    assert_eq!(vm(demo, "bulk-dst").floor_in, Rate::from_mbps(90));
-    assert_eq!(demo.traffic.len(), 201);
+    assert_eq!(core.rate, Rate::from_mbps(100));
+    assert_eq!(vm(demo, "gold-dst").floor_in, Rate::from_mbps(45));
+    assert_eq!(vm(demo, "bulk-dst").floor_in, Rate::from_mbps(45));
+    assert_eq!(demo.traffic.len(), 101);
     let half = Span::from_secs(9);
     for flow in &demo.traffic[1..] {
         match &flow.kind {
@@ -335,6 +335,10 @@ fn floors_are_asked_of_half_seconds_too_and_congestion_is_shown() {
         "fig05-edge",
         "fig06",
         "fig06-core",
+        "gp-demands",
+        "gp-fig4",
+        "two-paths",
+        "shrew",
     ];
     for file in files {
         let points = load(&format!("elasticswitch/{file}.yaml"), &[]);
@@ -372,7 +376,7 @@ fn control_late_asks_of_agents_whether_messages_suffered_as_they_should() {
         asked("control_repeated", control.duplicate);
         asked("control_overtaken", control.reorder);
         asked("control_delay", control.delay.as_secs_f64());
-        assert_eq!(expectations(point, "goodput_of_floor.x").len(), 1);
+        assert_eq!(expectations(point, "goodput_of_floor.x").len(), 2, "of both presets");
     }
     let late = |p: &Scenario| expectations(p, "control_delay")[0].at_least;
     assert_eq!(late(&points[2]), Some(0.03), "in seconds");
@@ -507,7 +511,44 @@ fn each_end_dies_in_turn_and_comes_back_while_senders_start() {
         .iter()
         .map(|p| ["x", "y"].map(|g| expectations(p, &format!("window_min_settled.{g}")).len()))
         .collect();
-    assert_eq!(judged, [[1, 1], [1, 1], [1, 0], [1, 0]], "the neighbour of whose agents die");
+    let both = "of both presets, and of the neighbour of whose agents die";
+    assert_eq!(judged, [[2, 2], [2, 2], [2, 0], [2, 0]], "{both}");
     let starts: Vec<Span> = points.iter().map(|p| p.traffic[0].start).collect();
     assert_eq!(starts[2..], [Span::ZERO, Span::from_secs(11)], "the borrower has the link alone");
+}
+
+/// ALGORITHMS.md, vCC: limit, min, max, probability and weight of RED1 to RED3, and of Fig 7's three.
+#[test]
+fn the_ports_of_vccs_figures_mark_as_its_table_1_says() {
+    let port = |file: &str, point: &[(&str, &str)]| {
+        let [scenario] = &load(file, point)[..] else { panic!("{file}: one point") };
+        let link = scenario.topology.links.iter().find(|link| link.name == "host-0");
+        let link = link.expect("the receiver's").clone();
+        let Some(red) = link.queueing.red else { panic!("{file}: it marks") };
+        (link.buffer.get(), red.min.get(), red.max.get(), red.probability, red.weight)
+    };
+    let table = [
+        ("1", (1_000_000, 90_000, 90_001, 1.0, 0.5)),
+        ("2", (400_000, 30_000, 90_000, 0.02, 1.0 / 64.0)),
+        ("3", (400_000, 30_000, 90_000, 1.0, 1.0 / 64.0)),
+    ];
+    for (red, wanted) in table {
+        let got = port("vcc/fig06.yaml", &[("red", red), ("new", "9")]);
+        assert!((got.3 - wanted.3).abs() < 1e-9, "RED{red}: {got:?}");
+        assert_eq!(
+            (got.0, got.1, got.2, got.4),
+            (wanted.0, wanted.1, wanted.2, wanted.4),
+            "RED{red}"
+        );
+    }
+    for file in ["vcc/fig01.yaml", "vcc/fig04.yaml", "vcc/fig10.yaml", "vcc/fig11.yaml"] {
+        let points = load(file, &[]);
+        for point in &points {
+            let link = point.topology.links.iter().find(|l| l.name == "host-0").expect("there");
+            let red = link.queueing.red.expect("it marks");
+            let got =
+                (link.buffer.get(), red.min.get(), red.max.get(), red.probability, red.weight);
+            assert_eq!(got, table[0].1, "{file}");
+        }
+    }
 }

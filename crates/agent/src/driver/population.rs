@@ -26,7 +26,13 @@ use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
 use weir_model::agent::{ShaperChoice, VmConfig};
+use weir_model::status::Reply;
 use weir_units::{HostId, Time, VmId};
+
+/// What is said when an agent observes.
+pub(super) const OBSERVING: &str = "observing: no packet is changed, delayed or dropped, and no floor is enforced. Packets carry no \
+     numbers, so losses do not show: ceilings are those of pairs whose losses nobody sees";
+const ENFORCING: &str = "enforcing: floors hold from now on";
 
 /// What became of reloads and ports so far.
 #[derive(Debug, Default)]
@@ -37,8 +43,6 @@ pub(super) struct Reloads {
     pub(super) refused: u64,
     /// Ports that went by themselves.
     pub(super) ports_lost: u64,
-    /// Programs that serve all ports and were taken off by somebody.
-    pub(super) programs_lost: u64,
     /// Those that cannot be guarded.
     pub(super) ports: Ports,
 }
@@ -69,24 +73,32 @@ impl Wanted {
 
 impl Driver {
     /// SIGHUP: takes up what `agent.toml` and the directory say now.
-    pub(super) fn reload(&mut self, now: Time) {
+    pub(super) fn reload(&mut self, now: Time) -> Reply {
         self.notifier.reloading();
         let next = Setup::reload(&self.config, &self.setup);
-        match next.and_then(|next| self.take_up(now, next)) {
+        let reply = match next.and_then(|next| self.take_up(now, next)) {
             Ok(said) => {
                 self.reloads.taken += 1;
-                tracing::info!("took up the configuration: {said}");
+                let message = format!("took up the configuration: {said}");
+                tracing::info!("{message}");
+                Reply::Done { message }
             }
             Err(e) => {
                 self.reloads.refused += 1;
-                tracing::error!("the configuration in use stays: {e:#}");
+                let message = format!("the configuration in use stays: {e:#}");
+                tracing::error!("{message}");
+                Reply::Error { message }
             }
-        }
+        };
         self.notifier.ready(&self.status());
+        reply
     }
 
     /// All of it or nothing; says what changed.
     fn take_up(&mut self, now: Time, next: Setup) -> Result<String> {
+        // A person asks: names mean what they mean now, and what cannot be mended is tried again.
+        self.dataplane.reread_names();
+        self.mend_at_once();
         let gone = self.gone_of(&next)?;
         let mut strangers = reload::strangers(&self.setup, &next);
         // One that comes back is new to everything, and so is one whose port is another by now.
@@ -103,8 +115,9 @@ impl Driver {
         let (before, after) = (&self.setup.host, &next.host);
         let came = after.vms.keys().filter(|vm| !before.vms.contains_key(vm)).count();
         let went = before.vms.keys().filter(|vm| !after.vms.contains_key(vm)).count();
+        let mode = if next.observes() { "observing" } else { "enforcing" };
         let said = format!(
-            "{} VMs here ({came} came, {went} went), {} in the directory",
+            "{mode}; {} VMs here ({came} came, {went} went), {} in the directory",
             after.vms.len(),
             after.directory.len()
         );
@@ -115,7 +128,12 @@ impl Driver {
                  restart to have larger ones"
             );
         }
+        let switched = next.observes() != self.setup.observes();
         self.setup = next;
+        if switched {
+            tracing::warn!("{}", if self.setup.observes() { OBSERVING } else { ENFORCING });
+            self.agent.write_again(now);
+        }
         self.take_up_shaping();
         self.take_up_budgets(now);
         Ok(said)
@@ -184,7 +202,7 @@ impl Driver {
         for (i, vm) in next.file.vms.iter().enumerate() {
             let id = next.names.id(&vm.name);
             let is_known = known.contains(&(vm.name.as_str(), vm.port.as_str()));
-            let is_here = Interface::find(&vm.port).is_ok();
+            let is_here = self.dataplane.device_name(&vm.port).is_some();
             if !is_here && !is_known {
                 let what = format!(
                     "vm `{}` has port `{}`, which is not on this host; make it before the reload",
@@ -230,7 +248,10 @@ pub(super) fn gone_at_start(setup: &Setup) -> Result<BTreeSet<VmId>> {
     if !weir_dataplane::has_traces(&file.instance, &file.bpffs, &file.run_dir)? {
         return Ok(BTreeSet::new());
     }
-    let missing = file.vms.iter().filter(|vm| Interface::find(&vm.port).is_err());
+    // One that was renamed still carries the program of the agent that is followed.
+    let left = weir_dataplane::left_behind(&file.instance, &file.bpffs, &file.run_dir)?;
+    let is_left = |vm: &VmConfig| setup.names.id(&vm.name).is_some_and(|id| left.contains_key(&id));
+    let missing = file.vms.iter().filter(|vm| Interface::find(&vm.port).is_err() && !is_left(vm));
     let gone = missing.filter_map(|vm| {
         tracing::warn!("vm {} is gone: its port {} is not on this host", vm.name, vm.port);
         setup.names.id(&vm.name)
@@ -243,6 +264,11 @@ pub(super) fn host_config(setup: &Setup, gone: &BTreeSet<VmId>) -> HostConfig {
     let mut host = setup.host.clone();
     host.vms.retain(|vm, _| !gone.contains(vm));
     host
+}
+
+/// Nothing where the agent only observes.
+fn unless<T: Default>(setup: &Setup, wanted: T) -> T {
+    if setup.observes() { T::default() } else { wanted }
 }
 
 /// What the data plane shall do for the VMs that are there.
@@ -261,6 +287,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             mac: vm.mac.map(|mac| mac.0),
             floor_out: promised::to(setup, id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
+            external: promised::external(vm),
             best_effort: setup.is_best_effort(id),
         })
         .collect();
@@ -281,10 +308,12 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         ecn: setup.needs_marks(),
         reorder_window: setup.reorder_window(),
         eyeq: super::eyeq::of(setup),
-        translations: super::translation::of(setup, gone),
-        policing: super::translation::policing(setup),
-        budgets: super::budget::of(setup, gone),
-        window_shaping: super::shaping::of(setup, gone),
+        // These change packets.
+        translations: unless(setup, super::translation::of(setup, gone)),
+        policing: unless(setup, super::translation::policing(setup)),
+        budgets: unless(setup, super::budget::of(setup, gone)),
+        window_shaping: unless(setup, super::shaping::of(setup, gone)),
+        observe: setup.observes(),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.

@@ -1,4 +1,4 @@
-//! Ports that go, come back, or cannot be guarded; and programs of all ports that somebody took off.
+//! Ports that go, come back, or cannot be guarded.
 //!
 //! Problem   Ports die without anybody saying so, and one that is made again may be another device of
 //!           the same name and number. One that somebody else holds must not keep others unguarded.
@@ -12,7 +12,6 @@
 use super::Driver;
 use super::population::{Wanted, named};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_dataplane::attach::Interface;
 use weir_model::status::Gone;
 use weir_units::{Span, Time, VmId};
 
@@ -22,16 +21,21 @@ const LONGEST_PAUSE: Span = Span::from_secs(16);
 
 /// What failed, and when it is tried again.
 #[derive(Debug)]
-struct Refusal {
+pub(super) struct Refusal {
     why: String,
     pause: Span,
     again: Time,
 }
 
 impl Refusal {
-    fn new(now: Time, why: String, former: Option<&Self>) -> Self {
+    pub(super) fn new(now: Time, why: String, former: Option<&Self>) -> Self {
         let pause = former.map_or(FIRST_PAUSE, |f| LONGEST_PAUSE.min(f.pause * 2));
         Self { why, pause, again: now + pause }
+    }
+
+    /// Whether it is tried again by now.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.again <= now
     }
 }
 
@@ -41,8 +45,6 @@ pub(super) struct Ports {
     refused: BTreeMap<VmId, Refusal>,
     /// Why not even those that went could be taken down.
     trouble: Option<Refusal>,
-    /// Why programs of all ports that were taken off could not be put back.
-    unmended: Option<Refusal>,
 }
 
 impl Ports {
@@ -58,7 +60,7 @@ impl Ports {
     }
 
     fn is_due(&self, vm: VmId, now: Time) -> bool {
-        self.refused.get(&vm).is_none_or(|refusal| refusal.again <= now)
+        self.refused.get(&vm).is_none_or(|refusal| refusal.is_due(now))
     }
 
     /// Whether that is news.
@@ -123,32 +125,6 @@ impl Driver {
         }
     }
 
-    /// With every heartbeat: programs that serve all ports and hang where they should no more.
-    pub(super) fn look_at_programs(&mut self, now: Time) {
-        let lost = self.dataplane.lost_programs();
-        let former = self.reloads.ports.unmended.take();
-        if lost.is_empty() {
-            return;
-        }
-        if former.as_ref().is_some_and(|former| former.again > now) {
-            self.reloads.ports.unmended = former;
-            return;
-        }
-        if former.is_none() {
-            self.reloads.programs_lost += lost.len() as u64;
-            tracing::warn!("somebody took off {}", lost.join(" and "));
-        }
-        let Err(e) = self.dataplane.mend() else {
-            tracing::info!("{} are where they were", lost.join(" and "));
-            return;
-        };
-        let why = e.to_string();
-        if former.as_ref().is_none_or(|former| former.why != why) {
-            tracing::error!("{} could not be put back: {why}", lost.join(" and "));
-        }
-        self.reloads.ports.unmended = Some(Refusal::new(now, why, former.as_ref()));
-    }
-
     /// The configuration in use, without those that are `gone`.
     fn change_ports(
         &mut self,
@@ -185,7 +161,7 @@ impl Driver {
         for (vm, Shown { name, port }) in vms {
             self.reloads.ports_lost += u64::from(lost.contains(vm));
             let was_gone = self.gone.contains(vm);
-            if gone.contains(vm) && !was_gone && Interface::find(port).is_err() {
+            if gone.contains(vm) && !was_gone && self.dataplane.device_name(port).is_none() {
                 tracing::warn!("vm {name} is gone: its port {port} is not on this host any more");
             } else if !gone.contains(vm) && (was_gone || lost.contains(vm)) {
                 tracing::info!("vm {name} is back: its port {port} is another interface");
@@ -194,7 +170,7 @@ impl Driver {
     }
 
     fn is_here(&self, vm: VmId) -> bool {
-        self.port_of(vm).is_some_and(|port| Interface::find(port).is_ok())
+        self.port_of(vm).is_some_and(|port| self.dataplane.device_name(port).is_some())
     }
 
     fn port_of(&self, vm: VmId) -> Option<&str> {

@@ -26,7 +26,7 @@ fn facts(kernel: Option<Setting>) -> Facts {
 }
 
 fn offer(floor: Rate, unbounded: bool, confirm: bool) -> Offer {
-    Offer { pair: PAIR, serial: 4711, floor, unbounded, confirm }
+    Offer { pair: PAIR, serial: 4711, floor, unbounded, confirm, round_trip: None }
 }
 
 fn heard(offer: Offer) -> Option<Heard> {
@@ -62,7 +62,8 @@ fn sending() -> SendView {
         lost: 31,
         marked: 7,
         signal: Signal::Loss,
-        is_blind: false,
+        blind: None,
+        hidden: 0,
         is_weighted: false,
     }
 }
@@ -192,4 +193,18 @@ fn floors_beyond_the_uplink_are_among_the_reasons_with_the_factor() {
     );
     let tail = "small rises wait, and what HTB cannot express is rounded.";
     assert!(got[9].contains("a floor of 29.25Mbit") && got[9].ends_with(tail), "{}", got[9]);
+}
+
+#[test]
+fn a_round_trip_beyond_the_promise_is_a_condition_with_what_the_pair_has_of_its_floor() {
+    let over =
+        |ms| Offer { round_trip: Some(Span::from_millis(ms)), ..offer(mbps(60), false, false) };
+    let at = |ms| SendView { heard: heard(over(ms)), measured: mbps(36), ..sending() };
+    let view = |ms| PairView { pair: PAIR, is_default: false, send: Some(at(ms)), receive: None };
+    assert_eq!(row(&view(10), &names()).long_path, None, "promised");
+    let long = row(&view(40), &names()).long_path.expect("a condition");
+    assert_eq!(long.to_string(), "LongPath (40.0 ms, 0.80 of its floor)");
+    let got = reasons(Some(at(40)), None, &facts(None));
+    let said = got.iter().find(|r| r.starts_with("LongPath")).expect("among the reasons");
+    assert!(said.contains("longer than the 10 ms for which floors are promised"), "{said}");
 }

@@ -24,9 +24,9 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
     if config.name != "eyeq" {
         return Ok(None);
     }
-    let preset = EyeQ::preset(&format!("eyeq-{}", config.preset)).with_context(|| {
+    let preset = EyeQ::preset(&format!("eyeq-{}", config.preset())).with_context(|| {
         let known = EyeQ::SHORT_PRESETS.join(", ");
-        format!("preset: there is no `{}`; there are {known}", config.preset)
+        format!("preset: there is no `{}`; there are {known}", config.preset())
     })?;
     let mut tuned = Tuned::new(preset, Backend::Kernel);
     // A scenario's scale changes its links, which EyeQ's rates and times follow anyway.
@@ -148,7 +148,7 @@ mod tests {
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {
         let set: BTreeMap<_, _> = set.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();
-        MechanismConfig { name: name.into(), preset: preset.into(), set, reserve: Vec::new() }
+        MechanismConfig { name: name.into(), preset: Some(preset.into()), set, reserve: Vec::new() }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! Everything carries this process's id, and is removed when dropped, also after a failure.
 
-#![expect(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod eyeq;
 pub(crate) mod guest;
@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -293,6 +294,14 @@ pub(crate) fn daemon() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let target = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps/TEST");
     target.join("examples/daemon")
+}
+
+/// A copy of [`daemon`] in `dir`, for users that cannot read the folder in which cargo built it.
+pub(crate) fn copy_of_daemon(dir: &Path) -> PathBuf {
+    let copy = dir.join("daemon");
+    fs::copy(daemon(), &copy).expect("the tests' folder has room");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    copy
 }
 
 /// A running agent; killed when dropped, if it still runs.

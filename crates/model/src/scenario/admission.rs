@@ -6,7 +6,8 @@
 //!           the link less its headroom. Where several equal ways are used, a VM counts on a link with
 //!           the greatest part of its traffic that may cross it: even parts if switches choose, parts
 //!           in proportion to rates if hosts do. So links side by side are one generalized link, as fast as
-//!           the slowest as often as there are links, or as all together.
+//!           the slowest as often as there are links, or as all together. What a VM is promised to places
+//!           that no directory lists may go anywhere: it counts on each link that it may cross.
 //! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
 //! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom), §9 (generalized links). Oktopus (SIGCOMM'11) §4.2 for the cut.
 
@@ -46,7 +47,9 @@ pub(crate) fn admit(
     let mut worst: Option<(f64, Excess)> = None;
     for (index, (senders, receivers)) in sides.iter().enumerate() {
         let direction = LinkDir::from_index(index);
-        let needed: Rate = tenants(vms, senders, receivers).values().map(|(o, i)| *o.min(i)).sum();
+        let within: Rate = tenants(vms, senders, receivers).values().map(|(o, i)| *o.min(i)).sum();
+        let external = |vm: &Vm| on(senders, vm, vm.external.floor.unwrap_or_default());
+        let needed = within + vms.iter().map(external).sum();
         let available = topology.links[direction.link].rate.scale(1.0 - headroom);
         let ratio = needed.as_f64() / available.as_f64();
         if needed > available + rounding && worst.as_ref().is_none_or(|(most, _)| ratio > *most) {

@@ -83,11 +83,16 @@ impl Formula {
 
     /// A whole number of things, `least` or more.
     pub(crate) fn count(&self, scope: &Scope, least: u32) -> Result<u32, Error> {
+        self.count_to(scope, least, MOST)
+    }
+
+    /// The same with another bound.
+    pub(crate) fn count_to(&self, scope: &Scope, least: u32, most: u32) -> Result<u32, Error> {
         let number = self.number(scope)?;
-        if number.fract() != 0.0 || number < f64::from(least) || number > f64::from(MOST) {
+        if number.fract() != 0.0 || number < f64::from(least) || number > f64::from(most) {
             return Err(self.error(
                 format!("{} is {number}", self.quoted()),
-                format!("write a whole number from {least} to {MOST}; ceil() and floor() round"),
+                format!("write a whole number from {least} to {most}; ceil() and floor() round"),
             ));
         }
         Ok(number as u32)

@@ -21,7 +21,9 @@ use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
-use super::{Expectation, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm};
+use super::{
+    Expectation, External, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm,
+};
 use crate::agent::{POLICING_MOST, WINDOW_SHAPING_MOST};
 use crate::net::Prefix;
 use crate::text::{show_size, show_span};
@@ -58,6 +60,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     let (duration, warmup) = times(spec, &mut scope)?;
     let sample = sample(spec, &scope)?;
     let scale = scale(spec, &scope)?;
+    scope.set("scale", Value { number: scale, dim: Dim::Number });
     let mut topology = spec.topology.build(&scope)?;
     let hosts = topology.hosts.clone();
     let mut place = Placement::new(&hosts);
@@ -93,6 +96,9 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         vm.floor_in = vm.floor_in.scale(scale);
         vm.floor_out = vm.floor_out.scale(scale);
         vm.cap_out = vm.cap_out.map(|cap| cap.scale(scale));
+        for rate in [&mut vm.external.floor, &mut vm.external.ceiling].into_iter().flatten() {
+            *rate = rate.scale(scale);
+        }
     }
     for flow in &mut traffic {
         flow.kind.scale(scale);
@@ -249,6 +255,7 @@ impl<'a> Placement<'a> {
             let message = format!("the cap of {cap} is below the floor of {floor_out}");
             return Err(formula.error(message, "raise the cap or lower the floor"));
         }
+        let external = external(spec, scope)?;
         let prefix = |word: &Word| {
             let help = "write all addresses that the tenant sees outside: ['0.0.0.0/0']";
             word.text.parse::<Prefix>().map_err(|message| word.error(message, help))
@@ -293,6 +300,7 @@ impl<'a> Placement<'a> {
                 floor_out,
                 floor_in,
                 cap_out,
+                external,
                 outside,
                 ecn,
                 deaf,
@@ -691,4 +699,19 @@ fn bounds(
         return Ok(vec![one(None)]);
     }
     Ok(entry.mechanisms.iter().map(|word| one(Some(word.text.clone()))).collect())
+}
+
+/// What VMs of an entry may send to addresses that no directory lists.
+fn external(spec: &VmSpec, scope: &Scope) -> Result<External, Error> {
+    let rate =
+        |f: &Option<Formula>, what| f.as_ref().map(|f| f.positive_rate(scope, what)).transpose();
+    let floor = rate(&spec.external, "a floor of external traffic")?;
+    let ceiling = rate(&spec.external_ceiling, "a ceiling of external traffic")?;
+    if let (Some(formula), Some(ceiling)) = (&spec.external_ceiling, ceiling)
+        && floor.is_none_or(|floor| ceiling < floor)
+    {
+        let message = format!("the ceiling of {ceiling} is below `external`, or that is not there");
+        return Err(formula.error(message, "write both, the ceiling no lower, or leave it out"));
+    }
+    Ok(External { floor, ceiling })
 }

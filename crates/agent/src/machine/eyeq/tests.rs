@@ -45,7 +45,7 @@ fn seen(eyeq: &mut EyeQ, now: Time, pair: PairId) {
 
 /// What was sent in all, a tick.
 fn sent(eyeq: &mut EyeQ, now: Time, counts: &[(PairId, u64)]) {
-    let count = |octets| SendCount { octets, numbered: octets, unnumbered: 0 };
+    let count = |octets| SendCount { octets, numbered: octets, ..SendCount::default() };
     let send = counts.iter().map(|(pair, octets)| (*pair, count(*octets))).collect();
     let sample = host::Sample { send, receive: Vec::new() };
     eyeq.handle(now, host::Input::Sample(&sample));
@@ -126,7 +126,7 @@ fn who_sends_nothing_in_a_period_is_counted_as_before_and_silence_is_seen_while_
         assert_eq!(measured.is_zero(), n > 1, "period {n}: {measured}");
     }
     // A reading between two ticks is not lost with the next one.
-    let count = |octets| SendCount { octets, numbered: octets, unnumbered: 0 };
+    let count = |octets| SendCount { octets, numbered: octets, ..SendCount::default() };
     let between = [(pair(0, 2), count(25_000)), (pair(0, 3), count(30_000))];
     let sample = host::Sample { send: between.to_vec(), receive: Vec::new() };
     eyeq.handle(at(95), host::Input::Sample(&sample));

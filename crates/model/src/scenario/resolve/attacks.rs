@@ -10,13 +10,17 @@ use crate::scenario::expr::Scope;
 use crate::scenario::formula::Formula;
 use crate::scenario::spec::Spec;
 use crate::scenario::spec::attacks::{AttackKindSpec, AttackSpec};
-use crate::scenario::{Attack, AttackKind, Attacker, ControlAttack};
+use crate::scenario::{Attack, AttackKind, Attacker, ControlAttack, FrameKind};
 use weir_units::{Bytes, Span};
 
 /// UDP payload of a forged packet when the file does not say, and the most there can be.
 const PAYLOAD: (u64, u64) = (100, 1472);
-/// What the attacking thread of a world sends without disturbing the others.
+/// Size of a frame of no pair when the file does not say, and its bounds.
+const FRAME: (u64, std::ops::RangeInclusive<u64>) = (1514, 60..=1514);
+/// Packets per second that the attacking thread of a world sends without disturbing the others.
 const MOST_PER_SECOND: u32 = 5_000;
+/// The same for frames: a flood of them is the attack, and one frame costs little.
+const MOST_FRAMES_PER_SECOND: u32 = 30_000;
 
 /// The attacks of the file.
 pub(super) fn attacks(
@@ -41,15 +45,18 @@ fn one(
         let message = format!("stops at {stop}, which is not after its start at {start}");
         return Err(blame.error(message, "let `stop` be later than `start`, within the duration"));
     }
-    let per_second = spec.per_second.count(scope, 1)?;
-    if per_second > MOST_PER_SECOND {
-        let message = format!("{per_second} packets per second");
-        return Err(spec.per_second.error(message, format!("write 1 to {MOST_PER_SECOND}")));
-    }
+    let most = match spec.kind {
+        AttackKindSpec::Frames { .. } => MOST_FRAMES_PER_SECOND,
+        _ => MOST_PER_SECOND,
+    };
+    let per_second = spec.per_second.count_to(scope, 1, most)?;
     let from = attacker(&spec.from, place)?;
     let kind = match &spec.kind {
         AttackKindSpec::Forge { source, to, payload } => {
             forge(spec, place, from, (source, to), payload.as_ref(), scope)?
+        }
+        AttackKindSpec::Frames { kind, to, size } => {
+            frames(spec, place, from, (kind, to), size.as_ref(), scope)?
         }
         AttackKindSpec::Control { how, to } => control(place, from, how, to)?,
     };
@@ -103,6 +110,38 @@ fn forge(
         return Err(f.error(format!("a payload of {octets} octets"), help));
     }
     Ok(AttackKind::Forge { source: claimed, to: victim, payload: Bytes::new(octets) })
+}
+
+fn frames(
+    spec: &AttackSpec,
+    place: &Placement<'_>,
+    from: Attacker,
+    (kind, to): (&Word, &Word),
+    size: Option<&Formula>,
+    scope: &Scope,
+) -> Result<AttackKind, Error> {
+    let kinds = [
+        ("unknown-type", FrameKind::UnknownType),
+        ("own-address", FrameKind::OwnAddress),
+        ("link-local", FrameKind::LinkLocal),
+        ("broadcast", FrameKind::Broadcast),
+    ];
+    let Some((_, frame)) = kinds.iter().find(|(name, _)| *name == kind.text).copied() else {
+        let help = did_you_mean(&kind.text, kinds.iter().map(|(name, _)| *name));
+        return Err(kind.error(format!("frames cannot be `{}`", kind.text), help));
+    };
+    let Attacker::Vm(attacker) = from else {
+        return Err(spec.from.error("frames are sent by VMs", "let `from` be a VM"));
+    };
+    let victim = vm(to, place)?;
+    if victim == attacker {
+        return Err(to.error("the attacker attacks itself", "let `to` be another VM"));
+    }
+    let octets = size.map_or(Ok(FRAME.0), |f| f.size(scope).map(Bytes::get))?;
+    if let (false, Some(f)) = (FRAME.1.contains(&octets), size) {
+        return Err(f.error(format!("a frame of {octets} octets"), "write 60B to 1514B"));
+    }
+    Ok(AttackKind::Frames { kind: frame, to: victim, size: Bytes::new(octets) })
 }
 
 fn control(

@@ -5,13 +5,20 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 45] = [
+const RUN: [&str; 53] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
+    "worst_100ms_ratio",
+    "worst_100ms_p1",
+    "floors_unjudged",
+    "worst_pair_ratio",
     "optimum_ratio",
     "min_flow_ratio",
+    "pairs_of_ideal_mean",
+    "pairs_of_ideal_p1",
     "jain",
+    "jain_all",
     "link_utilisation",
     "total_of_link",
     "total_window_min",
@@ -33,6 +40,7 @@ const RUN: [&str; 45] = [
     "control_sent",
     "control_believed",
     "control_refused",
+    "frames_sent",
     "control_lost",
     "control_repeated",
     "control_overtaken",
@@ -53,7 +61,7 @@ const RUN: [&str; 45] = [
     "false_losses",
 ];
 /// Metrics of a group: `METRIC.GROUP`.
-const GROUP: [&str; 19] = [
+const GROUP: [&str; 21] = [
     "goodput",
     "goodput_std",
     "share",
@@ -61,6 +69,8 @@ const GROUP: [&str; 19] = [
     "goodput_of_floor",
     "window_min",
     "window_p1",
+    "window_100ms_min",
+    "window_100ms_p1",
     "window_min_settled",
     "convergence_s",
     "recovery_s",

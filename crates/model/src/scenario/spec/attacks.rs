@@ -21,28 +21,42 @@ pub(crate) struct AttackSpec {
 pub(crate) enum AttackKindSpec {
     /// Packets of somebody else: from whom they claim to be, to whom they go.
     Forge { source: Word, to: Word, payload: Option<Formula> },
+    /// Frames of no pair, to a VM's hardware address.
+    Frames { kind: Word, to: Word, size: Option<Formula> },
     /// Control messages to a host's agent.
     Control { how: Word, to: Word },
 }
 
 pub(crate) fn attack(field: &Field<'_>) -> Result<AttackSpec, Error> {
-    let table = field.table(&["name", "from", "forge", "control", "start", "stop"])?;
-    let (kind, body) = table.one_of(&["forge", "control"])?;
-    let (kind, per_second) = if kind == "forge" {
-        let body = body.table(&["source", "to", "per_second", "payload"])?;
-        let kind = AttackKindSpec::Forge {
-            source: word(body.need("source", "x-src")?)?,
-            to: word(body.need("to", "x-dst")?)?,
-            payload: body.get("payload").map(Formula::read).transpose()?,
-        };
-        (kind, body.need("per_second", "1000")?)
-    } else {
-        let body = body.table(&["how", "to", "per_second"])?;
-        let kind = AttackKindSpec::Control {
-            how: word(body.need("how", "forged")?)?,
-            to: word(body.need("to", "right-0")?)?,
-        };
-        (kind, body.need("per_second", "1000")?)
+    let table = field.table(&["name", "from", "forge", "frames", "control", "start", "stop"])?;
+    let (kind, body) = table.one_of(&["forge", "frames", "control"])?;
+    let (kind, per_second) = match kind {
+        "forge" => {
+            let body = body.table(&["source", "to", "per_second", "payload"])?;
+            let kind = AttackKindSpec::Forge {
+                source: word(body.need("source", "x-src")?)?,
+                to: word(body.need("to", "x-dst")?)?,
+                payload: body.get("payload").map(Formula::read).transpose()?,
+            };
+            (kind, body.need("per_second", "1000")?)
+        }
+        "frames" => {
+            let body = body.table(&["kind", "to", "per_second", "size"])?;
+            let kind = AttackKindSpec::Frames {
+                kind: word(body.need("kind", "unknown-type")?)?,
+                to: word(body.need("to", "x-dst")?)?,
+                size: body.get("size").map(Formula::read).transpose()?,
+            };
+            (kind, body.need("per_second", "15000")?)
+        }
+        _ => {
+            let body = body.table(&["how", "to", "per_second"])?;
+            let kind = AttackKindSpec::Control {
+                how: word(body.need("how", "forged")?)?,
+                to: word(body.need("to", "right-0")?)?,
+            };
+            (kind, body.need("per_second", "1000")?)
+        }
     };
     Ok(AttackSpec {
         name: name(table.need("name", "liar")?)?,

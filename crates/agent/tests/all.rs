@@ -1,0 +1,15 @@
+//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking each.
+//! `scripts/run-tests` plays each module in a process of its own, and refuses a file that is not named here.
+#![allow(clippy::disallowed_methods, reason = "tests read clocks and wait")]
+
+mod common;
+
+mod budget;
+mod eyeq;
+mod plumbing;
+mod population;
+mod ports;
+mod service;
+mod survival;
+mod translation;
+mod unprivileged;
