@@ -1,8 +1,6 @@
 //! The same worlds, solved in floating point and exactly.
 
-mod common;
-
-use common::{Promise, case, near, widened};
+use crate::common::{Promise, case, near, widened};
 use proptest::prelude::*;
 use weir_core::oracle;
 use weir_flow::{AllocationError, Bottleneck, FatTree, Floor, Flow, Flows, World, allocate};

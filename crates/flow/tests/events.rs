@@ -1,8 +1,6 @@
 //! A solver that follows events has the rates of one that starts from scratch.
 
-mod common;
-
-use common::{Promise, case, near, widened};
+use crate::common::{Promise, case, near, widened};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_flow::{AllocationError, Floor, Flow, FlowId, Solver, Tolerance, World, allocate};

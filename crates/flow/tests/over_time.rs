@@ -1,8 +1,6 @@
 //! Completion times.
 
-mod common;
-
-use common::{Promise, case, near, widened};
+use crate::common::{Promise, case, near, widened};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_flow::{

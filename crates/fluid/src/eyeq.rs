@@ -446,6 +446,7 @@ impl<'a> Running<'a> {
                 let count = ReceiveCount {
                     octets: flow.delivered as u64,
                     segments: (flow.delivered / SEGMENT) as u64,
+                    numbered: None,
                     lost: (flow.lost / SEGMENT) as u64,
                     marked: 0,
                 };

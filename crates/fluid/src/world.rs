@@ -340,13 +340,18 @@ impl<'a> Running<'a> {
             if flow.hosts.0 == i {
                 sample.send.push((
                     flow.id,
-                    SendCount { octets: flow.sent as u64, ..SendCount::default() },
+                    SendCount {
+                        octets: flow.sent as u64,
+                        numbered: flow.sent as u64,
+                        ..SendCount::default()
+                    },
                 ));
             }
             if flow.hosts.1 == i {
                 let count = ReceiveCount {
                     octets: flow.delivered as u64,
                     segments: (flow.delivered / SEGMENT) as u64,
+                    numbered: None,
                     lost: (flow.lost / SEGMENT) as u64,
                     marked: (flow.marked / SEGMENT) as u64,
                 };

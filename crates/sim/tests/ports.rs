@@ -1,9 +1,7 @@
 //! Ports that do more than first come, first served, under TCP: against theory, and against what the
 //! papers say of them.
 
-mod common;
-
-use common::{BULK, Dumbbell, options};
+use crate::common::{BULK, Dumbbell, options};
 use weir_sim::{
     Algorithm, Discipline, Network, Outcome, PoolSpec, Port, QueueSpec, RedSpec, Sim, TcpConfig,
     Traffic, play,

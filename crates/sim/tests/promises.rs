@@ -1,8 +1,6 @@
 //! What holds in every run: nothing is lost from sight, and the same run twice is the same run.
 
-mod common;
-
-use common::{BULK, Dumbbell, options};
+use crate::common::{BULK, Dumbbell, options};
 use proptest::prelude::*;
 use std::num::NonZero;
 use weir_sim::{

@@ -1,8 +1,6 @@
 //! TCP against what theory and the RFCs say of it.
 
-mod common;
-
-use common::{BULK, Dumbbell, options};
+use crate::common::{BULK, Dumbbell, options};
 use std::num::NonZero;
 use weir_sim::{Algorithm, Outcome, Sim, TcpConfig, Traffic, play};
 use weir_units::{Bytes, Rate, Span, Time};

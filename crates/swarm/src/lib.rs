@@ -18,9 +18,11 @@ mod checks;
 mod draft;
 mod many;
 mod play;
+mod soak;
 mod terms;
 
 pub use breach::Breach;
-pub use draft::Draft;
+pub use draft::{Draft, World};
 pub use many::{Tally, play_all};
 pub use play::{Report, Subject, play, watch};
+pub use soak::{Short, SoakReport, soak};

@@ -17,8 +17,10 @@ pub(super) const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
 pub(super) const FRAME: u64 = 1514;
 /// What waits of a pair lasts no longer, unless it is less than this.
-const LONGEST_WAIT: Span = Span::from_millis(250);
-const SHORTEST_QUEUE: Bytes = Bytes::new(12 * FRAME);
+const QUEUE_WAIT: Span = Span::from_millis(10);
+const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
+/// A class whose full queue lasts no longer has no bound in time.
+const NO_TIME: Span = Span::from_millis(1);
 const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
@@ -54,10 +56,11 @@ fn burst(rate: Rate, span: Span) -> Bytes {
     Bytes::new(rate.bytes_in(span).get().clamp(MIN_BURST, MAX_BURST))
 }
 
-/// How long what waits of a pair may last; `None` where a full queue lasts a quarter of that at most.
+/// How long what waits of a pair may last; `None` where a full queue lasts no time to speak of.
 fn longest_wait(ceiling: Rate) -> Option<Span> {
-    let is_slow = ceiling.time_for(Bytes::new(QUEUE)) * 4 >= LONGEST_WAIT;
-    is_slow.then(|| LONGEST_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)))
+    let is_slow = ceiling.time_for(Bytes::new(QUEUE)) >= NO_TIME;
+    let most = ceiling.time_for(Bytes::new(QUEUE / 4 * 3));
+    is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
 }
 
 impl Levels {
@@ -174,7 +177,7 @@ mod tests {
         use weir_dataplane::shaper;
         assert_eq!(QUEUE, shaper::ShaperConfig::new("t", mbps(200)).queue.get());
         assert_eq!((MIN_RATE, FRAME), (shaper::MIN_RATE, shaper::FRAME));
-        for kbps in [64, 100, 350, 581, 582, 10_000, 16_777, 16_778, 10_000_000] {
+        for kbps in [64, 350, 10_000, 14_533, 78_643, 200_000, 1_048_576, 1_048_577, 10_000_000] {
             let rate = Rate::from_bps(kbps * 1000);
             assert_eq!(
                 longest_wait(rate),
@@ -185,7 +188,7 @@ mod tests {
         let share = Share { floor: mbps(90), cap: None };
         let levels = Levels::new(mbps(200), mbps(4), &[share]);
         let pair = levels.pair(&share, (Rate::ZERO, Rate::from_bps(350_000)), Rate::ZERO);
-        assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(415));
+        assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(346));
         assert_eq!((levels.vm_default(&share).wait, levels.vm(&share).wait), (None, None));
     }
 

@@ -208,10 +208,10 @@ impl Htb {
         gone
     }
 
-    /// Queues a packet; whether there was room.
-    pub(crate) fn push(&mut self, now: u64, leaf: u32, id: u32, size: u16) -> bool {
+    /// Queues a packet of `size` octets of the flow with this hash; whether there was room.
+    pub(crate) fn push(&mut self, now: u64, leaf: u32, id: u32, (size, hash): (u16, u32)) -> bool {
         let queue = &mut self.leaves[leaf as usize];
-        let is_long = queue.backlog.is_long(now, size.into(), &queue.bucket.class);
+        let is_long = queue.backlog.is_long((now, size.into(), hash), &queue.bucket.class);
         if is_long || queue.octets + u64::from(size) > QUEUE {
             self.drops += 1;
             return false;

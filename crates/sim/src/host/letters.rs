@@ -126,7 +126,7 @@ mod tests {
     fn what_is_around_records_is_theirs_in_equal_parts() {
         let pair = PairId::new(VmId(1), VmId(2));
         let report = Message::Congestion(Congestion { pair, lost: 1, marked: 0, received: 9 });
-        let echo = Message::Echo(Echo { pair, serial: 1, floor: Rate::ZERO });
+        let echo = Message::Echo(Echo { pair, serial: 1, floor: Rate::ZERO, most: None });
         let letter = |messages: Vec<Message>| {
             let words = Words::Records(messages);
             Letter { from: HostId(0), to: HostId(1), life: 1, number: 1, words }

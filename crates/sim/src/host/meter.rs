@@ -56,6 +56,9 @@ impl Meter {
         }
         let mut gap = gap;
         if self.synced == 0 || gap >= FAR {
+            if self.synced > 0 && id >= NEAR {
+                self.lost += u64::from(gap) + u64::from(self.missing);
+            }
             self.holes = [0; WORDS];
             self.missing = 0;
             self.expected = id;

@@ -16,10 +16,12 @@ mod breaks;
 mod look;
 
 use super::agent::{Lists, Orders};
+use super::backlog;
 use super::letters::{Letter, Words, Written};
 use super::pairs::{Guard, Pair, Sending};
 use super::paths::Paths;
 use super::station::{Host, Life};
+use super::translator::Paced;
 use super::weather;
 use crate::net::Net;
 use crate::packet::{CE, CLASS, ECT, Kind, Packet};
@@ -112,14 +114,18 @@ impl Shim {
         self.first[number as usize]
     }
 
-    /// The rate of the pair of a TCP flow's data, if it has one that somebody sees to.
-    pub(crate) fn ceiling(&self, flow: u32) -> Option<Rate> {
-        let first = self.first[self.tcp[flow as usize].0 as usize];
-        let pair = &self.pairs[first as usize];
+    /// The pair of a TCP flow's data and its rates, if it has any that an agent sees to.
+    pub(crate) fn paced(&self, flow: u32) -> Option<Paced> {
+        let number = self.first[self.tcp[flow as usize].0 as usize];
+        let pair = &self.pairs[number as usize];
         let is_set =
             pair.sending.leaf.is_some() && self.hosts[pair.from as usize].life == Life::Runs;
-        let all = &self.pairs[first as usize..(first + pair.paths) as usize];
-        is_set.then(|| all.iter().map(|pair| pair.sending.ceiling).sum())
+        let all = &self.pairs[number as usize..(number + pair.paths) as usize];
+        is_set.then(|| Paced {
+            pair: number,
+            floor: all.iter().map(|pair| pair.sending.floor).sum(),
+            ceiling: all.iter().map(|pair| pair.sending.ceiling).sum(),
+        })
     }
 
     /// The pair of a packet that is held or under way; with several paths, that on which it is.
@@ -182,8 +188,10 @@ impl Shim {
             self.wake_agent(net, from, net.now + REACTION);
         }
         let pair = &mut self.pairs[number as usize];
-        match self.hosts[from as usize].queue_of(net.now, pair, packet.size) {
-            Some(leaf) if self.hosts[from as usize].htb.push(net.now, leaf, id, packet.size) => {
+        let host = &mut self.hosts[from as usize];
+        let what = (packet.size, backlog::hash(&packet));
+        match host.queue_of(net.now, pair, packet.size) {
+            Some(leaf) if host.htb.push(net.now, leaf, id, what) => {
                 net.wait(id);
                 self.serve(net, from);
             }

@@ -12,8 +12,9 @@
 
 use super::shares::{Claim, Shape, Shares};
 use crate::packet::{CE, CWR, ECE, ECT, Kind, Packet};
-use weir_core::vcc::{self, Edit, Flow, Segment, Terms, Translation, Way, ticks};
-use weir_units::{Rate, Time};
+use std::collections::BTreeMap;
+use weir_core::vcc::{self, Credit, Edit, Flow, Segment, Terms, Translation, Way, ticks};
+use weir_units::{Bytes, Rate, Time};
 
 /// The window of a SYN, which is not scaled: the largest.
 const FIRST_WINDOW: u16 = 65_535;
@@ -47,8 +48,20 @@ pub(crate) struct Translator {
     offered: u16,
     shift: u8,
     shares: Shares,
+    /// What pairs with a floor have sent of it, by pair.
+    credits: BTreeMap<u32, Credit>,
     /// By TCP flow.
     flows: Vec<Ports>,
+}
+
+/// The pair of a flow's data as its source's host has it at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paced {
+    /// Its number.
+    pub(crate) pair: u32,
+    /// Zero if it is promised nothing.
+    pub(crate) floor: Rate,
+    pub(crate) ceiling: Rate,
 }
 
 /// A TCP flow at both of its ports; none where nobody translates, and nothing else bounds it.
@@ -84,7 +97,8 @@ impl Translator {
         let shift = (0..14).find(fits).unwrap_or(14);
         let offered = (octets >> shift).min(u16::MAX.into()) as u16;
         let terms = Terms::new(translation);
-        Self { terms, payload, offered, shift, shares, flows: Vec::new() }
+        let (credits, flows) = (BTreeMap::new(), Vec::new());
+        Self { terms, payload, offered, shift, shares, credits, flows }
     }
 
     /// The next TCP flow: whether its sending guest speaks ECN.
@@ -149,14 +163,25 @@ impl Translator {
         }
     }
 
-    /// A guest sends a packet.
-    pub(crate) fn leave(&mut self, now: u64, packet: &mut Packet) {
+    /// A guest sends a packet of a pair whose rates are set, or not.
+    pub(crate) fn leave(&mut self, now: u64, packet: &mut Packet, paced: Option<Paced>) {
         self.pass(now, packet, Way::Out, None);
+        let paced = paced.filter(|paced| packet.kind == Kind::Data && paced.floor > Rate::ZERO);
+        if let Some(Paced { pair, floor, .. }) = paced {
+            self.credits.entry(pair).or_default().spend(now, Bytes::new(packet.size.into()), floor);
+        }
     }
 
-    /// A packet comes to a guest. For an ACK, the rate of its data's pair, if one is set.
-    pub(crate) fn come(&mut self, now: u64, packet: &mut Packet, rate: Option<Rate>) {
-        self.pass(now, packet, Way::In, rate);
+    /// A packet comes to a guest. For an ACK, its data's pair, if that has rates.
+    pub(crate) fn come(&mut self, now: u64, packet: &mut Packet, paced: Option<Paced>) {
+        self.pass(now, packet, Way::In, paced);
+    }
+
+    /// Whether a pair sends no more than its floor.
+    fn is_within(&self, now: u64, paced: Option<Paced>) -> bool {
+        let paced = paced.filter(|paced| paced.floor > Rate::ZERO);
+        let credit = |paced: Paced| self.credits.get(&paced.pair).copied().unwrap_or_default();
+        paced.is_some_and(|paced| credit(paced).is_left(now))
     }
 
     /// One more than the last segment that the sender of this TCP flow may send.
@@ -164,25 +189,27 @@ impl Translator {
         self.flows.get(flow as usize).map_or(u32::MAX, |ports| ports.edge)
     }
 
-    fn pass(&mut self, now: u64, packet: &mut Packet, way: Way, rate: Option<Rate>) {
+    fn pass(&mut self, now: u64, packet: &mut Packet, way: Way, paced: Option<Paced>) {
         let is_data = match packet.kind {
             Kind::Data => true,
             Kind::Ack => false,
             _ => return,
         };
         let segment = self.header(now, packet, way);
+        let is_within = self.is_within(now, paced).into();
         let Some(ports) = self.flows.get_mut(packet.flow as usize) else { return };
         let is_sender = is_data == (way == Way::Out);
         let flow = if is_sender { &mut ports.sender } else { &mut ports.receiver };
         let Some(flow) = flow else { return };
         let (una, _) = flow.outstanding();
+        let rate = paced.map(|paced| paced.ceiling);
         let share = if is_sender {
             self.shares.of(ports.claim).min(self.shares.at_rate(ports.shape, rate))
         } else {
             u32::MAX
         };
         // What it is translated into was said when it opened.
-        let edit = flow.handle(&segment, &Terms { share, ..self.terms });
+        let edit = flow.handle(&segment, &Terms { share, is_within, ..self.terms });
         if edit.what & Edit::ECN != 0 {
             packet.bits = packet.bits & !(ECT | CE) | bits_of(edit.ecn);
         }
@@ -285,7 +312,7 @@ mod tests {
 
     fn left(ports: &mut Translator, kind: Kind, seq: u32, bits: u8) -> u8 {
         let mut packet = packet(kind, seq, bits);
-        ports.leave(0, &mut packet);
+        ports.leave(0, &mut packet, None);
         packet.bits
     }
 
@@ -371,7 +398,7 @@ mod tests {
         // Of a hundred segments in flight all are acknowledged at once.
         let shown = |ports: &mut Translator, flow: u32, seq: u32| {
             for seq in seq - 100..seq {
-                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) });
+                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) }, None);
             }
             ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) }, None);
             ports.edge(flow).checked_sub(seq)
@@ -401,9 +428,11 @@ mod tests {
         let rate = Some(Rate::from_bps(60 * u64::from(PAYLOAD) * 800));
         let shown = |ports: &mut Translator, flow: u32, seq: u32, rate: Option<Rate>| {
             for seq in seq - 100..seq {
-                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) });
+                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) }, None);
             }
-            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) }, rate);
+            let floor = Rate::ZERO;
+            let paced = rate.map(|ceiling| Paced { pair: 0, floor, ceiling });
+            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) }, paced);
             ports.edge(flow).checked_sub(seq)
         };
         ports.begin(0);

@@ -21,6 +21,12 @@ impl Network {
         Ok(())
     }
 
+    /// All ways of a flow's data; none if there is no such flow.
+    pub(crate) fn forward(&self, flow: usize) -> Vec<Vec<u32>> {
+        let first = self.flows.get(flow).map(|spec| spec.forward.clone());
+        first.into_iter().chain(self.ways(flow as u32, Way::Forward).to_vec()).collect()
+    }
+
     /// The further ways of a flow.
     pub fn ways(&self, flow: u32, way: Way) -> &[Vec<u32>] {
         self.ways.get(&(flow, way)).map_or(&[], Vec::as_slice)

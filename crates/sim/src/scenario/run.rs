@@ -61,6 +61,18 @@ impl Run {
         self.plan.entries.iter().map(sum).collect()
     }
 
+    /// The links that the connections of each traffic entry take, one list per connection and way; none
+    /// of traffic that comes and goes.
+    pub fn ways(&self) -> Vec<Vec<Vec<u32>>> {
+        let of = |part: &Part| match part {
+            Part::Flows(range) => {
+                range.clone().flat_map(|f| self.plan.network.forward(f)).collect()
+            }
+            Part::There(_) | Part::Back(_) => Vec::new(),
+        };
+        self.plan.entries.iter().map(of).collect()
+    }
+
     /// Links crossed by packets so far.
     pub fn packet_hops(&self) -> u64 {
         self.sim.packet_hops()

@@ -159,7 +159,10 @@ impl Edge {
             return net.drop(id);
         }
         if let Some(translator) = &mut self.translator {
-            translator.leave(net.now, &mut packet);
+            let is_data = packet.kind == Kind::Data;
+            let shim = self.shim.as_ref().filter(|_| is_data);
+            let paced = shim.and_then(|shim| shim.paced(packet.flow));
+            translator.leave(net.now, &mut packet, paced);
         }
         match &mut self.shim {
             None => net.launch(packet),
@@ -185,8 +188,8 @@ impl Edge {
         if let Some(translator) = &mut self.translator {
             let is_ack = packet.kind == Kind::Ack;
             let shim = self.shim.as_ref().filter(|_| is_ack);
-            let rate = shim.and_then(|shim| shim.ceiling(packet.flow));
-            translator.come(net.now, &mut packet, rate);
+            let paced = shim.and_then(|shim| shim.paced(packet.flow));
+            translator.come(net.now, &mut packet, paced);
         }
         net.slab.free(id);
         Some(packet)

@@ -6,11 +6,15 @@
 //!           exception: a hold and a silence later (GUARANTEES.md 5, docs/STATUS.md, Known limits).
 //! Promises  Every seed draws a scenario that the reader accepts.
 
+mod churn;
 mod draw;
 mod fabric;
 mod faults;
 mod tenants;
 mod traffic;
+mod world;
+
+pub use world::World;
 
 use draw::Draw;
 use weir_core::partition::PartitionConfig;
@@ -88,11 +92,15 @@ impl Draft {
     ///
     /// What was drawn is no sound scenario: a mistake in this crate.
     pub fn scenario(&self) -> Result<Scenario, Error> {
-        let file = File::parse(&format!("seed {}", self.seed), &self.text, &[])?;
-        let mut points = file.points()?;
-        // Without a sweep there is one point.
-        Ok(points.swap_remove(0))
+        parsed(self.seed, &self.text)
     }
+}
+
+fn parsed(seed: u64, text: &str) -> Result<Scenario, Error> {
+    let file = File::parse(&format!("seed {seed}"), text, &[])?;
+    let mut points = file.points()?;
+    // Without a sweep there is one point.
+    Ok(points.swap_remove(0))
 }
 
 /// All but traffic and faults; what is measured begins at `judged`.
@@ -127,6 +135,54 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use weir_model::scenario::{FaultKind, TrafficKind};
+
+    #[test]
+    fn every_world_is_sound_with_what_it_expects_and_the_same_again() {
+        for seed in 0..100 {
+            let world = World::new(seed);
+            assert_eq!(world.text(), World::new(seed).text());
+            let scenario = world.scenario().unwrap_or_else(|e| panic!("{e}\n{}", world.text()));
+            weir_sim::scenario::check(&scenario).unwrap_or_else(|error| panic!("{seed}: {error}"));
+            let promises = |m: &&weir_model::scenario::Mechanism| world.promises(m);
+            let promised = scenario.mechanisms.iter().filter(promises).count();
+            assert_eq!(scenario.expect.len(), promised, "{seed}");
+            assert!((3..=6).contains(&scenario.topology.hosts.len()), "{seed}");
+            let floors = |vm: &weir_model::scenario::Vm| (vm.host, vm.floor_out, vm.floor_in);
+            for (host, out, into) in scenario.vms.iter().map(floors) {
+                let line = scenario.topology.links.iter().find(|l| l.a == host || l.b == host);
+                let line = line.expect("a host has a link").rate;
+                assert!(out.max(into) <= line.scale(0.88), "{seed}: {out} {into} of {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_churning_world_never_talks_to_a_vm_that_is_away() {
+        for seed in 0..10 {
+            let world = World::churning(seed, Span::from_secs(3600));
+            let scenario = world.scenario().unwrap_or_else(|error| panic!("{seed}: {error}"));
+            let mut away = Vec::new();
+            for fault in &scenario.faults {
+                match fault.kind {
+                    FaultKind::StopVm { vm } => away.push((vm, fault.at, scenario.duration)),
+                    FaultKind::StartVm { vm } => {
+                        let last = away.iter_mut().rev().find(|away| away.0 == vm);
+                        last.expect("it was stopped before").2 = fault.at;
+                    }
+                    _ => panic!("{seed}: another fault"),
+                }
+            }
+            assert!(!away.is_empty(), "{seed}: nobody leaves");
+            for traffic in &scenario.traffic {
+                let meets = |(vm, from, until): &(usize, Span, Span)| {
+                    (*vm == traffic.from || *vm == traffic.to)
+                        && traffic.start < *until
+                        && traffic.stop > *from
+                };
+                assert!(!away.iter().any(meets), "{seed}: {traffic:?}");
+            }
+        }
+    }
 
     #[test]
     fn every_seed_draws_a_sound_scenario_and_the_same_one_again() {

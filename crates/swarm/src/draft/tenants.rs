@@ -48,13 +48,19 @@ fn tenant(draw: &mut Draw, hosts: &[String], number: u64) -> Tenant {
     Tenant { vms: vms.collect(), name }
 }
 
-/// The factor in kbit/s per weight, when `accepts` is what admission says.
-pub(crate) fn factor(draw: &mut Draw, accepts: impl Fn(u64) -> bool) -> u64 {
+/// The largest factor in kbit/s per weight that `accepts` admits.
+pub(crate) fn most(accepts: impl Fn(u64) -> bool) -> u64 {
     let (mut most, mut refused) = (1, MOST + 1);
     while refused - most > 1 {
         let middle = most + (refused - most) / 2;
         *(if accepts(middle) { &mut most } else { &mut refused }) = middle;
     }
+    most
+}
+
+/// The factor in kbit/s per weight, when `accepts` is what admission says.
+pub(crate) fn factor(draw: &mut Draw, accepts: impl Fn(u64) -> bool) -> u64 {
+    let most = most(accepts);
     if draw.one_in(3) { most } else { (most * draw.within(20, 95) / 100).max(1) }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn draw(draw: &mut Draw, tenants: &[Tenant]) -> Vec<String> {
 }
 
 /// Pairs of VMs of one tenant that talk.
-fn matrix(draw: &mut Draw, vms: &[&str]) -> Vec<(String, String)> {
+pub(super) fn matrix(draw: &mut Draw, vms: &[&str]) -> Vec<(String, String)> {
     let others = |of: usize| (0..vms.len()).filter(move |vm| *vm != of);
     let mut pairs: Vec<(usize, usize)> = match draw.index(4) {
         0 => others(0).map(|vm| (vm, 0)).collect(),

@@ -40,7 +40,7 @@ impl Elastic {
         paths.send.clear();
         for pair in counted.sending() {
             let Sending { octets, numbered, .. } = pair.sending;
-            let count = SendCount { octets, numbered, unnumbered: 0 };
+            let count = SendCount { octets, numbered, ..SendCount::default() };
             if pair.has_several() {
                 paths.send.push((pair.id, pair.path, count));
                 // The paths of a pair come in a row.
@@ -61,7 +61,7 @@ impl Elastic {
         for pair in counted.receiving() {
             let Meter { octets, segments, marked, .. } = pair.meter;
             let lost = pair.meter.lost(counted.now, counted.window);
-            let mut count = ReceiveCount { octets, segments, lost, marked };
+            let mut count = ReceiveCount { octets, segments, numbered: None, lost, marked };
             if pair.has_several() {
                 paths.receive.push((pair.id, pair.path, count));
                 (count.lost, count.marked) = (0, 0);

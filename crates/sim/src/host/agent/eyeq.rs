@@ -97,7 +97,7 @@ impl Agent for Eyeq {
         sample.receive.extend(counted.receiving().map(|pair| {
             let Meter { octets, segments, marked, .. } = pair.meter;
             let lost = pair.meter.lost(counted.now, counted.window);
-            (pair.id, ReceiveCount { octets, segments, lost, marked })
+            (pair.id, ReceiveCount { octets, segments, numbered: None, lost, marked })
         }));
         host.handle(now, Input::Sample(sample), outbox);
     }

@@ -1,0 +1,77 @@
+//! Floors beside neighbours that borrow, and over long paths: the scenarios of `scenarios/floors`.
+
+use std::sync::atomic::AtomicBool;
+use weir_model::scenario::{File, Mechanism, Scenario};
+use weir_sim::scenario::{Record, Setup, play};
+
+/// The points of a file, with so much traffic.
+fn points(file: &str, duration: &str) -> Vec<Scenario> {
+    let path = format!("{}/../../scenarios/floors/{file}", env!("CARGO_MANIFEST_DIR"));
+    let set = [("duration".to_owned(), duration.to_owned())];
+    File::load(path.as_ref(), &set).expect("a scenario of ours").points().expect("sound")
+}
+
+fn run(scenario: &Scenario, preset: &str) -> Record {
+    let mechanism = Mechanism::parse(&format!("elasticswitch:{preset}")).expect("known");
+    let setup = Setup { seed: 1, ..Setup::default() };
+    play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
+}
+
+fn param(scenario: &Scenario, name: &str) -> f64 {
+    scenario.point.iter().find(|(known, _)| known == name).expect("a parameter").1
+}
+
+/// Goodput of the entries whose names begin with `group` between two times in seconds, Mbit/s of full
+/// frames, as the scenario states it (without its scale).
+fn mbps(scenario: &Scenario, record: &Record, group: &str, from: f64, to: f64) -> f64 {
+    let sample = record.sample.as_secs_f64();
+    let (first, last) = ((from / sample) as usize, (to / sample) as usize);
+    let flows = record.flows.iter().zip(&scenario.traffic).filter(|(_, t)| t.group == group);
+    let octets: u64 = flows.map(|(f, _)| f.octets[first..last].iter().sum::<u64>()).sum();
+    octets as f64 * 8.0 / (to - from) * 1514.0 / 1448.0 / scenario.scale / 1e6
+}
+
+#[test]
+fn small_senders_that_borrow_leave_a_large_one_its_part_of_the_hose() {
+    for scenario in points("borrowers.yaml", "15s") {
+        let small = param(&scenario, "senders") + param(&scenario, "blasters");
+        let part = param(&scenario, "part") / 1e6;
+        let record = run(&scenario, "steady");
+        let got = |group: &str| mbps(&scenario, &record, group, 5.0, 15.0);
+        let large = got("large") / (450.0 - small * part);
+        let point = format!("{:?}", scenario.point);
+        assert!(large >= 0.95, "the large one has {large} of its floor at {point}");
+        assert!(got("small") >= 0.93 * small * part, "{} at {point}", got("small"));
+        assert!(got("other") >= 0.95 * 450.0, "{} at {point}", got("other"));
+    }
+}
+
+#[test]
+fn a_part_that_small_senders_do_not_use_elsewhere_counts_here_within_a_second() {
+    let scenario = points("borrowers-fan.yaml", "30s").remove(0);
+    let record = run(&scenario, "steady");
+    let got = |group: &str, from, to| mbps(&scenario, &record, group, from, to);
+    // Four of 40 each, over two receivers, then one.
+    for (group, from, to, floor) in [
+        ("large-0", 5.0, 15.0, 220.0),
+        ("large-1", 5.0, 15.0, 220.0),
+        ("large-0", 17.0, 30.0, 140.0),
+    ] {
+        let part = got(group, from, to) / floor;
+        assert!(part >= 0.95, "{group} has {part} of its floor from {from} to {to}");
+    }
+    let small = got("small", 17.0, 30.0);
+    assert!(small >= 0.93 * 160.0, "the small ones have {small} of 160");
+}
+
+#[test]
+fn a_floor_holds_over_a_round_trip_of_10_ms() {
+    let all = points("long-path.yaml", "40s");
+    let promised: Vec<&Scenario> = all.iter().filter(|s| param(s, "delay") < 0.01).collect();
+    assert_eq!(promised.len(), 3);
+    for scenario in promised {
+        let record = run(scenario, "steady");
+        let part = mbps(scenario, &record, "x", 10.0, 40.0) / 450.0;
+        assert!(part >= 0.95, "X has {part} of its floor at {:?}", scenario.point);
+    }
+}

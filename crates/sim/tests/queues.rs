@@ -1,0 +1,100 @@
+//! What flows of one pair do to each other: `scenarios/floors/`, played whole in short.
+
+use std::sync::atomic::AtomicBool;
+use weir_model::scenario::{File, Mechanism, Scenario};
+use weir_sim::scenario::{Record, Setup, play};
+
+const SECONDS: f64 = 6.0;
+
+fn load(file: &str, set: &[(&str, &str)]) -> Scenario {
+    let path = format!("{}/../../scenarios/floors/{file}", env!("CARGO_MANIFEST_DIR"));
+    let short = [("duration", "8s"), ("warmup", "2s")];
+    let set =
+        short.iter().chain(set).map(|(k, v)| (k.to_string(), v.to_string())).collect::<Vec<_>>();
+    let file = File::load(path.as_ref(), &set).unwrap_or_else(|e| panic!("{e}"));
+    file.points().unwrap_or_else(|e| panic!("{e}")).remove(0)
+}
+
+fn run(scenario: &Scenario, mechanism: &str) -> Record {
+    let mechanism = Mechanism::parse(mechanism).expect("known");
+    let setup = Setup { seed: 1, ..Setup::default() };
+    play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
+}
+
+/// Mbit/s of payload after the warmup of a group.
+fn goodput(scenario: &Scenario, record: &Record, group: &str) -> f64 {
+    let flows = scenario.traffic.iter().zip(&record.flows).filter(|(of, _)| of.group == group);
+    let octets: u64 = flows.flat_map(|(_, flow)| &flow.octets[20..80]).sum();
+    octets as f64 * 8.0 / SECONDS / 1e6
+}
+
+/// Of a floor on the wire.
+fn payload(floor: f64) -> f64 {
+    floor * 1448.0 / 1514.0
+}
+
+#[test]
+fn tcp_in_both_directions_between_two_vms_has_its_floor_each_way() {
+    for floor in [10.0, 50.0] {
+        let set = [("flood", "0"), ("floor", &*format!("{floor}Mbit"))];
+        let scenario = load("two-way.yaml", &set);
+        let record = run(&scenario, "elasticswitch:steady");
+        for group in ["there", "back"] {
+            let part = goodput(&scenario, &record, group) / payload(floor);
+            assert!(part >= 0.9, "{floor} Mbit/s: {group} has {part:.3} of its floor");
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_the_same_pair_leaves_tcp_room_there_and_its_floor_back() {
+    for floor in [10.0, 50.0] {
+        let set = [("flood", "1"), ("floor", &*format!("{floor}Mbit"))];
+        let scenario = load("two-way.yaml", &set);
+        let record = run(&scenario, "elasticswitch:steady");
+        let part = |group| goodput(&scenario, &record, group) / payload(floor);
+        let (there, back) = (part("there"), part("back"));
+        assert!(there >= 0.2 && back >= 0.9, "{floor} Mbit/s: {there:.3} there, {back:.3} back");
+    }
+}
+
+/// The 99th percentile of a group's requests, in milliseconds.
+fn p99(scenario: &Scenario, record: &Record, group: &str) -> f64 {
+    let flows = scenario.traffic.iter().zip(&record.flows).filter(|(of, _)| of.group == group);
+    let work = flows.filter_map(|(_, flow)| flow.work.as_ref());
+    let mut times: Vec<u64> =
+        work.flat_map(|work| &work.times).map(|time| time.as_nanos()).collect();
+    times.sort_unstable();
+    assert!(times.len() > 500, "{} requests", times.len());
+    times[times.len() * 99 / 100] as f64 / 1e6
+}
+
+#[test]
+fn bulk_and_floods_of_the_same_pair_delay_requests_by_twenty_milliseconds_at_most() {
+    for floor in ["10Mbit", "50Mbit"] {
+        let p99 = |bulk| {
+            let scenario = load("bulk-and-requests.yaml", &[("floor", floor), ("bulk", bulk)]);
+            p99(&scenario, &run(&scenario, "elasticswitch:steady"), "requests")
+        };
+        let alone = p99("0");
+        for bulk in ["1", "2", "3"] {
+            let beside = p99(bulk);
+            assert!(beside <= alone + 20.0, "{floor}, {bulk}: {beside} ms, alone {alone}");
+        }
+    }
+}
+
+#[test]
+fn a_translation_takes_no_floor_away() {
+    for (floor, threshold) in [("100Mbit", "20kB"), ("10Mbit", "20kB")] {
+        let delay = ("delay", "250us");
+        let set = [("guests", "1"), ("floor", floor), ("threshold", threshold), delay];
+        let scenario = load("translated.yaml", &set);
+        for translation in ["virtual-ecn", "dctcp", "cubic-ecn"] {
+            let record = run(&scenario, &format!("elasticswitch:steady+{translation}"));
+            let mbps: f64 = floor.trim_end_matches("Mbit").parse().unwrap();
+            let part = goodput(&scenario, &record, "x") / payload(mbps);
+            assert!(part >= 0.95, "{translation}, {floor}, {threshold}: {part:.3} of the floor");
+        }
+    }
+}

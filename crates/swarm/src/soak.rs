@@ -1,0 +1,197 @@
+//! A random world in which traffic and VMs come and go for hours, judged second by second.
+//!
+//! Approach  Demands are constant within each second of such a world, so the oracle gives one F for each.
+//!           A direction of a VM whose demand is its floor or more is owed 0.95 of the F of its pairs in
+//!           that second.
+//! Promises  Each window that falls short is either shortly after its own tenant's demands changed, or
+//!           told with its time.
+//! Source    GUARANTEES.md 1.1; docs/swarm.md, "Soak".
+
+use crate::draft::World;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::oracle::{Hose, PairDemand, TCP_PAYLOAD, hose_max_min, udp_payload};
+use weir_model::scenario::{Mechanism, Scenario, Traffic, TrafficKind};
+use weir_sim::scenario::{Run, Setup};
+use weir_units::{PairId, Rate, Span, VmId};
+
+/// Floors are judged in windows of so long.
+const WINDOW: Span = Span::from_secs(1);
+/// What of F a VM is owed in each.
+const OWED: f64 = 0.95;
+/// Windows from a change of a tenant's demands on that count as disturbed by it.
+const DISTURBED: u64 = 2;
+
+/// A window in which a VM had less than it was owed, though nothing had changed in its tenant.
+#[derive(Clone, Debug)]
+pub struct Short {
+    /// The window's number: seconds since the start.
+    pub second: u64,
+    /// Of whom: VM and direction.
+    pub of: String,
+    /// What it got of F.
+    pub part: f64,
+}
+
+/// What a soak came to.
+#[derive(Clone, Debug, Default)]
+pub struct SoakReport {
+    /// What drew it.
+    pub seed: u64,
+    /// Windows of VMs' directions in which they were backlogged.
+    pub windows: u64,
+    /// Those with less than 0.95 of F in the two seconds after a change in their tenant.
+    pub disturbed: u64,
+    /// All others with less than 0.95 of F.
+    pub short: Vec<Short>,
+    /// Seconds that were played.
+    pub seconds: u64,
+}
+
+impl SoakReport {
+    /// Share of the windows that had what they are owed.
+    pub fn held(&self) -> f64 {
+        let below = self.disturbed + self.short.len() as u64;
+        if self.windows == 0 { 1.0 } else { 1.0 - below as f64 / self.windows as f64 }
+    }
+}
+
+/// Plays a world for `length`, which is whole seconds; `each` is called after each second. An early
+/// stop gives what was seen until then.
+///
+/// # Errors
+/// What was drawn cannot be played: a mistake in this crate.
+pub fn soak(
+    seed: u64,
+    length: Span,
+    mechanism: &Mechanism,
+    stop: &AtomicBool,
+    each: &mut dyn FnMut(u64),
+) -> Result<SoakReport, String> {
+    let scenario = World::churning(seed, length).scenario().map_err(|error| error.to_string())?;
+    let setup = Setup { seed, ..Setup::default() };
+    let mut run = Run::new(&scenario, mechanism, &setup).map_err(|error| error.to_string())?;
+    let mut judge = Judge::new(&scenario);
+    let mut report = SoakReport { seed, ..SoakReport::default() };
+    for second in 0..length.div_span(WINDOW) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        run.play_until(WINDOW * (second + 1));
+        judge.window(second, &run.octets(), &mut report);
+        report.seconds = second + 1;
+        each(second);
+    }
+    Ok(report)
+}
+
+/// What is owed in each second.
+struct Judge<'a> {
+    scenario: &'a Scenario,
+    hoses: Vec<Hose>,
+    /// Octets that had arrived before the window, per traffic entry.
+    before: Vec<u64>,
+    /// Traffic entries that send in the window, and those that did in the one before.
+    sending: Vec<usize>,
+    /// By tenant: the window in which its demands changed last.
+    changed: BTreeMap<usize, u64>,
+    /// F of the pairs that send.
+    promised: BTreeMap<(usize, usize), Rate>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let hose =
+            |vm: &weir_model::scenario::Vm| Hose { floor_out: vm.floor_out, floor_in: vm.floor_in };
+        Self {
+            scenario,
+            hoses: scenario.vms.iter().map(hose).collect(),
+            before: vec![0; scenario.traffic.len()],
+            sending: Vec::new(),
+            changed: BTreeMap::new(),
+            promised: BTreeMap::new(),
+        }
+    }
+
+    fn window(&mut self, second: u64, octets: &[u64], report: &mut SoakReport) {
+        self.take_demands(second);
+        let (mut got, mut wants) = (BTreeMap::new(), BTreeMap::new());
+        for &entry in &self.sending {
+            let traffic = &self.scenario.traffic[entry];
+            let arrived = (octets[entry] - self.before[entry]) as f64 * 8.0 / payload(traffic);
+            for end in ends(traffic) {
+                *got.entry(end).or_insert(0.0) += arrived / WINDOW.as_secs_f64();
+                *wants.entry(end).or_insert(Rate::ZERO) += demand(traffic);
+            }
+        }
+        self.before.copy_from_slice(octets);
+        for ((vm, is_in), got) in got {
+            let spec = &self.scenario.vms[vm];
+            let floor = if is_in { spec.floor_in } else { spec.floor_out };
+            if wants[&(vm, is_in)] < floor {
+                continue;
+            }
+            let is_mine = |(from, to): &(usize, usize)| if is_in { *to == vm } else { *from == vm };
+            let mine = self.promised.iter().filter(|(pair, _)| is_mine(pair));
+            let owed: Rate = mine.map(|(_, promised)| *promised).sum();
+            report.windows += 1;
+            let part = got / owed.as_f64();
+            if part >= OWED {
+                continue;
+            }
+            let since = self.changed.get(&spec.tenant).copied().unwrap_or(0);
+            if second < since + DISTURBED {
+                report.disturbed += 1;
+            } else {
+                let of = format!("{}, {}", spec.name, if is_in { "in" } else { "out" });
+                report.short.push(Short { second, of, part });
+            }
+        }
+    }
+
+    /// What is wanted in this second, and the F of it if that has changed.
+    fn take_demands(&mut self, second: u64) {
+        let at = WINDOW * second;
+        let sends = |entry: &usize| {
+            let traffic = &self.scenario.traffic[*entry];
+            traffic.start <= at && at < traffic.stop
+        };
+        let sending: Vec<usize> = (0..self.scenario.traffic.len()).filter(sends).collect();
+        if sending == self.sending {
+            return;
+        }
+        let differs = |entry: &usize| !(sending.contains(entry) && self.sending.contains(entry));
+        for entry in sending.iter().chain(&self.sending).filter(|entry| differs(entry)) {
+            let vm = self.scenario.traffic[*entry].from;
+            self.changed.insert(self.scenario.vms[vm].tenant, second);
+        }
+        self.sending = sending;
+        let traffic: Vec<&Traffic> =
+            self.sending.iter().map(|entry| &self.scenario.traffic[*entry]).collect();
+        let wanted = |traffic: &&Traffic| PairDemand {
+            pair: PairId::new(VmId(traffic.from as u32), VmId(traffic.to as u32)),
+            demand: Some(demand(traffic)).filter(|demand| *demand < Rate::MAX),
+            shares_hose: true,
+        };
+        let demands: Vec<PairDemand> = traffic.iter().map(wanted).collect();
+        let pairs = traffic.iter().map(|traffic| (traffic.from, traffic.to));
+        self.promised = pairs.zip(hose_max_min(&self.hoses, &demands)).collect();
+    }
+}
+
+/// The VMs of an entry, each with whether it receives.
+fn ends(traffic: &Traffic) -> [(usize, bool); 2] {
+    [(traffic.from, false), (traffic.to, true)]
+}
+
+fn demand(traffic: &Traffic) -> Rate {
+    traffic.kind.offers().unwrap_or(Rate::MAX)
+}
+
+/// Application octets per octet on the wire.
+fn payload(traffic: &Traffic) -> f64 {
+    match &traffic.kind {
+        TrafficKind::Udp { payload, .. } => udp_payload(*payload),
+        _ => TCP_PAYLOAD,
+    }
+}
