@@ -33,6 +33,9 @@ pub(crate) enum Command {
     /// Draw scenarios and faults from seeds, play them in the simulator, and check every promise all
     /// the time (docs/swarm.md)
     Swarm(Swarm),
+    /// Draw worlds with constant demands from seeds, play them in the simulator, and hold every pair and
+    /// VM against the oracle (docs/swarm.md, "Random worlds")
+    Worlds(Worlds),
     /// Play the figures of a paper and compare them with it, on one page
     Reproduce(Reproduce),
     /// Write one HTML page from the results in a folder
@@ -48,6 +51,15 @@ pub(crate) enum Command {
     },
     /// What a running agent does: pairs, floors, rates
     Top(Socket),
+    /// Switch a running agent between enforcing floors and only observing, without losing a packet
+    Mode {
+        /// `observe` counts and says what would be done; `enforce` does it
+        #[arg(value_enum)]
+        mode: ModeName,
+        /// agent.toml; the mode is written there, too
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Why has A→B the rate it has now?
     Explain {
         /// Name of the sending VM
@@ -83,6 +95,15 @@ pub(crate) enum Command {
     },
 }
 
+/// What an agent does with packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ModeName {
+    /// Floors are enforced.
+    Enforce,
+    /// Nothing is changed, delayed or dropped.
+    Observe,
+}
+
 /// Constants of the mechanism, in every world.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Tuning {
@@ -97,7 +118,8 @@ pub(crate) struct Lab {
     /// The scenario file
     pub(crate) file: PathBuf,
     /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn); may be repeated
+    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn; elasticswitch
+    /// alone means paper here, and steady in agent.toml); may be repeated
     #[arg(long = "mechanism", value_name = "M")]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
@@ -125,7 +147,8 @@ pub(crate) struct Sim {
     /// The scenario file
     pub(crate) file: Option<PathBuf>,
     /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn); may be repeated
+    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn; elasticswitch
+    /// alone means paper here, and steady in agent.toml); may be repeated
     #[arg(long = "mechanism", value_name = "M", conflicts_with_all = ["network", "topology"])]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
@@ -210,6 +233,36 @@ pub(crate) struct Swarm {
     /// Runs at a time [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Worlds {
+    /// How many worlds to play
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) seeds: u64,
+    /// The seed of the first
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(crate) from: u64,
+    /// Play this one alone
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    pub(crate) seed: Option<u64>,
+    /// Play this; may be repeated [default: elasticswitch:steady, elasticswitch:paper, reservation, eyeq;
+    /// with --soak the first of these]
+    #[arg(long = "mechanism", value_name = "M")]
+    pub(crate) mechanisms: Vec<String>,
+    /// Let traffic and VMs of each world come and go for so long, and judge each second: 480min is 8 h
+    #[arg(long, value_name = "TIME", value_parser = span, conflicts_with = "write")]
+    pub(crate) soak: Option<Span>,
+    /// Play nothing: write the scenario that the seed draws, for `weir sim` and `weir lab`
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    pub(crate) write: Option<PathBuf>,
+    /// Runs at a time [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// Print what was found as one JSON object on stdout, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,11 +4,12 @@ use crate::aggregate::rate_text;
 use crate::args::Socket;
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{
-    Budget, BudgetClass, Explain, Gone, Key, LeftAlone, Reply, Request, ShapedPair, Shaping, Top,
-    Translation,
+    Budget, BudgetClass, Explain, External, Gone, Key, LeftAlone, Pair, Renamed, Reply, Request,
+    ShapedPair, Shaping, Top, Translation, Unenforced,
 };
 use weir_model::text::{show_size, show_span};
 use weir_units::{Bytes, Span};
@@ -41,6 +42,7 @@ fn answer(socket: &Socket, request: &Request) -> Result<u8> {
     match reply {
         Reply::Top(top) => print!("{}", top_text(&top)),
         Reply::Explain(explain) => print!("{}", explain_text(&explain)),
+        Reply::Done { message } => println!("{message}"),
         Reply::Error { message } => bail!("{message}"),
     }
     Ok(0)
@@ -82,7 +84,7 @@ fn top_text(top: &Top) -> String {
             rate_text(pair.measured_bps as f64),
             pair.lost.to_string(),
             pair.marked.to_string(),
-            pair.phase.clone(),
+            pair.long_path.map_or(pair.phase.clone(), |long| format!("{}, {long}", pair.phase)),
         ]);
     }
     for column in table.column_iter_mut().skip(3).take(4) {
@@ -96,6 +98,12 @@ fn top_text(top: &Top) -> String {
         top.cpu_s,
         top.pairs.len()
     );
+    if top.observing {
+        text.push_str(
+            "OBSERVING: nothing is enforced; rates are what would be set. Packets carry no numbers, so \
+             losses do not show, and ceilings are those of pairs whose losses nobody sees\n",
+        );
+    }
     if let Some(over) = &top.overbooked {
         text.push_str(&format!(
             "overbooked: the pairs' floors sum to {}, the uplink holds {} of floors: each is scaled to \
@@ -114,6 +122,26 @@ fn top_text(top: &Top) -> String {
                 "{vm} is gone: its port {port} is not on this host; no floor of it is enforced\n"
             ),
         });
+    }
+    text.push_str(&unenforced_text(&top.pairs));
+    for external in &top.externals {
+        text.push_str(&external_text(external));
+    }
+    for Unenforced { vm, why } in &top.unenforced {
+        text.push_str(&format!(
+            "UNENFORCED {vm}: {why}; under HTB its pairs get no more than their floors meanwhile\n"
+        ));
+    }
+    if top.guardian_down {
+        text.push_str(
+            "the guardian does not run (its reason is in the agent's log): if the agent dies, too, \
+             pairs are held to their floors by dropping\n",
+        );
+    }
+    for Renamed { configured, now, taken } in &top.renamed {
+        let other =
+            if *taken { ", and another interface has that name, which is not guarded" } else { "" };
+        text.push_str(&format!("{configured} is called {now} by now and stays enforced{other}\n"));
     }
     for meter in &top.meters {
         let rate = |bps: u64| rate_text(bps as f64);
@@ -142,6 +170,55 @@ fn top_text(top: &Top) -> String {
         top.counters.iter().filter(|c| c.1 > 0).map(|(name, n)| format!("{name} {n}")).collect();
     if !told.is_empty() {
         text.push_str(&format!("{}\n", told.join(", ")));
+    }
+    text
+}
+
+/// A line for each VM that has pairs whose losses nobody sees: they do not borrow.
+fn unenforced_text(pairs: &[Pair]) -> String {
+    let reasons = [
+        ("unseen", "leaves this host where nothing numbers it (a tunnel behind its port?)"),
+        ("misdirected", "does not arrive where it is addressed: look at its guest"),
+    ];
+    let mut text = String::new();
+    for (phase, why) in reasons {
+        let is_one = |pair: &&Pair| pair.phase == phase && pair.side != "receive";
+        let mut to: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for pair in pairs.iter().filter(is_one) {
+            to.entry(&pair.from).or_default().push(&pair.to);
+        }
+        for (from, to) in to {
+            let shown = to[..to.len().min(SHAPED_MOST)].join(", ");
+            text.push_str(&format!(
+                "Unenforced: what {from} sends to {shown} {why}; losses do not show, so it borrows nothing\n"
+            ));
+        }
+    }
+    text
+}
+
+/// Lines for what a VM exchanges with places that no directory lists, and for what it must not send.
+fn external_text(told: &External) -> String {
+    let External { vm, .. } = told;
+    let mut text = String::new();
+    if told.sent > 0 || told.received > 0 {
+        let (rate, size) = (|bps: u64| rate_text(bps as f64), |n: u64| show_size(Bytes::new(n)));
+        text = format!(
+            "{vm} to places that no directory lists: floor {}, ceiling {}; sent {}, got {}{}\n",
+            rate(told.floor_bps),
+            rate(told.ceiling_bps),
+            size(told.sent),
+            size(told.received),
+            behind(&[(told.dropped, "packets dropped: its queue was full")])
+        );
+    }
+    let wrong = [
+        (told.unpaired, "packets to no place (not IP, or to itself, its link or everybody)"),
+        (told.rogue, "packets that speak for a router or a DHCP server"),
+        (told.misdirected, "packets to a VM's address at another's hardware address"),
+    ];
+    for (count, what) in wrong.iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!("{vm}: {count} {what} were dropped: look at its guest\n"));
     }
     text
 }
@@ -271,7 +348,7 @@ fn explain_text(explain: &Explain) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::status::{Meter, Overbooked, Pair};
+    use weir_model::status::{Meter, Overbooked};
 
     fn socket(instance: Option<&str>) -> Socket {
         let run_dir = "/nonexistent".into();
@@ -294,6 +371,45 @@ mod tests {
                     of floors: each is scaled to 54.2 %\n";
         assert!(text.contains(line), "{text}");
         assert!(!top_text(&Top::default()).contains("overbooked"));
+    }
+
+    #[test]
+    fn pairs_whose_losses_nobody_sees_are_told_as_unenforced_with_the_reason() {
+        let pair = |to: &str, phase: &str| Pair {
+            from: "a".into(),
+            to: to.into(),
+            side: "send".into(),
+            phase: phase.into(),
+            ..Pair::default()
+        };
+        let pairs = vec![pair("b", "unseen"), pair("c", "unseen"), pair("d", "holding")];
+        let text = top_text(&Top { pairs, ..Top::default() });
+        let line = "Unenforced: what a sends to b, c leaves this host where nothing numbers it (a tunnel \
+                    behind its port?); losses do not show, so it borrows nothing\n";
+        assert!(text.contains(line), "{text}");
+        let text = top_text(&Top { pairs: vec![pair("b", "misdirected")], ..Top::default() });
+        assert!(text.contains("to b does not arrive where it is addressed"), "{text}");
+    }
+
+    #[test]
+    fn external_traffic_and_what_must_not_be_sent_are_told_where_there_is_any() {
+        let quiet = External { vm: "q".into(), floor_bps: 5_000_000, ..External::default() };
+        let a = External {
+            vm: "a".into(),
+            floor_bps: 5_000_000,
+            ceiling_bps: 20_000_000,
+            sent: 30_000,
+            received: 2_000,
+            dropped: 7,
+            unpaired: 99,
+            ..External::default()
+        };
+        let text = top_text(&Top { externals: vec![quiet, a], ..Top::default() });
+        let lines = "a to places that no directory lists: floor 5.00 Mbit/s, ceiling 20.0 Mbit/s; sent 30kB, \
+                     got 2kB; 7 packets dropped: its queue was full\na: 99 packets to no place (not IP, or to \
+                     itself, its link or everybody) were dropped: look at its guest\n";
+        assert!(text.contains(lines), "{text}");
+        assert!(!text.contains("q to"), "{text}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use weir_core::eyeq::Tuned;
 use weir_core::host::ElasticSwitch;
 use weir_model::agent::MechanismConfig;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::text;
 use weir_units::Rate;
 
 /// What somebody set, as it was typed and as agents read it.
@@ -31,9 +32,17 @@ impl Constants {
         Self { typed: typed.to_vec(), set }
     }
 
-    /// As agents are told.
-    pub(crate) fn set(&self) -> &BTreeMap<String, toml::Value> {
-        &self.set
+    /// As agents of `scenario` are told: `2.5Mbit * scale` is a rate at the paper's scale.
+    pub(crate) fn at_scale_of(&self, scenario: &Scenario) -> BTreeMap<String, toml::Value> {
+        let scaled = |value: &toml::Value| {
+            let (rate, factor) = value.as_str()?.split_once('*')?;
+            let rate = text::rate(rate.trim()).ok().filter(|_| factor.trim() == "scale")?;
+            Some(toml::Value::String(format!("{}bit", rate.scale(scenario.scale).as_bps())))
+        };
+        let one = |(key, value): (&String, &toml::Value)| {
+            (key.clone(), scaled(value).unwrap_or_else(|| value.clone()))
+        };
+        self.set.iter().map(one).collect()
     }
 
     /// What to type to set them again.
@@ -124,7 +133,7 @@ impl Constants {
     }
 
     fn config(&self, scenario: &Scenario, mechanism: &Mechanism) -> MechanismConfig {
-        weir_lab::mechanism_config(scenario, mechanism, &self.set)
+        weir_lab::mechanism_config(scenario, mechanism, &self.at_scale_of(scenario))
     }
 }
 
@@ -158,6 +167,19 @@ mod tests {
         assert!(all.law(&scenario, &mechanism("none")).expect("sound").is_none());
         let nothing = constants(&[]).law(&scenario, &mechanism("elasticswitch")).expect("sound");
         assert!(nothing.is_none());
+    }
+
+    #[test]
+    fn a_rate_of_the_papers_scale_follows_the_scenarios() {
+        let more = constants(&[("a", "2.5Mbit * scale")]);
+        for (scale, a) in [(1.0, 2_500_000), (0.2, 500_000)] {
+            let scenario = Scenario { scale, ..dumbbell(1) };
+            let law = more.law(&scenario, &mechanism("elasticswitch")).expect("sound");
+            assert_eq!(law.expect("it is set").rate.a, Rate::from_bps(a), "{scale}");
+        }
+        let error = constants(&[("a", "2.5Mbit * sclae")]);
+        let error = error.law(&dumbbell(1), &mechanism("elasticswitch")).expect_err("a mistake");
+        assert!(format!("{error:#}").contains("sclae"), "{error:#}");
     }
 
     #[test]

@@ -17,18 +17,18 @@ const SCENARIO: &str = include_str!("../../../scenarios/demo.yaml");
 
 const PROLOGUE: &str = "\
 This plays a small datacenter on this machine, out of network namespaces: two racks, joined by one
-link of 200 Mbit/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
-TCP connection. “bulk” has a hundred VMs: first with TCP, then with UDP that never slows down.";
+link of 100 Mbit/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
+TCP connection. “bulk” has fifty VMs: first with TCP, then with UDP that never slows down.";
 
 /// Played where the machine is too slow or too busy for the file's own rates: half of them, for half
 /// the packets, and half the neighbours, so that each of them has as many packets a second as before. A
 /// neighbour that sends few hears of few losses, and ElasticSwitch lives on these.
-const SMALLER: [(&str, &str); 2] = [("scale", "0.1"), ("senders", "50")];
-const SMALLER_TITLE: &str = "A TCP connection against fifty neighbours, then against UDP blasters";
+const SMALLER: [(&str, &str); 2] = [("scale", "0.05"), ("senders", "25")];
+const SMALLER_TITLE: &str = "A TCP connection against 25 neighbours, then against UDP blasters";
 
 const ONCE_MORE: &str = "
 This machine had no idle time left while it played that: what was measured is the machine, not the
-network. Once more from the beginning, with half of everything: a link of 100 Mbit/s, and fifty VMs of
+network. Once more from the beginning, with half of everything: a link of 50 Mbit/s, and 25 VMs of
 bulk's.";
 
 /// Plays the demo; 0 if and only if the floors held under ElasticSwitch and all runs are valid. What
@@ -166,7 +166,7 @@ mod tests {
         };
         let ((rate, neighbours), smaller) = (of(&[]), of(&SMALLER));
         assert_eq!(smaller, (rate / 2, neighbours / 2));
-        assert_eq!(smaller.1, 50, "its title says fifty");
+        assert_eq!(smaller.1, 25, "its title says 25");
     }
 
     #[test]

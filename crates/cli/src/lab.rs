@@ -32,7 +32,7 @@ impl Lab {
 
     fn options(&self, scenario: &Scenario, mechanism: &Mechanism) -> Options {
         let mut options = Options::new(&self.agent);
-        options.mechanism_set = self.constants.set().clone();
+        options.mechanism_set = self.constants.at_scale_of(scenario);
         options.htb_by_bursts = self.htb_by_bursts;
         if mechanism.kind == MechanismKind::Reservation {
             let index = |vm: weir_units::VmId| vm.0 as usize;
@@ -85,6 +85,7 @@ fn observed(record: Record) -> Observed {
     Observed {
         world: "lab",
         sample: record.sample,
+        ends: record.ends,
         flows: record
             .flows
             .into_iter()

@@ -25,6 +25,7 @@ mod swarm;
 mod table;
 mod verdict;
 mod world;
+mod worlds;
 
 use anyhow::Result;
 use args::{Cli, Command};
@@ -51,6 +52,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Lab(args) => commands::lab(args),
         Command::Sim(args) => sim::sim(args),
         Command::Swarm(args) => swarm::swarm(args),
+        Command::Worlds(args) => worlds::worlds(args),
         Command::Reproduce(args) => reproduce::reproduce(args),
         Command::Report { dir } => {
             println!("{}", report::write(dir)?.display());
@@ -61,6 +63,14 @@ fn run(command: &Command) -> Result<u8> {
             weir_agent::run(config).map(|()| 0)
         }
         Command::Top(socket) => ask::top(socket),
+        Command::Mode { mode, config } => {
+            let mode = match mode {
+                args::ModeName::Enforce => weir_model::agent::Mode::Enforce,
+                args::ModeName::Observe => weir_model::agent::Mode::Observe,
+            };
+            println!("{}", weir_agent::set_mode(config, mode)?);
+            Ok(0)
+        }
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
         Command::Clean => commands::clean(),
         Command::Doctor(args) => doctor::doctor(args),

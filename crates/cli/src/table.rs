@@ -177,20 +177,24 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
             }
             _ => String::new(),
         };
-        let absent = match verdict.absent {
-            0 => String::new(),
-            runs => format!(" (absent in {runs})"),
-        };
         let mut row = vec![verdict.says.clone(), verdict.mechanism.clone()];
         row.extend((!swept.is_empty()).then(|| point_values(&verdict.point, swept)));
         row.extend([
             asked(verdict),
-            or_dash(verdict.got, |got| format!("{got:.3}{worst}")) + &absent,
+            or_dash(verdict.got, |got| format!("{got:.3}{worst}")) + &lacking(verdict),
             held_text(verdict).to_string(),
         ]);
         grid.rows.push(row);
     }
     grid
+}
+
+/// ` (absent in 2, 1 not valid)`: the repeats that have not shown what is expected; empty if there are none.
+pub(crate) fn lacking(verdict: &Verdict) -> String {
+    let absent = (verdict.absent > 0).then(|| format!("absent in {}", verdict.absent));
+    let invalid = (verdict.invalid > 0).then(|| format!("{} not valid", verdict.invalid));
+    let lacks: Vec<String> = absent.into_iter().chain(invalid).collect();
+    if lacks.is_empty() { String::new() } else { format!(" ({})", lacks.join(", ")) }
 }
 
 /// `≥ 0.95`, `≤ 0.1`, or both; `≥ 1 × none`; `≥ 0.95 × that at fresh = 0`.

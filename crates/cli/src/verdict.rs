@@ -1,15 +1,41 @@
 //! Did a scenario show what it says it shows?
 //!
 //! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
-//! Approach  Each expectation is judged at its point on the median of the valid repeats; one about
-//!           floors on every one of them. One that compares mechanisms or points holds each run
-//!           against the median of the other one; one that compares numbers does it run by run.
-//! Promises  An expectation that cannot be judged is reported as such, never as held. A valid repeat
-//!           without the number (a shuffle that did not end has no end) has not shown it.
+//! Approach  Each expectation is judged at its point on the middle of the repeats: their mean in the simulator,
+//!           whose seeds are a sample, their median in the lab. One about floors is judged on every one of them.
+//!           One that compares mechanisms or points holds each run against the middle of the other one; one
+//!           that compares numbers does it run by run.
+//! Promises  Held means that every repeat is valid and has the number. A repeat without it (a shuffle that did
+//!           not end has no end) has not shown it: not held. If a repeat is not valid, nothing is judged,
+//!           unless the valid ones fail.
 
 use std::collections::BTreeMap;
 use weir_model::results::{Run, Verdict};
 use weir_model::scenario::{Against, Expectation, Other, Scenario};
+
+/// Which one of several numbers stands for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Middle {
+    Mean,
+    Median,
+}
+
+impl Middle {
+    /// That of these runs' world.
+    fn of(runs: &[Run]) -> Self {
+        let simulated = runs.first().is_some_and(|run| run.world == "sim");
+        if simulated { Self::Mean } else { Self::Median }
+    }
+
+    /// Of sorted `values`.
+    fn pick(self, values: &[f64]) -> Option<f64> {
+        match self {
+            Self::Mean if values.is_empty() => None,
+            Self::Mean => Some(values.iter().sum::<f64>() / values.len() as f64),
+            Self::Median => median(values),
+        }
+    }
+}
 
 /// Judges the expectations of `scenario` (one point) against `runs`, those of all points.
 pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
@@ -21,7 +47,7 @@ pub(crate) fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
         for mechanism in judged.map(|m| m.label.as_str()) {
             if is_comparable(scenario, expectation, mechanism) {
                 let shown = shown(&point, expectation, mechanism, runs);
-                verdicts.push(one(&point, mechanism, expectation, shown));
+                verdicts.push(one(&point, mechanism, expectation, &shown, Middle::of(runs)));
             }
         }
     }
@@ -38,20 +64,27 @@ fn is_comparable(scenario: &Scenario, expectation: &Expectation, mechanism: &str
     }
 }
 
-/// What the valid runs of one mechanism show of one expectation.
+/// What the runs of one mechanism show of one expectation.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Shown {
-    /// The number, held against what the expectation says, of each run that has it.
-    values: Vec<f64>,
-    /// How many have none: what it counts was not done, or never began.
-    absent: u32,
+pub(crate) struct Shown {
+    /// The number, held against what the expectation says, of each valid run that has it; sorted.
+    pub(crate) values: Vec<f64>,
+    /// How many valid runs have none: what it counts was not done, or never began.
+    pub(crate) absent: u32,
+    /// How many runs are not valid, of this and of what it is held against.
+    pub(crate) invalid: u32,
 }
 
 impl Shown {
-    fn of(numbers: impl IntoIterator<Item = Option<f64>>) -> Self {
+    /// What `number` is in each of `runs`.
+    pub(crate) fn of<'a>(
+        runs: impl IntoIterator<Item = &'a Run>,
+        number: impl Fn(&Run) -> Option<f64>,
+    ) -> Self {
         let mut shown = Self::default();
-        for number in numbers {
-            match number {
+        for run in runs {
+            match number(run) {
+                _ if !run.valid => shown.invalid += 1,
                 Some(value) => shown.values.push(value),
                 None => shown.absent += 1,
             }
@@ -60,13 +93,23 @@ impl Shown {
         shown
     }
 
-    /// The median, if every run has the number: one without it is not one in the middle.
-    fn whole(&self) -> Option<f64> {
-        if self.absent == 0 { median(&self.values) } else { None }
+    /// The number in the middle, if every valid run has one.
+    fn whole(&self, middle: Middle) -> Option<f64> {
+        if self.absent == 0 { middle.pick(&self.values) } else { None }
+    }
+
+    /// Each number by the middle of `other`; no number where that has none.
+    pub(crate) fn by(mut self, other: &Self, middle: Middle) -> Self {
+        self.invalid += other.invalid;
+        match other.whole(middle).filter(|whole| *whole > 0.0) {
+            Some(whole) => self.values.iter_mut().for_each(|value| *value /= whole),
+            None => (self.values, self.absent) = (Vec::new(), 0),
+        }
+        self
     }
 }
 
-/// What the valid runs of `mechanism` at `point` show, held against what the expectation says. Nothing
+/// What the runs of `mechanism` at `point` show, held against what the expectation says. No number
 /// if they are held against another mechanism or point that does not show it whole.
 fn shown(
     point: &BTreeMap<String, f64>,
@@ -74,40 +117,35 @@ fn shown(
     mechanism: &str,
     runs: &[Run],
 ) -> Shown {
+    let middle = Middle::of(runs);
     let at = |point: &BTreeMap<String, f64>| {
-        let here: Vec<&Run> = runs.iter().filter(|r| r.valid && r.point == *point).collect();
-        at_point(expectation, mechanism, &here)
+        let here: Vec<&Run> = runs.iter().filter(|r| r.point == *point).collect();
+        at_point(expectation, mechanism, &here, middle)
     };
-    let Some(there) = &expectation.at else { return at(point) };
-    match at(&there.iter().cloned().collect()).whole() {
-        Some(whole) if whole > 0.0 => {
-            let Shown { values, absent } = at(point);
-            Shown { values: values.into_iter().map(|value| value / whole).collect(), absent }
-        }
-        _ => Shown::default(),
+    match &expectation.at {
+        Some(there) => at(point).by(&at(&there.iter().cloned().collect()), middle),
+        None => at(point),
     }
 }
 
-/// What the runs of `mechanism` show at one point. `runs` are the valid ones of that point.
-fn at_point(expectation: &Expectation, mechanism: &str, runs: &[&Run]) -> Shown {
-    let of = |label: &str| -> Vec<&Run> {
-        runs.iter().copied().filter(|run| run.mechanism == label).collect()
+/// What the runs of `mechanism` show at one point. `runs` are those of that point.
+fn at_point(expectation: &Expectation, mechanism: &str, runs: &[&Run], middle: Middle) -> Shown {
+    let of = |label: &str, number: &dyn Fn(&Run) -> Option<f64>| {
+        Shown::of(runs.iter().copied().filter(|run| run.mechanism == label), number)
     };
     let number = |run: &Run, metric: &str| run.summary.get(metric).copied();
     let own = |run: &Run| number(run, &expectation.metric);
     let Some(Against { difference, other }) = &expectation.against else {
-        return Shown::of(of(mechanism).into_iter().map(own));
+        return of(mechanism, &own);
     };
-    let middle = match other {
-        Other::Mechanism(label) => match Shown::of(of(label).into_iter().map(own)).whole() {
-            Some(middle) => Some(middle),
-            None => return Shown::default(),
-        },
-        Other::Metric(_) => None,
+    let others = match other {
+        Other::Mechanism(label) => of(label, &own),
+        Other::Metric(_) => Shown::default(),
     };
+    let whole = others.whole(middle);
     let held = |run: &Run| {
         let other = match other {
-            Other::Mechanism(_) => middle?,
+            Other::Mechanism(_) => whole?,
             Other::Metric(metric) => number(run, metric)?,
         };
         match difference {
@@ -115,7 +153,13 @@ fn at_point(expectation: &Expectation, mechanism: &str, runs: &[&Run]) -> Shown 
             false => (other > 0.0).then_some(own(run)? / other),
         }
     };
-    Shown::of(of(mechanism).into_iter().map(held))
+    let mut shown = of(mechanism, &held);
+    shown.invalid += others.invalid;
+    if matches!(other, Other::Mechanism(_)) && whole.is_none() {
+        // Nothing to compare with is not the fault of these runs.
+        shown.absent = 0;
+    }
+    shown
 }
 
 /// What each valid run shows of what a verdict is about.
@@ -142,25 +186,14 @@ fn one(
     point: &BTreeMap<String, f64>,
     mechanism: &str,
     expectation: &Expectation,
-    Shown { values, absent }: Shown,
+    shown: &Shown,
+    middle: Middle,
 ) -> Verdict {
-    let got = median(&values);
-    let worst = worst(&values, expectation);
-    let within = |v: f64| {
-        expectation.at_least.is_none_or(|least| v >= least)
-            && expectation.at_most.is_none_or(|most| v <= most)
-    };
-    let strict = is_about_floors(&expectation.metric) && expectation.at_least.is_some();
-    let all = absent == 0 && (!strict || values.iter().copied().all(within));
-    let held = match got {
-        Some(median) => Some(within(median) && all),
-        None => (absent > 0).then_some(false),
-    };
     let other = |difference: bool| match expectation.against.as_ref()? {
         against if against.difference != difference => None,
         Against { other: Other::Mechanism(name) | Other::Metric(name), .. } => Some(name.clone()),
     };
-    Verdict {
+    let verdict = Verdict {
         point: point.clone(),
         mechanism: mechanism.into(),
         metric: expectation.metric.clone(),
@@ -170,29 +203,55 @@ fn one(
         at: expectation.at.iter().flatten().cloned().collect(),
         at_least: expectation.at_least,
         at_most: expectation.at_most,
+        ..Verdict::default()
+    };
+    settled(verdict, shown, middle)
+}
+
+/// `verdict`, whose metric and bounds are set, with what `shown` says of it.
+pub(crate) fn settled(verdict: Verdict, shown: &Shown, middle: Middle) -> Verdict {
+    let Shown { values, absent, invalid } = shown;
+    let (least, most) = (verdict.at_least, verdict.at_most);
+    let within = |v: f64| least.is_none_or(|l| v >= l) && most.is_none_or(|m| v <= m);
+    let got = middle.pick(values);
+    let every = promises_a_floor(&verdict.metric, least);
+    let all = *absent == 0 && (!every || values.iter().copied().all(within));
+    let held = match got {
+        Some(middle) => Some(within(middle) && all),
+        None => (*absent > 0).then_some(false),
+    };
+    Verdict {
         got,
-        worst,
-        absent,
-        held,
+        worst: worst(values, least, most),
+        absent: *absent,
+        invalid: *invalid,
+        held: held.filter(|held| *invalid == 0 || !held),
+        ..verdict
     }
 }
 
-/// Of sorted `values` the one that fits the expectation least; with two bounds, the one farthest from
+/// Of sorted `values` the one that fits the bounds least; with two of them, the one farthest from
 /// their middle.
-fn worst(values: &[f64], expectation: &Expectation) -> Option<f64> {
+fn worst(values: &[f64], least: Option<f64>, most: Option<f64>) -> Option<f64> {
     let (lowest, highest) = (*values.first()?, *values.last()?);
-    Some(match (expectation.at_least, expectation.at_most) {
+    Some(match (least, most) {
         (Some(least), Some(most)) if highest + lowest > least + most => highest,
         (Some(_), _) => lowest,
         (None, _) => highest,
     })
 }
 
-/// Numbers that say whether a floor held: for these every repeat counts.
+/// Numbers that say whether a floor held.
 pub(crate) fn is_about_floors(metric: &str) -> bool {
     ["worst_", "goodput_of_floor", "window_", "receiver_floor"]
         .iter()
         .any(|prefix| metric.starts_with(prefix))
+}
+
+/// Whether every repeat must lie within the bounds: a floor holds each time or not at all. A lower bound above
+/// 1 asks for more than the floor, which no floor promises.
+fn promises_a_floor(metric: &str, at_least: Option<f64>) -> bool {
+    is_about_floors(metric) && at_least.is_some_and(|least| least <= 1.0)
 }
 
 /// The median of sorted `values`; of an even number the mean of the two in the middle.
@@ -257,8 +316,11 @@ mod tests {
     }
 
     fn verdict(metric: &str, at_least: Option<f64>, at_most: Option<f64>, got: &[f64]) -> Verdict {
-        let shown = Shown::of(got.iter().copied().map(Some));
-        one(&BTreeMap::new(), "none", &expectation(metric, at_least, at_most), shown)
+        let mut values = got.to_vec();
+        values.sort_by(f64::total_cmp);
+        let shown = Shown { values, ..Shown::default() };
+        let expectation = expectation(metric, at_least, at_most);
+        one(&BTreeMap::new(), "none", &expectation, &shown, Middle::Median)
     }
 
     /// A run at the point of the scenario that the tests judge.
@@ -309,7 +371,6 @@ mod tests {
             run("none", Some(0.4), true),
             run("none", Some(0.5), true),
             run("none", Some(0.9), true),
-            run("none", Some(0.01), false),
             run("elasticswitch", Some(0.6), true),
         ];
         let verdicts = judge(&scenario, &runs);
@@ -317,10 +378,15 @@ mod tests {
         let v = &verdicts[0];
         assert_eq!((v.mechanism.as_str(), v.of.as_deref()), ("elasticswitch", Some("none")));
         assert!((v.got.expect("judged") - 1.2).abs() < 1e-9 && v.held == Some(true), "{v:?}");
-        runs[4] = run("elasticswitch", Some(0.45), true);
+        runs[3] = run("elasticswitch", Some(0.45), true);
         assert_eq!(judge(&scenario, &runs)[0].held, Some(false));
         // Without anything to compare with, nothing is held.
-        assert_eq!(judge(&scenario, &runs[4..])[0].held, None);
+        assert_eq!(judge(&scenario, &runs[3..])[0].held, None);
+        // Nor with a run to compare with that is not valid.
+        runs[3] = run("elasticswitch", Some(0.6), true);
+        runs.push(run("none", Some(0.5), false));
+        let v = &judge(&scenario, &runs)[0];
+        assert_eq!((v.invalid, v.held), (1, None));
         scenario.mechanisms.remove(0);
         assert!(judge(&scenario, &runs).is_empty(), "nobody asked for the other one");
     }
@@ -402,9 +468,45 @@ mod tests {
         let two = [ended.clone(), run(None, true), ended.clone()];
         assert_eq!(judged(&two), (Some(10.0), 1, Some(false)));
         assert_eq!(judged(&[run(None, true)]), (None, 1, Some(false)));
-        // An invalid repeat says nothing, with the number or without.
-        assert_eq!(judged(&[ended, run(None, false)]), (Some(10.0), 0, Some(true)));
         assert_eq!(judged(&[run(None, false)]), (None, 0, None));
+    }
+
+    #[test]
+    fn one_valid_repeat_of_three_is_not_held() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        scenario.mechanisms.remove(0);
+        scenario.expect = vec![expectation("jain", Some(0.9), None)];
+        let run = |jain, valid| run("elasticswitch", &[("jain", Some(jain))], valid);
+        let judged = |runs: &[Run]| {
+            let v = judge(&scenario, runs).remove(0);
+            (v.got, v.invalid, v.held)
+        };
+        let (good, lost) = (run(1.0, true), run(0.2, false));
+        assert_eq!(judged(&[good.clone(), lost.clone(), lost.clone()]), (Some(1.0), 2, None));
+        // What a valid repeat breaks is broken, whatever the others are.
+        assert_eq!(judged(&[run(0.5, true), lost.clone()]), (Some(0.5), 1, Some(false)));
+        assert_eq!(judged(&[good.clone(), good]), (Some(1.0), 0, Some(true)));
+    }
+
+    #[test]
+    fn seeds_are_judged_by_their_mean_and_plays_by_their_median() {
+        let mut scenario = crate::judge::testing::dumbbell(1);
+        scenario.mechanisms.remove(0);
+        scenario.expect = vec![expectation("jain", Some(0.9), None)];
+        let judged = |world: &str| {
+            let of =
+                |jain| Run { world: world.into(), ..run("elasticswitch", &[("jain", jain)], true) };
+            let v = judge(&scenario, &[0.4, 0.95, 1.0].map(Some).map(of)).remove(0);
+            (v.got.map(|got| (got * 1e3).round()), v.held)
+        };
+        assert_eq!(judged("sim"), (Some(783.0), Some(false)));
+        assert_eq!(judged("lab"), (Some(950.0), Some(true)));
+    }
+
+    #[test]
+    fn more_than_a_floor_is_promised_by_no_floor() {
+        let v = verdict("goodput_of_floor.a", Some(3.78), Some(5.66), &[3.0, 4.5, 6.0]);
+        assert_eq!((v.got, v.held), (Some(4.5), Some(true)));
     }
 
     #[test]

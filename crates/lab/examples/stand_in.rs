@@ -13,19 +13,19 @@ fn main() {
     let key = std::fs::read_to_string(&config.key_file).expect("a key");
     assert_eq!(key.len(), 32, "128 bits");
     std::net::UdpSocket::bind(config.listen).expect("the control address is this namespace's");
-    if config.mechanism.preset == "refuse" {
+    if config.mechanism.preset() == "refuse" {
         eprintln!("cannot attach: no such feature");
         std::process::exit(3);
     }
     let mut hang_up = SigSet::empty();
     hang_up.add(Signal::SIGHUP);
     hang_up.thread_block().expect("blocking a signal");
-    if config.mechanism.preset == "deaf" {
+    if config.mechanism.preset() == "deaf" {
         let mut set = SigSet::empty();
         set.add(Signal::SIGTERM);
         set.thread_block().expect("blocking a signal");
     }
-    if config.mechanism.preset == "parent" {
+    if config.mechanism.preset() == "parent" {
         #[expect(clippy::zombie_processes, reason = "to be left behind is its purpose")]
         std::process::Command::new("sleep").arg("600").spawn().expect("a child");
     }

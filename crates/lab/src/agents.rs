@@ -362,6 +362,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
         host: scenario.topology.hosts[v.host].clone(),
         id: Some(vm as u32),
         addresses: if v.outside.is_empty() { addresses(vm) } else { Vec::new() },
+        mac: v.outside.is_empty().then(|| Mac(plan::vm_mac(vm))),
         prefixes: v.outside.clone(),
     };
     Directory {
@@ -397,6 +398,8 @@ fn configuration(
         floor_out: RateText(v.floor_out),
         floor_in: RateText(v.floor_in),
         cap_out: v.cap_out.map(RateText),
+        external_floor: v.external.floor.map(RateText),
+        external_ceiling: v.external.ceiling.map(RateText),
         translation: translation(mechanism, v).into(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
@@ -420,6 +423,7 @@ fn configuration(
             interface: "up0".into(),
             rate: RateText(topology.links[plan.uplink[host]].rate),
         },
+        mode: weir_model::agent::Mode::default(),
         // The ports that the lab makes of uplinks have an HTB of their own at their root.
         shaper: weir_model::agent::ShaperChoice::Htb,
         mechanism: MechanismConfig {
@@ -469,7 +473,7 @@ pub fn mechanism_config(
     all.extend(set.clone());
     MechanismConfig {
         name: mechanism.kind.name().into(),
-        preset: mechanism.preset.clone(),
+        preset: Some(mechanism.preset.clone()),
         set: all,
         reserve: Vec::new(),
     }

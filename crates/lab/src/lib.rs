@@ -118,8 +118,11 @@ pub struct Frame<'a> {
 /// What a run measured, raw: how to judge it is not decided here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// Width of a sample.
+    /// Width of a sample, as planned.
     pub sample: Span,
+    /// When each sample was read, since traffic began: a thread wakes late, and a rate is octets by the time
+    /// in which they came.
+    pub ends: Vec<Span>,
     /// One per traffic entry of the scenario, in its order.
     pub flows: Vec<FlowRecord>,
     /// Two per link: a→b, then b→a.
@@ -168,6 +171,8 @@ pub struct AttackRecord {
     pub control_of_vms: u64,
     /// Control messages from hosts or the network between them.
     pub control_of_hosts: u64,
+    /// Frames that belong to no pair of VMs.
+    pub frames: u64,
     /// What all agents said; `None` if there are none.
     pub agents: Option<AgentCounts>,
 }

@@ -66,6 +66,7 @@ impl Plan {
                 (Attacker::Host(host), AttackKind::Control { to, .. }) => {
                     host_peers[host].insert(to);
                 }
+                (_, AttackKind::Frames { .. }) => {}
                 (Attacker::Host(_), AttackKind::Forge { .. }) => {}
             }
         }
@@ -324,6 +325,7 @@ pub(crate) mod tests {
             floor_out: Rate::ZERO,
             floor_in: Rate::ZERO,
             cap_out: None,
+            external: weir_model::scenario::External::default(),
             outside: Vec::new(),
             ecn: None,
             deaf: false,
@@ -353,6 +355,7 @@ pub(crate) mod tests {
                 floor_out: Rate::ZERO,
                 floor_in: Rate::ZERO,
                 cap_out: None,
+                external: weir_model::scenario::External::default(),
                 outside,
                 ecn: None,
                 deaf: false,

@@ -298,7 +298,8 @@ impl<'a> Sampler<'a> {
     /// Takes a sample. If whole samples were slept through, they share what passed meanwhile.
     fn sample(&mut self, world: &mut World, origin: Instant) -> Result<(), Error> {
         let received = self.tally.received();
-        let ended = Span::from(origin.elapsed()).div_span(self.sample) as usize;
+        let now = Span::from(origin.elapsed());
+        let ended = now.div_span(self.sample) as usize;
         let n = ended.clamp(self.taken + 1, self.samples) - self.taken;
         for (i, flow) in self.record.flows.iter_mut().enumerate() {
             let total = received[i].iter().sum();
@@ -309,6 +310,7 @@ impl<'a> Sampler<'a> {
         if (self.taken + 1..=self.taken + n).contains(&self.warmup) {
             self.at_warmup = received;
         }
+        share_time(&mut self.record.ends, now, n);
         self.taken += n;
         let unread = self.taken - self.read;
         if self.sample * unread as u64 >= READING || self.is_done() {
@@ -379,9 +381,25 @@ fn share_out(series: &mut Vec<u64>, total: u64, n: usize) {
     series.push(total - part * (n as u64 - 1));
 }
 
+/// Appends the ends of `n` samples of equal length, of which the last is `now`.
+fn share_time(ends: &mut Vec<Span>, now: Span, n: usize) {
+    let from = ends.last().copied().unwrap_or_default();
+    let passed = now.as_nanos() - from.as_nanos();
+    ends.extend((1..=n as u64).map(|k| from + Span::from_nanos(passed * k / n as u64)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_that_was_read_late_ends_when_it_was_read() {
+        let ms = Span::from_millis;
+        let mut ends = Vec::new();
+        share_time(&mut ends, ms(130), 1);
+        share_time(&mut ends, ms(430), 3);
+        assert_eq!(ends, [ms(130), ms(230), ms(330), ms(430)]);
+    }
 
     #[test]
     fn samples_that_were_slept_through_lose_no_octet() {

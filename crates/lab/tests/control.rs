@@ -1,8 +1,6 @@
 //! Control messages between real agents suffer as the scenario says, and the agents notice. As root.
 
-mod common;
-
-use common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
+use crate::common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, play};
 use weir_model::record::ControlRecord;

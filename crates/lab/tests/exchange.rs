@@ -1,10 +1,10 @@
 //! Requests, short flows, shuffles and programs: all arrives, and is timed from when it should have begun.
 //! As root.
 
-mod common;
+use crate::common;
 
-use common::watch::steadily;
-use common::{alone, dumbbell, flow, none, tcp, traces};
+use crate::common::watch::steadily;
+use crate::common::{alone, dumbbell, flow, none, tcp, traces};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, WorkRecord, play};

@@ -2,9 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "waits for processes")]
 
-mod common;
+use crate::common;
 
-use common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp};
+use crate::common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_dataplane::shaper::SendsByBursts;

@@ -1,8 +1,6 @@
 //! IPv6, and what is outside: packets arrive, and their headers are counted. As root.
 
-mod common;
-
-use common::{alone, dumbbell, flow, mechanism, none, tcp, udp, weir};
+use crate::common::{alone, dumbbell, flow, mechanism, none, tcp, udp, weir};
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, play};
 use weir_model::scenario::{IpVersion, MechanismKind, Scenario, TrafficKind};
@@ -62,19 +60,35 @@ fn floors_hold_over_ipv6_under_elasticswitch_and_nothing_is_borrowed() {
     }
     let steady = mechanism(MechanismKind::ElasticSwitch, "steady");
     let _alone = alone();
-    // A machine that is busy with something else measures that: a defect fails three times.
+    // A machine that was disturbed measures that, and is given another chance; a calm one is not.
     for attempt in 1.. {
         let record =
             play(&scenario, &steady, &Options::new(weir()), &mut |_| {}, &AtomicBool::new(false))
                 .expect("plays; these tests need root");
         let of_floor = |f: usize, share: f64| goodput(&scenario, &record, f) / (45.0 * share);
         let got = [of_floor(0, 1428.0 / 1514.0), of_floor(1, 1452.0 / 1514.0)];
-        match got.iter().all(|ratio| (0.95..1.05).contains(ratio)) {
-            true => break,
-            false if attempt < 3 => println!("{got:?} of their floors: again"),
-            false => panic!("{got:?} of their floors; {:?}", record.notes),
+        if got.iter().all(|ratio| (0.95..1.05).contains(ratio)) {
+            break;
+        }
+        let notes = &record.notes;
+        match disturbance(&record) {
+            Some(why) if attempt < 3 => println!("{got:?} of their floors, but {why}: again"),
+            why => panic!("{got:?} of their floors; disturbed: {why:?}; {notes:?}"),
         }
     }
+}
+
+/// Why a run says nothing of what was played, as far as this machine knows: the bounds by which runs of the lab are judged.
+fn disturbance(record: &Record) -> Option<String> {
+    let samples = record.idle.len();
+    let saturated = record.idle.iter().filter(|&&idle| idle < 0.05).count();
+    let stolen = record.stolen.iter().filter(|&&share| share >= 0.10).count();
+    (saturated * 10 > samples || stolen > 0).then(|| {
+        format!(
+            "of {samples} samples a CPU was under 5 % idle in {saturated}, and the machine below took \
+             10 % of one or more in {stolen}"
+        )
+    })
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! A real memcached, asked by the lab's client over real TCP. As root, with Debian's memcached.
 
-mod common;
-
-use common::watch::steadily;
-use common::{alone, dumbbell, flow, none, traces};
+use crate::common::watch::steadily;
+use crate::common::{alone, dumbbell, flow, none, traces};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;

@@ -2,10 +2,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "measures round trips")]
 
-mod common;
-
-use common::watch::{LATE, Watch};
-use common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces, udp};
+use crate::common::watch::{LATE, Watch};
+use crate::common::{alone, dumbbell, flow, mechanism, none, stand_in, tcp, traces, udp};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass};

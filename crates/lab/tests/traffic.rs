@@ -1,8 +1,6 @@
 //! What is offered, carried, dropped and received agrees. As root.
 
-mod common;
-
-use common::{alone, dumbbell, flow, none, tcp, traces, tree, udp};
+use crate::common::{alone, dumbbell, flow, none, tcp, traces, tree, udp};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Phase, Record, play};

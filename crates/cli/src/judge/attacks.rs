@@ -10,14 +10,16 @@ use super::Observed;
 use std::collections::BTreeMap;
 use weir_lab::AttackRecord;
 
-/// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `control_believed`,
+/// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `frames_sent`, `control_believed`,
 /// `control_refused`, as far as they have a meaning.
 pub(super) fn judge(observed: &Observed, summary: &mut BTreeMap<String, f64>) {
     let Some(attacks) = observed.attacks else { return };
-    let AttackRecord { forged, delivered, control_of_vms, control_of_hosts, agents } = attacks;
+    let AttackRecord { forged, delivered, control_of_vms, control_of_hosts, frames, agents } =
+        attacks;
     let mut put = |name: &str, value: f64| _ = summary.insert(name.into(), value);
     put("spoofed_delivered", delivered as f64);
     put("control_sent", (control_of_vms + control_of_hosts) as f64);
+    put("frames_sent", frames as f64);
     let Some(agents) = agents else { return };
     // Never more messages than agents sent, if none came from elsewhere.
     put("control_believed", agents.believed.saturating_sub(agents.sent) as f64);
@@ -52,6 +54,7 @@ mod tests {
             delivered: 3,
             control_of_vms: 50,
             control_of_hosts: 100,
+            frames: 0,
             agents: Some(agents),
         };
         let got = summary(Some(attacks));

@@ -30,11 +30,7 @@ pub(super) fn network(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
             crossing.entry(entry.to).or_default().push(flow);
         }
     }
-    let goodput = |flows: &Vec<usize>| {
-        mean(
-            case.active(flows).into_iter().map(|s| flows.iter().map(|&f| case.goodput(f, s)).sum()),
-        )
-    };
+    let goodput = |flows: &Vec<usize>| case.mean_goodput(flows, case.active(flows).into_iter());
     if !crossing.is_empty() {
         summary.insert("receiver_network_mean".into(), mean(crossing.values().map(goodput)));
     }

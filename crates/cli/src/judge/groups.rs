@@ -1,5 +1,6 @@
 //! What each flow group got: of the link, of its floors, of the ideal; and how evenly.
 
+use super::ideal::pairs_of;
 use super::{Case, SLACK_S, convergence, floors, links, mean, percentile, windows, work};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::Group;
@@ -42,6 +43,7 @@ pub(crate) fn group_floor(scenario: &Scenario, flows: &[usize]) -> GroupFloor {
 /// One result per group, and the groups' numbers into `summary`.
 pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<Group> {
     let mut largest = (1, None);
+    let mut all: Vec<f64> = Vec::new();
     let mut results = Vec::new();
     for (name, flows) in members(case) {
         let samples = case.active(&flows);
@@ -53,6 +55,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
             }
         };
         let windows = floors::window_ratios(case, &flows, &samples);
+        let short = floors::short_ratios(case, &flows, &samples);
         let settled = floors::window_ratios(case, &flows, &settled(case, &samples));
         let judged = !samples.is_empty();
         put("goodput", judged.then_some(group.goodput_bps));
@@ -67,9 +70,12 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         put("recovery_s", convergence::recovery(case, &flows, &samples));
         put("window_min", windows.iter().copied().min_by(f64::total_cmp));
         put("window_p1", percentile(&windows, 0.01));
+        put("window_100ms_min", short.iter().copied().min_by(f64::total_cmp));
+        put("window_100ms_p1", percentile(&short, 0.01));
         put("window_min_settled", settled.iter().copied().min_by(f64::total_cmp));
         let steady = flows.iter().filter(|&&f| case.scenario.traffic[f].kind.is_steady());
         let rates: Vec<f64> = steady.flat_map(|&f| connection_rates(case, f)).collect();
+        all.extend(&rates);
         if rates.len() > 1 {
             let jain = weir_core::oracle::jain(&rates);
             put("jain", Some(jain));
@@ -84,6 +90,9 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
     work::all_shuffles(&shuffled, summary);
     if let Some(jain) = largest.1 {
         summary.insert("jain".into(), jain);
+    }
+    if all.len() > 1 {
+        summary.insert("jain_all".into(), weir_core::oracle::jain(&all));
     }
     if let Some(worst) = min_flow_ratio(case) {
         summary.insert("min_flow_ratio".into(), worst);
@@ -102,8 +111,7 @@ pub(super) fn beside(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
             if both.is_empty() || both.len() == own.len() {
                 continue;
             }
-            let goodput = |&s: &usize| flows.iter().map(|&f| case.goodput(f, s)).sum::<f64>();
-            let mean = mean(both.iter().map(goodput)).round();
+            let mean = case.mean_goodput(flows, both.into_iter()).round();
             summary.insert(format!("goodput_beside.{name}.{other}"), mean);
         }
     }
@@ -151,9 +159,9 @@ fn result(case: &Case<'_>, name: &str, flows: &[usize], samples: &[usize]) -> Gr
         group: name.into(),
         kind: kinds.into_iter().collect::<Vec<_>>().join("+"),
         connections: flows.iter().map(|&f| planned_connections(case, f)).sum(),
-        promised_bps: mean(samples.iter().map(|&s| promised(s))).round(),
-        ideal_bps: mean(samples.iter().map(|&s| ideal(s))).round(),
-        goodput_bps: mean(samples.iter().map(|&s| goodput(s))).round(),
+        promised_bps: case.mean(samples.iter().copied(), promised).round(),
+        ideal_bps: case.mean(samples.iter().copied(), ideal).round(),
+        goodput_bps: case.mean(samples.iter().copied(), goodput).round(),
         series_bps: (0..case.observed.samples()).map(|s| goodput(s).round()).collect(),
         promised_series_bps: (0..case.observed.samples()).map(|s| promised(s).round()).collect(),
         times: None,
@@ -185,20 +193,35 @@ fn of_link(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
     // Answers to requests go the other way.
     let crossing = || flows.iter().filter(|&&f| case.routes[f].contains(&link));
     let got = |s: usize| crossing().map(|&f| case.on_wire(f, s)).sum::<f64>();
-    Some(mean(samples.iter().map(|&s| got(s))) / links::rate(case, link))
+    Some(case.mean(samples.iter().copied(), got) / links::rate(case, link))
 }
 
 /// The smallest share that any traffic entry got of what the ideal gives it.
 fn min_flow_ratio(case: &Case<'_>) -> Option<f64> {
-    let ratio = |f: usize| {
-        let (mut got, mut ideal) = (0.0, 0.0);
-        for s in case.measured.clone() {
-            let (from, to) = case.bounds(s);
-            got += case.on_wire(f, s);
-            ideal += case.ideal.mean(from, to, |x| x.rate[f]);
-        }
-        (ideal > 0.0).then_some(got / ideal)
-    };
     let steady = |f: &usize| case.scenario.traffic[*f].kind.is_steady();
-    (0..case.routes.len()).filter(steady).filter_map(ratio).min_by(f64::total_cmp)
+    let ratios = (0..case.routes.len()).filter(steady).filter_map(|f| ratio_to_ideal(case, &[f]));
+    ratios.min_by(f64::total_cmp)
+}
+
+/// What `flows` got in the measured interval / what the ideal gives them. `None` if it gives them nothing.
+fn ratio_to_ideal(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
+    let sum = |value: &dyn Fn(usize) -> f64| flows.iter().map(|&f| value(f)).sum::<f64>();
+    let got = case.mean(case.measured.clone(), |s| sum(&|f| case.on_wire(f, s)));
+    let ideal = case.mean(case.measured.clone(), |s| {
+        let (from, to) = case.bounds(s);
+        case.ideal.mean(from, to, |solution| sum(&|f| solution.rate[f]))
+    });
+    (ideal > 0.0).then_some(got / ideal)
+}
+
+/// What pairs of VMs got / what the ideal gives them, into `summary`: the mean over pairs, and the first
+/// percentile, for a mean of many hides the few that starve.
+pub(super) fn of_ideal(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let steady = |flows: &[usize]| flows.iter().all(|&f| case.scenario.traffic[f].kind.is_steady());
+    let pairs = pairs_of(case.scenario).into_iter().filter(|pair| steady(&pair.flows));
+    let ratios: Vec<f64> = pairs.filter_map(|pair| ratio_to_ideal(case, &pair.flows)).collect();
+    if let Some(first) = percentile(&ratios, 0.01) {
+        summary.insert("pairs_of_ideal_mean".into(), mean(ratios.iter().copied()));
+        summary.insert("pairs_of_ideal_p1".into(), first);
+    }
 }

@@ -116,7 +116,7 @@ pub(super) fn rate(case: &Case<'_>, link: usize) -> f64 {
 
 fn carried(case: &Case<'_>, link: usize, sample: usize) -> f64 {
     let octets = case.observed.links[link].octets.get(sample).copied().unwrap_or(0);
-    octets as f64 * 8.0 / case.sample_s
+    octets as f64 * 8.0 / case.width(sample)
 }
 
 fn result(case: &Case<'_>, link: usize) -> LinkResult {

@@ -20,6 +20,7 @@ mod groups;
 mod ideal;
 mod links;
 mod observed;
+mod pairs;
 mod payload;
 mod reserve;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod work;
 
 pub(crate) use groups::{GroupFloor, group_floor};
 pub(crate) use observed::{Observed, ObservedFlow, Work};
+pub(crate) use pairs::{of_floor, of_ideal};
 pub(crate) use reserve::reservations;
 pub(crate) use validity::without_congestion;
 
@@ -50,15 +52,31 @@ struct Case<'a> {
     routes: Vec<Vec<usize>>,
     /// Samples of the measured interval: from the end of the warmup to the end of the run.
     measured: Range<usize>,
-    /// Width of a sample in seconds.
+    /// Planned width of a sample in seconds.
     sample_s: f64,
+    /// When each sample ended, in seconds: as measured, where the world measures it.
+    ends: Vec<f64>,
 }
 
 impl Case<'_> {
     /// Application goodput of traffic entry `flow` in `sample`, bit/s.
     fn goodput(&self, flow: usize, sample: usize) -> f64 {
         let octets = self.observed.flows[flow].octets.get(sample).copied().unwrap_or(0);
-        octets as f64 * 8.0 / self.sample_s
+        octets as f64 * 8.0 / self.width(sample)
+    }
+
+    /// Mean application goodput of `flows` together over `samples`, bit/s; zero of no sample.
+    fn mean_goodput(&self, flows: &[usize], samples: impl Iterator<Item = usize>) -> f64 {
+        self.mean(samples, |s| flows.iter().map(|&f| self.goodput(f, s)).sum())
+    }
+
+    /// Mean of `value` over `samples`, each as heavy as it is long; zero of no sample.
+    fn mean(&self, samples: impl Iterator<Item = usize>, value: impl Fn(usize) -> f64) -> f64 {
+        let (sum, span) = samples.fold((0.0, 0.0), |(sum, span), s| {
+            let width = self.width(s);
+            (sum + width * value(s), span + width)
+        });
+        if span > 0.0 { sum / span } else { 0.0 }
     }
 
     /// The same as a rate on the wire, without acknowledgements: goodput / payload share.
@@ -71,9 +89,24 @@ impl Case<'_> {
         payload::share(&self.scenario.traffic[flow])
     }
 
-    /// Start and end of `sample` in seconds.
+    /// Start and end of `sample` in seconds, as measured.
     fn bounds(&self, sample: usize) -> (f64, f64) {
-        (sample as f64 * self.sample_s, (sample + 1) as f64 * self.sample_s)
+        let end = |s: usize| self.ends.get(s).copied().unwrap_or((s + 1) as f64 * self.sample_s);
+        (sample.checked_sub(1).map_or(0.0, end), end(sample))
+    }
+
+    /// How long `sample` lasted, in seconds.
+    fn width(&self, sample: usize) -> f64 {
+        let (from, to) = self.bounds(sample);
+        to - from
+    }
+
+    /// `bounds` for questions that a sample answers as a whole: without what a thread that is woken late
+    /// adds to it or takes from it.
+    fn core_of(&self, sample: usize) -> (f64, f64) {
+        let (from, to) = self.bounds(sample);
+        let late = if self.ends.is_empty() { SLACK_S } else { LATE * self.sample_s };
+        (from + late, to - late)
     }
 
     /// Measured samples that lie wholly within the traffic entries' time.
@@ -82,8 +115,8 @@ impl Case<'_> {
         let start = flows.iter().map(|&f| traffic[f].start).min().unwrap_or_default();
         let stop = flows.iter().map(|&f| traffic[f].stop).max().unwrap_or_default();
         let inside = |&sample: &usize| {
-            let (from, to) = self.bounds(sample);
-            from + SLACK_S >= start.as_secs_f64() && to <= stop.as_secs_f64() + SLACK_S
+            let (from, to) = self.core_of(sample);
+            from >= start.as_secs_f64() && to <= stop.as_secs_f64()
         };
         self.measured.clone().filter(inside).collect()
     }
@@ -91,6 +124,9 @@ impl Case<'_> {
 
 /// Boundaries that differ by less are the same: they come from sums of reals.
 const SLACK_S: f64 = 1e-6;
+/// The part of a sample by which its measured ends may lie beyond what it is asked about. More would count
+/// samples in which demand was low; less would drop samples because a thread woke some milliseconds late.
+const LATE: f64 = 0.1;
 
 /// Judges one run of `scenario` under `mechanism`.
 ///
@@ -122,11 +158,14 @@ pub(crate) fn judge(
         measured: measured(scenario, observed),
         routes,
         sample_s,
+        ends: observed.ends.iter().map(|end| end.as_secs_f64()).collect(),
     };
     let mut summary = BTreeMap::new();
     let vms = floors::judge(&case, &mut summary);
+    let pairs = pairs::judge(&case, &mut summary);
     let groups = groups::judge(&case, &mut summary);
     groups::beside(&case, &mut summary);
+    groups::of_ideal(&case, &mut summary);
     floors::total(&case, &mut summary);
     let links = links::judge(&case, &mut summary);
     ends::receivers(&vms, &mut summary);
@@ -150,6 +189,7 @@ pub(crate) fn judge(
         flows: (0..scenario.traffic.len()).map(|f| flow(&case, f)).collect(),
         groups,
         events: events::of(planned),
+        pairs,
         vms,
         links,
         summary,
@@ -171,7 +211,7 @@ fn measured(scenario: &Scenario, observed: &Observed) -> Range<usize> {
 fn flow(case: &Case<'_>, index: usize) -> Flow {
     let traffic = &case.scenario.traffic[index];
     let observed = &case.observed.flows[index];
-    let span = case.measured.len() as f64 * case.sample_s;
+    let span: f64 = case.measured.clone().map(|sample| case.width(sample)).sum();
     let series: Vec<f64> =
         (0..observed.octets.len()).map(|s| case.goodput(index, s).round()).collect();
     Flow {
@@ -179,7 +219,7 @@ fn flow(case: &Case<'_>, index: usize) -> Flow {
         from: case.scenario.vms[traffic.from].name.clone(),
         to: case.scenario.vms[traffic.to].name.clone(),
         kind: traffic.kind.name().into(),
-        goodput_bps: mean(case.measured.clone().map(|s| case.goodput(index, s))).round(),
+        goodput_bps: case.mean_goodput(&[index], case.measured.clone()).round(),
         connections_bps: observed
             .connections
             .iter()
@@ -217,7 +257,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 /// The smallest value of `values` such that a share `p` of them is not above it (nearest rank): of
 /// fewer than 100 values the 1st percentile is the minimum.
-fn percentile(values: &[f64], p: f64) -> Option<f64> {
+pub(crate) fn percentile(values: &[f64], p: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (p * sorted.len() as f64).ceil().max(1.0) as usize;

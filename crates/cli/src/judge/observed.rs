@@ -11,8 +11,10 @@ pub(crate) struct Observed {
     pub(crate) world: &'static str,
     /// All chance was drawn from this, where that can be said.
     pub(crate) seed: u64,
-    /// Width of one sample of every series.
+    /// Width of one sample of every series, as planned.
     pub(crate) sample: Span,
+    /// When each sample was read, since traffic began; empty where that is exactly as planned.
+    pub(crate) ends: Vec<Span>,
     /// One per traffic entry of the scenario.
     pub(crate) flows: Vec<ObservedFlow>,
     /// Two per link of the scenario: a>b, b>a.

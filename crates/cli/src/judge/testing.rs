@@ -19,6 +19,7 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         floor_out: Rate::from_mbps(90),
         floor_in: Rate::from_mbps(90),
         cap_out: None,
+        external: weir_model::scenario::External::default(),
         outside: Vec::new(),
         ecn: None,
         deaf: false,

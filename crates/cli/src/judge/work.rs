@@ -1,7 +1,7 @@
 //! How long requests, short flows and shuffles took.
 
+use super::Case;
 use super::observed::{Observed, Work};
-use super::{Case, mean};
 use crate::verdict::median;
 use std::collections::BTreeMap;
 use weir_lab::Histogram;
@@ -125,7 +125,7 @@ fn shuffle_worst(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
         }
         let receiver = receivers.entry(traffic[f].to).or_default();
         receiver.0 += octets.get();
-        receiver.1 += mean(case.measured.clone().map(|s| case.goodput(f, s)));
+        receiver.1 += case.mean_goodput(&[f], case.measured.clone());
     }
     let seconds = receivers.values().map(|(octets, bps)| *octets as f64 * 8.0 / bps);
     seconds.max_by(f64::total_cmp).filter(|seconds| seconds.is_finite())

@@ -48,8 +48,11 @@ pub(crate) struct Spec {
     pub(crate) criterion: String,
     /// Where it departs from the paper's setup.
     pub(crate) departs: Option<String>,
-    /// Why this row is not there yet; instead of `play`.
+    /// Why nothing is played: the row is not there yet, or it is no matter of traffic. Instead of `play`.
     pub(crate) missing: Option<String>,
+    /// Tests and benches that show what no traffic shows. Nothing here runs them: they are named, never held.
+    #[serde(default)]
+    pub(crate) shown_by: Vec<ShownBy>,
     /// What is played, in order.
     #[serde(default)]
     pub(crate) play: Vec<Part>,
@@ -61,6 +64,25 @@ pub(crate) struct Spec {
     /// Expectations beyond those of the scenarios.
     #[serde(default)]
     pub(crate) expect: Vec<Expect>,
+}
+
+/// A test or a bench beside what is played.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShownBy {
+    /// The name of a test that `make test` plays.
+    pub(crate) test: Option<Spanned<String>>,
+    /// What to type instead, where it is no test.
+    pub(crate) command: Option<Spanned<String>>,
+    /// What it shows, and what of the criterion it does not hold.
+    pub(crate) says: String,
+}
+
+impl ShownBy {
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        self.test.as_ref().or(self.command.as_ref()).map_or("", |name| &name.value)
+    }
 }
 
 /// One scenario file and how it is played.
@@ -235,7 +257,11 @@ pub(crate) struct Expect {
     /// Without it, the first part.
     pub(crate) part: Option<Spanned<String>>,
     pub(crate) mechanism: Spanned<String>,
+    /// One that ends in `.*` is asked of every group; see `groups`.
     pub(crate) metric: Spanned<String>,
+    /// Of how many groups a metric with `.*` is asked.
+    #[serde(default)]
+    pub(crate) groups: Groups,
     /// `senders=300`: only there; without it, at every point.
     #[serde(default)]
     pub(crate) at: Vec<Spanned<String>>,
@@ -243,6 +269,15 @@ pub(crate) struct Expect {
     pub(crate) of: Option<Other>,
     pub(crate) at_least: Option<f64>,
     pub(crate) at_most: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Groups {
+    #[default]
+    All,
+    /// One group that does is enough.
+    Any,
 }
 
 /// Another number; what is left out is as in the first one.
@@ -345,6 +380,13 @@ impl Figure {
                 "write `play` with what is played, or `missing` with why there is nothing yet";
             let message = "needs one of `play` and `missing`";
             return Err(self.wrong("spec", id, message, help));
+        }
+        for by in &self.spec.shown_by {
+            if by.test.is_some() == by.command.is_some() {
+                let help = "write `test: NAME` or `command: WHAT TO TYPE`";
+                let message = "names neither a test nor a command, or both";
+                return Err(self.wrong("spec.shown_by", id, message, help));
+            }
         }
         self.spec.judged.iter().try_for_each(|m| self.check_metric("spec.judged", m))?;
         self.spec.play.iter().try_for_each(|part| self.check_part(part))?;

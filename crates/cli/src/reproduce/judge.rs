@@ -4,16 +4,18 @@
 //!           wants to see the one that is worst.
 //! Approach  Verdicts of the scenario that differ in nothing but the point become one criterion, shown
 //!           where it is worst. A figure's own expectations compare parts and points.
-//! Promises  A criterion holds if it holds at every point; one without numbers is not judged. Rows
-//!           that were not played have no criteria.
+//! Promises  A criterion holds if it holds at every point, by the rules of [`verdict`]: every repeat is valid and
+//!           has the number, and a floor holds in each of them. Rows that were not played have no criteria.
 
-use super::figure::{Expect, Figure, Other};
+use super::figure::{Expect, Figure, Groups, Other};
 use super::kept::{Shown, World};
 use super::stats::estimate;
 use crate::aggregate::differing;
-use crate::verdict;
+use crate::table::lacking;
+use crate::verdict::{self, Middle};
 use serde_saphyr::Spanned;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::{Results, Run, Verdict};
 
 /// One thing that was asked of a mechanism.
@@ -73,7 +75,7 @@ fn of_scenario(
     let points: Vec<&BTreeMap<String, f64>> = results.runs.iter().map(|run| &run.point).collect();
     let swept = differing(&points);
     let one = |group: Vec<&Verdict>| {
-        let worst = group.iter().copied().min_by(|a, b| margin(a).total_cmp(&margin(b)))?;
+        let worst = group.iter().copied().min_by(|a, b| by_margin(a, b))?;
         let values = verdict::values_of(worst, &results.runs);
         let at = at(&worst.point, &swept);
         Some(Criterion {
@@ -81,7 +83,7 @@ fn of_scenario(
             mechanism: worst.mechanism.clone(),
             says: worst.says.clone(),
             asked: format!("{} {}", worst.metric, crate::table::asked(worst)),
-            got: format!("{}{at}", numbers(&values, worst.worst, world)),
+            got: format!("{}{}{at}", numbers(&values, worst, world), lacking(worst)),
             held: all(group.iter().map(|verdict| verdict.held)),
             points: (group.iter().filter(|v| v.held == Some(true)).count(), group.len()),
         })
@@ -100,16 +102,20 @@ fn at(point: &BTreeMap<String, f64>, swept: &[String]) -> String {
     if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) }
 }
 
-/// How far a verdict is from its nearer bound, as a part of the bound; below zero it is missed. What was
-/// not judged is worst of all.
-fn margin(verdict: &Verdict) -> f64 {
-    let Some(got) = verdict.got else { return f64::NEG_INFINITY };
+/// How far a verdict is from its nearer bound, as a part of the bound; below zero it is missed. What failed,
+/// if only for a single repeat, is worse than what was not judged, and that worse than all that held.
+fn margin(verdict: &Verdict) -> (bool, bool, f64) {
+    let got = verdict.got.unwrap_or(f64::NEG_INFINITY);
     let part = |distance: f64, bound: f64| distance / bound.abs().max(1e-9);
     let least = verdict.at_least.map(|bound| part(got - bound, bound));
     let most = verdict.at_most.map(|bound| part(bound - got, bound));
     let margin = least.into_iter().chain(most).fold(f64::INFINITY, f64::min);
-    // One that failed for a single repeat is shown before one that held by less.
-    if verdict.held == Some(false) { margin.min(0.0) - 1.0 } else { margin }
+    (verdict.held != Some(false), verdict.held.is_some(), margin)
+}
+
+fn by_margin(a: &Verdict, b: &Verdict) -> Ordering {
+    let ((a, b, margin), (c, d, other)) = (margin(a), margin(b));
+    (a, b).cmp(&(c, d)).then(margin.total_cmp(&other))
 }
 
 /// Held if all held; failed if one failed.
@@ -125,14 +131,20 @@ fn all(held: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     together
 }
 
-/// Mean and 95 % interval in the simulator, median and worst in the lab.
-fn numbers(values: &[f64], worst: Option<f64>, world: World) -> String {
+/// Mean and 95 % interval in the simulator, median and worst in the lab. If only the worst repeat misses the
+/// bounds, it is told in the simulator, too.
+fn numbers(values: &[f64], of: &Verdict, world: World) -> String {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
+    let worst = of.worst;
     match (world, estimate(values), verdict::median(&sorted)) {
-        (World::Sim, Some(estimate), _) => match estimate.half {
-            Some(half) => format!("{} ± {}", digits(estimate.mean), digits(half)),
-            None => digits(estimate.mean),
+        (World::Sim, Some(estimate), _) => match (estimate.half, worst) {
+            (Some(half), Some(worst)) if of.held == Some(false) => {
+                let [mean, half, worst] = [estimate.mean, half, worst].map(digits);
+                format!("{mean} ± {half}, worst {worst}")
+            }
+            (Some(half), _) => format!("{} ± {}", digits(estimate.mean), digits(half)),
+            (None, _) => digits(estimate.mean),
         },
         (World::Lab, _, Some(median)) => match worst.filter(|_| sorted.len() > 1) {
             Some(worst) => format!("{}, worst {}", digits(median), digits(worst)),
@@ -181,19 +193,25 @@ fn of_figure(shown: &Shown, expect: &Expect) -> Option<Criterion> {
     let runs = shown.results[part].as_ref().map_or(&[][..], |r| &r.runs);
     let points: Vec<_> = points(runs, &left);
     let swept = differing(&runs.iter().map(|run| &run.point).collect::<Vec<_>>());
-    let verdicts: Vec<(Verdict, Vec<f64>)> =
-        points.iter().map(|point| compare(shown, expect, &left, right.as_ref(), point)).collect();
-    let (worst, values) =
-        verdicts.iter().min_by(|(a, _), (b, _)| margin(a).total_cmp(&margin(b)))?;
-    let at = at(&worst.point, &swept);
+    let compared =
+        |point: &&BTreeMap<String, f64>| of_groups(shown, expect, &left, right.as_ref(), point);
+    let verdicts: Vec<(Verdict, Vec<f64>)> = points.iter().map(compared).collect();
+    // Of a point that was not played nothing is known; to leave it out would be to call it held.
+    let nowhere = [(asked(&left, expect), Vec::new())];
+    let worst = verdicts.iter().min_by(|(a, _), (b, _)| by_margin(a, b));
+    let (worst, values) = worst.unwrap_or(&nowhere[0]);
+    let at = match points.is_empty() {
+        true => " at a point that was not played".into(),
+        false => at(&worst.point, &swept),
+    };
     let against = right.as_ref().map_or(String::new(), |side| against(shown, &left, side));
     Some(Criterion {
         part: label(&shown.figure, part),
         mechanism: left.mechanism.into(),
         says: expect.says.clone(),
-        asked: format!("{} {}{against}", left.metric, crate::table::asked(worst)),
-        got: format!("{}{at}", numbers(values, worst.worst, shown.kept.world)),
-        held: all(verdicts.iter().map(|(verdict, _)| verdict.held)),
+        asked: format!("{} {}{against}", worst.metric, crate::table::asked(worst)),
+        got: format!("{}{}{at}", numbers(values, worst, shown.kept.world), lacking(worst)),
+        held: all(verdicts.iter().map(|(verdict, _)| verdict.held)).filter(|_| !points.is_empty()),
         points: (verdicts.iter().filter(|(v, _)| v.held == Some(true)).count(), verdicts.len()),
     })
 }
@@ -252,6 +270,43 @@ pub(crate) fn is_at(point: &BTreeMap<String, f64>, places: &[(&str, f64)]) -> bo
     places.iter().all(|(key, value)| point.get(*key).is_some_and(|got| near(*got, *value)))
 }
 
+/// `compare` for each group that a metric with `.*` names, and of these the worst; or the best, where one is enough.
+fn of_groups(
+    shown: &Shown,
+    expect: &Expect,
+    left: &Side<'_>,
+    right: Option<&Side<'_>>,
+    point: &BTreeMap<String, f64>,
+) -> (Verdict, Vec<f64>) {
+    let Some(prefix) = left.metric.strip_suffix('*') else {
+        return compare(shown, expect, left, right, point);
+    };
+    let runs = shown.results[left.part].as_ref().map_or(&[][..], |r| &r.runs);
+    let names: BTreeSet<&str> = runs
+        .iter()
+        .filter(|run| run.mechanism == left.mechanism && run.point == *point)
+        .flat_map(|run| run.summary.keys())
+        .filter(|name| name.starts_with(prefix))
+        .map(String::as_str)
+        .collect();
+    let one = |metric: &str| {
+        let right = right.map(|side| Side { metric, at: side.at.clone(), ..*side });
+        compare(
+            shown,
+            expect,
+            &Side { metric, at: left.at.clone(), ..*left },
+            right.as_ref(),
+            point,
+        )
+    };
+    let each = names.into_iter().map(one);
+    let picked = match expect.groups {
+        Groups::All => each.min_by(|(a, _), (b, _)| by_margin(a, b)),
+        Groups::Any => each.max_by(|(a, _), (b, _)| by_margin(a, b)),
+    };
+    picked.unwrap_or_else(|| compare(shown, expect, left, right, point))
+}
+
 fn compare(
     shown: &Shown,
     expect: &Expect,
@@ -259,50 +314,39 @@ fn compare(
     right: Option<&Side<'_>>,
     point: &BTreeMap<String, f64>,
 ) -> (Verdict, Vec<f64>) {
-    let values_at = |side: &Side<'_>, here: &dyn Fn(&Run) -> bool| -> Vec<f64> {
+    let middle = match shown.kept.world {
+        World::Sim => Middle::Mean,
+        World::Lab => Middle::Median,
+    };
+    let at = |side: &Side<'_>, here: &dyn Fn(&Run) -> bool| {
         let runs = shown.results[side.part].as_ref().map_or(&[][..], |r| &r.runs);
-        let runs = runs.iter().filter(|r| r.valid && r.mechanism == side.mechanism && here(r));
-        runs.filter_map(|run| run.summary.get(side.metric).copied()).collect()
+        let runs = runs.iter().filter(|r| r.mechanism == side.mechanism && here(r));
+        verdict::Shown::of(runs, |run| run.summary.get(side.metric).copied())
     };
-    let mut values = values_at(left, &|run| run.point == *point);
-    if let Some(side) = right {
-        // Elsewhere if it says where; else at the same point, as far as both have its parameters.
-        let same = |run: &Run| {
-            run.point.iter().all(|(key, value)| point.get(key).is_none_or(|v| v == value))
-        };
-        let others = match side.at.is_empty() {
-            true => values_at(side, &same),
-            false => values_at(side, &|run| is_at(&run.point, &side.at)),
-        };
-        let middle = estimate(&others).map(|e| e.mean).filter(|mean| *mean > 0.0);
-        values = middle.map_or(Vec::new(), |m| values.into_iter().map(|v| v / m).collect());
-    }
-    let mut sorted = values.clone();
-    sorted.sort_by(f64::total_cmp);
-    let got = match shown.kept.world {
-        World::Sim => estimate(&values).map(|e| e.mean),
-        World::Lab => verdict::median(&sorted),
+    let own = at(left, &|run| run.point == *point);
+    // Elsewhere if it says where; else at the same point, as far as both have its parameters.
+    let same =
+        |run: &Run| run.point.iter().all(|(key, value)| point.get(key).is_none_or(|v| v == value));
+    let held = match right {
+        None => own,
+        Some(side) if side.at.is_empty() => own.by(&at(side, &same), middle),
+        Some(side) => own.by(&at(side, &|run| is_at(&run.point, &side.at)), middle),
     };
-    let within = |v: f64| {
-        expect.at_least.is_none_or(|least| v >= least) && expect.at_most.is_none_or(|m| v <= m)
-    };
-    let worst = match expect.at_least {
-        Some(_) => sorted.first(),
-        None => sorted.last(),
-    };
-    let verdict = Verdict {
-        point: point.clone(),
+    let asked = Verdict { point: point.clone(), ..asked(left, expect) };
+    let verdict = verdict::settled(asked, &held, middle);
+    (verdict, held.values)
+}
+
+/// The verdict on an expectation before it is judged.
+fn asked(left: &Side<'_>, expect: &Expect) -> Verdict {
+    Verdict {
         mechanism: left.mechanism.into(),
         metric: left.metric.into(),
         says: expect.says.clone(),
         at_least: expect.at_least,
         at_most: expect.at_most,
-        got,
-        worst: worst.copied(),
-        held: got.map(within),
         ..Verdict::default()
-    };
-    (verdict, values)
+    }
 }
 
 /// How a figure ended.

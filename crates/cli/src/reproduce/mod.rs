@@ -138,7 +138,8 @@ fn list(figures: &[Figure], ready: &[Vec<Ready>], world: World) -> String {
     for (figure, ready) in figures.iter().zip(ready) {
         let refused: Vec<&Ready> = ready.iter().filter(|part| part.not.is_some()).collect();
         let state = match (&figure.spec.missing, refused.len()) {
-            (Some(_), _) => "not there yet".to_string(),
+            (Some(_), _) if !figure.spec.shown_by.is_empty() => "shown by tests".to_string(),
+            (Some(_), _) => "not played".into(),
             (None, 0) => "plays".into(),
             (None, n) if n == ready.len() => "does not play".into(),
             (None, n) => format!("plays {} of {} parts", ready.len() - n, ready.len()),
@@ -147,6 +148,9 @@ fn list(figures: &[Figure], ready: &[Vec<Ready>], world: World) -> String {
         grid.rows.push(vec![figure.id().into(), meta.paper.clone(), meta.title.clone(), state]);
         if let Some(why) = &figure.spec.missing {
             reasons += &format!("{}: {}\n", figure.id(), why.trim());
+        }
+        for by in &figure.spec.shown_by {
+            reasons += &format!("{}: {}: {}\n", figure.id(), by.name(), by.says.trim());
         }
         for part in refused {
             let why = part.not.as_deref().unwrap_or_default();
@@ -175,6 +179,10 @@ fn summary(shown: &[Shown]) -> Grid {
             let of = c.part.iter().cloned().chain([c.mechanism.clone()]).collect::<Vec<_>>();
             let row =
                 [String::new(), c.asked.clone(), of.join(", "), c.got.clone(), verdict.into()];
+            grid.rows.push(row.into());
+        }
+        for by in &one.figure.spec.shown_by {
+            let row = ["", by.name(), "", by.says.trim(), "not run here"].map(Into::into);
             grid.rows.push(row.into());
         }
         for part in one.kept.parts.iter() {

@@ -149,16 +149,34 @@ pub(crate) fn threads(asked: Option<u32>) -> usize {
     asked.map_or_else(cpus, |n| n as usize)
 }
 
+/// One run with the mechanism's own constants, played and judged.
+///
+/// # Errors
+/// It was stopped, or cannot be played.
+pub(crate) fn run(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<Run, Cut> {
+    let job = Job { scenario, mechanism, seed, constants: &Constants::new(&[]) };
+    let observed = play_one(&job, &ProgressBar::hidden(), stop)?;
+    judge::judge(scenario, mechanism, 0, &observed).map_err(|error| Cut::Failed(anyhow!(error)))
+}
+
+/// How the progress of many runs looks.
+pub(crate) fn bar_style() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} {wide_bar} {percent} %  {elapsed} of about {duration}")
+        .expect("a constant template")
+}
+
 /// Plays all, so many at a time.
 fn play_all(
     jobs: &[Job<'_>],
     threads: usize,
     stop: &AtomicBool,
 ) -> VecDeque<Result<Observed, Cut>> {
-    let bar = ProgressBar::new(jobs.len() as u64 * STEPS as u64).with_style(
-        ProgressStyle::with_template("{msg} {wide_bar} {percent} %  {elapsed} of about {duration}")
-            .expect("a constant template"),
-    );
+    let bar = ProgressBar::new(jobs.len() as u64 * STEPS as u64).with_style(bar_style());
     let next = AtomicUsize::new(0);
     let finished = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<Observed, Cut>>>> =

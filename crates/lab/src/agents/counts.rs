@@ -18,6 +18,7 @@ impl Agents {
             delivered: sent.delivered,
             control_of_vms: sent.control_of_vms,
             control_of_hosts: sent.control_of_hosts,
+            frames: sent.frames,
             agents: self.counts(),
         }
     }

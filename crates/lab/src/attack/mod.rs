@@ -2,8 +2,9 @@
 //!
 //! Problem   "Nobody gains by forging" is worth what was tried against it.
 //! Approach  One thread sends raw packets from the attackers' namespaces: with another VM's source,
-//!           and to the agents' control port, made up or recorded on their way there. A socket of the
-//!           victim counts what arrives; the agents' own counters say what they dropped and refused.
+//!           and to the agents' control port, made up or recorded on their way there; and frames that
+//!           belong to no pair of VMs. A socket of the victim counts forged packets that arrive; the
+//!           agents' own counters say what they dropped and refused.
 //! Promises  What is counted as delivered was read from a socket. Without a mechanism the same
 //!           attacks succeed, or the scenario shows nothing.
 //! Not here  What counts as success: see the judge.
@@ -16,8 +17,8 @@ use crate::plan;
 use crate::world::World;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, bind, recv, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, bind, recv, send,
+    sendto, setsockopt, socket, sockopt,
 };
 use record::Recorder;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -49,6 +50,8 @@ pub(crate) struct Sent {
     pub(crate) control_of_vms: u64,
     /// Control messages from hosts.
     pub(crate) control_of_hosts: u64,
+    /// Frames that belong to no pair of VMs.
+    pub(crate) frames: u64,
     /// Packets that the attacker's own kernel refused.
     pub(crate) refused: u64,
     /// Control messages that could be replayed.
@@ -61,6 +64,7 @@ struct Tally {
     delivered: AtomicU64,
     control_of_vms: AtomicU64,
     control_of_hosts: AtomicU64,
+    frames: AtomicU64,
     refused: AtomicU64,
     recorded: AtomicU64,
     stop: AtomicBool,
@@ -76,6 +80,8 @@ struct Gun {
     to: SocketAddrV4,
     /// In whose names: addresses of VMs or hosts, taken in turn.
     names: Vec<Ipv4Addr>,
+    /// What it sends each time, if that is a whole frame.
+    frame: Option<Vec<u8>>,
     /// Whether it can lie about its address: a host always, a VM tries both.
     is_host: bool,
     fired: u64,
@@ -129,6 +135,7 @@ impl Attackers {
             delivered: read(&t.delivered),
             control_of_vms: read(&t.control_of_vms),
             control_of_hosts: read(&t.control_of_hosts),
+            frames: read(&t.frames),
             refused: read(&t.refused),
             recorded: read(&t.recorded),
         }
@@ -159,7 +166,15 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
     let doing = |attack: &Attack, what: &str| format!("{what} of attack {}", attack.name);
     let one = |(i, attack): (usize, &Attack)| {
         let port = FIRST_PORT + i as u16;
+        let mut frame = None;
         let (to, ear, recorder, names) = match attack.kind {
+            AttackKind::Frames { kind, to, size } => {
+                let Attacker::Vm(from) = attack.from else { unreachable!("the file says a VM") };
+                let own = plan::vm_address(scenario, from);
+                let macs = (plan::vm_mac(from), plan::vm_mac(to));
+                frame = Some(packet::frame(kind, macs, own, size.get() as usize));
+                (SocketAddrV4::new(own, port), None, None, vec![own])
+            }
             AttackKind::Forge { source, to, .. } => {
                 let at = SocketAddrV4::new(plan::vm_address(scenario, to), port);
                 world.vm(to).enter()?;
@@ -183,9 +198,13 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
             Attacker::Vm(vm) => world.vm(vm).enter()?,
             Attacker::Host(host) => world.host(host).enter()?,
         }
-        let socket = raw().map_err(Error::kernel(doing(attack, "open the raw socket")))?;
+        let socket = match &frame {
+            Some(_) => weir_dataplane::frames::open(plan::UPLINK).map_err(Error::Dataplane)?,
+            None => raw().map_err(Error::kernel(doing(attack, "open the raw socket")))?,
+        };
         let is_host = matches!(attack.from, Attacker::Host(_));
-        Ok(Gun { attack: attack.clone(), socket, ear, recorder, to, names, is_host, fired: 0 })
+        let attack = attack.clone();
+        Ok(Gun { attack, socket, ear, recorder, to, names, frame, is_host, fired: 0 })
     };
     scenario.attacks.iter().enumerate().map(one).collect()
 }
@@ -258,12 +277,17 @@ impl Gun {
         // After a pause of the machine: not all at once.
         let most = u64::from(attack.per_second).div_ceil(20);
         for _ in 0..due.saturating_sub(self.fired).min(most) {
-            let Some(packet) = self.packet() else { return };
+            let sent = if let Some(frame) = &self.frame {
+                send(self.socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT)
+            } else {
+                let Some(packet) = self.packet() else { return };
+                let to = SockaddrIn::from(SocketAddrV4::new(*self.to.ip(), 0));
+                sendto(self.socket.as_raw_fd(), &packet, &to, MsgFlags::MSG_DONTWAIT)
+            };
             self.fired += 1;
-            let to = SockaddrIn::from(SocketAddrV4::new(*self.to.ip(), 0));
-            let sent = sendto(self.socket.as_raw_fd(), &packet, &to, MsgFlags::MSG_DONTWAIT);
             let counter = match (&sent, &self.attack.kind, self.is_host) {
                 (Err(_), ..) => &tally.refused,
+                (_, AttackKind::Frames { .. }, _) => &tally.frames,
                 (_, AttackKind::Forge { .. }, _) => &tally.forged,
                 (_, AttackKind::Control { .. }, false) => &tally.control_of_vms,
                 (_, AttackKind::Control { .. }, true) => &tally.control_of_hosts,
@@ -277,6 +301,7 @@ impl Gun {
         let n = self.fired;
         let name = self.names[n as usize % self.names.len()];
         match (&self.attack.kind, &self.recorder) {
+            (AttackKind::Frames { .. }, _) => None,
             (AttackKind::Forge { payload, .. }, _) => {
                 let from = SocketAddrV4::new(name, self.to.port());
                 Some(packet::udp(from, self.to, &vec![0; payload.get() as usize]))

@@ -1,7 +1,10 @@
 //! Packets octet by octet: an attacker has no library of ours.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use weir_model::scenario::FrameKind;
 
+const ETHERNET_HEADER: usize = 14;
+const IP6_HEADER: usize = 40;
 const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const UDP: u8 = 17;
@@ -21,6 +24,54 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
     octets.extend([0, 0]);
     octets.extend(payload);
     octets
+}
+
+/// A frame of `size` octets that belongs to no pair of VMs. `own` is the attacker's address.
+pub(super) fn frame(
+    kind: FrameKind,
+    (source, destination): ([u8; 6], [u8; 6]),
+    own: Ipv4Addr,
+    size: usize,
+) -> Vec<u8> {
+    let payload = vec![0; size.saturating_sub(ETHERNET_HEADER + IP_HEADER + UDP_HEADER)];
+    let four = |from: Ipv4Addr, to: Ipv4Addr| {
+        let to = SocketAddrV4::new(to, 9);
+        let mut packet = udp(SocketAddrV4::new(from, 9), to, &payload);
+        let sum = checksum(&packet[..IP_HEADER]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet
+    };
+    let (to, ethertype, packet) = match kind {
+        // For local experiments (IEEE 802).
+        FrameKind::UnknownType => (destination, 0x88b5u16, vec![0; size - ETHERNET_HEADER]),
+        FrameKind::OwnAddress => (destination, 0x0800, four(own, own)),
+        FrameKind::Broadcast => ([0xff; 6], 0x0800, four(own, Ipv4Addr::BROADCAST)),
+        FrameKind::LinkLocal => {
+            let mut packet = vec![0; size - ETHERNET_HEADER];
+            packet[0] = 0x60;
+            let length = (packet.len() - IP6_HEADER) as u16;
+            packet[4..6].copy_from_slice(&length.to_be_bytes());
+            // No next header, one hop; fe80::1 to fe80::2.
+            (packet[6], packet[7]) = (59, 1);
+            for (at, last) in [(8, 1), (24, 2)] {
+                packet[at..at + 2].copy_from_slice(&[0xfe, 0x80]);
+                packet[at + 15] = last;
+            }
+            (destination, 0x86dd, packet)
+        }
+    };
+    let mut octets = [to, source].concat();
+    octets.extend(ethertype.to_be_bytes());
+    octets.extend(packet);
+    octets
+}
+
+/// The checksum of an IPv4 header whose own field is zero (RFC 1071).
+fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !(((folded & 0xffff) + (folded >> 16)) as u16)
 }
 
 /// A control message with a tag that was guessed: an offer of 10 Tbit/s to VM `n`, in the name of
@@ -80,7 +131,6 @@ pub(super) fn packet_to(frame: &[u8], to: SocketAddrV4) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 7001);
     const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 2), 7001);
@@ -96,6 +146,29 @@ mod tests {
             assert_eq!(packet_to(&frame[..length], TO), None, "cut at {length}");
         }
         assert_eq!(packet_to(&[&[2; 12][..], &[0x86, 0xdd], &packet].concat(), TO), None);
+    }
+
+    #[test]
+    fn frames_have_the_size_that_was_asked_and_say_what_they_are() {
+        let own = Ipv4Addr::new(10, 1, 0, 1);
+        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), own, size);
+        let kinds = [
+            (FrameKind::UnknownType, [0x88, 0xb5], [4; 6]),
+            (FrameKind::OwnAddress, [0x08, 0x00], [4; 6]),
+            (FrameKind::LinkLocal, [0x86, 0xdd], [4; 6]),
+            (FrameKind::Broadcast, [0x08, 0x00], [0xff; 6]),
+        ];
+        for (kind, ethertype, to) in kinds {
+            for size in [60, 1514] {
+                let octets = of(kind, size);
+                assert_eq!(octets.len(), size, "{kind:?}");
+                assert_eq!((&octets[..6], &octets[6..12]), (&to[..], &[2; 6][..]), "{kind:?}");
+                assert_eq!(octets[12..14], ethertype, "{kind:?}");
+            }
+        }
+        let packet = of(FrameKind::OwnAddress, 60);
+        assert_eq!(packet[26..30], packet[30..34], "from itself to itself");
+        assert_eq!(checksum(&packet[14..34]), 0, "a header with its checksum sums to zero");
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         floor_out: Rate::from_mbps(mbps / 10),
         floor_in: Rate::from_mbps(mbps / 10),
         cap_out: None,
+        external: weir_model::scenario::External::default(),
         outside: Vec::new(),
         ecn: None,
         deaf: false,

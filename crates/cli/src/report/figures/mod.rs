@@ -130,6 +130,7 @@ fn absent(one: &Shown) -> Vec<(&str, &str)> {
     if let Some(why) = &one.figure.spec.missing {
         absent.push(("", why.as_str()));
     }
+    absent.extend(one.figure.spec.shown_by.iter().map(|by| (by.name(), by.says.as_str())));
     for (index, part) in one.figure.spec.play.iter().enumerate() {
         let several = one.figure.spec.play.len() > 1;
         let name = if several { part.label.as_deref().unwrap_or(&part.name.value) } else { "" };
