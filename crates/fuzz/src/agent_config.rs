@@ -11,6 +11,7 @@ const SOUND_DIRECTORY: &str = include_str!("../../../fuzz/corpus/directory/sound
 pub(crate) const CONFIG: Target = Target {
     name: "agent_config",
     run: config,
+    reaches: crate::not_empty,
     words: &["elasticswitch", "reservation", "[[vm]]", "set = {", "\"1Gbit\"", "scale = ", "= "],
     seeds: by_hand,
 };
@@ -19,6 +20,7 @@ pub(crate) const CONFIG: Target = Target {
 pub(crate) const DIRECTORY: Target = Target {
     name: "directory",
     run: directory,
+    reaches: crate::not_empty,
     words: &["hosts:", "vms:", "&a ", "*a", "<<: ", "!!binary ", "- {", "10.1.0.1", "::1", "|\n"],
     seeds: by_hand,
 };

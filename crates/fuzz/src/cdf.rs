@@ -8,6 +8,7 @@ use weir_model::scenario::{Cdf, Sizes};
 pub(crate) const TARGET: Target = Target {
     name: "cdf",
     run,
+    reaches: crate::not_empty,
     words: &["0", "1", "0.5", "1e15", "1e-300", "inf", "NaN", "-0", "#", "\n", "\n1e15 1\n", " "],
     seeds: by_hand,
 };

@@ -3,13 +3,15 @@
 use crate::Target;
 use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
+use weir_wire::packet::records_in;
 use weir_wire::{
-    Header, Heard, Incarnation, Key, KeyId, Keyring, MAX_RATE, MAX_RECORDS, Session, encode, parse,
+    FIRST, Header, Heard, Incarnation, Key, KeyId, Keyring, MAX_RATE, MAX_RECORDS, ParseError,
+    Session, VERSION, encode, parse,
 };
 
 /// Octets are either refused, or a value that has exactly this form; without the key nothing is
 /// believed, and each refusal moves one counter.
-pub(crate) const TARGET: Target = Target { name: "datagram", run, words: &[], seeds };
+pub(crate) const TARGET: Target = Target { name: "datagram", run, reaches, words: &[], seeds };
 
 const TAG: usize = 8;
 
@@ -22,10 +24,15 @@ pub(crate) fn incarnation(n: u64) -> Incarnation {
     Incarnation::new(n).expect("not zero")
 }
 
+/// Whether it has a datagram's length and version.
+fn reaches(octets: &[u8]) -> bool {
+    !matches!(parse(octets), Err(ParseError::Length { .. } | ParseError::Version { .. }))
+}
+
 fn run(octets: &[u8]) {
     if let Ok(datagram) = parse(octets) {
         let messages: Vec<Message> = datagram.messages.clone().collect();
-        assert!(messages.len() <= MAX_RECORDS, "more records than a datagram has room for");
+        assert!(messages.len() <= records_in(FIRST), "more records than a datagram has room for");
         assert_eq!(messages.len(), datagram.messages.len(), "the length that was announced");
         let again = encode(&datagram.header, &others_key(), &messages);
         let signed = octets.len() - TAG;
@@ -44,6 +51,8 @@ fn run(octets: &[u8]) {
 
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let header = Header {
+        version: VERSION,
+        speaks: VERSION,
         key_id: KeyId(0),
         epoch: 3,
         from: HostId(1),
@@ -54,8 +63,15 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     };
     let pair = PairId::new(VmId(5), VmId(6));
     let kinds = [
-        Message::Offer(Offer { pair, serial: 4, floor: MAX_RATE, unbounded: true, confirm: true }),
-        Message::Echo(Echo { pair, serial: 7, floor: Rate::ZERO }),
+        Message::Offer(Offer {
+            pair,
+            serial: 4,
+            floor: MAX_RATE,
+            unbounded: true,
+            confirm: true,
+            round_trip: None,
+        }),
+        Message::Echo(Echo { pair, serial: 7, floor: Rate::ZERO, most: Some(MAX_RATE) }),
         Message::Congestion(Congestion { pair, lost: u32::MAX, marked: 0, received: 9 }),
     ];
     let by = |header: Header, messages: &[Message]| encode(&header, &others_key(), messages);
@@ -70,7 +86,9 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("to-another-host", by(Header { to: HostId(3), ..header }, &kinds)),
         ("cut-in-the-tag", whole[..whole.len() - 1].to_vec()),
         ("cut-in-the-header", whole[..30].to_vec()),
-        ("another-version", [&[2], &whole[1..]].concat()),
+        ("each-kind-first-version", by(Header { version: FIRST, ..header }, &kinds)),
+        ("of-an-older-agent", by(Header { version: FIRST, speaks: FIRST, ..header }, &kinds)),
+        ("another-version", [&[3], &whole[1..]].concat()),
         ("too-many-octets", [&whole[..], &[0; 24]].concat()),
         ("text", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
         ("zeros", vec![0; 80]),

@@ -11,7 +11,7 @@ use weir_wire::{
 
 /// Octets are refused, or have this one form; without the key nothing is believed. What was said is
 /// believed at most once, undamaged, and by the life for which it was said.
-pub(crate) const TARGET: Target = Target { name: "feedback", run, words: &[], seeds };
+pub(crate) const TARGET: Target = Target { name: "feedback", run, reaches, words: &[], seeds };
 
 const TELLER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const TOLD: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -31,6 +31,11 @@ fn key(life: u64, id: u8) -> FeedbackKey {
 fn said(name: u32) -> Told {
     let pair = PairId::new(VmId(name), VmId(u32::MAX));
     Told { from: TELLER, to: TOLD, pair, units: (name % 65_535) as u16 + 1 }
+}
+
+/// Whether it is a packet of the right length and version, or has an event in it.
+fn reaches(octets: &[u8]) -> bool {
+    FeedbackPacket::parse(octets).is_ok() || octets.len() >= 3
 }
 
 fn run(octets: &[u8]) {

@@ -4,8 +4,13 @@ use crate::Target;
 use weir_lab::frames::{flow, is_ecn_capable, mark};
 
 /// A mark changes the ECN field and the checksum that covers it, once, and nothing of whose it is.
-pub(crate) const TARGET: Target =
-    Target { name: "frame", run, words: &["\u{8}\0E", "E\u{1}", "`\0", "\u{11}", "\u{6}"], seeds };
+pub(crate) const TARGET: Target = Target {
+    name: "frame",
+    run,
+    reaches: crate::not_empty,
+    words: &["\u{8}\0E", "E\u{1}", "`\0", "\u{11}", "\u{6}"],
+    seeds,
+};
 
 const L3: usize = 14;
 

@@ -8,6 +8,7 @@ use weir_dataplane::instance::journal_lines;
 pub(crate) const TARGET: Target = Target {
     name: "journal",
     run,
+    reaches: crate::not_empty,
     words: &[
         "netns ",
         "clsact ",

@@ -7,6 +7,7 @@ use weir_wire::{Keyring, MAX_KEYS};
 pub(crate) const TARGET: Target = Target {
     name: "key_file",
     run,
+    reaches: crate::not_empty,
     words: &["#", " ", "\n", "0 ", "255 ", "256 "],
     seeds: by_hand,
 };

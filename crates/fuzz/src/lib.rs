@@ -14,6 +14,7 @@ mod cdf;
 mod datagram;
 mod feedback;
 mod frame;
+mod heed;
 mod journal;
 mod key_file;
 pub mod mutate;
@@ -24,9 +25,10 @@ mod quantity;
 mod replay;
 mod results;
 mod scenario;
+mod segment;
 mod session;
 
-pub use replay::{Limits, corpus, replay};
+pub use replay::{Limits, Tried, corpus, replay};
 
 /// One parser under attack.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,9 @@ pub struct Target {
     pub name: &'static str,
     /// Takes any octets; panics if a promise is broken.
     pub run: fn(&[u8]),
+    /// Whether an input gets beyond the first check, of length and version where the format has one:
+    /// only such inputs count as tried.
+    pub reaches: fn(&[u8]) -> bool,
     /// Words that mean something to the parser: mutations insert them.
     pub words: &'static [&'static str],
     /// Inputs that cannot be written by hand: files of the same names in the corpus hold them.
@@ -42,7 +47,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 20] = [
     datagram::TARGET,
     session::TARGET,
     feedback::TARGET,
@@ -61,12 +66,19 @@ pub const TARGETS: [Target; 18] = [
     cdf::TARGET,
     journal::TARGET,
     frame::TARGET,
+    heed::TARGET,
+    segment::TARGET,
 ];
 
 /// The target of this name. Panics if there is none: names are ours.
 pub fn target(name: &str) -> &'static Target {
     let found = TARGETS.iter().find(|target| target.name == name);
     found.unwrap_or_else(|| panic!("there is no target {name}"))
+}
+
+/// Of formats without a version.
+fn not_empty(octets: &[u8]) -> bool {
+    !octets.is_empty()
 }
 
 /// A target whose corpus is written by hand.

@@ -5,8 +5,13 @@ use weir_dataplane::nl::{Answer, Batch, Device, Verb, dissect, htb, redirect, tc
 use weir_units::Bytes;
 
 /// No more values than message headers fit into the octets, and no more text than there are octets.
-pub(crate) const TARGET: Target =
-    Target { name: "netlink", run, words: &["htb\0", "bfifo\0", "mirred\0", "u32\0"], seeds };
+pub(crate) const TARGET: Target = Target {
+    name: "netlink",
+    run,
+    reaches: crate::not_empty,
+    words: &["htb\0", "bfifo\0", "mirred\0", "u32\0"],
+    seeds,
+};
 
 const HEADER: usize = 16;
 

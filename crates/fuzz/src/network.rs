@@ -7,6 +7,7 @@ use weir_sim::Network;
 pub(crate) const TARGET: Target = Target {
     name: "network",
     run,
+    reaches: crate::not_empty,
     words: &["until_ns ", "mtu ", "nodes ", "links ", "flows ", " 0 ", " 1500", "\n", "4294967295"],
     seeds: by_hand,
 };

@@ -11,13 +11,14 @@ use weir_dataplane::intf::{self, PortCounters};
 use weir_dataplane::programs::{Frame, Program, Programs, Sizes};
 
 /// No frame passes that is not the VM's; each is counted once; none but the header's marks change.
-pub(crate) const TARGET: Target = Target { name: "packet", run, words: &[], seeds };
+pub(crate) const TARGET: Target = Target { name: "packet", run, reaches, words: &[], seeds };
 
 const PASS: i32 = -1;
 const DROP: i32 = 2;
 const LOOPBACK: u32 = 1;
 const DEFAULT: u32 = 0x1_0011;
 const CONTROL: u32 = 0x1_0012;
+const EXTERNAL: u32 = 0x1_0013;
 const UNTOUCHED: u32 = 7;
 const PLACES: u32 = 32;
 const MINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -42,6 +43,7 @@ fn load() -> Programs {
         control_class: CONTROL,
         flags: 0,
         max_pairs: PLACES,
+        external_class: EXTERNAL,
         stray_bps: 0,
         mac: [0; 8],
     };
@@ -53,10 +55,15 @@ fn load() -> Programs {
         (PEER6.into(), 2, 0),
     ];
     for (address, vm, flags) in directory {
-        let endpoint = intf::Endpoint { vm, tenant: 1, flags };
+        let endpoint = intf::Endpoint { vm, tenant: 1, flags, ..intf::Endpoint::default() };
         programs.endpoints.put(address.into(), endpoint).expect("room for four");
     }
     programs
+}
+
+/// Whether a frame is long enough for its Ethernet header.
+fn reaches(octets: &[u8]) -> bool {
+    octets.len() > ETHERNET
 }
 
 fn run(octets: &[u8]) {
@@ -84,11 +91,16 @@ fn classify(programs: &mut Programs, choice: u8, octets: &[u8]) {
     let Ok(ran) = programs.run(Program::Classify, &given(choice, octets)) else { return };
     let after = programs.port_counters.get(0);
     assert_eq!(ran.octets, octets, "classify changes no octet");
-    let dropped = |c: &PortCounters| c.spoofed + c.spoofed_mac + c.control_denied + c.malformed;
+    let dropped =
+        |c: &PortCounters| c.spoofed + c.spoofed_mac + c.control_denied + c.malformed + c.rogue;
     match ran.verdict {
         PASS => {
             assert!(may_pass(octets), "a frame that is not the VM's passes");
-            assert!([DEFAULT, CONTROL].contains(&ran.priority), "class {:x}", ran.priority);
+            assert!(
+                [DEFAULT, CONTROL, EXTERNAL].contains(&ran.priority),
+                "class {:x}",
+                ran.priority
+            );
             assert!(after.tx_octets >= before.tx_octets + octets.len() as u64);
             assert_eq!(dropped(&after), dropped(&before));
         }

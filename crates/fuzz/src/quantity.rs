@@ -7,6 +7,7 @@ use weir_model::text::{rate, show_rate, show_size, show_span, size, span};
 pub(crate) const TARGET: Target = Target {
     name: "quantity",
     run,
+    reaches: crate::not_empty,
     words: &["Mbit", "bit", "kB", "KiB", "Gi", "ms", "us", "µs", "min", ".", "Mbps", " "],
     seeds: by_hand,
 };

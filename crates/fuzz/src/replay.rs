@@ -22,6 +22,13 @@ pub struct Limits {
     pub clock: fn() -> Duration,
 }
 
+impl Tried {
+    fn add(&mut self, target: &Target, octets: &[u8]) {
+        self.inputs += 1;
+        self.reached += usize::from((target.reaches)(octets));
+    }
+}
+
 /// The inputs of a target that are kept, by name.
 ///
 /// # Panics
@@ -48,15 +55,26 @@ pub(crate) fn folder(target: &Target) -> PathBuf {
     root.join(target.name)
 }
 
-/// Runs a target over its corpus and over `limits.mutations` damaged copies; gives their number.
+/// How many inputs a target was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tried {
+    /// All.
+    pub inputs: usize,
+    /// Those beyond the first check, of length and version: see [`Target::reaches`].
+    pub reached: usize,
+}
+
+/// Runs a target over its corpus and over `limits.mutations` damaged copies.
 ///
 /// # Panics
 ///
 /// A promise is broken, or an input took too long: the message shows the input.
-pub fn replay(target: &Target, limits: &Limits) -> usize {
+pub fn replay(target: &Target, limits: &Limits) -> Tried {
+    let mut tried = Tried::default();
     let corpus = corpus(target);
     assert!(!corpus.is_empty(), "{}: an empty corpus tests nothing", target.name);
     for (name, octets) in &corpus {
+        tried.add(target, octets);
         attempt(target, limits, octets, name);
     }
     let mut random = Random::new(limits.seed);
@@ -64,9 +82,10 @@ pub fn replay(target: &Target, limits: &Limits) -> usize {
         let input = &corpus[random.below(corpus.len())].1;
         let other = &corpus[random.below(corpus.len())].1;
         let octets = mutate(&mut random, input, other, target.words);
+        tried.add(target, &octets);
         attempt(target, limits, &octets, &format!("mutation {n} of seed {}", limits.seed));
     }
-    corpus.len() + limits.mutations as usize
+    tried
 }
 
 fn attempt(target: &Target, limits: &Limits, octets: &[u8], name: &str) {

@@ -8,6 +8,7 @@ use weir_model::status::{Reply, Request};
 pub(crate) const TARGET: Target = Target {
     name: "results",
     run,
+    reaches: crate::not_empty,
     words: &["null", "true", "[]", "{}", "1e308", "-0.0", "\"runs\"", "\"series_bps\"", "\\u0000"],
     seeds: by_hand,
 };
@@ -16,6 +17,7 @@ pub(crate) const TARGET: Target = Target {
 pub(crate) const SOCKET: Target = Target {
     name: "socket",
     run: socket,
+    reaches: crate::not_empty,
     words: &["\"op\"", "\"top\"", "\"explain\"", "\"from\"", "\"to\"", "\"kind\"", "null"],
     seeds: by_hand,
 };

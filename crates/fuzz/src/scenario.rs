@@ -28,12 +28,14 @@ const WORDS: [&str; 20] = [
 ];
 
 /// Scenarios that need no further checks, or an error with file, line and column.
-pub(crate) const TARGET: Target = Target { name: "scenario", run, words: &WORDS, seeds: by_hand };
+pub(crate) const TARGET: Target =
+    Target { name: "scenario", run, reaches, words: &WORDS, seeds: by_hand };
 
 /// One expression, as a parameter of a sound scenario.
 pub(crate) const EXPRESSION: Target = Target {
     name: "expression",
     run: expression,
+    reaches: crate::not_empty,
     words: &[
         "min(", "max(", "ceil(", "floor(", ")", "senders", " and ", " or ", "==", "1/0", "Mbit",
     ],
@@ -44,9 +46,15 @@ pub(crate) const EXPRESSION: Target = Target {
 pub(crate) const ASSIGNMENT: Target = Target {
     name: "assignment",
     run: assignment,
+    reaches: crate::not_empty,
     words: &["=", "spec.", "params.", "tenants.", "topology.", "sweep=", "[", "{", "duration", "."],
     seeds: by_hand,
 };
+
+/// Whether it is text of this version of the format.
+fn reaches(octets: &[u8]) -> bool {
+    std::str::from_utf8(octets).is_ok_and(|text| text.contains("weir/v1alpha1"))
+}
 
 fn run(octets: &[u8]) {
     let Ok(text) = std::str::from_utf8(octets) else { return };

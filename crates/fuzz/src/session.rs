@@ -9,7 +9,7 @@ use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{Keyring, Opened, Session};
 
 /// A message is delivered at most once, to whom it was said, and never damaged.
-pub(crate) const TARGET: Target = Target { name: "session", run, words: &[], seeds };
+pub(crate) const TARGET: Target = Target { name: "session", run, reaches, words: &[], seeds };
 
 const HOSTS: [HostId; 2] = [HostId(0), HostId(1)];
 /// More than this of one input adds nothing but time.
@@ -65,7 +65,14 @@ impl World {
             self.said.push(host);
             let pair = PairId::new(VmId(name), VmId(u32::MAX));
             let floor = Rate::from_mbps(1);
-            let offer = Offer { pair, serial: name, floor, unbounded: false, confirm: false };
+            let offer = Offer {
+                pair,
+                serial: name,
+                floor,
+                unbounded: false,
+                confirm: false,
+                round_trip: None,
+            };
             messages.push(Message::Offer(offer));
         }
         let to = HOSTS[1 - host];
@@ -104,6 +111,11 @@ impl World {
         let newest = self.recorded.len().checked_sub(1)?;
         self.recorded.get(newest - usize::from(back) % (newest + 1)).cloned()
     }
+}
+
+/// Whether there is an event in it.
+fn reaches(octets: &[u8]) -> bool {
+    octets.len() >= 3
 }
 
 fn run(octets: &[u8]) {
