@@ -6,7 +6,7 @@
 CARGO := scripts/cargo
 WEIR  := target/release/weir
 
-.PHONY: all demo build test check swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
+.PHONY: all demo build test test-long check swarm test-stock-kernel bench bench-limiter bench-limiter-stock-kernel truth fmt lint deny figures clean setup setup-test
 
 all: build
 
@@ -23,9 +23,13 @@ build: setup
 demo: build
 	@$(WEIR) demo --out out/demo
 
-# Format, lint, dependencies, all tests, short experiments in the lab. Less than half an hour.
+# Format, lint, dependencies, all tests, short experiments in the lab. Some 18 minutes on two CPUs, builds included.
 test: setup-test
 	@scripts/test
+
+# What takes longer: the slowest tests, and the lab with the release build. Not yet seen whole.
+test-long: setup-test build
+	@scripts/test-long
 
 # What needs neither root nor the lab.
 check: setup-test
