@@ -227,6 +227,11 @@ impl Setup {
         Ok(setup)
     }
 
+    /// How this host's key file is read.
+    pub(crate) fn key_reader(&self) -> crate::keys::Reader<'_> {
+        crate::keys::Reader { own: &self.file.host, hosts: &self.hosts }
+    }
+
     /// Whether nothing is to be enforced.
     pub(crate) fn observes(&self) -> bool {
         self.file.mode == Mode::Observe

@@ -157,7 +157,7 @@ impl Driver {
         })?;
         // First: who comes second is told so, not that some address is taken.
         weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
-        let (keys, ring) = KeyFile::open(&file.key_file)?;
+        let (keys, shared) = KeyFile::open(&file.key_file, setup.key_reader())?;
         let socket = control::open(file.listen)?;
         let peers = population::peers(&setup);
         let mut incarnation = [0; 8];
@@ -166,7 +166,7 @@ impl Driver {
         let incarnation = Incarnation::new(u64::from_ne_bytes(incarnation).max(1))
             .context("an incarnation is not zero")?;
         let others: Vec<HostId> = peers.keys().copied().filter(|h| *h != setup.host.host).collect();
-        let mut session = Session::new(setup.host.host, incarnation, ring);
+        let mut session = Session::new(setup.host.host, incarnation, shared);
         for host in others {
             session.add_peer(host)?;
         }
@@ -233,6 +233,7 @@ impl Driver {
         if driver.setup.observes() {
             tracing::warn!("{}", population::OBSERVING);
         }
+        driver.tell_of_keys();
         driver.renew(now);
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
@@ -249,8 +250,9 @@ impl Driver {
             let (events, messages, questions) = self.wait()?;
             let now = now();
             if self.hang_up.swap(false, Ordering::Relaxed) {
-                self.look_at_keys(true);
                 drop(self.reload(now));
+                // Afterwards: the file's lines name hosts of the directory.
+                self.look_at_keys(true);
             }
             if events {
                 self.take_events(now);
@@ -364,16 +366,46 @@ impl Driver {
 
     /// Takes up other keys if the key file has changed; peers stay believed.
     fn look_at_keys(&mut self, asked: bool) {
-        match self.keys.look(asked) {
+        match self.keys.look(asked, self.setup.key_reader()) {
             Ok(None) => {}
-            Ok(Some(ring)) => {
-                let ids: Vec<String> = ring.ids().map(|id| id.0.to_string()).collect();
-                tracing::info!("keys accepted: {}; the first signs", ids.join(", "));
-                self.session.set_keys(ring);
+            Ok(Some(keys)) => {
+                self.session.set_keys(keys);
+                self.tell_of_keys();
                 self.give_all_keys();
             }
             Err(e) => tracing::error!("{e:#}"),
         }
+    }
+
+    /// Logs which keys are in use, and what is wrong with them.
+    fn tell_of_keys(&self) {
+        let keys = self.session.keys();
+        let ids: Vec<String> = keys.iter().map(|key| key.id.0.to_string()).collect();
+        if !ids.is_empty() {
+            tracing::info!("keys accepted: {}; the first signs", ids.join(", "));
+        }
+        if let Some(shared) = keys.iter().find(|key| key.shared) {
+            tracing::warn!(
+                "all hosts have key {}: whoever takes over one of them can speak for every other; \
+                 make a file for each host with `weir keys make`",
+                shared.id.0
+            );
+        }
+        let without = self.without_keys();
+        if !without.is_empty() {
+            tracing::warn!(
+                "{}: no key for {}: floors are not agreed with these hosts; make new files with \
+                 `weir keys make`",
+                self.setup.file.key_file.display(),
+                without.join(", ")
+            );
+        }
+    }
+
+    /// The names of peers that share no key with this host.
+    fn without_keys(&self) -> Vec<String> {
+        let name = |host| self.setup.hosts.get(&host).map(|(name, _)| name.clone());
+        self.session.without_keys().filter_map(name).collect()
     }
 
     /// Reads what is wanted and passes it on.
@@ -485,6 +517,8 @@ impl Driver {
             let messages: Vec<_> = batch.iter().map(|(_, m)| *m).collect();
             match self.session.seal(peer, &messages, &mut datagrams) {
                 Ok(()) => self.send(peer, &mut datagrams),
+                // Said when the keys were read, and shown in `weir top`.
+                Err(weir_wire::Untold::NoKey(_)) => self.unsent += 1,
                 Err(e) => tracing::error!("a message to nobody: {e}"),
             }
         }
@@ -605,7 +639,8 @@ impl Driver {
             up_s: now.since(self.started).as_secs_f64(),
             pairs,
             counters,
-            keys: self.session.keys().map(key).collect(),
+            keys: self.session.keys().into_iter().map(key).collect(),
+            keyless: self.without_keys(),
             cpu_s: cpu_seconds(),
             overbooked: self.overbooked(),
             gone: self.told_gone(),
@@ -737,7 +772,8 @@ fn end_guardian(guardian: &mut Child) {
 
 /// A key, as the status tells it.
 fn key(key: weir_wire::KeyUse) -> weir_model::status::Key {
-    weir_model::status::Key { id: key.id.0, signs: key.signs, seen: key.seen }
+    let weir_wire::KeyUse { id, shared, signs, accepted, seen } = key;
+    weir_model::status::Key { id: id.0, shared, signs, accepted, seen }
 }
 
 /// A pair's end, as the data plane calls it.

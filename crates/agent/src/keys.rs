@@ -1,20 +1,22 @@
 //! The key file while the agent runs.
 //!
 //! Problem   Keys are replaced on a thousand hosts while messages flow; a restart would be a gap.
-//! Approach  The file is looked at with every heartbeat, and at once on SIGHUP. What makes a keyring
-//!           replaces the one in use; what does not (half written, a slip) is said and counted, and
+//! Approach  The file is looked at with every heartbeat, and at once on SIGHUP. What is a key file
+//!           replaces the keys in use; what is none (half written, a slip) is said and counted, and
 //!           the keys in use stay.
 //! Promises  The agent never ends up without keys. No message is refused between two readings of the
 //!           file.
-//! Not here  What a key file says: see `weir_wire::Keyring`. The order in which hosts are changed:
+//! Not here  What a key file says: see `weir_wire::Keys`. The order in which hosts are changed:
 //!           docs/keys.md.
 
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use weir_wire::{Keyring, MAX_KEY_FILE};
+use weir_units::HostId;
+use weir_wire::{Keys, MAX_KEY_FILE};
 
 /// What tells one writing of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +39,13 @@ impl Stamp {
     }
 }
 
+/// Whose key file it is, and which hosts its lines may name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    pub(crate) own: &'a str,
+    pub(crate) hosts: &'a BTreeMap<HostId, (String, std::net::SocketAddr)>,
+}
+
 /// A key file that is watched.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
@@ -47,7 +56,7 @@ pub(crate) struct KeyFile {
     failed: bool,
     /// Times that other keys were taken up.
     pub(crate) reloads: u64,
-    /// Changes of the file that made no keyring.
+    /// Changes of the file after which it was no key file.
     pub(crate) failures: u64,
 }
 
@@ -57,8 +66,8 @@ impl KeyFile {
     /// # Errors
     ///
     /// It cannot be read, or is no key file; the message names it.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Keyring)> {
-        let (stamp, ring) = read(path)?;
+    pub(crate) fn open(path: &Path, reader: Reader<'_>) -> Result<(Self, Keys)> {
+        let (stamp, keys) = read(path, reader)?;
         let file = Self {
             path: path.to_owned(),
             stamp: Some(stamp),
@@ -66,7 +75,7 @@ impl KeyFile {
             reloads: 0,
             failures: 0,
         };
-        Ok((file, ring))
+        Ok((file, keys))
     }
 
     /// The keys of a file that has changed; `ask`: also if it seems not to have. `None` while there
@@ -75,18 +84,18 @@ impl KeyFile {
     /// # Errors
     ///
     /// It has changed to what is no key file, said once per change; the keys in use stay.
-    pub(crate) fn look(&mut self, ask: bool) -> Result<Option<Keyring>> {
+    pub(crate) fn look(&mut self, ask: bool, reader: Reader<'_>) -> Result<Option<Keys>> {
         let now = std::fs::metadata(&self.path).ok().map(|m| Stamp::of(&m));
         let is_new = now != self.stamp;
         if !is_new && !self.failed && !ask {
             return Ok(None);
         }
-        match read(&self.path) {
-            Ok((stamp, ring)) => {
+        match read(&self.path, reader) {
+            Ok((stamp, keys)) => {
                 self.stamp = Some(stamp);
                 self.failed = false;
                 self.reloads += 1;
-                Ok(Some(ring))
+                Ok(Some(keys))
             }
             // Once per change: it is looked at four times a second.
             Err(_) if !is_new && self.failed && !ask => Ok(None),
@@ -100,7 +109,7 @@ impl KeyFile {
     }
 }
 
-fn read(path: &Path) -> Result<(Stamp, Keyring)> {
+fn read(path: &Path, reader: Reader<'_>) -> Result<(Stamp, Keys)> {
     let name = || path.display().to_string();
     let file = File::open(path).with_context(|| format!("{}: cannot be read", name()))?;
     let metadata = file.metadata().with_context(name)?;
@@ -115,8 +124,9 @@ fn read(path: &Path) -> Result<(Stamp, Keyring)> {
     file.take(MAX_KEY_FILE as u64 + 1)
         .read_to_string(&mut text)
         .with_context(|| format!("{}: cannot be read as text", name()))?;
-    let ring = text.parse().with_context(name)?;
-    Ok((Stamp::of(&metadata), ring))
+    let hosts = reader.hosts.iter().map(|(id, (name, _))| (name.as_str(), *id)).collect();
+    let keys = Keys::read(&text, reader.own, &hosts).with_context(name)?;
+    Ok((Stamp::of(&metadata), keys))
 }
 
 #[cfg(test)]
@@ -157,21 +167,31 @@ mod tests {
         }
     }
 
-    fn ids(ring: &Keyring) -> Vec<u8> {
-        ring.ids().map(|id| id.0).collect()
+    fn ids(keys: &Keys) -> Vec<u8> {
+        keys.of(HostId(1)).expect("keys").ids().map(|id| id.0).collect()
+    }
+
+    /// A directory of two hosts, as h0 reads it.
+    fn two() -> Reader<'static> {
+        static HOSTS: std::sync::LazyLock<BTreeMap<HostId, (String, std::net::SocketAddr)>> =
+            std::sync::LazyLock::new(|| {
+                let at = |n: u32| ([127, 0, 0, 1], 7001 + n as u16).into();
+                [0, 1].map(|n| (HostId(n), (format!("h{n}"), at(n)))).into()
+            });
+        Reader { own: "h0", hosts: &HOSTS }
     }
 
     #[test]
     fn a_changed_file_is_taken_up_once_and_one_that_stays_is_left_alone() {
         let place = Place::new("changed");
         place.write(&format!("{OLD}\n"));
-        let (mut file, ring) = KeyFile::open(&place.key()).expect("a key");
-        assert_eq!(ids(&ring), [0]);
-        assert!(file.look(false).expect("nothing new").is_none());
+        let (mut file, keys) = KeyFile::open(&place.key(), two()).expect("a key");
+        assert_eq!(ids(&keys), [0]);
+        assert!(file.look(false, two()).expect("nothing new").is_none());
         place.write(&format!("0 {OLD}\n{NEW}\n"));
-        assert_eq!(ids(&file.look(false).expect("sound").expect("new")), [0, 1]);
-        assert!(file.look(false).expect("nothing new").is_none());
-        assert!(file.look(true).expect("sound").is_some(), "who asks is answered");
+        assert_eq!(ids(&file.look(false, two()).expect("sound").expect("new")), [0, 1]);
+        assert!(file.look(false, two()).expect("nothing new").is_none());
+        assert!(file.look(true, two()).expect("sound").is_some(), "who asks is answered");
         assert_eq!((file.reloads, file.failures), (2, 0));
     }
 
@@ -179,32 +199,32 @@ mod tests {
     fn a_broken_or_missing_file_leaves_the_keys_in_use_and_is_said_once() {
         let place = Place::new("broken");
         place.write(&format!("{OLD}\n"));
-        let (mut file, _) = KeyFile::open(&place.key()).expect("a key");
+        let (mut file, _) = KeyFile::open(&place.key(), two()).expect("a key");
         place.write(&format!("0 {OLD}\n1 ff"));
-        let error = format!("{:#}", file.look(false).expect_err("half a key"));
+        let error = format!("{:#}", file.look(false, two()).expect_err("half a key"));
         assert!(error.contains("the keys in use stay") && error.contains("line 2"), "{error}");
-        assert!(file.look(false).expect("said already").is_none());
+        assert!(file.look(false, two()).expect("said already").is_none());
         fs::remove_file(place.key()).expect("removed");
-        file.look(false).expect_err("gone");
-        assert!(file.look(false).expect("said already").is_none());
+        file.look(false, two()).expect_err("gone");
+        assert!(file.look(false, two()).expect("said already").is_none());
         place.write(NEW);
-        assert_eq!(ids(&file.look(false).expect("sound").expect("new")), [1]);
+        assert_eq!(ids(&file.look(false, two()).expect("sound").expect("new")), [1]);
         assert_eq!((file.reloads, file.failures), (1, 2));
     }
 
     #[test]
     fn what_is_no_key_file_does_not_start_an_agent() {
         let place = Place::new("none");
-        let error = format!("{:#}", KeyFile::open(&place.key()).expect_err("nothing there"));
+        let error = format!("{:#}", KeyFile::open(&place.key(), two()).expect_err("nothing there"));
         assert!(error.contains("cannot be read"), "{error}");
         place.write("secret");
-        let error = format!("{:#}", KeyFile::open(&place.key()).expect_err("no key"));
+        let error = format!("{:#}", KeyFile::open(&place.key(), two()).expect_err("no key"));
         assert!(error.contains("/key") && error.contains("line 1"), "{error}");
-        let error = format!("{:#}", KeyFile::open(&place.0).expect_err("a directory"));
+        let error = format!("{:#}", KeyFile::open(&place.0, two()).expect_err("a directory"));
         assert!(error.contains("is no file"), "{error}");
-        fs::write(place.key(), vec![b'\n'; 1 << 20]).expect("written");
-        let error = format!("{:#}", KeyFile::open(&place.key()).expect_err("no key file"));
-        assert!(error.contains("16385 octets are no key file"), "bounded: {error}");
+        fs::write(place.key(), vec![b'\n'; 33 << 20]).expect("written");
+        let error = format!("{:#}", KeyFile::open(&place.key(), two()).expect_err("no key file"));
+        assert!(error.contains("octets are no key file"), "bounded: {error}");
     }
 
     /// Two hosts with a file each, edited one after the other as docs/keys.md says.
@@ -216,9 +236,9 @@ mod tests {
         let mut sessions = Vec::new();
         for (i, place) in places.iter().enumerate() {
             place.write(OLD);
-            let (file, ring) = KeyFile::open(&place.key()).expect("a key");
+            let (file, keys) = KeyFile::open(&place.key(), two()).expect("a key");
             let incarnation = Incarnation::new(i as u64 + 7).expect("not 0");
-            let mut session = Session::new(hosts[i], incarnation, ring);
+            let mut session = Session::new(hosts[i], incarnation, keys);
             session.add_peer(hosts[1 - i]).expect("a peer");
             files.push(file);
             sessions.push(session);
@@ -228,8 +248,8 @@ mod tests {
         for text in steps {
             for host in [1, 0] {
                 places[host].write(&text);
-                if let Some(ring) = files[host].look(false).expect("sound") {
-                    sessions[host].set_keys(ring);
+                if let Some(keys) = files[host].look(false, two()).expect("sound") {
+                    sessions[host].set_keys(keys);
                 }
                 for from in [0, 1, 0, 1] {
                     believed += greet(&mut sessions, hosts, from);
@@ -238,7 +258,8 @@ mod tests {
         }
         for session in &sessions {
             assert_eq!(session.counters().rejected(), 0);
-            assert!(session.keys().all(|key| key.id == KeyId(1) && key.signs && key.seen > 0));
+            let keys = session.keys();
+            assert!(keys.iter().all(|key| key.id == KeyId(1) && key.signs == 1 && key.seen > 0));
         }
         // All but the first greeting, whose sender had heard nobody.
         assert_eq!(believed, 24 - 1);

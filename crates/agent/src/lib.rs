@@ -16,6 +16,7 @@ mod control;
 mod driver;
 mod explain;
 mod fitness;
+mod key_maker;
 mod keys;
 mod law;
 mod machine;
@@ -32,6 +33,7 @@ mod shared_budget;
 mod window_shaping;
 
 pub use driver::{reclaim, run};
+pub use key_maker::{draw as draw_master_key, make as make_key_files};
 pub use law::{eyeq, fits, law, unreserved};
 pub use mode::set_mode;
 
@@ -46,7 +48,7 @@ use weir_model::agent::AgentConfig;
 /// What would keep an agent from starting, with file and field.
 pub fn check(config: &Path) -> Result<AgentConfig> {
     let setup = config::Setup::load(config)?;
-    keys::KeyFile::open(&setup.file.key_file)?;
+    keys::KeyFile::open(&setup.file.key_file, setup.key_reader())?;
     Ok(setup.file)
 }
 

@@ -60,6 +60,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Make the keys of the control channel, away from the hosts (docs/keys.md)
+    #[command(subcommand)]
+    Keys(Keys),
     /// Why has A→B the rate it has now?
     Explain {
         /// Name of the sending VM
@@ -92,6 +95,29 @@ pub(crate) enum Command {
         /// Where the agent's heartbeat lives
         #[arg(long, default_value = "/run/weir")]
         run_dir: PathBuf,
+    },
+}
+
+/// What is done with keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// Add a random key to the master file, which never goes to a host; makes the file if there is none
+    Draw {
+        /// The master file: a line `ID KEY` per key, the first one signs
+        #[arg(long, value_name = "FILE")]
+        master: PathBuf,
+    },
+    /// Write a key file for each host of the directory: keys that it shares with each other host alone
+    Make {
+        /// The master file
+        #[arg(long, value_name = "FILE")]
+        master: PathBuf,
+        /// The directory of hosts and VMs
+        #[arg(long, value_name = "FILE")]
+        directory: PathBuf,
+        /// Where HOST.keys are written
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
     },
 }
 

@@ -166,6 +166,14 @@ fn top_text(top: &Top) -> String {
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
+    if !top.keyless.is_empty() {
+        let (some, more) = (&top.keyless[..top.keyless.len().min(SHAPED_MOST)], top.keyless.len());
+        text.push_str(&format!(
+            "NO KEYS for {} of the hosts ({}): floors are not agreed with them; `weir keys make`\n",
+            more,
+            some.join(", ")
+        ));
+    }
     let told: Vec<String> =
         top.counters.iter().filter(|c| c.1 > 0).map(|(name, n)| format!("{name} {n}")).collect();
     if !told.is_empty() {
@@ -320,11 +328,17 @@ fn shaping_text(told: &Shaping) -> String {
     format!("{vm}'s windows are what a pair's rate carries in {time}: {pairs}{counts}")
 }
 
-/// `keys: 2 signs (seen 90), 1 accepted (seen 7)`.
+/// `keys: 2 signs for 3 (seen 90), 1 accepted from 3 (seen 7)`: peers, and messages.
 fn keys_text(keys: &[Key]) -> String {
     let one = |key: &Key| {
-        let role = if key.signs { "signs" } else { "accepted" };
-        format!("{} {role} (seen {})", key.id, key.seen)
+        let (signs, accepted) = (key.signs, key.accepted);
+        let role = match signs {
+            0 => format!("accepted from {accepted}"),
+            _ if signs == accepted => format!("signs for {signs}"),
+            _ => format!("signs for {signs}, accepted from {accepted}"),
+        };
+        let shared = if key.shared { ", on ALL hosts" } else { "" };
+        format!("{} {role} (seen {}{shared})", key.id, key.seen)
     };
     format!("keys: {}", keys.iter().map(one).collect::<Vec<_>>().join(", "))
 }
@@ -500,13 +514,28 @@ mod tests {
     }
 
     #[test]
+    fn hosts_without_keys_are_named() {
+        let keyless = vec!["h7".to_owned(), "h8".to_owned()];
+        let text = top_text(&Top { keyless, ..Top::default() });
+        assert!(text.contains("NO KEYS for 2 of the hosts (h7, h8)"), "{text}");
+    }
+
+    #[test]
     fn counters_that_are_zero_are_not_shown() {
         let pair =
             Pair { from: "a".into(), to: "b".into(), floor_bps: 90_000_000, ..Pair::default() };
         let counters = vec![("forged".into(), 0), ("sent".into(), 7)];
-        let keys = vec![Key { id: 2, signs: true, seen: 90 }, Key { id: 1, signs: false, seen: 7 }];
+        let keys = vec![
+            Key { id: 2, shared: false, signs: 3, accepted: 3, seen: 90 },
+            Key { id: 1, shared: true, signs: 0, accepted: 3, seen: 7 },
+        ];
         let text = top_text(&Top { pairs: vec![pair.clone()], counters, keys, ..Top::default() });
-        assert!(text.contains("keys: 2 signs (seen 90), 1 accepted (seen 7)"), "{text}");
+        assert!(
+            text.contains(
+                "keys: 2 signs for 3 (seen 90), 1 accepted from 3 (seen 7, on ALL hosts)"
+            ),
+            "{text}"
+        );
         assert!(text.contains("90.0 Mbit/s") && text.contains("sent 7"), "{text}");
         assert!(!text.contains("forged"), "{text}");
         let text = explain_text(&Explain { pair, reasons: vec!["the hose is split".into()] });

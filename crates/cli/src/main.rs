@@ -71,6 +71,20 @@ fn run(command: &Command) -> Result<u8> {
             println!("{}", weir_agent::set_mode(config, mode)?);
             Ok(0)
         }
+        Command::Keys(args::Keys::Draw { master }) => {
+            let id = weir_agent::draw_master_key(master)?;
+            println!("key {id} is the last line of {}", master.display());
+            Ok(0)
+        }
+        Command::Keys(args::Keys::Make { master, directory, out }) => {
+            let hosts = weir_agent::make_key_files(master, directory, out)?;
+            println!(
+                "{} files in {}: copy HOST.keys to the `key_file` of each HOST, and to no other host",
+                hosts.len(),
+                out.display()
+            );
+            Ok(0)
+        }
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
         Command::Clean => commands::clean(),
         Command::Doctor(args) => doctor::doctor(args),

@@ -10,8 +10,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     assert_eq!(arguments[1..3], ["agent", "--config"], "called as the lab calls an agent");
     let (config, _) = read(&arguments[3]);
-    let key = std::fs::read_to_string(&config.key_file).expect("a key");
-    assert_eq!(key.len(), 32, "128 bits");
+    let key = std::fs::read_to_string(&config.key_file).expect("keys");
+    assert!(key.contains(&format!("host {}\n", config.host)), "the keys of this host");
     std::net::UdpSocket::bind(config.listen).expect("the control address is this namespace's");
     if config.mechanism.preset() == "refuse" {
         eprintln!("cannot attach: no such feature");

@@ -41,6 +41,7 @@ use weir_model::net::Mac;
 use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
 use weir_model::text::{RateText, SizeText, SpanText, show_rate};
 use weir_units::{Rate, Span};
+use weir_wire::{Keyring, host_file};
 
 /// How long an agent may take to open its socket: twenty of them with thirty VMs each wait for one
 /// another in the kernel, which changes one interface at a time.
@@ -330,21 +331,33 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
 }
 
-/// The directory of VMs and hosts, and the key: the same for all agents.
+/// The directory of VMs and hosts, the same for all agents, and the keys of each.
 fn write_shared_files(scenario: &Scenario, directory: &Path) -> Result<(), Error> {
     let entries = directory_of(scenario);
     // JSON is YAML.
     let text = serde_json::to_string_pretty(&entries).expect("a directory is plain data");
     write(&directory.join("directory.yaml"), &text)?;
-    let key = directory.join("key");
-    let doing = || format!("make a key in {}", key.display());
     let mut random = [0u8; 16];
     File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random))
-        .map_err(Error::io(doing()))?;
+        .map_err(Error::io("draw a key".to_owned()))?;
     let digits: String = random.iter().map(|octet| format!("{octet:02x}")).collect();
-    write(&key, &digits)?;
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).map_err(Error::io(doing()))
+    let master: Keyring = digits.parse().expect("32 digits, not all of them zero");
+    for host in &scenario.topology.hosts {
+        let path = key_file(directory, host);
+        write(
+            &path,
+            &host_file(&master, host, scenario.topology.hosts.iter().map(String::as_str)),
+        )?;
+        let doing = || format!("hide {}", path.display());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .map_err(Error::io(doing()))?;
+    }
+    Ok(())
+}
+
+fn key_file(directory: &Path, host: &str) -> PathBuf {
+    directory.join(format!("{host}.keys"))
 }
 
 fn directory_of(scenario: &Scenario) -> Directory {
@@ -415,7 +428,7 @@ fn configuration(
             Role::Host
         },
         listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), plan::CONTROL_PORT),
-        key_file: directory.join("key"),
+        key_file: key_file(directory, &topology.hosts[host]),
         directory: directory.join("directory.yaml"),
         run_dir: directory.to_path_buf(),
         bpffs: sweep::BPFFS.into(),

@@ -58,6 +58,9 @@ pub struct Top {
     /// The keys that are accepted, the one that signs first. Never the keys themselves.
     #[serde(default)]
     pub keys: Vec<Key>,
+    /// Hosts of the directory that share no key with this one: floors are not agreed with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keyless: Vec<String>,
     /// User and system CPU of the agent so far, seconds.
     pub cpu_s: f64,
     /// There while the floors promised exceed what the uplink can hold.
@@ -327,8 +330,13 @@ impl Overbooked {
 pub struct Key {
     /// As in the key file.
     pub id: u8,
-    /// Whether it signs what this agent sends.
-    pub signs: bool,
+    /// Whether all hosts have this very key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    /// Peers for whom it signs what this agent sends.
+    pub signs: usize,
+    /// Peers that may use it.
+    pub accepted: usize,
     /// Authentic datagrams that others signed with it. One that stands still on every host may go.
     pub seen: u64,
 }

@@ -94,7 +94,7 @@ pub struct Lives {
 }
 
 impl FeedbackKey {
-    /// The key that is derived from the fleet's key `id`.
+    /// The key that is derived from the two hosts' key `id`.
     pub fn derive(id: KeyId, key: &Key, lives: Lives) -> Self {
         let half = |n: u8| {
             let mut octets = LABEL.to_vec();
@@ -109,7 +109,7 @@ impl FeedbackKey {
         Self { id, halves: [half(0), half(1)] }
     }
 
-    /// The name of the fleet's key that it was derived from.
+    /// The name of the hosts' key that it was derived from.
     pub const fn id(&self) -> KeyId {
         self.id
     }

@@ -1,7 +1,7 @@
 //! The keys that agents share, and the tags they make.
 //!
-//! Problem   A datagram must prove that its sender holds the fleet's key; keys must be replaceable
-//!           while datagrams flow; one day a BPF program should check the tag.
+//! Problem   A datagram must prove that its sender holds a key; keys must be replaceable while
+//!           datagrams flow; a BPF program should be able to check the tag.
 //! Approach  SipHash-2-4 with a 128-bit key, computable in BPF on 6.1. A datagram names its key by
 //!           an id; a [`Keyring`] accepts several and signs with one. To rotate: accept the new key
 //!           everywhere, then sign with it everywhere, then forget the old one.
@@ -18,7 +18,7 @@ use thiserror::Error;
 /// Most keys that a [`Keyring`] accepts at once: the old, the new, and room for a mistake.
 pub const MAX_KEYS: usize = 4;
 
-/// A 128-bit key shared by all agents.
+/// A 128-bit key that two agents share, or the master key that theirs are made of.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 16]);
 
@@ -50,6 +50,31 @@ impl Key {
         octets[..8].copy_from_slice(&first.to_le_bytes());
         octets[8..].copy_from_slice(&second.to_le_bytes());
         Self(octets)
+    }
+
+    /// The octets, where a text of keys is written or compared. Never shown.
+    pub(crate) const fn octets(&self) -> [u8; 16] {
+        self.0
+    }
+
+    /// What [`from_hex`](Self::from_hex) reads.
+    pub(crate) fn to_hex(&self) -> String {
+        self.0.iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+
+    /// The key of two hosts that follows from this master key. The same for `a`, `b` as for `b`, `a`.
+    fn between(&self, a: &str, b: &str) -> Self {
+        let (low, high) = (a.min(b), a.max(b));
+        let half = |n: u8| {
+            let mut octets = b"weir pair of hosts".to_vec();
+            for name in [low, high] {
+                octets.extend((name.len() as u64).to_be_bytes());
+                octets.extend(name.as_bytes());
+            }
+            octets.push(n);
+            self.tag(&octets)
+        };
+        Self::from_halves(half(0), half(1))
     }
 
     /// The tag of `octets`.
@@ -158,6 +183,18 @@ impl Keyring {
     /// The ids of all keys, the one that signs first.
     pub fn ids(&self) -> impl Iterator<Item = KeyId> + '_ {
         self.keys.iter().map(|(id, _)| *id)
+    }
+
+    /// All keys, the one that signs first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (KeyId, &Key)> + '_ {
+        self.keys.iter().map(|(id, key)| (*id, key))
+    }
+
+    /// The keys of two hosts, by name, that follow from these master keys: in the same order, under the
+    /// same ids. Neither these nor the keys of other hosts follow from them.
+    #[must_use]
+    pub fn between(&self, a: &str, b: &str) -> Self {
+        Self { keys: self.keys.iter().map(|(id, key)| (*id, key.between(a, b))).collect() }
     }
 
     /// Whether `key` is accepted, under whatever id.

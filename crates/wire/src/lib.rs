@@ -4,7 +4,7 @@
 //!           can inject a datagram there must not be able to lower another's rate or to raise his
 //!           own, and neither may a recording, a restart or a reordering switch.
 //! Approach  One datagram layout of fixed sizes ([`packet`]), a SipHash-2-4 tag with a key that
-//!           agents share ([`Keyring`]), and one machine ([`Session`]) that knows per peer whom it
+//!           two hosts share ([`Keys`]), and one machine ([`Session`]) that knows per peer whom it
 //!           talks to: which incarnation, what was already heard, what proves freshness.
 //! Promises  1. Octets never panic, and never become messages without a valid tag.
 //!           2. A message is delivered at most once, whatever is repeated, reordered or restarted.
@@ -12,8 +12,8 @@
 //!           4. After a restart of either side, or both, one round trip restores both directions.
 //!           5. A rejected datagram changes nothing but a counter.
 //! Not here  Sockets, clocks, DSCP, random numbers (the caller gives the incarnation), secrecy
-//!           (floors are not secret), and protection against a host that holds the key: it can
-//!           speak for any other. What a message means: see `weir_core::message`.
+//!           (floors are not secret), and protection against a host that was taken over: it can lie
+//!           about its own VMs, but for no other host. What a message means: see `weir_core::message`.
 //! Source    ElasticSwitch §6 (control packets), §7.3 (their cost), §9 (loss and priority); it has
 //!           no authentication. The window is that of IPsec (RFC 4303 §3.4.3).
 //!
@@ -97,9 +97,9 @@ pub use feedback::{
     encode_feedback,
 };
 pub use key::{Key, KeyError, KeyId, Keyring, KeyringError, MAX_KEYS};
-pub use keyfile::{KeyFileError, LineError, MAX_KEY_FILE};
+pub use keyfile::{KeyFileError, Keys, LineError, MAX_KEY_FILE, host_file};
 pub use packet::{FIRST, MAX_DATAGRAM, MAX_RECORDS, VERSION};
-pub use session::{Counters, KeyUse, MAX_PEERS, Opened, PeerError, Rejected, Session, UnknownPeer};
+pub use session::{Counters, KeyUse, MAX_PEERS, Opened, PeerError, Rejected, Session, Untold};
 
 /// How many messages fit into one datagram.
 pub const fn max_records() -> usize {

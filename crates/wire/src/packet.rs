@@ -67,6 +67,7 @@
 //! against replay either: incarnation and sequence are.
 
 use crate::{Key, KeyId, ParseError};
+use weir_units::HostId;
 
 /// The version that peers are sent who parse it.
 pub const VERSION: u8 = 2;
@@ -159,6 +160,11 @@ impl<'a> Packet<'a> {
     /// Which key made the tag, as the datagram says.
     pub fn key_id(&self) -> KeyId {
         KeyId(self.octets[at::KEY_ID])
+    }
+
+    /// Its sender, as the datagram says: whose keys may have made the tag.
+    pub fn sender(&self) -> HostId {
+        HostId(self.u32(at::SENDER))
     }
 
     /// The version of this datagram.

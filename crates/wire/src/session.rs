@@ -12,7 +12,7 @@ use crate::feedback::{FeedbackKey, Lives};
 use crate::packet::{FIRST, Packet, VERSION, records_in};
 use crate::peer::{Peer, Verdict};
 use crate::window::Came;
-use crate::{Heard, KeyId, Keyring, encode, sayable};
+use crate::{Heard, KeyId, Keyring, Keys, encode, sayable};
 use std::collections::BTreeMap;
 use thiserror::Error;
 use weir_core::message::Message;
@@ -36,7 +36,7 @@ pub enum Rejected {
         /// The version given.
         got: u8,
     },
-    /// Signed with a key that is not accepted.
+    /// Signed with a key that is not shared with the sender it names.
     #[error("key {id} is not accepted")]
     Key {
         /// The key's id, as the datagram says.
@@ -217,17 +217,27 @@ impl Counters {
 pub struct KeyUse {
     /// Its id.
     pub id: KeyId,
-    /// Whether it signs what is sent.
-    pub signs: bool,
+    /// Whether all hosts have this very key, so that any of them can speak for the others.
+    pub shared: bool,
+    /// Peers for whom it signs what is sent.
+    pub signs: usize,
+    /// Peers whose datagrams it is accepted from.
+    pub accepted: usize,
     /// Authentic datagrams that were signed with it, since it was first accepted. An old key may be
     /// removed when this stands still on every host.
     pub seen: u64,
 }
 
-/// The host is not a peer of this session; nothing was sent.
+/// Why nothing was said to a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("{0} is not a peer")]
-pub struct UnknownPeer(pub HostId);
+pub enum Untold {
+    /// It is not a peer of this session.
+    #[error("{0} is not a peer")]
+    UnknownPeer(HostId),
+    /// No key is shared with it.
+    #[error("no key is shared with {0}")]
+    NoKey(HostId),
+}
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -257,24 +267,24 @@ pub struct Session {
     own: HostId,
     incarnation: Incarnation,
     epoch: u32,
-    keys: Keyring,
+    keys: Keys,
     peers: BTreeMap<HostId, Peer>,
     /// First sequence of a new peer: above all that removed peers have heard, so that one that
     /// returns neither takes us for a replay nor can be replayed.
     first: u64,
     counters: Counters,
-    /// Authentic datagrams by the key that signed them; of accepted keys only.
-    seen: BTreeMap<KeyId, u64>,
+    /// Authentic datagrams by their sender and the key that signed them; of accepted keys only.
+    seen: BTreeMap<(HostId, KeyId), u64>,
 }
 
 impl Session {
     /// A session of `own` without peers. `incarnation` is random, drawn at each start of the agent.
-    pub fn new(own: HostId, incarnation: Incarnation, keys: Keyring) -> Self {
+    pub fn new(own: HostId, incarnation: Incarnation, keys: impl Into<Keys>) -> Self {
         Self {
             own,
             incarnation,
             epoch: 0,
-            keys,
+            keys: keys.into(),
             seen: BTreeMap::new(),
             peers: BTreeMap::new(),
             first: 1,
@@ -289,19 +299,35 @@ impl Session {
     }
 
     /// Other keys from now on; peers stay confirmed.
-    pub fn set_keys(&mut self, keys: Keyring) {
-        self.seen.retain(|id, _| self.keys.get(*id) == keys.get(*id));
+    pub fn set_keys(&mut self, keys: impl Into<Keys>) {
+        let keys = keys.into();
+        let one = |keys: &Keys, (host, id)| keys.of(host).and_then(|ring| ring.get(id)).cloned();
+        self.seen.retain(|at, _| one(&self.keys, *at) == one(&keys, *at));
         self.keys = keys;
     }
 
-    /// The keys in use, the one that signs first.
-    pub fn keys(&self) -> impl Iterator<Item = KeyUse> + '_ {
-        let signing = self.keys.signing().0;
-        self.keys.ids().map(move |id| KeyUse {
-            id,
-            signs: id == signing,
-            seen: self.seen.get(&id).copied().unwrap_or(0),
-        })
+    /// The keys in use by their ids, those that sign for the most peers first.
+    pub fn keys(&self) -> Vec<KeyUse> {
+        let mut uses: BTreeMap<KeyId, KeyUse> = BTreeMap::new();
+        for (host, ring) in self.peers.keys().filter_map(|host| Some((host, self.keys.of(*host)?)))
+        {
+            for id in ring.ids() {
+                let shared = self.keys.is_shared(id);
+                let none = KeyUse { id, shared, signs: 0, accepted: 0, seen: 0 };
+                let used = uses.entry(id).or_insert(none);
+                used.accepted += 1;
+                used.signs += usize::from(id == ring.signing().0);
+                used.seen += self.seen.get(&(*host, id)).copied().unwrap_or(0);
+            }
+        }
+        let mut uses: Vec<KeyUse> = uses.into_values().collect();
+        uses.sort_by_key(|used| std::cmp::Reverse(used.signs));
+        uses
+    }
+
+    /// Peers without a key: nothing can be told to them, nothing of theirs is believed.
+    pub fn without_keys(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.peers.keys().copied().filter(|host| self.keys.of(*host).is_none())
     }
 
     /// Talks with `host` from now on. One that is there already stays as it is.
@@ -337,25 +363,25 @@ impl Session {
         self.peers.get(&host).is_some_and(Peer::knows_us)
     }
 
-    /// The key with which this host feeds back to `host` in their present lives: made of the fleet's key that
+    /// The key with which this host feeds back to `host` in their present lives: made of their key that
     /// signs. `None` until `host` is confirmed. It changes when either is restarted and when the signing
     /// key is another; its sequences begin with 1.
     pub fn feedback_key(&self, host: HostId) -> Option<FeedbackKey> {
         let their = self.peers.get(&host)?.incarnation()?;
         let lives = Lives { from: (self.own, self.incarnation), to: (host, their) };
-        let (id, key) = self.keys.signing();
+        let (id, key) = self.keys.of(host)?.signing();
         Some(FeedbackKey::derive(id, key, lives))
     }
 
-    /// The keys with which `host` may feed back to this one: one for each of the fleet's that is accepted.
+    /// The keys with which `host` may feed back to this one: one for each key of theirs that is accepted.
     /// None until it is confirmed.
     pub fn feedback_keys_from(&self, host: HostId) -> Vec<FeedbackKey> {
         let Some(their) = self.peers.get(&host).and_then(Peer::incarnation) else {
             return Vec::new();
         };
         let lives = Lives { from: (host, their), to: (self.own, self.incarnation) };
-        let derive = |id| Some(FeedbackKey::derive(id, self.keys.get(id)?, lives));
-        self.keys.ids().filter_map(derive).collect()
+        let rings = self.keys.of(host).into_iter();
+        rings.flat_map(Keyring::all).map(|(id, key)| FeedbackKey::derive(id, key, lives)).collect()
     }
 
     /// Counts since the start.
@@ -376,8 +402,8 @@ impl Session {
         to: HostId,
         messages: &[Message],
         out: &mut Vec<Vec<u8>>,
-    ) -> Result<(), UnknownPeer> {
-        let peer = self.peers.get(&to).ok_or(UnknownPeer(to))?;
+    ) -> Result<(), Untold> {
+        let peer = self.peers.get(&to).ok_or(Untold::UnknownPeer(to))?;
         let as_known = (peer.echo(), peer.speaks().min(VERSION));
         if messages.iter().all(|message| sayable(message).is_ok()) {
             return self.seal_sayable(to, as_known, messages, out);
@@ -393,7 +419,7 @@ impl Session {
         (echo, version): (Option<Heard>, u8),
         messages: &[Message],
         out: &mut Vec<Vec<u8>>,
-    ) -> Result<(), UnknownPeer> {
+    ) -> Result<(), Untold> {
         for batch in messages.chunks(records_in(version)) {
             out.push(self.datagram(to, (echo, version), batch)?);
         }
@@ -403,8 +429,8 @@ impl Session {
 
     /// Appends one datagram without messages: it tells `to` our incarnation, and that we heard it. It has
     /// the first version, which every peer parses, and says that this side parses the present one.
-    pub fn greet(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
-        let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.greeting_echo();
+    pub fn greet(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), Untold> {
+        let echo = self.peers.get(&to).ok_or(Untold::UnknownPeer(to))?.greeting_echo();
         out.push(self.datagram(to, (echo, FIRST), &[])?);
         self.counters.greeted += 1;
         Ok(())
@@ -413,8 +439,8 @@ impl Session {
     /// The same for a peer that is confirmed and does not know us yet: a recording in between, which a
     /// greeting would answer, is no matter. Whoever answers believed datagrams with this while
     /// [`is_known_to`](Self::is_known_to) says no comes to an end: each shows more than the one before.
-    pub fn remind(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), UnknownPeer> {
-        let echo = self.peers.get(&to).ok_or(UnknownPeer(to))?.echo();
+    pub fn remind(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), Untold> {
+        let echo = self.peers.get(&to).ok_or(Untold::UnknownPeer(to))?.echo();
         out.push(self.datagram(to, (echo, FIRST), &[])?);
         self.counters.greeted += 1;
         Ok(())
@@ -425,9 +451,9 @@ impl Session {
         to: HostId,
         (echo, version): (Option<Heard>, u8),
         messages: &[Message],
-    ) -> Result<Vec<u8>, UnknownPeer> {
-        let sequence = self.peers.get_mut(&to).ok_or(UnknownPeer(to))?.take_sequence();
-        let (key_id, key) = self.keys.signing();
+    ) -> Result<Vec<u8>, Untold> {
+        let (key_id, key) = self.keys.of(to).ok_or(Untold::NoKey(to))?.signing();
+        let sequence = self.peers.get_mut(&to).ok_or(Untold::UnknownPeer(to))?.take_sequence();
         let header = Header {
             version,
             speaks: VERSION,
@@ -459,13 +485,14 @@ impl Session {
 
     fn judge<'a>(&mut self, octets: &'a [u8]) -> Result<Opened<'a>, Rejected> {
         let packet = Packet::new(octets)?;
-        let id = packet.key_id();
-        let key = self.keys.get(id).ok_or(Rejected::Key { id: id.0 })?;
+        let (id, sender) = (packet.key_id(), packet.sender());
+        let ring = self.keys.of(sender);
+        let key = ring.and_then(|ring| ring.get(id)).ok_or(Rejected::Key { id: id.0 })?;
         if !packet.is_signed_by(key) {
             return Err(Rejected::Tag);
         }
         // From here on the sender holds the key.
-        *self.seen.entry(id).or_default() += 1;
+        *self.seen.entry((sender, id)).or_default() += 1;
         let datagram::Datagram { header, messages } = datagram::of(packet)?;
         let Header { from, to, epoch, sequence, echo, .. } = header;
         if to != self.own {

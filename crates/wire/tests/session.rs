@@ -5,7 +5,7 @@ use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{
     Counters, Header, Incarnation, Key, KeyId, Keyring, MAX_PEERS, Opened, PeerError, RecordError,
-    Rejected, Session, UnknownPeer, encode, packet, parse,
+    Rejected, Session, Untold, encode, packet, parse,
 };
 
 /// A datagram must be refused for this reason, counted under this name, and change nothing else.
@@ -380,8 +380,8 @@ fn only_peers_are_talked_to() {
     let mut a = at_a(0);
     let mut out = Vec::new();
     let nobody = HostId(9);
-    assert_eq!(a.seal(nobody, &[offer(1)], &mut out), Err(UnknownPeer(nobody)));
-    assert_eq!(a.greet(nobody, &mut out), Err(UnknownPeer(nobody)));
+    assert_eq!(a.seal(nobody, &[offer(1)], &mut out), Err(Untold::UnknownPeer(nobody)));
+    assert_eq!(a.greet(nobody, &mut out), Err(Untold::UnknownPeer(nobody)));
     assert_eq!(a.add_peer(A), Err(PeerError::Ourselves));
     assert!(out.is_empty());
 }

@@ -57,7 +57,7 @@ impl Play {
                  uplink = {{ interface = \"up\", rate = \"{line}Mbit\" }}\nshaper = {shaper:?}\n\
                  mechanism = {{ name = \"eyeq\", preset = \"final\", set = {{ {set}feedback_unit = \
                  \"10kbit\", fastest_line = \"{senders}Mbit\" }} }}\n",
-                at("key"),
+                at(&format!("host{n}.keys")),
                 at("directory.yaml"),
                 at("run"),
                 world.bpffs(),

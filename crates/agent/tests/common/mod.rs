@@ -104,7 +104,10 @@ impl World {
                          - {name: a, tenant: t, host: host1, addresses: [10.0.0.1]}\n  \
                          - {name: b, tenant: t, host: host2, addresses: [10.0.0.2]}\n";
         fs::write(at("directory.yaml"), directory).unwrap();
-        fs::write(at("key"), "000102030405060708090a0b0c0d0e0f\n").unwrap();
+        for (own, peer) in [("host1", "host2"), ("host2", "host1")] {
+            let keys = format!("host {own}\n{peer} 0 000102030405060708090a0b0c0d0e0f\n");
+            fs::write(at(&format!("{own}.keys")), keys).unwrap();
+        }
         for (n, vm) in [(1, "a"), (2, "b")] {
             self.write_configuration(n, vm, &format!("host{n}"), &format!("host{n}.toml"));
         }
@@ -120,7 +123,7 @@ impl World {
              mechanism = {{ name = \"elasticswitch\", set = {{ scale = 0.1 }} }}\n\
              [[vm]]\nname = {vm:?}\nport = \"port\"\n\
              floor_out = \"{FLOOR}Mbit\"\nfloor_in = \"{FLOOR}Mbit\"\n",
-            at("key"),
+            at(&format!("host{n}.keys")),
             at("directory.yaml"),
             at("run"),
             self.bpffs(),
