@@ -71,11 +71,12 @@ fn said(report: &Report) -> String {
 fn summary(tally: &Tally) -> String {
     let worst = tally.floors.1.map_or(String::new(), |worst| format!(", the worst got {worst:.3}"));
     format!(
-        "{} seeds, {} with a broken promise; {} looks, {} floors judged{worst}; {:.0} million packet-hops",
+        "{} seeds, {} with a broken promise; {} looks, {} floors judged{worst}, {} on overbooked hosts not; {:.0} million packet-hops",
         tally.played,
         tally.broken.len(),
         tally.looks,
         tally.floors.0,
+        tally.overbooked,
         tally.packet_hops as f64 / 1e6,
     )
 }

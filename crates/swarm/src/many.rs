@@ -16,6 +16,8 @@ pub struct Tally {
     pub looks: u64,
     /// Directions of VMs whose floors were judged, and what the worst of them got of its floor.
     pub floors: (usize, Option<f64>),
+    /// Directions that were not judged: what their host's pairs are owed is more than its link carries.
+    pub overbooked: usize,
     /// Links crossed by packets.
     pub packet_hops: u64,
 }
@@ -26,6 +28,7 @@ impl Tally {
         self.looks += report.looks;
         self.packet_hops += report.packet_hops;
         self.floors.0 += report.floors.0;
+        self.overbooked += report.overbooked;
         let both = [self.floors.1, report.floors.1].into_iter().flatten();
         self.floors.1 = both.min_by(f64::total_cmp);
         if !report.holds() {

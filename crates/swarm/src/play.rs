@@ -24,6 +24,8 @@ pub struct Report {
     pub looks: u64,
     /// Directions of VMs whose floors were judged, and what the worst of them got of its floor.
     pub floors: (usize, Option<f64>),
+    /// Directions that were not judged: what their host's pairs are owed is more than its link carries.
+    pub overbooked: usize,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// One number for all that came out.
@@ -32,7 +34,15 @@ pub struct Report {
 
 impl Report {
     fn of(seed: u64) -> Self {
-        Self { seed, breaches: Vec::new(), looks: 0, floors: (0, None), packet_hops: 0, digest: 0 }
+        Self {
+            seed,
+            breaches: Vec::new(),
+            looks: 0,
+            floors: (0, None),
+            overbooked: 0,
+            packet_hops: 0,
+            digest: 0,
+        }
     }
 
     /// A run that could not be played.
@@ -120,6 +130,7 @@ fn look_on(subject: &Subject<'_>, stop: &AtomicBool, at: &mut Time) -> Option<Re
                 breaches,
                 looks,
                 floors: (floors.count, floors.worst),
+                overbooked: floors.overbooked_count,
                 packet_hops: run.packet_hops(),
                 digest: run.digest(),
                 ..Report::of(seed)

@@ -28,6 +28,7 @@ fn two_hundred_seeds_keep_every_promise() {
     assert_eq!(tally.played, 200);
     // Enough of them are judged for the swarm to mean something.
     assert!(tally.floors.0 >= 50, "{} floors judged", tally.floors.0);
+    assert!(tally.overbooked < tally.floors.0, "{} on overbooked hosts", tally.overbooked);
 }
 
 #[test]

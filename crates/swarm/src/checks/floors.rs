@@ -8,7 +8,8 @@
 //! Not here  Presets that promise no goodput: GUARANTEES.md 1.1 names `steady`. VMs of a tenant in which
 //!           demands vary: what they are owed at a moment nobody can measure; others whom they disturb
 //!           are judged. Networks with several equal ways: admission counts on packets that use them
-//!           alike. TCP whose acknowledgements share a queue with data of the other direction, and VMs
+//!           alike. VMs of a host whose pairs are owed more than its link carries: their floors are
+//!           scaled (GUARANTEES.md 6.2); counted. TCP whose acknowledgements share a queue with data of the other direction, and VMs
 //!           that a peer's hose holds below their own: see docs/swarm.md, "What is not owed yet".
 
 use crate::breach::Breaches;
@@ -30,6 +31,8 @@ const LEAST: Rate = Rate::from_bps(64_000);
 pub(crate) struct Floors {
     /// Of each VM: whether its demand and those of all whom it is bound to by hoses are steady.
     judged: Vec<bool>,
+    /// Of each VM: whether its host's pairs are owed more than its link carries.
+    overbooked: Vec<bool>,
     /// F, and what is owed, per pair that sends while floors are judged.
     promised: BTreeMap<(usize, usize), (Rate, Rate)>,
     /// Since when.
@@ -37,6 +40,8 @@ pub(crate) struct Floors {
     /// Directions of VMs that were judged, and what the worst of them got of what it is owed.
     pub(crate) count: usize,
     pub(crate) worst: Option<f64>,
+    /// Directions that would have been judged, had their hosts' links carried all floors.
+    pub(crate) overbooked_count: usize,
 }
 
 impl Floors {
@@ -63,7 +68,16 @@ impl Floors {
             let is_crossed = |t: &&Traffic| active.iter().any(|o| (o.from, o.to) == (t.to, t.from));
             *is_judged &= !active.iter().filter(is_mine).any(is_crossed);
         }
-        Self { judged, promised, since: None, count: 0, worst: None }
+        let overbooked = overbooked(scenario, &promised);
+        Self {
+            judged,
+            overbooked,
+            promised,
+            since: None,
+            count: 0,
+            worst: None,
+            overbooked_count: 0,
+        }
     }
 
     pub(super) fn end(
@@ -94,6 +108,10 @@ impl Floors {
                 // Rounded to a whole bit/s per pair.
                 let binds = promised + Rate::from_bps(100) >= floor;
                 if !is_judged || floor.is_zero() || !binds || wants < floor {
+                    continue;
+                }
+                if self.overbooked[vm] {
+                    self.overbooked_count += 1;
                     continue;
                 }
                 let part = got / owed.as_f64();
@@ -198,6 +216,21 @@ fn promised(scenario: &Scenario, active: &[&Traffic]) -> BTreeMap<(usize, usize)
     let parts = wants.iter().map(part);
     let both = hose_max_min(&hoses, &demands).into_iter().zip(parts);
     wants.keys().copied().zip(both).collect()
+}
+
+/// Of each VM: whether what its host's pairs are owed, those within the host among them, is more than the
+/// host's link carries. All of it passes the uplink's shaper.
+fn overbooked(scenario: &Scenario, promised: &BTreeMap<(usize, usize), (Rate, Rate)>) -> Vec<bool> {
+    let topology = &scenario.topology;
+    let line = |host: usize| -> Rate {
+        let mine = topology.links.iter().filter(|link| link.a == host || link.b == host);
+        mine.map(|link| link.rate).sum()
+    };
+    let mut owed = vec![Rate::ZERO; topology.hosts.len()];
+    for ((from, _), (f, _)) in promised {
+        owed[scenario.vms[*from].host] += *f;
+    }
+    scenario.vms.iter().map(|vm| owed[vm.host] > line(vm.host)).collect()
 }
 
 /// Whether there is one way between any two hosts.
