@@ -16,7 +16,8 @@ pub struct Tally {
     pub looks: u64,
     /// Directions of VMs whose floors were judged, and what the worst of them got of its floor.
     pub floors: (usize, Option<f64>),
-    /// Directions that were not judged: what their host's pairs are owed is more than its link carries.
+    /// Directions that were not judged: a pair of theirs comes from a host whose link carries less than its
+    /// pairs are owed.
     pub overbooked: usize,
     /// Links crossed by packets.
     pub packet_hops: u64,

@@ -8,7 +8,7 @@
 //! Not here  Presets that promise no goodput: GUARANTEES.md 1.1 names `steady`. VMs of a tenant in which
 //!           demands vary: what they are owed at a moment nobody can measure; others whom they disturb
 //!           are judged. Networks with several equal ways: admission counts on packets that use them
-//!           alike. VMs of a host whose pairs are owed more than its link carries: their floors are
+//!           alike. Pairs from a host whose pairs are owed more than its link carries: their floors are
 //!           scaled (GUARANTEES.md 6.2); counted. TCP whose acknowledgements share a queue with data of the other direction, and VMs
 //!           that a peer's hose holds below their own: see docs/swarm.md, "What is not owed yet".
 
@@ -31,7 +31,7 @@ const LEAST: Rate = Rate::from_bps(64_000);
 pub(crate) struct Floors {
     /// Of each VM: whether its demand and those of all whom it is bound to by hoses are steady.
     judged: Vec<bool>,
-    /// Of each VM: whether its host's pairs are owed more than its link carries.
+    /// Of each VM: whether what its host's pairs are owed is more than its link carries.
     overbooked: Vec<bool>,
     /// F, and what is owed, per pair that sends while floors are judged.
     promised: BTreeMap<(usize, usize), (Rate, Rate)>,
@@ -110,7 +110,7 @@ impl Floors {
                 if !is_judged || floor.is_zero() || !binds || wants < floor {
                     continue;
                 }
-                if self.overbooked[vm] {
+                if self.is_overbooked(vm, end) {
                     self.overbooked_count += 1;
                     continue;
                 }
@@ -124,6 +124,14 @@ impl Floors {
                 });
             }
         }
+    }
+}
+
+impl Floors {
+    /// Whether a pair of the VM in this direction comes from a host with an overbooked link.
+    fn is_overbooked(&self, vm: usize, end: End) -> bool {
+        let mut mine = self.promised.keys().filter(|(from, to)| end.of(*from, *to) == vm);
+        mine.any(|(from, _)| self.overbooked[*from])
     }
 }
 
