@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use weir_core::oracle::{Hose, PairDemand, TCP_PAYLOAD, hose_max_min, udp_payload};
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
 use weir_sim::Look;
-use weir_units::{PairId, Rate, Time, VmId};
+use weir_units::{HostId, PairId, Rate, Time, VmId};
 
 const CHECK: &str = "floor";
 /// What of its floor a VM is owed.
@@ -68,7 +68,7 @@ impl Floors {
             let is_crossed = |t: &&Traffic| active.iter().any(|o| (o.from, o.to) == (t.to, t.from));
             *is_judged &= !active.iter().filter(is_mine).any(is_crossed);
         }
-        let overbooked = overbooked(scenario, &promised);
+        let overbooked = overbooked(terms, &promised);
         Self {
             judged,
             overbooked,
@@ -228,17 +228,15 @@ fn promised(scenario: &Scenario, active: &[&Traffic]) -> BTreeMap<(usize, usize)
 
 /// Of each VM: whether what its host's pairs are owed, those within the host among them, is more than the
 /// host's link carries. All of it passes the uplink's shaper.
-fn overbooked(scenario: &Scenario, promised: &BTreeMap<(usize, usize), (Rate, Rate)>) -> Vec<bool> {
-    let topology = &scenario.topology;
-    let line = |host: usize| -> Rate {
-        let mine = topology.links.iter().filter(|link| link.a == host || link.b == host);
-        mine.map(|link| link.rate).sum()
-    };
-    let mut owed = vec![Rate::ZERO; topology.hosts.len()];
+fn overbooked(terms: &Terms, promised: &BTreeMap<(usize, usize), (Rate, Rate)>) -> Vec<bool> {
+    let vms = &terms.scenario.vms;
+    let mut owed: BTreeMap<usize, Rate> = BTreeMap::new();
     for ((from, _), (f, _)) in promised {
-        owed[scenario.vms[*from].host] += *f;
+        *owed.entry(vms[*from].host).or_default() += *f;
     }
-    scenario.vms.iter().map(|vm| owed[vm.host] > line(vm.host)).collect()
+    let is_over =
+        |host: usize| owed.get(&host).is_some_and(|owed| *owed > terms.line(HostId(host as u32)));
+    vms.iter().map(|vm| is_over(vm.host)).collect()
 }
 
 /// Whether there is one way between any two hosts.

@@ -11,7 +11,7 @@
 //! - a pair of a receiver that lost its memory, until what its sender holds is told: one partitioning
 //!   period and the way of a letter after the restart or, if letters between these two hosts were lost
 //!   or late since, after the last time at which they were; and not longer than the sender's hold.
-//!   Where no packet has come since the restart there is nobody to greet: then up to that hold.
+//!   Until a packet of the pair has come there is nobody to greet: the period begins with that packet.
 //!
 //! A pair that is excepted still counts with what its receiver does know of. When everything has settled
 //! only small starts are excepted.
@@ -34,6 +34,8 @@ pub(super) struct Hoses {
     births: BTreeMap<u32, (u32, Time)>,
     /// Serial of the first offer since the receiver knows the pair.
     met: BTreeMap<PairId, u32>,
+    /// Since when packets of the pair have come to its receiver, in the present life of that.
+    came: BTreeMap<PairId, Time>,
 }
 
 /// A hose in, summed.
@@ -50,6 +52,7 @@ impl Hoses {
             trouble: Trouble::new(&terms.scenario),
             births: BTreeMap::new(),
             met: BTreeMap::new(),
+            came: BTreeMap::new(),
         }
     }
 
@@ -102,9 +105,15 @@ impl Hoses {
             let here = |pair: &&PairLook| pair.hosts.1.0 == number;
             for pair in look.pairs.iter().filter(here) {
                 self.met.remove(&pair.id);
+                self.came.remove(&pair.id);
             }
         }
         for pair in &look.pairs {
+            if pair.is_met {
+                self.came.entry(pair.id).or_insert(look.at);
+            } else {
+                self.came.remove(&pair.id);
+            }
             match &pair.destination.receive {
                 None => _ = self.met.remove(&pair.id),
                 Some(receive) => {
@@ -132,8 +141,9 @@ impl Hoses {
             return false;
         }
         let (sender, receiver) = pair.hosts;
-        let since = self.trouble.last((sender, receiver), look.at).max(*birth);
-        !pair.is_met || look.at.since(since) <= terms.next_word(receiver, sender)
+        let Some(came) = self.came.get(&pair.id) else { return true };
+        let since = self.trouble.last((sender, receiver), look.at).max(*birth).max(*came);
+        look.at.since(since) <= terms.next_word(receiver, sender)
     }
 
     /// Whether the sender's word is not one of those that the receiver counts.
