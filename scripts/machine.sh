@@ -4,7 +4,7 @@
 # trace: the stolen time of /proc/stat. A judgement made meanwhile is none, for or against: what failed
 # then is judged again, once the machine is calm. What fails on a calm machine has failed.
 
-# Percent of the CPU time of five seconds that may be taken away while something is measured: the same
+# Percent of the CPU time of one second that may be taken away while something is measured: the same
 # bound as for a sample of the lab.
 STOLEN_MOST=10
 
@@ -16,10 +16,10 @@ ticks() {
 # stolen_between STOLEN ALL STOLEN ALL: the percentage taken away between two readings.
 stolen_between() { echo "$@" | awk '{all = $4 - $2; print (all > 0 ? int(100 * ($3 - $1) / all) : 0)}'; }
 
-# watch FILE: writes, every five seconds, what was taken away in them. Ends with its parent.
+# watch FILE: writes, every second, what was taken away in it. Ends with its parent.
 watch() {
 	then=$(ticks)
-	while sleep 5 && kill -0 "$$" 2>/dev/null; do
+	while sleep 1 && kill -0 "$$" 2>/dev/null; do
 		now=$(ticks)
 		# shellcheck disable=SC2086  # two numbers each
 		stolen_between $then $now

@@ -68,7 +68,7 @@ impl Floors {
             let is_crossed = |t: &&Traffic| active.iter().any(|o| (o.from, o.to) == (t.to, t.from));
             *is_judged &= !active.iter().filter(is_mine).any(is_crossed);
         }
-        let overbooked = overbooked(terms, &promised);
+        let overbooked = overbooked(terms, &active, &promised);
         Self {
             judged,
             overbooked,
@@ -227,16 +227,28 @@ fn promised(scenario: &Scenario, active: &[&Traffic]) -> BTreeMap<(usize, usize)
 }
 
 /// Of each VM: whether what its host's pairs are owed, those within the host among them, is more than the
-/// host's link carries. All of it passes the uplink's shaper.
-fn overbooked(terms: &Terms, promised: &BTreeMap<(usize, usize), (Rate, Rate)>) -> Vec<bool> {
+/// host's link carries. All of it passes the uplink's shaper. Where demands vary, answers among them, a VM
+/// may be owed all of its hose at some moments.
+fn overbooked(
+    terms: &Terms,
+    active: &[&Traffic],
+    promised: &BTreeMap<(usize, usize), (Rate, Rate)>,
+) -> Vec<bool> {
     let vms = &terms.scenario.vms;
-    let mut owed: BTreeMap<usize, Rate> = BTreeMap::new();
+    let mut of_vms = vec![Rate::ZERO; vms.len()];
     for ((from, _), (f, _)) in promised {
-        *owed.entry(vms[*from].host).or_default() += *f;
+        of_vms[*from] += *f;
     }
-    let is_over =
-        |host: usize| owed.get(&host).is_some_and(|owed| *owed > terms.line(HostId(host as u32)));
-    vms.iter().map(|vm| is_over(vm.host)).collect()
+    for traffic in active.iter().filter(|traffic| demand(traffic).is_none()) {
+        for vm in [traffic.from, traffic.to] {
+            of_vms[vm] = vms[vm].floor_out;
+        }
+    }
+    let mut of_hosts: BTreeMap<usize, Rate> = BTreeMap::new();
+    for (vm, owed) in vms.iter().zip(of_vms) {
+        *of_hosts.entry(vm.host).or_default() += owed;
+    }
+    vms.iter().map(|vm| of_hosts[&vm.host] > terms.line(HostId(vm.host as u32))).collect()
 }
 
 /// Whether there is one way between any two hosts.
