@@ -83,7 +83,7 @@ fn shares_follow_connections_reloads_and_agents_that_die() {
     assert_shown(&world, 9001, 10_000);
     assert_shown(&world, 9004, 30_000);
     assert!(window(&world, 9009) > 60_000, "of no class");
-    let reasons = one.explain();
+    let reasons = one.explain_while(|| speak(&other));
     let is_said =
         |reason: &String| reason.contains("3 of bulk with 10000 B each, 2 of urgent with");
     assert!(reasons.iter().any(is_said), "{reasons:?}");
@@ -149,7 +149,8 @@ fn vms_that_share_a_budget_live_on_it_together() {
         reason
             .starts_with("The connections of a and c share windows of 60000 B together: 3 of bulk")
     };
-    assert!(one.explain().iter().any(is_said), "{:?}", one.explain());
+    let reasons = one.explain_while(|| speak(&of_a[0]));
+    assert!(reasons.iter().any(is_said), "{reasons:?}");
 
     // Who counts comes back, and counts both.
     one.kill_with_guardian();
@@ -177,8 +178,7 @@ fn a_budget_that_cannot_be_kept_is_told_with_the_reason_and_stops_nothing() {
     assert!(why.contains("take 37960 B or more, or fewer flows"), "{why}");
     assert!(one.log().contains("vm a has no window budget: a window budget of 30000 B"));
     let ends = connect(&world, 9001);
-    speak(&ends);
-    let reasons = one.explain();
+    let reasons = one.explain_while(|| speak(&ends));
     let is_said =
         |reason: &String| reason.starts_with("a asks for a window budget, refused: a window");
     assert!(reasons.iter().any(is_said), "{reasons:?}");

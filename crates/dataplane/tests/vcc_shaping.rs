@@ -79,6 +79,24 @@ fn assert_shown(ends: &(TcpStream, TcpStream), window: u32) {
     assert!(has_come, "{}, {window} wanted", shown(ends));
 }
 
+/// Looks until the guest is shown `window`: on a busy machine the lease of one look may end before the
+/// next octet passes.
+#[track_caller]
+fn tend_until_shown(
+    world: &World,
+    host: &mut Dataplane,
+    ends: &(TcpStream, TcpStream),
+    window: u32,
+) {
+    let has_come = (0..10).any(|_| {
+        speak(ends);
+        tend(world, host, Some(window));
+        speak(ends);
+        (window..window + 1_024).contains(&shown(ends))
+    });
+    assert!(has_come, "{}, {window} wanted", shown(ends));
+}
+
 #[track_caller]
 fn assert_open(ends: &(TcpStream, TcpStream)) {
     speak(ends);
@@ -123,15 +141,13 @@ fn windows_by_pair_are_shown_while_somebody_looks_and_change_when_rates_do() {
     // Nobody looks: the lease ends.
     std::thread::sleep(Duration::from_millis(1_100));
     assert_open(&two);
-    tend(&world, &mut host, Some(15_000));
-    assert_shown(&two, 15_000);
+    tend_until_shown(&world, &mut host, &two, 15_000);
     // No rate is set.
     tend(&world, &mut host, None);
     assert_open(&two);
 
     // Nobody asks.
-    tend(&world, &mut host, Some(15_000));
-    assert_shown(&two, 15_000);
+    tend_until_shown(&world, &mut host, &two, 15_000);
     let bare = world.config(1, Mode::Tcx);
     world.inside("host1", || host.apply(bare, &BTreeSet::new())).unwrap();
     assert_eq!((host.shaped(), host.has_windows()), (vec![], false));

@@ -356,9 +356,25 @@ impl Agent<'_> {
     }
 
     pub(crate) fn explain(&self) -> Vec<String> {
+        self.try_explain().expect("it answers")
+    }
+
+    /// The same for a pair that must send meanwhile: an agent has forgotten one that was silent on a busy
+    /// machine.
+    pub(crate) fn explain_while(&self, mut send: impl FnMut()) -> Vec<String> {
+        let mut reasons = None;
+        until("a → b is active", 10, || {
+            send();
+            reasons = self.try_explain().ok();
+            reasons.is_some()
+        });
+        reasons.expect("asked until it was")
+    }
+
+    fn try_explain(&self) -> anyhow::Result<Vec<String>> {
         let question = Request::Explain { from: "a".into(), to: "b".into() };
-        match client::ask(&self.socket(), &question).expect("it answers") {
-            Reply::Explain(explain) => explain.reasons,
+        match client::ask(&self.socket(), &question)? {
+            Reply::Explain(explain) => Ok(explain.reasons),
             other => panic!("{other:?}"),
         }
     }
