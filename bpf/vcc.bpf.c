@@ -16,11 +16,17 @@
  * Each port has a table of its own: a VM that opens many connections pushes out
  * its own, and no neighbour's.
  *
+ * A connection that a peer begins has its place in a second, smaller table until
+ * both ends have answered. So SYNs that strangers send, under any address, push
+ * out each other, and no connection that is established.
+ *
  * Where a port asks for nothing (any more), connections that have a place keep
  * what they began with, and no others take one.
  *
  * What cannot be translated passes as it is: no TCP, fragments, and what is cut
- * short. Options stay as they are, but for the reports of `dctcp` (vcc_report.h).
+ * short. A guest that is policed sends no fragments of TCP, though: their octets
+ * would be counted nowhere. And none of its SYNs changes what is known of a
+ * connection: a window that was agreed stays agreed. Options stay as they are, but for the reports of `dctcp` (vcc_report.h).
  *
  * A super-packet with CWR has it once: Linux leaves it on the first segment
  * only. A device that segments by itself may put it on all of them.
@@ -93,6 +99,14 @@ struct {
 	__type(key, __u32);
 	__array(values, struct vcc_table);
 } vcc_flows SEC(".maps");
+
+/* slot -> connections that a peer began, and that are not established. Size, and tables: loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__array(values, struct vcc_table);
+} vcc_halves SEC(".maps");
 
 struct lock {
 	struct bpf_spin_lock lock;
@@ -212,11 +226,12 @@ static __always_inline int asks_for_any(const struct weir_vcc_port *port, __u32 
 }
 
 /*
- * Gives a connection a place; not 0 if that failed. A function of its own, for
- * what it has on the stack.
+ * Gives a connection a place, among those that a peer began or among all others;
+ * not 0 if that failed. A function of its own, for what it has on the stack.
  */
-__attribute__((noinline)) int take_place(__u32 slot, const struct weir_flow *name)
+__attribute__((noinline)) int take_place(__u32 slot, const struct weir_flow *name, int is_asked)
 {
+	void *halves = bpf_map_lookup_elem(&vcc_halves, &slot);
 	void *table = bpf_map_lookup_elem(&vcc_flows, &slot);
 	struct weir_vcc_flow fresh = {};
 	struct weir_flow key;
@@ -225,7 +240,40 @@ __attribute__((noinline)) int take_place(__u32 slot, const struct weir_flow *nam
 		return -1;
 	/* Kernels before 6.2 take no key from a caller's stack. */
 	key = *name;
+	if (is_asked && halves)
+		return bpf_map_update_elem(halves, &key, &fresh, BPF_NOEXIST) != 0;
 	return bpf_map_update_elem(table, &key, &fresh, BPF_NOEXIST) != 0;
+}
+
+/*
+ * Moves a connection that a peer began, and that is established now, to the others.
+ * A segment that passes on another CPU meanwhile may count for nothing.
+ */
+__attribute__((noinline)) int keep_place(__u32 slot, const struct weir_flow *name)
+{
+	void *halves = bpf_map_lookup_elem(&vcc_halves, &slot);
+	void *table = bpf_map_lookup_elem(&vcc_flows, &slot);
+	struct weir_vcc_flow *half, state;
+	struct weir_flow key;
+
+	if (!halves || !table || !name)
+		return -1;
+	key = *name;
+	half = bpf_map_lookup_elem(halves, &key);
+	if (!half)
+		return -1;
+	state = *half;
+	if (bpf_map_update_elem(table, &key, &state, BPF_NOEXIST))
+		return -1;
+	return bpf_map_delete_elem(halves, &key) != 0;
+}
+
+/* The state of a connection that a peer began, until it is established. */
+static __always_inline struct weir_vcc_flow *half_of(__u32 slot, const struct weir_flow *name)
+{
+	void *halves = bpf_map_lookup_elem(&vcc_halves, &slot);
+
+	return halves ? bpf_map_lookup_elem(halves, name) : 0;
 }
 
 /* The state of a connection; none if it has none and this is not its beginning. */
@@ -235,6 +283,7 @@ static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port 
 						     struct weir_vcc_counters *counters)
 {
 	void *table = bpf_map_lookup_elem(&vcc_flows, &port->slot);
+	int is_asked = segment->way == VCC_IN;
 	struct weir_vcc_flow *flow;
 
 	if (!table)
@@ -242,15 +291,28 @@ static __always_inline struct weir_vcc_flow *flow_at(const struct weir_vcc_port 
 	flow = bpf_map_lookup_elem(table, name);
 	if (flow)
 		return flow;
+	flow = half_of(port->slot, name);
+	if (flow && !vcc_is_established(flow))
+		return flow;
+	if (flow) {
+		/* Another CPU may be first: then its entry is found. */
+		keep_place(port->slot, name);
+		return bpf_map_lookup_elem(table, name);
+	}
 	if ((segment->flags & (VCC_SYN | VCC_ACK | VCC_RST)) != VCC_SYN ||
 	    !asks_for_any(port, share)) {
 		__sync_fetch_and_add(&counters->unknown, 1);
 		return 0;
 	}
-	/* Another CPU may be first: then the second look finds its entry. */
-	if (!take_place(port->slot, name))
+	/* The same here. */
+	if (!take_place(port->slot, name, is_asked)) {
 		__sync_fetch_and_add(&counters->begun, 1);
-	flow = bpf_map_lookup_elem(table, name);
+		if (is_asked)
+			__sync_fetch_and_add(&counters->asked, 1);
+	}
+	flow = is_asked ? half_of(port->slot, name) : 0;
+	if (!flow)
+		flow = bpf_map_lookup_elem(table, name);
 	if (!flow)
 		__sync_fetch_and_add(&counters->full, 1);
 	return flow;
@@ -294,6 +356,24 @@ static __always_inline int is_beyond_window(const struct weir_vcc_flow *flow,
 	    vcc_has(segment, VCC_SYN) || !vcc_is_established(flow))
 		return 0;
 	return vcc_past(segment->seq + vcc_payload(segment), flow->edge + slack);
+}
+
+/*
+ * Whether a guest's SYN would make the law forget a window that it agreed on: one
+ * within an established connection, or one that says again, but without a scale,
+ * what a SYN before it said with one. The answer of the peer tells which it heard.
+ */
+static __always_inline int is_void(const struct weir_vcc_flow *flow,
+				   const struct weir_vcc_segment *segment, __u32 slack)
+{
+	if (slack == ANY_SLACK || segment->way != VCC_OUT || !vcc_has(segment, VCC_SYN) ||
+	    vcc_is_over(flow))
+		return 0;
+	if (vcc_is_established(flow))
+		return 1;
+	return flow->phase == VCC_OPENING && vcc_is(flow, VCC_SYN_OUT) &&
+	       segment->seq + 1 == flow->una &&
+	       (segment->scale > 0) != vcc_is(flow, VCC_SCALE_OUT);
 }
 
 /* Flags and window lie beside each other: one write, whichever of them changes. */
@@ -368,7 +448,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	const struct weir_flow *name = &headers.name;
 	struct packet p = {};
 	struct lock *lock;
-	int beyond, read;
+	int beyond, is_nothing, read;
 	__u32 slack;
 
 	port = bpf_map_lookup_elem(&vcc_ports, &key);
@@ -380,6 +460,10 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	read = read_plain(skb, way, &headers);
 	if (!read)
 		read = read_any(skb, way, &headers);
+	if (read == READ_FRAGMENT && way == VCC_OUT && port->slack != ANY_SLACK) {
+		__sync_fetch_and_add(&counters->fragments, 1);
+		return TC_ACT_SHOT;
+	}
 	if (read < 0)
 		return TC_ACT_UNSPEC;
 	if (!read || read_segment(skb, &headers, &segment)) {
@@ -413,10 +497,11 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	slack = port->slack;
 	bpf_spin_lock(&lock->lock);
 	beyond = is_beyond_window(flow, &segment, slack);
+	is_nothing = is_void(flow, &segment, slack);
 	before = flow->phase;
 	was = flow->flags;
 	lived = vcc_lives(flow, segment.at);
-	if (!beyond)
+	if (!beyond && !is_nothing)
 		vcc_handle(flow, &segment, &terms, &edit);
 	after = flow->phase;
 	flags = flow->flags;
@@ -428,8 +513,12 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 		__sync_fetch_and_add(&counters->policed, 1);
 		return TC_ACT_SHOT;
 	}
-	forget_edit(skb, &edit);
 	__sync_fetch_and_add(&counters->segments, 1);
+	if (is_nothing) {
+		__sync_fetch_and_add(&counters->repeated, 1);
+		return TC_ACT_UNSPEC;
+	}
+	forget_edit(skb, &edit);
 	count_phase(before, after, flags, counters);
 	if (was & VCC_SPEAKS && flags & VCC_ECN)
 		__sync_fetch_and_add(&counters->found, 1);

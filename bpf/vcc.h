@@ -38,7 +38,10 @@ struct weir_vcc_counters {
 	__u64 alone;	 /* connections left alone: their SYNs are not both known, or disagree */
 	__u64 found;	 /* connections of guests that speak ECN, found not to heed it, and translated from then on */
 	__u64 reports;	 /* of `dctcp`, that came from the peer's port and were taken out */
+	__u64 asked;	 /* of those begun, by a peer: they have a place apart until they are established */
+	__u64 fragments; /* of TCP, from a guest that is policed: dropped */
+	__u64 repeated;	 /* SYNs of a guest that is policed, that would have changed an agreed window */
 };
-_Static_assert(sizeof(struct weir_vcc_counters) == 128, "vcc/intf.rs expects 128");
+_Static_assert(sizeof(struct weir_vcc_counters) == 152, "vcc/intf.rs expects 152");
 
 #endif

@@ -57,6 +57,9 @@ struct headers {
 	__u8 is_bare; /* no options, or timestamps alone */
 };
 
+/* A part of a segment. */
+#define READ_FRAGMENT -2
+
 /* A connection's name, from the addresses of a segment that goes this way. */
 static __always_inline void name_ports(struct weir_flow *name, __u32 way,
 				       const struct tcp_head *tcp)
@@ -145,15 +148,16 @@ static __always_inline __u32 end_of(struct __sk_buff *skb, const struct packet *
 	return p->l3 + bpf_ntohs(length) + (is_ip4 ? 0 : sizeof(struct ipv6hdr));
 }
 
-/* Any frame: 1 if it is a segment, -1 if it is none, 0 if nobody could read it. */
+/* Any frame: 1 if it is a segment, -1 or READ_FRAGMENT if it is none, 0 if nobody could read it. */
 __attribute__((noinline)) int read_any(struct __sk_buff *skb, __u32 way, struct headers *headers)
 {
 	struct packet p = {};
 	enum kind kind = parse(skb, &p);
 
-	if (!headers || (kind != KIND_IP4 && kind != KIND_IP6) ||
-	    p.protocol != IPPROTO_TCP || p.fragment)
+	if (!headers || (kind != KIND_IP4 && kind != KIND_IP6) || p.protocol != IPPROTO_TCP)
 		return -1;
+	if (p.fragment)
+		return READ_FRAGMENT;
 	headers->l3 = p.l3;
 	headers->l4 = p.l4;
 	headers->ecn = p.ecn;

@@ -244,8 +244,10 @@ fn table(programs: &Programs) -> Table<intf::Flow, State> {
     programs.flows(0).unwrap().expect("a table")
 }
 
+/// What is known of a connection, established or not.
 fn state(programs: &Programs, ends: &Ends) -> Option<State> {
-    table(programs).get(ends.name()).unwrap()
+    let halves = programs.halves(0).unwrap().expect("a table");
+    table(programs).get(ends.name()).unwrap().or_else(|| halves.get(ends.name()).unwrap())
 }
 
 fn flags_of(tcp: &TcpHeader) -> u16 {
@@ -344,7 +346,8 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
     for translation in all {
         let terms = Terms { share: 60_000, ..Terms::new(translation) };
         let programs = loaded(&terms, ANY_SLACK);
-        let table = table(&programs);
+        let (table, halves) = (table(&programs), programs.halves(0).unwrap().expect("a table"));
+        let place = |name| table.get(name).unwrap().or_else(|| halves.get(name).unwrap());
         let mut flows = [None::<Flow>; MANY];
         let mut which = 0;
         for step in 0..STEPS / all.len() {
@@ -373,13 +376,12 @@ fn fifty_thousand_frames_become_what_the_law_in_rust_makes_of_them() {
             if known.is_none() && segment.flags & (SYN | ACK | RST) != SYN {
                 assert_eq!(octets, frame, "{at}");
                 assert_eq!(programs.counters(0).unknown, before.unknown + 1);
-                let place = table.get(ends.name()).unwrap();
-                assert!(place.is_none(), "only a SYN takes a place: {at}");
+                assert!(place(ends.name()).is_none(), "only a SYN takes a place: {at}");
                 absent += 1;
                 continue;
             }
             let got = read(&octets);
-            let got_state = table.get(ends.name()).unwrap().expect("known from its SYN on");
+            let got_state = place(ends.name()).expect("known from its SYN on");
             let got_flags = u16::from_be_bytes([
                 octets[if which % 2 == 0 { 46 } else { 66 }],
                 octets[if which % 2 == 0 { 47 } else { 67 }],
@@ -538,6 +540,80 @@ fn flood_beside_a_flow() {
     let [first, second] = slots.map(|slot| programs.counters(slot));
     assert_eq!((first.begun, first.agreed, first.unknown), (1, 1, 0));
     assert_eq!((second.begun, second.agreed), (4 * u64::from(FLOWS) - 1, 0));
+}
+
+#[test]
+fn syns_of_strangers_push_out_no_connection_that_is_established() {
+    on_one_cpu(|| {
+        let programs = loaded(&Terms::new(Translation::VirtualEcn), ANY_SLACK);
+        // One that the guest began, and one that a peer began.
+        let (own, asked) = (Ends::v4(0), Ends::v4(1));
+        open(&programs, &own);
+        let syn = Segment { seq: 0, mss: 1_400, scale: 8, ..inward(0, SYN | ECE | CWR) };
+        passed(&programs, &asked, &Segment { window: 17_000, ..syn });
+        let answer = Segment { flags: SYN | ACK, mss: 1_460, scale: 8, ..out(100, 0) };
+        let answered = passed(&programs, &asked, &answer);
+        assert_eq!(flags_of(&answered.tcp), SYN | ACK | ECE, "agrees in the guest's place");
+        assert!(table(&programs).get(asked.name()).unwrap().is_none(), "not established yet");
+        passed(&programs, &asked, &inward(101, ACK));
+        passed(&programs, &asked, &out(101, 1_400));
+        assert!(table(&programs).get(asked.name()).unwrap().is_some(), "it is now");
+
+        // Strangers' SYNs, which the guest answers, as a listening port does, and nobody confirms.
+        for n in 2..8 * FLOWS as u16 {
+            let stranger = Ends::v4(n);
+            passed(&programs, &stranger, &Segment { window: 17_000, ..syn });
+            passed(&programs, &stranger, &answer);
+        }
+        for quiet in [own, asked] {
+            let data = passed(&programs, &quiet, &out(1_501, 1_400));
+            assert_eq!(data.ecn, ECT_0, "is translated as before");
+        }
+        let counters = programs.counters(0);
+        assert_eq!(counters.asked, 8 * u64::from(FLOWS) - 1);
+        assert_eq!((counters.begun, counters.full), (8 * u64::from(FLOWS), 0));
+        assert_eq!(table(&programs).read().unwrap().count(), 2);
+    });
+}
+
+#[test]
+fn a_guest_that_is_policed_sends_no_fragments_of_tcp() {
+    let terms = Terms { share: 2_800, ..Terms::new(Translation::None) };
+    for slack in [1_400, ANY_SLACK] {
+        let programs = loaded(&terms, slack);
+        let ends = Ends::v4(0);
+        // The first fragment of a segment, and a later one.
+        for (n, at) in [0x2000_u16, 0x00b9].into_iter().enumerate() {
+            let mut frame = ends.frame(&out(101, 1_400));
+            frame[20..22].copy_from_slice(&at.to_be_bytes());
+            let verdict = if slack == ANY_SLACK { PASS } else { DROP };
+            assert_eq!(run(&programs, Way::Out, &frame), (verdict, frame.clone()));
+            assert_eq!(run(&programs, Way::In, &frame), (PASS, frame.clone()), "what comes in may");
+            let dropped = if slack == ANY_SLACK { 0 } else { n as u64 + 1 };
+            assert_eq!(programs.counters(0).fragments, dropped);
+        }
+    }
+}
+
+#[test]
+fn no_syn_of_a_guest_that_is_policed_makes_its_window_forgotten() {
+    let terms = Terms { share: 2_800, ..Terms::new(Translation::None) };
+    let programs = loaded(&terms, 1_400);
+    let ends = Ends::v4(0);
+    let syn = Segment { seq: 100, flags: SYN, mss: 1_400, scale: 8, ..out(100, 0) };
+    passed(&programs, &ends, &syn);
+    // Said again without its scale, and within the connection.
+    passed(&programs, &ends, &Segment { scale: 0, ..syn });
+    let answer = Segment { seq: 0, flags: SYN | ACK, mss: 1_400, scale: 8, ..inward(101, ACK) };
+    passed(&programs, &ends, &Segment { window: 2_800, ..answer });
+    passed(&programs, &ends, &Segment { seq: 7_000, ..syn });
+    assert_eq!(programs.counters(0).repeated, 2);
+    for n in 0..3 {
+        passed(&programs, &ends, &out(101 + n * 1_400, 1_400));
+    }
+    let beyond = ends.frame(&out(101 + 3 * 1_400, 1_400));
+    assert_eq!(run(&programs, Way::Out, &beyond).0, DROP, "the window stands");
+    assert_eq!(programs.counters(0).policed, 1);
 }
 
 #[test]

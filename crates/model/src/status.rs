@@ -256,6 +256,15 @@ pub struct Translation {
     /// Segments that were dropped: beyond the window that the guest was shown, and what its policing allows.
     #[serde(default)]
     pub policed: u64,
+    /// Fragments of TCP that were dropped, since policing could not count their octets.
+    #[serde(default)]
+    pub fragments: u64,
+    /// SYNs that changed nothing, since policing would have forgotten a window that was agreed.
+    #[serde(default)]
+    pub repeated_syns: u64,
+    /// Connections that peers began. Many more of them than `connections` agreed on: a flood of SYNs.
+    #[serde(default)]
+    pub asked_by_peers: u64,
     /// Connections of guests that agreed on ECN by themselves, were found not to heed it, and are translated from then
     /// on (`auto`).
     #[serde(default)]

@@ -112,6 +112,9 @@ fn told(vm: String, one: Translated) -> status::Translation {
         },
         unedited: c.unedited,
         policed: c.policed,
+        fragments: c.fragments,
+        repeated_syns: c.repeated,
+        asked_by_peers: c.asked,
         found_deaf: c.found,
         reports: c.reports,
     }

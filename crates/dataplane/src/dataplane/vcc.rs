@@ -479,6 +479,8 @@ impl Dataplane {
         if place.is_new {
             own.clear_counters(place.slot);
             own.make_table(place.slot, self.config.flows_per_vm)?;
+        } else {
+            own.complete_table(place.slot, self.config.flows_per_vm)?;
         }
         self.bound(vm, place)?;
         let own = self.programs.vcc.as_ref().expect("places come with their programs");

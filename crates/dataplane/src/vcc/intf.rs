@@ -170,7 +170,7 @@ impl State {
 
 shared!(
     /// What a port did. Segments are counted with super-packets as one.
-    Counters, 128, {
+    Counters, 152, {
         /// Segments of connections that are known.
         segments: u64,
         /// Of these, changed in anything.
@@ -203,6 +203,12 @@ shared!(
         found: u64,
         /// Reports of `dctcp` that came from the peer's port and were taken out.
         reports: u64,
+        /// Of those begun, by a peer: they have a place apart until they are established.
+        asked: u64,
+        /// Fragments of TCP from a guest that is policed, dropped.
+        fragments: u64,
+        /// SYNs of a guest that is policed, that would have changed an agreed window.
+        repeated: u64,
     }
 );
 

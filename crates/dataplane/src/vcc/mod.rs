@@ -37,11 +37,21 @@ const TABLE: &str = "vcc_table";
 pub(crate) const STATE: [&str; 6] =
     ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks", "vcc_budgets", "vcc_bounded"];
 
+/// The same, of a later version: state without it is adopted, too.
+const HALVES: [&str; 1] = ["vcc_halves"];
+
+/// A port has one place for a connection that a peer has begun where it has this many in all, and at least
+/// [`HALVES_LEAST`]. A SYN needs it for a round trip.
+const HALVES_PART: u32 = 4;
+/// Below some hundred entries the kernel's table pushes out early.
+const HALVES_LEAST: u32 = 512;
+
 /// Maps that have an entry for each port.
-const OF_PORTS: [&str; 7] = [
+const OF_PORTS: [&str; 8] = [
     "vcc_ports",
     "vcc_counters",
     "vcc_flows",
+    "vcc_halves",
     "vcc_budgets",
     "vcc_bounded",
     "vcc_turns",
@@ -107,6 +117,8 @@ pub struct Programs {
     pub ports: Table<u32, Port>,
     /// Slot → table: written by its descriptor, read as its id.
     tables: Table<u32, u32>,
+    /// Slot → table of connections that a peer has begun, and that are not established; the same.
+    halves: Table<u32, u32>,
     counters: CounterArray<Counters>,
     /// Slot → budget, where a port has one.
     budgets: Table<u32, budget::Budget>,
@@ -161,10 +173,12 @@ impl Programs {
         }
         if let Some(pins) = pins {
             programs::adopt(&mut open, pins, &STATE)?;
+            programs::adopt(&mut open, pins, &HALVES)?;
         }
         let mut object = open.load().map_err(Error::Load)?;
         if let Some(pins) = pins {
             programs::pin(&mut object, pins, &STATE)?;
+            programs::pin(&mut object, pins, &HALVES)?;
         }
         let map = |name: &'static str| {
             let map = object.maps().find(|m| m.name() == name).expect("the object has all maps");
@@ -176,6 +190,7 @@ impl Programs {
         Ok(Self {
             ports: Table::new("vcc_ports", map("vcc_ports")?, MAX_PORTS),
             tables: Table::new("vcc_flows", map("vcc_flows")?, MAX_PORTS),
+            halves: Table::new("vcc_halves", map("vcc_halves")?, MAX_PORTS),
             counters: counters.during(|| "mapping BPF map vcc_counters".to_owned())?,
             budgets: Table::new("vcc_budgets", map("vcc_budgets")?, MAX_PORTS),
             bounded: Table::new("vcc_bounded", map("vcc_bounded")?, MAX_PORTS),
@@ -191,17 +206,22 @@ impl Programs {
     /// # Errors
     /// The kernel refuses.
     pub fn make_table(&self, slot: u32, flows: u32) -> Result<(), Error> {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let (name, key, state) = (Some(TABLE), size_of::<Flow>() as u32, size_of::<State>() as u32);
-        let table = MapHandle::create(MapType::LruHash, name, key, state, flows, &options);
-        let table = table.map_err(|e| Error::System {
-            action: format!("making a table of {flows} connections"),
-            source: std::io::Error::other(e),
-        })?;
-        self.tables.put(slot, table.as_fd().as_raw_fd() as u32)
+        self.tables.put(slot, new_table(flows)?.as_fd().as_raw_fd() as u32)?;
+        self.make_halves(slot, flows)
+    }
+
+    /// The same for the connections that peers begin.
+    fn make_halves(&self, slot: u32, flows: u32) -> Result<(), Error> {
+        let places = (flows / HALVES_PART).max(HALVES_LEAST);
+        self.halves.put(slot, new_table(places)?.as_fd().as_raw_fd() as u32)
+    }
+
+    /// Completes what an agent of an earlier version made for the port in `slot`.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn complete_table(&self, slot: u32, flows: u32) -> Result<(), Error> {
+        if self.halves.get(slot)?.is_some() { Ok(()) } else { self.make_halves(slot, flows) }
     }
 
     /// What is known of the connections of the port in `slot`, by their names, from the peer to the guest;
@@ -210,11 +230,15 @@ impl Programs {
     /// # Errors
     /// The kernel refuses.
     pub fn flows(&self, slot: u32) -> Result<Option<Table<Flow, State>>, Error> {
-        let Some(id) = self.tables.get(slot)? else { return Ok(None) };
-        let table = MapHandle::from_map_id(id).map_err(Error::Load)?;
-        let fd =
-            table.as_fd().try_clone_to_owned().during(|| format!("keeping BPF map {TABLE}"))?;
-        Ok(Some(Table::new(TABLE, fd, table.max_entries())))
+        table_in(&self.tables, slot)
+    }
+
+    /// The same of connections that a peer has begun, and that are not established.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn halves(&self, slot: u32) -> Result<Option<Table<Flow, State>>, Error> {
+        table_in(&self.halves, slot)
     }
 
     /// Puts a budget on the port in `slot`, or takes it off. Who counts its connections: see
@@ -257,6 +281,7 @@ impl Programs {
         self.ports.delete(interface)?;
         self.set_budget(slot, None)?;
         self.bound(slot, SHAPED, false)?;
+        self.halves.delete(slot)?;
         self.tables.delete(slot).map(drop)
     }
 
@@ -298,4 +323,26 @@ impl Programs {
         let found = self.object.progs_mut().find(|p| p.name() == program.name());
         found.expect("the object has all programs")
     }
+}
+
+/// An empty table for so many connections.
+fn new_table(flows: u32) -> Result<MapHandle, Error> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    let (name, key, state) = (Some(TABLE), size_of::<Flow>() as u32, size_of::<State>() as u32);
+    let table = MapHandle::create(MapType::LruHash, name, key, state, flows, &options);
+    table.map_err(|e| Error::System {
+        action: format!("making a table of {flows} connections"),
+        source: std::io::Error::other(e),
+    })
+}
+
+/// The connections in the table of the port in `slot`.
+fn table_in(tables: &Table<u32, u32>, slot: u32) -> Result<Option<Table<Flow, State>>, Error> {
+    let Some(id) = tables.get(slot)? else { return Ok(None) };
+    let table = MapHandle::from_map_id(id).map_err(Error::Load)?;
+    let fd = table.as_fd().try_clone_to_owned().during(|| format!("keeping BPF map {TABLE}"))?;
+    Ok(Some(Table::new(TABLE, fd, table.max_entries())))
 }
