@@ -2,7 +2,8 @@
 //! give it up.
 #![allow(clippy::disallowed_methods)]
 
-use crate::common::copy_of_daemon;
+use crate::common::{copy_of_daemon, pause};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -45,13 +46,15 @@ impl Drop for Folder {
 }
 
 fn as_nobody(folder: &Folder, command: &str) -> Output {
-    Command::new(copy_of_daemon(&folder.0))
-        .args([command, "--config"])
-        .arg(folder.config())
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .expect("giving up root needs root")
+    let mut started = Command::new(copy_of_daemon(&folder.0));
+    started.args([command, "--config"]).arg(folder.config()).uid(NOBODY).gid(NOBODY);
+    loop {
+        match started.output() {
+            // A process that another test starts has the copy open for writing, until it executes its own.
+            Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => pause(20),
+            output => return output.expect("giving up root needs root"),
+        }
+    }
 }
 
 fn stderr(output: &Output) -> String {
