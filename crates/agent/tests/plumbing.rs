@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{Guest, add_c, counter, reload};
-use crate::common::{self, World, pause, until};
+use crate::common::{self, StopAtEnd, World, pause, until};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -18,15 +18,6 @@ fn sends(world: &World, stop: &AtomicBool, micros: u64) -> u64 {
         std::thread::sleep(std::time::Duration::from_micros(micros));
     }
     sent
-}
-
-/// Also when what is played meanwhile fails: else the scope would wait for the sender for ever.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn redirected(world: &World, port: &str) -> bool {

@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{C_HERE, Guest, add_c, counter, reload, remove_c};
-use crate::common::{Agent, FLOOR, World, sh, until};
+use crate::common::{Agent, FLOOR, StopAtEnd, World, sh, until};
 use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -40,15 +40,6 @@ fn busy<T>(world: &World, vms: &[u8], mbps: u64, during: impl FnOnce() -> T) -> 
         let _stop = StopAtEnd(&stop);
         during()
     })
-}
-
-/// Also when what is played meanwhile fails: else the scope would wait for the senders for ever.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What hangs on `c`'s port.

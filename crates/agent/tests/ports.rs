@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{Guest, add_c, add_d, counter, reload, unseen};
-use crate::common::{World, pause, until};
+use crate::common::{StopAtEnd, World, pause, until};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -108,15 +108,6 @@ fn a_port_made_anew_under_its_index_is_noticed_and_guarded_again() {
     let filters = world.tc("host1", "filter show dev port3 ingress");
     assert!(filters.contains("pref 4000"), "its redirection: {filters}");
     one.stop();
-}
-
-/// Also when what is played meanwhile fails: else the scope would wait for the sender for ever.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// The rates of all leaves of host 1's shaper, in kbit/s.

@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{Guest, add_c, reload};
-use crate::common::{Agent, World, pause, until};
+use crate::common::{Agent, StopAtEnd, World, pause, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -131,15 +131,6 @@ fn receive(mut to: TcpStream) -> u64 {
             assert_eq!(*got, octet(at), "octet {at} of the stream");
             at += 1;
         }
-    }
-}
-
-/// Also when what is played meanwhile fails: else the scope would wait for the sender for ever.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -73,7 +73,7 @@ impl World {
 
     /// One millisecond in which these pairs send as much as they may.
     fn step(&mut self, sending: &[PairId]) {
-        self.now = self.now + STEP;
+        self.now += STEP;
         for (from, to, message) in std::mem::take(&mut self.posted) {
             if !self.loses_letters {
                 self.handle(to.0 as usize, Input::Message(from, message));

@@ -2,7 +2,7 @@
 //! `c` to `d`, more than they may. And a forger between them.
 
 use super::watch::{LATE, watched};
-use super::{Agent, World, pause};
+use super::{Agent, StopAtEnd, World, pause};
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
 };
@@ -101,15 +101,6 @@ impl Play {
             let _stop = StopAtEnd(&stop);
             during(&quiet)
         })
-    }
-}
-
-/// Also when what is played meanwhile fails: else the scope would wait for the senders for ever.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

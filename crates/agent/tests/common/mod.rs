@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_agent::client;
@@ -55,6 +55,15 @@ pub(crate) fn until(what: &str, seconds: u64, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(Instant::now() < end, "{what}: not within {seconds} s");
         pause(20);
+    }
+}
+
+/// Says that traffic shall end when a test does, also by a failure: a scope waits for its threads.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
