@@ -109,6 +109,7 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
                 | FaultKind::RestartAgent { .. }
                 | FaultKind::StopVm { .. }
                 | FaultKind::StartVm { .. }
+                | FaultKind::BreakPort { .. }
                 | FaultKind::Control(_)
         )
     }) else {

@@ -45,6 +45,18 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// A fault of the scenario could not be played.
+    #[error(
+        "cannot break `{part}` of VM {vm}: {why}; only ports that an agent shapes with HTB have all parts"
+    )]
+    Fault {
+        /// What was to be broken.
+        part: &'static str,
+        /// Whose port.
+        vm: String,
+        /// What the command said.
+        why: String,
+    },
     /// The kernel refused a request.
     #[error("cannot {doing}: {errno}")]
     Kernel {

@@ -13,7 +13,7 @@ use crate::world::World;
 use crate::{Error, Options};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use weir_model::scenario::{Fault, FaultKind, Scenario};
+use weir_model::scenario::{Fault, FaultKind, PortPart, Scenario};
 use weir_units::Span;
 
 /// The faults of a run that are still to come.
@@ -41,6 +41,7 @@ enum Step {
     Restart(usize),
     StopVm(usize),
     StartVm(usize),
+    BreakPort(usize, PortPart),
     Weather { hosts: Vec<usize>, weather: Weather },
 }
 
@@ -88,6 +89,7 @@ impl Faults {
                     world.start_vm(scenario, plan, vm)?;
                     self.away.remove(&vm);
                 }
+                Step::BreakPort(vm, part) => world.break_port(scenario, vm, part)?,
                 Step::Weather { hosts, weather } => {
                     let relay = relay.expect("a scenario with weather has doors");
                     hosts.into_iter().for_each(|host| relay.set(host, weather));
@@ -105,6 +107,7 @@ fn step(fault: &Fault) -> Step {
         FaultKind::RestartAgent { host } => Step::Restart(*host),
         FaultKind::StopVm { vm } => Step::StopVm(*vm),
         FaultKind::StartVm { vm } => Step::StartVm(*vm),
+        FaultKind::BreakPort { vm, part } => Step::BreakPort(*vm, *part),
         FaultKind::Control(control) => {
             let weather = Weather {
                 loss: control.loss,

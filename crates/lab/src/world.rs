@@ -19,10 +19,11 @@ use crate::{Error, sweep};
 use nix::errno::Errno;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::mark::{Marker, MarkingPort};
-use weir_model::scenario::{IpVersion, Scenario};
+use weir_model::scenario::{IpVersion, PortPart, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
@@ -284,6 +285,36 @@ impl World {
         })
     }
 
+    /// Breaks a part of what carries a VM's packets, with the tools that an operator has.
+    pub(crate) fn break_port(
+        &self,
+        scenario: &Scenario,
+        vm: usize,
+        part: PortPart,
+    ) -> Result<(), Error> {
+        let (host, port) = (&self.nodes[scenario.vms[vm].host], plan::vm_port(vm));
+        let name = &scenario.vms[vm].name;
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| {
+                host.enter()?;
+                let shapers = run(name, part, "ip -o link show type ifb")?;
+                let shaper = shapers.split(": ").nth(1).unwrap_or("none").to_owned();
+                let line = match part {
+                    PortPart::Redirection => format!("tc filter del dev {port} ingress"),
+                    PortPart::ForeignFilter => format!(
+                        "tc filter add dev {port} ingress pref 1 protocol all u32 match u32 0 0 flowid 1:1"
+                    ),
+                    PortPart::ShaperDown => format!("ip link set {shaper} down"),
+                    PortPart::ShaperGone => format!("ip link del {shaper}"),
+                    PortPart::RootQdisc => format!("tc qdisc del dev {shaper} root"),
+                    PortPart::Name => format!("ip link set {port} name moved{vm}"),
+                };
+                run(name, part, &line).map(drop)
+            });
+            work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// Gives a VM `eth0`, and its port on its host. The calling thread is in the VM's namespace.
     fn plug(
         &mut self,
@@ -525,4 +556,17 @@ fn everybody_is_a_neighbour(index: u32, ip: IpVersion) -> Request {
     header[0] = family;
     header[4..8].copy_from_slice(&[TABLE_MAIN, PROTOCOL_BOOT, SCOPE_LINK, UNICAST]);
     Request::new("write a route", RTM_NEWROUTE, NEW, &header).attr_u32(RTA_OIF, index)
+}
+
+/// Runs a command that breaks a part of a VM's port; what it printed.
+fn run(vm: &str, part: PortPart, line: &str) -> Result<String, Error> {
+    let mut words = line.split(' ');
+    let program = words.next().expect("a line has a first word");
+    let output = Command::new(program).args(words).output();
+    let failed = |why: String| Error::Fault { part: part.name(), vm: vm.to_owned(), why };
+    let output = output.map_err(|e| failed(format!("`{program}`: {e}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(failed(format!("`{line}`: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }

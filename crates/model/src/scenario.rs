@@ -474,6 +474,14 @@ pub enum FaultKind {
         /// Which, an index into `vms`.
         vm: usize,
     },
+    /// A part of what carries a VM's packets on its host is broken, as an operator's tools or another program
+    /// would do it. The agent has to find and mend it, or to say that it cannot.
+    BreakPort {
+        /// Whose packets, an index into `vms`.
+        vm: usize,
+        /// What of it.
+        part: PortPart,
+    },
     /// Control messages suffer. A later one for the same host replaces it.
     Control(ControlFault),
     /// A cable is pulled: what is sent into either of its ends is lost. Routes stay.
@@ -509,6 +517,7 @@ impl FaultKind {
             Self::KillAgent { .. }
             | Self::StartAgent { .. }
             | Self::RestartAgent { .. }
+            | Self::BreakPort { .. }
             | Self::Control(_)
             | Self::StepClock { .. } => true,
             Self::StopVm { .. }
@@ -527,11 +536,53 @@ impl FaultKind {
             Self::RestartAgent { .. } => "restart-agent",
             Self::StopVm { .. } => "stop-vm",
             Self::StartVm { .. } => "start-vm",
+            Self::BreakPort { .. } => "break-port",
             Self::Control(_) => "control",
             Self::LinkDown { .. } => "link-down",
             Self::LinkUp { .. } => "link-up",
             Self::PauseHost { .. } => "pause-host",
             Self::StepClock { .. } => "step-clock",
+        }
+    }
+}
+
+/// What carries a VM's packets on its host, where HTB shapes them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortPart {
+    /// The filter that redirects the port's packets to the shaper is deleted.
+    Redirection,
+    /// A filter that lets all packets pass is put before it.
+    ForeignFilter,
+    /// The shaper's device is set down.
+    ShaperDown,
+    /// The shaper's device is deleted.
+    ShaperGone,
+    /// The root of the shaper's classes is deleted.
+    RootQdisc,
+    /// The port gets another name.
+    Name,
+}
+
+impl PortPart {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Redirection,
+        Self::ForeignFilter,
+        Self::ShaperDown,
+        Self::ShaperGone,
+        Self::RootQdisc,
+        Self::Name,
+    ];
+
+    /// The word by which a file calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Redirection => "redirection",
+            Self::ForeignFilter => "foreign-filter",
+            Self::ShaperDown => "shaper-down",
+            Self::ShaperGone => "shaper-gone",
+            Self::RootQdisc => "root-qdisc",
+            Self::Name => "name",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What breaks in a scenario: resolved to hosts and times, and each slip named.
 
-use weir_model::scenario::{ControlFault, Error, Fault, FaultKind, File, Scenario};
+use weir_model::scenario::{ControlFault, Error, Fault, FaultKind, File, PortPart, Scenario};
 use weir_units::Span;
 
 /// A scenario with these faults, on the sweep's points 0 and 1 of `which`.
@@ -100,6 +100,27 @@ fn who_is_dead_cannot_be_killed_and_who_lives_cannot_be_started() {
     let back = "    - {at: 10s, kill-agent: host-0}\n    - {at: 12s, start-agent: host-0}\n    \
                 - {at: 14s, kill-agent: host-0}\n";
     assert_eq!(faults(back).len(), 3);
+}
+
+#[test]
+fn parts_of_ports_can_break_as_often_as_one_likes() {
+    let text = "    - {at: 4s, break-port: [v, w], part: redirection}\n    \
+                - {at: 6s, break-port: v, part: name}\n    - {at: 7s, break-port: v, part: name}\n";
+    let parts: Vec<(usize, PortPart)> = faults(text)
+        .into_iter()
+        .map(|fault| match fault.kind {
+            FaultKind::BreakPort { vm, part } => (vm, part),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let (redirection, name) = (PortPart::Redirection, PortPart::Name);
+    assert_eq!(parts, [(0, redirection), (1, redirection), (2, redirection), (0, name), (0, name)]);
+    let wrong = "    - {at: 4s, break-port: v, part: redirect}\n";
+    refused(wrong, "spec.faults.0.part", "a port has no part `redirect`");
+    let missing = "    - {at: 4s, break-port: v}\n";
+    refused(missing, "spec.faults.0.part", "`part` is missing");
+    let beside = "    - {at: 4s, stop-vm: v, part: name}\n";
+    refused(beside, "spec.faults.0.part", "`part` beside `stop-vm`");
 }
 
 #[test]

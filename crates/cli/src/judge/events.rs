@@ -62,6 +62,9 @@ fn broken(scenario: &Scenario, fault: &Fault) -> Event {
         FaultKind::RestartAgent { host } => format!("{}: agent restarts", name(host)),
         FaultKind::StopVm { vm } => format!("VM {} goes", scenario.vms[*vm].name),
         FaultKind::StartVm { vm } => format!("VM {} comes", scenario.vms[*vm].name),
+        FaultKind::BreakPort { vm, part } => {
+            format!("port of VM {}: {} breaks", scenario.vms[*vm].name, part.name())
+        }
         FaultKind::Control(control) => {
             let parts = [
                 (control.loss, "lost"),

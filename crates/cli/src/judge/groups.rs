@@ -7,7 +7,7 @@ use weir_model::results::Group;
 use weir_model::scenario::{Fault, FaultKind, Scenario, TrafficKind};
 
 /// How long after an agent went down `window_min_settled` does not look: by then what was borrowed is
-/// given back.
+/// given back. Where a port breaks, by then it is mended.
 const SETTLE_S: f64 = 2.0;
 
 /// What a group's floors are worth over time, for those who watch.
@@ -120,9 +120,9 @@ pub(super) fn beside(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
 /// Samples that are not within the time that what survives may take after an agent went down.
 fn settled(case: &Case<'_>, samples: &[usize]) -> Vec<usize> {
     let down = |fault: &Fault| match fault.kind {
-        FaultKind::KillAgent { .. } | FaultKind::RestartAgent { .. } => {
-            Some(fault.at.as_secs_f64())
-        }
+        FaultKind::KillAgent { .. }
+        | FaultKind::RestartAgent { .. }
+        | FaultKind::BreakPort { .. } => Some(fault.at.as_secs_f64()),
         _ => None,
     };
     let downs: Vec<f64> = case.scenario.faults.iter().filter_map(down).collect();

@@ -29,6 +29,7 @@ fn of(kind: &FaultKind) -> Vec<Fault> {
         FaultKind::RestartAgent { host } => vec![Fault::Restart { host: node(host) }],
         FaultKind::StopVm { vm } => vec![Fault::Vm { vm: *vm as u32, plugged: false }],
         FaultKind::StartVm { vm } => vec![Fault::Vm { vm: *vm as u32, plugged: true }],
+        FaultKind::BreakPort { .. } => unreachable!("refused before anything was built"),
         // Those are the letters' weather.
         FaultKind::Control(_) => Vec::new(),
         FaultKind::LinkDown { link } => cable(link, true),

@@ -5,7 +5,7 @@
 
 use weir_core::vcc;
 use weir_model::scenario::{
-    IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind, Translation,
+    FaultKind, IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind, Translation,
 };
 
 /// Something that the scenario asks for and the simulator lacks.
@@ -67,6 +67,12 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
     if let Some(attack) = scenario.attacks.first() {
         let field = format!("spec.attacks ({})", attack.name);
         return Err(Unsupported::new(field, "an attack", "play it with `weir lab`"));
+    }
+    let breaks = |kind: &FaultKind| matches!(kind, FaultKind::BreakPort { .. });
+    if let Some(fault) = scenario.faults.iter().find(|fault| breaks(&fault.kind)) {
+        let field = format!("spec.faults ({} at {})", fault.kind.name(), fault.at);
+        let what = "a port of real Linux";
+        return Err(Unsupported::new(field, what, "play it with `weir lab`"));
     }
     Ok(())
 }

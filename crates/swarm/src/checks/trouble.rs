@@ -86,7 +86,8 @@ fn deaf(scenario: &Scenario) -> Vec<Deaf> {
             FaultKind::StartAgent { .. }
             | FaultKind::LinkUp { .. }
             | FaultKind::StopVm { .. }
-            | FaultKind::StartVm { .. } => {}
+            | FaultKind::StartVm { .. }
+            | FaultKind::BreakPort { .. } => {}
         }
     }
     all

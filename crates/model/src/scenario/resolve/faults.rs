@@ -12,7 +12,7 @@ use crate::scenario::expr::Scope;
 use crate::scenario::formula::Formula;
 use crate::scenario::spec::Spec;
 use crate::scenario::spec::faults::{ControlSpec, FaultKindSpec, FaultSpec};
-use crate::scenario::{ControlFault, Fault, FaultKind, Topology};
+use crate::scenario::{ControlFault, Fault, FaultKind, PortPart, Topology};
 use std::collections::BTreeSet;
 use weir_units::Span;
 
@@ -53,9 +53,10 @@ fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Re
             FaultKind::LinkUp { link } => (&mut down, link, true),
             FaultKind::StopVm { vm } => (&mut away, vm, false),
             FaultKind::StartVm { vm } => (&mut away, vm, true),
-            FaultKind::Control(_) | FaultKind::PauseHost { .. } | FaultKind::StepClock { .. } => {
-                continue;
-            }
+            FaultKind::BreakPort { .. }
+            | FaultKind::Control(_)
+            | FaultKind::PauseHost { .. }
+            | FaultKind::StepClock { .. } => continue,
         };
         if let (Some(word), true) = (word, mends != broken.contains(&index)) {
             let at = fault.at;
@@ -130,6 +131,14 @@ fn one<'a>(
     match &spec.kind {
         FaultKindSpec::StopVm { vms } => each_vm(vms, &|vm| FaultKind::StopVm { vm }),
         FaultKindSpec::StartVm { vms } => each_vm(vms, &|vm| FaultKind::StartVm { vm }),
+        FaultKindSpec::BreakPort { vms, part } => {
+            let names = || PortPart::ALL.iter().map(|part| part.name());
+            let Some(part) = PortPart::ALL.into_iter().find(|one| one.name() == part.text) else {
+                let message = format!("a port has no part `{}`", part.text);
+                return Err(part.error(message, did_you_mean(&part.text, names())));
+            };
+            each_vm(vms, &|vm| FaultKind::BreakPort { vm, part })
+        }
         FaultKindSpec::Kill { hosts, guardian } => {
             each(hosts, &|host| FaultKind::KillAgent { host, guardian: *guardian })
         }

@@ -20,6 +20,7 @@ pub(crate) enum FaultKindSpec {
     Restart { hosts: Vec<Word> },
     StopVm { vms: Vec<Word> },
     StartVm { vms: Vec<Word> },
+    BreakPort { vms: Vec<Word>, part: Word },
     Control(Box<ControlSpec>),
     Pull { links: Vec<Word> },
     Plug { links: Vec<Word> },
@@ -40,12 +41,13 @@ pub(crate) struct ControlSpec {
     pub(crate) lasts: Option<Formula>,
 }
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "kill-agent",
     "start-agent",
     "restart-agent",
     "stop-vm",
     "start-vm",
+    "break-port",
     "control",
     "link-down",
     "link-up",
@@ -54,14 +56,15 @@ const KINDS: [&str; 10] = [
 ];
 
 /// What stands beside a kind: its key, the kind, and how it is written.
-const BESIDE: [(&str, &str, &str); 3] = [
+const BESIDE: [(&str, &str, &str); 4] = [
     ("guardian", "kill-agent", "{kill-agent: left-0, guardian: true}"),
+    ("part", "break-port", "{break-port: vm-0, part: redirection}"),
     ("for", "pause-host", "{pause-host: left-0, for: 500ms}"),
     ("by", "step-clock", "{step-clock: left-0, by: 2s}"),
 ];
 
 pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
-    let mut keys = vec!["at", "when", "guardian", "for", "by"];
+    let mut keys = vec!["at", "when", "guardian", "part", "for", "by"];
     keys.extend(KINDS);
     let table = field.table(&keys)?;
     let (kind, body) = table.one_of(&KINDS)?;
@@ -82,6 +85,10 @@ pub(crate) fn fault(field: &Field<'_>) -> Result<FaultSpec, Error> {
         "restart-agent" => FaultKindSpec::Restart { hosts: words(&body)? },
         "stop-vm" => FaultKindSpec::StopVm { vms: words(&body)? },
         "start-vm" => FaultKindSpec::StartVm { vms: words(&body)? },
+        "break-port" => {
+            let part = word(table.need("part", "redirection")?)?;
+            FaultKindSpec::BreakPort { vms: words(&body)?, part }
+        }
         "link-down" => FaultKindSpec::Pull { links: words(&body)? },
         "link-up" => FaultKindSpec::Plug { links: words(&body)? },
         "pause-host" => {
