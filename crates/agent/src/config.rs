@@ -124,8 +124,11 @@ impl Setup {
 
     /// The same from texts, for what needs no file.
     pub(crate) fn parse(config: &str, directory: &str) -> Result<Self> {
-        let file = parsed(Path::new("agent.toml"), config)?;
-        Self::of_texts(file, (Path::new("agent.toml"), config), directory, None)
+        let path = Path::new("agent.toml");
+        let file = parsed(path, config)?;
+        let sources = Sources { config: (path, config), directory: (path, "") };
+        names::check(&file).map_err(|mistake| sources.tell(&mistake))?;
+        Self::of_texts(file, (path, config), directory, None)
     }
 
     fn of_texts(
@@ -140,7 +143,6 @@ impl Setup {
         let path = file.directory.clone();
         let sources = Sources { config, directory: (&path, yaml) };
         let soundly = |setup: Self| {
-            names::check(&setup.file)?;
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
             crate::window_shaping::check(&setup.file)?;
