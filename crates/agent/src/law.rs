@@ -11,11 +11,12 @@
 mod eyeq;
 
 pub use eyeq::eyeq;
-pub(crate) use eyeq::{OnHost, on_host};
+pub(crate) use eyeq::on_host;
 
 use anyhow::{Context, Result, bail, ensure};
+use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::eyeq::Backend;
-use weir_core::host::{ElasticSwitch, Promise};
+use weir_core::reservation::Reservation;
 use weir_core::partition::Unconfirmed;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
 use weir_model::agent::MechanismConfig;
@@ -73,7 +74,7 @@ pub fn unreserved(config: &MechanismConfig, line: Rate) -> Result<Rate> {
     };
     match config.set.get("default_floor") {
         Some(value) => rate(value).context("set.default_floor"),
-        None => Ok(Rate::from_mbps(1).scale(factor).min(line.split(100))),
+        None => Ok(Reservation::usual_other(factor, line)),
     }
 }
 

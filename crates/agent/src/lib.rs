@@ -1,4 +1,4 @@
-//! The host daemon: clock, sockets and loop around core's `HostAgent`.
+//! The host daemon: clock, sockets and loop around core's `HostMachine`.
 //!
 //! Problem   The algorithms are pure; somebody has to read counters, carry messages, write rates and
 //!           know what time it is.
@@ -19,7 +19,6 @@ mod fitness;
 mod key_maker;
 mod keys;
 mod law;
-mod machine;
 mod mistake;
 mod mode;
 mod names;

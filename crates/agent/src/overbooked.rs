@@ -10,7 +10,8 @@
 //!           of each tenant's hoses, and an agent knows only its own side; so more than the uplink may be
 //!           sound, and only pairs' floors, which both sides have agreed on, show that it is not.
 
-use weir_core::host::{Mechanism, Promise};
+use weir_core::elasticswitch::Promise;
+use weir_core::mechanism::Law;
 use weir_model::status::Overbooked;
 use weir_units::{Rate, Span, TenantId, Time, VmId};
 
@@ -81,7 +82,7 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
             promised += external.map(|floor| floor.0).sum();
         }
         // Each floor was rounded to a whole bit/s on its own: that is no overbooking.
-        let rounding = Rate::from_bps(setup.host.vms.len() as u64);
+        let rounding = Rate::from_bps(setup.host.vms().count() as u64);
         if promised <= room + rounding {
             continue;
         }
@@ -100,20 +101,21 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
 fn promised(setup: &Setup, out: bool) -> Rate {
     let host = &setup.host;
     let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
-    match &host.mechanism {
-        Mechanism::ElasticSwitch(es) if es.promise == Promise::Hose => {
+    match &host.law {
+        Law::ElasticSwitch(es) if es.promise == Promise::Hose => {
             let elsewhere: BTreeSet<TenantId> =
                 host.directory.values().filter(|l| l.host != host.host).map(|l| l.tenant).collect();
             let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
-            let floors = host.vms.iter().filter(|(vm, _)| crosses(vm));
-            floors.map(|(_, hose)| if out { hose.floor_out } else { hose.floor_in }).sum()
+            let floors = host.vms().filter(|(vm, _)| crosses(vm));
+            floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
         }
-        Mechanism::ElasticSwitch(_) => Rate::ZERO,
-        Mechanism::Reservation { rates, .. } => {
+        // Seawall promises nothing; EyeQ has refused what is too much.
+        Law::ElasticSwitch(_) | Law::EyeQ(_) => Rate::ZERO,
+        Law::Reservation(law) => {
             let ends = |p: &weir_units::PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
             let crosses =
-                |(here, there): (VmId, VmId)| host.vms.contains_key(&here) && is_elsewhere(&there);
-            rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
+                |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
+            law.rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
         }
     }
 }

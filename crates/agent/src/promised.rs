@@ -9,7 +9,6 @@
 
 use crate::config::Setup;
 use crate::mistake::{Mistake, sound};
-use weir_core::host::Mechanism;
 use weir_dataplane::shaper::External;
 use weir_model::agent::VmConfig;
 use weir_model::text::RateText;
@@ -18,13 +17,7 @@ use weir_units::{Rate, VmId};
 /// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
 /// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
 pub(crate) fn to(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
-    let own = match &setup.host.mechanism {
-        Mechanism::ElasticSwitch(_) => floor_out,
-        Mechanism::Reservation { rates, .. } => {
-            floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
-        }
-    };
-    own + setup.default_rate()
+    setup.host.law.promised(vm, floor_out)
 }
 
 /// What a VM may send to places that no directory lists.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::eyeq::EyeQ;
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::results::{About, Results, Verdict};
 use weir_model::scenario::{File, Mechanism, Presets, Scenario};
 

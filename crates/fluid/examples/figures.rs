@@ -3,7 +3,7 @@
 //! `cargo run --release -p weir-fluid --example figures` prints the tables of
 //! docs/algorithms/elasticswitch.md.
 
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig};
 use weir_fluid::{Loss, Outcome, PairSpec, World};
 use weir_units::{Rate, Span};

@@ -9,7 +9,8 @@
 
 use crate::outcome::{LinkOutcome, Packets};
 use std::collections::BTreeMap;
-use weir_core::host::{Counters, Ends, Setting};
+use weir_core::elasticswitch::Ends;
+use weir_core::host::{Counters, Setting};
 use weir_units::{HostId, PairId, Time};
 
 /// All of a run at one moment.

@@ -1,7 +1,7 @@
 //! Two uneven paths: floors fail where flows are spread evenly, and hold where they are divided.
 
 use std::sync::atomic::AtomicBool;
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, File, Mechanism, Scenario, Traffic};
 use weir_sim::PairLook;
 use weir_sim::scenario::{Failure, FlowRecord, Record, Run, Setup, play};

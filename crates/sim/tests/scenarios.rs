@@ -1,7 +1,7 @@
 //! Scenario files played whole: what the papers' figures need, and that a run is the same each time.
 
 use std::sync::atomic::AtomicBool;
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::scenario::{File, Mechanism, Scenario, TrafficKind};
 use weir_sim::scenario::{Failure, Record, Setup, play};
 use weir_units::{PairId, Rate, Span, VmId};

@@ -3,7 +3,7 @@
 //! Problem   A bit is not an octet, a rate is not an amount, and a rounding error in the wrong
 //!           direction credits somebody with bandwidth that was never there.
 //! Approach  One integer type per quantity; conversions say which way they round.
-//! Promises  No wrap-around: arithmetic saturates or is checked. No dependency.
+//! Promises  No wrap-around: arithmetic saturates or is checked. No dependency but `serde`.
 //! Not here  Text ("450Mbit"): see `weir-model`.
 
 mod ids;

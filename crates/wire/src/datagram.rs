@@ -168,6 +168,9 @@ pub enum RecordError {
         /// The path given.
         path: PathId,
     },
+    /// EyeQ's feedback has packets of its own ([`crate::FeedbackPacket`]).
+    #[error("feedback is no record")]
+    OtherPacket,
 }
 
 /// Untrusted octets in, values that need no further checks out. Does not look at the tag.
@@ -238,6 +241,7 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
         Message::PathCongestion(path, _) if path.0 as usize >= MAX_PATHS => {
             Err(RecordError::UnknownPath { path: *path })
         }
+        Message::Feedback(_) => Err(RecordError::OtherPacket),
         _ => Ok(()),
     }
 }
@@ -322,6 +326,7 @@ fn write(version: u8, record: &mut [u8], message: &Message) {
             record[at] = u8::try_from(path.0).expect("sayable");
             write_report(record, report);
         }
+        Message::Feedback(_) => unreachable!("not sayable"),
     }
 }
 

@@ -42,7 +42,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
-use weir_core::eyeq::Feedback;
+use weir_core::message::Feedback;
 use weir_units::{HostId, PairId, Rate, VmId};
 
 /// The protocol in the IPv4 header: for experimentation (RFC 3692).

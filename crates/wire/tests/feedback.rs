@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use std::net::Ipv4Addr;
-use weir_core::eyeq::Feedback;
+use weir_core::message::Feedback;
 use weir_units::{PairId, Rate, VmId};
 use weir_wire::{
     FeedbackCounters, FeedbackError, FeedbackKey, FeedbackPacket, FeedbackRejected, Inbox, KeyId,

@@ -221,7 +221,7 @@ impl Driver {
         let asked = &mut self.budgets.asked;
         let mut divide =
             |live: &Live<'_>| asked.iter_mut().flat_map(|one| one.divide(live)).collect();
-        let (desired, shaping) = (self.agent.desired(now), &self.shaping);
+        let (desired, shaping) = (&self.agent.orders(now).pairs, &self.shaping);
         let mut windows = |from, to, live| shaping.window(desired, PairId::new(from, to), live);
         let cpu_ns = &super::thread_cpu_ns;
         self.dataplane.tend_windows(now.as_nanos(), cpu_ns, &mut divide, &mut windows);

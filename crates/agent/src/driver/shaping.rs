@@ -13,7 +13,7 @@
 use super::Driver;
 use crate::config::Setup;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::host::Desired;
+use weir_core::host::Pairs;
 use weir_core::vcc::shaping::window;
 use weir_dataplane::{Shaped, ShapedPeer};
 use weir_model::status;
@@ -66,7 +66,7 @@ impl Shaping {
 
     /// What each of so many live connections of a pair may have; `None` where no rate of it is set, or windows do not
     /// carry it.
-    pub(super) fn window(&self, desired: &Desired, pair: PairId, live: u32) -> Option<u32> {
+    pub(super) fn window(&self, desired: &Pairs, pair: PairId, live: u32) -> Option<u32> {
         let (time, setting) = (self.round_trips.get(&pair.src)?, desired.get(pair)?);
         (!self.lifted.contains(&pair)).then(|| window(setting.ceiling, *time, live))
     }
@@ -150,7 +150,7 @@ impl Driver {
             self.counters.tx.iter().map(|(pair, c)| (*pair, c.octets)).collect();
         let left = self.counters.tx.iter().map(|(_, c)| c.numbered + c.unnumbered).sum();
         let is_full = self.shaping.is_full(now, left, self.setup.file.uplink.rate.0);
-        let desired = self.agent.desired(now);
+        let desired = &self.agent.orders(now).pairs;
         let watched = |(vm, peer): (VmId, ShapedPeer)| {
             let pair = PairId::new(vm, peer.vm);
             let (octets, setting) = (*sent.get(&pair)?, desired.get(pair)?);
@@ -286,7 +286,7 @@ mod tests {
         let (a, b, c) = (VmId(1), VmId(2), VmId(3));
         let round_trips = [(a, Span::from_millis(2))].into();
         let shaping = Shaping { round_trips, ..Shaping::default() };
-        let mut desired = Desired::default();
+        let mut desired = Pairs::default();
         let setting = Setting { floor: Rate::from_mbps(1), ceiling: Rate::from_mbps(40) };
         desired.set(PairId::new(a, b), setting);
         desired.set(PairId::new(c, b), setting);
@@ -364,7 +364,7 @@ mod tests {
         let pair = PairId::new(VmId(1), VmId(2));
         let round_trips = [(VmId(1), Span::from_millis(2))].into();
         let mut shaping = Shaping { round_trips, ..Shaping::default() };
-        let mut desired = Desired::default();
+        let mut desired = Pairs::default();
         desired.set(pair, Setting { floor: Rate::ZERO, ceiling: Rate::from_mbps(40) });
         assert_eq!(shaping.window(&desired, pair, 1), Some(11_460));
         shaping.lifted.insert(pair);

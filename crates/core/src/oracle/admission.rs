@@ -88,7 +88,9 @@ impl Cut {
 
 /// The part of every link that is not promised to anybody (ElasticSwitch §7: 10 %). It limits
 /// admission, not rates. In millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct Headroom(u32);
 
 impl Headroom {

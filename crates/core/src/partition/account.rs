@@ -12,7 +12,7 @@ use super::older;
 use weir_units::{Rate, Span, Time};
 
 /// One pair's account.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Account {
     offer: Rate,
     spent: Rate,
@@ -23,7 +23,7 @@ pub(super) struct Account {
 }
 
 /// A moment in the sequence of offers.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
 struct Mark {
     serial: u32,
     at: Time,

@@ -14,7 +14,7 @@ use super::{Demand, PartitionConfig};
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// How an estimate came about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Want {
     /// Not a full period old: the small start, whatever was measured.
     New,
@@ -27,7 +27,7 @@ pub enum Want {
 }
 
 /// The estimate of one pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Estimate {
     want: Want,
     rate: Rate,
@@ -37,7 +37,7 @@ pub(super) struct Estimate {
 }
 
 /// What was measured of a slow pair since it was last judged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Open {
     since: Time,
     octets: Bytes,
@@ -46,7 +46,7 @@ struct Open {
 }
 
 /// The guarantee that a measurement is held against.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Epoch {
     /// The smallest guarantee that was in force since the last step.
     pub(super) guarantee: Rate,
@@ -59,7 +59,7 @@ pub(super) struct Epoch {
 }
 
 /// The two small values of a hose.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Small {
     pub(super) start: Rate,
     pub(super) trickle: Rate,

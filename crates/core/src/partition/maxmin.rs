@@ -12,7 +12,7 @@
 use weir_units::Rate;
 
 /// What a pair could use.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Demand {
     /// This much and no more.
     Bounded(Rate),
@@ -70,7 +70,7 @@ fn bps(n: u128) -> Rate {
 }
 
 /// The split with its buffers: a hose divides again and again without a new allocation.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Split {
     /// In: fill before [`Split::max_min`], one per pair.
     pub(super) demands: Vec<Demand>,

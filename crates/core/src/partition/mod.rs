@@ -54,7 +54,7 @@ pub use send::{Heard, SendHose};
 use weir_units::{Bytes, Rate, Span};
 
 /// All constants of guarantee partitioning. The default holds the decided values.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PartitionConfig {
     /// A pair is bounded if it used less than this part of its guarantee. Paper: "by a significant
     /// error margin".
@@ -99,7 +99,7 @@ pub struct PartitionConfig {
 }
 
 /// What a sender takes before the receiver's first word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Unconfirmed {
     /// The small start, at most the fair share.
     SmallStart,
@@ -148,7 +148,7 @@ impl PartitionConfig {
 }
 
 /// Whether a pair may exceed its floor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Borrowing {
     /// As rate allocation decides.
     Allowed,

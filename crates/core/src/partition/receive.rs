@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
 /// The receiver's half of guarantee partitioning, for one VM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ReceiveHose {
     config: PartitionConfig,
     vm: VmId,
@@ -44,7 +44,7 @@ pub struct ReceiveHose {
 }
 
 /// What counts as spent on one pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Spent {
     /// The largest offer that the sender may still hold.
     pub most: Rate,
@@ -52,7 +52,7 @@ pub struct Spent {
     pub awaits_echo: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Pair {
     estimate: Estimate,
     account: Account,
@@ -74,7 +74,7 @@ struct Pair {
 }
 
 /// A sender's [`Echo::most`] as its receiver heard it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Told {
     most: Rate,
     serial: u32,

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
 /// The sender's half of guarantee partitioning, for one VM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct SendHose {
     config: PartitionConfig,
     hose: Rate,
@@ -33,7 +33,7 @@ pub struct SendHose {
     idle: Vec<VmId>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Pair {
     estimate: Estimate,
     share: Rate,
@@ -47,7 +47,7 @@ struct Pair {
 }
 
 /// What the receiver was told of [`Echo::most`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Told {
     most: Rate,
     /// It was a change, and was said once: the next step repeats it, for one message may be lost.
@@ -55,7 +55,7 @@ struct Told {
 }
 
 /// The receiver's last word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Word {
     offer: Offer,
     heard_at: Time,
@@ -64,7 +64,7 @@ struct Word {
 }
 
 /// The receiver's last word as a sender remembers it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Heard {
     /// What it offered.
     pub offer: Offer,
@@ -75,7 +75,7 @@ pub struct Heard {
 }
 
 /// What a pair knows of the receiver's part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 enum Standing {
     Unconfirmed,
     /// Heard of lately, or held through a silence.

@@ -13,7 +13,7 @@ use weir_units::{Span, Time};
 const WINDOW: Span = Span::from_secs(10);
 
 /// The round trip of one pair's messages.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct RoundTrip {
     /// Since `since`, and in the window before.
     least: Option<Span>,

@@ -3,7 +3,7 @@
 use weir_units::{Bytes, Rate, Span};
 
 /// All constants of the law. [`RateConfig::default`] is the paper's, on a 1 Gb/s link.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct RateConfig {
     /// Rate allocation period. Paper: 15 ms.
     pub period: Span,
@@ -86,7 +86,7 @@ pub struct RateConfig {
 }
 
 /// What counts as congestion (ElasticSwitch §6: gaps in the sequence, or ECN).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Signal {
     /// Lost segments, one by one. Packets leave as the guests made them; marks mean nothing here.
     Loss,
@@ -118,7 +118,7 @@ impl Signal {
 }
 
 /// The unit in which Δt counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum DeltaTUnit {
     /// Rate allocation periods.
     Period,
@@ -127,7 +127,7 @@ pub enum DeltaTUnit {
 }
 
 /// Where Δt starts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum DeltaTFrom {
     /// At the last congestion, as the paper's words say.
     Congestion,
@@ -136,7 +136,7 @@ pub enum DeltaTFrom {
 }
 
 /// How long a pair waits after a loss before it grows again: T ∝ 1/B (ElasticSwitch §5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum HoldForm {
     /// Not at all: what is left, without Rate-Caution too, is Seawall.
     None,

@@ -4,7 +4,7 @@ use super::{HoldForm, RateConfig};
 use weir_units::{Span, Time};
 
 /// What a pair remembers of its losses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Hold {
     /// Decayed count of lost segments ([`HoldForm::History`]).
     pub(super) history: f64,

@@ -23,7 +23,7 @@ use hold::Hold;
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// What a pair does at the moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Phase {
     /// No congestion was ever seen: probing from the floor.
     Starting,
@@ -38,7 +38,7 @@ pub enum Phase {
 }
 
 /// One pair's rate. Fed once per period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PairRate {
     /// bit/s; never below the floor it was last stepped with.
     rate: f64,
@@ -64,7 +64,7 @@ pub struct PairRate {
 }
 
 /// What a pair learned during one period.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Feedback {
     /// What the receiver's reports weigh ([`Signal::weigh`]): lost segments, or reports of marks.
     pub lost: u32,

@@ -8,7 +8,7 @@ use super::{HoldForm, PairRate, Phase, RateConfig};
 use weir_units::{Rate, Span, Time};
 
 /// What the law thinks of a pair at one moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RateView {
     /// What the pair does.
     pub phase: Phase,

@@ -33,7 +33,6 @@ mod stray;
 mod translator;
 mod weather;
 
-pub(crate) use agent::Lists;
 pub(crate) use classes::Share;
 pub(crate) use letters::{Letters, Written};
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};

@@ -9,15 +9,16 @@
 //! Not here  Admission of racks' uplinks: a congested core is something to be shown (`core-congestion.yaml`).
 //! Source    `weir-core`'s `eyeq`; docs/algorithms/eyeq.md, "Stability".
 
-use super::guard::line;
+use super::guard::policies;
 use super::ways::Ways;
 use super::{Failure, Setup, Unsupported};
 use crate::rng::Rng;
-use std::collections::{BTreeMap, BTreeSet};
-use weir_core::eyeq::{Backend, Bounds, EyeQ, HostConfig, Tuned, VmBounds};
-use weir_core::host::Location;
-use weir_model::scenario::{FaultKind, LinkDir, Mechanism, MechanismKind, Scenario, Vm};
-use weir_units::{Bytes, HostId, Rate, Span, TenantId, VmId};
+use std::collections::BTreeSet;
+use weir_core::eyeq::{Backend, EyeQ, Tuned};
+use weir_core::host::Policy;
+use weir_core::mechanism::Law;
+use weir_model::scenario::{FaultKind, LinkDir, Mechanism, MechanismKind, Scenario};
+use weir_units::{Bytes, Rate, Span};
 
 /// A full Ethernet frame without FCS.
 const FRAME: Bytes = Bytes::new(1514);
@@ -33,51 +34,40 @@ pub(super) fn check(
     setup: &Setup,
 ) -> Result<(), Failure> {
     if mechanism.kind == MechanismKind::EyeQ {
-        configs(scenario, mechanism, setup)?;
+        policies(scenario, mechanism, setup, 1)?;
     }
     Ok(())
 }
 
-/// What each host's machine is told.
-pub(super) fn configs(
+/// Its constants on a host with a link of `line`.
+pub(super) fn law(
     scenario: &Scenario,
     mechanism: &Mechanism,
     setup: &Setup,
-) -> Result<Vec<HostConfig>, Failure> {
+    line: Rate,
+) -> Result<EyeQ, Failure> {
     faults(scenario, mechanism)?;
     let tuned = match &setup.eyeq {
         Some(tuned) => tuned.clone(),
         None => Tuned::new(preset(mechanism)?, Backend::Kernel),
     };
-    let hosts = scenario.topology.hosts.len();
-    let lines = (0..hosts).map(|host| line(scenario, host)).collect::<Result<Vec<_>, _>>()?;
-    let fastest_line = lines.iter().copied().max().unwrap_or_default();
-    let round_trip = round_trip(scenario);
-    let location = |(number, vm): (usize, &Vm)| {
-        let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
-        (VmId(number as u32), Location { tenant, host })
-    };
-    let directory: BTreeMap<_, _> = scenario.vms.iter().enumerate().map(location).collect();
-    let one = |(host, line): (usize, Rate)| {
-        let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
-        let config = HostConfig {
-            host: HostId(host as u32),
-            line,
-            fastest_line,
-            eyeq: tuned.on(line, round_trip),
-            vms: here.map(|(number, vm)| (VmId(number as u32), bounds(vm))).collect(),
-            directory: directory.clone(),
-        };
-        let refused = |refusal| {
-            let name = &scenario.topology.hosts[host];
-            Failure::Refused {
-                field: format!("spec.mechanisms ({}, host {name})", mechanism.label),
-                refusal,
-            }
-        };
-        config.check().map_err(refused).map(|()| config)
-    };
-    lines.into_iter().enumerate().map(one).collect()
+    Ok(tuned.on(line, round_trip(scenario)))
+}
+
+/// Whether a host can keep what it is told.
+pub(super) fn fits(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    policy: &Policy,
+) -> Result<(), Failure> {
+    let Law::EyeQ(eyeq) = &policy.law else { return Ok(()) };
+    weir_core::eyeq::check(policy, eyeq).map_err(|refusal| {
+        let name = &scenario.topology.hosts[policy.host.0 as usize];
+        Failure::Refused {
+            field: format!("spec.mechanisms ({}, host {name})", mechanism.label),
+            refusal,
+        }
+    })
 }
 
 fn preset(mechanism: &Mechanism) -> Result<EyeQ, Unsupported> {
@@ -89,15 +79,6 @@ fn preset(mechanism: &Mechanism) -> Result<EyeQ, Unsupported> {
             format!("there are {}", EyeQ::SHORT_PRESETS.join(", ")),
         )
     })
-}
-
-fn bounds(vm: &Vm) -> VmBounds {
-    let most = vm.cap_out.unwrap_or(Rate::MAX);
-    VmBounds {
-        out: Bounds { floor: vm.floor_out, most },
-        in_: Bounds::at_least(vm.floor_in),
-        splits: BTreeMap::new(),
-    }
 }
 
 /// What an agent of another life finds and takes over is not written yet.
@@ -158,8 +139,13 @@ mod tests {
 
     const TRAFFIC: &str = "traffic: [{group: g, from: v, to: w, tcp: {}}]";
 
-    fn play(scenario: &Scenario, setup: &Setup) -> Result<Vec<HostConfig>, Failure> {
-        configs(scenario, &scenario.mechanisms[0], setup)
+    fn play(scenario: &Scenario, setup: &Setup) -> Result<Vec<EyeQ>, Failure> {
+        let policies = policies(scenario, &scenario.mechanisms[0], setup, 1)?;
+        let law = |policy: Policy| match policy.law {
+            Law::EyeQ(eyeq) => *eyeq,
+            other => panic!("{other:?}"),
+        };
+        Ok(policies.into_iter().map(law).collect())
     }
 
     #[test]
@@ -168,7 +154,7 @@ mod tests {
             let topology = format!("topology: {{single-switch: {{hosts: 2, {link}}}}}, {TRAFFIC}");
             let scenario = scenario(&topology);
             let configs = play(&scenario, &Setup::default()).expect("sound");
-            (configs[0].eyeq.period, configs[1].eyeq.loop_delay.round_trip)
+            (configs[0].period, configs[1].loop_delay.round_trip)
         };
         // Four links of 1.2 µs each.
         let (period, round_trip) = on("link: 10Gbit");

@@ -37,7 +37,7 @@ use crate::outcome::{LinkOutcome, Outcome};
 use crate::world::GuardedView;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::eyeq::{Refusal, Tuned};
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};

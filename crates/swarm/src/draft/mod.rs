@@ -67,7 +67,7 @@ impl Draft {
         let traffic = traffic::draw(&mut draw, &tenants);
         let faults = faults::draw(&mut draw, &fabric);
 
-        let law = weir_core::host::ElasticSwitch::default();
+        let law = weir_core::elasticswitch::ElasticSwitch::default();
         // On the grid of samples.
         let quiet = Span::from_millis(faults.healed.max(traffic::STOPPED).next_multiple_of(100));
         let judged = quiet + settling(&law.partition, law.partition_period);
