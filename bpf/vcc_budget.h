@@ -49,12 +49,8 @@ struct {
 	__type(value, struct weir_vcc_budget);
 } vcc_budgets SEC(".maps");
 
-/* What bounds the windows of a port's connections, beside what its terms say. */
-#define WEIR_VCC_BUDGETED 1 /* vcc_budgets has it */
-#define WEIR_VCC_SHAPED 2   /* vcc_shaping.h */
-
 /*
- * slot -> which of these, so that nobody looks for what is not there: that would
+ * slot -> 1 where vcc_budgets has it, else 0, so that nobody looks for what is not there: that would
  * cost more than the law. Written by the loader. Size: loader.
  */
 struct {

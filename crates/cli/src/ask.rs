@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{
     Budget, BudgetClass, Explain, External, Gone, Key, LeftAlone, Pair, Renamed, Reply, Request,
-    ShapedPair, Shaping, Top, Translation, Unenforced,
+    Top, Translation, Unenforced,
 };
-use weir_model::text::{show_size, show_span};
-use weir_units::{Bytes, Span};
+use weir_model::text::show_size;
+use weir_units::Bytes;
 
 /// So many pairs of a VM whose windows are shaped are shown; `--json` has all.
 const SHAPED_MOST: usize = 8;
@@ -160,9 +160,6 @@ fn top_text(top: &Top) -> String {
     for budget in &top.budgets {
         text.push_str(&format!("{}\n", budget_text(budget)));
     }
-    for shaping in &top.window_shaping {
-        text.push_str(&format!("{}\n", shaping_text(shaping)));
-    }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
@@ -304,33 +301,6 @@ fn budget_text(told: &Budget) -> String {
     )
 }
 
-/// One line for a VM whose windows follow pairs' rates.
-fn shaping_text(told: &Shaping) -> String {
-    let Shaping { vm, round_trip_ns, .. } = told;
-    if let Some(why) = &told.refused {
-        return format!("{vm} is not shaped by windows: {why}");
-    }
-    let pair = |pair: &ShapedPair| {
-        let size = |octets: u32| show_size(Bytes::new(octets.into()));
-        let window = pair.window.map_or_else(|| "any window".into(), size);
-        let why = if pair.too_long { " (the round trip is longer)" } else { "" };
-        format!("{} to {} with {window} each{why}", pair.live, pair.to)
-    };
-    let mut all: Vec<String> = told.pairs.iter().take(SHAPED_MOST).map(pair).collect();
-    if told.pairs.len() > SHAPED_MOST {
-        all.push(format!("and {} other pairs", told.pairs.len() - SHAPED_MOST));
-    }
-    let pairs = if all.is_empty() { "no connection now".into() } else { all.join(", ") };
-    let counts = [
-        (told.lowered, "windows lowered"),
-        (told.no_place, "connections not shaped for want of a place"),
-        (told.unedited, "segments that could not be edited"),
-    ];
-    let counts = behind(&counts);
-    let time = show_span(Span::from_nanos(*round_trip_ns));
-    format!("{vm}'s windows are what a pair's rate carries in {time}: {pairs}{counts}")
-}
-
 /// `keys: 2 signs for 3 (seen 90), 1 accepted from 3 (seen 7)`: peers, and messages.
 fn keys_text(keys: &[Key]) -> String {
     let one = |key: &Key| {
@@ -442,31 +412,6 @@ mod tests {
         let line =
             "b may receive 120 Mbit/s (floor 60.0 Mbit/s): tells 40.0 Mbit/s, gets 119 Mbit/s\n";
         assert!(text.contains(line), "{text}");
-    }
-
-    #[test]
-    fn shaping_by_windows_is_told_by_pair_or_why_it_is_refused() {
-        let pair = |to: &str, live, window| {
-            let too_long = to == "far";
-            ShapedPair { to: to.into(), live, window, too_long }
-        };
-        let one = Shaping {
-            vm: "a".into(),
-            round_trip_ns: 2_000_000,
-            pairs: vec![pair("b", 3, Some(30_000)), pair("c", 1, None), pair("far", 2, None)],
-            lowered: 99,
-            ..Shaping::default()
-        };
-        let refused = Shaping { refused: Some("an endpoint".into()), ..one.clone() };
-        let idle = Shaping { pairs: Vec::new(), lowered: 0, ..one.clone() };
-        let many = Shaping { pairs: vec![pair("b", 1, None); 9], lowered: 0, ..one.clone() };
-        let all = vec![one, refused, idle, many];
-        let text = top_text(&Top { window_shaping: all, ..Top::default() });
-        let wanted = "a's windows are what a pair's rate carries in 2ms: 3 to b with 30kB each, 1 to c with any window \
-                      each, 2 to far with any window each (the round trip is longer); 99 windows lowered\na is not shaped by windows: an endpoint\n\
-                      a's windows are what a pair's rate carries in 2ms: no connection now\n";
-        assert!(text.contains(wanted), "{text}");
-        assert!(text.ends_with("1 to b with any window each, and 1 other pairs\n"), "{text}");
     }
 
     #[test]

@@ -9,12 +9,12 @@ pub use budget::{Ports, WindowBudget, WindowClass};
 
 use crate::net::{Mac, Prefix};
 use crate::scenario;
-use crate::text::{RateText, SizeText, SpanText};
+use crate::text::{RateText, SizeText};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use weir_units::{HostId, Span, VmId};
+use weir_units::{HostId, VmId};
 
 /// `agent.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -177,15 +177,7 @@ pub struct VmConfig {
     /// Instead: the one of `budgets` on which its connections live with those of all other VMs that name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_budget: Option<String>,
-    /// Its connections keep to their pairs' rates by their windows, which are what a pair's rate carries in this time:
-    /// the round trip between hosts, and what may wait. No shorter than the round trip. By the limiter's queue alone if
-    /// left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window_shaping: Option<SpanText>,
 }
-
-/// What waits of a pair lasts so long at most at its limiter: windows for longer shape nothing.
-pub const WINDOW_SHAPING_MOST: Span = Span::from_millis(250);
 
 /// No policing may allow more beyond a window, octets: it is more than any window.
 pub const POLICING_MOST: u32 = 1 << 30;

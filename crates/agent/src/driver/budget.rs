@@ -19,7 +19,7 @@ use weir_dataplane::Bounded;
 use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS, Live, Shares};
 use weir_model::agent::{Ports, VmConfig, WindowBudget, WindowClass};
 use weir_model::status;
-use weir_units::{Bytes, PairId, Span, TenantId, Time, VmId};
+use weir_units::{Bytes, Span, TenantId, Time, VmId};
 
 /// What TCP can say in a window.
 const TOTAL_MOST: Bytes = Bytes::new(1 << 30);
@@ -209,22 +209,20 @@ impl Driver {
         self.tell_of_budgets();
     }
 
-    /// When to look next at who lives on budgets, or on pairs' rates, if anybody is counted.
+    /// When to look next at the connections of budgets, if there is a budget.
     pub(super) fn next_count(&self) -> Option<Time> {
         let next = self.budgets.looked + Span::from_nanos(LOOK_NS);
         self.dataplane.has_windows().then_some(next)
     }
 
-    /// Divides budgets, and what pairs' rates carry, among who lives now.
+    /// Divides budgets among the connections that live now.
     pub(super) fn tend_windows(&mut self, now: Time) {
         self.budgets.looked = now;
         let asked = &mut self.budgets.asked;
         let mut divide =
             |live: &Live<'_>| asked.iter_mut().flat_map(|one| one.divide(live)).collect();
-        let (desired, shaping) = (self.agent.desired(now), &self.shaping);
-        let mut windows = |from, to, live| shaping.window(desired, PairId::new(from, to), live);
         let cpu_ns = &super::thread_cpu_ns;
-        self.dataplane.tend_windows(now.as_nanos(), cpu_ns, &mut divide, &mut windows);
+        self.dataplane.tend_windows(now.as_nanos(), cpu_ns, &mut divide);
     }
 
     /// What became of all budgets, for people: VM by VM, in the order of the file.

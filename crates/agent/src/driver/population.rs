@@ -134,7 +134,6 @@ impl Driver {
             tracing::warn!("{}", if self.setup.observes() { OBSERVING } else { ENFORCING });
             self.agent.write_again(now);
         }
-        self.take_up_shaping();
         self.take_up_budgets(now);
         Ok(said)
     }
@@ -312,7 +311,6 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         translations: unless(setup, super::translation::of(setup, gone)),
         policing: unless(setup, super::translation::policing(setup)),
         budgets: unless(setup, super::budget::of(setup, gone)),
-        window_shaping: unless(setup, super::shaping::of(setup, gone)),
         observe: setup.observes(),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {

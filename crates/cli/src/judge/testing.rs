@@ -28,7 +28,6 @@ pub(crate) fn dumbbell(n: usize) -> Scenario {
         rack: true,
         backpressure: false,
         budget: None,
-        window_shaping: None,
     };
     let mut vms = vec![vm("x".into(), 0, 0), vm("x'".into(), 0, 1), vm("y'".into(), 1, 1)];
     vms.extend((0..n).map(|i| vm(format!("y{i}"), 1, 0)));

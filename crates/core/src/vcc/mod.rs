@@ -4,8 +4,7 @@
 //!           is left to it. And a tenant's own bulk flows stand in the way of its urgent ones.
 //! Approach  The host speaks ECN in the guest's place and keeps a window W for the flow, by a congestion control of
 //!           its own. The guest obeys it, for every acknowledgement tells it min(advertised, W) as the receiver's
-//!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows, and what a pair's
-//!           rate carries in a round trip ([`shaping`]) is another.
+//!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows.
 //!           Marks do not lower a window while its pair sends no more than its floor ([`Credit`]): beside traffic that cannot
 //!           be marked they would lower it for ever.
 //! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered, never below two
@@ -35,7 +34,6 @@ mod opening;
 mod receiving;
 mod segment;
 mod sending;
-pub mod shaping;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -12,7 +12,7 @@
 //! Not here  The division: `weir_core::vcc::Budget`. What a share does: `vcc_law.h`.
 
 use super::intf::State;
-use super::{BUDGETED, Programs};
+use super::Programs;
 use crate::error::Error;
 use crate::intf::{Address, Flow, Plain, shared};
 use crate::table::Table;
@@ -180,34 +180,13 @@ impl Silent {
     }
 }
 
-/// Live connections to one address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Senders {
-    /// Those whose guest sends.
-    pub(crate) live: u32,
-    /// Of these, those whose guest has used up what their pair's window allows.
-    pub(crate) used_up: u32,
-}
-
-impl Senders {
-    fn add(&mut self, state: &State, now: u32, window: Option<u32>) {
-        if !state.sends(now) {
-            return;
-        }
-        self.live += 1;
-        self.used_up += u32::from(window.is_some_and(|window| state.has_used(window)));
-    }
-}
-
-/// A port's budget, and who its connections go to, from the side that counts.
+/// A port's budget, from the side that counts.
 #[derive(Debug)]
 pub struct Divided {
     slot: u32,
     classes: Vec<Class>,
-    /// Live connections by class, when they were last counted,
+    /// Live connections by class, when they were last counted.
     live: Vec<u32>,
-    /// and by the peer's address, where somebody wants to know.
-    peers: Option<BTreeMap<Address, Senders>>,
     table: Table<Flow, State>,
     /// Connections that were over when they were counted, and how far their guests had sent.
     over: BTreeMap<Flow, u32>,
@@ -237,21 +216,13 @@ impl Divided {
             Some(there) if are_same(there.classes(), &classes) => {
                 classes = there.classes().to_vec();
                 // Who put it there may have died before he said so.
-                programs.bound(slot, BUDGETED, true)?;
+                programs.bound(slot, true)?;
             }
             _ => programs.set_budget(slot, Some(Budget::new(&classes)))?,
         }
         let (over, silent, credit) = (BTreeMap::new(), Silent::default(), Credit::full());
-        let (turns, counted_ns, peers) = (0, None, None);
-        Ok(Self { slot, classes, live, peers, table, over, silent, credit, turns, counted_ns })
-    }
-
-    /// Whether connections are counted by the peer's address, too; if it is new, at once.
-    pub(crate) fn count_peers(&mut self, wanted: bool) {
-        if wanted && self.peers.is_none() {
-            self.counted_ns = None;
-        }
-        self.peers = wanted.then(|| self.peers.take().unwrap_or_default());
+        let (turns, counted_ns) = (0, None);
+        Ok(Self { slot, classes, live, table, over, silent, credit, turns, counted_ns })
     }
 
     /// To be called every [`LOOK_NS`] where nobody else shares the budget: counts if it is time to, has `divide` make
@@ -267,15 +238,14 @@ impl Divided {
         cpu_ns: &dyn Fn() -> u64,
         divide: &mut dyn FnMut(&[u32]) -> Vec<u32>,
     ) -> Result<bool, Error> {
-        if !self.count_if_due(programs, now_ns, cpu_ns, &|_| None)? {
+        if !self.count_if_due(programs, now_ns, cpu_ns)? {
             return Ok(false);
         }
         let shares = divide(&self.live);
         self.share_out(programs, &shares)
     }
 
-    /// The first half of [`tend`](Self::tend): says whether anybody was counted. `window` is what connections to an
-    /// address may have, where their windows follow their pair's rate.
+    /// The first half of [`tend`](Self::tend): says whether anybody was counted.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -284,16 +254,15 @@ impl Divided {
         programs: &Programs,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
-        window: &dyn Fn(&Address) -> Option<u32>,
     ) -> Result<bool, Error> {
         // Read before the table: what turns in between is counted now, and once more.
         let turns = programs.turns(self.slot);
         let is_due = |counted: u64| now_ns.saturating_sub(counted) >= COUNT_NS;
         if self.counted_ns.is_none_or(is_due) {
-            self.count(now_ns, window)?;
+            self.count(now_ns)?;
         } else if turns != self.turns && self.credit.is_there(now_ns) {
             let before_ns = cpu_ns();
-            self.count(now_ns, window)?;
+            self.count(now_ns)?;
             self.credit.pay(cpu_ns().saturating_sub(before_ns));
         } else {
             return Ok(false);
@@ -336,25 +305,15 @@ impl Divided {
         &self.live
     }
 
-    /// The same by the peer's address, if [`count_peers`](Self::count_peers) asked for it.
-    pub(crate) const fn peers(&self) -> Option<&BTreeMap<Address, Senders>> {
-        self.peers.as_ref()
-    }
-
     /// The classes with their present shares.
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
 
-    fn count(
-        &mut self,
-        now_ns: u64,
-        window: &dyn Fn(&Address) -> Option<u32>,
-    ) -> Result<(), Error> {
+    fn count(&mut self, now_ns: u64) -> Result<(), Error> {
         let now = (now_ns >> 20) as u32;
         let (mut over, mut silent) = (BTreeMap::new(), Silent::default());
         let mut live = vec![0; self.classes.len()];
-        let mut peers = self.peers.as_ref().map(|_| BTreeMap::<_, Senders>::new());
         for (name, state) in self.table.read()? {
             if !state.is_open() || !self.silent.is_heard(name, &state, now, &mut silent) {
                 continue;
@@ -370,11 +329,8 @@ impl Divided {
             if let Some(class) = self.classes.iter().position(|class| class.has(&name)) {
                 live[class] += 1;
             }
-            if let Some(peers) = &mut peers {
-                peers.entry(name.src).or_default().add(&state, now, window(&name.src));
-            }
         }
-        (self.over, self.silent, self.live, self.peers) = (over, silent, live, peers);
+        (self.over, self.silent, self.live) = (over, silent, live);
         Ok(())
     }
 }
