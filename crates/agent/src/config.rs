@@ -505,7 +505,7 @@ floor_in = "400Mbit"
         for (text, signal) in [
             ("\"elasticswitch\"", Signal::Loss),
             ("\"elasticswitch\", preset = \"steady-ecn\"", Signal::Ecn),
-            ("\"elasticswitch\", set = { signal = \"both\" }", Signal::Both),
+            ("\"elasticswitch\", set = { signal = \"ecn\" }", Signal::Ecn),
             ("\"seawall\"", Signal::Loss),
         ] {
             let setup = load(("\"elasticswitch\"", text), AS_IT_IS).expect("sound");
@@ -558,7 +558,7 @@ floor_in = "400Mbit"
             (mechanism("{ name = \"seawall\", preset = \"steady\" }"), "`seawall` has none"),
             (
                 mechanism("{ name = \"elasticswitch\", set = { signal = \"marks\" } }"),
-                "set.signal: `marks` is none of loss, ecn, both",
+                "set.signal: `marks` is none of loss, ecn",
             ),
             (
                 mechanism("{ name = \"elasticswitch\", set = { weight = \"1Mbit\" } }"),
