@@ -145,7 +145,6 @@ impl Setup {
         let soundly = |setup: Self| {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
-            crate::shared_budget::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
             Ok(setup)
         };

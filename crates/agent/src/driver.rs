@@ -7,6 +7,7 @@ mod eyeq;
 mod plumbing;
 mod population;
 mod ports;
+mod refused;
 mod translation;
 
 use crate::config::Setup;
@@ -110,7 +111,7 @@ struct Driver {
     reloads: population::Reloads,
     plumbing: plumbing::Plumbing,
     /// Translations that are refused, as the log has them.
-    untranslated: BTreeMap<VmId, String>,
+    untranslated: refused::Refused,
     budgets: budget::Budgets,
     agent: Machine,
     outbox: Outbox,
@@ -198,7 +199,7 @@ impl Driver {
             gone,
             reloads: population::Reloads::default(),
             plumbing: plumbing::Plumbing::default(),
-            untranslated: BTreeMap::new(),
+            untranslated: refused::Refused::default(),
             budgets: budget::Budgets::default(),
             agent,
             outbox: Outbox::default(),
@@ -701,14 +702,8 @@ impl Driver {
         };
         let verb = if self.setup.observes() { "observes" } else { "guards" };
         let vms = vms - self.gone.len().min(vms);
-        let alone = match self.untranslated.len() {
-            0 => String::new(),
-            n => format!("; {n} translations are refused"),
-        };
-        let unbounded = match self.refused_budgets() {
-            0 => String::new(),
-            n => format!("; {n} window budgets are refused"),
-        };
+        let alone = self.untranslated.status("translations");
+        let unbounded = self.budgets.refused.status("window budgets");
         format!(
             "{verb} {vms} VMs, {pairs} ends of pairs are active{over}{gone}{unenforced}{alone}{unbounded}"
         )

@@ -29,7 +29,6 @@ mod policing;
 mod promised;
 mod reload;
 mod server;
-mod shared_budget;
 
 pub use driver::{reclaim, run};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};

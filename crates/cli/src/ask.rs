@@ -293,11 +293,8 @@ fn budget_text(told: &Budget) -> String {
         (told.unedited, "segments that could not be edited"),
     ];
     let counts = behind(&counts);
-    let with: Vec<String> = told.with.iter().map(|other| format!("{other}'s")).collect();
-    let with =
-        if with.is_empty() { String::new() } else { format!(" with {}", with.join(" and ")) };
     format!(
-        "{vm}'s windows are {total} together{with}, {live} of at most {flows_most} connections: {classes}{counts}"
+        "{vm}'s windows are {total} together, {live} of at most {flows_most} connections: {classes}{counts}"
     )
 }
 
@@ -433,9 +430,6 @@ mod tests {
             ..Budget::default()
         };
         let refused = Budget { refused: Some("too small".into()), ..one.clone() };
-        let shared = Budget { with: vec!["b".into()], no_place: 0, lowered: 0, ..one.clone() };
-        let text = top_text(&Top { budgets: vec![shared], ..Top::default() });
-        assert!(text.contains("a's windows are 90kB together with b's, 5 of at most 5"), "{text}");
         let text = top_text(&Top { budgets: vec![one, refused], ..Top::default() });
         let line = "a's windows are 90kB together, 5 of at most 5 connections: 3 bulk with 10kB each, 2 \
                     urgent with 30kB each; 99 windows lowered; 7 connections not bounded for want of a place\na has no window budget: too small\n";

@@ -416,7 +416,6 @@ fn configuration(
         translation: translation(mechanism, v).into(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
-        shared_budget: None,
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -453,7 +452,6 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
-        budgets: BTreeMap::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

@@ -59,9 +59,6 @@ pub struct AgentConfig {
     /// gives way, and is left alone from then on. Default 8192, some 1.4 MB for each VM that has one.
     #[serde(default = "default_flows_per_vm")]
     pub flows_per_vm: u32,
-    /// Window budgets that VMs share, by their names.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub budgets: BTreeMap<String, WindowBudget>,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
@@ -174,9 +171,6 @@ pub struct VmConfig {
     /// What the windows of its connections may be together; any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<WindowBudget>,
-    /// Instead: the one of `budgets` on which its connections live with those of all other VMs that name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_budget: Option<String>,
 }
 
 /// No policing may allow more beyond a window, octets: it is more than any window.

@@ -139,14 +139,11 @@ pub struct Renamed {
     pub taken: bool,
 }
 
-/// What became of the window budget of a VM, its own or a shared one.
+/// What became of a VM's window budget.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Budget {
     /// Its name.
     pub vm: String,
-    /// Other VMs of this host whose connections live on the same.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<String>,
     /// Why nothing bounds its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -177,7 +174,7 @@ pub struct BudgetClass {
     pub name: String,
     /// A connection's part, beside those of other weights.
     pub weight: u32,
-    /// Live connections, of all these VMs.
+    /// Live connections.
     pub live: u32,
     /// What each of them may have at present, octets; if there are none, what one would have.
     pub share: u32,
