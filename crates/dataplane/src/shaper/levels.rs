@@ -23,6 +23,11 @@ use weir_units::{Bytes, Rate, Span};
 /// The smallest rate of a class; HTB knows no zero, and at much less one packet is a debt of
 /// seconds that outlives a raise of the rate (the kernel keeps debts as time). Not counted in sums.
 pub const MIN_RATE: Rate = Rate::from_bps(64_000);
+/// The floor that the kernel's rate of a pair stands for: the smallest rate stands for none.
+pub(super) fn floor_of(rate: Rate) -> Option<Rate> {
+    (rate > MIN_RATE).then_some(rate)
+}
+
 /// A full Ethernet frame without FCS.
 pub const FRAME: u64 = 1514;
 /// Upper bound on a departure time, from the moment at which the packet comes: about as long as TCP's least
