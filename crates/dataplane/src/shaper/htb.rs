@@ -25,7 +25,8 @@
 
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
-use super::levels::{Levels, floor_of};
+use super::levels::Levels;
+use weir_core::classes::floor_of;
 use super::ports::Detour;
 use super::tree::{self, Node, Nodes, Tree};
 use super::waits::Waits;

@@ -19,7 +19,8 @@ mod observer;
 pub use observer::Observer;
 
 use super::desired::{self, Pair, Pairs};
-use super::levels::{Levels, floor_of};
+use super::levels::Levels;
+use weir_core::classes::floor_of;
 use super::{
     Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
     VmShare,
