@@ -1,9 +1,7 @@
 //! `weir top` and `weir explain`: questions to a running agent.
 
-use crate::aggregate::rate_text;
 use crate::args::Socket;
 use anyhow::{Result, bail};
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_agent::client;
@@ -12,6 +10,8 @@ use weir_model::status::{
     ShapedPair, Shaping, Top, Translation, Unenforced,
 };
 use weir_model::text::{show_size, show_span};
+use weir_study::aggregate::rate_text;
+use weir_study::table::Grid;
 use weir_units::{Bytes, Span};
 
 /// So many pairs of a VM whose windows are shaped are shown; `--json` has all.
@@ -66,16 +66,11 @@ fn path(socket: &Socket) -> Result<PathBuf> {
 }
 
 fn top_text(top: &Top) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.remove_style(TableComponent::HorizontalLines);
-    table.remove_style(TableComponent::MiddleIntersections);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
-        .set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"]);
+    let header = ["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"];
+    let mut grid = Grid::new(&header, 3);
     for pair in &top.pairs {
         let rate = |bps: u64| if bps == 0 { "–".into() } else { rate_text(bps as f64) };
-        table.add_row([
+        grid.rows.push(vec![
             pair.from.clone(),
             pair.to.clone(),
             pair.side.clone(),
@@ -87,16 +82,14 @@ fn top_text(top: &Top) -> String {
             pair.long_path.map_or(pair.phase.clone(), |long| format!("{}, {long}", pair.phase)),
         ]);
     }
-    for column in table.column_iter_mut().skip(3).take(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let mut text = format!(
-        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{table}\n",
+        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{}\n",
         top.host,
         top.mechanism,
         top.up_s,
         top.cpu_s,
-        top.pairs.len()
+        top.pairs.len(),
+        grid.table()
     );
     if top.observing {
         text.push_str(
