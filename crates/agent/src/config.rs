@@ -146,8 +146,6 @@ impl Setup {
         let soundly = |setup: Self| {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
-            crate::window_shaping::check(&setup.file)?;
-            crate::shared_budget::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
             Ok(setup)
         };
@@ -517,7 +515,7 @@ floor_in = "400Mbit"
         for (text, signal) in [
             ("\"elasticswitch\"", Signal::Loss),
             ("\"elasticswitch\", preset = \"steady-ecn\"", Signal::Ecn),
-            ("\"elasticswitch\", set = { signal = \"both\" }", Signal::Both),
+            ("\"elasticswitch\", set = { signal = \"ecn\" }", Signal::Ecn),
             ("\"seawall\"", Signal::Loss),
         ] {
             let setup = load(("\"elasticswitch\"", text), AS_IT_IS).expect("sound");
@@ -570,7 +568,7 @@ floor_in = "400Mbit"
             (mechanism("{ name = \"seawall\", preset = \"steady\" }"), "`seawall` has none"),
             (
                 mechanism("{ name = \"elasticswitch\", set = { signal = \"marks\" } }"),
-                "set.signal: `marks` is none of loss, ecn, both",
+                "set.signal: `marks` is none of loss, ecn",
             ),
             (
                 mechanism("{ name = \"elasticswitch\", set = { weight = \"1Mbit\" } }"),

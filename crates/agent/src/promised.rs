@@ -12,13 +12,7 @@ use crate::mistake::{Mistake, sound};
 use weir_dataplane::shaper::External;
 use weir_model::agent::VmConfig;
 use weir_model::text::RateText;
-use weir_units::{Rate, VmId};
-
-/// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
-/// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
-pub(crate) fn to(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
-    setup.host.law.promised(vm, floor_out)
-}
+use weir_units::Rate;
 
 /// What a VM may send to places that no directory lists.
 pub(crate) fn external(vm: &VmConfig) -> External {
@@ -33,7 +27,7 @@ pub(crate) fn check(setup: &Setup) -> Result<(), Mistake> {
         let Some(id) = setup.names.id(&vm.name) else { continue };
         let External { floor, ceiling } = external(vm);
         let apart = floor.unwrap_or_default();
-        let (name, all) = (&vm.name, to(setup, id, vm.floor_out.0) + apart);
+        let (name, all) = (&vm.name, setup.host.law.promised(id, vm.floor_out.0) + apart);
         let apart = if apart.is_zero() {
             String::new()
         } else {

@@ -45,7 +45,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::record::{ControlRecord, LinkRecord, Windows};
+use weir_model::record::{AttackRecord, ControlRecord, LinkRecord, Windows};
 use weir_units::{Rate, Span};
 
 /// How to play, beside what the scenario says.
@@ -158,36 +158,6 @@ pub struct Record {
     /// What a reader of the results should know: stale state that was removed, an offered load that
     /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
-}
-
-/// What attackers sent, what arrived, and what the agents' counters say of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttackRecord {
-    /// Packets with another VM's source.
-    pub forged: u64,
-    /// Of these, read by their victim.
-    pub delivered: u64,
-    /// Control messages from VMs.
-    pub control_of_vms: u64,
-    /// Control messages from hosts or the network between them.
-    pub control_of_hosts: u64,
-    /// Frames that belong to no pair of VMs.
-    pub frames: u64,
-    /// What all agents said; `None` if there are none.
-    pub agents: Option<AgentCounts>,
-}
-
-/// Sums over all agents, from their status at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentCounts {
-    /// Packets that ports dropped because of who they said they were, or where they went.
-    pub dropped: u64,
-    /// Control messages that were refused, or not believed and answered by a greeting.
-    pub refused: u64,
-    /// Control messages that were believed.
-    pub believed: u64,
-    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
-    pub sent: u64,
 }
 
 /// One traffic entry.

@@ -1,4 +1,5 @@
-//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be right.
+//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be
+//! right.
 
 use weir_model::scenario::{Error, File, Presets, Scenario};
 
@@ -88,12 +89,6 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
     let error = play(&with("policing: 2GB"), &[]).expect_err("no window is so large");
     let at = "spec.tenants.x.vms.x-src.policing";
     check(&error, 12, at, "2GB is more than any window", "15kB");
-    let windows = |keys: &str| vm(keys).window_shaping.map(weir_units::Span::as_nanos);
-    assert_eq!((windows("floor: share"), windows("window_shaping: 0ms")), (None, None));
-    assert_eq!(windows("window_shaping: senders * 2ms"), Some(4_000_000));
-    let error = play(&with("window_shaping: 251ms"), &[]).expect_err("no queue lasts so long");
-    let at = "spec.tenants.x.vms.x-src.window_shaping";
-    check(&error, 12, at, "251ms is longer than any limiter's queue", "2ms");
     let error = play(&with("ecn: 2"), &[]).expect_err("no such thing");
     check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
     let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");
@@ -576,7 +571,8 @@ fn a_point_to_compare_with_is_one_of_the_sweep() {
     field(&error("at: {share: 1Mbit}"), ".at.share", "`share` is not swept", "senders");
     field(&error("at: senders"), ".at", "is", "map");
     field(&error("over: none, at: {senders: 0}"), ".at", "`at` beside `over`", "keep one");
-    // Where it does not hold, no such point is needed; at the point itself there is nothing to compare.
+    // Where it does not hold, no such point is needed; at the point itself there is nothing to
+    // compare.
     let points = expects("at: {senders: senders - 2}, when: senders >= 2").expect("sound");
     assert!(points[0].expect.is_empty());
     let there = points[1].expect[0].at.clone().expect("compared");
@@ -627,8 +623,8 @@ fn topologies_with_equal_ways_say_what_they_cannot_be() {
     check(&error, 8, &at("leaf-spine", "leaves"), "under 100 spines are too many", "10000 uplinks");
 }
 
-/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if the first is
-/// used alone.
+/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if
+/// the first is used alone.
 #[test]
 fn floors_are_admitted_on_all_equal_ways_together() {
     let text = |ecmp: &str| {
@@ -649,8 +645,8 @@ fn floors_are_admitted_on_all_equal_ways_together() {
     );
 }
 
-/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all that they
-/// have where hosts choose.
+/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all
+/// that they have where hosts choose.
 #[test]
 fn uneven_links_side_by_side_are_one_that_depends_on_who_chooses() {
     let text = |ecmp: &str, floor: u32| {

@@ -5,7 +5,7 @@
 //! Approach  One event per packet and hop ([`world`]'s loop, [`link`]); a timing wheel with a total
 //!           order ([`wheel`]); packets of 32 octets in a slab ([`packet`]); TCP as two pure machines
 //!           per flow ([`tcp`]). One thread; runs of a sweep are so many threads or processes.
-//!           Scenario files: the network, and on each host the very `HostAgent` of `weir-core`
+//!           Scenario files: the network, and on each host the very `HostMachine` of `weir-core`
 //!           ([`scenario`], [`host`]); traffic that comes and goes ([`exchange`]).
 //! Promises  Same network, same options, same outcome to the octet ([`Outcome::digest`]); no clock, no
 //!           chance but the seed's, no hash order. A packet is delivered, dropped or in flight.

@@ -7,7 +7,7 @@
 //! Not here  When what is called: see `shim`.
 
 use super::agent::{Agent, Counted, without};
-use super::classes::{Levels, MIN_RATE, Share};
+use super::classes::{Levels, Share, floor_of};
 use super::htb::Htb;
 use super::pairs::{GuardedHost, Pair};
 use super::stray::{Stray, is_stray};
@@ -46,8 +46,8 @@ fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
 
 /// What the parameters of a host's queues depend on, when these VMs are here.
 fn levels(policy: &Policy, shares: &[Share]) -> Levels {
-    let levels = Levels::new(policy.line, policy.law.default_rate(), shares);
-    if policy.law.is_paced() { levels.paced() } else { levels }
+    let law = &policy.law;
+    Levels::new(policy.line, law.default_rate(), shares, law.is_paced())
 }
 
 /// A host with its agent.
@@ -215,9 +215,8 @@ impl Host {
     /// What the queues of a pair give it at this moment.
     pub(super) fn level(&self, leaf: u32) -> Setting {
         let class = self.htb.class(leaf);
-        // The least rate of a class stands for every smaller floor, also for none.
-        let floor = Some(Rate::from_bps(class.rate)).filter(|rate| *rate > MIN_RATE);
-        Setting { floor: floor.unwrap_or_default(), ceiling: Rate::from_bps(class.ceil) }
+        let floor = floor_of(Rate::from_bps(class.rate)).unwrap_or_default();
+        Setting { floor, ceiling: Rate::from_bps(class.ceil) }
     }
 
     /// Reads all counters and tells them to the agent.

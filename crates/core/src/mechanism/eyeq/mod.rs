@@ -19,9 +19,9 @@
 //!
 //! What passes within one host crosses no link: it is neither metered nor limited.
 
-mod admission;
 mod config;
 mod constant;
+mod headroom;
 mod io;
 mod law;
 mod leaves;
@@ -34,9 +34,9 @@ mod shares;
 mod stability;
 mod view;
 
-pub use admission::{Link, Rack, TooMuch, admit};
 pub use config::{Backend, Capacity, Ecn, EyeQ, Outer};
 pub use constant::{Constant, Tuned};
+pub use headroom::Headroom;
 pub use io::{
     Bounds, Class, Counters, Feedback, Levels, Limit, MeterView, Root, Sent, Verdict, VmBounds,
 };
