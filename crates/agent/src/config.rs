@@ -269,7 +269,8 @@ impl Setup {
                 Mistake::directory(format!("hosts[{i}].control"), what)
             })?;
         }
-        weir_core::eyeq::check(&self.host, eyeq).map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))
+        weir_core::eyeq::check(&self.host, eyeq)
+            .map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))
     }
 
     /// EyeQ's constants, if that decides.
@@ -479,7 +480,7 @@ floor_in = "400Mbit"
         let late = |shaper: &str| {
             let set = format!("{shaper}\nmechanism = {{ name = \"eyeq\" }}");
             let setup = load(("mechanism = { name = \"elasticswitch\" }", &set), AS_IT_IS);
-            setup.expect("sound").eyeq.expect("it is eyeq").eyeq.loop_delay.actuation
+            setup.expect("sound").eyeq().expect("it is eyeq").loop_delay.actuation
         };
         assert_eq!(late("shaper = \"departure-time\""), Span::ZERO);
         assert_eq!(late("shaper = \"htb\""), Span::from_millis(1));

@@ -6,9 +6,9 @@ use crate::config::Names;
 use weir_core::elasticswitch::{Blind, PairView, ReceiveView, SendView};
 use weir_core::host::Setting;
 use weir_core::mechanism;
-use weir_core::reservation;
 use weir_core::partition::{Borrowing, Want};
 use weir_core::rate::{Phase, RateView, Signal};
+use weir_core::reservation;
 use weir_model::status::{Explain, LongPath, Overbooked, Pair};
 use weir_units::{Rate, Span, Time};
 

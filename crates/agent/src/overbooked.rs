@@ -113,8 +113,7 @@ fn promised(setup: &Setup, out: bool) -> Rate {
         Law::ElasticSwitch(_) | Law::EyeQ(_) => Rate::ZERO,
         Law::Reservation(law) => {
             let ends = |p: &weir_units::PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
-            let crosses =
-                |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
+            let crosses = |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
             law.rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
         }
     }

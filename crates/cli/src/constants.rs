@@ -7,8 +7,8 @@
 use crate::args::quoted;
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
-use weir_core::eyeq::Tuned;
 use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::eyeq::Tuned;
 use weir_model::agent::MechanismConfig;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_model::text;

@@ -7,8 +7,8 @@
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::collections::BTreeMap;
 use weir_core::host::{
-    Direction, Hose, HostMachine, Policy, Input, Location, Outbox, ReceiveCount,
-    Observed, SendCount,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
 };
 use weir_core::mechanism::Law;
 use weir_core::message::{Message, Offer};
@@ -29,7 +29,10 @@ fn busy(pairs: u32) -> (HostMachine, Vec<PairId>) {
         directory.insert(VmId(vms + peer), at(1 + peer));
     }
     let hose = Hose::of(Rate::from_mbps(100), Rate::from_mbps(100));
-    let config = Policy::new(HostId(0), Rate::from_mbps(100_000), Law::ElasticSwitch(Box::default())).with_vms((0..vms).map(|vm| (VmId(vm), hose))).with_directory(directory);
+    let config =
+        Policy::new(HostId(0), Rate::from_mbps(100_000), Law::ElasticSwitch(Box::default()))
+            .with_vms((0..vms).map(|vm| (VmId(vm), hose)))
+            .with_directory(directory);
     let mut agent = HostMachine::new(config, Time::ZERO).expect("nothing speaks against it");
     let mut out = Outbox::new(1 << 20);
     let ids: Vec<PairId> =

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use weir_core::host::{
-    Direction, Hose, HostMachine, Policy, Input, Location, Outbox, Observed, SendCount,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, SendCount,
 };
 use weir_core::mechanism::Law;
-use weir_core::reservation::Reservation;
 use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::reservation::Reservation;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 /// VMs of one tenant, dealt to two hosts in turn.
@@ -21,7 +21,9 @@ fn mbps(m: u64) -> Rate {
 fn agent(law: Law) -> HostMachine {
     let location = |vm: u32| Location { tenant: TenantId(0), host: HostId(vm % 2) };
     let hose = Hose::of(mbps(400), mbps(400));
-    let config = Policy::new(HostId(0), mbps(10_000), law).with_vms(BTreeMap::from([(VmId(0), hose)])).with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
+    let config = Policy::new(HostId(0), mbps(10_000), law)
+        .with_vms(BTreeMap::from([(VmId(0), hose)]))
+        .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
     HostMachine::new(config, Time::ZERO).expect("nothing speaks against it")
 }
 

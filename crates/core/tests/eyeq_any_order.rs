@@ -142,14 +142,22 @@ impl World {
                 host.handle(now, Input::Observed(&sample(sent, came)), &mut self.outbox);
             }
             Step::Made(from, feedback) => {
-                host.handle(now, Input::Message(HostId(*from), Message::Feedback(*feedback)), &mut self.outbox);
+                host.handle(
+                    now,
+                    Input::Message(HostId(*from), Message::Feedback(*feedback)),
+                    &mut self.outbox,
+                );
             }
             Step::Delivered(which, twice) => {
                 let here: Vec<usize> =
                     (0..self.posted.len()).filter(|k| self.posted[*k].1 == HostId(at)).collect();
                 if let Some(k) = which.checked_rem(here.len()).map(|k| here[k]) {
                     let (from, _, feedback) = self.posted[k];
-                    host.handle(now, Input::Message(from, Message::Feedback(feedback)), &mut self.outbox);
+                    host.handle(
+                        now,
+                        Input::Message(from, Message::Feedback(feedback)),
+                        &mut self.outbox,
+                    );
                     if !twice {
                         self.posted.remove(k);
                     }

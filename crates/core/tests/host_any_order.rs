@@ -5,11 +5,11 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use weir_core::host::{
-    Direction, Hose, HostMachine, Policy, Input, Location, Outbox,
-    ReceiveCount, Observed, SendCount, Setting,
-};
 use weir_core::elasticswitch::{ElasticSwitch, Promise};
+use weir_core::host::{
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount, Setting,
+};
 use weir_core::mechanism::{Law, PairView};
 use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_core::reservation::Reservation;
@@ -162,7 +162,9 @@ impl Fleet {
             Hose::of(Rate::from_bps(out), Rate::from_bps(in_))
         };
         let here = (0..VMS).filter(|vm| host_of(*vm) == HostId(host));
-        let config = Policy::new(HostId(host), Rate::from_bps(self.line), self.law.clone()).with_vms(here.map(|vm| (VmId(vm), hose(vm)))).with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
+        let config = Policy::new(HostId(host), Rate::from_bps(self.line), self.law.clone())
+            .with_vms(here.map(|vm| (VmId(vm), hose(vm))))
+            .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
         HostMachine::new(config, now).expect("nothing speaks against it")
     }
 }

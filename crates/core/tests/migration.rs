@@ -4,11 +4,11 @@
 //! has sent until shortly before. Hosts reload in every order, with gaps between; letters take 1 ms.
 
 use std::collections::BTreeMap;
-use weir_core::host::{
-    Direction, Hose, HostMachine, Policy, Input, Location, Outbox,
-    ReceiveCount, Observed, SendCount,
-};
 use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::host::{
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
+};
 use weir_core::mechanism::Law;
 use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
@@ -32,7 +32,13 @@ fn config(host: u32, home: u32) -> Policy {
     let homes = BTreeMap::from([(V, home), (S, 2), (T, 3)]);
     let at = |host: &u32| Location { tenant: TenantId(0), host: HostId(*host) };
     let here = homes.iter().filter(|(_, at)| **at == host);
-    Policy::new(HostId(host), Rate::from_mbps(1_000), Law::ElasticSwitch(Box::new(ElasticSwitch::preset("steady").unwrap()))).with_vms(here.map(|(vm, _)| (*vm, Hose::of(HOSE, HOSE)))).with_directory(homes.iter().map(|(vm, host)| (*vm, at(host))))
+    Policy::new(
+        HostId(host),
+        Rate::from_mbps(1_000),
+        Law::ElasticSwitch(Box::new(ElasticSwitch::preset("steady").unwrap())),
+    )
+    .with_vms(here.map(|(vm, _)| (*vm, Hose::of(HOSE, HOSE))))
+    .with_directory(homes.iter().map(|(vm, host)| (*vm, at(host))))
 }
 
 struct World {
@@ -50,7 +56,11 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            agents: (0..4).map(|host| HostMachine::new(config(host, 0), ms(0)).expect("nothing speaks against it")).collect(),
+            agents: (0..4)
+                .map(|host| {
+                    HostMachine::new(config(host, 0), ms(0)).expect("nothing speaks against it")
+                })
+                .collect(),
             home: 0,
             out: Outbox::default(),
             posted: Vec::new(),
@@ -78,8 +88,11 @@ impl World {
         for pair in sending {
             let (source, home) = (if pair.src == S { 2 } else { 3 }, self.home);
             self.handle(source, Input::Seen(*pair, Direction::Send));
-            let ceiling =
-                self.agents[source].orders(self.now).pairs.get(*pair).map_or(Rate::ZERO, |s| s.ceiling);
+            let ceiling = self.agents[source]
+                .orders(self.now)
+                .pairs
+                .get(*pair)
+                .map_or(Rate::ZERO, |s| s.ceiling);
             let octets = ceiling.scale(STEP.as_secs_f64()).as_bps() / 8;
             *self.sent.entry(*pair).or_default() += octets;
             *self.came.entry((home, *pair)).or_default() += octets;
@@ -126,7 +139,11 @@ impl World {
 
     fn floor(&mut self, pair: PairId) -> Rate {
         let host = if pair.src == S { 2 } else { 3 };
-        self.agents[host].orders(self.now).pairs.get(pair).map_or(Rate::ZERO, |setting| setting.floor)
+        self.agents[host]
+            .orders(self.now)
+            .pairs
+            .get(pair)
+            .map_or(Rate::ZERO, |setting| setting.floor)
     }
 
     fn reload(&mut self, host: usize) {

@@ -2,11 +2,11 @@
 
 use crate::random::next;
 use std::collections::BTreeMap;
-use weir_core::host::{
-    Direction, Hose, HostMachine, Policy, Input, Location, Outbox,
-    ReceiveCount, Observed, SendCount,
-};
 use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::host::{
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
+};
 use weir_core::mechanism::{Law, PairView};
 use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
@@ -183,7 +183,13 @@ impl<'a> Running<'a> {
         }
         let mut random = world.seed.max(1);
         let agents = hoses.iter().map(|(vm, hose)| {
-            let config = Policy::new(HostId(vm.0), world.capacity, Law::ElasticSwitch(Box::new(world.mechanism.clone()))).with_vms(BTreeMap::from([(*vm, *hose)])).with_directory(directory.clone());
+            let config = Policy::new(
+                HostId(vm.0),
+                world.capacity,
+                Law::ElasticSwitch(Box::new(world.mechanism.clone())),
+            )
+            .with_vms(BTreeMap::from([(*vm, *hose)]))
+            .with_directory(directory.clone());
             HostMachine::new(config, Time::ZERO).expect("nothing speaks against it")
         });
         let agents: Vec<HostMachine> = agents.collect();
@@ -250,11 +256,9 @@ impl<'a> Running<'a> {
 
     fn cuts(&mut self, now: Time) -> Vec<u64> {
         let agents = &mut self.agents;
-        let cuts = self.flows.iter().map(|f| {
-            match agents[f.hosts.0].pair(now, f.id) {
-                Some(PairView::ElasticSwitch(view)) => view.send.map_or(0, |s| s.law.cuts),
-                _ => 0,
-            }
+        let cuts = self.flows.iter().map(|f| match agents[f.hosts.0].pair(now, f.id) {
+            Some(PairView::ElasticSwitch(view)) => view.send.map_or(0, |s| s.law.cuts),
+            _ => 0,
         });
         cuts.collect()
     }

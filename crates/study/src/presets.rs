@@ -1,7 +1,7 @@
 //! The presets of every mechanism that has a law.
 
-use weir_core::eyeq::EyeQ;
 use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::eyeq::EyeQ;
 use weir_model::scenario::Presets;
 
 /// The presets that mechanisms' names may have.

@@ -35,7 +35,19 @@ id!(
 );
 
 /// All traffic from one VM to another, whatever its flows: what a limiter limits (ElasticSwitch §3).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct PairId {
     /// The sending VM.
     pub src: VmId,

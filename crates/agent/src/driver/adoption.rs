@@ -42,7 +42,8 @@ impl Driver {
     /// Classes for which the machine has no pair: nobody would ever lower their floors, and the others
     /// could not have what is kept for them.
     fn give_up(&mut self, now: Time, bound: impl Iterator<Item = PairId>) {
-        let own: BTreeSet<PairId> = self.agent.orders(now).pairs.iter().map(|(pair, _)| pair).collect();
+        let own: BTreeSet<PairId> =
+            self.agent.orders(now).pairs.iter().map(|(pair, _)| pair).collect();
         let over: Vec<_> = bound
             .filter(|pair| !own.contains(pair))
             .map(|pair| (pair, weir_dataplane::Direction::Tx))

@@ -5,7 +5,6 @@
 
 use super::{octets, one_of, rate, real, span};
 use anyhow::{Context, Error, Result, bail, ensure};
-use std::collections::BTreeMap;
 use weir_core::eyeq::{Backend, Constant, EyeQ, Tuned};
 use weir_model::agent::MechanismConfig;
 use weir_units::{Rate, Span};
@@ -116,6 +115,7 @@ fn set(tuned: &mut Tuned, key: &str, value: &toml::Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {
         let set: BTreeMap<_, _> = set.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();

@@ -1,7 +1,7 @@
 //! What goes into a [`HostMachine`](super::HostMachine), whatever its mechanism.
 
-use super::policy::Policy;
 use super::orders::Setting;
+use super::policy::Policy;
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use weir_units::{HostId, PairId, PathId, Rate, VmId};

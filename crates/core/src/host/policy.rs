@@ -77,9 +77,7 @@ impl Policy {
 }
 
 /// The version of a tenant's part of a policy. Grows with every change.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
 /// One hose of a VM.

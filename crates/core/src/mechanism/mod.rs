@@ -110,7 +110,7 @@ impl std::error::Error for Refusal {}
 #[derive(Clone, Debug)]
 pub enum PairView {
     /// As ElasticSwitch sees it.
-    ElasticSwitch(elasticswitch::PairView),
+    ElasticSwitch(Box<elasticswitch::PairView>),
     /// As EyeQ sees it.
     EyeQ(eyeq::PairView),
     /// As a reservation sees it.
@@ -181,7 +181,7 @@ impl Mechanism {
     pub(crate) fn pairs(&mut self, now: Time) -> Vec<PairView> {
         match self {
             Self::ElasticSwitch(machine) => {
-                machine.pairs(now).into_iter().map(PairView::ElasticSwitch).collect()
+                machine.pairs(now).into_iter().map(Box::new).map(PairView::ElasticSwitch).collect()
             }
             Self::EyeQ(machine) => machine.pairs().into_iter().map(PairView::EyeQ).collect(),
             Self::Reservation(machine) => machine.pairs().map(PairView::Reservation).collect(),
@@ -190,7 +190,9 @@ impl Mechanism {
 
     pub(crate) fn pair(&mut self, now: Time, pair: PairId) -> Option<PairView> {
         match self {
-            Self::ElasticSwitch(machine) => machine.pair(now, pair).map(PairView::ElasticSwitch),
+            Self::ElasticSwitch(machine) => {
+                machine.pair(now, pair).map(Box::new).map(PairView::ElasticSwitch)
+            }
             Self::EyeQ(machine) => machine.pair(pair).map(PairView::EyeQ),
             Self::Reservation(machine) => machine.pair(pair).map(PairView::Reservation),
         }

@@ -12,11 +12,11 @@ use super::letters::Words;
 use super::meter::Meter;
 use super::pairs::{Pair, Sending};
 use std::collections::{BTreeSet, VecDeque};
+use weir_core::elasticswitch::Ends;
 use weir_core::host::{
     Class, Counters, Direction, HostMachine, Input, Observed, Outbox, Policy, ReceiveCount,
     SendCount, Setting,
 };
-use weir_core::elasticswitch::Ends;
 use weir_core::mechanism::{Law, PairView};
 use weir_core::message::Message;
 use weir_units::{HostId, PairId, Span, Time, VmId};
@@ -183,8 +183,7 @@ impl Agent {
     fn changed(&mut self, now: Time) -> Changes {
         let orders = self.machine.orders(now);
         let forgotten = orders.pairs.take_forgotten();
-        let (changed, of_paths) =
-            (orders.pairs.take_changed(), orders.pairs.take_changed_paths());
+        let (changed, of_paths) = (orders.pairs.take_changed(), orders.pairs.take_changed_paths());
         // What a pair has is what its paths have, if it has several.
         let of_pairs = changed.into_iter().map(|(id, setting)| (id, vec![setting]));
         let settings = of_pairs.chain(of_paths).collect();

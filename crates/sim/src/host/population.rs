@@ -65,7 +65,8 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         host.populate(&self.away);
         let policy = host.policy.clone();
-        let knows = |here: VmId, there: VmId| policy.is_here(here) && policy.directory.contains_key(&there);
+        let knows =
+            |here: VmId, there: VmId| policy.is_here(here) && policy.directory.contains_key(&there);
         let mut closed = BTreeSet::new();
         for pair in host.sends.clone() {
             let pair = &mut self.pairs[pair as usize];

@@ -24,7 +24,9 @@ fn ms(ms: u64) -> Time {
 fn config(vms: &[(VmId, u64)], directory: &[(VmId, u32)]) -> Policy {
     let hose = |m| Hose::of(mbps(m), mbps(m));
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
-    Policy::new(HostId(0), mbps(1000), Law::ElasticSwitch(Box::default())).with_vms(vms.iter().map(|(vm, m)| (*vm, hose(*m)))).with_directory(directory.iter().map(|(vm, host)| (*vm, at(*host))))
+    Policy::new(HostId(0), mbps(1000), Law::ElasticSwitch(Box::default()))
+        .with_vms(vms.iter().map(|(vm, m)| (*vm, hose(*m))))
+        .with_directory(directory.iter().map(|(vm, host)| (*vm, at(*host))))
 }
 
 const ALL: [(VmId, u32); 3] = [(A, 0), (B, 1), (C, 1)];
@@ -121,7 +123,8 @@ fn what_a_sender_that_left_held_of_a_receivers_hose_is_free_at_once() {
     for i in 1..=20 {
         octets += 3_000_000;
         let count = ReceiveCount { octets, segments: octets / 1514, ..ReceiveCount::default() };
-        let sample = Observed { receive: vec![(from_b, count), (from_c, count)], ..Observed::default() };
+        let sample =
+            Observed { receive: vec![(from_b, count), (from_c, count)], ..Observed::default() };
         agent.handle(ms(i * 15), Input::Observed(&sample), &mut out);
         agent.handle(ms(i * 15), Input::Tick, &mut out);
     }

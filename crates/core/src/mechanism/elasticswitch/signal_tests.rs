@@ -38,7 +38,10 @@ impl Sender {
     fn new(es: ElasticSwitch) -> Self {
         let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
         let hose = Hose::of(Rate::from_mbps(400), FLOOR);
-        let config = Policy::new(HostId(0), Rate::from_mbps(1000), Law::ElasticSwitch(Box::new(es))).with_vms(BTreeMap::from([(A, hose)])).with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
+        let config =
+            Policy::new(HostId(0), Rate::from_mbps(1000), Law::ElasticSwitch(Box::new(es)))
+                .with_vms(BTreeMap::from([(A, hose)]))
+                .with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
         let mut agent = Machine::of(config, Time::ZERO);
         let mut out = Outbox::default();
         agent.handle(Time::ZERO, Input::Seen(PAIR, Direction::Send), &mut out);

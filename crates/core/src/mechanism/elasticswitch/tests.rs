@@ -29,7 +29,9 @@ fn agent(host: u32) -> Machine {
         (STRANGER, Location { tenant: tenant(1), host: HostId(2) }),
     ]);
     let hose = Hose::of(mbps(400), mbps(300));
-    let config = Policy::new(HostId(host), mbps(1000), Law::ElasticSwitch(Box::default())).with_vms(BTreeMap::from([(VmId(host), hose)])).with_directory(directory);
+    let config = Policy::new(HostId(host), mbps(1000), Law::ElasticSwitch(Box::default()))
+        .with_vms(BTreeMap::from([(VmId(host), hose)]))
+        .with_directory(directory);
     Machine::of(config, Time::ZERO)
 }
 
@@ -433,8 +435,7 @@ fn counters_that_jump_and_fall_are_no_panic_and_no_rate_for_ever() {
 /// second in which each offers so many octets per 15 ms.
 fn lent_to_sixty(preset: &str, octets: u64) -> Rate {
     let mut config = agent(0).policy;
-    config.law =
-        Law::ElasticSwitch(Box::new(ElasticSwitch::preset(preset).expect("known")));
+    config.law = Law::ElasticSwitch(Box::new(ElasticSwitch::preset(preset).expect("known")));
     let pairs: Vec<PairId> = (10..70).map(|n| PairId::new(A, VmId(n))).collect();
     let theirs = Location { tenant: TenantId(0), host: HostId(1) };
     config.directory.extend(pairs.iter().map(|pair| (pair.dst, theirs)));

@@ -200,7 +200,11 @@ mod tests {
         shares.set_vms(&vms(&[60, 120]));
         shares.set_vms(&vms(&[60]));
         shares.step(&eyeq, Time::ZERO, LINE);
-        shares.read(Time::ZERO, VmId(1), Metered { octets: 1 << 30, steps: 9, ..Metered::default() });
+        shares.read(
+            Time::ZERO,
+            VmId(1),
+            Metered { octets: 1 << 30, steps: 9, ..Metered::default() },
+        );
         assert_eq!(shares.capacities().count(), 1);
         assert_eq!(shares.received(VmId(1)), Rate::ZERO);
     }

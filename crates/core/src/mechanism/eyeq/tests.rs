@@ -316,7 +316,11 @@ fn feedback_from_strangers_for_others_or_of_impossible_rates_is_dropped_and_coun
     let (mut host, mut out) = sending(None);
     let mut say = |from: u32, src: u32, dst: u32, rate: Rate| {
         let feedback = Feedback { pair: PairId::new(VmId(src), VmId(dst)), rate };
-        host.handle(Time::ZERO, Input::Message(HostId(from), Message::Feedback(feedback)), &mut out);
+        host.handle(
+            Time::ZERO,
+            Input::Message(HostId(from), Message::Feedback(feedback)),
+            &mut out,
+        );
         assert!(host.limits().iter().next().is_none());
         host.counters()
     };
@@ -378,7 +382,11 @@ fn peers_beyond_the_bound_are_counted_and_not_remembered() {
     assert_eq!(played.host.counters().refused_peers - before, 45);
     for dst in 10..60 {
         let feedback = Feedback { pair: to(dst).0, rate: mbps(1) };
-        played.host.handle(played.now, Input::Message(HostId(dst), Message::Feedback(feedback)), &mut played.out);
+        played.host.handle(
+            played.now,
+            Input::Message(HostId(dst), Message::Feedback(feedback)),
+            &mut played.out,
+        );
     }
     assert_eq!(played.host.limits().iter().count(), 5);
     assert_eq!(played.host.counters().strayed, 45);

@@ -144,9 +144,8 @@ impl Machine {
     fn follow(&mut self, policy: &Policy) {
         let before = std::mem::replace(&mut self.directory, policy.directory.clone());
         let is_same = |vm: VmId| self.directory.get(&vm) == before.get(&vm);
-        let stays = |pair: PairId| {
-            policy.is_here(pair.src) && is_same(pair.src) && is_same(pair.dst)
-        };
+        let stays =
+            |pair: PairId| policy.is_here(pair.src) && is_same(pair.src) && is_same(pair.dst);
         let over: Vec<PairId> = self.pairs.keys().copied().filter(|pair| !stays(*pair)).collect();
         self.forget(&over);
     }

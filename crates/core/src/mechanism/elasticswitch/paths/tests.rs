@@ -1,10 +1,10 @@
 //! Two agents and two uneven paths between them, without packets.
 
 use super::super::Machine;
-use crate::host::{Direction, Hose, Input, Location, ReceiveCount, SendCount};
-use crate::host::Policy;
-use crate::mechanism::Law;
 use super::*;
+use crate::host::Policy;
+use crate::host::{Direction, Hose, Input, Location, ReceiveCount, SendCount};
+use crate::mechanism::Law;
 use std::collections::BTreeMap;
 use weir_units::{HostId, TenantId, VmId};
 
@@ -14,7 +14,13 @@ const FLOOR: Rate = Rate::from_mbps(140);
 
 fn agent(host: u32, es: ElasticSwitch) -> Machine {
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
-    let config = Policy::new(HostId(host), Rate::from_mbps(1000), Law::ElasticSwitch(Box::new(es.scaled(0.2)))).with_vms(BTreeMap::from([(VmId(host), Hose::of(FLOOR, FLOOR))])).with_directory(BTreeMap::from([(VmId(0), at(0)), (VmId(1), at(1))]));
+    let config = Policy::new(
+        HostId(host),
+        Rate::from_mbps(1000),
+        Law::ElasticSwitch(Box::new(es.scaled(0.2))),
+    )
+    .with_vms(BTreeMap::from([(VmId(host), Hose::of(FLOOR, FLOOR))]))
+    .with_directory(BTreeMap::from([(VmId(0), at(0)), (VmId(1), at(1))]));
     Machine::of(config, Time::ZERO)
 }
 
