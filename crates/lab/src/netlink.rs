@@ -311,8 +311,9 @@ fn queue_counters(octets: &[u8]) -> (u64, u64) {
     counters
 }
 
-/// A counter from the attributes of a device: packets received, packets sent, octets received, octets
-/// sent, errors of both, dropped when received, dropped when sent (struct rtnl_link_stats64).
+/// A counter from the attributes of a device: packets received, packets sent, octets received,
+/// octets sent, errors of both, dropped when received, dropped when sent (struct
+/// rtnl_link_stats64).
 fn counter(octets: &[u8], index: usize) -> u64 {
     const IFLA_STATS64: u16 = 23;
     let stats = attributes(octets).find(|(kind, _)| *kind == IFLA_STATS64);

@@ -27,7 +27,7 @@ use weir_model::scenario::{IpVersion, PortPart, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
-    /// Links that are carried by a thread. Dropped first: their TAPs are theirs.
+    /// Links that a thread carries. They are dropped first, since their TAPs belong to them.
     boxes: Vec<Carried>,
     /// Per switch that marks: its marking ports, and the direction each of them sends in.
     markers: Vec<(Marker, Vec<usize>)>,
@@ -40,7 +40,7 @@ pub(crate) struct World {
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// A link that is carried by a thread.
+/// A link that a thread carries.
 struct Carried {
     link: usize,
     carrier: LinkBox,
@@ -57,8 +57,8 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const MTU: u32 = 1500;
-/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is the
-/// one that is meant to be full.
+/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is
+/// the one that should be full.
 const TAP_QUEUE: u32 = 2048;
 /// How long the kernel may take to notice that all devices are connected.
 const UP: Duration = Duration::from_secs(10);
@@ -259,7 +259,7 @@ impl World {
         })
     }
 
-    /// The port of a VM vanishes, as if the VM had died: its sockets stay, with nobody to talk to.
+    /// Removes a VM's port, as if the VM had died. Its sockets stay, without a network.
     pub(crate) fn stop_vm(&mut self, scenario: &Scenario, vm: usize) -> Result<(), Error> {
         let port = plan::vm_port_index(vm);
         let mut batch = Batch::default();
@@ -268,7 +268,8 @@ impl World {
         self.nodes[scenario.vms[vm].host].netlink.send(batch)
     }
 
-    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's namespace.
+    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's
+    /// namespace.
     pub(crate) fn start_vm(
         &mut self,
         scenario: &Scenario,
@@ -285,7 +286,7 @@ impl World {
         })
     }
 
-    /// Breaks a part of what carries a VM's packets, with the tools that an operator has.
+    /// Breaks a part of a VM's plumbing, with an operator's tools.
     pub(crate) fn break_port(
         &self,
         scenario: &Scenario,
@@ -444,7 +445,8 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
 }
 
-/// The ports of each node that have a queue of the kernel's, and the direction each of them sends in.
+/// The ports of each node that have a queue of the kernel's, and the direction each of them sends
+/// in.
 fn ports_of(scenario: &Scenario) -> Vec<PortList> {
     let topology = &scenario.topology;
     let mut ports = vec![PortList::new(); topology.hosts.len() + topology.switches.len()];
@@ -502,8 +504,8 @@ fn forward(index: u32, mac: [u8; 6]) -> Request {
     Request::new("write a forwarding entry", RTM_NEWNEIGH, NEW, &header).attr(2, &mac)
 }
 
-/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of a VM
-/// that returns may have made an entry of their own.
+/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of
+/// a VM that returns may have made an entry of their own.
 fn neighbour(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
     const NUD_PERMANENT: u16 = 0x80;
     let (family, octets) = family(address);
@@ -529,8 +531,8 @@ fn neighbour_header(family: u8, index: u32, state: u16, flags: u8) -> [u8; 12] {
     header
 }
 
-/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16. Nobody
-/// is asked whether it is in use.
+/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16. No
+/// duplicate address detection.
 fn address(index: u32, address: IpAddr) -> Request {
     const IFA_F_NODAD: u8 = 2;
     let (family, octets) = family(address);
@@ -558,7 +560,7 @@ fn everybody_is_a_neighbour(index: u32, ip: IpVersion) -> Request {
     Request::new("write a route", RTM_NEWROUTE, NEW, &header).attr_u32(RTA_OIF, index)
 }
 
-/// Runs a command that breaks a part of a VM's port; what it printed.
+/// Runs a command that breaks a part of a VM's port; returns its output.
 fn run(vm: &str, part: PortPart, line: &str) -> Result<String, Error> {
     let mut words = line.split(' ');
     let program = words.next().expect("a line has a first word");

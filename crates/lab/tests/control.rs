@@ -1,4 +1,5 @@
-//! Control messages between real agents suffer as the scenario says, and the agents notice. As root.
+//! Control messages between real agents suffer as the scenario says, and the agents notice. As
+//! root.
 
 use crate::common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
 use std::sync::atomic::AtomicBool;
