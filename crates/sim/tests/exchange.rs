@@ -55,8 +55,8 @@ fn a_request_takes_a_round_trip_and_the_time_of_its_answer() {
              request: {{size: 100B, response: 20kB, rate: 20, connections: {how}}}}}\n"
         ))
     };
-    // Two links of 14 segments, the second one segment behind: 182 µs; what hosts add: two times up to
-    // 12 µs, in the mean 12.
+    // Two links of 14 segments, the second one segment behind: 182 µs; what hosts add: two times up
+    // to 12 µs, in the mean 12.
     let kept = run(&text("kept"), "none");
     let median = quantile(work(&kept, 0), 0.5);
     assert!((4.18..4.25).contains(&median), "{median} ms");
@@ -127,8 +127,8 @@ fn a_time_counts_from_when_it_should_have_begun() {
     let record = run(&scenario, "none");
     let work = work(&record, 0);
     let left = 1.0 - work.done as f64 / work.due as f64;
-    // After 10 s of 8 Mbit requests at 200/s, 0.95 Gbit/s have been carried: 120 a second. Those that
-    // should have begun in the measured time are the last ones.
+    // After 10 s of 8 Mbit requests at 200/s, 0.95 Gbit/s have been carried: 120 a second. Those
+    // that should have begun in the measured time are the last ones.
     assert!((0.4..0.6).contains(&left), "{left} is left");
     assert!(quantile(work, 1.0) > 3000.0, "the last one waited for {} ms", quantile(work, 1.0));
 }

@@ -64,8 +64,8 @@ fn floors_hold_again_after_agents_were_started_again() {
     assert!(parts.iter().all(|part| *part > 0.95), "{parts:?}");
 }
 
-/// X's source goes and comes, and once more while its agent is dead: until that lives again nobody guards
-/// its port or divides anything.
+/// X's source goes and comes, and once more while its agent is dead: until that lives again nobody
+/// guards its port or divides anything.
 #[test]
 fn floors_hold_again_after_a_vm_came_back_and_nothing_stays_of_one_that_went() {
     let mut scenario = scenario("25s");
