@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * The law of a pair's queue by itself, for the test that holds it equal to
- * Rust's. An object of its own, loaded by nobody else. A run takes the next
- * input and writes its output: who repeats the run as often as there are inputs
- * has them all in one call.
+ * Rust's. An object of its own, which only the test loads. A run takes the next
+ * input and writes its output. A test that repeats the run once per input gets
+ * all outputs in one call.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

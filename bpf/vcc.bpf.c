@@ -113,11 +113,10 @@ struct lock {
 };
 
 /*
- * A connection's lock is one of these, by its name: both directions change its
- * state, on any CPU, and a lock in the state would make it larger than a line
- * of the cache. A place that is given to another connection in the very moment
- * in which somebody looks at it is not kept from him: the kernel's table does
- * not say so.
+ * A connection's lock is one of these, by its name. Both directions change its
+ * state, on any CPU, and a lock in the state would make it larger than a cache
+ * line. The table may give a place to another connection while a program uses
+ * it; the kernel does not report that, and the lock does not prevent it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -423,7 +422,10 @@ static __always_inline __u32 length_of(struct __sk_buff *skb)
 	return *(volatile __u32 *)&skb->len;
 }
 
-/* What the law wants is forgotten: headers are written in one way, and not in one for each way through it. */
+/*
+ * What the law wants is forgotten: headers are written in one way, and not in
+ * one for each way through it.
+ */
 static __always_inline void forget_edit(struct __sk_buff *skb, struct weir_vcc_edit *edit)
 {
 	__u32 any = length_of(skb);
@@ -488,7 +490,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	if (way == VCC_OUT && segment.octets)
 		vcc_spend(skb->priority, skb->len);
 	segment.at = bpf_ktime_get_ns() >> 20;
-	/* No guest's, where somebody would believe it. */
+	/* Removed, so that no port believes a report that a guest made. */
 	if (way == VCC_OUT && segment.told && flow->phase != VCC_ALONE &&
 	    (terms.translation != VCC_NONE || flow->translation != VCC_NONE)) {
 		__sync_fetch_and_add(&counters->malformed, 1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * vCC's law by itself, for the test that holds it equal to Rust's. An object of
- * its own, loaded by nobody else. A run takes the next input, changes the flow
- * it names, and writes what became of both: who repeats the run as often as
- * there are inputs has them all in one call.
+ * its own, which only the test loads. A run takes the next input, changes the
+ * flow it names, and writes the results. A test that repeats the run once per
+ * input gets all outputs in one call.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

@@ -1,5 +1,5 @@
-//! Windows by pair on a VM's port: whom they are for, when they change, and how long they count. Needs root, and fails
-//! without.
+//! Windows by pair on a VM's port: whom they are for, when they change, and how long they count.
+//! Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
 use crate::net::{World, now_ns};
@@ -16,7 +16,8 @@ const PEER: VmId = VmId(2);
 
 const PAIR: PairId = PairId::new(VM, PEER);
 
-/// With a VM whose windows are shaped; its pair is fast, so that looks need not be repeated for a lease.
+/// With a VM whose windows are shaped; its pair is fast, so that looks need not be repeated for a
+/// lease.
 fn open(world: &World, config: Config) -> Dataplane {
     let config = Config { window_shaping: [VM].into(), ..config };
     world.inside("host1", || Dataplane::open(config)).unwrap()
@@ -29,7 +30,8 @@ fn begin(host: &mut Dataplane, ends: &(TcpStream, TcpStream)) {
     host.set(&[PairRate { pair: PAIR, floor, ceiling }]).unwrap();
 }
 
-/// Looks, as an agent does twenty times a second: `window` is each connection's; none if nothing bounds them.
+/// Looks, as an agent does twenty times a second: `window` is each connection's; none if nothing
+/// bounds them.
 fn tend(world: &World, host: &mut Dataplane, window: Option<u32>) {
     let mut none = |_: &BTreeMap<VmId, &[u32]>| BTreeMap::new();
     world.inside("host1", || {
@@ -79,8 +81,8 @@ fn assert_shown(ends: &(TcpStream, TcpStream), window: u32) {
     assert!(has_come, "{}, {window} wanted", shown(ends));
 }
 
-/// Looks until the guest is shown `window`: on a busy machine the lease of one look may end before the
-/// next octet passes.
+/// Looks until the guest is shown `window`: on a busy machine the lease of one look may end before
+/// the next octet passes.
 #[track_caller]
 fn tend_until_shown(
     world: &World,

@@ -1,13 +1,14 @@
 //! vCC's programs as a part of the datapath.
 //!
-//! Problem   Ports that translate, have a window budget or shape by windows need two programs behind the datapath's
-//!           own and tables that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
-//! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
-//!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
-//!           programs while connections live that they are for.
-//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its reason. The
-//!           programs come after the datapath's own on both sides, in whatever order they were attached. Where no
-//!           port needs them nothing is loaded, attached or pinned.
+//! Problem   Ports that translate, have a window budget or shape by windows need two programs
+//!           behind the datapath's own and tables that outlive an agent, and a host that cannot
+//!           translate has to guard its VMs all the same.
+//! Approach  When all else is in force, ports that shall translate are compared with those that do.
+//!           A connection keeps what it began with: a port that shall not translate any more asks
+//!           for nothing, and keeps its programs while connections live that they are for.
+//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its
+//!           reason. The programs come after the datapath's own on both sides, in whatever order
+//!           they were attached. Where no port needs them nothing is loaded, attached or pinned.
 //! Not here  The programs: see `vcc`. Who asks for what, and divides budgets: the agent's.
 
 use super::{Dataplane, Hook, attach_one, first_ports};
@@ -51,7 +52,8 @@ pub(super) struct Translators {
     uncounted: BTreeMap<VmId, String>,
     /// and why windows by pair do not.
     stale: BTreeMap<VmId, String>,
-    /// Whose ports have a budget or windows by pair alone (any more), and connections that began with a translation.
+    /// Whose ports have a budget or windows by pair alone (any more), and connections that began
+    /// with a translation.
     keeping: BTreeSet<VmId>,
     /// Why what an earlier agent left was given up.
     replaced: Option<String>,
@@ -117,7 +119,8 @@ impl Translators {
     }
 }
 
-/// Programs that may be on a port before the datapath's own are: those that this instance left there.
+/// Programs that may be on a port before the datapath's own are: those that this instance left
+/// there.
 pub(super) fn left_on(hook: &Hook, instance: &Instance, journal: &Journal) -> Vec<&'static str> {
     let is_ours = |program: &Own| {
         let hook = Hook { interface: hook.interface.clone(), program: Program::Vcc(*program) };
@@ -152,8 +155,8 @@ fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
 }
 
 impl Dataplane {
-    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on which one of
-    /// the datapath's own programs was just attached: it has to come first.
+    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on
+    /// which one of the datapath's own programs was just attached: it has to come first.
     pub(super) fn translate(&mut self, strangers: &BTreeSet<VmId>, fresh: &[u32]) {
         let config = &self.config;
         let mut refused = BTreeMap::new();
@@ -217,8 +220,8 @@ impl Dataplane {
         self.unload_translators();
     }
 
-    /// With every heartbeat: programs that somebody has taken off come back, and ports that end are freed once no
-    /// connection needs them.
+    /// With every heartbeat: programs that somebody has taken off come back, and ports that end are
+    /// freed once no connection needs them.
     pub fn tend_translations(&mut self, now_ns: u64) {
         let places = self.translators.places.clone();
         for (vm, place) in &places {
@@ -275,11 +278,12 @@ impl Dataplane {
         vms.into_iter().map(told).collect()
     }
 
-    /// Counts the connections that live on window budgets, or whose windows follow pairs' rates, where it is time to, and
-    /// puts in force what `divide` makes of the numbers of all VMs by class: shares for each VM's classes; whom it leaves
-    /// out nothing bounds. And what `windows` makes of the numbers of each pair. To be called every
-    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where anybody is counted; `cpu_ns` says how much CPU time the caller has
-    /// had.
+    /// Counts the connections that live on window budgets, or whose windows follow pairs' rates,
+    /// where it is time to, and puts in force what `divide` makes of the numbers of all VMs by
+    /// class: shares for each VM's classes; whom it leaves out nothing bounds. And what `windows`
+    /// makes of the numbers of each pair. To be called every
+    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where anybody is counted; `cpu_ns` says how much
+    /// CPU time the caller has had.
     pub fn tend_windows(
         &mut self,
         now_ns: u64,
@@ -334,7 +338,8 @@ impl Dataplane {
         }
     }
 
-    /// These pairs have other rates: their windows follow at once, for those who live as they were counted last.
+    /// These pairs have other rates: their windows follow at once, for those who live as they were
+    /// counted last.
     pub fn follow_rates(&mut self, rates: &[PairRate], windows: &mut Windows<'_>) {
         let (Some(own), of) = (&self.programs.vcc, &mut self.translators) else { return };
         for PairRate { pair, .. } in rates {
@@ -384,8 +389,8 @@ impl Dataplane {
         self.config.budgets.keys().map(told).collect()
     }
 
-    /// Why the translations of an earlier agent of this name were given up, if they were: their connections are
-    /// left alone.
+    /// Why the translations of an earlier agent of this name were given up, if they were: their
+    /// connections are left alone.
     pub fn replaced_translations(&self) -> Option<&str> {
         self.translators.replaced.as_deref()
     }
@@ -395,7 +400,8 @@ impl Dataplane {
         self.take_off(|index| !wanted.iter().any(|hook| hook.interface.index == index));
     }
 
-    /// Loads the programs if somebody needs them: one that asks, or connections of an earlier agent's time.
+    /// Loads the programs if somebody needs them: one that asks, or connections of an earlier
+    /// agent's time.
     fn load_translators(&mut self, is_wanted: bool) -> Result<(), Error> {
         if self.programs.vcc.is_some() {
             return Ok(());
@@ -403,7 +409,8 @@ impl Dataplane {
         let pins = self.instance.maps();
         let left = STATE.iter().filter(|name| pins.join(name).exists()).count();
         if left < STATE.len() {
-            // An agent died while it pinned them, or had fewer: whatever is there is not all there must be.
+            // An agent died while it pinned them, or had fewer: whatever is there is not all there
+            // must be.
             self.forget_translators()?;
             if left > 0 {
                 self.translators.replaced = Some("some of its maps are missing".into());
@@ -523,8 +530,8 @@ impl Dataplane {
         Ok(())
     }
 
-    /// No windows of these VMs follow rates any more. An entry that the kernel does not give up counts when its port is
-    /// shaped again, until that peer is counted.
+    /// No windows of these VMs follow rates any more. An entry that the kernel does not give up
+    /// counts when its port is shaped again, until that peer is counted.
     fn end_shaping(&mut self, is_over: impl Fn(&VmId, &shaping::PortWindows) -> bool) {
         let own = self.programs.vcc.as_ref();
         self.translators.shaped.retain(|vm, shaped| {
@@ -562,7 +569,8 @@ impl Dataplane {
         }
     }
 
-    /// Nothing of a port's translation stays. What cannot be removed is tried again with the next change.
+    /// Nothing of a port's translation stays. What cannot be removed is tried again with the next
+    /// change.
     fn take_down(&mut self, place: &Place) {
         self.translators.divided.retain(|_, divided| divided.slot() != place.slot);
         self.end_shaping(|_, shaped| shaped.slot() == place.slot);
@@ -572,8 +580,8 @@ impl Dataplane {
         }
     }
 
-    /// Detaches the programs on these interfaces (by index), also those that an earlier agent attached. What the
-    /// kernel refuses to detach finds no port in the maps, and does nothing.
+    /// Detaches the programs on these interfaces (by index), also those that an earlier agent
+    /// attached. What the kernel refuses to detach finds no port in the maps, and does nothing.
     fn take_off(&mut self, is_over: impl Fn(u32) -> bool) {
         let is_ours =
             |hook: &Hook| matches!(hook.program, Program::Vcc(_)) && is_over(hook.interface.index);

@@ -15,13 +15,13 @@
 //!     1:4000…  one per pair            rate = floor, ceil = lease
 //! ```
 //!
-//! A class cannot change its parent, so each VM has a pool of pair classes, which grows in steps; freed
-//! ones are emptied, set to the smallest rate and used again.
+//! A class cannot change its parent, so each VM has a pool of pair classes, which grows in steps;
+//! freed ones are emptied, set to the smallest rate and used again.
 //!
 //! Promises  Queues are bounded in octets. Dropping the value leaves all in force; a successor
 //!           adopts it without a gap.
-//! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`. How long what waits may
-//!           last: `waits`.
+//! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`. How long what waits
+//!           may last: `waits`.
 
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
@@ -114,8 +114,9 @@ impl Htb {
         })
     }
 
-    /// Bounds pairs' queues in time, too: `levels` are those by which the programs that classify for
-    /// this shaper go ([`Programs::levels`](crate::programs::Programs::levels)). Right after opening.
+    /// Bounds pairs' queues in time, too: `levels` are those by which the programs that classify
+    /// for this shaper go ([`Programs::levels`](crate::programs::Programs::levels)). Right after
+    /// opening.
     ///
     /// # Errors
     ///
@@ -137,8 +138,8 @@ impl Htb {
         Self { lease: Some(lease), ..self }
     }
 
-    /// Makes the device be there and up: somebody may have deleted it or set it down. What waited in
-    /// one that is gone is lost.
+    /// Makes the device be there and up: somebody may have deleted it or set it down. What waited
+    /// in one that is gone is lost.
     fn stand_up(&mut self) -> Result<(), Error> {
         match owner::find(&mut self.socket, &self.config.instance)? {
             Some(Link { device, up: true, .. }) => self.device = device,
@@ -158,7 +159,7 @@ impl Htb {
         let link = match owner::find(&mut self.socket, &self.config.instance) {
             Ok(link) => link,
             Err(Error::Foreign { what, advice }) => {
-                let what = format!("{what} is somebody else's: {advice}");
+                let what = format!("{what} does not belong to this agent: {advice}");
                 return Ok(Some(Fault { what, vms: Vec::new(), mendable: false }));
             }
             Err(error) => return Err(error),
@@ -400,8 +401,8 @@ impl Htb {
             }
         }
         self.send(&batch)?;
-        // A class is made rarely, so it is read back at once: the kernel takes an unknown parent for
-        // the root, and says nothing.
+        // A class is made rarely, so it is read back at once: the kernel takes an unknown parent
+        // for the root, and says nothing.
         self.stale = true;
         let nodes = tree::classes(&mut self.socket, &self.device)?;
         self.tree.nodes = nodes;

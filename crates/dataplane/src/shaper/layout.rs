@@ -2,9 +2,9 @@
 //!
 //! The numbers say what a class is for, so that a successor of a dead agent (and a person reading
 //! `tc class show`) needs nothing else: 1:1 the uplink, 1:2 unclassified, then for the VM in slot s
-//! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its external
-//! queue; from 1:4000 on, pairs, whose VM is told by their parent. The note on the port tells which
-//! slot the VM has.
+//! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its
+//! external queue; from 1:4000 on, pairs, whose VM is told by their parent. The note on the port
+//! tells which slot the VM has.
 
 use super::ClassId;
 use crate::nl::redirect::COOKIE;

@@ -3,9 +3,10 @@
 //! **Burst.** A bucket must hold what accrues while the kernel is late to serve it, or the rate is
 //! missed; a timer is usually 50 µs late and at times, on a busy machine, 1 ms. More only makes
 //! bursts that fill somebody's buffer downstream. So: 1 ms at the rate, at least two packets (the
-//! bucket of a slow class refills while its last packet is paid for), at most 256 kB. A fixed
-//! 16 kB would let 0.3 Mbit/s burst for half a second. Where HTB lets classes run into debt by a burst
-//! before they wait (`htb_hysteresis`), it is half of all that: as far ahead, and one timer for a burst.
+//! bucket of a slow class refills while its last packet is paid for), at most 256 kB. A fixed 16 kB
+//! would let 0.3 Mbit/s burst for half a second. Where HTB lets classes run into debt by a burst
+//! before they wait (`htb_hysteresis`), it is half of all that: as far ahead, and one timer for a
+//! burst.
 //!
 //! **Quantum.** Classes that borrow together take turns; in each, a class sends `quantum` octets.
 //! A VM's turn under the uplink is the sum of its leaves' turns. So one scale for the host,
@@ -25,26 +26,29 @@ use weir_units::{Bytes, Rate, Span};
 pub const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
 pub const FRAME: u64 = 1514;
-/// Upper bound on a departure time, from the moment at which the packet comes: about as long as TCP's least
-/// retransmission timer. A raised rate is felt within this time, too.
+/// Upper bound on a departure time, from the moment at which the packet comes: about as long as
+/// TCP's least retransmission timer. A raised rate is felt within this time, too.
 pub const LONGEST_WAIT: Span = Span::from_millis(250);
-/// How long what waits in a pair's queue may last at its ceiling, but see [`SHORTEST_QUEUE`]. With less, one TCP
-/// connection does not fill its rate at a round trip of 10 ms; with more, requests of the same pair wait longer.
+/// How long what waits in a pair's queue may last at its ceiling, but see [`SHORTEST_QUEUE`]. With
+/// less, one TCP connection does not fill its rate at a round trip of 10 ms; with more, requests of
+/// the same pair wait longer.
 pub const QUEUE_WAIT: Span = Span::from_millis(10);
-/// So much may wait in a pair's queue however long it lasts, which counts below 12.1 Mbit/s: a first window of ten
-/// segments, and what TCP needs to find a loss by duplicate ACKs after a cut.
+/// So much may wait in a pair's queue however long it lasts, which counts below 12.1 Mbit/s: a
+/// first window of ten segments, and what TCP needs to find a loss by duplicate ACKs after a cut.
 pub const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
 
 const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
 const MAX_QUANTUM: u64 = 60_000;
-/// The part of a host's uplink that pairs without queues may use, all VMs together. Nobody slows them down where they
-/// meet others in the network: with a headroom of a tenth (`weir-model`), and up to five hosts' uplinks into one link of that
-/// rate, they stay within what no floor was promised of.
+/// The part of a host's uplink that pairs without queues may use, all VMs together. Nobody slows
+/// them down where they meet others in the network: with a headroom of a tenth (`weir-model`), and
+/// up to five hosts' uplinks into one link of that rate, they stay within what no floor was
+/// promised of.
 const STRAYS: u64 = 50;
-/// The part of a VM's floor that it may send beside it to places that no directory lists, if nobody says how much.
-/// With floors of nine tenths of a link, that and strays and control traffic fill seven of the last ten hundredths.
+/// The part of a VM's floor that it may send beside it to places that no directory lists, if nobody
+/// says how much. With floors of nine tenths of a link, that and strays and control traffic fill
+/// seven of the last ten hundredths.
 const EXTERNAL: u64 = 20;
 
 /// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
@@ -63,7 +67,8 @@ pub(super) struct Levels {
     stray_part: Rate,
     /// What is left of the uplink for floors.
     budget: Rate,
-    /// What VMs are promised, with what was set for external traffic; and the latter, scaled as all.
+    /// What VMs are promised, with what was set for external traffic; and the latter, scaled as
+    /// all.
     vm_floors: Rate,
     externals: Rate,
     /// What external traffic wants of which nobody has said how much, and what floors leave for it.
@@ -161,7 +166,8 @@ impl Levels {
         self.class(rate.min(self.cap(vm)), self.cap(vm), vm.floor, PRIO_DATA)
     }
 
-    /// What a VM's pairs without a queue of their own may send together, when none is about to be theirs.
+    /// What a VM's pairs without a queue of their own may send together, when none is about to be
+    /// theirs.
     pub(super) fn stray_rate(&self, vm: &VmShare) -> Rate {
         self.default_rate(vm).max(self.stray_part.min(self.cap(vm))).max(MIN_RATE)
     }

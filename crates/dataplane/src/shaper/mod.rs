@@ -62,8 +62,8 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// Above this line rate departure times are tried first when nobody has chosen: one HTB tree with its
-/// one lock does not carry much more. Below it HTB's sharing by weight is worth more.
+/// Above this line rate departure times are tried first when nobody has chosen: one HTB tree with
+/// its one lock does not carry much more. Below it HTB's sharing by weight is worth more.
 pub const HTB_CARRIES: Rate = Rate::from_mbps(2500);
 
 /// What one VM of this host gets of the uplink.
@@ -99,7 +99,8 @@ pub struct External {
 pub struct PairRate {
     /// What the pair gets in any case.
     pub floor: Rate,
-    /// What it may use while others leave it: never below the floor. Above the VM's cap means the cap.
+    /// What it may use while others leave it: never below the floor. Above the VM's cap means the
+    /// cap.
     pub ceiling: Rate,
 }
 
@@ -129,9 +130,10 @@ pub struct ClassStats {
     pub octets: u64,
     /// Packets sent, likewise (a super-packet counts as its segments).
     pub packets: u64,
-    /// Packets that found the queue full or too long (for HTB a super-packet that the queue has no room
-    /// for counts once). What HTB's queues would have held for too long is dropped before them:
-    /// [`Dataplane::queues`](crate::Dataplane::queues) adds it, [`Shaper::stats`] does not know it.
+    /// Packets that found the queue full or too long (for HTB a super-packet that the queue has no
+    /// room for counts once). What HTB's queues would have held for too long is dropped before
+    /// them: [`Dataplane::queues`](crate::Dataplane::queues) adds it, [`Shaper::stats`] does not
+    /// know it.
     pub drops: u64,
     /// Octets waiting; with departure times, when the last packet came.
     pub backlog: Bytes,
@@ -201,10 +203,11 @@ pub struct ShaperConfig {
     /// By how many classes a VM's pool grows.
     pub pool_step: usize,
     /// The kernel's HTB lets a class run into debt by a whole burst before it waits
-    /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)): half the burst goes as far then.
+    /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)): half the burst goes as far
+    /// then.
     pub sends_by_bursts: bool,
-    /// With departure times: how far ahead a pair's packet may be given one, which it keeps; further if fewer than
-    /// [`SHORTEST_QUEUE`] would wait otherwise. At most [`LONGEST_WAIT`].
+    /// With departure times: how far ahead a pair's packet may be given one, which it keeps;
+    /// further if fewer than [`SHORTEST_QUEUE`] would wait otherwise. At most [`LONGEST_WAIT`].
     pub departs_within: Span,
 }
 
@@ -252,9 +255,9 @@ impl ShaperConfig {
 /// A table of desired levels and the kernel's queues that follow it.
 ///
 /// Order of calls: open the backend, then [`apply_vms`](Self::apply_vms), then
-/// [`claim`](Self::claim) what an earlier agent left, then
-/// [`add_pairs`](Self::add_pairs), [`set`](Self::set), [`remove`](Self::remove) as pairs come and go.
-/// Dropping a shaper leaves everything in the kernel in force; only [`close`](Self::close) removes it.
+/// [`claim`](Self::claim) what an earlier agent left, then [`add_pairs`](Self::add_pairs),
+/// [`set`](Self::set), [`remove`](Self::remove) as pairs come and go. Dropping a shaper leaves
+/// everything in the kernel in force; only [`close`](Self::close) removes it.
 pub trait Shaper {
     /// Which one it is.
     fn kind(&self) -> Kind;
@@ -264,11 +267,12 @@ pub trait Shaper {
     fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error>;
 
     /// What of this shaper in the kernel is not as it was set, without changing anything: for every
-    /// heartbeat. `whole` looks at each class, too. [`apply_vms`](Self::apply_vms) mends what can be.
+    /// heartbeat. `whole` looks at each class, too. [`apply_vms`](Self::apply_vms) mends what can
+    /// be.
     fn faults(&mut self, whole: bool) -> Result<Vec<Fault>, Error>;
 
-    /// Lets the ports' packets pass by until [`engage`](Self::engage), whatever is applied meanwhile:
-    /// for when there is no device to send them through, or nothing is to be limited.
+    /// Lets the ports' packets pass by until [`engage`](Self::engage), whatever is applied
+    /// meanwhile: for when there is no device to send them through, or nothing is to be limited.
     fn let_pass(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -288,11 +292,13 @@ pub trait Shaper {
     /// Those whose queue is not there are returned: add them anew. Levels stay as found until set.
     fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error>;
 
-    /// Which of these pairs have a queue or find one: not those beyond their VM's part of all queues.
+    /// Which of these pairs have a queue or find one: not those beyond their VM's part of all
+    /// queues.
     fn admitted(&self, pairs: &[PairId]) -> BTreeSet<PairId>;
 
     /// A queue for each pair, in the order given, at the smallest floor and ceiling until
-    /// [`set`](Self::set). A pair that has one keeps it. All or none: an error when the pool is full.
+    /// [`set`](Self::set). A pair that has one keeps it. All or none: an error when the pool is
+    /// full.
     fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error>;
 
     /// Sets levels; writes only differences, in one batch. Returns how many were written. Refuses
@@ -310,16 +316,17 @@ pub trait Shaper {
     /// [`set`](Self::set), which else finds "no difference".
     fn refresh(&mut self) -> Result<(), Error>;
 
-    /// The agent lives at `now_ns` on the kernel's monotonic clock. Without a further call within one
-    /// second what was lent is taken back: by the programs in the kernel, and from HTB's classes by the
-    /// guardian.
+    /// The agent lives at `now_ns` on the kernel's monotonic clock. Without a further call within
+    /// one second what was lent is taken back: by the programs in the kernel, and from HTB's
+    /// classes by the guardian.
     fn renew(&mut self, now_ns: u64);
 
     /// By how much the pairs' floors exceed what the uplink can hold; they are scaled down by the
     /// kernel's levels then. Zero on a host whose admission and partitioning work.
     fn shortfall(&self) -> Rate;
 
-    /// What the uplink leaves for pairs' floors, beside the small parts of default and control traffic.
+    /// What the uplink leaves for pairs' floors, beside the small parts of default and control
+    /// traffic.
     fn budget(&self) -> Rate;
 
     /// Counters of all queues.
@@ -405,7 +412,7 @@ pub enum Error {
         limit: usize,
     },
     /// Something of this name is there, and not ours.
-    #[error("{what} is there already and belongs to somebody else: {advice}")]
+    #[error("{what} exists already and does not belong to this agent: {advice}")]
     Foreign {
         /// The object.
         what: String,

@@ -1,9 +1,9 @@
 //! How long packets may wait in a pair's class of HTB.
 //!
-//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is short
-//!           enough there would drop every super-packet.
-//! Approach  `bpf/backlog.h` drops what would wait for too long at the class's ceiling before it gets
-//!           to the queue. It goes by the class's level, kept here: an entry of the array that
+//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is
+//!           short enough there would drop every super-packet.
+//! Approach  `bpf/backlog.h` drops what would wait for too long at the class's ceiling before it
+//!           gets to the queue. It goes by the class's level, kept here: an entry of the array that
 //!           departure times use, too. A change is a store.
 //! Promises  No level stays below its class's ceiling, whatever the kernel refuses and whoever dies
 //!           when: it is raised before the class is and lowered after it, and who lowers ceilings
@@ -25,18 +25,19 @@ const MOST: Bytes = Bytes::new(1 << 30);
 /// A full queue that lasts no longer needs no bound in time.
 const NO_TIME: Span = Span::from_millis(1);
 
-/// How long what waits in the queue of a pair may last before further packets are dropped: [`QUEUE_WAIT`], or as long
-/// as the fewest octets last. No more than three quarters of the queue's own `queue` octets: the rest is for flows with
-/// little in it, which the queue itself cannot tell from others. `None` where a full queue lasts less than a
-/// millisecond: the packets of a fast pair are not to pay for a clock.
+/// How long what waits in the queue of a pair may last before further packets are dropped:
+/// [`QUEUE_WAIT`], or as long as the fewest octets last. No more than three quarters of the queue's
+/// own `queue` octets: the rest is for flows with little in it, which the queue itself cannot tell
+/// from others. `None` where a full queue lasts less than a millisecond: the packets of a fast pair
+/// are not to pay for a clock.
 pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
     let is_slow = ceiling.time_for(queue) >= NO_TIME;
     let most = ceiling.time_for(Bytes::new(queue.get() / 4 * 3));
     is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
 }
 
-/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
-/// sent does not wait: so both limits are that much longer.
+/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and
+/// what is sent does not wait: so both limits are that much longer.
 fn level(class: &Class, queue: Bytes) -> Level {
     let ceiling = htb::rate(class.ceil);
     let ahead = htb::burst_octets(class.cburst, class.ceil);

@@ -1,14 +1,16 @@
 //! `bpf/vcc_budget.h` in Rust, and who counts for it: a port's window budget.
 //!
-//! Problem   Shares follow from how many connections live, and connections end in more ways than by saying so:
-//!           they are pushed out of the table, fall silent, or get a RST that nobody believes.
-//! Approach  The table is the truth. It is counted twice a second, and within 50 ms when the kernel says that a
-//!           connection began or ended to live on the budget; somebody else divides, and the shares are written
-//!           where the programs read them. A guest that opens and closes connections all the time has it counted
-//!           as often as a hundredth of a CPU allows: see [`Credit`].
-//! Promises  Shares of other classes than those in force are never read together with them. While nobody counts,
-//!           and for whoever takes over, shares stay as they were. Who comes after a quiet second is counted within
-//!           50 ms, whatever a count costs.
+//! Problem   Shares follow from how many connections live, and connections end in more ways than by
+//!           saying so: they are pushed out of the table, fall silent, or get a RST that nobody
+//!           believes.
+//! Approach  The table is the truth. It is counted twice a second, and within 50 ms when the kernel
+//!           says that a connection began or ended to live on the budget; somebody else divides,
+//!           and the shares are written where the programs read them. A guest that opens and closes
+//!           connections all the time has it counted as often as a hundredth of a CPU allows: see
+//!           [`Credit`].
+//! Promises  Shares of other classes than those in force are never read together with them. While
+//!           nobody counts, and for whoever takes over, shares stay as they were. Who comes after a
+//!           quiet second is counted within 50 ms, whatever a count costs.
 //! Not here  The division: `weir_core::vcc::Budget`. What a share does: `vcc_law.h`.
 
 use super::intf::State;
@@ -25,7 +27,8 @@ use weir_units::VmId;
 pub const CLASSES_MOST: usize = 16;
 /// How often to call [`Divided::tend`].
 pub const LOOK_NS: u64 = 50_000_000;
-/// How often the table is counted though the kernel says nothing: who is pushed out or falls silent is found then.
+/// How often the table is counted though the kernel says nothing: who is pushed out or falls silent
+/// is found then.
 const COUNT_NS: u64 = 500_000_000;
 /// Counts that the kernel asks for cost so much of a CPU at most: one part of so many,
 const CREDIT_PART: u64 = 100;
@@ -33,8 +36,8 @@ const CREDIT_PART: u64 = 100;
 const CREDIT_MOST_NS: i64 = 10_000_000;
 /// Who is silent for so many 1024 ticks (64 s) does not live on the budget until it speaks.
 const QUIET: u16 = 60;
-/// Who is silent for nearly as long as sixteen bits can say (19.5 hours) is remembered until that is over, for
-/// then it looks as if it had just spoken.
+/// Who is silent for nearly as long as sixteen bits can say (19.5 hours) is remembered until that
+/// is over, for then it looks as if it had just spoken.
 const QUIET_MOST: u16 = u16::MAX - 2 * QUIET;
 /// A segment may pass while the table is read: it is later than the count by so much at most.
 const AHEAD: u16 = 2;
@@ -78,7 +81,8 @@ shared!(
 );
 
 impl Class {
-    /// Connections to and from a prefix (an address and how many of its bits count), or all, by these ports.
+    /// Connections to and from a prefix (an address and how many of its bits count), or all, by
+    /// these ports.
     pub fn new(
         remote: Option<(IpAddr, u8)>,
         local_ports: RangeInclusive<u16>,
@@ -130,9 +134,10 @@ impl Budget {
     }
 }
 
-/// What counts may cost that the kernel asks for, in CPU time: it grows as time passes, and each of them is paid from
-/// it. One may take more than there is; then the next ones wait, for a second at most. What is due twice a second costs
-/// nothing, so that neither an expensive table nor a busy guest puts it off.
+/// What counts may cost that the kernel asks for, in CPU time: it grows as time passes, and each of
+/// them is paid from it. One may take more than there is; then the next ones wait, for a second at
+/// most. What is due twice a second costs nothing, so that neither an expensive table nor a busy
+/// guest puts it off.
 #[derive(Debug)]
 struct Credit {
     left_ns: i64,
@@ -160,14 +165,14 @@ impl Credit {
     }
 }
 
-/// Connections that died in silence: each by its name, and when it was last heard of. The table's time has sixteen bits,
-/// so such a one looks alive again for a minute every 19.5 hours.
+/// Connections that died in silence: each by its name, and when it was last heard of. The table's
+/// time has sixteen bits, so such a one looks alive again for a minute every 19.5 hours.
 #[derive(Debug, Default)]
 struct Silent(BTreeMap<Flow, u16>);
 
 impl Silent {
-    /// Whether a connection that opened was heard of lately. Who has to be remembered for the next count goes to
-    /// `then`.
+    /// Whether a connection that opened was heard of lately. Who has to be remembered for the next
+    /// count goes to `then`.
     fn is_heard(&self, name: Flow, state: &State, now: u32, then: &mut Self) -> bool {
         let silent = state.silent(now);
         let is_ahead = silent > u16::MAX - AHEAD;
@@ -219,9 +224,9 @@ pub struct Divided {
 }
 
 impl Divided {
-    /// Puts a budget of these classes on the port in `slot`, which has a table; none if there are none. Classes that are
-    /// there already go on with the shares that they have, others have the shares that they came with until they are
-    /// counted.
+    /// Puts a budget of these classes on the port in `slot`, which has a table; none if there are
+    /// none. Classes that are there already go on with the shares that they have, others have the
+    /// shares that they came with until they are counted.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -254,9 +259,9 @@ impl Divided {
         self.peers = wanted.then(|| self.peers.take().unwrap_or_default());
     }
 
-    /// To be called every [`LOOK_NS`] where nobody else shares the budget: counts if it is time to, has `divide` make
-    /// shares of the live connections by class, and puts them in force. Says whether anything changed. `cpu_ns` says
-    /// how much CPU time the caller has had.
+    /// To be called every [`LOOK_NS`] where nobody else shares the budget: counts if it is time to,
+    /// has `divide` make shares of the live connections by class, and puts them in force. Says
+    /// whether anything changed. `cpu_ns` says how much CPU time the caller has had.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -274,8 +279,8 @@ impl Divided {
         self.share_out(programs, &shares)
     }
 
-    /// The first half of [`tend`](Self::tend): says whether anybody was counted. `window` is what connections to an
-    /// address may have, where their windows follow their pair's rate.
+    /// The first half of [`tend`](Self::tend): says whether anybody was counted. `window` is what
+    /// connections to an address may have, where their windows follow their pair's rate.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -302,7 +307,8 @@ impl Divided {
         Ok(true)
     }
 
-    /// The second half: puts a share for each class in force. Says whether one is another than before.
+    /// The second half: puts a share for each class in force. Says whether one is another than
+    /// before.
     ///
     /// # Errors
     /// The kernel refuses; all are as they were.

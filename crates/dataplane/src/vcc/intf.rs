@@ -1,5 +1,5 @@
-//! `bpf/vcc.h` and the state of `bpf/vcc_law.h` in Rust: what vCC's programs and whoever loads them share. The
-//! meaning of each field is said there; sizes are asserted on both sides.
+//! `bpf/vcc.h` and the state of `bpf/vcc_law.h` in Rust: what vCC's programs and whoever loads them
+//! share. The meaning of each field is said there; sizes are asserted on both sides.
 
 use crate::intf::{Plain, shared};
 
@@ -7,11 +7,13 @@ use crate::intf::{Plain, shared};
 pub const ANY_SLACK: u32 = u32::MAX;
 
 shared!(
-    /// A port whose guest's connections are translated. The first fields are `weir_core::vcc::Terms`.
+    /// A port whose guest's connections are translated. The first fields are
+    /// `weir_core::vcc::Terms`.
     Port, 24, {
         /// Octets of window that each connection may have at most; all ones: no budget.
         share: u32,
-        /// What is sent again after so many ticks of 2²⁰ ns without progress was sent again by a timer.
+        /// What is sent again after so many ticks of 2²⁰ ns without progress was sent again by a
+        /// timer.
         patience: u32,
         /// The congestion control, as `weir_core::vcc::Translation` numbers them; 0: none.
         translation: u8,
@@ -19,8 +21,8 @@ shared!(
         is_within: u8,
         /// Unused.
         spare: [u8; 2],
-        /// Octets beyond its window that a guest may send before what goes further is dropped, super-packets
-        /// whole; or [`ANY_SLACK`].
+        /// Octets beyond its window that a guest may send before what goes further is dropped,
+        /// super-packets whole; or [`ANY_SLACK`].
         slack: u32,
         /// Index of its counters and of its table.
         slot: u32,
@@ -35,8 +37,8 @@ const PATIENCE: u32 = 191;
 const LINGER: u16 = 4;
 /// after its last SYN, if it never opened;
 const OPENING_MOST: u16 = 128;
-/// and after its last segment: two hours and four minutes, as address translators owe it to connections (RFC
-/// 5382).
+/// and after its last segment: two hours and four minutes, as address translators owe it to
+/// connections (RFC 5382).
 const IDLE_MOST: u16 = 6929;
 /// A guest that had nothing acknowledged for so many ticks, half a second, does not send.
 const SENDS_WITHIN: u32 = 477;
@@ -51,8 +53,8 @@ const ALONE: u8 = 2;
 const OVER: u16 = 3 << 12;
 
 impl Port {
-    /// Whose connections are translated by `law`, without a budget and without policing; its counters and its
-    /// table are those of `slot`.
+    /// Whose connections are translated by `law`, without a budget and without policing; its
+    /// counters and its table are those of `slot`.
     pub const fn new(law: super::Law, slot: u32) -> Self {
         Self { translation: law as u8, ..Self::idle(slot) }
     }
@@ -63,7 +65,8 @@ impl Port {
         Self { slack, ..self }
     }
 
-    /// Which asks for nothing: connections that have a place keep what they began with, no others take one.
+    /// Which asks for nothing: connections that have a place keep what they began with, no others
+    /// take one.
     pub const fn idle(slot: u32) -> Self {
         let (share, slack, vm) = (u32::MAX, ANY_SLACK, 0);
         let (patience, translation, is_within, spare) = (PATIENCE, 0, 0, [0; 2]);
@@ -111,8 +114,8 @@ shared!(
     }
 );
 impl State {
-    /// Whether it is translated, and somebody may still need that: neither closed, nor never opened, nor silent
-    /// for hours by now (ticks of 2²⁰ ns).
+    /// Whether it is translated, and somebody may still need that: neither closed, nor never
+    /// opened, nor silent for hours by now (ticks of 2²⁰ ns).
     pub fn is_live(&self, now: u32) -> bool {
         let most = match self.phase {
             _ if self.flags & OVER == OVER => LINGER,
@@ -132,15 +135,16 @@ impl State {
         self.phase > ALONE
     }
 
-    /// Whether the guest sends: something is under way, or was acknowledged in the last half second (ticks of 2²⁰ ns). A
-    /// segment may pass while the table is read: then it is later than `now`.
+    /// Whether the guest sends: something is under way, or was acknowledged in the last half second
+    /// (ticks of 2²⁰ ns). A segment may pass while the table is read: then it is later than `now`.
     pub(super) const fn sends(&self, now: u32) -> bool {
         let passed = now.wrapping_add(AHEAD).wrapping_sub(self.progress);
         self.nxt != self.una || passed < SENDS_WITHIN + AHEAD
     }
 
-    /// Whether the guest has sent what a window of so many octets allows, or nearly: a quarter may be what was acknowledged
-    /// a moment ago, or is held back for a super-packet. A smaller window than that is the peer's own.
+    /// Whether the guest has sent what a window of so many octets allows, or nearly: a quarter may
+    /// be what was acknowledged a moment ago, or is held back for a super-packet. A smaller window
+    /// than that is the peer's own.
     pub(super) fn has_used(&self, window: u32) -> bool {
         let shown = self.shown();
         shown >= window && self.room() < self.segment().max(shown / 4)
@@ -151,7 +155,8 @@ impl State {
         u32::from(self.mss.max(MSS_LEAST))
     }
 
-    /// The window that the guest has been shown, octets: from what nobody acknowledged to its right edge.
+    /// The window that the guest has been shown, octets: from what nobody acknowledged to its right
+    /// edge.
     const fn shown(&self) -> u32 {
         self.edge.wrapping_sub(self.una)
     }

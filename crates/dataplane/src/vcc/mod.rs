@@ -1,14 +1,16 @@
-//! vCC in the kernel: what a guest's port rewrites in TCP headers, so that the guest follows another
-//! congestion control than its own.
+//! vCC in the kernel: what a guest's port rewrites in TCP headers, so that the guest follows
+//! another congestion control than its own.
 //!
 //! Problem   A guest that ignores ECN loses what its neighbours only lower, and cannot be changed.
-//! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own, which ask the law
-//!           (`weir_core::vcc`, in C `bpf/vcc_law.h`) what each segment shall become.
-//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port, where the one
-//!           that was silent longest goes first. What cannot be translated passes as it is. Attached by itself
-//!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
-//! Not here  Which connections have which terms. The same as a part of a whole datapath: see `dataplane::vcc`.
-//!           Window budgets: see [`budget`]; windows by pairs' rates: [`shaping`].
+//! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own, which ask the
+//!           law (`weir_core::vcc`, in C `bpf/vcc_law.h`) what each segment shall become.
+//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port,
+//!           where the one that was silent longest goes first. What cannot be translated passes as
+//!           it is. Attached by itself ([`Programs::attach`]), gone with its owner where the kernel
+//!           has TCX, with the interfaces elsewhere.
+//! Not here  Which connections have which terms. The same as a part of a whole datapath: see
+//!           `dataplane::vcc`. Window budgets: see [`budget`]; windows by pairs' rates:
+//!           [`shaping`].
 
 pub mod budget;
 pub mod intf;
@@ -32,16 +34,16 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// A port's table in the kernel.
 const TABLE: &str = "vcc_table";
 
-/// Maps that hold state: pinned beside those of [`crate::programs`], and adopted by the next agent. The locks, for
-/// programs of both run at once while one takes the other's place.
+/// Maps that hold state: pinned beside those of [`crate::programs`], and adopted by the next agent.
+/// The locks, for programs of both run at once while one takes the other's place.
 pub(crate) const STATE: [&str; 6] =
     ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks", "vcc_budgets", "vcc_bounded"];
 
 /// The same, of a later version: state without it is adopted, too.
 const HALVES: [&str; 1] = ["vcc_halves"];
 
-/// A port has one place for a connection that a peer has begun where it has this many in all, and at least
-/// [`HALVES_LEAST`]. A SYN needs it for a round trip.
+/// A port has one place for a connection that a peer has begun where it has this many in all, and
+/// at least [`HALVES_LEAST`]. A SYN needs it for a round trip.
 const HALVES_PART: u32 = 4;
 /// Below some hundred entries the kernel's table pushes out early.
 const HALVES_LEAST: u32 = 512;
@@ -63,7 +65,8 @@ pub(crate) const BUDGETED: u32 = 1;
 /// and what their pairs' rates carry.
 pub(crate) const SHAPED: u32 = 2;
 
-/// Peers that connections of all ports together may be shaped for, by address: each pair that can have a class, twice.
+/// Peers that connections of all ports together may be shaped for, by address: each pair that can
+/// have a class, twice.
 const PEERS_MOST: u32 = 8192;
 
 /// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
@@ -125,8 +128,8 @@ pub struct Programs {
     /// Slot → what else bounds windows there: [`BUDGETED`], [`SHAPED`].
     bounded: Table<u32, u32>,
     turns: CounterArray<u64>,
-    /// Windows by pair, never read as a whole. Neither they nor their leases are pinned: what an agent leaves counts
-    /// for a second.
+    /// Windows by pair, never read as a whole. Neither they nor their leases are pinned: what an
+    /// agent leaves counts for a second.
     windows: Table<shaping::PeerKey, u32>,
     leases: CounterArray<u64>,
 }
@@ -148,7 +151,8 @@ impl Programs {
         Self::load_with(None, Some(datapath))
     }
 
-    /// Loads it beside these programs, with the state that is pinned there, and pins there what is not.
+    /// Loads it beside these programs, with the state that is pinned there, and pins there what is
+    /// not.
     pub(crate) fn load_pinned(pins: &Path, datapath: &programs::Programs) -> Result<Self, Error> {
         Self::load_with(Some(pins), Some(datapath))
     }
@@ -201,7 +205,8 @@ impl Programs {
         })
     }
 
-    /// Gives the port in `slot` an empty table for so many connections, in the place of any that it had.
+    /// Gives the port in `slot` an empty table for so many connections, in the place of any that it
+    /// had.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -224,8 +229,8 @@ impl Programs {
         if self.halves.get(slot)?.is_some() { Ok(()) } else { self.make_halves(slot, flows) }
     }
 
-    /// What is known of the connections of the port in `slot`, by their names, from the peer to the guest;
-    /// `None` if it has no table.
+    /// What is known of the connections of the port in `slot`, by their names, from the peer to the
+    /// guest; `None` if it has no table.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -295,8 +300,8 @@ impl Programs {
         self.counters.get(slot as usize)
     }
 
-    /// Puts a program on an interface of the calling thread's network namespace, a port that `ports` has or
-    /// will have. On a kernel with TCX it is there as long as what this gives.
+    /// Puts a program on an interface of the calling thread's network namespace, a port that
+    /// `ports` has or will have. On a kernel with TCX it is there as long as what this gives.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -1,10 +1,12 @@
 //! `bpf/vcc_shaping.h` in Rust, and a port's windows by pair: who has which.
 //!
-//! Problem   A window follows from a pair's rate, which somebody else decides, and from how many connections live, which
-//!           the port's table says.
-//! Approach  Live connections are counted by the peer's address ([`Divided`](super::budget::Divided)); here they become
-//!           pairs, and whoever knows rates says what each connection may have. What changed by little is not written.
-//! Promises  Windows that nobody renews for a second count no more. A peer of whom nobody lives has no entry.
+//! Problem   A window follows from a pair's rate, which somebody else decides, and from how many
+//!           connections live, which the port's table says.
+//! Approach  Live connections are counted by the peer's address
+//!           ([`Divided`](super::budget::Divided)); here they become pairs, and whoever knows rates
+//!           says what each connection may have. What changed by little is not written.
+//! Promises  Windows that nobody renews for a second count no more. A peer of whom nobody lives has
+//!           no entry.
 //! Not here  From rates to windows: `weir_core::vcc::shaping`.
 
 use super::Programs;
@@ -28,7 +30,8 @@ shared!(
     }
 );
 
-/// What each of so many live connections of a VM to a peer may have, octets; `None`: nothing bounds them.
+/// What each of so many live connections of a VM to a peer may have, octets; `None`: nothing bounds
+/// them.
 pub type Windows<'a> = dyn FnMut(VmId, VmId, u32) -> Option<u32> + 'a;
 
 /// The windows of one port.
@@ -65,8 +68,8 @@ impl PortWindows {
         self.peers.get(vms.get(address)?)?.window
     }
 
-    /// Takes up who lives now, by address; what is over has no window any more. `vms` says whose addresses they are:
-    /// whoever is not listed is no peer, and has none.
+    /// Takes up who lives now, by address; what is over has no window any more. `vms` says whose
+    /// addresses they are: whoever is not listed is no peer, and has none.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -172,7 +175,8 @@ impl Peer {
 
 /// A window that is less than one part of so many too small is left as it is,
 const GROWN: u32 = 64;
-/// and one that is less than one of so many too large: that costs some waiting, the other a part of the rate.
+/// and one that is less than one of so many too large: that costs some waiting, the other a part of
+/// the rate.
 const FALLEN: u32 = 16;
 
 /// Whether a window need not be written again: rates move all the time, by little.

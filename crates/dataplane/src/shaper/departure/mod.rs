@@ -1,16 +1,16 @@
 //! The shaper made of departure times: no classes, no queues of its own.
 //!
 //! Problem   HTB has one lock per tree, a timer per packet, and classes that are slow to make.
-//! Approach  On the uplink's egress a BPF program (`bpf/depart.bpf.c`) computes when a packet may leave,
-//!           and the uplink's fq qdisc holds it until then. The tree is HTB's (uplink, VMs, queues),
-//!           its rates are entries of a mapped array: a change is a store, without a system call.
-//!           The agent's heartbeat is in a map, too: when it is stale, the program itself
-//!           limits pairs to their floors.
-//! Promises  The desired levels are those in the map; a second pass finds nothing to do. Dropping the
-//!           value leaves all in force; a successor adopts it without a gap. The uplink's root qdisc
-//!           is taken only from the kernel's default, and given back.
-//! Not here  Traffic within the host: it does not pass the uplink. Weights: what is lent goes to the
-//!           first to come (see docs/decisions/0004-departure-times.md).
+//! Approach  On the uplink's egress a BPF program (`bpf/depart.bpf.c`) computes when a packet may
+//!           leave, and the uplink's fq qdisc holds it until then. The tree is HTB's (uplink, VMs,
+//!           queues), its rates are entries of a mapped array: a change is a store, without a
+//!           system call. The agent's heartbeat is in a map, too: when it is stale, the program
+//!           itself limits pairs to their floors.
+//! Promises  The desired levels are those in the map; a second pass finds nothing to do. Dropping
+//!           the value leaves all in force; a successor adopts it without a gap. The uplink's root
+//!           qdisc is taken only from the kernel's default, and given back.
+//! Not here  Traffic within the host: it does not pass the uplink. Weights: what is lent goes to
+//!           the first to come (see docs/decisions/0004-departure-times.md).
 
 mod hold;
 mod nodes;
@@ -71,15 +71,16 @@ struct Vm {
     slot: u16,
 }
 
-/// Gives the uplink its default qdisc back if it has ours. Needs no state of the agent that took it.
+/// Gives the uplink its default qdisc back if it has ours. Needs no state of the agent that took
+/// it.
 pub(crate) fn release(uplink: &Device) -> Result<bool, Error> {
     hold::release(&mut Socket::open()?, uplink)
 }
 
 impl DepartureTimes {
     /// Makes fq the root of the uplink, or takes over what an earlier agent left there and in the
-    /// maps. `remembered` are classes that its VMs had, one or more of each. In this thread's network
-    /// namespace, for good.
+    /// maps. `remembered` are classes that its VMs had, one or more of each. In this thread's
+    /// network namespace, for good.
     ///
     /// # Errors
     ///
