@@ -189,7 +189,7 @@ fn traffic_within_a_host_takes_no_link_but_its_shaper() {
     let free = run(&scenario, "none");
     assert!((9.0..9.6).contains(&rate(&free)), "{} Gbit/s", rate(&free));
     let shaped = run(&scenario, "elasticswitch:steady");
-    // The shaper is the uplink's, whoever it goes to.
+    // The shaper is the uplink's, for any destination.
     assert!((0.1..0.96).contains(&rate(&shaped)), "{} Gbit/s", rate(&shaped));
     for record in [free, shaped] {
         assert!(record.links.iter().all(|link| link.octets.iter().sum::<u64>() == 0));

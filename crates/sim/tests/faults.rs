@@ -13,7 +13,7 @@ fn borrower() -> Scenario {
     let set = set.map(|(k, v)| (k.to_owned(), v.to_owned()));
     let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
     let mut scenario = file.points().expect("sound").remove(3);
-    // All others of its group start while somebody is dead.
+    // All others of its group start while one is dead.
     scenario.traffic.retain(|traffic| traffic.group == "y" && traffic.start == Span::ZERO);
     scenario.faults.clear();
     assert_eq!(scenario.traffic.len(), 1);

@@ -311,7 +311,7 @@ fn floors_hold_while_messages_are_late_doubled_and_overtaken_and_that_is_counted
     let control = |n: usize| records[n].control.expect("a fault of this kind");
     let calm = control(0);
     assert!(calm.believed > 1000, "{calm:?}");
-    // They share full queues with everybody.
+    // They share full queues with all others.
     assert!(calm.lost * 100 < calm.believed, "{calm:?}");
     assert_eq!((calm.repeated, calm.overtaken), (0, 0));
     assert_eq!(calm.delay, Some(Span::ZERO));
