@@ -55,7 +55,6 @@
 #include "vcc_law.h"
 #include "vcc.h"
 #include "vcc_budget.h"
-#include "vcc_shaping.h"
 #include "clock.h"
 #include "vcc_floor.h"
 
@@ -208,13 +207,8 @@ static __always_inline __u32 share_of(const struct weir_vcc_port *port,
 
 	if (!bounds || !*bounds)
 		return share;
-	if (*bounds & WEIR_VCC_BUDGETED) {
-		budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
-		share = budget ? vcc_share(budget, name) : share;
-	}
-	if (*bounds & WEIR_VCC_SHAPED)
-		share = vcc_least(share, vcc_shaped(port->slot, name));
-	return share;
+	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
+	return budget ? vcc_share(budget, name) : share;
 }
 
 /* Whether a port asks for anything that a new connection needs a place for. */

@@ -20,25 +20,22 @@
 #define WEIR_VCC_QUIET 60
 #define WEIR_VCC_ANY_SHARE (~0u)
 
-/* Connections of one class: those that have all that is said here. Written by the loader. */
+/* Connections of one class: those with both ports in these ranges. Written by the loader. */
 struct weir_vcc_class {
-	struct weir_address remote; /* where the peer's prefix begins */
-	struct weir_address mask;   /* the bits of its address that count */
-	__u16 local_first;	    /* ports of the guest's */
+	__u16 local_first; /* ports of the guest's */
 	__u16 local_last;
 	__u16 remote_first; /* ports of the peer's */
 	__u16 remote_last;
-	__u32 is_ip6; /* 1: the prefix is one of IPv6, in which no address of IPv4 is */
-	__u32 share;  /* octets of window for each connection */
+	__u32 share; /* octets of window for each connection */
 };
-_Static_assert(sizeof(struct weir_vcc_class) == 48, "vcc/budget.rs expects 48");
+_Static_assert(sizeof(struct weir_vcc_class) == 12, "vcc/budget.rs expects 12");
 
 /* No connection is of two classes. */
 struct weir_vcc_budget {
 	__u32 classes; /* so many */
 	struct weir_vcc_class class[WEIR_VCC_CLASSES];
 };
-_Static_assert(sizeof(struct weir_vcc_budget) == 772, "vcc/budget.rs expects 772");
+_Static_assert(sizeof(struct weir_vcc_budget) == 196, "vcc/budget.rs expects 196");
 
 /* slot -> budget, where the port has one. Replaced as a whole, under the eyes of those who read. Size: loader. */
 struct {
@@ -49,12 +46,8 @@ struct {
 	__type(value, struct weir_vcc_budget);
 } vcc_budgets SEC(".maps");
 
-/* What bounds the windows of a port's connections, beside what its terms say. */
-#define WEIR_VCC_BUDGETED 1 /* vcc_budgets has it */
-#define WEIR_VCC_SHAPED 2   /* vcc_shaping.h */
-
 /*
- * slot -> which of these, so that nobody looks for what is not there: that would
+ * slot -> 1 where vcc_budgets has it, else 0, so that nobody looks for what is not there: that would
  * cost more than the law. Written by the loader. Size: loader.
  */
 struct {
@@ -77,16 +70,10 @@ struct {
 static __always_inline int vcc_is_of(const struct weir_vcc_class *class,
 				     const struct weir_flow *name)
 {
-	const __u32 *address = name->src.words;
 	__u32 remote = bpf_ntohs(name->src_port), local = bpf_ntohs(name->dst_port);
-	int is_ip4 = !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
-	__u32 differ = 0;
 
-	for (int i = 0; i < 4; i++)
-		differ |= (address[i] ^ class->remote.words[i]) & class->mask.words[i];
-	return !differ && !(class->is_ip6 && is_ip4) && remote >= class->remote_first &&
-	       remote <= class->remote_last && local >= class->local_first &&
-	       local <= class->local_last;
+	return remote >= class->remote_first && remote <= class->remote_last &&
+	       local >= class->local_first && local <= class->local_last;
 }
 
 /*

@@ -145,8 +145,6 @@ impl Setup {
         let soundly = |setup: Self| {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
-            crate::window_shaping::check(&setup.file)?;
-            crate::shared_budget::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
             Ok(setup)
         };
@@ -286,10 +284,7 @@ impl Setup {
 
     /// What the default class of a VM gets: traffic without a floor.
     pub(crate) fn default_rate(&self) -> Rate {
-        match &self.host.mechanism {
-            Mechanism::ElasticSwitch(es) => es.default_floor,
-            Mechanism::Reservation { other, .. } => *other,
-        }
+        self.host.mechanism.default_rate()
     }
 }
 
@@ -506,7 +501,7 @@ floor_in = "400Mbit"
         for (text, signal) in [
             ("\"elasticswitch\"", Signal::Loss),
             ("\"elasticswitch\", preset = \"steady-ecn\"", Signal::Ecn),
-            ("\"elasticswitch\", set = { signal = \"both\" }", Signal::Both),
+            ("\"elasticswitch\", set = { signal = \"ecn\" }", Signal::Ecn),
             ("\"seawall\"", Signal::Loss),
         ] {
             let setup = load(("\"elasticswitch\"", text), AS_IT_IS).expect("sound");
@@ -559,7 +554,7 @@ floor_in = "400Mbit"
             (mechanism("{ name = \"seawall\", preset = \"steady\" }"), "`seawall` has none"),
             (
                 mechanism("{ name = \"elasticswitch\", set = { signal = \"marks\" } }"),
-                "set.signal: `marks` is none of loss, ecn, both",
+                "set.signal: `marks` is none of loss, ecn",
             ),
             (
                 mechanism("{ name = \"elasticswitch\", set = { weight = \"1Mbit\" } }"),

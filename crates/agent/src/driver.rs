@@ -7,7 +7,7 @@ mod eyeq;
 mod plumbing;
 mod population;
 mod ports;
-mod shaping;
+mod refused;
 mod translation;
 
 use crate::config::Setup;
@@ -111,9 +111,8 @@ struct Driver {
     reloads: population::Reloads,
     plumbing: plumbing::Plumbing,
     /// Translations that are refused, as the log has them.
-    untranslated: BTreeMap<VmId, String>,
+    untranslated: refused::Refused,
     budgets: budget::Budgets,
-    shaping: shaping::Shaping,
     agent: Machine,
     outbox: Outbox,
     dataplane: Dataplane,
@@ -200,9 +199,8 @@ impl Driver {
             gone,
             reloads: population::Reloads::default(),
             plumbing: plumbing::Plumbing::default(),
-            untranslated: BTreeMap::new(),
+            untranslated: refused::Refused::default(),
             budgets: budget::Budgets::default(),
-            shaping: shaping::Shaping::default(),
             agent,
             outbox: Outbox::default(),
             dataplane,
@@ -237,7 +235,6 @@ impl Driver {
         driver.renew(now);
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
-        driver.take_up_shaping();
         driver.take_up_budgets(now);
         driver.adopt(now);
         driver.carry_out(now);
@@ -289,8 +286,6 @@ impl Driver {
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
                 self.tell_of_budgets();
-                self.tell_of_shaping();
-                self.watch_windows(now);
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -480,10 +475,6 @@ impl Driver {
             ceiling: s.ceiling,
         };
         let rates: Vec<PairRate> = changed.iter().map(rate).collect();
-        let (desired, shaping) = (self.agent.desired(now), &self.shaping);
-        self.dataplane.follow_rates(&rates, &mut |from, to, live| {
-            shaping.window(desired, PairId::new(from, to), live)
-        });
         let error = match self.dataplane.set(&rates) {
             Ok(left_out) => {
                 self.unwritten_since = None;
@@ -613,7 +604,6 @@ impl Driver {
                 told.reasons.extend(self.why_unenforced(&[src, dst]));
                 told.reasons.extend(self.explain_translations(&[src, dst]));
                 told.reasons.extend(self.explain_budgets(&[src, dst]));
-                told.reasons.extend(self.explain_shaping(from, to));
                 Reply::Explain(told)
             }
             None => Reply::Error {
@@ -651,7 +641,6 @@ impl Driver {
             meters: self.agent.meters(names),
             translations: self.told_translations(),
             budgets: self.told_budgets(),
-            window_shaping: self.told_shaping(),
         }
     }
 
@@ -713,20 +702,10 @@ impl Driver {
         };
         let verb = if self.setup.observes() { "observes" } else { "guards" };
         let vms = vms - self.gone.len().min(vms);
-        let alone = match self.untranslated.len() {
-            0 => String::new(),
-            n => format!("; {n} translations are refused"),
-        };
-        let unbounded = match self.refused_budgets() {
-            0 => String::new(),
-            n => format!("; {n} window budgets are refused"),
-        };
-        let unshaped = match self.refused_shaping() {
-            0 => String::new(),
-            n => format!("; window shaping of {n} VMs is refused"),
-        };
+        let alone = self.untranslated.status("translations");
+        let unbounded = self.budgets.refused.status("window budgets");
         format!(
-            "{verb} {vms} VMs, {pairs} ends of pairs are active{over}{gone}{unenforced}{alone}{unbounded}{unshaped}"
+            "{verb} {vms} VMs, {pairs} ends of pairs are active{over}{gone}{unenforced}{alone}{unbounded}"
         )
     }
 

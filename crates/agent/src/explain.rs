@@ -295,7 +295,7 @@ fn ceiling(s: &SendView, facts: &Facts, reasons: &mut Vec<String>) {
 fn congestion(law: &RateView, signal: Signal, facts: &Facts) -> String {
     let what = match signal {
         Signal::Loss => "got lost",
-        Signal::Ecn | Signal::Both => "got lost or marked",
+        Signal::Ecn => "got lost or marked",
     };
     match (law.congested_at, law.goal) {
         (Some(at), Some(goal)) => format!(

@@ -29,8 +29,6 @@ mod policing;
 mod promised;
 mod reload;
 mod server;
-mod shared_budget;
-mod window_shaping;
 
 pub use driver::{reclaim, run};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};

@@ -71,11 +71,7 @@ pub struct Config {
     /// connections are counted. What cannot be had is told
     /// ([`Dataplane::budgets`](crate::Dataplane::budgets)), and stops nothing else.
     pub budgets: BTreeMap<VmId, Vec<Class>>,
-    /// VMs of this host whose connections keep to their pairs' rates by their windows. What cannot
-    /// be had is told ([`Dataplane::shaped`](crate::Dataplane::shaped)), and stops nothing else.
-    pub window_shaping: BTreeSet<VmId>,
-    /// Bound on connections of one VM that are known to its translation, its budget and its
-    /// shaping.
+    /// Bound on connections of one VM that are known to its translation and its budget.
     pub flows_per_vm: u32,
 }
 
@@ -92,33 +88,7 @@ pub struct Bounded {
     pub counters: Option<vcc::intf::Counters>,
 }
 
-/// What became of a VM's window shaping.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shaped {
-    /// The VM.
-    pub vm: VmId,
-    /// Why the limiter's queue alone shapes.
-    pub refused: Option<String>,
-    /// To whom it has connections.
-    pub peers: Vec<ShapedPeer>,
-    /// What its port did so far, while its windows are shaped.
-    pub counters: Option<vcc::intf::Counters>,
-}
-
-/// The connections of a VM whose windows are shaped to another, as they were counted last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShapedPeer {
-    /// The other VM.
-    pub vm: VmId,
-    /// So many live.
-    pub live: u32,
-    /// Of these, who had used up what this window allows.
-    pub used_up: u32,
-    /// What each may have, octets; `None`: any.
-    pub window: Option<u32>,
-}
-
-/// State of a VM's requested translation.
+/// What became of a VM's wish for a translation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Translated {
     /// The VM.
@@ -466,7 +436,6 @@ mod tests {
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            window_shaping: BTreeSet::new(),
             flows_per_vm: 64,
         }
     }

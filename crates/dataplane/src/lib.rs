@@ -45,7 +45,7 @@ pub mod vcc;
 pub use attach::Mode;
 pub use config::{
     Bounded, Config, Counters, Direction, Endpoint, Event, ExternalHose, EyeQ, Outside, PairRate,
-    Port, PortCounters, RxCounters, Shaped, ShapedPeer, Translated, TxCounters,
+    Port, PortCounters, RxCounters, Translated, TxCounters,
 };
 pub use dataplane::{
     Dataplane, Fault, Renamed, Tended, clean, has_traces, left_behind, refuse_running,

@@ -66,6 +66,5 @@ mod vcc_hosts;
 mod vcc_law;
 mod vcc_matrix;
 mod vcc_port;
-mod vcc_shaping;
 mod verifier;
 mod waits;

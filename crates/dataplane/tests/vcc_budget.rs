@@ -8,15 +8,13 @@ use crate::random::Random;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use weir_core::vcc::{
-    ACK, Budget, BudgetConfig, Class, Endpoints, FIN, Match, Prefix, RST, SYN, Way,
-};
+use weir_core::vcc::{ACK, Budget, BudgetConfig, Class, FIN, Match, RST, SYN, Way};
 use weir_dataplane::intf::{Address, Flow};
 use weir_dataplane::programs::Frame;
 use weir_dataplane::vcc::budget::{self, Divided};
 use weir_dataplane::vcc::intf::Port;
 use weir_dataplane::vcc::{Law, Program, Programs};
-use weir_units::{Bytes, TenantId};
+use weir_units::Bytes;
 
 /// Where test runs are: the loopback interface.
 const INTERFACE: u32 = 1;
@@ -47,12 +45,6 @@ impl Ends {
             src_port: self.peer_port.to_be_bytes(),
             dst_port: self.guest_port.to_be_bytes(),
         }
-    }
-
-    fn endpoints(&self) -> Endpoints {
-        let Self { peer, guest_port, peer_port, .. } = *self;
-        let (tenant, remote) = (TenantId(1), peer);
-        Endpoints { tenant, remote, local_port: guest_port, remote_port: peer_port }
     }
 }
 
@@ -109,13 +101,8 @@ impl Bench {
     }
 }
 
-fn class(
-    remote: Option<(IpAddr, u8)>,
-    local: RangeInclusive<u16>,
-    ports: RangeInclusive<u16>,
-    share: u32,
-) -> budget::Class {
-    budget::Class { share, ..budget::Class::new(remote, local, ports) }
+fn class(local: RangeInclusive<u16>, ports: RangeInclusive<u16>, share: u32) -> budget::Class {
+    budget::Class { share, ..budget::Class::new(local, ports) }
 }
 
 /// A few ports and their neighbours, so that edges are met.
@@ -147,13 +134,6 @@ fn any_address(random: &mut Random) -> IpAddr {
     IpAddr::from((base ^ flip).to_be_bytes())
 }
 
-/// The widths at which a mask may be cut wrongly are met more often.
-fn any_prefix(random: &mut Random) -> Option<(IpAddr, u8)> {
-    let widths = [0, 1, 8, 31, 32, 33, 64, 80, 96, 127, 128, 200];
-    let (address, bits) = (any_address(random), widths[random.below(12) as usize]);
-    (random.below(3) > 0).then_some((address, bits))
-}
-
 #[test]
 fn the_kernel_finds_the_class_that_the_core_finds() {
     let mut random = Random(12);
@@ -163,15 +143,9 @@ fn the_kernel_finds_the_class_that_the_core_finds() {
         let mut theirs: Vec<budget::Class> = Vec::new();
         for n in 0..1 + random.below(budget::CLASSES_MOST as u64) as u32 {
             let (local, remote) = (any_ports(&mut random), any_ports(&mut random));
-            let prefix = any_prefix(&mut random);
             let (l, r) = (local.clone().unwrap_or(ALL), remote.clone().unwrap_or(ALL));
-            theirs.push(class(prefix, l, r, 3_000 + n));
-            ours.push(Match {
-                tenant: None,
-                remote: prefix.map(|(address, bits)| Prefix::new(address, bits)),
-                local_ports: local,
-                remote_ports: remote,
-            });
+            theirs.push(class(l, r, 3_000 + n));
+            ours.push(Match { local_ports: local, remote_ports: remote });
         }
         let bench = Bench::new(&theirs);
         for n in 0..40u32 {
@@ -180,7 +154,7 @@ fn the_kernel_finds_the_class_that_the_core_finds() {
             let (guest_port, peer_port) = (any_port(&mut random), any_port(&mut random));
             let ends = Ends { guest: guest.parse().unwrap(), peer, guest_port, peer_port };
             // Classes may overlap here: both take the first.
-            let wanted = ours.iter().position(|flows| flows.has(&ends.endpoints()));
+            let wanted = ours.iter().position(|flows| flows.has(guest_port, peer_port));
             let counted = theirs.iter().position(|class| class.has(&ends.name()));
             assert_eq!(counted, wanted, "round {round}, {n}: who counts, of {ends:?}");
             bench.open(&ends);
@@ -213,7 +187,7 @@ fn paper(total: u64, flows_most: u32) -> Budget {
 }
 
 fn classes() -> [budget::Class; 2] {
-    [class(None, ALL, 5001..=5003, 0), class(None, ALL, 5004..=5005, 0)]
+    [class(ALL, 5001..=5003, 0), class(ALL, 5004..=5005, 0)]
 }
 
 /// A driver, with a clock of its own that goes on from the kernel's.
@@ -433,7 +407,7 @@ fn shares_stay_while_nobody_counts_and_with_whoever_takes_over() {
     assert_eq!(driver.divided.classes()[0].share, 22_500, "as they were");
     assert_eq!(driver.tend(&bench), [(1, 22_500), (1, 67_500)]);
     // Other classes, while connections live: what they begin with, and then what is due.
-    let other = [class(None, ALL, 5004..=5004, 7_000), class(None, ALL, 5001..=5001, 9_000)];
+    let other = [class(ALL, 5004..=5004, 7_000), class(ALL, 5001..=5001, 9_000)];
     let mut driver = Driver::begin(&bench, paper(90_000, 5), &other);
     assert_eq!(driver.divided.classes()[0].share, 7_000);
     assert_eq!(driver.tend(&bench), [(1, 22_500), (1, 67_500)], "the weights have changed sides");

@@ -59,7 +59,7 @@ fn seawall() -> String {
 
 fn readings() -> Vec<(HoldForm, DeltaTUnit, DeltaTFrom)> {
     let mut all = Vec::new();
-    for hold in [HoldForm::History, HoldForm::Linear, HoldForm::Logarithmic, HoldForm::None] {
+    for hold in [HoldForm::History, HoldForm::Linear, HoldForm::None] {
         for unit in [DeltaTUnit::Period, DeltaTUnit::Second] {
             for from in [DeltaTFrom::Congestion, DeltaTFrom::HoldEnd] {
                 all.push((hold, unit, from));

@@ -39,7 +39,7 @@ use weir_model::agent::{
 };
 use weir_model::net::Mac;
 use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
-use weir_model::text::{RateText, SizeText, SpanText, show_rate};
+use weir_model::text::{RateText, SizeText, show_rate};
 use weir_units::{Rate, Span};
 use weir_wire::{Keyring, host_file};
 
@@ -415,8 +415,6 @@ fn configuration(
         translation: translation(mechanism, v).into(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
-        shared_budget: None,
-        window_shaping: v.window_shaping.map(SpanText),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -453,7 +451,6 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
-        budgets: BTreeMap::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

@@ -66,8 +66,6 @@ pub(crate) fn of_agent(scenario: &Scenario, vm: usize) -> Option<WindowBudget> {
     let class = |one: Ported| WindowClass {
         name: one.group,
         weight: one.weight,
-        tenant: None,
-        remote: None,
         local_ports: None,
         remote_ports: Some(Ports(one.ports)),
     };
@@ -117,7 +115,7 @@ impl Own {
         })?;
         let kernel = |(n, one): (usize, &Ported)| budget::Class {
             share: share(&budget, n),
-            ..budget::Class::new(None, 0..=u16::MAX, one.ports.clone())
+            ..budget::Class::new(0..=u16::MAX, one.ports.clone())
         };
         let kernel: Vec<budget::Class> = ported.iter().enumerate().map(kernel).collect();
         let divided = Divided::begin(programs, slot, &kernel).map_err(Error::Dataplane)?;

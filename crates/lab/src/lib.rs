@@ -46,7 +46,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::record::{ControlRecord, LinkRecord, Windows};
+use weir_model::record::{AttackRecord, ControlRecord, LinkRecord, Windows};
 use weir_units::{Rate, Span};
 
 /// Options of a run beside the scenario.
@@ -162,36 +162,6 @@ pub struct Record {
     /// Notes for a reader of the results: stale state that was removed, an offered load that was
     /// not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
-}
-
-/// Packets that attackers sent, packets that arrived, and the agents' counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttackRecord {
-    /// Packets with another VM's source.
-    pub forged: u64,
-    /// Of these, read by their victim.
-    pub delivered: u64,
-    /// Control messages from VMs.
-    pub control_of_vms: u64,
-    /// Control messages from hosts or the network between them.
-    pub control_of_hosts: u64,
-    /// Frames that belong to no pair of VMs.
-    pub frames: u64,
-    /// Counters of all agents; `None` if there are none.
-    pub agents: Option<AgentCounts>,
-}
-
-/// Sums over all agents, from their status at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentCounts {
-    /// Packets that ports dropped because of a forged source or a forbidden destination.
-    pub dropped: u64,
-    /// Control messages that were refused, or that were answered by a greeting and not believed.
-    pub refused: u64,
-    /// Control messages that were believed.
-    pub believed: u64,
-    /// Control messages that agents sent: at least as many as were believed, if no forged one was.
-    pub sent: u64,
 }
 
 /// One traffic entry.

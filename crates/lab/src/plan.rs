@@ -335,7 +335,6 @@ pub(crate) mod tests {
             rack: true,
             backpressure: false,
             budget: None,
-            window_shaping: None,
         };
         s.vms = (0..1000).map(vm).collect();
         let addresses: BTreeSet<_> = (0..1000)
@@ -365,7 +364,6 @@ pub(crate) mod tests {
                 rack: true,
                 backpressure: false,
                 budget: None,
-                window_shaping: None,
             }
         };
         for (prefixes, v4, v6) in [

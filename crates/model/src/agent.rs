@@ -9,12 +9,12 @@ pub use budget::{Ports, WindowBudget, WindowClass};
 
 use crate::net::{Mac, Prefix};
 use crate::scenario;
-use crate::text::{RateText, SizeText, SpanText};
+use crate::text::{RateText, SizeText};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use weir_units::{HostId, Span, VmId};
+use weir_units::{HostId, VmId};
 
 /// `agent.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,9 +60,6 @@ pub struct AgentConfig {
     /// 8192, about 1.4 MB for each VM with a table.
     #[serde(default = "default_flows_per_vm")]
     pub flows_per_vm: u32,
-    /// Window budgets that VMs share, by their names.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub budgets: BTreeMap<String, WindowBudget>,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
@@ -176,19 +173,7 @@ pub struct VmConfig {
     /// What the windows of its connections may be together; any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<WindowBudget>,
-    /// Instead: the one of `budgets` on which its connections live with those of all other VMs that
-    /// name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_budget: Option<String>,
-    /// Its connections keep to their pairs' rates by their windows, which are what a pair's rate
-    /// carries in this time: the round trip between hosts, and what may wait. No shorter than the
-    /// round trip. By the limiter's queue alone if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window_shaping: Option<SpanText>,
 }
-
-/// What waits of a pair lasts so long at most at its limiter: windows for longer shape nothing.
-pub const WINDOW_SHAPING_MOST: Span = Span::from_millis(250);
 
 /// No policing may allow more beyond a window, octets: it is more than any window.
 pub const POLICING_MOST: u32 = 1 << 30;

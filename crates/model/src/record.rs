@@ -67,3 +67,33 @@ pub struct WrittenRecord {
     /// Length of that time.
     pub over: Span,
 }
+
+/// What attackers sent, what arrived, and what the agents' counters say of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttackRecord {
+    /// Packets with another VM's source.
+    pub forged: u64,
+    /// Of these, read by their victim.
+    pub delivered: u64,
+    /// Control messages from VMs.
+    pub control_of_vms: u64,
+    /// Control messages from hosts or the network between them.
+    pub control_of_hosts: u64,
+    /// Frames that belong to no pair of VMs.
+    pub frames: u64,
+    /// What all agents said; `None` if there are none.
+    pub agents: Option<AgentCounts>,
+}
+
+/// Sums over all agents, from their status at the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentCounts {
+    /// Packets that ports dropped because of who they said they were, or where they went.
+    pub dropped: u64,
+    /// Control messages that were refused, or not believed and answered by a greeting.
+    pub refused: u64,
+    /// Control messages that were believed.
+    pub believed: u64,
+    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
+    pub sent: u64,
+}

@@ -226,9 +226,6 @@ pub struct Vm {
     pub backpressure: bool,
     /// The windows of its connections together, if its port bounds them.
     pub budget: Option<Budget>,
-    /// Its connections to another VM have in flight what the pair's rate carries in this time,
-    /// where rates are set.
-    pub window_shaping: Option<Span>,
 }
 
 /// A constant total of windows for what a VM sends, divided among its live connections by their

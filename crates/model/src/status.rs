@@ -92,9 +92,6 @@ pub struct Top {
     /// VMs of this host whose connections share a window budget, or were to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
-    /// VMs of this host whose connections keep to their pairs' rates by their windows, or were to.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub window_shaping: Vec<Shaping>,
 }
 
 /// A VM's traffic with addresses that no directory lists, and its strays. Counts are cumulative.
@@ -143,54 +140,11 @@ pub struct Renamed {
     pub taken: bool,
 }
 
-/// What became of a VM's `window_shaping`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Shaping {
-    /// Its name.
-    pub vm: String,
-    /// Why the limiter's queue alone shapes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
-    /// So long a pair's rate is to carry what its connections have in flight, nanoseconds.
-    pub round_trip_ns: u64,
-    /// Whom it has connections to.
-    pub pairs: Vec<ShapedPair>,
-    /// Segments whose window was lowered, by whatever asks for it at this port.
-    #[serde(default)]
-    pub lowered: u64,
-    /// Connections that found no place in the table: the queue alone shapes them.
-    #[serde(default)]
-    pub no_place: u64,
-    /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
-    #[serde(default)]
-    pub unedited: u64,
-}
-
-/// The connections of a VM to another.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct ShapedPair {
-    /// The other VM's name.
-    pub to: String,
-    /// Live connections.
-    pub live: u32,
-    /// What each of them may have in flight, octets, two segments at least; any if left out, for no
-    /// rate of the pair is set (any more), or the round trip is too long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<u32>,
-    /// Windows held them below their rate while nothing waited at the limiter: the round trip takes
-    /// longer than what was said, and the limiter's queue shapes instead.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub too_long: bool,
-}
-
-/// What became of the window budget of a VM, its own or a shared one.
+/// What became of a VM's window budget.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Budget {
     /// Its name.
     pub vm: String,
-    /// Other VMs of this host whose connections live on the same.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<String>,
     /// Why nothing bounds its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -222,7 +176,7 @@ pub struct BudgetClass {
     pub name: String,
     /// A connection's part, beside those of other weights.
     pub weight: u32,
-    /// Live connections, of all these VMs.
+    /// Live connections.
     pub live: u32,
     /// What each of them may have at present, octets; if there are none, what one would have.
     pub share: u32,

@@ -89,12 +89,6 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
     let error = play(&with("policing: 2GB"), &[]).expect_err("no window is so large");
     let at = "spec.tenants.x.vms.x-src.policing";
     check(&error, 12, at, "2GB is more than any window", "15kB");
-    let windows = |keys: &str| vm(keys).window_shaping.map(weir_units::Span::as_nanos);
-    assert_eq!((windows("floor: share"), windows("window_shaping: 0ms")), (None, None));
-    assert_eq!(windows("window_shaping: senders * 2ms"), Some(4_000_000));
-    let error = play(&with("window_shaping: 251ms"), &[]).expect_err("no queue lasts so long");
-    let at = "spec.tenants.x.vms.x-src.window_shaping";
-    check(&error, 12, at, "251ms is longer than any limiter's queue", "2ms");
     let error = play(&with("ecn: 2"), &[]).expect_err("no such thing");
     check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
     let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");

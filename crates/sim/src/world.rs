@@ -140,10 +140,7 @@ impl Sim {
         let window = options.tcp.receive_window.get() / u64::from(network.segment());
         let window = window.clamp(1, 1 << 16) as u32;
         let budgets = std::mem::take(&mut stage.budgets);
-        let shapes = |guests: &Guests| guests.speakers.is_some_and(|ends| ends.0.shape.is_some());
-        let is_asked = stage.translation.is_some()
-            || !budgets.is_empty()
-            || (shim.is_some() && stage.guests.iter().any(shapes));
+        let is_asked = stage.translation.is_some() || !budgets.is_empty();
         let translator = is_asked.then(|| {
             let translation = stage.translation.unwrap_or_default();
             Translator::new(translation, Shares::new(budgets), (network.segment(), window))

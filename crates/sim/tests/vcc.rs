@@ -247,21 +247,6 @@ fn preferred_connections_get_three_times_as_much_while_they_last_and_the_total_s
 }
 
 #[test]
-fn windows_that_follow_the_rate_leave_bulk_its_goodput_and_the_limiter_no_queue() {
-    let played = |windows: &str| {
-        let mut scenario = load("window-shaping.yaml", &[("windows", windows)]);
-        scenario.traffic.retain(|traffic| traffic.group == "bulk");
-        let record = run(&scenario, "elasticswitch:steady", 1);
-        (octets(&scenario, &record, "bulk").iter().sum::<f64>(), record.shaper_drops)
-    };
-    let ((by_queue, lost), (by_windows, none)) = (played("0ms"), played("6ms"));
-    assert!(by_windows >= 0.95 * by_queue, "{by_windows} of {by_queue} octets");
-    // Four first windows of ten segments, sent before a window is shown, are more than 10 ms of the
-    // ceiling.
-    assert!(none < 20 && lost > 1000, "{none} and {lost} dropped at limiters");
-}
-
-#[test]
 fn without_a_budget_preferred_connections_are_as_others() {
     let mut scenario = load("fig12.yaml", &[]);
     scenario.vms[0].budget = None;

@@ -134,7 +134,6 @@ impl Driver {
             tracing::warn!("{}", if self.setup.observes() { OBSERVING } else { ENFORCING });
             self.agent.write_again(now);
         }
-        self.take_up_shaping();
         self.take_up_budgets(now);
         Ok(said)
     }
@@ -285,7 +284,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
             mac: vm.mac.map(|mac| mac.0),
-            floor_out: promised::to(setup, id, vm.floor_out.0),
+            floor_out: setup.host.mechanism.promised(id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
             external: promised::external(vm),
             best_effort: setup.is_best_effort(id),
@@ -312,7 +311,6 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         translations: unless(setup, super::translation::of(setup, gone)),
         policing: unless(setup, super::translation::policing(setup)),
         budgets: unless(setup, super::budget::of(setup, gone)),
-        window_shaping: unless(setup, super::shaping::of(setup, gone)),
         observe: setup.observes(),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {

@@ -149,12 +149,3 @@ fn vms_floors_and_addresses_are_taken_up() {
     let (_, next) = reload("none", (&format!("[[vm]]{vms}"), ""), SAME);
     assert!(next.expect("sound").host.vms.is_empty());
 }
-
-#[test]
-fn budgets_that_vms_share_are_taken_up() {
-    let budget = "shared_budget = \"gold\"\n[budgets.gold]\ntotal = \"90kB\"\nflows_most = 5\n\
-                  class = [{ name = \"all\", weight = 1 }]\n";
-    let last = "floor_in = \"400Mbit\"\n";
-    let (_, next) = reload("budgets", (last, &format!("{last}{budget}")), SAME);
-    assert!(next.expect("taken up").file.budgets.contains_key("gold"));
-}

@@ -3,7 +3,7 @@
 use super::law::{ONE, RATE_MOST, RcpInput};
 use super::refusal::Refusal;
 use super::stability::{Loop, bound};
-use crate::oracle::Headroom;
+use super::headroom::Headroom;
 use weir_units::{Bytes, Rate, Span};
 
 /// Constants of EyeQ. The default is the preset `eyeq-final`.

@@ -2,7 +2,7 @@
 
 use super::tests::{PERIOD, config, mbps};
 use super::*;
-use crate::oracle::Headroom;
+use super::headroom::Headroom;
 use weir_units::{Bytes, Span, TenantId};
 
 fn refused(eyeq: EyeQ, line: u64) -> Refusal {

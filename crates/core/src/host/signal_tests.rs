@@ -109,7 +109,7 @@ const QUIET: Traffic =
 #[test]
 fn marks_cut_where_they_are_the_signal_and_mean_nothing_where_they_are_not() {
     let marked = Traffic { marked: 50, ..QUIET };
-    for (signal, heeds) in [(Signal::Loss, false), (Signal::Ecn, true), (Signal::Both, true)] {
+    for (signal, heeds) in [(Signal::Loss, false), (Signal::Ecn, true)] {
         let mut sender = Sender::with(signal);
         assert!(sender.play(WHILE, QUIET).ceiling > Rate::from_mbps(500));
         let after = sender.play(Span::from_millis(300), marked);
@@ -122,7 +122,7 @@ fn marks_cut_where_they_are_the_signal_and_mean_nothing_where_they_are_not() {
 
 #[test]
 fn a_loss_is_congestion_whatever_the_signal() {
-    for signal in [Signal::Loss, Signal::Ecn, Signal::Both] {
+    for signal in [Signal::Loss, Signal::Ecn] {
         let mut sender = Sender::with(signal);
         sender.play(WHILE, QUIET);
         let after = sender.play(Span::from_millis(300), Traffic { lost: 5, ..QUIET });
@@ -154,12 +154,10 @@ fn a_pair_in_which_losses_do_not_show_may_not_borrow_on_their_absence() {
 
 #[test]
 fn where_marks_are_the_signal_a_pair_without_numbers_borrows_like_any_other() {
-    for signal in [Signal::Ecn, Signal::Both] {
-        let mut sender = Sender::with(signal);
-        let setting = sender.play(WHILE, Traffic { unnumbered: 100, ..QUIET });
-        assert!(setting.ceiling > Rate::from_mbps(500), "{signal:?}: {setting:?}");
-        assert_eq!(sender.view().blind, None);
-    }
+    let mut sender = Sender::with(Signal::Ecn);
+    let setting = sender.play(WHILE, Traffic { unnumbered: 100, ..QUIET });
+    assert!(setting.ceiling > Rate::from_mbps(500), "{setting:?}");
+    assert_eq!(sender.view().blind, None);
 }
 
 #[test]

@@ -37,7 +37,8 @@
 //!   offers, so the two ends cannot hold each other down. (The advertised rate of Charny, Clark and
 //!   Jain, "Congestion control with explicit rate indication", ICC 1995, between two hoses.)
 //! - Not counted at the receiver: a pair that it does not know yet, or no longer, holds up to the
-//!   small start at its sender. With [`Unconfirmed::OwnShare`], the paper's rule, up to its share.
+//!   small start at its sender. The paper's rule gives it up to the sender's share, so 300 senders of
+//!   one receiver take 300 shares.
 
 mod account;
 mod estimate;
@@ -86,8 +87,6 @@ pub struct PartitionConfig {
     pub silent_after: Span,
     /// For this long a silent receiver's last offer stays in force; then the small start.
     pub silent_hold: Span,
-    /// What a sender takes before the receiver's first word.
-    pub unconfirmed: Unconfirmed,
     /// A receiver that heard no echo for this long asks for one: for the round trip, and for what the
     /// sender's hose has for the pair.
     pub ask_every: Span,
@@ -96,15 +95,6 @@ pub struct PartitionConfig {
     pub most_lives: Span,
     /// Most peers of one hose. Further ones are refused and counted: they have no floor.
     pub max_peers: usize,
-}
-
-/// What a sender takes before the receiver's first word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unconfirmed {
-    /// The small start, at most the fair share.
-    SmallStart,
-    /// The source's own share (the paper's rule): 300 senders of one receiver take 300 shares.
-    OwnShare,
 }
 
 impl Default for PartitionConfig {
@@ -122,7 +112,6 @@ impl Default for PartitionConfig {
             idle_after: Span::from_secs(1),
             silent_after: Span::from_millis(600),
             silent_hold: Span::from_secs(5),
-            unconfirmed: Unconfirmed::SmallStart,
             ask_every: Span::from_millis(300),
             most_lives: Span::from_millis(1200),
             max_peers: 4096,

@@ -12,7 +12,7 @@
 
 use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
-use super::{Borrowing, Demand, PartitionConfig, Unconfirmed, older};
+use super::{Borrowing, Demand, PartitionConfig, older};
 use crate::message::{Echo, Offer};
 use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
@@ -288,13 +288,11 @@ impl SendHose {
 
     /// The pair's floor: the smaller of both parts. Zero for a pair that is not known.
     ///
-    /// Silence: before the receiver's first word, the small start (or the own share, see
-    /// [`Unconfirmed`]). A receiver that falls silent: its last offer stays for
-    /// [`PartitionConfig::silent_hold`], then the floor falls to the small start.
+    /// Silence: before the receiver's first word, the small start. A receiver that falls silent:
+    /// its last offer stays for [`PartitionConfig::silent_hold`], then the floor falls to the small start.
     pub fn floor(&mut self, now: Time, peer: VmId) -> Rate {
         let Some(pair) = self.pairs.get(&peer) else { return Rate::ZERO };
-        let small_start = self.config.unconfirmed == Unconfirmed::SmallStart;
-        if self.dirty && pair.word.is_none() && pair.share.is_zero() && small_start {
+        if self.dirty && pair.word.is_none() && pair.share.is_zero() {
             // What the division will give a new pair at least. Saves a division for each of many
             // pairs that appear at once.
             let fair = self.hose.split(self.pairs.len());
@@ -380,11 +378,10 @@ impl SendHose {
 
 /// The smaller of both parts, under the rules of silence.
 fn floor_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Rate {
-    match (pair.standing(now, config.held_for()), config.unconfirmed) {
-        (Standing::Held(offer), _) => pair.share.min(offer.floor),
-        (Standing::Lapsed(offer), _) => pair.share.min(offer.floor).min(small.start),
-        (Standing::Unconfirmed, Unconfirmed::SmallStart) => pair.share.min(small.start),
-        (Standing::Unconfirmed, Unconfirmed::OwnShare) => pair.share,
+    match pair.standing(now, config.held_for()) {
+        Standing::Held(offer) => pair.share.min(offer.floor),
+        Standing::Lapsed(offer) => pair.share.min(offer.floor).min(small.start),
+        Standing::Unconfirmed => pair.share.min(small.start),
     }
 }
 
@@ -392,12 +389,9 @@ fn floor_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> R
 /// fair share there is the demand here; in a long silence, the small start.
 fn demand_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Demand {
     let own = pair.estimate.demand();
-    let cap = match (pair.standing(now, config.held_for()), config.unconfirmed) {
-        (Standing::Held(offer), _) => offer.unbounded.then_some(offer.floor),
-        (Standing::Lapsed(_), _) | (Standing::Unconfirmed, Unconfirmed::SmallStart) => {
-            Some(small.start)
-        }
-        (Standing::Unconfirmed, Unconfirmed::OwnShare) => None,
+    let cap = match pair.standing(now, config.held_for()) {
+        Standing::Held(offer) => offer.unbounded.then_some(offer.floor),
+        Standing::Lapsed(_) | Standing::Unconfirmed => Some(small.start),
     };
     cap.map_or(own, |cap| own.min(Demand::Bounded(cap)))
 }

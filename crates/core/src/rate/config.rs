@@ -51,18 +51,14 @@ pub struct RateConfig {
     pub hold: HoldForm,
     /// γ of the packet-loss history. Paper: 0.75, applied as γ^w per period.
     pub gamma: f64,
-    /// Hold time of one loss at weight 1 (linear and logarithmic forms). 60 ms fits the paper's Table 2.
+    /// Hold time of one loss at weight 1 (linear form). 60 ms fits the paper's Table 2.
     pub hold_base: Span,
-    /// No hold is longer than this. The paper has no such cap.
-    pub hold_cap: Option<Span>,
     /// The floor that has weight 1: w = B / reference. Paper prints w = 450 Mbps/B, which contradicts
     /// its §5 ("the weight is B") and inverts its Table 2. One number for the whole fleet: 0.45 of the
     /// link's rate.
     pub reference: Rate,
     /// Pairs with a smaller floor (or none) grow as if they had this one.
     pub least_floor: Rate,
-    /// Grow only while at least this share of the rate is used. Paper: not asked (`None`).
-    pub growth_needs_use: Option<f64>,
     /// Grow only when so much was sent since the pair last grew: of less it cannot have heard anything. As its
     /// guest sent it, before its queue.
     /// Paper: not asked (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
@@ -95,8 +91,6 @@ pub enum Signal {
     /// loss is congestion in any case (RFC 3168 §5) and comes from the same queues: it counts as one
     /// with them.
     Ecn,
-    /// Marks where ports mark, and lost segments, one by one, where they do not.
-    Both,
 }
 
 impl Signal {
@@ -111,8 +105,6 @@ impl Signal {
         match self {
             Self::Loss => lost,
             Self::Ecn => (lost > 0 || marked > 0) as u32,
-            Self::Both if lost > 0 => lost,
-            Self::Both => (marked > 0) as u32,
         }
     }
 }
@@ -145,8 +137,6 @@ pub enum HoldForm {
     /// Exponential decay of the packet-loss history: h ← γ^w·h per period, h += losses; no growth
     /// while h ≥ 1. The paper's prototype. T ∝ ln(h) / w, but a single loss holds one period only.
     History,
-    /// T = base·(1 + ln losses) / w: keeps the proportion for single losses too.
-    Logarithmic,
 }
 
 impl Default for RateConfig {
@@ -170,10 +160,8 @@ impl Default for RateConfig {
             hold: HoldForm::History,
             gamma: 0.75,
             hold_base: Span::from_millis(60),
-            hold_cap: None,
             reference: Rate::from_mbps(450),
             least_floor: Rate::from_bps(1_000),
-            growth_needs_use: None,
             growth_needs_sent: Bytes::new(0),
             long_path: None,
             keeps_used: None,

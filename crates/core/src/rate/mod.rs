@@ -151,9 +151,7 @@ impl PairRate {
             self.phase = Phase::Holding;
             self.held_until = Some(now);
             self.quiet_since = Some(now);
-        } else if uses_its_rate(config, self.rate, feedback.used)
-            && self.sent >= config.growth_needs_sent
-        {
+        } else if self.sent >= config.growth_needs_sent {
             self.sent = Bytes::new(0);
             self.grow(config, now, weight, floor_bps);
         }
@@ -303,14 +301,6 @@ fn stretch(config: &RateConfig, round_trip: Option<Span>) -> f64 {
             (time.as_secs_f64() / long.as_secs_f64()).min(MOST_STRETCH).powi(2)
         }
         _ => 1.0,
-    }
-}
-
-/// Whether unused rate may grow further: always with the paper's law.
-fn uses_its_rate(config: &RateConfig, rate: f64, used: Option<Rate>) -> bool {
-    match (config.growth_needs_use, used) {
-        (Some(share), Some(used)) => used.as_f64() >= share * rate,
-        _ => true,
     }
 }
 

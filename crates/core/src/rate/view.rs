@@ -56,7 +56,7 @@ impl PairRate {
     fn hold_end(&self, config: &RateConfig, now: Time, weight: f64) -> Option<Time> {
         let until = match config.hold {
             HoldForm::None => return None,
-            HoldForm::Linear | HoldForm::Logarithmic => self.hold.until?,
+            HoldForm::Linear => self.hold.until?,
             HoldForm::History => {
                 // h·γ^(w·n) < 1 after n periods.
                 let fading = -weight * config.gamma.ln();
@@ -67,8 +67,6 @@ impl PairRate {
                 now + Span::from_secs_f64(periods.floor().min(1e9) * config.period.as_secs_f64())
             }
         };
-        let cap = config.hold_cap.zip(self.hold.since).map(|(cap, since)| since + cap);
-        let until = cap.map_or(until, |cap| until.min(cap));
         (until > now || self.phase == Phase::Holding).then_some(until)
     }
 }

@@ -1,7 +1,7 @@
 //! What a sender does when the receiver says nothing.
 
 use super::examples::offer;
-use weir_core::partition::{Borrowing, PartitionConfig, SendHose, Unconfirmed};
+use weir_core::partition::{Borrowing, PartitionConfig, SendHose};
 use weir_units::{Rate, Span, Time, VmId};
 
 const PEER: VmId = VmId(1);
@@ -43,17 +43,6 @@ fn the_small_start_is_at_least_1_mbps_and_at_most_the_hose() {
     assert_eq!(config.small_start_of(Rate::from_mbps(640)), Rate::from_mbps(10));
     assert_eq!(config.small_start_of(Rate::from_mbps(10)), Rate::from_mbps(1));
     assert_eq!(config.small_start_of(Rate::from_bps(7)), Rate::from_bps(7));
-}
-
-#[test]
-fn under_the_papers_rule_an_unconfirmed_pair_holds_its_own_share() {
-    let config =
-        PartitionConfig { unconfirmed: Unconfirmed::OwnShare, ..PartitionConfig::default() };
-    let mut hose = SendHose::new(config, HOSE);
-    hose.see(Time::ZERO, PEER);
-    assert_eq!(hose.floor(Time::ZERO, PEER), HOSE);
-    hose.offer(at(1), PEER, offer(1, 1, Rate::from_mbps(20)));
-    assert_eq!(hose.floor(at(1), PEER), Rate::from_mbps(20));
 }
 
 #[test]

@@ -1,27 +1,24 @@
 //! vCC's programs as a part of the datapath.
 //!
-//! Problem   Ports that translate, have a window budget or shape by windows need two programs
-//!           behind the datapath's own and tables that outlive an agent, and a host that cannot
-//!           translate has to guard its VMs all the same.
-//! Approach  When all else is in force, ports that shall translate are compared with those that do.
-//!           A connection keeps what it began with: a port that shall not translate any more asks
-//!           for nothing, and keeps its programs while connections live that they are for.
-//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its
-//!           reason. The programs come after the datapath's own on both sides, in whatever order
-//!           they were attached. Where no port needs them nothing is loaded, attached or pinned.
+//! Problem   Ports that translate, or have a window budget need two programs behind the datapath's
+//!           own and tables that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
+//! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
+//!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
+//!           programs while connections live that they are for.
+//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its reason. The
+//!           programs come after the datapath's own on both sides, in whatever order they were attached. Where no
+//!           port needs them nothing is loaded, attached or pinned.
 //! Not here  The programs: see `vcc`. Who asks for what, and divides budgets: the agent's.
 
 use super::{Dataplane, Hook, attach_one, first_ports};
 use crate::attach::{self, Interface};
-use crate::config::{Bounded, Config, PairRate, Shaped, Translated};
+use crate::config::{Bounded, Config, Translated};
 use crate::error::{Context, Error};
 use crate::instance::{Deed, Instance, Journal, list};
-use crate::intf::Address;
 use crate::programs::{MAX_PORTS, Program};
 use crate::vcc::budget::{Class, Divided, Live, Shares};
 use crate::vcc::intf::{ANY_SLACK, Port};
-use crate::vcc::shaping::{self, LEASE_NS, Windows};
-use crate::vcc::{self, Law, Program as Own, SHAPED, STATE};
+use crate::vcc::{self, Law, Program as Own, STATE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_units::VmId;
@@ -38,22 +35,13 @@ pub(super) struct Translators {
     /// Where programs are attached.
     attached: Vec<Hook>,
     refused: BTreeMap<VmId, String>,
-    /// Who counts the connections of window budgets in force, and of windows by pair.
+    /// Who counts the connections of window budgets in force.
     divided: BTreeMap<VmId, Divided>,
     /// Why others are not.
     unbounded: BTreeMap<VmId, String>,
-    /// Windows by pair in force.
-    shaped: BTreeMap<VmId, shaping::PortWindows>,
-    /// Why others are not.
-    unshaped: BTreeMap<VmId, String>,
-    /// Whose address it is, of all VMs; empty where no windows are shaped.
-    vms: BTreeMap<Address, VmId>,
-    /// Why shares of budgets that are in force do not follow connections at the moment,
+    /// Why shares of budgets that are in force do not follow connections at the moment.
     uncounted: BTreeMap<VmId, String>,
-    /// and why windows by pair do not.
-    stale: BTreeMap<VmId, String>,
-    /// Whose ports have a budget or windows by pair alone (any more), and connections that began
-    /// with a translation.
+    /// Whose ports have a budget alone (any more), and connections that began with a translation.
     keeping: BTreeSet<VmId>,
     /// Why what an earlier agent left was given up.
     replaced: Option<String>,
@@ -70,8 +58,6 @@ struct Place {
     law: Option<Law>,
     /// Of its budget; none if it has none.
     classes: Vec<Class>,
-    /// Whether its windows follow pairs' rates.
-    is_shaped: bool,
     /// Whether nothing of it was there before.
     is_new: bool,
 }
@@ -84,7 +70,7 @@ impl Place {
 
     /// Whether its connections are counted.
     const fn counts(&self) -> bool {
-        self.is_shaped || !self.classes.is_empty()
+        !self.classes.is_empty()
     }
 
     fn hooks(&self) -> [Hook; 2] {
@@ -99,16 +85,15 @@ impl Place {
 struct Wishes {
     wanted: BTreeMap<VmId, Law>,
     budgets: BTreeMap<VmId, Vec<Class>>,
-    shaped: BTreeSet<VmId>,
 }
 
 impl Wishes {
     fn are_none(&self) -> bool {
-        self.wanted.is_empty() && self.budgets.is_empty() && self.shaped.is_empty()
+        self.wanted.is_empty() && self.budgets.is_empty()
     }
 
     fn vms(&self) -> Vec<VmId> {
-        self.wanted.keys().chain(self.budgets.keys()).chain(&self.shaped).copied().collect()
+        self.wanted.keys().chain(self.budgets.keys()).copied().collect()
     }
 }
 
@@ -138,8 +123,7 @@ pub(super) fn translator_on(pin: &Path) -> Option<u32> {
 /// Why the connections of a VM can be neither translated nor bounded whatever the kernel says.
 fn outside(config: &Config, vm: VmId) -> Option<&'static str> {
     config.is_outward(vm).then_some(
-        "its port leads outside the cloud, and is no guest's: leave the translation, the budget and the shaping \
-         by windows to the VMs' ports",
+        "its port leads outside the cloud, and is no guest's: leave the translation and the budget to the VMs' ports",
     )
 }
 
@@ -173,20 +157,9 @@ impl Dataplane {
             unbounded.extend(why.map(|why| (*vm, why.to_owned())));
             why.is_none()
         });
-        let mut unshaped = BTreeMap::new();
-        let mut shaped = config.window_shaping.clone();
-        shaped.retain(|vm| {
-            let why = outside(config, *vm);
-            unshaped.extend(why.map(|why| (*vm, why.to_owned())));
-            why.is_none()
-        });
-        let vms = config.endpoints.iter().filter(|_| !shaped.is_empty());
-        self.translators.vms = vms.map(|one| (Address::from(one.address), one.vm)).collect();
         (self.translators.refused, self.translators.unbounded) = (refused, unbounded);
-        self.translators.unshaped = unshaped;
         self.translators.uncounted.clear();
-        self.translators.stale.clear();
-        let wishes = Wishes { wanted, budgets, shaped };
+        let wishes = Wishes { wanted, budgets };
         let placed = self
             .load_translators(!wishes.are_none())
             .and_then(|()| self.places_for(&wishes, strangers));
@@ -195,13 +168,12 @@ impl Dataplane {
             BTreeMap::new()
         });
         let was = std::mem::take(&mut self.translators.places);
-        // Budgets and windows go on where they are on the same port as before.
+        // Budgets go on where they are on the same port as before.
         let stays = |vm: &VmId| {
             let slot = |places: &BTreeMap<VmId, Place>| places.get(vm).map(|place| place.slot);
             slot(&was) == slot(&places) && places.get(vm).is_some_and(|place| !place.is_new)
         };
         self.translators.divided.retain(|vm, _| stays(vm));
-        self.end_shaping(|vm, _| !stays(vm));
         self.take_off(|index| {
             let stays = places.values().any(|place| place.interface.index == index);
             !stays || fresh.contains(&index)
@@ -233,7 +205,6 @@ impl Dataplane {
                 Ok(()) => {
                     self.translators.refused.remove(vm);
                     self.translators.unbounded.remove(vm);
-                    self.translators.unshaped.remove(vm);
                 }
                 Err(e) => self.refuse(&[*vm], &e),
             }
@@ -278,50 +249,27 @@ impl Dataplane {
         vms.into_iter().map(told).collect()
     }
 
-    /// Counts the connections that live on window budgets, or whose windows follow pairs' rates,
-    /// where it is time to, and puts in force what `divide` makes of the numbers of all VMs by
-    /// class: shares for each VM's classes; whom it leaves out nothing bounds. And what `windows`
-    /// makes of the numbers of each pair. To be called every
-    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where anybody is counted; `cpu_ns` says how much
-    /// CPU time the caller has had.
+    /// Counts the connections that live on window budgets, where it is time to, and puts in force what `divide` makes of
+    /// the numbers of all VMs by class: shares for each VM's classes; whom it leaves out nothing bounds. To be called every
+    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where anybody is counted; `cpu_ns` says how much CPU time the caller has
+    /// had.
     pub fn tend_windows(
         &mut self,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
         divide: &mut dyn FnMut(&Live<'_>) -> Shares,
-        windows: &mut Windows<'_>,
     ) {
         let Some(own) = &self.programs.vcc else { return };
         let of = &mut self.translators;
         let mut is_counted = false;
         for (vm, divided) in &mut of.divided {
-            let shaped = of.shaped.get_mut(vm);
-            let window = |address: &Address| shaped.as_ref()?.window(address, &of.vms);
-            match divided.count_if_due(own, now_ns, cpu_ns, &window) {
+            match divided.count_if_due(own, now_ns, cpu_ns) {
                 Ok(false) => {}
                 Ok(true) => {
                     is_counted = true;
                     of.uncounted.remove(vm);
-                    of.stale.remove(vm);
-                    if let Some((shaped, live)) = shaped.zip(divided.peers())
-                        && let Err(e) = shaped.count(own, live, &of.vms)
-                    {
-                        of.stale.insert(*vm, e.to_string());
-                    }
                 }
-                Err(e) => {
-                    let why = e.to_string();
-                    of.stale.extend(shaped.map(|_| (*vm, why.clone())));
-                    of.uncounted.insert(*vm, why);
-                }
-            }
-        }
-        for (vm, shaped) in &mut of.shaped {
-            match shaped.follow(own, windows) {
-                // Windows that nobody sees to count no more after a second.
-                Ok(()) if of.stale.contains_key(vm) => {}
-                Ok(()) => own.lease(shaped.slot(), now_ns + LEASE_NS),
-                Err(e) => drop(of.stale.insert(*vm, e.to_string())),
+                Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
             }
         }
         if !is_counted {
@@ -338,38 +286,9 @@ impl Dataplane {
         }
     }
 
-    /// These pairs have other rates: their windows follow at once, for those who live as they were
-    /// counted last.
-    pub fn follow_rates(&mut self, rates: &[PairRate], windows: &mut Windows<'_>) {
-        let (Some(own), of) = (&self.programs.vcc, &mut self.translators) else { return };
-        for PairRate { pair, .. } in rates {
-            let Some(shaped) = of.shaped.get_mut(&pair.src) else { continue };
-            if let Err(e) = shaped.follow_one(own, pair.dst, windows) {
-                of.stale.insert(pair.src, e.to_string());
-            }
-        }
-    }
-
     /// Whether anybody's connections are counted.
     pub fn has_windows(&self) -> bool {
         !self.translators.divided.is_empty()
-    }
-
-    /// What became of all window shaping.
-    pub fn shaped(&self) -> Vec<Shaped> {
-        let of = &self.translators;
-        let told = |&vm: &VmId| {
-            let shaped = of.shaped.get(&vm);
-            let refused = of.unshaped.get(&vm).or(of.stale.get(&vm)).cloned();
-            let own = self.programs.vcc.as_ref().zip(shaped);
-            Shaped {
-                vm,
-                refused,
-                peers: shaped.map_or_else(Vec::new, shaping::PortWindows::told),
-                counters: own.map(|(own, shaped)| own.counters(shaped.slot())),
-            }
-        };
-        self.config.window_shaping.iter().map(told).collect()
     }
 
     /// What became of all window budgets.
@@ -443,7 +362,6 @@ impl Dataplane {
         for port in first_ports(&self.config) {
             let law = wishes.wanted.get(&port.vm).copied();
             let classes = wishes.budgets.get(&port.vm).cloned().unwrap_or_default();
-            let is_shaped = wishes.shaped.contains(&port.vm);
             let interface = match Interface::find(&port.interface) {
                 Ok(interface) => interface,
                 // It went in this very moment.
@@ -452,21 +370,19 @@ impl Dataplane {
                     self.translators.refused.extend(refused);
                     let unbounded = (!classes.is_empty()).then(|| (port.vm, e.to_string()));
                     self.translators.unbounded.extend(unbounded);
-                    let unshaped = is_shaped.then(|| (port.vm, e.to_string()));
-                    self.translators.unshaped.extend(unshaped);
                     continue;
                 }
             };
             let is_same = |old: &Port| old.vm == port.vm.0 && !strangers.contains(&port.vm);
             let old = known.get(&interface.index).copied().filter(is_same);
-            if law.is_none() && classes.is_empty() && !is_shaped && old.is_none() {
+            if law.is_none() && classes.is_empty() && old.is_none() {
                 continue;
             }
             if old.is_some() {
                 known.remove(&interface.index);
             }
             let (slot, is_new) = (old.map_or(MAX_PORTS, |old| old.slot), old.is_none());
-            places.insert(port.vm, Place { interface, slot, law, classes, is_shaped, is_new });
+            places.insert(port.vm, Place { interface, slot, law, classes, is_new });
         }
         for (interface, port) in known {
             own.remove(interface, port.slot)?;
@@ -518,29 +434,7 @@ impl Dataplane {
         if place.classes.is_empty() {
             own.set_budget(place.slot, None)?;
         }
-        own.bound(place.slot, SHAPED, place.is_shaped)?;
-        if let Some(divided) = of.divided.get_mut(&vm) {
-            divided.count_peers(place.is_shaped);
-        }
-        if place.is_shaped {
-            of.shaped.entry(vm).or_insert_with(|| shaping::PortWindows::new(vm, place.slot));
-        } else {
-            self.end_shaping(|other, _| *other == vm);
-        }
         Ok(())
-    }
-
-    /// No windows of these VMs follow rates any more. An entry that the kernel does not give up
-    /// counts when its port is shaped again, until that peer is counted.
-    fn end_shaping(&mut self, is_over: impl Fn(&VmId, &shaping::PortWindows) -> bool) {
-        let own = self.programs.vcc.as_ref();
-        self.translators.shaped.retain(|vm, shaped| {
-            let stays = !is_over(vm, shaped);
-            if let Some(own) = own.filter(|_| !stays) {
-                let _ = shaped.end(own);
-            }
-            stays
-        });
     }
 
     fn is_translating(&self, hook: &Hook) -> bool {
@@ -563,9 +457,6 @@ impl Dataplane {
             if config.budgets.contains_key(vm) {
                 of.unbounded.insert(*vm, why.to_string());
             }
-            if config.window_shaping.contains(vm) {
-                of.unshaped.insert(*vm, why.to_string());
-            }
         }
     }
 
@@ -573,7 +464,6 @@ impl Dataplane {
     /// change.
     fn take_down(&mut self, place: &Place) {
         self.translators.divided.retain(|_, divided| divided.slot() != place.slot);
-        self.end_shaping(|_, shaped| shaped.slot() == place.slot);
         self.take_off(|index| index == place.interface.index);
         if let Some(own) = &self.programs.vcc {
             let _ = own.remove(place.interface.index, place.slot);
@@ -612,7 +502,6 @@ impl Dataplane {
     fn unload_translators(&mut self) {
         if self.translators.places.is_empty() {
             self.translators.divided.clear();
-            self.translators.shaped.clear();
             self.programs.vcc = None;
             let _ = self.forget_translators();
         }

@@ -13,13 +13,12 @@
 //!           quiet second is counted within 50 ms, whatever a count costs.
 //! Not here  The division: `weir_core::vcc::Budget`. What a share does: `vcc_law.h`.
 
+use super::Programs;
 use super::intf::State;
-use super::{BUDGETED, Programs};
 use crate::error::Error;
-use crate::intf::{Address, Flow, Plain, shared};
+use crate::intf::{Flow, Plain, shared};
 use crate::table::Table;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use weir_units::VmId;
 
@@ -41,8 +40,6 @@ const QUIET: u16 = 60;
 const QUIET_MOST: u16 = u16::MAX - 2 * QUIET;
 /// A segment may pass while the table is read: it is later than the count by so much at most.
 const AHEAD: u16 = 2;
-/// Bits of an address of IPv4 before its own: it is written as `::ffff:a.b.c.d`.
-const IP4_HEAD: u32 = 96;
 
 /// Live connections of each VM, by its classes.
 pub type Live<'a> = BTreeMap<VmId, &'a [u32]>;
@@ -50,12 +47,8 @@ pub type Live<'a> = BTreeMap<VmId, &'a [u32]>;
 pub type Shares = BTreeMap<VmId, Vec<u32>>;
 
 shared!(
-    /// Connections of one class: those that have all that is said here.
-    Class, 48, {
-        /// Where the peer's prefix begins.
-        remote: Address,
-        /// The bits of its address that count.
-        mask: Address,
+    /// Connections of one class: those with both ports in these ranges.
+    Class, 12, {
         /// Ports of the guest's, from
         local_first: u16,
         /// to.
@@ -64,15 +57,13 @@ shared!(
         remote_first: u16,
         /// to.
         remote_last: u16,
-        /// 1: the prefix is one of IPv6, in which no address of IPv4 is.
-        is_ip6: u32,
         /// Octets of window for each connection.
         share: u32,
     }
 );
 shared!(
     /// What the kernel knows of a budget.
-    Budget, 772, {
+    Budget, 196, {
         /// So many classes.
         classes: u32,
         /// They.
@@ -81,38 +72,18 @@ shared!(
 );
 
 impl Class {
-    /// Connections to and from a prefix (an address and how many of its bits count), or all, by
-    /// these ports.
-    pub fn new(
-        remote: Option<(IpAddr, u8)>,
-        local_ports: RangeInclusive<u16>,
-        remote_ports: RangeInclusive<u16>,
-    ) -> Self {
+    /// Connections by these ports.
+    pub fn new(local_ports: RangeInclusive<u16>, remote_ports: RangeInclusive<u16>) -> Self {
         let (local_first, local_last) = local_ports.into_inner();
         let (remote_first, remote_last) = remote_ports.into_inner();
-        let ports = Self { local_first, local_last, remote_first, remote_last, ..Self::default() };
-        let Some((address, bits)) = remote else { return ports };
-        let head = if address.is_ipv4() { IP4_HEAD } else { 0 };
-        let mask = !u128::MAX.checked_shr(head + u32::from(bits)).unwrap_or(0);
-        let begins = u128::from_be_bytes(Address::from(address).octets) & mask;
-        Self {
-            remote: Address { octets: begins.to_be_bytes() },
-            mask: Address { octets: mask.to_be_bytes() },
-            is_ip6: address.is_ipv6().into(),
-            ..ports
-        }
+        Self { local_first, local_last, remote_first, remote_last, share: 0 }
     }
 
     /// Whether a connection is one of these, as the kernel sees it.
     pub fn has(&self, name: &Flow) -> bool {
-        let bits = |address: Address| u128::from_be_bytes(address.octets);
-        let differ = (bits(name.src) ^ bits(self.remote)) & bits(self.mask);
-        let is_ip4 = bits(name.src) >> 32 == 0xffff;
         let (remote, local) =
             (u16::from_be_bytes(name.src_port), u16::from_be_bytes(name.dst_port));
-        differ == 0
-            && !(self.is_ip6 == 1 && is_ip4)
-            && (self.remote_first..=self.remote_last).contains(&remote)
+        (self.remote_first..=self.remote_last).contains(&remote)
             && (self.local_first..=self.local_last).contains(&local)
     }
 }
@@ -185,34 +156,13 @@ impl Silent {
     }
 }
 
-/// Live connections to one address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Senders {
-    /// Those whose guest sends.
-    pub(crate) live: u32,
-    /// Of these, those whose guest has used up what their pair's window allows.
-    pub(crate) used_up: u32,
-}
-
-impl Senders {
-    fn add(&mut self, state: &State, now: u32, window: Option<u32>) {
-        if !state.sends(now) {
-            return;
-        }
-        self.live += 1;
-        self.used_up += u32::from(window.is_some_and(|window| state.has_used(window)));
-    }
-}
-
-/// A port's budget, and who its connections go to, from the side that counts.
+/// A port's budget, from the side that counts.
 #[derive(Debug)]
 pub struct Divided {
     slot: u32,
     classes: Vec<Class>,
-    /// Live connections by class, when they were last counted,
+    /// Live connections by class, when they were last counted.
     live: Vec<u32>,
-    /// and by the peer's address, where somebody wants to know.
-    peers: Option<BTreeMap<Address, Senders>>,
     table: Table<Flow, State>,
     /// Connections that were over when they were counted, and how far their guests had sent.
     over: BTreeMap<Flow, u32>,
@@ -242,21 +192,13 @@ impl Divided {
             Some(there) if are_same(there.classes(), &classes) => {
                 classes = there.classes().to_vec();
                 // Who put it there may have died before he said so.
-                programs.bound(slot, BUDGETED, true)?;
+                programs.bound(slot, true)?;
             }
             _ => programs.set_budget(slot, Some(Budget::new(&classes)))?,
         }
         let (over, silent, credit) = (BTreeMap::new(), Silent::default(), Credit::full());
-        let (turns, counted_ns, peers) = (0, None, None);
-        Ok(Self { slot, classes, live, peers, table, over, silent, credit, turns, counted_ns })
-    }
-
-    /// Whether connections are counted by the peer's address, too; if it is new, at once.
-    pub(crate) fn count_peers(&mut self, wanted: bool) {
-        if wanted && self.peers.is_none() {
-            self.counted_ns = None;
-        }
-        self.peers = wanted.then(|| self.peers.take().unwrap_or_default());
+        let (turns, counted_ns) = (0, None);
+        Ok(Self { slot, classes, live, table, over, silent, credit, turns, counted_ns })
     }
 
     /// To be called every [`LOOK_NS`] where nobody else shares the budget: counts if it is time to,
@@ -272,15 +214,14 @@ impl Divided {
         cpu_ns: &dyn Fn() -> u64,
         divide: &mut dyn FnMut(&[u32]) -> Vec<u32>,
     ) -> Result<bool, Error> {
-        if !self.count_if_due(programs, now_ns, cpu_ns, &|_| None)? {
+        if !self.count_if_due(programs, now_ns, cpu_ns)? {
             return Ok(false);
         }
         let shares = divide(&self.live);
         self.share_out(programs, &shares)
     }
 
-    /// The first half of [`tend`](Self::tend): says whether anybody was counted. `window` is what
-    /// connections to an address may have, where their windows follow their pair's rate.
+    /// The first half of [`tend`](Self::tend): says whether anybody was counted.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -289,16 +230,15 @@ impl Divided {
         programs: &Programs,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
-        window: &dyn Fn(&Address) -> Option<u32>,
     ) -> Result<bool, Error> {
         // Read before the table: what turns in between is counted now, and once more.
         let turns = programs.turns(self.slot);
         let is_due = |counted: u64| now_ns.saturating_sub(counted) >= COUNT_NS;
         if self.counted_ns.is_none_or(is_due) {
-            self.count(now_ns, window)?;
+            self.count(now_ns)?;
         } else if turns != self.turns && self.credit.is_there(now_ns) {
             let before_ns = cpu_ns();
-            self.count(now_ns, window)?;
+            self.count(now_ns)?;
             self.credit.pay(cpu_ns().saturating_sub(before_ns));
         } else {
             return Ok(false);
@@ -342,25 +282,15 @@ impl Divided {
         &self.live
     }
 
-    /// The same by the peer's address, if [`count_peers`](Self::count_peers) asked for it.
-    pub(crate) const fn peers(&self) -> Option<&BTreeMap<Address, Senders>> {
-        self.peers.as_ref()
-    }
-
     /// The classes with their present shares.
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
 
-    fn count(
-        &mut self,
-        now_ns: u64,
-        window: &dyn Fn(&Address) -> Option<u32>,
-    ) -> Result<(), Error> {
+    fn count(&mut self, now_ns: u64) -> Result<(), Error> {
         let now = (now_ns >> 20) as u32;
         let (mut over, mut silent) = (BTreeMap::new(), Silent::default());
         let mut live = vec![0; self.classes.len()];
-        let mut peers = self.peers.as_ref().map(|_| BTreeMap::<_, Senders>::new());
         for (name, state) in self.table.read()? {
             if !state.is_open() || !self.silent.is_heard(name, &state, now, &mut silent) {
                 continue;
@@ -376,11 +306,8 @@ impl Divided {
             if let Some(class) = self.classes.iter().position(|class| class.has(&name)) {
                 live[class] += 1;
             }
-            if let Some(peers) = &mut peers {
-                peers.entry(name.src).or_default().add(&state, now, window(&name.src));
-            }
         }
-        (self.over, self.silent, self.live, self.peers) = (over, silent, live, peers);
+        (self.over, self.silent, self.live) = (over, silent, live);
         Ok(())
     }
 }
@@ -395,28 +322,9 @@ fn are_same(some: &[Class], others: &[Class]) -> bool {
 mod tests {
     use super::*;
 
-    fn name(remote: &str, remote_port: u16, local_port: u16) -> Flow {
-        Flow {
-            src: Address::from(remote.parse::<IpAddr>().expect("an address")),
-            dst: Address::default(),
-            src_port: remote_port.to_be_bytes(),
-            dst_port: local_port.to_be_bytes(),
-        }
-    }
-
-    #[test]
-    fn a_class_has_what_has_all_of_it() {
-        let net = Some(([10, 1, 2, 3].into(), 16));
-        let class = Class::new(net, 0..=u16::MAX, 5001..=5003);
-        assert!(class.has(&name("10.1.255.0", 5001, 1)) && class.has(&name("10.1.0.0", 5003, 2)));
-        assert!(!class.has(&name("10.2.0.0", 5001, 1)), "another network");
-        assert!(!class.has(&name("10.1.0.0", 5004, 1)) && !class.has(&name("10.1.0.0", 1, 5001)));
-        let all6 = Class::new(Some(("::".parse().expect("any"), 0)), 7..=7, 0..=u16::MAX);
-        assert!(all6.has(&name("fd00::1", 0, 7)) && !all6.has(&name("10.0.0.1", 0, 7)));
-        let all4 = Class::new(Some(([0, 0, 0, 0].into(), 0)), 7..=7, 0..=u16::MAX);
-        assert!(!all4.has(&name("fd00::1", 0, 7)) && all4.has(&name("10.0.0.1", 0, 7)));
-        let one = Class::new(Some(("fd00::2".parse().expect("one"), 128)), 7..=7, 0..=u16::MAX);
-        assert!(one.has(&name("fd00::2", 9, 7)) && !one.has(&name("fd00::3", 9, 7)));
+    fn name(remote_port: u16, local_port: u16) -> Flow {
+        let (src_port, dst_port) = (remote_port.to_be_bytes(), local_port.to_be_bytes());
+        Flow { src_port, dst_port, ..Flow::default() }
     }
 
     #[test]
@@ -440,7 +348,7 @@ mod tests {
 
     #[test]
     fn who_died_in_silence_stays_dead_when_sixteen_bits_of_time_are_over() {
-        let one = name("10.0.0.2", 5001, 40_000);
+        let one = name(5001, 40_000);
         let (mut silent, mut heard) = (Silent::default(), Vec::new());
         let mut state = State { seen: 65_530, ..State::default() };
         // Looks some seconds apart, for twice as long as sixteen bits say.
@@ -469,7 +377,7 @@ mod tests {
 
     #[test]
     fn shares_do_not_make_classes_others() {
-        let class = Class::new(None, 0..=u16::MAX, 1..=2);
+        let class = Class::new(0..=u16::MAX, 1..=2);
         let (some, more) = ([class], [class, class]);
         assert!(are_same(&some, &[Class { share: 9, ..class }]));
         assert!(!are_same(&some, &more) && !are_same(&some, &[Class { remote_last: 3, ..class }]));

@@ -40,12 +40,6 @@ const OPENING_MOST: u16 = 128;
 /// and after its last segment: two hours and four minutes, as address translators owe it to
 /// connections (RFC 5382).
 const IDLE_MOST: u16 = 6929;
-/// A guest that had nothing acknowledged for so many ticks, half a second, does not send.
-const SENDS_WITHIN: u32 = 477;
-/// A segment may be later than the count by so much, ticks.
-const AHEAD: u32 = 100;
-/// A smaller MSS counts as this (RFC 9293 §3.7.1's default).
-const MSS_LEAST: u16 = 536;
 /// `phase` of what opens, and before that; and of what is left alone.
 const OPENING: u8 = 1;
 const ALONE: u8 = 2;
@@ -135,38 +129,6 @@ impl State {
         self.phase > ALONE
     }
 
-    /// Whether the guest sends: something is under way, or was acknowledged in the last half second
-    /// (ticks of 2²⁰ ns). A segment may pass while the table is read: then it is later than `now`.
-    pub(super) const fn sends(&self, now: u32) -> bool {
-        let passed = now.wrapping_add(AHEAD).wrapping_sub(self.progress);
-        self.nxt != self.una || passed < SENDS_WITHIN + AHEAD
-    }
-
-    /// Whether the guest has sent what a window of so many octets allows, or nearly: a quarter may
-    /// be what was acknowledged a moment ago, or is held back for a super-packet. A smaller window
-    /// than that is the peer's own.
-    pub(super) fn has_used(&self, window: u32) -> bool {
-        let shown = self.shown();
-        shown >= window && self.room() < self.segment().max(shown / 4)
-    }
-
-    /// The largest segment of the guest's, octets, as the law has it.
-    fn segment(&self) -> u32 {
-        u32::from(self.mss.max(MSS_LEAST))
-    }
-
-    /// The window that the guest has been shown, octets: from what nobody acknowledged to its right
-    /// edge.
-    const fn shown(&self) -> u32 {
-        self.edge.wrapping_sub(self.una)
-    }
-
-    /// What it may still send, octets; none if it is beyond its window.
-    const fn room(&self) -> u32 {
-        let ahead = self.edge.wrapping_sub(self.nxt);
-        if ahead >> 31 == 0 { ahead } else { 0 }
-    }
-
     /// Whether both ends are through with it, or somebody sent a RST.
     pub(super) const fn is_over(&self) -> bool {
         self.flags & OVER == OVER
@@ -216,32 +178,3 @@ shared!(
         repeated: u64,
     }
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_sends_has_something_under_way_or_had_it_acknowledged_lately() {
-        let quiet = State { una: 7, nxt: 7, progress: 10_000, ..State::default() };
-        assert!(quiet.sends(10_000) && quiet.sends(10_000 + SENDS_WITHIN - 1));
-        assert!(!quiet.sends(10_000 + SENDS_WITHIN));
-        assert!(quiet.sends(10_000 - 20), "acknowledged while the table is read");
-        let times = State { progress: 5, ..quiet };
-        assert!(times.sends(u32::MAX - 5) && times.sends(100), "where ticks begin anew");
-        assert!(State { nxt: 8, ..quiet }.sends(90_000), "under way");
-    }
-
-    #[test]
-    fn a_window_is_used_when_less_than_a_quarter_is_left_and_it_is_ours() {
-        let sent =
-            |nxt| State { una: u32::MAX - 999, nxt, edge: 19_000, mss: 1_448, ..State::default() };
-        assert!(sent(19_000).has_used(20_000) && sent(14_001).has_used(20_000));
-        assert!(!sent(14_000).has_used(20_000), "a quarter is left");
-        assert!(sent(20_000).has_used(20_000), "beyond it");
-        assert!(!sent(19_000).has_used(20_001), "the peer has shown less than we allow");
-        let small = State { una: 0, nxt: 1_500, edge: 2_896, mss: 1_448, ..State::default() };
-        assert!(small.has_used(2_000), "no whole segment has room");
-        assert!(State { mss: 0, nxt: 2_500, ..small }.has_used(2_000));
-    }
-}

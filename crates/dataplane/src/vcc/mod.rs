@@ -2,19 +2,16 @@
 //! another congestion control than its own.
 //!
 //! Problem   A guest that ignores ECN loses what its neighbours only lower, and cannot be changed.
-//! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own, which ask the
-//!           law (`weir_core::vcc`, in C `bpf/vcc_law.h`) what each segment shall become.
-//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port,
-//!           where the one that was silent longest goes first. What cannot be translated passes as
-//!           it is. Attached by itself ([`Programs::attach`]), gone with its owner where the kernel
-//!           has TCX, with the interfaces elsewhere.
-//! Not here  Which connections have which terms. The same as a part of a whole datapath: see
-//!           `dataplane::vcc`. Window budgets: see [`budget`]; windows by pairs' rates:
-//!           [`shaping`].
+//! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own, which ask the law
+//!           (`weir_core::vcc`, in C `bpf/vcc_law.h`) what each segment shall become.
+//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port, where the one
+//!           that was silent longest goes first. What cannot be translated passes as it is. Attached by itself
+//!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
+//! Not here  Which connections have which terms. The same as a part of a whole datapath: see `dataplane::vcc`.
+//!           Window budgets: see [`budget`].
 
 pub mod budget;
 pub mod intf;
-pub mod shaping;
 
 use crate::error::{Context, Error};
 use crate::intf::Flow;
@@ -49,7 +46,7 @@ const HALVES_PART: u32 = 4;
 const HALVES_LEAST: u32 = 512;
 
 /// Maps that have an entry for each port.
-const OF_PORTS: [&str; 8] = [
+const OF_PORTS: [&str; 7] = [
     "vcc_ports",
     "vcc_counters",
     "vcc_flows",
@@ -57,17 +54,10 @@ const OF_PORTS: [&str; 8] = [
     "vcc_budgets",
     "vcc_bounded",
     "vcc_turns",
-    "vcc_leases",
 ];
 
-/// What bounds the windows of a port's connections: a budget,
+/// Bounds the windows of a port's connections: a budget.
 pub(crate) const BUDGETED: u32 = 1;
-/// and what their pairs' rates carry.
-pub(crate) const SHAPED: u32 = 2;
-
-/// Peers that connections of all ports together may be shaped for, by address: each pair that can
-/// have a class, twice.
-const PEERS_MOST: u32 = 8192;
 
 /// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
 #[repr(u8)]
@@ -125,13 +115,9 @@ pub struct Programs {
     counters: CounterArray<Counters>,
     /// Slot → budget, where a port has one.
     budgets: Table<u32, budget::Budget>,
-    /// Slot → what else bounds windows there: [`BUDGETED`], [`SHAPED`].
+    /// Slot → [`BUDGETED`] where it has one.
     bounded: Table<u32, u32>,
     turns: CounterArray<u64>,
-    /// Windows by pair, never read as a whole. Neither they nor their leases are pinned: what an
-    /// agent leaves counts for a second.
-    windows: Table<shaping::PeerKey, u32>,
-    leases: CounterArray<u64>,
 }
 
 impl Programs {
@@ -168,9 +154,6 @@ impl Programs {
             if OF_PORTS.contains(&name.as_str()) {
                 map.set_max_entries(MAX_PORTS).map_err(Error::Load)?;
             }
-            if name == "vcc_windows" {
-                map.set_max_entries(PEERS_MOST).map_err(Error::Load)?;
-            }
             if let Some(datapath) = datapath {
                 datapath.lend(&mut map)?;
             }
@@ -190,7 +173,6 @@ impl Programs {
         };
         let counters = CounterArray::map(&map("vcc_counters")?, MAX_PORTS);
         let turns = CounterArray::map(&map("vcc_turns")?, MAX_PORTS);
-        let leases = CounterArray::map(&map("vcc_leases")?, MAX_PORTS);
         Ok(Self {
             ports: Table::new("vcc_ports", map("vcc_ports")?, MAX_PORTS),
             tables: Table::new("vcc_flows", map("vcc_flows")?, MAX_PORTS),
@@ -199,8 +181,6 @@ impl Programs {
             budgets: Table::new("vcc_budgets", map("vcc_budgets")?, MAX_PORTS),
             bounded: Table::new("vcc_bounded", map("vcc_bounded")?, MAX_PORTS),
             turns: turns.during(|| "mapping BPF map vcc_turns".to_owned())?,
-            windows: Table::new("vcc_windows", map("vcc_windows")?, 1),
-            leases: leases.during(|| "mapping BPF map vcc_leases".to_owned())?,
             object,
         })
     }
@@ -255,25 +235,19 @@ impl Programs {
         match budget {
             Some(budget) => {
                 self.budgets.put(slot, budget)?;
-                self.bound(slot, BUDGETED, true)
+                self.bound(slot, true)
             }
             None => {
-                self.bound(slot, BUDGETED, false)?;
+                self.bound(slot, false)?;
                 self.budgets.delete(slot).map(drop)
             }
         }
     }
 
-    /// Says whether this bounds windows at the port in `slot`.
-    pub(crate) fn bound(&self, slot: u32, what: u32, is_there: bool) -> Result<(), Error> {
-        let now = self.bounded.get(slot)?.unwrap_or_default();
-        let next = if is_there { now | what } else { now & !what };
-        if next == now { Ok(()) } else { self.bounded.put(slot, next) }
-    }
-
-    /// Until when windows by pair count at the port in `slot`, ns since boot.
-    pub(crate) fn lease(&self, slot: u32, until_ns: u64) {
-        self.leases.put(slot as usize, until_ns);
+    /// Says whether a budget bounds windows at the port in `slot`.
+    pub(crate) fn bound(&self, slot: u32, is_there: bool) -> Result<(), Error> {
+        let next = if is_there { BUDGETED } else { 0 };
+        if self.bounded.get(slot)? == Some(next) { Ok(()) } else { self.bounded.put(slot, next) }
     }
 
     /// How often a connection of the port in `slot` began or ended to live on a budget.
@@ -285,7 +259,6 @@ impl Programs {
     pub(crate) fn remove(&self, interface: u32, slot: u32) -> Result<(), Error> {
         self.ports.delete(interface)?;
         self.set_budget(slot, None)?;
-        self.bound(slot, SHAPED, false)?;
         self.halves.delete(slot)?;
         self.tables.delete(slot).map(drop)
     }

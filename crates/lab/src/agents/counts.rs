@@ -3,9 +3,9 @@
 use super::Agents;
 use super::usage::ask;
 use crate::attack::Sent;
-use crate::{AgentCounts, AttackRecord};
 use std::time::Duration;
 use weir_model::record::ControlRecord;
+use weir_model::record::{AgentCounts, AttackRecord};
 use weir_units::Span;
 
 impl Agents {

@@ -46,7 +46,6 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         rack: true,
         backpressure: false,
         budget: None,
-        window_shaping: None,
     };
     Scenario {
         name: "test".into(),

@@ -24,9 +24,9 @@ use super::{Against, Other, workload};
 use super::{
     Expectation, External, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm,
 };
-use crate::agent::{POLICING_MOST, WINDOW_SHAPING_MOST};
+use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
-use crate::text::{show_size, show_span};
+use crate::text::show_size;
 use metrics::Unit;
 pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,8 +266,6 @@ impl<'a> Placement<'a> {
         let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
         let deaf = switch(&spec.deaf)?.unwrap_or(false);
         let policing = spec.policing.as_ref().map(|f| slack(f, scope)).transpose()?;
-        let round_trip = |f: &Formula| round_trip(f, scope);
-        let window_shaping = spec.window_shaping.as_ref().map(round_trip).transpose()?.flatten();
         let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
         let rack = switch(&spec.rack)?.unwrap_or(true);
         let budget = spec.budget.as_ref();
@@ -310,7 +308,6 @@ impl<'a> Placement<'a> {
                 rack,
                 backpressure,
                 budget: budget.clone(),
-                window_shaping,
             });
             self.origin.push(self.origins.len() - 1);
         }
@@ -379,17 +376,6 @@ fn slack(formula: &Formula, scope: &Scope) -> Result<Bytes, Error> {
         );
     }
     Ok(octets)
-}
-
-/// For how long windows are to last; 0: they are not shaped.
-fn round_trip(formula: &Formula, scope: &Scope) -> Result<Option<Span>, Error> {
-    let span = formula.span(scope)?;
-    if span > WINDOW_SHAPING_MOST {
-        let message = format!("{} is longer than any limiter's queue", show_span(span));
-        let help = "write the round trip and what may wait, for instance 2ms, or 0ms for neither";
-        return Err(formula.error(message, help));
-    }
-    Ok((span > Span::ZERO).then_some(span))
 }
 
 fn twice(word: &Word, name: &str) -> Error {

@@ -109,7 +109,6 @@ pub(crate) struct VmSpec {
     pub(crate) backpressure: Option<Formula>,
     pub(crate) rack: Option<Formula>,
     pub(crate) budget: Option<budget::BudgetSpec>,
-    pub(crate) window_shaping: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -368,7 +367,6 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "backpressure",
         "rack",
         "budget",
-        "window_shaping",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -382,7 +380,6 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("floor", "floor_out")?;
     clash("count", "outside")?;
     clash("budget", "outside")?;
-    clash("window_shaping", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -410,7 +407,6 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         backpressure: formula("backpressure")?,
         rack: formula("rack")?,
         budget: table.get("budget").map(|f| budget::budget(&f)).transpose()?,
-        window_shaping: formula("window_shaping")?,
     })
 }
 

@@ -121,11 +121,8 @@ impl Shim {
         let is_set =
             pair.sending.leaf.is_some() && self.hosts[pair.from as usize].life == Life::Runs;
         let all = &self.pairs[number as usize..(number + pair.paths) as usize];
-        is_set.then(|| Paced {
-            pair: number,
-            floor: all.iter().map(|pair| pair.sending.floor).sum(),
-            ceiling: all.iter().map(|pair| pair.sending.ceiling).sum(),
-        })
+        is_set
+            .then(|| Paced { pair: number, floor: all.iter().map(|pair| pair.sending.floor).sum() })
     }
 
     /// The pair of a packet that is held or under way; with several paths, that on which it is.

@@ -15,7 +15,7 @@
 use super::ways::Ways;
 use super::{Failure, Unsupported};
 use crate::exchange::{ExchangeSpec, Guests};
-use crate::host::{Claim, Shape, Speaker};
+use crate::host::{Claim, Speaker};
 use crate::network::{
     Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec, Traffic, Way,
 };
@@ -310,14 +310,12 @@ fn speakers(scenario: &Scenario, entry: &Entry) -> (Speaker, Speaker) {
         let vm = &scenario.vms[vm];
         let asks = needs || vm.ecn == Some(true);
         let (agrees, translated) = (vm.ecn != Some(false), vm.translated);
-        Speaker { asks, agrees, translated, claim: None, shape: None }
+        Speaker { asks, agrees, translated, claim: None }
     };
     let budget = scenario.vms[entry.from].budget.as_ref();
     let class = budget.and_then(|b| b.classes.iter().position(|c| c.group == entry.group));
     let claim = class.map(|class| Claim { vm: entry.from as u32, class });
-    let pair = (entry.from as u32, entry.to as u32);
-    let shape = scenario.vms[entry.from].window_shaping.map(|time| Shape { pair, time });
-    (Speaker { claim, shape, ..speaker(entry.from) }, speaker(entry.to))
+    (Speaker { claim, ..speaker(entry.from) }, speaker(entry.to))
 }
 
 /// VMs' window budgets.

@@ -58,12 +58,6 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
         let what = "a budget's class of connections that come and go";
         return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
     }
-    let ends = brief(scenario).flat_map(|traffic| [traffic.from, traffic.to]);
-    if let Some(vm) = ends.map(|vm| &scenario.vms[vm]).find(|vm| vm.window_shaping.is_some()) {
-        let field = format!("spec.tenants ({}, window_shaping)", vm.name);
-        let what = "window shaping of connections that come and go";
-        return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
-    }
     if let Some(attack) = scenario.attacks.first() {
         let field = format!("spec.attacks ({})", attack.name);
         return Err(Unsupported::new(field, "an attack", "play it with `weir lab`"));
@@ -157,18 +151,6 @@ mod tests {
         assert!(said.contains("(source, budget, class preferred)"), "{said}");
         scenario.vms[0].budget = None;
         assert_eq!(check(&scenario), Ok(()));
-    }
-
-    #[test]
-    fn connections_that_come_and_go_are_not_shaped_by_windows() {
-        let text = include_str!("../../../../scenarios/vcc/window-shaping.yaml");
-        let file = File::parse("window-shaping.yaml", text, &[]).expect("a shipped scenario");
-        let mut points = file.points().expect("two points");
-        assert_eq!(check(&points[0]), Ok(()), "without windows");
-        let said = check(&points[1]).expect_err("questions come and go").to_string();
-        assert!(said.contains("(source, window_shaping)"), "{said}");
-        points[1].traffic.retain(|traffic| traffic.group != "questions");
-        assert_eq!(check(&points[1]), Ok(()));
     }
 
     #[test]
