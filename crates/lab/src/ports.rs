@@ -84,7 +84,8 @@ fn filter(
     });
 }
 
-/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of zero matches all.
+/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of
+/// zero matches all.
 fn selector((mask, value): (u32, u32)) -> [u8; 32] {
     const TC_U32_TERMINAL: u8 = 1;
     let mut selector = [0u8; 32];
@@ -141,10 +142,15 @@ pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str)
         body.text(1, "mirred");
         body.nest(2, |body| body.put(2, &mirred));
     };
-    filter(batch, ("filter that detaches a VM's packets from their sockets", MIRRED), at(2), |body| {
-        body.put(5, &everything);
-        body.nest(7, |body| body.nest(1, redirect));
-    });
+    filter(
+        batch,
+        ("filter that detaches a VM's packets from their sockets", MIRRED),
+        at(2),
+        |body| {
+            body.put(5, &everything);
+            body.nest(7, |body| body.nest(1, redirect));
+        },
+    );
 }
 
 /// What passed a port.
