@@ -6,7 +6,6 @@ mod eyeq_any_order;
 mod eyeq_law;
 mod host_any_order;
 mod migration;
-mod oracle_admission;
 mod oracle_checks;
 mod oracle_properties;
 mod oracle_worked_cases;

@@ -27,9 +27,9 @@
 //!
 //! What passes within one host crosses no link: it is neither metered nor limited.
 
-mod admission;
 mod config;
 mod constant;
+mod headroom;
 mod io;
 mod law;
 mod newcomers;
@@ -40,9 +40,9 @@ mod sender;
 mod shares;
 mod stability;
 
-pub use admission::{Link, Rack, TooMuch, admit};
 pub use config::{Backend, Capacity, Ecn, EyeQ, Outer};
 pub use constant::{Constant, Tuned};
+pub use headroom::Headroom;
 pub use io::{
     Bounds, Class, Counters, Feedback, Input, Levels, Limit, MeterView, Root, Sample, Sent,
     Verdict, VmBounds, Why,
