@@ -8,7 +8,7 @@
 //! Source    ip-netns(8).
 
 use crate::Error;
-use crate::netlink::Netlink;
+use crate::netlink::Socket;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -22,7 +22,7 @@ pub(crate) const DIRECTORY: &str = "/run/netns";
 pub(crate) struct Namespace {
     path: PathBuf,
     file: File,
-    pub(crate) netlink: Netlink,
+    pub(crate) netlink: Socket,
 }
 
 impl Namespace {
@@ -39,11 +39,11 @@ impl Namespace {
             let _ = fs::remove_file(&path);
             return Err(Error::Kernel { doing: doing(), errno });
         }
-        let netlink = match Netlink::open() {
+        let netlink = match Socket::open() {
             Ok(netlink) => netlink,
             Err(error) => {
                 remove(&path);
-                return Err(error);
+                return Err(Error::Dataplane(error.into()));
             }
         };
         // Router solicitations and duplicate address detection would only be noise. A kernel

@@ -5,7 +5,8 @@
 //! Approach  A raw socket, an encoder of our own, many messages per send with an answer to each.
 //! Promises  Every message is answered for; an error names the object, the number and the kernel's
 //!           own words. Nothing waits longer than [`ANSWER_LIMIT_S`].
-//! Not here  What ought to be in the kernel: see `shaper`.
+//! Not here  What ought to be in the kernel: see `shaper`. Addresses, neighbours, routes: whoever needs them writes
+//!           their messages by [`Batch::push`].
 //! Source    rtnetlink(7), include/uapi/linux/{rtnetlink,pkt_sched,pkt_cls}.h. No rate tables are
 //!           sent (`linklayer` = Ethernet makes the kernel compute), buffers are in 64 ns ticks.
 
@@ -20,7 +21,7 @@ mod socket;
 pub mod tc;
 
 pub use dissect::{Answer, dissect};
-pub use message::{Batch, Verb};
+pub use message::{Batch, Body, Verb};
 pub use socket::{ANSWER_LIMIT_S, Socket};
 
 use std::fmt;
@@ -63,6 +64,13 @@ pub enum Object {
     Classes(Device),
     /// The redirection of what enters a device.
     Redirect(Device),
+    /// Whatever a message of somebody else's is about.
+    Named {
+        /// In words.
+        what: Arc<str>,
+        /// The kernel feature without which it is refused.
+        needs: Option<&'static str>,
+    },
 }
 
 /// `major:minor` as `tc` writes it.
@@ -97,6 +105,7 @@ impl fmt::Display for Object {
             Self::Class { device, id } => write!(f, "class {} of {device}", Handle(*id)),
             Self::Classes(device) => write!(f, "classes of {device}"),
             Self::Redirect(device) => write!(f, "redirection of {device}"),
+            Self::Named { what, .. } => f.write_str(what),
         }
     }
 }
