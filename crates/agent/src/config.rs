@@ -284,10 +284,7 @@ impl Setup {
 
     /// What the default class of a VM gets: traffic without a floor.
     pub(crate) fn default_rate(&self) -> Rate {
-        match &self.host.mechanism {
-            Mechanism::ElasticSwitch(es) => es.default_floor,
-            Mechanism::Reservation { other, .. } => *other,
-        }
+        self.host.mechanism.default_rate()
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) use eyeq::{OnHost, on_host};
 
 use anyhow::{Context, Result, bail, ensure};
 use weir_core::eyeq::Backend;
-use weir_core::host::{ElasticSwitch, Promise};
+use weir_core::host::{ElasticSwitch, Mechanism, Promise};
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
 use weir_model::agent::MechanismConfig;
 use weir_model::text;
@@ -72,7 +72,7 @@ pub fn unreserved(config: &MechanismConfig, line: Rate) -> Result<Rate> {
     };
     match config.set.get("default_floor") {
         Some(value) => rate(value).context("set.default_floor"),
-        None => Ok(Rate::from_mbps(1).scale(factor).min(line.split(100))),
+        None => Ok(Mechanism::unforeseen(factor, line)),
     }
 }
 

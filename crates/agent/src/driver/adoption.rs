@@ -10,7 +10,6 @@ use super::{ALL, Driver};
 use std::collections::BTreeSet;
 use weir_core::host::{Input, Setting};
 use weir_dataplane::Counters;
-use weir_dataplane::shaper::MIN_RATE;
 use weir_units::{PairId, Time};
 
 impl Driver {
@@ -21,9 +20,7 @@ impl Driver {
             Vec::new()
         });
         for level in &levels {
-            // The least rate of a class stands for every smaller floor, also for none.
-            let floor = Some(level.floor).filter(|floor| *floor > MIN_RATE).unwrap_or_default();
-            let setting = Setting { floor, ceiling: level.ceiling };
+            let setting = Setting { floor: level.floor, ceiling: level.ceiling };
             self.agent.handle(now, Input::Adopt(level.pair, setting), &mut self.outbox);
         }
         let mut found = Counters::default();

@@ -284,7 +284,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
             mac: vm.mac.map(|mac| mac.0),
-            floor_out: promised::to(setup, id, vm.floor_out.0),
+            floor_out: setup.host.mechanism.promised(id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
             external: promised::external(vm),
             best_effort: setup.is_best_effort(id),

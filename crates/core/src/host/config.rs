@@ -63,6 +63,34 @@ pub enum Mechanism {
     },
 }
 
+impl Mechanism {
+    /// The rate of traffic that has no floor: of all of it together, or of each pair that was not foreseen.
+    pub fn default_rate(&self) -> Rate {
+        match self {
+            Self::ElasticSwitch(es) => es.default_floor,
+            Self::Reservation { other, .. } => *other,
+        }
+    }
+
+    /// What all pairs of a VM may be promised together: the tenant's hose out, and beside it the small one for
+    /// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
+    pub fn promised(&self, vm: VmId, floor_out: Rate) -> Rate {
+        let own = match self {
+            Self::ElasticSwitch(_) => floor_out,
+            Self::Reservation { rates, .. } => {
+                floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
+            }
+        };
+        own + self.default_rate()
+    }
+
+    /// The rate of a pair that a reservation does not foresee, if nobody says another: 1 Mb/s at this scale, and no
+    /// more than a hundredth of the uplink.
+    pub fn unforeseen(scale: f64, line: Rate) -> Rate {
+        Rate::from_mbps(1).scale(scale).min(line.split(100))
+    }
+}
+
 /// Constants of ElasticSwitch. The default is the paper's, for links of 1 Gb/s.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ElasticSwitch {

@@ -11,9 +11,9 @@
 
 use super::{Dataplane, open_shaper, settings, shares};
 use crate::error::Error;
-use crate::shaper::{ClassId, Kind, MIN_RATE, Observer, PairRate, Shaper};
+use crate::shaper::{ClassId, Kind, Observer, PairRate, Shaper};
 use std::collections::BTreeMap;
-use weir_units::{PairId, Rate};
+use weir_units::PairId;
 
 /// A shaper whose queues run empty.
 pub(super) struct Draining {
@@ -93,11 +93,8 @@ impl Dataplane {
         let gone: Vec<PairId> = gone.into_iter().filter(|p| !self.bound.contains_key(p)).collect();
         next.remove(&gone)?;
         let classes = next.add_pairs(&pairs)?;
-        // The smallest rate stands for zero, and counts as that in sums.
-        let floor = |rate: &PairRate| if rate.floor == MIN_RATE { Rate::ZERO } else { rate.floor };
         let known = levels.iter().filter(|(pair, _)| self.bound.contains_key(pair));
-        let known: Vec<_> =
-            known.map(|(pair, rate)| (*pair, PairRate { floor: floor(rate), ..*rate })).collect();
+        let known: Vec<_> = known.copied().collect();
         next.set(&known)?;
         Ok(pairs.into_iter().zip(classes).collect())
     }

@@ -25,7 +25,7 @@
 
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
-use super::levels::{Levels, MIN_RATE};
+use super::levels::Levels;
 use super::ports::Detour;
 use super::tree::{self, Node, Nodes, Tree};
 use super::waits::Waits;
@@ -39,6 +39,7 @@ use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Device, Socket, Verb, tc};
 use crate::table::CounterArray;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// Packets that may wait inside the IFB device behind the shaper; more would be a second, unbounded
@@ -412,6 +413,12 @@ impl Htb {
     }
 }
 
+/// What a pair's class gives it.
+fn rate_of(class: &htb::Class) -> PairRate {
+    let floor = floor_of(htb::rate(class.rate)).unwrap_or_default();
+    PairRate { floor, ceiling: htb::rate(class.ceil) }
+}
+
 impl Shaper for Htb {
     fn kind(&self) -> Kind {
         Kind::Htb
@@ -546,10 +553,7 @@ impl Shaper for Htb {
                 refused.push(*id);
                 continue;
             };
-            let floor = htb::rate(node.class.rate);
-            // The smallest rate stands for zero, and counts as that in sums.
-            let floor = if floor == MIN_RATE { Rate::ZERO } else { floor };
-            let rate = PairRate { floor, ceiling: htb::rate(node.class.ceil) };
+            let rate = rate_of(&node.class);
             if let Some(former) = self.pairs.insert(*id, Pair { minor, rate }) {
                 self.owners.remove(&former.minor);
             }
@@ -624,8 +628,7 @@ impl Shaper for Htb {
         let entries = htb::classes(&mut self.socket, &self.device)?;
         let level = |entry: &htb::ClassEntry| {
             let id = self.owners.get(&layout::minor(entry.id))?;
-            let (floor, ceiling) = (htb::rate(entry.class.rate), htb::rate(entry.class.ceil));
-            Some((*id, PairRate { floor, ceiling }))
+            Some((*id, rate_of(&entry.class)))
         };
         Ok(entries.iter().filter_map(level).collect())
     }

@@ -28,12 +28,13 @@ pub use departure::{DepartureTimes, Observer};
 pub(crate) use desired::check_vms;
 pub use htb::Htb;
 pub use layout::device_name;
-pub use levels::{FRAME, LONGEST_WAIT, MIN_RATE, QUEUE_WAIT, SHORTEST_QUEUE};
+pub use levels::LONGEST_WAIT;
 pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
-pub use waits::longest_wait;
+pub use weir_core::classes::{External, FRAME, MIN_RATE, QUEUE_WAIT, SHORTEST_QUEUE, longest_wait};
 
 use std::collections::BTreeSet;
+use weir_core::classes::{QUEUE, Uplink};
 use weir_units::{Bytes, PairId, Rate, Span, VmId};
 
 /// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
@@ -80,18 +81,6 @@ pub struct VmShare {
     pub cap: Option<Rate>,
     /// What of that is for places that no directory lists.
     pub external: External,
-}
-
-/// What a VM may send to addresses that no directory lists: a hose of its own, beside that of its
-/// pairs. Nobody tells a sender what the network loses of it, so nothing lowers its rate where it
-/// takes others' floors; it gets no more than a rate that is set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct External {
-    /// What it gets in any case. Absent: a twentieth of the VM's floor, which has room in the
-    /// headroom of admission, and gives way on a host whose floors leave none.
-    pub floor: Option<Rate>,
-    /// The most it may use while others leave it. Absent: the floor.
-    pub ceiling: Option<Rate>,
 }
 
 /// The levels of one pair, on layer 2 without FCS.
@@ -215,14 +204,15 @@ impl ShaperConfig {
     /// Defaults for a host: 2 % of the uplink for traffic without a floor (up to all of it when
     /// there is room), 0.5 % for control, 128 kB per queue, [`MAX_PAIRS`], pools that grow by 8.
     pub fn new(instance: &str, uplink: Rate) -> Self {
+        let kept = Uplink::new(uplink);
         Self {
             instance: instance.to_owned(),
             uplink,
-            default_rate: uplink.mul_ratio(2, 100),
-            default_ceiling: uplink,
-            control_rate: uplink.mul_ratio(5, 1000),
+            default_rate: kept.default_rate,
+            default_ceiling: kept.default_ceiling,
+            control_rate: kept.control_rate,
             overbooking: Overbooking::default(),
-            queue: Bytes::new(128 * 1024),
+            queue: QUEUE,
             max_pairs: MAX_PAIRS,
             pool_step: 8,
             sends_by_bursts: false,

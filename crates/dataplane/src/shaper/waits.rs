@@ -12,28 +12,15 @@
 //! Not here  Queues that belong to no pair, and levels of departure times: see `departure`.
 
 use super::layout;
-use super::levels::{QUEUE_WAIT, SHORTEST_QUEUE};
 use super::tree::Nodes;
 use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::table::CounterArray;
-use weir_units::{Bytes, Rate, Span};
+use weir_core::classes::longest_wait;
+use weir_units::Bytes;
 
 /// A queue is not taken for longer than this, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
-
-/// A full queue that lasts no longer needs no bound in time.
-const NO_TIME: Span = Span::from_millis(1);
-
-/// How long what waits in the queue of a pair may last before further packets are dropped: [`QUEUE_WAIT`], or as long
-/// as the fewest octets last. No more than three quarters of the queue's own `queue` octets: the rest is for flows with
-/// little in it, which the queue itself cannot tell from others. `None` where a full queue lasts less than a
-/// millisecond: the packets of a fast pair are not to pay for a clock.
-pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
-    let is_slow = ceiling.time_for(queue) >= NO_TIME;
-    let most = ceiling.time_for(Bytes::new(queue.get() / 4 * 3));
-    is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
-}
 
 /// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
 /// sent does not wait: so both limits are that much longer.
@@ -118,6 +105,7 @@ impl Waits {
 mod tests {
     use super::*;
     use crate::shaper::tree::Node;
+    use weir_units::Rate;
 
     const QUEUE: Bytes = Bytes::new(128 * 1024);
     const A: u16 = 0x4000;

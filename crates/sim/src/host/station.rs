@@ -7,7 +7,7 @@
 //! Not here  When what is called: see `shim`.
 
 use super::agent::{Agent, Counted, Lists};
-use super::classes::{Levels, MIN_RATE, Share};
+use super::classes::{Levels, Share, floor_of};
 use super::htb::Htb;
 use super::pairs::{GuardedHost, Pair};
 use super::stray::{Stray, is_stray};
@@ -46,8 +46,7 @@ fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
 
 /// What the parameters of a host's queues depend on, when these VMs are here.
 fn levels(lists: &Lists, shares: &[Share]) -> Levels {
-    let levels = Levels::new(lists.line(), lists.default_rate(), shares);
-    if lists.is_paced() { levels.paced() } else { levels }
+    Levels::new(lists.line(), lists.default_rate(), shares, lists.is_paced())
 }
 
 /// A host with its agent.
@@ -215,9 +214,8 @@ impl Host {
     /// What the queues of a pair give it at this moment.
     pub(super) fn level(&self, leaf: u32) -> Setting {
         let class = self.htb.class(leaf);
-        // The least rate of a class stands for every smaller floor, also for none.
-        let floor = Some(Rate::from_bps(class.rate)).filter(|rate| *rate > MIN_RATE);
-        Setting { floor: floor.unwrap_or_default(), ceiling: Rate::from_bps(class.ceil) }
+        let floor = floor_of(Rate::from_bps(class.rate)).unwrap_or_default();
+        Setting { floor, ceiling: Rate::from_bps(class.ceil) }
     }
 
     /// Reads all counters and tells them to the agent.

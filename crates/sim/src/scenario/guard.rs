@@ -136,9 +136,7 @@ fn law(
         MechanismKind::Reservation | MechanismKind::None | MechanismKind::EyeQ => {
             Ok(Law::Reservation {
                 rates: setup.reserve.iter().copied().collect(),
-                other: setup.unreserved.unwrap_or_else(|| {
-                    Rate::from_mbps(1).scale(scenario.scale).min(line.split(100))
-                }),
+                other: setup.unreserved.unwrap_or_else(|| Law::unforeseen(scenario.scale, line)),
             })
         }
     }
@@ -156,17 +154,9 @@ fn by_eyeq(scenario: &Scenario, host: usize, config: EyeqConfig) -> GuardedHost 
 
 fn guarded(scenario: &Scenario, host: usize, line: Rate, law: Law) -> GuardedHost {
     let here = || scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
-    // All that a VM's pairs may be promised together: its hose, and the small one for everybody
-    // else; with reservations all of them, for ACKs come on top of the hose.
-    let share = |(number, vm): (usize, &weir_model::scenario::Vm)| {
-        let floor = match &law {
-            Law::ElasticSwitch(es) => vm.floor_out + es.default_floor,
-            Law::Reservation { rates, other } => {
-                let mine = rates.iter().filter(|(pair, _)| pair.src == vm_id(number));
-                vm.floor_out.max(mine.map(|(_, rate)| *rate).sum()) + *other
-            }
-        };
-        Share { floor, cap: vm.cap_out }
+    let share = |(number, vm): (usize, &weir_model::scenario::Vm)| Share {
+        floor: law.promised(vm_id(number), vm.floor_out),
+        cap: vm.cap_out,
     };
     let hose = |(number, vm): (usize, &weir_model::scenario::Vm)| {
         (vm_id(number), Hose { floor_out: vm.floor_out, floor_in: vm.floor_in })

@@ -19,7 +19,7 @@ mod observer;
 pub use observer::Observer;
 
 use super::desired::{self, Pair, Pairs};
-use super::levels::{Levels, MIN_RATE};
+use super::levels::Levels;
 use super::{
     Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
     VmShare,
@@ -30,6 +30,7 @@ use crate::programs::Departures;
 use crate::table::CounterArray;
 use nodes::{PAIRS, Term, UNSORTED, UPLINK};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// The shaper made of departure times. See [`Shaper`] for the order of calls.
@@ -251,10 +252,7 @@ impl Tree {
                 refused.push(*id);
                 continue;
             };
-            let rate = rate_of(self.found(node));
-            // The smallest rate stands for zero, and counts as that in sums.
-            let floor = if rate.floor == MIN_RATE { Rate::ZERO } else { rate.floor };
-            let pair = Pair { minor: node, rate: PairRate { floor, ..rate } };
+            let pair = Pair { minor: node, rate: rate_of(self.found(node)) };
             if let Some(former) = self.pairs.insert(*id, pair) {
                 self.retire(&[former.minor]);
             }
@@ -347,7 +345,8 @@ impl Tree {
 }
 
 fn rate_of(level: Level) -> PairRate {
-    PairRate { floor: Rate::from_bps(level.floor), ceiling: Rate::from_bps(level.ceiling) }
+    let floor = floor_of(Rate::from_bps(level.floor)).unwrap_or_default();
+    PairRate { floor, ceiling: Rate::from_bps(level.ceiling) }
 }
 
 impl Shaper for DepartureTimes {

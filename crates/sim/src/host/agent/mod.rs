@@ -183,10 +183,7 @@ impl Lists {
     /// What a host's traffic without a floor gets.
     pub(super) fn default_rate(&self) -> Rate {
         match self {
-            Self::Pairs(config) => match &config.mechanism {
-                Mechanism::ElasticSwitch(es) => es.default_floor,
-                Mechanism::Reservation { other, .. } => *other,
-            },
+            Self::Pairs(config) => config.mechanism.default_rate(),
             Self::EyeQ(config) => config.eyeq.silent_least,
         }
     }
