@@ -383,7 +383,7 @@ pub struct Attack {
 pub enum Attacker {
     /// A VM; index into `vms`.
     Vm(usize),
-    /// Somebody on a host, or on the network between hosts, who holds no key; index into
+    /// An attacker on a host, or on the network between hosts, without a key; index into
     /// `topology.hosts`.
     Host(usize),
 }
@@ -395,7 +395,7 @@ pub enum AttackKind {
     Forge {
         /// Whose address; index into `vms`.
         source: usize,
-        /// To whom; index into `vms`.
+        /// The receiver; index into `vms`.
         to: usize,
         /// UDP payload.
         payload: Bytes,

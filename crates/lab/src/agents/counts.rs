@@ -1,4 +1,4 @@
-//! What agents counted of attacks and of broken control messages, from their own status.
+//! Counters of attacks and of faulty control messages, from the agents' status.
 
 use super::Agents;
 use super::usage::ask;
@@ -23,8 +23,8 @@ impl Agents {
         }
     }
 
-    /// What the agents say of their control messages, which the lab held back for `delay`; `None` if
-    /// there are no agents, or one does not answer.
+    /// What the agents say of their control messages, which the lab held back for `delay`; `None`
+    /// if there are no agents, or one does not answer.
     pub(crate) fn control(&self, delay: Option<Span>) -> Option<ControlRecord> {
         let all = self.counters()?;
         let count = |wanted: &str| sum(&all, &|name| name == wanted);
