@@ -138,10 +138,15 @@ pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str)
         body.text(1, "mirred");
         body.nest(2, |body| body.put(2, &mirred));
     };
-    filter(batch, ("filter that detaches a VM's packets from their sockets", MIRRED), at(2), |body| {
-        body.put(5, &everything);
-        body.nest(7, |body| body.nest(1, redirect));
-    });
+    filter(
+        batch,
+        ("filter that detaches a VM's packets from their sockets", MIRRED),
+        at(2),
+        |body| {
+            body.put(5, &everything);
+            body.nest(7, |body| body.nest(1, redirect));
+        },
+    );
 }
 
 /// What passed a port.

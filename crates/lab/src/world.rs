@@ -482,12 +482,7 @@ fn set(batch: &mut Batch, what: &str, index: u32, fill: impl FnOnce(&mut Body<'_
 
 /// A veth whose far end is described by `peer`. The far end cannot be set up in the same breath:
 /// the kernel ties the two together last.
-fn veth(
-    batch: &mut Batch,
-    what: &str,
-    near: (u32, &str),
-    far: impl FnOnce(&mut Body<'_>),
-) {
+fn veth(batch: &mut Batch, what: &str, near: (u32, &str), far: impl FnOnce(&mut Body<'_>)) {
     make(batch, (what, Some("veth (CONFIG_VETH, module veth)")), near, |body| {
         body.word(libc::IFLA_MTU, MTU);
         body.nest(libc::IFLA_LINKINFO, |body| {

@@ -37,7 +37,7 @@ fn text(is_tree: bool, edge: u64, up: u64, vms: &[VmPlan]) -> String {
         }
     }
     format!(
-        "apiVersion: weir/v1alpha1\nkind: Scenario\nmetadata: {{name: drawn}}\nspec:\n  duration: 1s\n  \
+        "apiVersion: weir/v1alpha1\nkind: Scenario\nmetadata: {{name: drawn}}\nspec:\n  duration: 30s\n  \
          headroom: 0\n  topology:\n    {topology}\n  tenants:\n{tenants}  traffic: []\n  mechanisms: [none]\n"
     )
 }

@@ -28,4 +28,4 @@ mod share;
 pub use allocate::{Allocation, AllocationError, Bottleneck, Flow, World, allocate};
 pub use check::Violation;
 pub use hose::{Hose, PairDemand, hose_max_min};
-pub use share::{TCP_PAYLOAD, UDP_PAYLOAD, jain, udp_payload};
+pub use share::{TCP_PAYLOAD, jain, udp_payload};

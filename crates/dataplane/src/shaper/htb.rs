@@ -26,7 +26,6 @@
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
 use super::levels::Levels;
-use weir_core::classes::floor_of;
 use super::ports::Detour;
 use super::tree::{self, Node, Nodes, Tree};
 use super::waits::Waits;
@@ -40,6 +39,7 @@ use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Device, Socket, Verb, tc};
 use crate::table::CounterArray;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// Packets that may wait inside the IFB device behind the shaper; more would be a second, unbounded

@@ -105,6 +105,7 @@ impl Waits {
 mod tests {
     use super::*;
     use crate::shaper::tree::Node;
+    use weir_units::Rate;
 
     const QUEUE: Bytes = Bytes::new(128 * 1024);
     const A: u16 = 0x4000;

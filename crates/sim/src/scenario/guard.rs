@@ -154,8 +154,9 @@ fn by_eyeq(scenario: &Scenario, host: usize, config: EyeqConfig) -> GuardedHost 
 
 fn guarded(scenario: &Scenario, host: usize, line: Rate, law: Law) -> GuardedHost {
     let here = || scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
-    let share = |(number, vm): (usize, &weir_model::scenario::Vm)| {
-        Share { floor: law.promised(vm_id(number), vm.floor_out), cap: vm.cap_out }
+    let share = |(number, vm): (usize, &weir_model::scenario::Vm)| Share {
+        floor: law.promised(vm_id(number), vm.floor_out),
+        cap: vm.cap_out,
     };
     let hose = |(number, vm): (usize, &weir_model::scenario::Vm)| {
         (vm_id(number), Hose { floor_out: vm.floor_out, floor_in: vm.floor_in })

@@ -20,7 +20,6 @@ pub use observer::Observer;
 
 use super::desired::{self, Pair, Pairs};
 use super::levels::Levels;
-use weir_core::classes::floor_of;
 use super::{
     Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
     VmShare,
@@ -31,6 +30,7 @@ use crate::programs::Departures;
 use crate::table::CounterArray;
 use nodes::{PAIRS, Term, UNSORTED, UPLINK};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// The shaper made of departure times. See [`Shaper`] for the order of calls.
