@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A port's window budget: which class a connection is of, and what each of that
- * class may have now. The same in Rust: crates/dataplane/src/vcc/budget.rs.
+ * A port's window budget: the class of a connection, and the window that each
+ * connection of a class may have. The same in Rust:
+ * crates/dataplane/src/vcc/budget.rs.
  *
- * Who counts and divides is the loader: it looks through the port's table some
- * times a second, and writes `share`. So what is true of the table is true of
- * the shares, whatever became of connections: ended, pushed out, silent. Here
- * shares are read, and said when it is time to look: `vcc_turns` grows whenever
- * a connection begins or ends to live on the budget. While nobody looks, shares
- * stay as they are.
+ * The loader counts and divides: it reads the port's table some times a second,
+ * and writes `share`. So the shares follow the table, whatever became of
+ * connections: ended, pushed out, silent. The programs read shares, and report
+ * when it is time to count: `vcc_turns` grows whenever a connection begins or
+ * ends to use the budget. While no loader runs, shares stay as they are.
  *
  * Needs vcc_law.h.
  */
@@ -16,7 +16,10 @@
 #define WEIR_VCC_BUDGET_H
 
 #define WEIR_VCC_CLASSES 16
-/* Who is silent for so many 1024 ticks (64 s) does not live on the budget until he speaks. */
+/*
+ * A connection that is silent for this many 1024 ticks (64 s) does not use the
+ * budget until it sends.
+ */
 #define WEIR_VCC_QUIET 60
 #define WEIR_VCC_ANY_SHARE (~0u)
 
@@ -37,7 +40,10 @@ struct weir_vcc_budget {
 };
 _Static_assert(sizeof(struct weir_vcc_budget) == 196, "vcc/budget.rs expects 196");
 
-/* slot -> budget, where the port has one. Replaced as a whole, under the eyes of those who read. Size: loader. */
+/*
+ * slot -> budget, where the port has one. Replaced as a whole while programs
+ * read it. Size: loader.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -47,8 +53,9 @@ struct {
 } vcc_budgets SEC(".maps");
 
 /*
- * slot -> 1 where vcc_budgets has it, else 0, so that nobody looks for what is not there: that would
- * cost more than the law. Written by the loader. Size: loader.
+ * slot -> 1 where vcc_budgets has it, else 0, so that no program looks up what
+ * is not there, which would cost more than the law. Written by the loader.
+ * Size: loader.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -58,7 +65,7 @@ struct {
 	__type(value, __u32);
 } vcc_bounded SEC(".maps");
 
-/* slot -> how often a connection began or ended to live on what bounds it. Size: loader. */
+/* slot -> number of times that a connection began or ended to use the budget. Size: loader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

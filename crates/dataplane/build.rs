@@ -1,6 +1,6 @@
-//! Compiles `bpf/` into eight objects. The crate carries four of them inside it: the datapath, the marking
-//! port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ and of vCC alone, and a guest that
-//! is deaf, for tests.
+//! Compiles `bpf/` into eight objects. The crate carries four of them inside it: the datapath, the
+//! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ and
+//! of vCC alone, and a guest that is deaf, for tests.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;

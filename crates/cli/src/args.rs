@@ -1,6 +1,5 @@
 //! What people type.
 
-use crate::reproduce::World;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_model::text::{size, span};
@@ -128,6 +127,16 @@ pub(crate) enum ModeName {
     Enforce,
     /// Nothing is changed, delayed or dropped.
     Observe,
+}
+
+/// Where figures are played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum WorldName {
+    /// The packet simulator, at the paper's own scale
+    #[default]
+    Sim,
+    /// Real Linux in network namespaces of this machine, at the scenarios' scale (root)
+    Lab,
 }
 
 /// Constants of the mechanism, in every world.
@@ -298,7 +307,7 @@ pub(crate) struct Reproduce {
     pub(crate) what: Vec<String>,
     /// Where to play them
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) world: World,
+    pub(crate) world: WorldName,
     /// Everything once, short and at few points
     #[arg(long)]
     pub(crate) quick: bool,
@@ -358,6 +367,16 @@ fn assignment(text: &str) -> Result<(String, String), String> {
             Ok((key.trim().into(), value.trim().into()))
         }
         _ => Err("write KEY=VALUE, for instance --set duration=10s".into()),
+    }
+}
+
+/// For a shell: as it is if harmless, else in single quotes.
+pub(crate) fn quoted(word: &str) -> String {
+    let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(harmless) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 

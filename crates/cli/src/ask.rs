@@ -1,9 +1,7 @@
 //! `weir top` and `weir explain`: questions to a running agent.
 
-use crate::aggregate::rate_text;
 use crate::args::Socket;
 use anyhow::{Result, bail};
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_agent::client;
@@ -12,10 +10,12 @@ use weir_model::status::{
     Top, Translation, Unenforced,
 };
 use weir_model::text::show_size;
+use weir_study::aggregate::rate_text;
+use weir_study::table::Grid;
 use weir_units::Bytes;
 
-/// So many pairs of a VM whose windows are shaped are shown; `--json` has all.
-const SHAPED_MOST: usize = 8;
+/// Names shown in one line of a list; `--json` has all.
+const LISTED_MOST: usize = 8;
 
 /// `weir top`.
 ///
@@ -66,16 +66,11 @@ fn path(socket: &Socket) -> Result<PathBuf> {
 }
 
 fn top_text(top: &Top) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.remove_style(TableComponent::HorizontalLines);
-    table.remove_style(TableComponent::MiddleIntersections);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
-        .set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"]);
+    let header = ["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"];
+    let mut grid = Grid::new(&header, 3);
     for pair in &top.pairs {
         let rate = |bps: u64| if bps == 0 { "–".into() } else { rate_text(bps as f64) };
-        table.add_row([
+        grid.rows.push(vec![
             pair.from.clone(),
             pair.to.clone(),
             pair.side.clone(),
@@ -87,16 +82,14 @@ fn top_text(top: &Top) -> String {
             pair.long_path.map_or(pair.phase.clone(), |long| format!("{}, {long}", pair.phase)),
         ]);
     }
-    for column in table.column_iter_mut().skip(3).take(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let mut text = format!(
-        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{table}\n",
+        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{}\n",
         top.host,
         top.mechanism,
         top.up_s,
         top.cpu_s,
-        top.pairs.len()
+        top.pairs.len(),
+        grid.table()
     );
     if top.observing {
         text.push_str(
@@ -164,7 +157,7 @@ fn top_text(top: &Top) -> String {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
     if !top.keyless.is_empty() {
-        let (some, more) = (&top.keyless[..top.keyless.len().min(SHAPED_MOST)], top.keyless.len());
+        let (some, more) = (&top.keyless[..top.keyless.len().min(LISTED_MOST)], top.keyless.len());
         text.push_str(&format!(
             "NO KEYS for {} of the hosts ({}): floors are not agreed with them; `weir keys make`\n",
             more,
@@ -193,7 +186,7 @@ fn unenforced_text(pairs: &[Pair]) -> String {
             to.entry(&pair.from).or_default().push(&pair.to);
         }
         for (from, to) in to {
-            let shown = to[..to.len().min(SHAPED_MOST)].join(", ");
+            let shown = to[..to.len().min(LISTED_MOST)].join(", ");
             text.push_str(&format!(
                 "Unenforced: what {from} sends to {shown} {why}; losses do not show, so it borrows nothing\n"
             ));

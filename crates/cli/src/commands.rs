@@ -1,28 +1,22 @@
 //! Commands that play, report or ask; each ends in an exit status.
 
-use crate::args;
+use crate::args::{self, quoted};
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
 use crate::lab::Lab;
-use crate::live::{Live, Screen};
-use crate::report;
-use crate::table;
-use crate::verdict::Outcome;
-use crate::world::Cut;
+use crate::live::Live;
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::fs;
 use std::io::{Write as _, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_core::eyeq::EyeQ;
-use weir_core::host::ElasticSwitch;
 use weir_model::results::{About, Results, Verdict};
-use weir_model::scenario::{File, Mechanism, Presets, Scenario};
-
-/// The presets that mechanisms' names may have.
-pub(crate) const PRESETS: Presets<'_> =
-    Presets { elasticswitch: ElasticSwitch::ALL_PRESETS, eyeq: &EyeQ::SHORT_PRESETS };
+use weir_model::scenario::{File, Mechanism, Scenario};
+use weir_study::experiment::{self, Played, Screen};
+use weir_study::presets::PRESETS;
+use weir_study::verdict::Outcome;
+use weir_study::world::Cut;
+use weir_study::{report, table};
 
 /// What the shell sees after Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -97,7 +91,8 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
     let lab = Lab::new(constants)?.by_bursts(args.htb_by_bursts);
-    let played = play(&points, repeats, about, lab, &mut screen)?;
+    let say = screen.voice();
+    let played = play(&points, repeats, about, lab, &mut screen, say)?;
     let deciding = played.results.verdicts.clone();
     let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
@@ -121,7 +116,7 @@ pub(crate) fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
     expected && !played.any(applies)
 }
 
-/// Plays in the lab.
+/// Plays in the lab; `say` speaks to the user beside the screen when somebody interrupts.
 ///
 /// # Errors
 /// The kernel refuses the handlers of signals.
@@ -131,8 +126,9 @@ pub(crate) fn play(
     about: About,
     mut lab: Lab,
     screen: &mut dyn Screen,
+    say: impl Fn(&str) + Send + 'static,
 ) -> Result<Played> {
-    let stop = stop_aloud(screen.voice())?;
+    let stop = stop_aloud(say)?;
     Ok(experiment::play(&mut lab, points, repeats, about, screen, &stop))
 }
 
@@ -176,7 +172,7 @@ pub(crate) fn finish(
 ) -> Result<u8> {
     let text = table::text(results);
     if let Some(dir) = out {
-        let page = keep(results, &text, dir)?;
+        let page = report::keep(results, &text, dir)?;
         eprintln!("page: {}", page.display());
     }
     if json {
@@ -190,22 +186,6 @@ pub(crate) fn finish(
         eprintln!("No verdict: stop what else runs on this machine, and play it again.");
     }
     Ok(outcome.code())
-}
-
-/// Writes results.json, table.txt and report.html. Returns the path of the page.
-///
-/// # Errors
-/// A file cannot be written.
-pub(crate) fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let write = |name: &str, content: &[u8]| {
-        let path = dir.join(name);
-        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
-    };
-    write(report::RESULTS, &serde_json::to_vec(results)?)?;
-    write("table.txt", text.as_bytes())?;
-    let page = report::write(dir)?;
-    Ok(fs::canonicalize(&page).unwrap_or(page))
 }
 
 /// `--mechanism` replaces the file's list at every point.
@@ -235,16 +215,6 @@ fn command_line(args: &args::Lab) -> String {
     words.extend(args.repeat.map(|n| format!("--repeat {n}")));
     words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
     words.join(" ")
-}
-
-/// For a shell: as it is if harmless, else in single quotes.
-pub(crate) fn quoted(word: &str) -> String {
-    let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(harmless) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 /// `weir clean`.
@@ -313,7 +283,7 @@ mod tests {
 
     #[test]
     fn an_unknown_mechanism_is_named() {
-        let mut points = [crate::judge::testing::dumbbell(1)];
+        let mut points = [weir_study::testing::dumbbell(1)];
         let error = override_mechanisms(&mut points, &["elastic".into()]).expect_err("unknown");
         assert!(error.to_string().contains("unknown mechanism `elastic`"), "{error}");
         let preset = "elasticswitch:stedy".to_string();

@@ -4,7 +4,7 @@
 //!           a mistake is said before anything is played.
 //! Not here  Their names: docs/algorithms/elasticswitch.md, docs/algorithms/eyeq.md.
 
-use crate::commands::quoted;
+use crate::args::quoted;
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use weir_core::eyeq::Tuned;
@@ -140,8 +140,8 @@ impl Constants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::testing::dumbbell;
     use weir_core::eyeq::{Constant, EyeQ};
+    use weir_study::testing::dumbbell;
 
     fn constants(typed: &[(&str, &str)]) -> Constants {
         let typed: Vec<_> = typed.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();

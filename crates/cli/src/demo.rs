@@ -2,16 +2,17 @@
 
 use crate::commands;
 use crate::constants::Constants;
-use crate::experiment::Played;
 use crate::lab::Lab;
-use crate::live::{Live, Screen};
-use crate::verdict;
-use crate::world::{Cut, Moment};
+use crate::live::Live;
 use anyhow::Result;
 use std::ops::ControlFlow;
 use std::path::Path;
 use weir_model::results::{About, Run, Verdict};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+use weir_study::experiment::Played;
+use weir_study::experiment::Screen;
+use weir_study::verdict;
+use weir_study::world::{Cut, Moment};
 
 const SCENARIO: &str = include_str!("../../../scenarios/demo.yaml");
 
@@ -58,7 +59,8 @@ fn play(file: &File, title: &str, invalid: Invalid) -> Result<(Vec<Scenario>, Pl
     let points = file.points()?;
     let about = About { title: title.into(), command: "make demo".into() };
     let mut stage = Stage { live: Live::new(), invalid };
-    let played = commands::play(&points, 1, about, Lab::new(Constants::default())?, &mut stage)?;
+    let (lab, say) = (Lab::new(Constants::default())?, stage.live.voice());
+    let played = commands::play(&points, 1, about, lab, &mut stage, say)?;
     Ok((points, played))
 }
 
@@ -88,10 +90,6 @@ struct Stage {
 }
 
 impl Screen for Stage {
-    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
-        self.live.voice()
-    }
-
     fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism) {
         println!("\n{}", act(mechanism.kind));
         self.live.begin(title, scenario, mechanism);
@@ -153,7 +151,7 @@ mod tests {
         assert_eq!(kinds, acts);
         assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
-        assert_eq!(file.check_presets(&crate::commands::PRESETS), Ok(()));
+        assert_eq!(file.check_presets(&weir_study::presets::PRESETS), Ok(()));
     }
 
     #[test]

@@ -8,11 +8,11 @@
 //! Not here  Looking: see `weir-dataplane`.
 
 use crate::args;
-use crate::table::Grid;
 use anyhow::Result;
 use serde_json::{Value, json};
 use weir_dataplane::probe::{self, Finding, Roots, State};
 use weir_model::agent::AgentConfig;
+use weir_study::table::Grid;
 
 /// Something cannot be enforced.
 const CANNOT: u8 = 1;

@@ -1,30 +1,16 @@
 //! What people see while a scenario plays: on a terminal bars that move, else a line per second.
 //! Everything goes to stderr; stdout belongs to results.
 
-use crate::aggregate::{percent_text, rate_text};
-use crate::world::Moment;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::ops::ControlFlow;
 use weir_model::results::Run;
 use weir_model::scenario::{Mechanism, Scenario};
-
-/// Something that shows a run while it is played.
-pub(crate) trait Screen {
-    /// A run starts.
-    fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism);
-    /// It goes on.
-    fn show(&mut self, moment: &Moment);
-    /// It is over, and the terminal free again.
-    fn end(&mut self);
-    /// What became of it, and whether to go on.
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
-    /// Says a sentence at any time, from any thread, without spoiling what is shown.
-    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
-        Box::new(|text| say(None, text))
-    }
-}
+use weir_study::aggregate::{percent_text, rate_text};
+use weir_study::experiment::Screen;
+use weir_study::judge::{GroupFloor, group_floor};
+use weir_study::world::Moment;
 
 /// On the terminal above the bars, else on stderr.
 fn say(terminal: Option<&MultiProgress>, text: &str) {
@@ -32,20 +18,6 @@ fn say(terminal: Option<&MultiProgress>, text: &str) {
         // A terminal that has gone away is no reason to stop measuring.
         Some(terminal) => drop(terminal.println(text)),
         None => drop(writeln!(stderr(), "{text}")),
-    }
-}
-
-/// Shows nothing.
-#[cfg(test)]
-pub(crate) struct Silent;
-
-#[cfg(test)]
-impl Screen for Silent {
-    fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
-    fn show(&mut self, _: &Moment) {}
-    fn end(&mut self) {}
-    fn judged(&mut self, _: &str, _: &Run) -> ControlFlow<()> {
-        ControlFlow::Continue(())
     }
 }
 
@@ -79,17 +51,18 @@ impl Live {
         Self { terminal, colours, run: None }
     }
 
+    /// Says a sentence at any time, from any thread, without spoiling what is shown.
+    pub(crate) fn voice(&self) -> impl Fn(&str) + Send + use<> {
+        let terminal = self.terminal.clone();
+        move |text| say(terminal.as_ref(), text)
+    }
+
     fn say(&self, text: &str) {
         say(self.terminal.as_ref(), text);
     }
 }
 
 impl Screen for Live {
-    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
-        let terminal = self.terminal.clone();
-        Box::new(move |text| say(terminal.as_ref(), text))
-    }
-
     fn begin(&mut self, title: &str, scenario: &Scenario, _: &Mechanism) {
         let layout = Layout::new(title, scenario);
         let mut bars = Vec::new();
@@ -185,7 +158,7 @@ struct GroupLine {
     name: String,
     flows: Vec<usize>,
     /// Start and stop in seconds, and the floor then, as goodput.
-    floor: crate::judge::GroupFloor,
+    floor: GroupFloor,
 }
 
 impl Layout {
@@ -197,12 +170,12 @@ impl Layout {
                 None => groups.push(GroupLine {
                     name: traffic.group.clone(),
                     flows: vec![index],
-                    floor: crate::judge::GroupFloor::default(),
+                    floor: GroupFloor::default(),
                 }),
             }
         }
         for group in &mut groups {
-            group.floor = crate::judge::group_floor(scenario, &group.flows);
+            group.floor = group_floor(scenario, &group.flows);
         }
         let topology = &scenario.topology;
         let shown =
@@ -314,7 +287,7 @@ fn paint(text: &str, code: &str, colours: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::testing::dumbbell;
+    use weir_study::testing::dumbbell;
 
     fn layout() -> Layout {
         Layout::new("elasticswitch", &dumbbell(2))

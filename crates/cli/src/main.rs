@@ -2,29 +2,22 @@
 //!
 //! Problem   One binary has to be the experimenter's tool and the operator's daemon, and its exit
 //!           status has to be worth something in a script.
-//! Approach  Worlds play ([`world`]), the judge judges ([`judge`]), verdicts compare with what was
-//!           expected ([`verdict`]); tables and pages only show. Daemons live in their own crates.
+//! Approach  Arguments, commands, signals and the terminal are here. What worlds play is judged and drawn
+//!           in `weir-study`; daemons live in their own crates.
 //! Promises  Results go to stdout, everything else to stderr; 0 means that everything held.
 //! Not here  Any algorithm: see `weir-core`. Any namespace: see `weir-lab`.
 
-mod aggregate;
 mod args;
 mod ask;
 mod commands;
 mod constants;
 mod demo;
 mod doctor;
-mod experiment;
-mod judge;
 mod lab;
 mod live;
-mod report;
 mod reproduce;
 mod sim;
 mod swarm;
-mod table;
-mod verdict;
-mod world;
 mod worlds;
 
 use anyhow::Result;
@@ -55,7 +48,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Worlds(args) => worlds::worlds(args),
         Command::Reproduce(args) => reproduce::reproduce(args),
         Command::Report { dir } => {
-            println!("{}", report::write(dir)?.display());
+            println!("{}", weir_study::report::write(dir)?.display());
             Ok(0)
         }
         Command::Agent { config } => {

@@ -1,6 +1,6 @@
 //! `weir swarm`: scenarios drawn from seeds, played in the simulator, held against every promise.
 
-use crate::args;
+use crate::args::{self, quoted};
 use crate::commands;
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -52,7 +52,7 @@ pub(crate) fn swarm(args: &args::Swarm) -> Result<u8> {
 fn write(seed: u64, path: &Path) -> Result<u8> {
     std::fs::write(path, Draft::new(seed).text())
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    let path = commands::quoted(&path.display().to_string());
+    let path = quoted(&path.display().to_string());
     println!("weir sim {path} --seed {seed}");
     Ok(0)
 }

@@ -8,12 +8,9 @@
 
 mod soak;
 
-use crate::args;
+use crate::args::{self, quoted};
 use crate::commands;
-use crate::judge::{of_floor, of_ideal, percentile};
 use crate::sim::scenario;
-use crate::table::Grid;
-use crate::world::Cut;
 use anyhow::{Context as _, Result, anyhow};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -23,6 +20,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use weir_model::results::{PairResult, Run, VmResult};
 use weir_model::scenario::Mechanism;
+use weir_study::judge::{of_floor, of_ideal};
+use weir_study::numbers::percentile;
+use weir_study::table::Grid;
+use weir_study::world::Cut;
 use weir_swarm::World;
 
 /// A pair or VM has less than it was promised.
@@ -102,7 +103,7 @@ pub(crate) fn worlds(args: &args::Worlds) -> Result<u8> {
 fn write(seed: u64, path: &Path) -> Result<u8> {
     std::fs::write(path, World::new(seed).text())
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    let path = commands::quoted(&path.display().to_string());
+    let path = quoted(&path.display().to_string());
     println!("weir sim {path} --seed {seed}\nweir lab {path}");
     Ok(0)
 }
@@ -268,7 +269,7 @@ fn broken(world: &Played) -> String {
         world.seed,
         all.join(", "),
         world.seed,
-        commands::quoted(&world.mechanism),
+        quoted(&world.mechanism),
     )
 }
 

@@ -57,8 +57,8 @@ fn the_tree_in_the_kernel_is_the_desired_one_and_a_second_pass_writes_nothing() 
     assert_eq!(htb::burst_octets(first.class.burst, first.class.rate), Bytes::new(7500));
     assert_eq!((class(0x1_0001).class.rate, class(0x1_0001).class.ceil), (25_000_000, 25_000_000));
     assert_eq!(class(0x1_3000).class.prio, 0);
-    // Floor, and a part of what is kept for default (4 Mbit/s in 3) and control (1 Mbit/s in 2), and
-    // beside them a twentieth of the floor for places that no directory lists.
+    // Floor, and a part of what is kept for default (4 Mbit/s in 3) and control (1 Mbit/s in 2),
+    // and beside them a twentieth of the floor for places that no directory lists.
     let kept = (4_000_000 / 3 + 500_000 + 4_500_000) / 8;
     assert!(class(0x1_1000).class.rate.abs_diff(11_250_000 + kept) <= 1);
 
@@ -268,7 +268,7 @@ fn a_successor_adopts_what_a_dead_agent_left_and_changes_only_what_differs() {
 #[test]
 fn closing_restores_devices_and_qdiscs_exactly() {
     two_ports();
-    // One port has a clsact qdisc and a filter of somebody else's: both stay.
+    // One port has a clsact qdisc and a foreign filter: both stay.
     sh("tc qdisc add dev pb clsact");
     sh("tc filter add dev pb ingress prio 7 protocol ip u32 match u32 0 0 flowid 1:1");
     let before = everything();
@@ -303,7 +303,7 @@ fn what_belongs_to_somebody_else_is_not_touched() {
     assert_eq!(
         refused(config()),
         format!(
-            "device {name} is there already and belongs to somebody else: \
+            "device {name} exists already and does not belong to this agent: \
              rename it, or give this agent another instance name"
         )
     );

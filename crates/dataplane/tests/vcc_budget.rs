@@ -1,5 +1,5 @@
-//! Window budgets in the kernel: the class of each connection beside the core's, what it is shown, and who is
-//! counted, whatever becomes of connections. Needs root, and fails without.
+//! Window budgets in the kernel: the class of each connection beside the core's, what it is shown,
+//! and who is counted, whatever becomes of connections. Needs root, and fails without.
 #![allow(unsafe_code)]
 
 use crate::frame;
@@ -115,7 +115,8 @@ fn any_ports(random: &mut Random) -> Option<RangeInclusive<u16>> {
     (random.below(3) > 0).then(|| a.min(b)..=a.max(b))
 }
 
-/// Addresses of both versions that share all beginnings, one of IPv6 that looks like one of IPv4 but for a bit.
+/// Addresses of both versions that share all beginnings, one of IPv6 that looks like one of IPv4
+/// but for a bit.
 fn any_address(random: &mut Random) -> IpAddr {
     let bit = |random: &mut Random, width: u64| 1u128 << random.below(width);
     if random.below(2) == 0 {
@@ -123,7 +124,8 @@ fn any_address(random: &mut Random) -> IpAddr {
         return IpAddr::from((0x0a00_0002u32 ^ flip).to_be_bytes());
     }
     let base = if random.below(2) == 0 { 0xfd00 << 112 | 2 } else { 0xffff_0a00_0002u128 };
-    // The form in which an address of IPv4 would be written is no address that a packet of IPv6 should have.
+    // The form in which an address of IPv4 would be written is no address that a packet of IPv6
+    // should have.
     let flip = match bit(random, 128) {
         low if base >> 112 == 0 && low < 1 << 32 => 1 << 32,
         other => other,

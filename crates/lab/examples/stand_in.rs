@@ -1,6 +1,7 @@
 //! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
-//! socket, where it answers nothing, reads its lists again at SIGHUP, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
-//! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind.
+//! socket, where it answers nothing, reads its lists again at SIGHUP, and waits to be ended. Shapes
+//! nothing. `refuse` in the preset makes it fail at once, `deaf` makes it ignore requests to end,
+//! `parent` makes it leave a child behind.
 
 use nix::sys::signal::{SigSet, Signal};
 use std::os::unix::net::UnixListener;

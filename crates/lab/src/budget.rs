@@ -1,8 +1,10 @@
-//! A VM's window budget: by which ports its groups of traffic are told apart, and who divides it where no agent is.
+//! A VM's window budget: by which ports its groups of traffic are told apart, and who divides it
+//! where no agent is.
 //!
 //! Problem   A scenario's classes are groups of traffic, and a port sees addresses and numbers.
-//! Approach  Each entry of traffic arrives at a port of its own, so the entries of a group are a range of ports. Where
-//!           agents are, they are told so; elsewhere the lab counts and divides as they do.
+//! Approach  Each entry of traffic arrives at a port of its own, so the entries of a group are a
+//!           range of ports. Where agents are, they are told so; elsewhere the lab counts and
+//!           divides as they do.
 //! Not here  Shares: `weir_core::vcc`. Counting: `weir_dataplane::vcc::budget`.
 
 use crate::Error;
@@ -57,7 +59,8 @@ pub(crate) fn classes(scenario: &Scenario, vm: usize) -> Result<Vec<Ported>, Err
     Ok(classes)
 }
 
-/// A VM's budget as agents are told; none if it has none. Ports tell its groups apart: that was checked.
+/// A VM's budget as agents are told; none if it has none. Ports tell its groups apart: that was
+/// checked.
 pub(crate) fn of_agent(scenario: &Scenario, vm: usize) -> Option<WindowBudget> {
     let (asked, ported) = (scenario.vms[vm].budget.as_ref()?, classes(scenario, vm).ok()?);
     let class = |one: Ported| WindowClass {
@@ -111,7 +114,8 @@ impl Own {
         Ok(Some(Self { budget, divided, most: 0 }))
     }
 
-    /// To be called every 50 ms: counts, and divides. `cpu_ns` says how much CPU time the caller has had.
+    /// To be called every 50 ms: counts, and divides. `cpu_ns` says how much CPU time the caller
+    /// has had.
     pub(crate) fn tend(
         &mut self,
         programs: &Programs,

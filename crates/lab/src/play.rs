@@ -22,24 +22,23 @@ use weir_model::record::LinkRecord;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_units::Span;
 
-/// How long nothing is asked of a waiting thread at most: how fast it notices `stop`.
+/// Longest wait between two checks of `stop`.
 const NAP: Duration = Duration::from_millis(20);
-/// How often ports and CPUs are read. A reading of all ports takes milliseconds, and the kernel counts a CPU's time in
-/// steps of ten.
+/// How often ports and CPUs are read. A reading of all ports takes milliseconds, and the kernel
+/// counts a CPU's time in steps of ten.
 const READING: Span = Span::from_millis(100);
 /// The shortest sample: the traffic's own thread is woken no more exactly.
 pub(crate) const SAMPLE_LEAST: Span = Span::from_millis(10);
 
 /// Plays `scenario` with `mechanism` and measures.
 ///
-/// `watch` is called while the world is built, and once per sample or every 100 ms where samples are shorter; it
-/// should return soon. `stop`
-/// ends the run early with [`Error::Stopped`]. Call it as root. The agents die with the calling
-/// thread, should it end before they do.
+/// `watch` is called while the world is built, and once per sample or every 100 ms where samples
+/// are shorter. It should return soon. `stop` ends the run early with [`Error::Stopped`]. The
+/// caller is root. The agents die with the calling thread, should it end before they do.
 ///
 /// # Errors
 ///
-/// Anything in [`Error`]; whatever had been set up is undone.
+/// Any variant of [`Error`]. Everything that had been set up is undone.
 pub fn play(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -148,7 +147,7 @@ fn frame(phase: Phase) -> Frame<'static> {
     Frame { phase, at, flows_bps: &[], links_bps: &[], drops: &[], marks: &[], idle: 1.0 }
 }
 
-/// Where the files of a run are; removed on drop unless the caller named it.
+/// Directory of a run's files. It is removed on drop unless the caller named it.
 struct Place {
     path: PathBuf,
     keep: bool,
@@ -208,8 +207,8 @@ fn cpu(agents: &Agents) -> Cpu {
     Cpu { agents: user + system, each: agents.cpu_each(), user: own + user }
 }
 
-/// Reads sockets at the end of each sample, and everything else every [`READING`], at the same moments. Samples that are
-/// shorter share what passed a port since its last reading.
+/// Reads sockets at the end of each sample, and everything else every [`READING`], at the same
+/// moments. Samples that are shorter share what passed a port since its last reading.
 struct Sampler<'a> {
     tally: &'a Tally,
     sample: Span,
@@ -295,7 +294,7 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Takes a sample. If whole samples were slept through, they share what passed meanwhile.
+    /// Takes a sample. If whole samples were slept through, they share the octets of that time.
     fn sample(&mut self, world: &mut World, origin: Instant) -> Result<(), Error> {
         let received = self.tally.received();
         let now = Span::from(origin.elapsed());

@@ -1,8 +1,9 @@
-//! Ports: a rate and a bounded queue at every end of a link, and the counters that say what passed.
+//! Ports: a rate and a bounded queue at every end of a link, and counters of what passes.
 //!
-//! Problem   A veth has no rate and no queue; a VM's socket must not see the network's queues.
-//! Approach  HTB with one class at the link's rate and a FIFO of the port's buffer in octets, or two that borrow
-//!           of that class, one before the other; a filter on each VM's `eth0` that cuts the tie between a packet and its socket.
+//! Problem   A veth has no rate and no queue, and a VM's socket must not see the network's queues.
+//! Approach  HTB with one class at the link's rate and a FIFO of the port's buffer in octets, or
+//!           two that borrow of that class, one before the other; a filter on each VM's `eth0` that
+//!           cuts the tie between a packet and its socket.
 //! Promises  What passes and what is dropped at a port is counted by the kernel, exactly.
 //! Not here  Shaping by a mechanism: that is the agent's.
 
@@ -19,7 +20,8 @@ use weir_units::{Bytes, Rate, Span};
 const HANDLE: u32 = 0x0fab_0000;
 const CLASS: u32 = HANDLE | 0x10;
 const LEAF: u32 = 0x0fac_0000;
-/// Of a port with two queues: the class that has the link, of which `CLASS` is a child then, and that of lower effort.
+/// Of a port with two queues: the class that has the link, of which `CLASS` is a child then, and
+/// that of lower effort.
 const WHOLE: u32 = HANDLE | 0x1;
 const LOW_CLASS: u32 = HANDLE | 0x11;
 const LOW_LEAF: u32 = 0x0fad_0000;
@@ -28,8 +30,8 @@ const LOW_LEAF: u32 = 0x0fad_0000;
 const U32: Option<&str> = Some("u32 filters (CONFIG_NET_CLS_U32, module cls_u32)");
 const MIRRED: Option<&str> = Some("mirred (CONFIG_NET_ACT_MIRRED, module act_mirred)");
 
-/// Asks for a queue with the link's rate and buffer on `interface`; for two if it is a switch's and its link has
-/// `priorities`.
+/// Asks for a queue with the link's rate and buffer on `interface`; for two if it is a switch's and
+/// its link has `priorities`.
 pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link, is_switch: bool) {
     let device = Device { name: format!("link {}", link.name).into(), index: interface };
     batch.add_htb(&device, HANDLE, 0x10);
@@ -56,7 +58,8 @@ pub(crate) fn shape(batch: &mut Batch, interface: u32, link: &Link, is_switch: b
 /// Sends what has the DSCP of lower effort (RFC 8622) to the second queue, of either version of IP.
 fn lower_effort(batch: &mut Batch, interface: u32, link: &Link) {
     const CODEPOINT: u32 = 1;
-    // (EtherType in network order, priority of the filter, bits from the DSCP to the end of the first word)
+    // (EtherType in network order, priority of the filter, bits from the DSCP to the end of the
+    // first word)
     for (protocol, order, shift) in [(0x0008u32, 1u32, 18), (0xdd86, 2, 22)] {
         let what = format!("filter of best effort at a port of link {}", link.name);
         let info = order << 16 | protocol;
@@ -92,9 +95,9 @@ fn selector((mask, value): (u32, u32)) -> [u8; 32] {
     selector
 }
 
-/// What a port may send back to back after it was idle, or after its timer came late. Timers here
-/// are late by up to half a millisecond once in a thousand times; less than that loses capacity,
-/// more blurs the queue behind it.
+/// Octets that a port may send back to back after it was idle, or after its timer was late. Timers
+/// here are late by up to 0.5 ms once in a thousand times. Less would lose capacity, more would
+/// blur the queue behind it.
 fn burst(rate: Rate) -> Bytes {
     const TWO_PACKETS: Bytes = Bytes::new(2 * 1514);
     rate.bytes_in(Span::from_micros(500)).max(TWO_PACKETS)
@@ -110,12 +113,12 @@ fn class_of(rate: Rate, ceiling: Rate, prio: u32) -> htb::Class {
 
 /// Asks for a filter on a VM's `eth0` that sends a clone of each packet instead of the packet.
 ///
-/// A packet carries a reference to its socket until somebody receives it, across namespaces too.
-/// Without this, TCP small queues would see the queues of switches and hold back (a flow would
-/// never lose a packet there), and UDP's send buffer would make a blaster wait for the network.
-/// A real VM's packet leaves its socket when the host takes it; so here: a redirect clones, and a
-/// clone belongs to no socket. The clone passes the filter a second time: it is known by the
-/// interface it "came in" by.
+/// A packet carries a reference to its socket until it is received, across namespaces too. Without
+/// this filter, TCP small queues would see the queues of switches and hold back: a flow would never
+/// lose a packet there. And UDP's send buffer would make a sender wait for the network. A real VM's
+/// packet leaves its socket when the host takes it. Here a redirect clones the packet, and a clone
+/// belongs to no socket. The clone passes the filter a second time, where its ingress interface
+/// identifies it.
 pub(crate) fn detach_from_sockets(batch: &mut Batch, interface: u32, name: &str) {
     const EGRESS: u32 = 0xffff_fff3;
     const ALL_PROTOCOLS: u32 = 0x0300; // ETH_P_ALL in network order
@@ -162,7 +165,7 @@ pub(crate) struct Passed {
     pub(crate) overtaken: u64,
 }
 
-/// From cumulative counters of all ports to what passed since the last look.
+/// Differences of the cumulative counters of all ports between two readings.
 pub(crate) struct Counters {
     /// Last values by direction.
     last: Vec<Passed>,
@@ -211,7 +214,7 @@ pub(crate) fn read_queues<'a>(
     Ok(())
 }
 
-/// A counter that went back was started anew: somebody replaced the queue.
+/// A counter that decreased was started anew, because the queue was replaced.
 fn grown(now: u64, last: u64) -> u64 {
     now.checked_sub(last).unwrap_or(now)
 }

@@ -26,7 +26,7 @@ use weir_model::scenario::{IpVersion, PortPart, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
-    /// Links that are carried by a thread. Dropped first: their TAPs are theirs.
+    /// Links that a thread carries. They are dropped first, since their TAPs belong to them.
     boxes: Vec<Carried>,
     /// Per switch that marks: its marking ports, and the direction each of them sends in.
     markers: Vec<(Marker, Vec<usize>)>,
@@ -49,8 +49,8 @@ struct Carried {
 }
 
 const MTU: u32 = 1500;
-/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is the
-/// one that is meant to be full.
+/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is
+/// the one that should be full.
 const TAP_QUEUE: u32 = 2048;
 /// How long the kernel may take to notice that all devices are connected.
 const UP: Duration = Duration::from_secs(10);
@@ -246,7 +246,7 @@ impl World {
         })
     }
 
-    /// The port of a VM vanishes, as if the VM had died: its sockets stay, with nobody to talk to.
+    /// Removes a VM's port, as if the VM had died. Its sockets stay, without a network.
     pub(crate) fn stop_vm(&mut self, scenario: &Scenario, vm: usize) -> Result<(), Error> {
         let port = plan::vm_port_index(vm);
         let mut batch = Batch::default();
@@ -256,7 +256,8 @@ impl World {
         netlink::send(&mut self.nodes[scenario.vms[vm].host].netlink, &batch)
     }
 
-    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's namespace.
+    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's
+    /// namespace.
     pub(crate) fn start_vm(
         &mut self,
         scenario: &Scenario,
@@ -274,7 +275,7 @@ impl World {
         })
     }
 
-    /// Breaks a part of what carries a VM's packets, with the tools that an operator has.
+    /// Breaks a part of a VM's plumbing, with an operator's tools.
     pub(crate) fn break_port(
         &self,
         scenario: &Scenario,
@@ -433,7 +434,8 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
 }
 
-/// The ports of each node that have a queue of the kernel's, and the direction each of them sends in.
+/// The ports of each node that have a queue of the kernel's, and the direction each of them sends
+/// in.
 fn ports_of(scenario: &Scenario) -> Vec<PortList> {
     let topology = &scenario.topology;
     let mut ports = vec![PortList::new(); topology.hosts.len() + topology.switches.len()];
@@ -579,7 +581,7 @@ fn everybody_is_a_neighbour(batch: &mut Batch, index: u32, ip: IpVersion) {
     netlink::push(batch, request, ("route", None), &header, |body| body.word(RTA_OIF, index));
 }
 
-/// Runs a command that breaks a part of a VM's port; what it printed.
+/// Runs a command that breaks a part of a VM's port; returns its output.
 fn run(vm: &str, part: PortPart, line: &str) -> Result<String, Error> {
     let mut words = line.split(' ');
     let program = words.next().expect("a line has a first word");

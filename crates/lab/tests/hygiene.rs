@@ -259,8 +259,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within ten seconds");
 }
 
-/// Plays a lab with 19 namespaces and 13 agents, kills it and sweeps; says what was left and what the
-/// sweep said.
+/// Plays a lab with 19 namespaces and 13 agents, kills it and sweeps; says what was left and what
+/// the sweep said.
 fn kill_a_lab_and_sweep() -> (usize, Vec<String>) {
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/fig05.yaml");
     let mut lab = std::process::Command::new(stand_in().with_file_name("play"))

@@ -1,9 +1,10 @@
 //! Quantities as people write them: `450Mbit`, `1.5G`, `128kB`, `15ms`.
 //!
-//! Problem   Files say `450Mbit`, tc says `450mbit`, Kubernetes says `450M`; and `Mbps` means megabits
-//!           to people but megabytes to tc.
+//! Problem   Files say `450Mbit`, tc says `450mbit`, Kubernetes says `450M`; and `Mbps` means
+//!           megabits to people but megabytes to tc.
 //! Approach  One table of units for rates, sizes and spans; decimal arithmetic in integers, so that
-//!           what is shown parses back to the same octet. What is ambiguous is refused, with advice.
+//!           a shown value parses back to the same octet. An ambiguous unit is refused, with
+//!           advice.
 //! Promises  `rate(&show_rate(r)) == r` for every `r`, and likewise for sizes and spans.
 //! Not here  Arithmetic on quantities: see `scenario`'s expressions.
 

@@ -1,4 +1,5 @@
-//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be right.
+//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be
+//! right.
 
 use weir_model::scenario::{Error, File, Presets, Scenario};
 
@@ -570,7 +571,8 @@ fn a_point_to_compare_with_is_one_of_the_sweep() {
     field(&error("at: {share: 1Mbit}"), ".at.share", "`share` is not swept", "senders");
     field(&error("at: senders"), ".at", "is", "map");
     field(&error("over: none, at: {senders: 0}"), ".at", "`at` beside `over`", "keep one");
-    // Where it does not hold, no such point is needed; at the point itself there is nothing to compare.
+    // Where it does not hold, no such point is needed; at the point itself there is nothing to
+    // compare.
     let points = expects("at: {senders: senders - 2}, when: senders >= 2").expect("sound");
     assert!(points[0].expect.is_empty());
     let there = points[1].expect[0].at.clone().expect("compared");
@@ -621,8 +623,8 @@ fn topologies_with_equal_ways_say_what_they_cannot_be() {
     check(&error, 8, &at("leaf-spine", "leaves"), "under 100 spines are too many", "10000 uplinks");
 }
 
-/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if the first is
-/// used alone.
+/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if
+/// the first is used alone.
 #[test]
 fn floors_are_admitted_on_all_equal_ways_together() {
     let text = |ecmp: &str| {
@@ -643,8 +645,8 @@ fn floors_are_admitted_on_all_equal_ways_together() {
     );
 }
 
-/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all that they
-/// have where hosts choose.
+/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all
+/// that they have where hosts choose.
 #[test]
 fn uneven_links_side_by_side_are_one_that_depends_on_who_chooses() {
     let text = |ecmp: &str, floor: u32| {

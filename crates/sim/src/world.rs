@@ -4,8 +4,8 @@
 //!           the middle of their route.
 //! Approach  The loop forwards those at once. What arrives at the end of its route goes to its
 //!           flow's end there: a pure machine that says what to send. A flow has at most two
-//!           wake-ups waiting, for its two timers; each is looked at when it comes, and sleeps again
-//!           if the timer has moved.
+//!           wake-ups waiting, for its two timers; each is looked at when it comes, and sleeps
+//!           again if the timer has moved.
 //! Promises  Same network, same options: same outcome, in one go or in many.
 //! Not here  What stands between a host's flows and its first link, where something does: see
 //!           [`edge`]. It is called in [`Sim::pump`], [`Sim::emit`] and [`Sim::arrive`].

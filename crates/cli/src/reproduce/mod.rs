@@ -8,26 +8,21 @@
 //!           kept when somebody stops.
 //! Not here  What is expected: mostly in the scenarios, which `weir lab` and `weir sim` judge alike.
 
-pub(crate) mod figure;
-pub(crate) mod judge;
-pub(crate) mod kept;
 mod play;
-pub(crate) mod stats;
-
-pub(crate) use kept::World;
 
 use crate::args;
 use crate::commands::{self, INTERRUPTED};
-use crate::report;
-use crate::table::Grid;
 use anyhow::{Context as _, Result, bail};
-use figure::Figure;
-use judge::{Ending, criteria};
-use kept::Shown;
 use play::{Asked, Before, Ready};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use weir_study::report;
+use weir_study::reproduce::World;
+use weir_study::reproduce::figure::Figure;
+use weir_study::reproduce::judge::{Ending, code, criteria};
+use weir_study::reproduce::kept::Shown;
+use weir_study::table::Grid;
 
 /// Plays, or lists, what was asked for.
 ///
@@ -35,11 +30,14 @@ use std::path::{Path, PathBuf};
 /// Bad input, or something that cannot be written.
 pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
     let figures = select(&args.from, &args.what)?;
-    let asked =
-        Asked { world: args.world, quick: args.quick, jobs: args.jobs, out: args.out.clone() };
+    let world = match args.world {
+        args::WorldName::Sim => World::Sim,
+        args::WorldName::Lab => World::Lab,
+    };
+    let asked = Asked { world, quick: args.quick, jobs: args.jobs, out: args.out.clone() };
     let ready = figures.iter().map(|f| play::ready(f, &asked)).collect::<Result<Vec<_>>>()?;
     if args.list {
-        print!("{}", list(&figures, &ready, args.world));
+        print!("{}", list(&figures, &ready, world));
         return Ok(0);
     }
     let stop = commands::stop_flag()?;
@@ -64,15 +62,6 @@ pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
         return Ok(INTERRUPTED);
     }
     Ok(code(&endings))
-}
-
-/// 0 if all was played and held, 1 if something failed, 3 if something was not played or not judged.
-fn code(endings: &[Ending]) -> u8 {
-    match () {
-        () if endings.contains(&Ending::Failed) => 1,
-        () if endings.iter().all(|ending| ending.is_held()) => 0,
-        () => 3,
-    }
 }
 
 /// The figures that `what` names, in the order of their files; without any, all.

@@ -1,7 +1,7 @@
 //! Completion times by size, of whichever engine.
 
-use crate::table::Grid;
 use serde_json::{Value, json};
+use weir_study::table::Grid;
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// A full packet on the wire, and what of it is payload: those of the packet engine.

@@ -4,13 +4,13 @@
 
 use super::room::{self, Need};
 use crate::args::{self, CongestionControl};
-use crate::table::Grid;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_sim::{Algorithm, FlowOutcome, LinkOutcome, Network, Options, Outcome, Sim, TcpConfig};
+use weir_study::table::Grid;
 use weir_units::Time;
 
 /// What to do if it does not fit.

@@ -10,12 +10,10 @@
 
 use super::room::{self, Need};
 use crate::args;
+use crate::args::quoted;
 use crate::commands;
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
-use crate::judge::{self, Observed, ObservedFlow, Work};
-use crate::live::{Live, Screen};
-use crate::world::{Cut, Moment, World};
+use crate::live::Live;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
@@ -28,6 +26,11 @@ use weir_lab::Histogram;
 use weir_model::results::{About, Run};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
 use weir_sim::scenario::{Failure, Record, Setup};
+use weir_study::experiment::Screen;
+use weir_study::experiment::{self, Played};
+use weir_study::judge::{self, Observed, ObservedFlow, Work};
+use weir_study::presets::PRESETS;
+use weir_study::world::{Cut, Moment, World};
 use weir_units::Span;
 
 /// Steps of the progress bar per run.
@@ -40,7 +43,7 @@ const STEPS: f64 = 1000.0;
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = File::load(path, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(&commands::PRESETS)?;
+    file.check_presets(&PRESETS)?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -313,7 +316,6 @@ impl Screen for Brief {
 
 /// What to type to play this again.
 fn command_line(path: &Path, args: &args::Sim) -> String {
-    use commands::quoted;
     let mut words = vec!["weir sim".into(), quoted(&path.display().to_string())];
     words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));

@@ -4,7 +4,6 @@ use super::BROKEN;
 use crate::args;
 use crate::commands;
 use crate::sim::scenario;
-use crate::table::Grid;
 use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -13,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use weir_model::scenario::Mechanism;
+use weir_study::table::Grid;
 use weir_swarm::{SoakReport, soak};
 use weir_units::Span;
 

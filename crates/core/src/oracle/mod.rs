@@ -1,12 +1,12 @@
-//! The ideal allocation for a moment's demands: what every mechanism is judged against.
+//! The ideal allocation for the demands of one moment, with which every mechanism is compared.
 //!
-//! Problem   "Floors hold and nothing is wasted" needs a yardstick that knows what no agent knows:
-//!           all demands, all paths, all links.
-//! Approach  F = hose max-min of the demands ([`hose_max_min`]): what the floors promise each pair.
-//!           Rates F·(1+λ) by progressive filling over the links ([`allocate`]); pairs without a
-//!           floor share what then remains. Both are one filling, over hoses and over links.
-//! Promises  No link over its capacity; every flow has min(demand, F); every flow has a bottleneck:
-//!           its demand, or a full link where nobody has a greater share of its floor.
+//! Problem   "Floors hold and no bandwidth is wasted" needs a yardstick that knows what no agent
+//!           knows: all demands, all paths, all links.
+//! Approach  F = hose max-min of the demands ([`hose_max_min`]), which is what the floors promise
+//!           each pair. Rates F·(1+λ) by progressive filling over the links ([`allocate`]); pairs
+//!           without a floor share the rest. Both are one filling, over hoses and over links.
+//! Promises  No link exceeds its capacity. Every flow has min(demand, F). Every flow has a
+//!           bottleneck: its demand, or a full link where no flow has a greater share of its floor.
 //!           [`Allocation::check`] verifies them, and [`allocate`] ends in it, in release too.
 //! Not here  Paths, and whether floors fit whatever the demands will be: the caller knows the topology
 //!           (`weir_model::scenario`). How a mechanism comes near

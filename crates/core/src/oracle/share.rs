@@ -1,7 +1,7 @@
 //! From the wire to the application, and how equal a set of rates is.
 //!
-//! Floors count octets on the wire: layer 2 without FCS. What an application receives of them
-//! depends on the packet; at an MTU of 1500 a frame has 1514 octets.
+//! Floors count octets on the wire: layer 2 without FCS. The application's part of them depends on
+//! the packet; at an MTU of 1500 a frame has 1514 octets.
 
 use weir_units::Bytes;
 
@@ -18,7 +18,7 @@ pub fn udp_payload(payload: Bytes) -> f64 {
 
 /// Jain's fairness index (Σx)² / (n·Σx²): 1 if all are equal, 1/n if one has everything.
 ///
-/// Zero if nobody has anything, or nobody is there: a run that carried nothing was not fair.
+/// Zero if all are zero or there is none: a run that carried nothing was not fair.
 pub fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|x| x * x).sum();

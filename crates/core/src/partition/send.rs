@@ -1,12 +1,13 @@
 //! One VM's hose out, divided over the VMs it sends to.
 //!
-//! Problem   The sender's part and the receiver's both bind; what the sender keeps for a pair that the
-//!           receiver holds lower is wasted. And the receiver may say nothing.
+//! Problem   The sender's part and the receiver's both bind. What the sender keeps for a pair that
+//!           the receiver holds lower is wasted. And the receiver may be silent.
 //! Approach  The receiver's full fair share counts as the pair's demand, so that the rest goes to
-//!           others. The receiver is told the most that this hose has for the pair
-//!           ([`SendHose::notes`]), and keeps no more. Silence: see [`SendHose::floor`].
-//! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older offers
-//!           change nothing.
+//!           other pairs. The sender tells the receiver the most that this hose has for the pair
+//!           ([`SendHose::notes`]), and the receiver keeps no more. Silence: see
+//!           [`SendHose::floor`].
+//! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older
+//!           offers change nothing.
 //! Not here  The receiver's side: see `receive`.
 //! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
 
@@ -46,15 +47,16 @@ struct Pair {
     told: Option<Told>,
 }
 
-/// What the receiver was told of [`Echo::most`].
+/// The last [`Echo::most`] that the receiver was told.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     most: Rate,
-    /// It was a change, and was said once: the next step repeats it, for one message may be lost.
+    /// It was a change, and was sent once. The next step repeats it, because one message may be
+    /// lost.
     is_due_again: bool,
 }
 
-/// The receiver's last word.
+/// The receiver's last offer.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     offer: Offer,
@@ -63,7 +65,7 @@ struct Word {
     is_adopted: bool,
 }
 
-/// The receiver's last word as a sender remembers it.
+/// The receiver's last offer as a sender remembers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heard {
     /// What it offered.
@@ -119,8 +121,8 @@ impl Pair {
     }
 }
 
-/// A pair's most is told when it grew by one part in so many. With a smaller number a pair's floor
-/// may stay further below what both hoses have, until the receiver asks.
+/// A change of a pair's most is told when it grew by one part in this many. With a smaller number a
+/// pair's floor may stay further below what both hoses have, until the receiver asks.
 const GROWTH: u64 = 64;
 /// And when it fell by one part in so many: the receiver keeps that much too much meanwhile.
 const FALL: u64 = 32;
@@ -154,8 +156,8 @@ impl SendHose {
         self.dirty = true;
     }
 
-    /// A packet to `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has no
-    /// floor. Harmless for a pair that is known.
+    /// A packet to `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has
+    /// no floor. Harmless for a pair that is known.
     pub fn see(&mut self, now: Time, peer: VmId) -> bool {
         if self.pairs.contains_key(&peer) {
             return true;
@@ -174,8 +176,8 @@ impl SendHose {
         true
     }
 
-    /// A pair that an earlier life of this host left with a floor of `floor`: it keeps it until the
-    /// receiver speaks or the hold ends, and its demand is taken to be that.
+    /// A pair that an earlier incarnation of this host left with a floor of `floor`. It keeps the
+    /// floor until the receiver speaks or the hold ends, and `floor` is taken for its demand.
     pub fn adopt(&mut self, now: Time, peer: VmId, pair: PairId, floor: Rate) -> bool {
         if !self.see(now, peer) {
             return false;
@@ -212,9 +214,9 @@ impl SendHose {
         self.pairs.is_empty()
     }
 
-    /// The receiver's part. Returns the echo to send if one is due: it names the offer that is held,
-    /// which is a later one if this one was late. Without the pair, nothing is held. The floor follows
-    /// at once; the division of the rest with the next step.
+    /// The receiver's part. Returns the echo to send if one is due: it names the offer that is
+    /// held, which is a later one if this one was late. Without the pair, nothing is held. The
+    /// floor follows at once; the division of the rest with the next step.
     pub fn offer(&mut self, now: Time, peer: VmId, offer: Offer) -> Option<Echo> {
         let Some(pair) = self.pairs.get_mut(&peer) else {
             let Offer { pair, serial, .. } = offer;
@@ -246,8 +248,8 @@ impl SendHose {
         (now.since(word.heard_at) <= self.config.held_for()).then(|| pair.echo(word.offer))
     }
 
-    /// After a step: the echoes that tell receivers what this hose has for their pairs, where they do
-    /// not know it. A lost one costs the pair or others efficiency until the next, never a hose.
+    /// After a step: the echoes that tell receivers what this hose has for their pairs, where they
+    /// do not know it. A lost one costs the pair or others efficiency until the next, never a hose.
     pub fn notes(&mut self) -> impl Iterator<Item = Echo> + '_ {
         self.pairs.values_mut().filter_map(Pair::note)
     }
@@ -289,7 +291,8 @@ impl SendHose {
     /// The pair's floor: the smaller of both parts. Zero for a pair that is not known.
     ///
     /// Silence: before the receiver's first word, the small start. A receiver that falls silent:
-    /// its last offer stays for [`PartitionConfig::silent_hold`], then the floor falls to the small start.
+    /// its last offer stays for [`PartitionConfig::silent_hold`], then the floor falls to the small
+    /// start.
     pub fn floor(&mut self, now: Time, peer: VmId) -> Rate {
         let Some(pair) = self.pairs.get(&peer) else { return Rate::ZERO };
         if self.dirty && pair.word.is_none() && pair.share.is_zero() {

@@ -1,4 +1,5 @@
-//! Hold-Increase: after congestion a pair waits, in inverse proportion to its floor (ElasticSwitch §5).
+//! Hold-Increase: after congestion a pair waits, in inverse proportion to its floor (ElasticSwitch
+//! §5).
 
 use super::{HoldForm, RateConfig};
 use weir_units::{Span, Time};

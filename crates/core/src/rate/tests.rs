@@ -167,8 +167,8 @@ fn a_loss_soon_after_the_hold_takes_more_than_one_that_was_long_in_coming() {
         delta: 0.0,
         ..RateConfig::default()
     };
-    // Weight 1/10: one loss holds for 1.5 s, 100 periods. The rate stays, for it may not grow. Within
-    // four periods it is the same congestion.
+    // Weight 1/10: one loss holds for 1.5 s, 100 periods. The rate stays, for it may not grow.
+    // Within four periods it is the same congestion.
     for (periods, left) in [(2, 360), (4, 60), (150, 60), (250, 360)] {
         let mut pair = PairRate::new(mbps(45));
         pair.rate = 600e6;

@@ -1,4 +1,4 @@
-//! What the law thinks of a pair, for people.
+//! State of the law for a pair, for people.
 //!
 //! Problem   "Why is it not faster?" has its answer in five private numbers.
 //! Approach  A picture of them, taken with the constants that the next step will use.
@@ -7,10 +7,10 @@
 use super::{HoldForm, PairRate, Phase, RateConfig};
 use weir_units::{Rate, Span, Time};
 
-/// What the law thinks of a pair at one moment.
+/// State of the law for a pair at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateView {
-    /// What the pair does.
+    /// State of the pair.
     pub phase: Phase,
     /// The rate that the law allows; applied is the larger of this and the floor.
     pub rate: Rate,
@@ -33,8 +33,8 @@ pub struct RateView {
 }
 
 impl PairRate {
-    /// The picture of this pair. `standing` is its floor, and the rate that stands for its weight, as
-    /// for [`PairRate::step_weighted`].
+    /// The picture of this pair. `standing` is its floor, and the rate that stands for its weight,
+    /// as for [`PairRate::step_weighted`].
     pub fn view(&self, config: &RateConfig, now: Time, standing: (Rate, Rate)) -> RateView {
         let least = config.least_floor.as_f64();
         let floor = standing.0.as_f64().max(least);

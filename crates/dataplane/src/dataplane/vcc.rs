@@ -1,14 +1,16 @@
 //! vCC's programs as a part of the datapath.
 //!
-//! Problem   Ports that translate, or have a window budget need two programs behind the datapath's
-//!           own and tables that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
-//! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
-//!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
-//!           programs while connections live that they are for.
-//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its reason. The
-//!           programs come after the datapath's own on both sides, in whatever order they were attached. Where no
-//!           port needs them nothing is loaded, attached or pinned.
-//! Not here  The programs: see `vcc`. Who asks for what, and divides budgets: the agent's.
+//! Problem   Ports that translate or have a window budget need two programs behind the datapath's
+//!           own, and tables that outlive an agent. A host that cannot translate has to guard its
+//!           VMs all the same.
+//! Approach  When all else is in force, the ports that should translate are compared with those
+//!           that do. A connection keeps what it began with: a port that should not translate any
+//!           more asks for nothing, and keeps its programs while connections need them.
+//! Promises  Nothing here fails an opening or a change: a translation that the host cannot do is a
+//!           refusal, with its reason. The programs come after the datapath's own on both sides, in
+//!           whatever order they were attached. Where no port needs them, nothing is loaded,
+//!           attached or pinned.
+//! Not here  The programs: see `vcc`. The choice of ports and the division of budgets: the agent's.
 
 use super::{Dataplane, Hook, attach_one, first_ports};
 use crate::attach::{self, Interface};
@@ -23,9 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_units::VmId;
 
-/// How often ports that end are looked at.
+/// Interval at which ports that end are checked.
 const LOOK_NS: u64 = 5_000_000_000;
-/// How the names of all of its programs begin.
+/// Prefix of the names of all its programs.
 const PREFIX: &str = "weir_vcc";
 
 /// Ports that translate.
@@ -35,15 +37,15 @@ pub(super) struct Translators {
     /// Where programs are attached.
     attached: Vec<Hook>,
     refused: BTreeMap<VmId, String>,
-    /// Who counts the connections of window budgets in force.
+    /// Counters of connections for the window budgets in force.
     divided: BTreeMap<VmId, Divided>,
-    /// Why others are not.
+    /// Reasons why other budgets are not in force.
     unbounded: BTreeMap<VmId, String>,
-    /// Why shares of budgets that are in force do not follow connections at the moment.
+    /// Reason why shares of the budgets in force do not follow connections at the moment.
     uncounted: BTreeMap<VmId, String>,
-    /// Whose ports have a budget alone (any more), and connections that began with a translation.
+    /// VMs whose ports have only a budget, and connections that began with a translation.
     keeping: BTreeSet<VmId>,
-    /// Why what an earlier agent left was given up.
+    /// Reason why an earlier agent's state was given up.
     replaced: Option<String>,
     looked_ns: u64,
 }
@@ -52,18 +54,18 @@ pub(super) struct Translators {
 #[derive(Clone, Debug)]
 struct Place {
     interface: Interface,
-    /// Of its counters and its table.
+    /// Slot of its counters and its table.
     slot: u32,
-    /// For new connections; `None` if it ends.
+    /// Terms of new connections; `None` if it ends.
     law: Option<Law>,
     /// Of its budget; none if it has none.
     classes: Vec<Class>,
-    /// Whether nothing of it was there before.
+    /// Whether the port is new.
     is_new: bool,
 }
 
 impl Place {
-    /// Whether connections of before are all that it is there for.
+    /// Whether it exists for older connections only.
     const fn ends(&self) -> bool {
         self.law.is_none() && !self.counts()
     }
@@ -81,7 +83,7 @@ impl Place {
     }
 }
 
-/// What ports shall do, of VMs for which it can be had.
+/// Desired state of the ports whose VMs can have it.
 struct Wishes {
     wanted: BTreeMap<VmId, Law>,
     budgets: BTreeMap<VmId, Vec<Class>>,
@@ -104,7 +106,8 @@ impl Translators {
     }
 }
 
-/// Programs that may be on a port before the datapath's own are: those that this instance left there.
+/// Programs that may be on a port before the datapath's own are: those that this instance left
+/// there.
 pub(super) fn left_on(hook: &Hook, instance: &Instance, journal: &Journal) -> Vec<&'static str> {
     let is_ours = |program: &Own| {
         let hook = Hook { interface: hook.interface.clone(), program: Program::Vcc(*program) };
@@ -119,14 +122,14 @@ pub(super) fn translator_on(pin: &Path) -> Option<u32> {
     name.rsplit('-').next()?.parse().ok()
 }
 
-/// Why the connections of a VM can be neither translated nor bounded whatever the kernel says.
+/// Reason why a VM's connections can be neither translated nor bounded, whatever the kernel can do.
 fn outside(config: &Config, vm: VmId) -> Option<&'static str> {
     config.is_outward(vm).then_some(
         "its port leads outside the cloud, and is no guest's: leave the translation and the budget to the VMs' ports",
     )
 }
 
-/// Why they cannot be translated.
+/// Reason why they cannot be translated.
 fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
     if config.ecn {
         return Some(
@@ -138,8 +141,8 @@ fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
 }
 
 impl Dataplane {
-    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on which one of
-    /// the datapath's own programs was just attached: it has to come first.
+    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on
+    /// which one of the datapath's own programs was just attached: it has to come first.
     pub(super) fn translate(&mut self, strangers: &BTreeSet<VmId>, fresh: &[u32]) {
         let config = &self.config;
         let mut refused = BTreeMap::new();
@@ -186,13 +189,13 @@ impl Dataplane {
                 }
             }
         }
-        // Who keeps connections of before is found with the next heartbeat.
+        // Ports that keep older connections are found with the next heartbeat.
         self.translators.looked_ns = 0;
         self.unload_translators();
     }
 
-    /// With every heartbeat: programs that somebody has taken off come back, and ports that end are freed once no
-    /// connection needs them.
+    /// For every heartbeat: attaches programs that another process detached, and frees ports that
+    /// end once no connection needs them.
     pub fn tend_translations(&mut self, now_ns: u64) {
         let places = self.translators.places.clone();
         for (vm, place) in &places {
@@ -214,7 +217,7 @@ impl Dataplane {
         self.translators.looked_ns = now_ns;
         self.translators.keeping.clear();
         for (vm, place) in places.iter().filter(|(_, place)| place.law.is_none()) {
-            // A table that cannot be read may have somebody.
+            // A table that cannot be read may have connections.
             if self.has_live(place.slot, now_ns).unwrap_or(true) {
                 self.translators.keeping.insert(*vm);
             } else if place.ends() {
@@ -225,11 +228,11 @@ impl Dataplane {
         self.unload_translators();
     }
 
-    /// What became of all wishes, and of those of before that still matter to connections.
+    /// States of all requested translations, and of former ones that connections still need.
     pub fn translations(&self) -> Vec<Translated> {
         let of = &self.translators;
         let mut vms: BTreeSet<VmId> = self.config.translations.keys().copied().collect();
-        // Who has a budget alone translates nothing, but for connections of before.
+        // A port with only a budget translates nothing, except for older connections.
         let is_told = |vm: &VmId, place: &Place| {
             place.law.is_some() || place.ends() || of.keeping.contains(vm)
         };
@@ -248,10 +251,10 @@ impl Dataplane {
         vms.into_iter().map(told).collect()
     }
 
-    /// Counts the connections that live on window budgets, where it is time to, and puts in force what `divide` makes of
-    /// the numbers of all VMs by class: shares for each VM's classes; whom it leaves out nothing bounds. To be called every
-    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where anybody is counted; `cpu_ns` says how much CPU time the caller has
-    /// had.
+    /// Counts the connections of window budgets when it is time, and puts in force the shares that
+    /// `divide` computes from all VMs' counts by class. A VM that `divide` omits is not bounded.
+    /// The caller calls it every [`LOOK_NS`](crate::vcc::budget::LOOK_NS) while connections are
+    /// counted. `cpu_ns` is the CPU time that the caller has used.
     pub fn tend_windows(
         &mut self,
         now_ns: u64,
@@ -285,12 +288,12 @@ impl Dataplane {
         }
     }
 
-    /// Whether anybody's connections are counted.
+    /// Whether any connections are counted.
     pub fn has_windows(&self) -> bool {
         !self.translators.divided.is_empty()
     }
 
-    /// What became of all window budgets.
+    /// States of all window budgets.
     pub fn budgets(&self) -> Vec<Bounded> {
         let of = &self.translators;
         let told = |&vm: &VmId| {
@@ -307,8 +310,8 @@ impl Dataplane {
         self.config.budgets.keys().map(told).collect()
     }
 
-    /// Why the translations of an earlier agent of this name were given up, if they were: their connections are
-    /// left alone.
+    /// Reason why the translations of an earlier agent of this name were given up, if they were.
+    /// Their connections are no longer translated.
     pub fn replaced_translations(&self) -> Option<&str> {
         self.translators.replaced.as_deref()
     }
@@ -318,7 +321,7 @@ impl Dataplane {
         self.take_off(|index| !wanted.iter().any(|hook| hook.interface.index == index));
     }
 
-    /// Loads the programs if somebody needs them: one that asks, or connections of an earlier agent's time.
+    /// Loads the programs if a port asks for them or connections of an earlier agent need them.
     fn load_translators(&mut self, is_wanted: bool) -> Result<(), Error> {
         if self.programs.vcc.is_some() {
             return Ok(());
@@ -326,7 +329,7 @@ impl Dataplane {
         let pins = self.instance.maps();
         let left = STATE.iter().filter(|name| pins.join(name).exists()).count();
         if left < STATE.len() {
-            // An agent died while it pinned them, or had fewer: whatever is there is not all there must be.
+            // An agent died while it pinned them, or had fewer: the pins are not complete.
             self.forget_translators()?;
             if left > 0 {
                 self.translators.replaced = Some("some of its maps are missing".into());
@@ -347,7 +350,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Which ports shall have programs: those of `wanted`, and those that had.
+    /// Ports that should have programs: those of `wanted`, and those that had.
     fn places_for(
         &mut self,
         wishes: &Wishes,
@@ -361,7 +364,7 @@ impl Dataplane {
             let classes = wishes.budgets.get(&port.vm).cloned().unwrap_or_default();
             let interface = match Interface::find(&port.interface) {
                 Ok(interface) => interface,
-                // It went in this very moment.
+                // The interface vanished at this moment.
                 Err(e) => {
                     let refused = law.map(|_| (port.vm, e.to_string()));
                     self.translators.refused.extend(refused);
@@ -444,7 +447,7 @@ impl Dataplane {
             )
     }
 
-    /// Whatever these VMs ask for.
+    /// Removes everything that these VMs asked for.
     fn refuse(&mut self, vms: &[VmId], why: &Error) {
         let (config, of) = (&self.config, &mut self.translators);
         for vm in vms {
@@ -457,7 +460,8 @@ impl Dataplane {
         }
     }
 
-    /// Nothing of a port's translation stays. What cannot be removed is tried again with the next change.
+    /// Removes everything of a port's translation. What cannot be removed is tried again with the
+    /// next change.
     fn take_down(&mut self, place: &Place) {
         self.translators.divided.retain(|_, divided| divided.slot() != place.slot);
         self.take_off(|index| index == place.interface.index);
@@ -466,8 +470,8 @@ impl Dataplane {
         }
     }
 
-    /// Detaches the programs on these interfaces (by index), also those that an earlier agent attached. What the
-    /// kernel refuses to detach finds no port in the maps, and does nothing.
+    /// Detaches the programs on these interfaces (by index), also those that an earlier agent
+    /// attached. What the kernel refuses to detach finds no port in the maps, and does nothing.
     fn take_off(&mut self, is_over: impl Fn(u32) -> bool) {
         let is_ours =
             |hook: &Hook| matches!(hook.program, Program::Vcc(_)) && is_over(hook.interface.index);
@@ -494,7 +498,7 @@ impl Dataplane {
         Ok(flows.read()?.any(|(_, state)| state.is_live(now)))
     }
 
-    /// Where no port needs them (any more) nothing stays.
+    /// Removes the programs where no port needs them.
     fn unload_translators(&mut self) {
         if self.translators.places.is_empty() {
             self.translators.divided.clear();

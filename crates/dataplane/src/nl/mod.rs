@@ -37,7 +37,7 @@ pub struct Device {
     pub index: u32,
 }
 
-/// What a message is about.
+/// Object of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Object {
     /// A network device, by name.
@@ -46,7 +46,7 @@ pub enum Object {
     Links,
     /// A qdisc by its place.
     Qdisc {
-        /// On which device.
+        /// The device.
         device: Device,
         /// Its parent: a class, `0xffff_ffff` for the root, `0xffff_fff1` for clsact.
         parent: u32,
@@ -55,7 +55,7 @@ pub enum Object {
     Qdiscs,
     /// One class.
     Class {
-        /// On which device.
+        /// The device.
         device: Device,
         /// Its handle.
         id: u32,
@@ -110,13 +110,13 @@ impl fmt::Display for Object {
     }
 }
 
-/// Why the kernel did not do as asked.
+/// Reason why the kernel did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket itself failed.
     #[error("rtnetlink socket: cannot {action}: {source}")]
     Socket {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -124,9 +124,9 @@ pub enum Error {
     /// The kernel refused one message.
     #[error("cannot {verb} {object}: {}{}", io::Error::from_raw_os_error(*errno), said(message))]
     Refused {
-        /// What was asked.
+        /// The request.
         verb: Verb,
-        /// Of which object.
+        /// The object.
         object: Object,
         /// The error number, positive.
         errno: i32,
@@ -136,11 +136,11 @@ pub enum Error {
     /// The kernel's answer was not understood.
     #[error("cannot {verb} {object}: the kernel's answer {what}")]
     Answer {
-        /// What was asked.
+        /// The request.
         verb: Verb,
-        /// Of which object.
+        /// The object.
         object: Object,
-        /// What was wrong with the answer.
+        /// What is wrong with the answer.
         what: &'static str,
     },
     /// A name that the kernel cannot hold.
@@ -148,7 +148,7 @@ pub enum Error {
         "`{name}` is no name of a network device: it needs 1 to 15 octets without `/` or space"
     )]
     Name {
-        /// As it was given.
+        /// The given name.
         name: String,
     },
 }

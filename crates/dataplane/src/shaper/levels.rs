@@ -14,7 +14,7 @@ pub const LONGEST_WAIT: Span = Span::from_millis(250);
 const PRIO_CONTROL: u32 = 0;
 const PRIO_DATA: u32 = 1;
 
-/// What the parameters of all classes depend on, beside their own floors.
+/// Parameters on which all classes depend, beside their own floors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Levels(classes::Levels);
 

@@ -1,14 +1,14 @@
 //! How long packets may wait in a pair's class of HTB.
 //!
-//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is short
-//!           enough there would drop every super-packet.
-//! Approach  `bpf/backlog.h` drops what would wait for too long at the class's ceiling before it gets
-//!           to the queue. It goes by the class's level, kept here: an entry of the array that
+//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is
+//!           short enough there would drop every super-packet.
+//! Approach  `bpf/backlog.h` drops packets that would wait for too long at the class's ceiling,
+//!           before the queue. It uses the class's level, kept here: an entry of the array that
 //!           departure times use, too. A change is a store.
-//! Promises  No level stays below its class's ceiling, whatever the kernel refuses and whoever dies
-//!           when: it is raised before the class is and lowered after it, and who lowers ceilings
-//!           without us (the guardian) leaves it too high. Then the queue's own bound in octets is
-//!           what is left; nothing is dropped that HTB would have sent in time.
+//! Promises  No level stays below its class's ceiling, whatever the kernel refuses and whichever
+//!           process dies: a level is raised before the class and lowered after it. A process that
+//!           lowers ceilings alone (the guardian) leaves levels too high, so the queue's own bound
+//!           in octets remains. No packet is dropped that HTB would have sent in time.
 //! Not here  Queues that belong to no pair, and levels of departure times: see `departure`.
 
 use super::layout;
@@ -19,7 +19,7 @@ use crate::table::CounterArray;
 use weir_core::classes::longest_wait;
 use weir_units::Bytes;
 
-/// A queue is not taken for longer than this, so that the kernel's products fit 64 bits.
+/// Upper bound of a queue's length in time, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
 
 /// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
@@ -37,7 +37,7 @@ fn level(class: &Class, queue: Bytes) -> Level {
     }
 }
 
-/// The levels of pairs' classes; of none if nothing reads them.
+/// Levels of pairs' classes; of none if no program reads them.
 pub(super) struct Waits {
     levels: Option<CounterArray<Level>>,
     queue: Bytes,

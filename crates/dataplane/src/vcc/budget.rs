@@ -1,15 +1,17 @@
-//! `bpf/vcc_budget.h` in Rust, and who counts for it: a port's window budget.
+//! `bpf/vcc_budget.h` in Rust, and the count of connections for it: a port's window budget.
 //!
-//! Problem   Shares follow from how many connections live, and connections end in more ways than by saying so:
-//!           they are pushed out of the table, fall silent, or get a RST that nobody believes.
-//! Approach  The table is the truth. It is counted twice a second, and within 50 ms when the kernel says that a
-//!           connection began or ended to live on the budget; somebody else divides, and the shares are written
-//!           where the programs read them. A guest that opens and closes connections all the time has it counted
-//!           as often as a hundredth of a CPU allows: see [`Credit`].
-//! Promises  Shares of other classes than those in force are never read together with them. While nobody counts,
-//!           and for whoever takes over, shares stay as they were. Who comes after a quiet second is counted within
-//!           50 ms, whatever a count costs.
-//! Not here  The division: `weir_core::vcc::Budget`. What a share does: `vcc_law.h`.
+//! Problem   Shares follow from the number of live connections. Connections do not only end by FIN:
+//!           they are pushed out of the table, fall silent, or get a RST that the peer does not
+//!           believe.
+//! Approach  The table is the truth. It is counted twice a second, and within 50 ms when the kernel
+//!           reports that a connection began or ended to use the budget. The caller divides, and
+//!           the shares are written where the programs read them. A guest that opens and closes
+//!           connections all the time has them counted as often as a hundredth of a CPU allows: see
+//!           [`Credit`].
+//! Promises  Shares of other classes than those in force are never read together with them. While
+//!           no agent counts, and for its successor, shares stay as they were. A connection that
+//!           begins after a quiet second is counted within 50 ms, whatever a count costs.
+//! Not here  The division: `weir_core::vcc::Budget`. The effect of a share: `vcc_law.h`.
 
 use super::Programs;
 use super::intf::State;
@@ -20,27 +22,29 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use weir_units::VmId;
 
-/// A budget has so many classes at most.
+/// Most classes of a budget.
 pub const CLASSES_MOST: usize = 16;
-/// How often to call [`Divided::tend`].
+/// Interval at which [`Divided::tend`] is called.
 pub const LOOK_NS: u64 = 50_000_000;
-/// How often the table is counted though the kernel says nothing: who is pushed out or falls silent is found then.
+/// Interval at which the table is counted although the kernel reports nothing. It finds connections
+/// that were pushed out or fell silent.
 const COUNT_NS: u64 = 500_000_000;
-/// Counts that the kernel asks for cost so much of a CPU at most: one part of so many,
+/// Part of a CPU that counts on the kernel's request may use: one in this many,
 const CREDIT_PART: u64 = 100;
-/// and at once what they may in a second.
+/// and at once what they may use in a second.
 const CREDIT_MOST_NS: i64 = 10_000_000;
-/// Who is silent for so many 1024 ticks (64 s) does not live on the budget until it speaks.
+/// A connection that is silent for this many 1024 ticks (64 s) does not use the budget until it
+/// sends.
 const QUIET: u16 = 60;
-/// Who is silent for nearly as long as sixteen bits can say (19.5 hours) is remembered until that is over, for
-/// then it looks as if it had just spoken.
+/// A connection that is silent for nearly as long as sixteen bits can express (19.5 hours) is
+/// remembered until that is over, because then it looks as if it had just sent.
 const QUIET_MOST: u16 = u16::MAX - 2 * QUIET;
-/// A segment may pass while the table is read: it is later than the count by so much at most.
+/// Most time by which a segment that passes during the count is later than the count.
 const AHEAD: u16 = 2;
 
 /// Live connections of each VM, by its classes.
 pub type Live<'a> = BTreeMap<VmId, &'a [u32]>;
-/// What each connection of each VM may have, by its classes, octets.
+/// Window of each connection of each VM, by its classes, octets.
 pub type Shares = BTreeMap<VmId, Vec<u32>>;
 
 shared!(
@@ -59,11 +63,11 @@ shared!(
     }
 );
 shared!(
-    /// What the kernel knows of a budget.
+    /// A budget as the kernel has it.
     Budget, 196, {
-        /// So many classes.
+        /// Number of classes.
         classes: u32,
-        /// They.
+        /// The classes.
         class: [Class; CLASSES_MOST],
     }
 );
@@ -89,7 +93,7 @@ impl Budget {
     /// Of these classes.
     ///
     /// # Panics
-    /// More than [`CLASSES_MOST`]: whoever made them has checked that.
+    /// More than [`CLASSES_MOST`], which the caller has checked.
     pub fn new(classes: &[Class]) -> Self {
         let mut budget = Self { classes: classes.len() as u32, ..Self::default() };
         budget.class[..classes.len()].copy_from_slice(classes);
@@ -102,13 +106,13 @@ impl Budget {
     }
 }
 
-/// What counts may cost that the kernel asks for, in CPU time: it grows as time passes, and each of them is paid from
-/// it. One may take more than there is; then the next ones wait, for a second at most. What is due twice a second costs
-/// nothing, so that neither an expensive table nor a busy guest puts it off.
+/// CPU time for counts on the kernel's request. It grows as time passes, and pays for each count. A
+/// count may use more than there is; then the next ones wait, for a second at most. The counts
+/// twice a second are free, so neither an expensive table nor a busy guest delays them.
 #[derive(Debug)]
 struct Credit {
     left_ns: i64,
-    /// When it last grew.
+    /// Time of its last growth.
     at_ns: u64,
 }
 
@@ -132,14 +136,14 @@ impl Credit {
     }
 }
 
-/// Connections that died in silence: each by its name, and when it was last heard of. The table's time has sixteen bits,
-/// so such a one looks alive again for a minute every 19.5 hours.
+/// Connections that died in silence, by name, with the time of their last segment. The table's time
+/// has sixteen bits, so such a connection looks alive again for a minute every 19.5 hours.
 #[derive(Debug, Default)]
 struct Silent(BTreeMap<Flow, u16>);
 
 impl Silent {
-    /// Whether a connection that opened was heard of lately. Who has to be remembered for the next count goes to
-    /// `then`.
+    /// Whether an open connection has sent lately. A connection that has to be remembered for the
+    /// next count goes to `then`.
     fn is_heard(&self, name: Flow, state: &State, now: u32, then: &mut Self) -> bool {
         let silent = state.silent(now);
         let is_ahead = silent > u16::MAX - AHEAD;
@@ -152,7 +156,7 @@ impl Silent {
     }
 }
 
-/// A port's budget, from the side that counts.
+/// A port's budget, from the counting side.
 #[derive(Debug)]
 pub struct Divided {
     slot: u32,
@@ -160,7 +164,8 @@ pub struct Divided {
     /// Live connections by class, when they were last counted.
     live: Vec<u32>,
     table: Table<Flow, State>,
-    /// Connections that were over when they were counted, and how far their guests had sent.
+    /// Connections that were over at the last count, with the sequence that their guests had
+    /// reached.
     over: BTreeMap<Flow, u32>,
     silent: Silent,
     credit: Credit,
@@ -170,8 +175,8 @@ pub struct Divided {
 }
 
 impl Divided {
-    /// Puts a budget of these classes on the port in `slot`, which has a table; none if there are none. Classes that are
-    /// there already go on with the shares that they have, others have the shares that they came with until they are
+    /// Puts a budget of these classes on the port in `slot`, which has a table, or none if there
+    /// are none. Present classes keep their shares; new ones keep the given shares until they are
     /// counted.
     ///
     /// # Errors
@@ -187,7 +192,7 @@ impl Divided {
             _ if classes.is_empty() => {}
             Some(there) if are_same(there.classes(), &classes) => {
                 classes = there.classes().to_vec();
-                // Who put it there may have died before he said so.
+                // The agent that put it there may have died before it reported so.
                 programs.bound(slot, true)?;
             }
             _ => programs.set_budget(slot, Some(Budget::new(&classes)))?,
@@ -197,9 +202,9 @@ impl Divided {
         Ok(Self { slot, classes, live, table, over, silent, credit, turns, counted_ns })
     }
 
-    /// To be called every [`LOOK_NS`] where nobody else shares the budget: counts if it is time to, has `divide` make
-    /// shares of the live connections by class, and puts them in force. Says whether anything changed. `cpu_ns` says
-    /// how much CPU time the caller has had.
+    /// For a budget that no other port shares, to be called every [`LOOK_NS`]: counts if it is
+    /// time, lets `divide` compute shares from the live connections by class, and puts them in
+    /// force. Returns whether anything changed. `cpu_ns` is the CPU time that the caller has used.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -217,7 +222,7 @@ impl Divided {
         self.share_out(programs, &shares)
     }
 
-    /// The first half of [`tend`](Self::tend): says whether anybody was counted.
+    /// The first half of [`tend`](Self::tend): returns whether connections were counted.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -243,13 +248,13 @@ impl Divided {
         Ok(true)
     }
 
-    /// The second half: puts a share for each class in force. Says whether one is another than before.
+    /// The second half: puts a share for each class in force. Returns whether one has changed.
     ///
     /// # Errors
     /// The kernel refuses; all are as they were.
     ///
     /// # Panics
-    /// Not a share for each class.
+    /// There is not one share per class.
     pub(crate) fn share_out(&mut self, programs: &Programs, shares: &[u32]) -> Result<bool, Error> {
         assert_eq!(shares.len(), self.classes.len(), "a share for each class");
         let with = |(class, share): (&Class, &u32)| Class { share: *share, ..*class };
@@ -267,7 +272,7 @@ impl Divided {
         are_same(&self.classes, classes)
     }
 
-    /// Whose budget it is.
+    /// The VM.
     pub(crate) const fn slot(&self) -> u32 {
         self.slot
     }
@@ -291,7 +296,8 @@ impl Divided {
                 continue;
             }
             if state.is_over() {
-                // Anybody can send a RST, and who goes on to send new data did not believe it.
+                // Any sender can make a RST. A guest that goes on to send new data did not believe
+                // it.
                 let nxt = self.over.get(&name).copied().unwrap_or(state.nxt);
                 over.insert(name, nxt);
                 if nxt == state.nxt {

@@ -1,11 +1,11 @@
-//! What agents counted of attacks and of broken control messages, from their own status.
+//! Counters of attacks and of faulty control messages, from the agents' status.
 
 use super::Agents;
 use super::usage::ask;
 use crate::attack::Sent;
-use crate::{AgentCounts, AttackRecord};
 use std::time::Duration;
 use weir_model::record::ControlRecord;
+use weir_model::record::{AgentCounts, AttackRecord};
 use weir_units::Span;
 
 impl Agents {
@@ -23,8 +23,8 @@ impl Agents {
         }
     }
 
-    /// What the agents say of their control messages, which the lab held back for `delay`; `None` if
-    /// there are no agents, or one does not answer.
+    /// What the agents say of their control messages, which the lab held back for `delay`; `None`
+    /// if there are no agents, or one does not answer.
     pub(crate) fn control(&self, delay: Option<Span>) -> Option<ControlRecord> {
         let all = self.counters()?;
         let count = |wanted: &str| sum(&all, &|name| name == wanted);

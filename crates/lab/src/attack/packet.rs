@@ -1,4 +1,4 @@
-//! Packets octet by octet: an attacker has no library of ours.
+//! Attack packets octet by octet, without our own library, as an attacker would make them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_model::scenario::FrameKind;
@@ -9,8 +9,8 @@ const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const UDP: u8 = 17;
 
-/// A UDP packet from its IPv4 header on. The checksums stay zero: the kernel fills in that of IP, and
-/// UDP needs none.
+/// A UDP packet from its IPv4 header on. The checksums stay zero: the kernel fills in that of IP,
+/// and UDP needs none.
 pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let length = (IP_HEADER + UDP_HEADER + payload.len()) as u16;
     let mut octets = vec![0x45, 0];
@@ -74,8 +74,8 @@ fn checksum(header: &[u8]) -> u16 {
     !(((folded & 0xffff) + (folded >> 16)) as u16)
 }
 
-/// A control message with a tag that was guessed: an offer of 10 Tbit/s to VM `n`, in the name of
-/// each host in turn. Its layout is that of `weir-wire`, version 1.
+/// A control message with a guessed tag: an offer of 10 Tbit/s to VM `n`, in the name of each host
+/// in turn. Its layout is that of `weir-wire`, version 1.
 pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     let noise = noise(n + 1);
     let sender = if n as u32 % 4 == victim { victim + 1 } else { n as u32 % 4 };
@@ -95,13 +95,13 @@ pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     octets
 }
 
-/// An incarnation that nobody draws by chance for this sequence.
+/// An incarnation that no agent draws by chance for this sequence.
 fn noise(sequence: u64) -> u64 {
     sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The packet without UDP's checksum: a virtual device leaves that to the next one, and what is
-/// recorded between the two carries half of it.
+/// The packet without UDP's checksum. A virtual device leaves the checksum to the next one, so a
+/// packet recorded between the two has only half of it.
 pub(super) fn without_checksum(packet: &[u8]) -> Vec<u8> {
     let mut octets = packet.to_vec();
     if let Some(sum) = octets.get_mut(IP_HEADER + 6..IP_HEADER + UDP_HEADER) {
@@ -110,15 +110,15 @@ pub(super) fn without_checksum(packet: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// Whether a packet (from its IPv4 header on) is one of [`forged_offer`]: no recording is of use
-/// that was never sent by an agent.
+/// Whether a packet (from its IPv4 header on) is one of [`forged_offer`]. Only a message that an
+/// agent sent is worth replaying.
 pub(super) fn is_forged(packet: &[u8]) -> bool {
     let payload = packet.get(IP_HEADER + UDP_HEADER..).unwrap_or(&[]);
     let word = |at: usize| Some(u64::from_be_bytes(payload.get(at..at + 8)?.try_into().ok()?));
     matches!((word(16), word(24)), (Some(incarnation), Some(n)) if incarnation == noise(n))
 }
 
-/// Whether a frame is a UDP packet to `to`; then the packet from its IPv4 header on.
+/// The packet from its IPv4 header on, if a frame is a UDP packet to `to`.
 pub(super) fn packet_to(frame: &[u8], to: SocketAddrV4) -> Option<&[u8]> {
     let packet = frame.strip_prefix(frame.get(..12)?)?.strip_prefix(&[0x08, 0x00])?;
     let plain = packet.first() == Some(&0x45) && packet.get(9) == Some(&UDP);

@@ -72,8 +72,8 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
     }
 }
 
-/// A tree: `racks` switches with `each` hosts of 100 Mb/s, joined by `root` over links of `uplink` Mb/s,
-/// which are the links 0 to `racks` - 1.
+/// A tree: `racks` switches with `each` hosts of 100 Mb/s, joined by `root` over links of `uplink`
+/// Mb/s, which are the links 0 to `racks` - 1.
 pub(crate) fn tree(racks: usize, each: usize, uplink: u64) -> Scenario {
     let mut scenario = dumbbell(racks * each, 0, 100);
     let hosts = racks * each;

@@ -1,6 +1,7 @@
 //! A scenario file: read once, resolved for every point of its sweep.
 //!
-//! Approach  YAML tree, `--set` changes it, keys are read into a `Spec`, which is resolved per point.
+//! Approach  YAML tree, `--set` changes it, keys are read into a `Spec`, which is resolved per
+//!           point.
 //! Promises  Every error carries the file's name; those of a sweep carry the point.
 
 use super::error::{Error, Place};
@@ -63,7 +64,8 @@ impl File {
         formula.count(&Scope::default(), 1).map_err(|e| e.in_file(&self.name))
     }
 
-    /// Checks the presets of the file's mechanisms against those there are, which the mechanism knows.
+    /// Checks the presets of the file's mechanisms against those there are, which the mechanism
+    /// knows.
     ///
     /// # Errors
     ///

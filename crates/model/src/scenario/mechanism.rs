@@ -5,8 +5,8 @@ use super::error::did_you_mean;
 /// A mechanism with the parameters it is played with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mechanism {
-    /// As in results and on the command line: `none`, `reservation`, `seawall`,
-    /// `elasticswitch`, `eyeq`, or one of the last two with `:PRESET`; and any of them with `+TRANSLATION`.
+    /// As in results and on the command line: `none`, `reservation`, `seawall`, `elasticswitch`,
+    /// `eyeq`, or one of the last two with `:PRESET`; and any of them with `+TRANSLATION`.
     pub label: String,
     /// Without the preset.
     pub kind: MechanismKind,
@@ -105,9 +105,9 @@ impl MechanismKind {
 }
 
 impl Mechanism {
-    /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch`, `eyeq`, or one of the last two
-    /// with `:PRESET`; any of them may end with `+TRANSLATION`. The error is what is wrong and what would be
-    /// right. Which presets there are, the mechanism knows.
+    /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch`, `eyeq`, or one of the
+    /// last two with `:PRESET`; any of them may end with `+TRANSLATION`. The error is what is wrong
+    /// and what would be right. Which presets there are, the mechanism knows.
     pub fn parse(label: &str) -> Result<Self, (String, String)> {
         let (plain, translation) = match label.split_once('+') {
             Some((plain, translation)) => (plain, Some(Translation::parse(translation)?)),

@@ -141,9 +141,9 @@ pub(crate) struct CongestedSpec {
 pub(crate) struct ExpectSpec {
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) metric: Word,
-    /// The number it is held against, and whether by their difference.
+    /// The number with which an expectation compares, and whether by difference.
     pub(crate) against: Option<(Word, bool)>,
-    /// The point of the sweep whose number it is a part of.
+    /// The other point of the sweep with which the result is compared as a ratio.
     pub(crate) at: Option<PointSpec>,
     pub(crate) at_least: Option<Formula>,
     pub(crate) at_most: Option<Formula>,
@@ -457,8 +457,8 @@ fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
     })
 }
 
-/// The points of a sweep: a list is taken as written, a map of lists is multiplied out, the first key
-/// outermost.
+/// The points of a sweep: a list is taken as written, a map of lists is multiplied out, the first
+/// key outermost.
 fn sweep(field: &Field<'_>) -> Result<Vec<Vec<(Word, Formula)>>, Error> {
     if matches!(field.node.kind, Kind::List(_)) {
         return field.items()?.iter().map(|point| point_of(point)).collect();

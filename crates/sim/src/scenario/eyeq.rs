@@ -1,12 +1,14 @@
-//! EyeQ on the hosts of a scenario: its constants there, its lists, and what speaks against it.
+//! EyeQ on the hosts of a scenario: its constants, its lists, and the reasons to refuse it.
 //!
-//! Problem   Its periods follow the link and the round trip, and some configurations cannot work; that must
-//!           be said before an hour of playing.
-//! Approach  The constants are put onto each host's link ([`Tuned::on`]); then the machine's own check is asked.
-//!           The round trip is that of the idle network: at rest queues are empty, for a tenth of the link is
-//!           headroom, and what is asked is whether rates stay at rest.
-//! Promises  What passes [`check`] is played, and what is refused says where and why.
-//! Not here  Admission of racks' uplinks: a congested core is something to be shown (`core-congestion.yaml`).
+//! Problem   Its periods follow the link and the round trip, and some configurations cannot work.
+//!           The user must learn that before an hour of playing.
+//! Approach  The constants are fitted to each host's link ([`Tuned::on`]), then the machine's own
+//!           check decides. The round trip is that of the idle network. At rest queues are empty,
+//!           since a tenth of the link is headroom, and the check is about stability at rest.
+//! Promises  A configuration that passes [`check`] is played. A refusal names the place and the
+//!           reason.
+//! Not here  Admission of racks' uplinks: a congested core is a scenario of its own
+//!           (`core-congestion.yaml`).
 //! Source    `weir-core`'s `eyeq`; docs/algorithms/eyeq.md, "Stability".
 
 use super::guard::line;
@@ -22,11 +24,11 @@ use weir_units::{Bytes, HostId, Rate, Span, TenantId, VmId};
 /// A full Ethernet frame without FCS.
 const FRAME: Bytes = Bytes::new(1514);
 
-/// Whether EyeQ, if it is this, can be played here.
+/// Checks whether EyeQ can be played here, if this is EyeQ.
 ///
 /// # Errors
 ///
-/// Why not: where in the file, and what would be right.
+/// The reason: the place in the file, and what would be right.
 pub(super) fn check(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -38,7 +40,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What each host's machine is told.
+/// Configuration of each host's machine.
 pub(super) fn configs(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -100,7 +102,7 @@ fn bounds(vm: &Vm) -> VmBounds {
     }
 }
 
-/// What an agent of another life finds and takes over is not written yet.
+/// Adoption of another incarnation's state is not implemented.
 fn faults(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Unsupported> {
     let is_death = |kind: &FaultKind| {
         matches!(

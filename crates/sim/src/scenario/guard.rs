@@ -2,9 +2,9 @@
 //!
 //! Problem   Hoses, directories, constants and classes must be those that the lab writes into each
 //!           agent's configuration.
-//! Approach  What `weir-lab` writes and `weir-agent` reads, without the text between them: constants
-//!           that are rates follow the scenario's scale, and each VM's class is guaranteed what all its
-//!           pairs may be promised together.
+//! Approach  The same settings that `weir-lab` writes and `weir-agent` reads, without the text
+//!           between them. Constants that are rates follow the scenario's scale, and each VM's
+//!           class is guaranteed the sum of what its pairs may be promised.
 //! Promises  All pairs that may send are known: those of the traffic and, for ACKs, their reverse.
 //! Source    `weir-lab`'s `agents.rs`, `weir-agent`'s `config.rs` and `driver.rs` (`guaranteed`).
 
@@ -18,7 +18,7 @@ use weir_core::path::MAX_PATHS;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario};
 use weir_units::{HostId, PairId, Rate, TenantId, VmId};
 
-/// The agents of a run; `None` if nothing protects.
+/// The agents of a run; `None` without a mechanism.
 pub(super) fn guard(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -66,8 +66,8 @@ pub(super) fn guard(
     }))
 }
 
-/// The paths among which hosts choose, as many from any host to any other; none without a third layer.
-/// Where there are fewer ways than paths, several paths are one way.
+/// The paths among which hosts choose, the same number between any two hosts; none without a third
+/// layer. If there are fewer ways than paths, several paths share a way.
 fn paths(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -142,7 +142,7 @@ fn law(
     }
 }
 
-/// A host with EyeQ's machine. What VMs may send together it says itself.
+/// A host with EyeQ's machine, which itself decides the sum of its VMs' rates.
 fn by_eyeq(scenario: &Scenario, host: usize, config: EyeqConfig) -> GuardedHost {
     let here = scenario.vms.iter().filter(|vm| vm.host == host);
     GuardedHost {
@@ -182,7 +182,7 @@ fn troubles(scenario: &Scenario, host: usize) -> Vec<Trouble> {
     scenario.faults.iter().filter_map(|fault| trouble(fault, host)).collect()
 }
 
-/// Trouble for a host's control messages, if a fault is that.
+/// Faults of a host's control messages, if a fault is of that kind.
 fn trouble(fault: &Fault, host: usize) -> Option<Trouble> {
     let FaultKind::Control(control) = &fault.kind else { return None };
     control.hosts.contains(&host).then(|| Trouble {

@@ -1,20 +1,20 @@
-//! What the simulator lacks, said by its name in the file.
+//! Features that the simulator lacks, reported by their names in the file.
 //!
-//! Promises  What passes here is played as the lab plays it, in every point that docs/simulator.md
-//!           does not except.
+//! Promises  A scenario that passes here is played as the lab plays it, except for the points that
+//!           docs/simulator.md lists.
 
 use weir_core::vcc;
 use weir_model::scenario::{
     FaultKind, IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind, Translation,
 };
 
-/// Something that the scenario asks for and the simulator lacks.
+/// A feature that the scenario asks for and the simulator lacks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field}: {what} is not simulated yet; {instead}")]
 pub struct Unsupported {
     /// The field of the scenario's file.
     pub field: String,
-    /// What it asks for.
+    /// The setting.
     pub what: String,
     /// What to do.
     pub instead: String,
@@ -30,7 +30,7 @@ impl Unsupported {
     }
 }
 
-/// Refuses what cannot be played.
+/// Refuses a scenario that cannot be played.
 ///
 /// # Errors
 ///
@@ -71,18 +71,18 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Traffic whose connections come and go.
+/// Whether the traffic's connections come and go.
 fn brief(scenario: &Scenario) -> impl Iterator<Item = &Traffic> {
     let lasts =
         |kind: &TrafficKind| matches!(kind, TrafficKind::Tcp { .. } | TrafficKind::Udp { .. });
     scenario.traffic.iter().filter(move |traffic| !lasts(&traffic.kind))
 }
 
-/// What ports translate guests' congestion control into.
+/// Refuses translations that the simulator lacks.
 ///
 /// # Errors
 ///
-/// They are to do so for connections that come and go.
+/// A port is to translate connections that come and go.
 pub(super) fn translation(
     scenario: &Scenario,
     mechanism: &Mechanism,

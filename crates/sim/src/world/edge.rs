@@ -1,11 +1,11 @@
 //! Between guests and their hosts' network: VMs' ports, and what stands behind them.
 //!
-//! Problem   A VM that goes takes its port along. Its sockets stay: its timers run, and nobody hears
-//!           from it.
-//! Approach  Whose a packet is follows from its flow. What a VM without a port sends is lost where it
-//!           would enter its host, what comes for it where it would leave.
-//! Promises  What is lost so is dropped and counted. Where no VM ever goes this costs one question per
-//!           packet at each of its ends.
+//! Problem   A VM that goes takes its port along. Its sockets stay: its timers run, and nobody
+//!           hears from it.
+//! Approach  Whose a packet is follows from its flow. What a VM without a port sends is lost where
+//!           it would enter its host, what comes for it where it would leave.
+//! Promises  What is lost so is dropped and counted. Where no VM ever goes this costs one question
+//!           per packet at each of its ends.
 //! Not here  What agents make of it: see `host`.
 
 use super::faults::Fault;

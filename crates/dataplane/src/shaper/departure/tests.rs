@@ -1,4 +1,4 @@
-//! The table of levels without a kernel: memory in the map's place.
+//! The table of levels without a kernel: memory instead of the map.
 
 use super::*;
 use crate::shaper::{External, LONGEST_WAIT, MAX_PAIRS, MIN_RATE, Overbooking};
@@ -154,7 +154,7 @@ fn an_overbooked_uplink_scales_floors_to_fit() {
     let full: Vec<_> = pairs.iter().map(|id| (*id, mbit(90, 90))).collect();
     assert_eq!(tree.set(&full[..2]).unwrap(), 2);
     assert_eq!(tree.shortfall(), Rate::ZERO);
-    assert_eq!(tree.set(&full[2..]).unwrap(), 4, "everybody's part has changed");
+    assert_eq!(tree.set(&full[2..]).unwrap(), 4, "every pair's part has changed");
     let sum: Rate = tree.read_back().iter().map(|(_, rate)| rate.floor).sum();
     assert!(sum <= Rate::from_mbps(195) && sum > Rate::from_mbps(194), "{sum}");
     tree.remove(&pairs[2..]);

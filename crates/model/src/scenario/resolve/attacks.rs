@@ -1,8 +1,8 @@
 //! Attacks with their VMs, hosts and times.
 //!
-//! Problem   A slip here makes an attack that harms nobody, and a promise that nothing tested.
-//! Promises  Whoever is forged is somebody else than attacker and victim; a control message goes to
-//!           another host's agent if it comes from a host; every rate can be sent by one thread.
+//! Problem   A mistake here makes an attack that does no harm, and a promise that nothing tested.
+//! Promises  The forged VM is neither attacker nor victim. A control message from a host goes to
+//!           another host's agent. One thread can send every rate.
 
 use super::{Placement, Word};
 use crate::scenario::error::{Error, did_you_mean};

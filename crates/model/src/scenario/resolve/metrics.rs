@@ -114,7 +114,8 @@ pub fn is_metric(metric: &str) -> bool {
     groups_of(metric).is_some()
 }
 
-/// The groups of a metric, of which the first is the one that it is about; `None` if there is no such metric.
+/// The groups of a metric, of which the first is the one that it is about; `None` if there is no
+/// such metric.
 fn groups_of(metric: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = metric.split('.').collect();
     match parts[..] {

@@ -1,4 +1,4 @@
-//! `attacks:` as it is written: who sends what nobody should believe.
+//! `attacks:` as written: attackers, and the packets that must not be believed.
 
 use super::{Word, name, word};
 use crate::scenario::error::Error;
@@ -19,7 +19,7 @@ pub(crate) struct AttackSpec {
 
 #[derive(Clone, Debug)]
 pub(crate) enum AttackKindSpec {
-    /// Packets of somebody else: from whom they claim to be, to whom they go.
+    /// Packets with a forged source address, and their destination.
     Forge { source: Word, to: Word, payload: Option<Formula> },
     /// Frames of no pair, to a VM's hardware address.
     Frames { kind: Word, to: Word, size: Option<Formula> },

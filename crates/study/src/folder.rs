@@ -1,0 +1,19 @@
+//! The file of numbers in an output folder.
+
+use anyhow::{Context as _, Result};
+use std::fs;
+use std::path::Path;
+use weir_model::results::Results;
+
+/// Name of the file with the numbers in an output folder.
+pub(crate) const RESULTS: &str = "results.json";
+
+/// Reads one file of results.
+///
+/// # Errors
+/// It holds something else.
+pub(crate) fn read(file: &Path) -> Result<Results> {
+    let text = fs::read_to_string(file).with_context(|| format!("{}", file.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} holds no results of `weir lab`", file.display()))
+}

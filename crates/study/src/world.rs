@@ -1,0 +1,41 @@
+//! What an experiment needs of a world that plays scenarios.
+
+use crate::judge::Observed;
+use std::sync::atomic::AtomicBool;
+use weir_model::scenario::{Mechanism, Scenario};
+
+/// What a run looks like at one moment, for people who watch.
+#[derive(Clone, Debug, Default)]
+pub struct Moment {
+    /// What the world does while no traffic is played; empty while it is.
+    pub doing: String,
+    /// Seconds since traffic started.
+    pub at_s: f64,
+    /// Goodput of each traffic entry of the scenario, bit/s.
+    pub flows_bps: Vec<f64>,
+    /// Carried by each directed link (a>b, b>a per link), bit/s.
+    pub links_bps: Vec<f64>,
+}
+
+/// Why a run gave nothing to judge.
+#[derive(Debug)]
+pub enum Cut {
+    /// Somebody asked to stop.
+    Stopped,
+    /// Who watches has seen enough.
+    SeenEnough,
+    /// The world could not play it.
+    Failed(anyhow::Error),
+}
+
+/// Plays a scenario once. Leaves nothing behind, however it ends.
+pub trait World {
+    /// `watch` is called about ten times a second of the run's own time; `stop` ends the run early.
+    fn play(
+        &mut self,
+        scenario: &Scenario,
+        mechanism: &Mechanism,
+        watch: &mut dyn FnMut(&Moment),
+        stop: &AtomicBool,
+    ) -> Result<Observed, Cut>;
+}
