@@ -3,10 +3,10 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use weir_core::oracle::{
     Allocation, AllocationError, Bottleneck, Flow, Hose, PairDemand, World, allocate, hose_max_min,
 };
-use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, VmId};
 
 /// Round numbers, where ties abound, and odd ones, where nothing divides.
@@ -79,7 +79,8 @@ fn build_tree(
 ) -> Tree {
     let hosts = racks * hosts_per_rack;
     let tenants: Vec<u32> = vms.iter().map(|vm| vm.0).collect();
-    let hoses = vms.iter().map(|&(_, floor_out, floor_in, _)| Hose { floor_out, floor_in }).collect();
+    let hoses =
+        vms.iter().map(|&(_, floor_out, floor_in, _)| Hose { floor_out, floor_in }).collect();
     let host_of: Vec<usize> = vms.iter().map(|&(_, _, _, host)| host % hosts).collect();
 
     let mut named: Vec<PairDemand> = Vec::new();

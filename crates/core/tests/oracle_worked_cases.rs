@@ -1,9 +1,10 @@
 //! Cases whose ideal allocation can be worked out by hand, most of them from the papers.
 
 use weir_core::oracle::{
-    AllocationError, Bottleneck, Flow, Hose, PairDemand, World, allocate, hose_max_min,
+    AllocationError, Bottleneck, Flow, Hose, PairDemand, TCP_PAYLOAD, World, allocate,
+    hose_max_min, jain, udp_payload,
 };
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 fn m(mbps: u64) -> Rate {
     Rate::from_mbps(mbps)
@@ -277,7 +278,7 @@ fn jain_is_one_for_equals_and_one_nth_for_a_monopoly() {
 #[test]
 fn payload_shares_follow_from_headers() {
     assert!((TCP_PAYLOAD - 0.956_406).abs() < 1e-6);
-    assert_eq!(udp_payload(Bytes::new(1472)), UDP_PAYLOAD);
+    assert_eq!(udp_payload(Bytes::new(1472)), 1472.0 / 1514.0);
     assert_eq!(udp_payload(Bytes::new(42)), 0.5);
     assert_eq!(udp_payload(Bytes::ZERO), 0.0);
 }

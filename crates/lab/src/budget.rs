@@ -10,7 +10,7 @@
 use crate::Error;
 use crate::traffic::port;
 use std::ops::RangeInclusive;
-use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+use weir_core::vcc::{Budget, BudgetConfig};
 use weir_dataplane::vcc::Programs;
 use weir_dataplane::vcc::budget::{self, Divided};
 use weir_model::agent::{Ports, WindowBudget, WindowClass};
@@ -98,17 +98,9 @@ impl Own {
         let Some(asked) = scenario.vms[vm].budget.as_ref().filter(|_| !ported.is_empty()) else {
             return Ok(None);
         };
-        let class = |one: &Ported| Class {
-            name: one.group.clone(),
-            flows: Match { remote_ports: Some(one.ports.clone()), ..Match::default() },
-            weight: one.weight,
-        };
-        let config = BudgetConfig {
-            total: asked.total,
-            flows_most: asked.flows_most,
-            segment: SEGMENT,
-            classes: ported.iter().map(class).collect(),
-        };
+        let class = |one: &Ported| (one.group.clone(), one.weight, one.ports.clone());
+        let classes = ported.iter().map(class);
+        let config = BudgetConfig::by_remote_ports(asked.total, asked.flows_most, classes);
         let budget = Budget::new(config).map_err(|refused| Error::Unsupported {
             what: format!("spec.tenants has a budget at {}: {refused}", scenario.vms[vm].name),
             instead: "change it, or leave it out".into(),

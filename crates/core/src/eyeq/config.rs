@@ -1,9 +1,9 @@
 //! The constants of EyeQ. Defaults are the paper's (EyeQ §3, §4, §5), for links of 10 Gb/s.
 
+use super::headroom::Headroom;
 use super::law::{ONE, RATE_MOST, RcpInput};
 use super::refusal::Refusal;
 use super::stability::{Loop, bound};
-use super::headroom::Headroom;
 use weir_units::{Bytes, Rate, Span};
 
 /// Constants of EyeQ. The default is the preset `eyeq-final`.

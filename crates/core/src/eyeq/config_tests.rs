@@ -1,8 +1,8 @@
 //! Configurations that are refused, and why.
 
+use super::headroom::Headroom;
 use super::tests::{PERIOD, config, mbps};
 use super::*;
-use super::headroom::Headroom;
 use weir_units::{Bytes, Span, TenantId};
 
 fn refused(eyeq: EyeQ, line: u64) -> Refusal {

@@ -8,9 +8,9 @@
 //! Promises  No link exceeds its capacity. Every flow has min(demand, F). Every flow has a
 //!           bottleneck: its demand, or a full link where no flow has a greater share of its floor.
 //!           [`Allocation::check`] verifies them, and [`allocate`] ends in it, in release too.
-//! Not here  Paths, and whether floors fit for all demands: the caller knows the topology
-//!           (`weir_model::scenario`). How a mechanism approaches the ideal without knowing it: see
-//!           `partition` and `rate`.
+//! Not here  Paths, and whether floors fit whatever the demands will be: the caller knows the topology
+//!           (`weir_model::scenario`). How a mechanism comes near
+//!           the ideal without knowing it: see `partition` and `rate`.
 //! Source    Hose max-min as static split: ElasticSwitch §4 and the Oktopus-like reservation of §7;
 //!           surplus in proportion to floors: §7 "Sharing Additional Bandwidth".
 //!           Departs: surplus in proportion to F of the pair, over all links of its path at once.
@@ -28,4 +28,4 @@ mod share;
 pub use allocate::{Allocation, AllocationError, Bottleneck, Flow, World, allocate};
 pub use check::Violation;
 pub use hose::{Hose, PairDemand, hose_max_min};
-pub use share::{TCP_PAYLOAD, UDP_PAYLOAD, jain, udp_payload};
+pub use share::{TCP_PAYLOAD, jain, udp_payload};

@@ -9,11 +9,8 @@ use weir_units::Bytes;
 /// timestamp option.
 pub const TCP_PAYLOAD: f64 = 1448.0 / 1514.0;
 
-/// The same for UDP datagrams that fill the MTU of 1500.
-pub const UDP_PAYLOAD: f64 = 1472.0 / 1514.0;
-
-/// The same for UDP datagrams of `payload` octets that fit one packet: 42 octets of Ethernet, IPv4
-/// and UDP headers each.
+/// Part of UDP datagrams of `payload` octets that is payload, if they fit one packet: 42 octets of
+/// Ethernet, IPv4 and UDP headers each.
 pub fn udp_payload(payload: Bytes) -> f64 {
     let payload = payload.get() as f64;
     payload / (payload + 42.0)

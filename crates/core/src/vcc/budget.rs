@@ -139,11 +139,6 @@ impl Budget {
         self.live.copy_from_slice(live);
     }
 
-    /// Whether more flows live than may share it.
-    pub fn is_crowded(&self) -> bool {
-        self.live() > u64::from(self.config.flows_most)
-    }
-
     /// What somebody wrote.
     pub const fn config(&self) -> &BudgetConfig {
         &self.config
@@ -170,6 +165,19 @@ impl Budget {
 }
 
 impl BudgetConfig {
+    /// Of classes (name, weight, ports of the other end), for guests whose frames are Ethernet's.
+    pub fn by_remote_ports(
+        total: Bytes,
+        flows_most: u32,
+        classes: impl Iterator<Item = (String, u32, RangeInclusive<u16>)>,
+    ) -> Self {
+        let class = |(name, weight, ports)| {
+            let flows = Match { remote_ports: Some(ports), ..Match::default() };
+            Class { name, flows, weight }
+        };
+        Self { total, flows_most, segment: Bytes::new(1_460), classes: classes.map(class).collect() }
+    }
+
     /// Whether the budget can keep what it promises.
     ///
     /// # Errors
@@ -226,19 +234,11 @@ mod tests {
 
     const SEGMENT: u64 = 1_460;
 
-    fn class(name: &str, ports: RangeInclusive<u16>, weight: u32) -> Class {
-        let flows = Match { remote_ports: Some(ports), ..Match::default() };
-        Class { name: name.to_owned(), flows, weight }
-    }
-
     /// The paper's: two preferred flows, three unpreferred ones.
     fn paper(total: u64) -> BudgetConfig {
-        BudgetConfig {
-            total: Bytes::new(total),
-            flows_most: 5,
-            segment: Bytes::new(SEGMENT),
-            classes: vec![class("bulk", 5001..=5003, 1), class("urgent", 5004..=5005, 3)],
-        }
+        let classes = [("bulk", 1, 5001..=5003), ("urgent", 3, 5004..=5005)];
+        let classes = classes.map(|(name, weight, ports)| (name.to_owned(), weight, ports));
+        BudgetConfig::by_remote_ports(Bytes::new(total), 5, classes.into_iter())
     }
 
     #[test]
@@ -253,7 +253,6 @@ mod tests {
         ] {
             budget.recount(&live);
             assert_eq!([budget.share(0), budget.share(1)], shares.map(Bytes::new), "{live:?}");
-            assert_eq!(budget.is_crowded(), live[0] + live[1] > 5);
         }
     }
 
@@ -303,23 +302,17 @@ mod tests {
             steps in prop::collection::vec(prop::collection::vec(0u32..7, 6), 0..50),
             spare in 0u64..1_000_000,
         ) {
-            let classes = weights.iter().enumerate().map(|(n, w)| {
-                let port = n as u16;
-                class(&n.to_string(), port..=port, *w)
-            });
-            let mut config = BudgetConfig {
-                total: Bytes::ZERO,
-                flows_most: 40,
-                segment: Bytes::new(SEGMENT),
-                classes: classes.collect(),
-            };
+            let class = |(n, weight): (usize, &u32)| (n.to_string(), *weight, n as u16..=n as u16);
+            let classes = weights.iter().enumerate().map(class);
+            let mut config = BudgetConfig::by_remote_ports(Bytes::ZERO, 40, classes);
             config.total = config.least() + Bytes::new(spare);
             let mut budget = Budget::new(config.clone()).expect("enough");
             for live in steps {
                 // Forty may live, and six of each of five classes do at most.
                 let live = &live[..weights.len()];
                 budget.recount(live);
-                let sum: u64 = (0..weights.len()).map(|c| u64::from(live[c]) * budget.share(c).get()).sum();
+                let held = |c: usize| u64::from(live[c]) * budget.share(c).get();
+                let sum: u64 = (0..weights.len()).map(held).sum();
                 prop_assert!(sum <= config.total.get());
                 let all: u64 = live.iter().copied().map(u64::from).sum();
                 prop_assert!(all == 0 || sum + all > config.total.get(), "only rounding is lost");

@@ -13,7 +13,7 @@ use super::{Dataplane, open_shaper, settings, shares};
 use crate::error::Error;
 use crate::shaper::{ClassId, Kind, Observer, PairRate, Shaper};
 use std::collections::BTreeMap;
-use weir_units::{PairId, Rate};
+use weir_units::PairId;
 
 /// A shaper whose queues drain.
 pub(super) struct Draining {

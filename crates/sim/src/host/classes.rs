@@ -6,7 +6,7 @@ use super::htb::Class;
 use weir_core::classes::{self, External, Pace, Uplink, longest_wait};
 use weir_units::{Rate, Span};
 
-pub(super) use weir_core::classes::{FRAME, MIN_RATE, floor_of};
+pub(super) use weir_core::classes::{FRAME, floor_of};
 
 /// Bound of each queue in octets.
 pub(crate) const QUEUE: u64 = classes::QUEUE.get();
@@ -89,8 +89,7 @@ mod tests {
     #[test]
     fn classes_have_nanoseconds_and_only_pairs_a_bound_in_time() {
         let share = Share { floor: Rate::from_mbps(90), cap: None };
-        let levels =
-            |paced| Levels::new(Rate::from_mbps(200), Rate::from_mbps(4), &[share], paced);
+        let levels = |paced| Levels::new(Rate::from_mbps(200), Rate::from_mbps(4), &[share], paced);
         let pair = levels(false).pair(&share, (Rate::ZERO, Rate::from_bps(350_000)), Rate::ZERO);
         assert_eq!(pair.wait.map(|ns| ns / 1_000_000), Some(346));
         let (default, vm) = (levels(false).vm_default(&share), levels(false).vm(&share));

@@ -360,19 +360,12 @@ mod tests {
 
     #[test]
     fn who_lives_on_a_budget_has_its_share_while_it_lives_translated_or_not() {
-        use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+        use weir_core::vcc::{Budget, BudgetConfig};
         use weir_units::Bytes;
-        let class = |port: u16, weight| {
-            let flows = Match { remote_ports: Some(port..=port), ..Match::default() };
-            Class { name: port.to_string(), flows, weight }
-        };
+        let class = |port: u16, weight| (port.to_string(), weight, port..=port);
         let segments = |n: u64| Bytes::new(n * u64::from(PAYLOAD));
-        let config = BudgetConfig {
-            total: segments(60),
-            flows_most: 3,
-            segment: segments(1),
-            classes: vec![class(0, 1), class(1, 4)],
-        };
+        let classes = [class(0, 1), class(1, 4)].into_iter();
+        let config = BudgetConfig::by_remote_ports(segments(60), 3, classes);
         let budget = Budget::new(config).expect("enough");
         let shares = Shares::new([(7, budget)].into());
         let mut ports = Translator::new(Translation::None, shares, SIZES);

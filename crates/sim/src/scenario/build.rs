@@ -24,7 +24,7 @@ use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
-use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+use weir_core::vcc::{Budget, BudgetConfig};
 use weir_model::scenario::{
     BudgetClass, Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind,
     open_loop,
@@ -33,8 +33,6 @@ use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
 /// A full Ethernet frame without FCS.
 const MTU: u16 = 1514;
-/// The largest segment, TCP's options included.
-const SEGMENT: Bytes = Bytes::new(1_460);
 /// Ethernet, IPv4 and UDP headers.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
 /// TCP connections that start together begin within this time.
@@ -328,15 +326,10 @@ pub(super) fn budgets(scenario: &Scenario) -> Result<BTreeMap<u32, Budget>, Unsu
         let Some(asked) = &vm.budget else { continue };
         // Who is of which class is known here by its group: a class's place stands for its ports.
         let class = |(place, class): (u16, &BudgetClass)| {
-            let flows = Match { remote_ports: Some(place..=place), ..Match::default() };
-            Class { name: class.group.clone(), flows, weight: class.weight }
+            (class.group.clone(), class.weight, place..=place)
         };
-        let config = BudgetConfig {
-            total: asked.total,
-            flows_most: asked.flows_most,
-            segment: SEGMENT,
-            classes: (0..).zip(&asked.classes).map(class).collect(),
-        };
+        let classes = (0..).zip(&asked.classes).map(class);
+        let config = BudgetConfig::by_remote_ports(asked.total, asked.flows_most, classes);
         let budget = Budget::new(config).map_err(|refused| {
             let field = format!("spec.tenants ({}, budget)", vm.name);
             Unsupported::new(field, refused.to_string(), "change it, or leave it out")

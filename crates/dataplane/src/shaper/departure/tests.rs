@@ -1,7 +1,7 @@
 //! The table of levels without a kernel: memory instead of the map.
 
 use super::*;
-use crate::shaper::{External, LONGEST_WAIT, MAX_PAIRS, Overbooking};
+use crate::shaper::{External, LONGEST_WAIT, MAX_PAIRS, MIN_RATE, Overbooking};
 use weir_units::Span;
 
 const A: VmId = VmId(1);
