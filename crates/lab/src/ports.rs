@@ -84,7 +84,8 @@ fn filter(
     });
 }
 
-/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of zero matches all.
+/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of
+/// zero matches all.
 fn selector((mask, value): (u32, u32)) -> [u8; 32] {
     const TC_U32_TERMINAL: u8 = 1;
     let mut selector = [0u8; 32];

@@ -31,7 +31,8 @@ pub struct Link {
     pub up: bool,
     /// How many packets a queue without a bound of its own takes.
     pub queue_length: u32,
-    /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to it.
+    /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to
+    /// it.
     pub carries: bool,
     /// Octets received since it was made, layer 2 without FCS.
     pub received: u64,

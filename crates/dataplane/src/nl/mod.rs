@@ -5,8 +5,8 @@
 //! Approach  A raw socket, an encoder of our own, many messages per send with an answer to each.
 //! Promises  Every message is answered for; an error names the object, the number and the kernel's
 //!           own words. Nothing waits longer than [`ANSWER_LIMIT_S`].
-//! Not here  What ought to be in the kernel: see `shaper`. Addresses, neighbours, routes: whoever needs them writes
-//!           their messages by [`Batch::push`].
+//! Not here  What ought to be in the kernel: see `shaper`. Addresses, neighbours, routes: whoever
+//!           needs them writes their messages by [`Batch::push`].
 //! Source    rtnetlink(7), include/uapi/linux/{rtnetlink,pkt_sched,pkt_cls}.h. No rate tables are
 //!           sent (`linklayer` = Ethernet makes the kernel compute), buffers are in 64 ns ticks.
 
