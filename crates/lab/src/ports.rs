@@ -104,7 +104,7 @@ fn burst(rate: Rate) -> Bytes {
     rate.bytes_in(Span::from_micros(500)).max(TWO_PACKETS)
 }
 
-/// A class of this rate and ceiling; who has a smaller number borrows first.
+/// A class of this rate and ceiling. The class with the smaller number borrows first.
 fn class_of(rate: Rate, ceiling: Rate, prio: u32) -> htb::Class {
     let ticks = |rate: Rate| htb::ticks(rate.time_for(burst(rate)));
     let per_s = |rate| htb::octets_per_second(rate).max(1);

@@ -25,7 +25,7 @@ pub struct Link {
     pub device: Device,
     /// `ifb`, `veth`, …; empty for hardware.
     pub kind: String,
-    /// A note that somebody left on it; ours on our own devices.
+    /// Its alias: a note, which is ours on our own devices.
     pub alias: String,
     /// Whether it is set up.
     pub up: bool,

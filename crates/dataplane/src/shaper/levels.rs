@@ -10,7 +10,8 @@ use weir_units::{Rate, Span};
 /// TCP's least retransmission timer. A raised rate is felt within this time, too.
 pub const LONGEST_WAIT: Span = Span::from_millis(250);
 
-/// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
+/// Priorities for borrowing. Control traffic comes first, and its ceiling keeps it from starving
+/// others.
 const PRIO_CONTROL: u32 = 0;
 const PRIO_DATA: u32 = 1;
 
