@@ -88,12 +88,12 @@ pub struct AttackRecord {
 /// Sums over all agents, from their status at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentCounts {
-    /// Packets that ports dropped because of who they said they were, or where they went.
+    /// Packets that ports dropped because of a forged source or a forbidden destination.
     pub dropped: u64,
     /// Control messages that were refused, or not believed and answered by a greeting.
     pub refused: u64,
     /// Control messages that were believed.
     pub believed: u64,
-    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
+    /// Control messages that agents sent: at least as many as were believed, if no forged one was.
     pub sent: u64,
 }
