@@ -182,6 +182,10 @@ pub struct AttackRecord {
 pub struct AgentCounts {
     /// Packets that ports dropped because of who they said they were, or where they went.
     pub dropped: u64,
+    /// Frames that ports dropped because they go to no place, beyond the rate of such, or astray.
+    pub astray: u64,
+    /// Control messages that an agent's full queue had no room for: nobody read them.
+    pub unread: u64,
     /// Control messages that were refused, or not believed and answered by a greeting.
     pub refused: u64,
     /// Control messages that were believed.
