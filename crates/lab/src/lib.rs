@@ -155,9 +155,34 @@ pub struct Record {
     pub losses_reported: Option<u64>,
     /// Packets that link boxes delivered after a later one of the same pair of addresses.
     pub overtaken: u64,
+    /// What ended the run early, or made it another run than the scenario's. What the run measured until then
+    /// is in the record; `None` if nothing failed.
+    pub failure: Option<Failure>,
     /// What a reader of the results should know: stale state that was removed, an offered load that
     /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
+}
+
+/// Why a run is not the run that the scenario asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// When the lab saw it, since traffic started.
+    pub at: Span,
+    /// What happened to which object, on one line.
+    pub why: String,
+    /// The last lines of the agent's log; empty if no agent is involved.
+    pub log: String,
+}
+
+impl Failure {
+    pub(crate) fn new(at: Span, error: Error) -> Self {
+        match error {
+            Error::Agent { host, what, tail, .. } => {
+                Self { at, why: format!("the agent of {host} {what}"), log: tail }
+            }
+            other => Self { at, why: other.to_string(), log: String::new() },
+        }
+    }
 }
 
 /// What attackers sent, what arrived, and what the agents' counters say of it.
@@ -171,7 +196,7 @@ pub struct AttackRecord {
     pub control_of_vms: u64,
     /// Control messages from hosts or the network between them.
     pub control_of_hosts: u64,
-    /// Frames that belong to no pair of VMs.
+    /// Frames that belong to no pair of VMs, or go astray.
     pub frames: u64,
     /// What all agents said; `None` if there are none.
     pub agents: Option<AgentCounts>,

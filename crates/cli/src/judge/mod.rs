@@ -35,7 +35,7 @@ pub(crate) use groups::{GroupFloor, group_floor};
 pub(crate) use observed::{Observed, ObservedFlow, Work};
 pub(crate) use pairs::{of_floor, of_ideal};
 pub(crate) use reserve::reservations;
-pub(crate) use validity::without_congestion;
+pub(crate) use validity::{failed, without_congestion};
 
 use ideal::Ideal;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What any world hands to the judge.
 
-use weir_lab::{AttackRecord, Histogram};
+use weir_lab::{AttackRecord, Failure, Histogram};
 use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
 use weir_units::Span;
 
@@ -52,6 +52,8 @@ pub(crate) struct Observed {
     /// What waited in switches' ports before hosts, and between switches, where somebody looks.
     pub(crate) queue_edge: Option<QueueRecord>,
     pub(crate) queue_core: Option<QueueRecord>,
+    /// What ended the run early or made it another one than the scenario's, with its time.
+    pub(crate) failure: Option<Failure>,
     /// What a reader should know; does not make the run invalid.
     pub(crate) notes: Vec<String>,
 }

@@ -1,12 +1,13 @@
 //! Tells running agents that VMs came or went, as whoever runs a datacenter would: new lists, then SIGHUP.
 
 use super::usage::ask;
-use super::{Agent, Agents, Life, directory_of, write};
+use super::{Agent, Agents, Life, TAKE, directory_of, write};
 use crate::Error;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 use weir_model::agent::AgentConfig;
 use weir_model::scenario::Scenario;
 
@@ -36,6 +37,7 @@ impl Agents {
         }
         // Not before all is written: who reads half of it refuses it.
         self.agents.iter_mut().for_each(Agent::tell_if_stale);
+        self.ask_at = Some(Instant::now() + TAKE);
         Ok(())
     }
 }
