@@ -10,7 +10,8 @@ use weir_units::{Bytes, Span};
 #[command(name = "weir", version, propagate_version = true)]
 #[command(
     after_help = "Exit status: 0 all expectations held and all runs are valid; 1 an expectation \
-failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; 130 interrupted."
+failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; \
+4 a run failed while it was measured, and what it measured is kept; 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -2,6 +2,8 @@
 
 use crate::args::{self, quoted};
 use crate::constants::Constants;
+use crate::experiment::{self, Played};
+use crate::judge;
 use crate::lab::Lab;
 use crate::live::Live;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -20,6 +22,9 @@ use weir_study::{report, table};
 
 /// What the shell sees after Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A run failed while it was measured; what was measured is kept.
+pub(crate) const BROKE: u8 = 4;
 
 /// A flag that Ctrl-C and a friendly kill set. A second one ends the process at once.
 ///
@@ -156,6 +161,14 @@ pub(crate) fn conclude(
             Ok(INTERRUPTED)
         }
         Some(Cut::Failed(error)) => Err(error),
+        Some(Cut::Broke(failure)) => {
+            eprintln!("weir: the last run {}", judge::failed(&failure));
+            if !failure.log.is_empty() {
+                eprintln!("the agent's log ends with:\n{}", failure.log);
+            }
+            eprintln!("what was measured until then is kept, and the run is invalid");
+            Ok(BROKE)
+        }
     }
 }
 
@@ -239,6 +252,7 @@ pub(crate) fn clean() -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::results::Run;
 
     #[test]
     fn the_command_can_be_pasted_into_a_shell() {
@@ -258,6 +272,19 @@ mod tests {
              --set 'floor=0.4 * core' --constant alpha=0.5 --htb-by-bursts --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn a_run_that_failed_has_its_own_status_and_its_results_are_written() {
+        let out = std::env::temp_dir().join(format!("weir-cli-broke-{}", std::process::id()));
+        let run = Run { world: "lab".into(), reasons: vec!["failed".into()], ..Run::default() };
+        let results = Results { runs: vec![run], ..Results::default() };
+        let cut = Some(Cut::Broke(weir_lab::Failure::default()));
+        let code = conclude(Played { results, cut }, &[], Some(&out), true).expect("is written");
+        let kept = fs::read_to_string(out.join(report::RESULTS)).expect("results");
+        fs::remove_dir_all(out).expect("was made");
+        assert_eq!(code, BROKE);
+        assert!(kept.contains("\"valid\":false"), "{kept}");
     }
 
     #[test]

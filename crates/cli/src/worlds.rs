@@ -169,7 +169,7 @@ fn play_all(jobs: &[Job], threads: usize, stop: &AtomicBool) -> Result<Vec<Playe
             Some(Err(Cut::Failed(error))) => {
                 return Err(anyhow!("world {}, {}: {error:#}", job.seed, job.mechanism.label));
             }
-            Some(Err(Cut::Stopped | Cut::SeenEnough)) | None => {}
+            Some(Err(Cut::Stopped | Cut::SeenEnough | Cut::Broke(_))) | None => {}
         }
     }
     Ok(played)

@@ -56,6 +56,7 @@ fn help_names_every_command_and_the_exit_statuses() {
         "explain",
         "clean",
         "3 runs are invalid",
+        "4 a run failed",
     ] {
         assert!(text.contains(word), "{word} is missing in {text}");
     }

@@ -159,9 +159,68 @@ pub struct Record {
     pub losses_reported: Option<u64>,
     /// Packets that link boxes delivered after a later one of the same pair of addresses.
     pub overtaken: u64,
-    /// Notes for a reader of the results: stale state that was removed, an offered load that was
-    /// not reached, packets lost inside this machine, connections that failed.
+    /// What ended the run early, or made it another run than the scenario's. What the run measured until then
+    /// is in the record; `None` if nothing failed.
+    pub failure: Option<Failure>,
+    /// What a reader of the results should know: stale state that was removed, an offered load that
+    /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
+}
+
+/// Why a run is not the run that the scenario asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// When the lab saw it, since traffic started.
+    pub at: Span,
+    /// What happened to which object, on one line.
+    pub why: String,
+    /// The last lines of the agent's log; empty if no agent is involved.
+    pub log: String,
+}
+
+impl Failure {
+    pub(crate) fn new(at: Span, error: Error) -> Self {
+        match error {
+            Error::Agent { host, what, tail, .. } => {
+                Self { at, why: format!("the agent of {host} {what}"), log: tail }
+            }
+            other => Self { at, why: other.to_string(), log: String::new() },
+        }
+    }
+}
+
+/// What attackers sent, what arrived, and what the agents' counters say of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttackRecord {
+    /// Packets with another VM's source.
+    pub forged: u64,
+    /// Of these, read by their victim.
+    pub delivered: u64,
+    /// Control messages from VMs.
+    pub control_of_vms: u64,
+    /// Control messages from hosts or the network between them.
+    pub control_of_hosts: u64,
+    /// Frames that belong to no pair of VMs, or go astray.
+    pub frames: u64,
+    /// What all agents said; `None` if there are none.
+    pub agents: Option<AgentCounts>,
+}
+
+/// Sums over all agents, from their status at the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentCounts {
+    /// Packets that ports dropped because of who they said they were, or where they went.
+    pub dropped: u64,
+    /// Frames that ports dropped because they go to no place, beyond the rate of such, or astray.
+    pub astray: u64,
+    /// Control messages that an agent's full queue had no room for: nobody read them.
+    pub unread: u64,
+    /// Control messages that were refused, or not believed and answered by a greeting.
+    pub refused: u64,
+    /// Control messages that were believed.
+    pub believed: u64,
+    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
+    pub sent: u64,
 }
 
 /// One traffic entry.

@@ -682,3 +682,39 @@ fn a_trace_is_of_tcp_that_lasts_and_bounded() {
     let error = changed("goodput.x, at_least: 400Mbit", "window_low.x, at_least: 0.45");
     check(&error, 27, "spec.expect.0.metric", "no connection of `x` is traced", "trace: 10ms");
 }
+
+#[test]
+fn a_misdirected_frame_is_addressed_to_a_third_vm_and_no_other_frame_is() {
+    let attack = |body: &str| {
+        let attacks = format!(
+            "  attacks:\n    - {{name: astray, from: y-dst, frames: {{{body}, per_second: 100}}}}\n  congested"
+        );
+        play(&GOOD.replacen("  congested", &attacks, 1), &[])
+    };
+    let field = "spec.attacks.astray.frames";
+    let cases = [
+        ("kind: misdirected, to: x-dst", ".kind", "addressed to nobody", "`addressed: fence`"),
+        (
+            "kind: misdirected, to: x-dst, addressed: x-dst",
+            ".addressed",
+            "the attacker or the victim itself",
+            "a third VM",
+        ),
+        (
+            "kind: broadcast, to: x-dst, addressed: x-src",
+            ".addressed",
+            "have an address already",
+            "leave `addressed` out",
+        ),
+    ];
+    for (body, at, message, help) in cases {
+        let error = attack(body).expect_err(body);
+        check(&error, 25, &format!("{field}{at}"), message, help);
+    }
+    let sound = attack("kind: misdirected, to: x-dst, addressed: x-src").expect("a third VM");
+    let weir_model::scenario::AttackKind::Frames { to, addressed, .. } = sound[0].attacks[0].kind
+    else {
+        panic!("{:?}", sound[0].attacks[0].kind)
+    };
+    assert_eq!((to, addressed), (1, Some(0)));
+}

@@ -1,6 +1,7 @@
 //! May this run be used as a result at all?
 
-use super::case::Case;
+use super::Case;
+use weir_lab::Failure;
 use weir_model::results::Run;
 use weir_model::scenario::Scenario;
 
@@ -27,9 +28,14 @@ pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
     )]
 }
 
+/// What failed and when, in one sentence.
+pub(crate) fn failed(failure: &Failure) -> String {
+    format!("failed {:.1} s after traffic began: {}", failure.at.as_secs_f64(), failure.why)
+}
+
 /// Why the run itself may not be used. Empty = it may.
 pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<String> = case.observed.failure.iter().map(failed).collect();
     let samples = case.observed.idle.len();
     let saturated = case.observed.idle.iter().filter(|&&idle| idle < IDLE_LEAST).count();
     if saturated as f64 > SATURATED_MOST * samples as f64 {
