@@ -78,6 +78,8 @@ pub struct PairLook {
     /// Floor and ceiling in force, over all its paths, whether or not an agent lives; none without a
     /// queue of its own.
     pub in_force: Option<Setting>,
+    /// Octets that wait in its queue of the shaper, over all its paths.
+    pub waiting: u64,
     /// Octets that have left the shaper for the network since the pair came to life.
     pub left: u64,
     /// A packet has arrived since its destination's host knows of no pair.
