@@ -2,8 +2,6 @@
 
 use crate::args::{self, quoted};
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
-use crate::judge;
 use crate::lab::Lab;
 use crate::live::Live;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -162,7 +160,7 @@ pub(crate) fn conclude(
         }
         Some(Cut::Failed(error)) => Err(error),
         Some(Cut::Broke(failure)) => {
-            eprintln!("weir: the last run {}", judge::failed(&failure));
+            eprintln!("weir: the last run {}", weir_study::judge::failed(&failure));
             if !failure.log.is_empty() {
                 eprintln!("the agent's log ends with:\n{}", failure.log);
             }
@@ -279,9 +277,9 @@ mod tests {
         let out = std::env::temp_dir().join(format!("weir-cli-broke-{}", std::process::id()));
         let run = Run { world: "lab".into(), reasons: vec!["failed".into()], ..Run::default() };
         let results = Results { runs: vec![run], ..Results::default() };
-        let cut = Some(Cut::Broke(weir_lab::Failure::default()));
+        let cut = Some(Cut::Broke(weir_model::record::Failure::default()));
         let code = conclude(Played { results, cut }, &[], Some(&out), true).expect("is written");
-        let kept = fs::read_to_string(out.join(report::RESULTS)).expect("results");
+        let kept = fs::read_to_string(out.join(weir_study::folder::RESULTS)).expect("results");
         fs::remove_dir_all(out).expect("was made");
         assert_eq!(code, BROKE);
         assert!(kept.contains("\"valid\":false"), "{kept}");

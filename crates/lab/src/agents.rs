@@ -18,7 +18,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Failure, Options, budget, child, machine};
+use crate::{Error, Options, budget, child, failure, machine};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -38,6 +38,7 @@ use weir_model::agent::{
     PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
+use weir_model::record::Failure;
 use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
 use weir_model::text::{RateText, SizeText, show_rate};
 use weir_units::{Rate, Span};
@@ -169,7 +170,7 @@ impl Agents {
             self.ask_at = None;
             // The rest of the run is measured all the same.
             if let (None, Err(error)) = (&self.refusal, self.check_reloads()) {
-                self.refusal = Some(Failure::new(now, error));
+                self.refusal = Some(failure(now, error));
             }
         }
         Ok(())

@@ -46,7 +46,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::record::{AttackRecord, ControlRecord, LinkRecord, Windows};
+use weir_model::record::{AttackRecord, ControlRecord, Failure, LinkRecord, Windows};
 use weir_units::{Rate, Span};
 
 /// Options of a run beside the scenario.
@@ -167,60 +167,14 @@ pub struct Record {
     pub notes: Vec<String>,
 }
 
-/// Why a run is not the run that the scenario asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failure {
-    /// When the lab saw it, since traffic started.
-    pub at: Span,
-    /// What happened to which object, on one line.
-    pub why: String,
-    /// The last lines of the agent's log; empty if no agent is involved.
-    pub log: String,
-}
-
-impl Failure {
-    pub(crate) fn new(at: Span, error: Error) -> Self {
-        match error {
-            Error::Agent { host, what, tail, .. } => {
-                Self { at, why: format!("the agent of {host} {what}"), log: tail }
-            }
-            other => Self { at, why: other.to_string(), log: String::new() },
+/// What the lab says of a run that `error` ended at `at`.
+pub(crate) fn failure(at: Span, error: Error) -> Failure {
+    match error {
+        Error::Agent { host, what, tail, .. } => {
+            Failure { at, why: format!("the agent of {host} {what}"), log: tail }
         }
+        other => Failure { at, why: other.to_string(), log: String::new() },
     }
-}
-
-/// What attackers sent, what arrived, and what the agents' counters say of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttackRecord {
-    /// Packets with another VM's source.
-    pub forged: u64,
-    /// Of these, read by their victim.
-    pub delivered: u64,
-    /// Control messages from VMs.
-    pub control_of_vms: u64,
-    /// Control messages from hosts or the network between them.
-    pub control_of_hosts: u64,
-    /// Frames that belong to no pair of VMs, or go astray.
-    pub frames: u64,
-    /// What all agents said; `None` if there are none.
-    pub agents: Option<AgentCounts>,
-}
-
-/// Sums over all agents, from their status at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentCounts {
-    /// Packets that ports dropped because of who they said they were, or where they went.
-    pub dropped: u64,
-    /// Frames that ports dropped because they go to no place, beyond the rate of such, or astray.
-    pub astray: u64,
-    /// Control messages that an agent's full queue had no room for: nobody read them.
-    pub unread: u64,
-    /// Control messages that were refused, or not believed and answered by a greeting.
-    pub refused: u64,
-    /// Control messages that were believed.
-    pub believed: u64,
-    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
-    pub sent: u64,
 }
 
 /// One traffic entry.

@@ -10,7 +10,7 @@ use crate::relay::Relay;
 use crate::traffic::{Tally, Traffic};
 use crate::translation::Translators;
 use crate::world::World;
-use crate::{Error, Failure, FlowRecord, Frame, Options, Phase, Record, check, machine, sweep};
+use crate::{Error, FlowRecord, Frame, Options, Phase, Record, check, machine, sweep};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::fs;
@@ -98,7 +98,7 @@ pub fn play(
     let measured = measure(&mut sampler, stage, &mut faults, cast, origin, watch, stop);
     let mut failure = match measured {
         Err(Error::Stopped) => return Err(Error::Stopped),
-        Err(error) => Some(Failure::new(Span::from(origin.elapsed()), error)),
+        Err(error) => Some(crate::failure(Span::from(origin.elapsed()), error)),
         Ok(()) => agents.refusal(),
     };
     let cpu_after = cpu(&agents);
@@ -119,7 +119,7 @@ pub fn play(
     if failure.is_none()
         && let Err(error) = agents.check_reloads()
     {
-        failure = Some(Failure::new(Span::from(origin.elapsed()), error));
+        failure = Some(crate::failure(Span::from(origin.elapsed()), error));
     }
     record.failure = failure;
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_lab::Failure;
+use weir_model::record::Failure;
 use weir_model::results::{About, Results, Run};
 use weir_model::scenario::{Mechanism, Scenario};
 
@@ -25,9 +25,9 @@ pub trait Screen {
 }
 
 /// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
-pub(crate) struct Played {
+pub struct Played {
     /// Of all runs that came to their end, and of one that failed while it was measured.
-    pub(crate) results: Results,
+    pub results: Results,
     /// The world failed, or somebody asked to stop.
     pub cut: Option<Cut>,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use weir_model::results::Results;
 
 /// Name of the file with the numbers in an output folder.
-pub(crate) const RESULTS: &str = "results.json";
+pub const RESULTS: &str = "results.json";
 
 /// Reads one file of results.
 ///

@@ -2,7 +2,7 @@
 
 use crate::judge::Observed;
 use std::sync::atomic::AtomicBool;
-use weir_lab::Failure;
+use weir_model::record::Failure;
 use weir_model::scenario::{Mechanism, Scenario};
 
 /// What a run looks like at one moment, for people who watch.

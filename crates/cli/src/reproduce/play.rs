@@ -10,8 +10,6 @@
 use crate::args::quoted;
 use crate::commands;
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
-use crate::judge::failed;
 use crate::lab::Lab;
 use crate::live::Live;
 use crate::sim::scenario::{self as sim, Chance};
@@ -202,7 +200,9 @@ pub(crate) fn play(
                 kept.stopped = matches!(cut, Some(Cut::Stopped));
                 entry.cut = match cut {
                     Some(Cut::Failed(error)) => Some(format!("{error:#}")),
-                    Some(Cut::Broke(failure)) => Some(format!("the last run {}", failed(&failure))),
+                    Some(Cut::Broke(failure)) => {
+                        Some(format!("the last run {}", weir_study::judge::failed(&failure)))
+                    }
                     Some(Cut::Stopped) => Some("stopped".into()),
                     Some(Cut::SeenEnough) | None => None,
                 };

@@ -30,11 +30,11 @@ mod validity;
 mod windows;
 mod work;
 
-pub(crate) use groups::{GroupFloor, group_floor};
-pub(crate) use observed::{Observed, ObservedFlow, Work};
-pub(crate) use pairs::{of_floor, of_ideal};
-pub(crate) use reserve::reservations;
-pub(crate) use validity::{failed, without_congestion};
+pub use groups::{GroupFloor, group_floor};
+pub use observed::{Observed, ObservedFlow, Work};
+pub use pairs::{of_floor, of_ideal};
+pub use reserve::reservations;
+pub use validity::{failed, without_congestion};
 
 use case::Case;
 use ideal::Ideal;

@@ -1,7 +1,9 @@
 //! What any world hands to the judge.
 
-use weir_lab::{AttackRecord, Failure, Histogram};
-use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
+use hdrhistogram::Histogram;
+use weir_model::record::{
+    AttackRecord, ControlRecord, Failure, LinkRecord, QueueRecord, Windows, WrittenRecord,
+};
 use weir_units::Span;
 
 /// One run as a world measured it. Nothing is interpreted yet.
@@ -50,12 +52,13 @@ pub struct Observed {
     /// What became of control messages, where the scenario breaks them.
     pub control: Option<ControlRecord>,
     /// What agents wrote to each other, where somebody counts it.
-    pub(crate) written: Option<WrittenRecord>,
+    pub written: Option<WrittenRecord>,
     /// What waited in switches' ports before hosts, and between switches, where somebody looks.
-    pub(crate) queue_edge: Option<QueueRecord>,
-    pub(crate) queue_core: Option<QueueRecord>,
+    pub queue_edge: Option<QueueRecord>,
+    /// Queues of ports between switches, where the world measures them.
+    pub queue_core: Option<QueueRecord>,
     /// What ended the run early or made it another one than the scenario's, with its time.
-    pub(crate) failure: Option<Failure>,
+    pub failure: Option<Failure>,
     /// What a reader should know; does not make the run invalid.
     pub notes: Vec<String>,
 }

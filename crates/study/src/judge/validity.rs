@@ -1,7 +1,7 @@
 //! May this run be used as a result at all?
 
-use super::Case;
-use weir_lab::Failure;
+use super::case::Case;
+use weir_model::record::Failure;
 use weir_model::results::Run;
 use weir_model::scenario::Scenario;
 
@@ -29,7 +29,7 @@ pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
 }
 
 /// What failed and when, in one sentence.
-pub(crate) fn failed(failure: &Failure) -> String {
+pub fn failed(failure: &Failure) -> String {
     format!("failed {:.1} s after traffic began: {}", failure.at.as_secs_f64(), failure.why)
 }
 

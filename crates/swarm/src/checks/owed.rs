@@ -11,7 +11,8 @@
 
 use crate::terms::Terms;
 use std::collections::BTreeMap;
-use weir_core::oracle::{Headroom, Hose, PairDemand, hose_max_min};
+use weir_core::mechanism::eyeq::Headroom;
+use weir_core::oracle::{Hose, PairDemand, hose_max_min};
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
 use weir_units::{HostId, PairId, Rate, Time, VmId};
 
