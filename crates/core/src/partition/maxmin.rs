@@ -12,7 +12,9 @@
 use weir_units::Rate;
 
 /// Demand of a pair.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize,
+)]
 pub enum Demand {
     /// This much and no more.
     Bounded(Rate),
