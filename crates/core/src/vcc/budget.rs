@@ -175,7 +175,12 @@ impl BudgetConfig {
             let flows = Match { remote_ports: Some(ports), ..Match::default() };
             Class { name, flows, weight }
         };
-        Self { total, flows_most, segment: Bytes::new(1_460), classes: classes.map(class).collect() }
+        Self {
+            total,
+            flows_most,
+            segment: Bytes::new(1_460),
+            classes: classes.map(class).collect(),
+        }
     }
 
     /// Whether the budget can keep what it promises.
