@@ -1,4 +1,4 @@
-//! The file of numbers in an output folder.
+//! The files of an output folder.
 
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -7,6 +7,9 @@ use weir_model::results::Results;
 
 /// Name of the file with the numbers in an output folder.
 pub(crate) const RESULTS: &str = "results.json";
+
+/// Name of the page.
+pub(crate) const PAGE: &str = "report.html";
 
 /// Reads one file of results.
 ///

@@ -16,15 +16,12 @@ mod page;
 mod series;
 mod windows;
 
-use crate::folder::{RESULTS, read};
+use crate::folder::{PAGE, RESULTS, read};
 use crate::reproduce::kept::{PLAYED, Shown};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weir_model::results::Results;
-
-/// Name of the page.
-const PAGE: &str = "report.html";
 
 /// Reads every `results.json`, and every figure that `weir reproduce` played, in `dir` and its
 /// folders, and writes `report.html` into `dir`. Returns
