@@ -157,7 +157,7 @@ pub enum RecordError {
     #[error("the pair's source is its destination")]
     ReservedPair,
     /// Above [`MAX_RATE`].
-    #[error("{bps} bit/s is beyond any link")]
+    #[error("{} is beyond any link", Rate::from_bps(*bps))]
     RateBeyondLink {
         /// The rate given, in bit/s.
         bps: u64,

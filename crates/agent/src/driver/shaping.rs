@@ -17,7 +17,6 @@ use weir_core::host::Desired;
 use weir_core::vcc::shaping::window;
 use weir_dataplane::{Shaped, ShapedPeer};
 use weir_model::status;
-use weir_model::text::show_span;
 use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
 /// Who sends less than this part of its rate, percent, has less than it could. Above what partitioning takes for less
@@ -180,7 +179,7 @@ impl Driver {
                  its rate, and are lifted until it says more",
                 name(pair.src),
                 name(pair.dst),
-                show_span(time)
+                time
             );
         }
     }
@@ -254,7 +253,7 @@ fn sentence(one: &status::Shaping, to: &str) -> Option<String> {
         return Some(format!("{vm} asks to be shaped by windows, refused: {why}."));
     }
     let pair = one.pairs.iter().find(|pair| pair.to == to)?;
-    let time = show_span(Span::from_nanos(one.round_trip_ns));
+    let time = Span::from_nanos(one.round_trip_ns);
     if pair.too_long {
         return Some(format!(
             "The round trip of {vm} to {to} is longer than {time}: no windows follow the rate, its queue shapes."
@@ -374,7 +373,7 @@ mod tests {
         let all = told(one, &shaping, &|vm: VmId| format!("v{}", vm.0));
         let text = sentence(&all, "v2").expect("said");
         assert!(
-            text.starts_with("The round trip of v1 to v2 is longer than 2ms: no windows"),
+            text.starts_with("The round trip of v1 to v2 is longer than 2 ms: no windows"),
             "{text}"
         );
     }
@@ -394,7 +393,7 @@ mod tests {
             sentence(&all, "v2").as_deref(),
             Some(
                 "Windows follow the rate: 4 connections of v1 to v2 may have 2500 B each in flight (two segments at \
-                 least), together what it carries in 2ms. 3 connections found no place in its table (`flows_per_vm`): the \
+                 least), together what it carries in 2 ms. 3 connections found no place in its table (`flows_per_vm`): the \
                  queue shapes them."
             )
         );

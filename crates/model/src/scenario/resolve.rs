@@ -26,7 +26,7 @@ use super::{
 };
 use crate::agent::{POLICING_MOST, WINDOW_SHAPING_MOST};
 use crate::net::Prefix;
-use crate::text::{show_size, show_span};
+use crate::text::show_size;
 use metrics::Unit;
 pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -384,7 +384,7 @@ fn slack(formula: &Formula, scope: &Scope) -> Result<Bytes, Error> {
 fn round_trip(formula: &Formula, scope: &Scope) -> Result<Option<Span>, Error> {
     let span = formula.span(scope)?;
     if span > WINDOW_SHAPING_MOST {
-        let message = format!("{} is longer than any limiter's queue", show_span(span));
+        let message = format!("{span} is longer than any limiter's queue");
         let help = "write the round trip and what may wait, for instance 2ms, or 0ms for neither";
         return Err(formula.error(message, help));
     }
