@@ -6,7 +6,6 @@ use crate::verdict;
 use crate::world::{Cut, Moment, World};
 use anyhow::anyhow;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::results::{About, Results, Run};
 use weir_model::scenario::{Mechanism, Scenario};
@@ -19,8 +18,8 @@ pub trait Screen {
     fn show(&mut self, moment: &Moment);
     /// It is over, and the terminal free again.
     fn end(&mut self);
-    /// What became of it, and whether to go on.
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
+    /// What became of it.
+    fn judged(&mut self, title: &str, run: &Run);
 }
 
 /// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
@@ -56,20 +55,17 @@ pub fn play(
                 screen.end();
                 match run {
                     Ok(run) => {
-                        let go_on = screen.judged(&title, &run).is_continue();
+                        screen.judged(&title, &run);
                         here.push(run);
-                        if !go_on {
-                            cut = Some(Cut::SeenEnough);
+                    }
+                    Err(why) => {
+                        cut = Some(why);
+                        judge::without_congestion(scenario, &mut here[first..]);
+                        if unproven(scenario, &here[first..]) {
+                            here.truncate(first);
                         }
+                        break 'point;
                     }
-                    Err(why) => cut = Some(why),
-                }
-                if cut.is_some() {
-                    judge::without_congestion(scenario, &mut here[first..]);
-                    if unproven(scenario, &here[first..]) {
-                        here.truncate(first);
-                    }
-                    break 'point;
                 }
             }
             judge::without_congestion(scenario, &mut here[first..]);
@@ -135,9 +131,7 @@ mod tests {
         fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
         fn show(&mut self, _: &Moment) {}
         fn end(&mut self) {}
-        fn judged(&mut self, _: &str, _: &Run) -> ControlFlow<()> {
-            ControlFlow::Continue(())
-        }
+        fn judged(&mut self, _: &str, _: &Run) {}
     }
 
     /// Without protection X starves; with it everything is ideal.

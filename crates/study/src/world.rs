@@ -22,8 +22,6 @@ pub struct Moment {
 pub enum Cut {
     /// Somebody asked to stop.
     Stopped,
-    /// Who watches has seen enough.
-    SeenEnough,
     /// The world could not play it.
     Failed(anyhow::Error),
 }
