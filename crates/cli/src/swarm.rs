@@ -2,6 +2,7 @@
 
 use crate::args::{self, quoted};
 use crate::commands;
+use crate::output::outln;
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
@@ -34,14 +35,15 @@ pub(crate) fn swarm(args: &args::Swarm) -> Result<u8> {
         if !report.holds() {
             broken += 1;
             bar.set_message(format!("{broken} broken"));
-            bar.suspend(|| println!("{}", said(report)));
+            // A reader that is gone is no reason to stop.
+            drop(bar.suspend(|| outln!("{}", said(report))));
         }
     };
     let last = first.saturating_add(count - 1);
     let threads = crate::sim::scenario::threads(args.jobs);
     let tally = weir_swarm::play_all(first..=last, threads, &stop, &mut each);
     bar.finish_and_clear();
-    println!("{}", summary(&tally));
+    outln!("{}", summary(&tally))?;
     let holds = tally.broken.is_empty() && !tally.exempts_too_many();
     Ok(match (holds, stop.load(Ordering::Relaxed)) {
         (false, _) => BROKEN,
@@ -54,7 +56,7 @@ fn write(seed: u64, path: &Path) -> Result<u8> {
     std::fs::write(path, Draft::new(seed).text())
         .with_context(|| format!("{} cannot be written", path.display()))?;
     let path = quoted(&path.display().to_string());
-    println!("weir sim {path} --seed {seed}");
+    outln!("weir sim {path} --seed {seed}")?;
     Ok(0)
 }
 

@@ -364,8 +364,8 @@ fn mechanisms_metrics_and_groups_are_known() {
 #[test]
 fn floors_that_do_not_fit_name_the_link_and_the_largest_entry() {
     let error = changed("share: 450Mbit", "share: 500Mbit");
-    let needed = "the floors need 1Gbit of link core:left>right, which can promise 900Mbit \
-                  (1Gbit less 10% headroom); `x-src` adds most: 500Mbit";
+    let needed = "the floors need 1 Gb/s of link core:left>right, which can promise 900 Mb/s \
+                  (1 Gb/s less 10% headroom); `x-src` adds most: 500 Mb/s";
     let help = "give link `core` at least 1.112Gbit";
     check(&error, 12, "spec.tenants.x.vms.x-src.floor", needed, help);
     let text = GOOD.replace("share: 450Mbit", "share: 500Mbit");
@@ -390,7 +390,7 @@ fn each_direction_has_its_own_cut() {
         .replace("right-1, floor: share", "right-1, floor_out: 100Mbit, floor_in: 800Mbit");
     let error = play(&text, &[]).unwrap_err();
     // x needs 450 Mbit/s and y the 800 Mbit/s that y-dst may receive; line 21, one was added.
-    let message = "1.25Gbit of link core:left>right";
+    let message = "1.25 Gb/s of link core:left>right";
     check(&error, 21, "spec.tenants.y.vms.y-dst.floor_in", message, "at least 1.389Gbit");
 }
 

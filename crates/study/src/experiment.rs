@@ -6,7 +6,6 @@ use crate::verdict;
 use crate::world::{Cut, Moment, World};
 use anyhow::anyhow;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::record::Failure;
 use weir_model::results::{About, Results, Run};
@@ -20,8 +19,8 @@ pub trait Screen {
     fn show(&mut self, moment: &Moment);
     /// It is over, and the terminal free again.
     fn end(&mut self);
-    /// What became of it, and whether to go on.
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
+    /// What became of it.
+    fn judged(&mut self, title: &str, run: &Run);
 }
 
 /// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
@@ -57,13 +56,9 @@ pub fn play(
                 screen.end();
                 match run {
                     Ok((run, failure)) => {
-                        let go_on = screen.judged(&title, &run).is_continue();
+                        screen.judged(&title, &run);
                         here.push(run);
-                        cut = match failure {
-                            Some(failure) => Some(Cut::Broke(failure)),
-                            None if go_on => None,
-                            None => Some(Cut::SeenEnough),
-                        };
+                        cut = failure.map(Cut::Broke);
                     }
                     Err(why) => cut = Some(why),
                 }
@@ -141,9 +136,7 @@ mod tests {
         fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
         fn show(&mut self, _: &Moment) {}
         fn end(&mut self) {}
-        fn judged(&mut self, _: &str, _: &Run) -> ControlFlow<()> {
-            ControlFlow::Continue(())
-        }
+        fn judged(&mut self, _: &str, _: &Run) {}
     }
 
     /// Without protection X starves; with it everything is ideal.

@@ -23,8 +23,6 @@ pub struct Moment {
 pub enum Cut {
     /// Somebody asked to stop.
     Stopped,
-    /// Who watches has seen enough.
-    SeenEnough,
     /// The world could not play it.
     Failed(anyhow::Error),
     /// Something failed while the last run was measured: what it measured until then is kept, and invalid.

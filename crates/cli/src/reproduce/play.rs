@@ -12,6 +12,7 @@ use crate::commands;
 use crate::constants::Constants;
 use crate::lab::Lab;
 use crate::live::Live;
+use crate::output::errln;
 use crate::sim::scenario::{self as sim, Chance};
 use anyhow::{Context as _, Result, bail};
 use serde_saphyr::Spanned;
@@ -191,7 +192,7 @@ pub(crate) fn play(
         };
         match (&part.not, before.0.get(&part.command)) {
             (Some(reason), _) => {
-                eprintln!("{} {}: not played: {reason}", figure.id(), part.name);
+                errln!("{} {}: not played: {reason}", figure.id(), part.name);
                 entry.not_played = Some(reason.clone());
             }
             (None, Some(folder)) => entry.results = Some(format!("../{folder}")),
@@ -204,7 +205,7 @@ pub(crate) fn play(
                         Some(format!("the last run {}", weir_study::judge::failed(&failure)))
                     }
                     Some(Cut::Stopped) => Some("stopped".into()),
-                    Some(Cut::SeenEnough) | None => None,
+                    None => None,
                 };
                 if entry.cut.is_none() {
                     let at = format!("{}/{}", figure.id(), entry.name);
@@ -230,7 +231,7 @@ fn run(
     stop: &AtomicBool,
 ) -> Result<Option<Cut>> {
     let mechanisms = part.points.first().map_or(0, |point| point.mechanisms.len());
-    eprintln!(
+    errln!(
         "{} {}: {} points, {mechanisms} mechanisms, {} × each",
         figure.id(),
         part.name,

@@ -3,11 +3,11 @@
 use super::BROKEN;
 use crate::args;
 use crate::commands;
+use crate::output::out;
 use crate::sim::scenario;
 use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use std::io::{Write as _, stdout};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -85,10 +85,9 @@ pub(super) fn run(args: &args::Worlds, length: Span) -> Result<u8> {
         worlds.into_iter().collect::<Result<_, String>>().map_err(|error| anyhow!(error))?;
     worlds.sort_by_key(|world| world.seed);
     if args.json {
-        serde_json::to_writer(stdout().lock(), &worlds)?;
-        writeln!(stdout())?;
+        crate::output::json(&worlds)?;
     } else {
-        print!("{}", text(&worlds));
+        out!("{}", text(&worlds))?;
     }
     Ok(match (holds(&worlds), worlds.iter().any(|world| world.seconds < seconds)) {
         (false, _) => BROKEN,
