@@ -277,7 +277,9 @@ mod tests {
         let run = Run { world: "lab".into(), reasons: vec!["failed".into()], ..Run::default() };
         let results = Results { runs: vec![run], ..Results::default() };
         let cut = Some(Cut::Broke(weir_model::record::Failure::default()));
-        let code = conclude(Played { results, cut }, &[], Some(&out), true).expect("is written");
+        let outcome = Outcome::of(&results.runs, &[]);
+        let code =
+            conclude(Played { results, cut }, outcome, Some(&out), true).expect("is written");
         let kept = fs::read_to_string(out.join(weir_study::folder::RESULTS)).expect("results");
         fs::remove_dir_all(out).expect("was made");
         assert_eq!(code, BROKE);
