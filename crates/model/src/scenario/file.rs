@@ -8,7 +8,7 @@ use super::error::{Error, Place};
 use super::expr::Scope;
 use super::formula::Formula;
 use super::spec::{self, Spec, Word};
-use super::{Presets, Scenario, resolve, set, yaml};
+use super::{Scenario, resolve, set, yaml};
 use std::path::Path;
 
 /// A scenario file that was read; its keys are known and its expressions parsed.
@@ -70,7 +70,7 @@ impl File {
     /// # Errors
     ///
     /// The first that does not exist, with its line.
-    pub fn check_presets(&self, presets: &Presets<'_>) -> Result<(), Error> {
+    pub fn check_presets(&self) -> Result<(), Error> {
         resolve::presets(&self.spec, presets).map_err(|e| e.in_file(&self.name))
     }
 
