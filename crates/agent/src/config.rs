@@ -561,7 +561,10 @@ floor_in = "400Mbit"
             (error(("instance =", "instnce ="), AS_IT_IS), "unknown field `instnce`"),
             (error(("name = \"a\"", "name = \"z\""), AS_IT_IS), "vm `z` is not in"),
             (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),
-            (mechanism("{ name = \"magic\" }"), "there is no `magic`; there are reservation, seawall, elasticswitch, eyeq"),
+            (
+                mechanism("{ name = \"magic\" }"),
+                "there is no `magic`; there are reservation, seawall, elasticswitch, eyeq",
+            ),
             (mechanism("{ name = \"elasticswitch\", preset = \"x\" }"), "there are paper, steady"),
             (
                 mechanism("{ name = \"elasticswitch\", preset = \"steady-paths\" }"),

@@ -52,8 +52,10 @@ fn what_the_page_builds_is_the_seawall_that_ships() {
 
 #[test]
 fn every_block_of_the_page_is_in_this_file() {
-    let (page, here) =
-        (include_str!("../../../docs/how-to-add-a-mechanism.md"), include_str!("how_to_add_a_mechanism.rs"));
+    let (page, here) = (
+        include_str!("../../../docs/how-to-add-a-mechanism.md"),
+        include_str!("how_to_add_a_mechanism.rs"),
+    );
     let blocks: Vec<&str> =
         page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(blocks.len(), 4);

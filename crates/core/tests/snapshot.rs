@@ -42,7 +42,8 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
     machine.handle(now, Input::Seen(from, Direction::Receive), &mut out);
     let sent = |(i, dst): (u64, u32)| {
         let octets = n * (i + 1) * 40_000;
-        let count = SendCount { octets, numbered: octets, segments: octets / 1514, ..SendCount::default() };
+        let count =
+            SendCount { octets, numbered: octets, segments: octets / 1514, ..SendCount::default() };
         (pair(src, dst), count)
     };
     let came = |(i, dst): (u64, u32)| {
@@ -79,16 +80,16 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
 
 #[test]
 fn a_machine_that_was_written_down_goes_on_to_the_octet_with_every_mechanism() {
-    let es = |name: &str| {
-        Law::ElasticSwitch(Box::new(ElasticSwitch::preset(name).expect("a preset")))
-    };
+    let es =
+        |name: &str| Law::ElasticSwitch(Box::new(ElasticSwitch::preset(name).expect("a preset")));
     let rates = [(pair(0, 2), Rate::from_mbps(30))].into();
     let reservation = Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) });
     let eyeq = || policy(Law::EyeQ(Box::default()));
     let (mut metered, mut shared) = (eyeq(), eyeq());
     metered.can.meters = true;
     shared.can.shares = true;
-    let mut policies: Vec<Policy> = ElasticSwitch::ALL_PRESETS.iter().map(|name| policy(es(name))).collect();
+    let mut policies: Vec<Policy> =
+        ElasticSwitch::ALL_PRESETS.iter().map(|name| policy(es(name))).collect();
     policies.push(policy(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))));
     policies.extend([policy(reservation), metered, shared]);
     let paper = EyeQ::preset("eyeq-paper").expect("a preset");

@@ -64,14 +64,13 @@ impl File {
         formula.count(&Scope::default(), 1).map_err(|e| e.in_file(&self.name))
     }
 
-    /// Checks the presets of the file's mechanisms against those there are, which the mechanism
-    /// knows.
+    /// Checks the presets of the file's mechanisms against those that the registry lists.
     ///
     /// # Errors
     ///
     /// The first that does not exist, with its line.
     pub fn check_presets(&self) -> Result<(), Error> {
-        resolve::presets(&self.spec, presets).map_err(|e| e.in_file(&self.name))
+        resolve::presets(&self.spec).map_err(|e| e.in_file(&self.name))
     }
 
     /// Whether the file expects anything of the mechanism with this label, at whatever point.

@@ -21,9 +21,7 @@ use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
-use super::{
-    Expectation, External, IpVersion, Mechanism, Scenario, Traffic, TrafficKind, Vm,
-};
+use super::{Expectation, External, IpVersion, Mechanism, Scenario, Traffic, TrafficKind, Vm};
 use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
 use crate::text::show_size;
