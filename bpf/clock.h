@@ -10,7 +10,7 @@
 #define OCTET 8000000000ull
 #define NEVER (~0ull)
 #define FRAME 1514u /* a full Ethernet frame without FCS */
-/* With departure times. With HTB, crates/dataplane/src/shaper/levels.rs says it. */
+/* With departure times. With HTB, crates/core/src/classes.rs says it. */
 #define SHORTEST_QUEUE (12 * FRAME)
 #define LONGEST_WAIT_NS 250000000ull
 

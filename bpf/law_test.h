@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a law needs to be run by itself, for the test that holds it equal to Rust's, in
- * an object that nobody else loads. A run takes the next input and writes its output: a
- * caller that repeats the run as often as there are inputs has them all in one call.
+ * Runs a law by itself, for the test that holds it equal to Rust's, in an
+ * object that only the test loads. A run takes the next input and writes its
+ * output. A test that repeats the run once per input gets all outputs in one
+ * call.
  *
  * Define LAW_INPUT and LAW_OUTPUT, the types of both, before this.
  */

@@ -165,7 +165,7 @@ vms:
             ]
         );
         let said = warnings(&setup([(450, 900), (450, 900)], ES, DIRECTORY));
-        assert!(said.len() == 1 && said[0].contains("1.8Gbit in over"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("1.8 Gb/s in over"), "{said:?}");
         assert_eq!(warnings(&setup([(450, 450), (450, 450)], ES, DIRECTORY)), [""; 0], "just fits");
     }
 
@@ -178,7 +178,7 @@ vms:
         let reserve = "name = \"reservation\", reserve = [{ from = \"a\", to = \"c\", rate = \
                        \"950Mbit\" }, { from = \"b\", to = \"a\", rate = \"950Mbit\" }]";
         let said = warnings(&setup([(1, 1); 2], reserve, DIRECTORY));
-        assert!(said.len() == 1 && said[0].contains("promised 950Mbit out"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("promised 950 Mb/s out"), "{said:?}");
     }
 
     #[test]
@@ -187,7 +187,7 @@ vms:
         let (mbps, mut teller) = (Rate::from_mbps, Teller::default());
         assert_eq!(teller.look(at(0), of(Rate::ZERO, mbps(195))), None);
         let said = teller.look(at(1), of(mbps(165), mbps(195))).expect("it begins");
-        assert!(said.contains("sum to 360Mbit") && said.contains("scaled to 54.2 %"), "{said}");
+        assert!(said.contains("sum to 360 Mb/s") && said.contains("scaled to 54.2 %"), "{said}");
         assert_eq!(teller.look(at(20), of(mbps(165), mbps(195))), None, "nothing is new");
         let said = teller.look(at(21), of(mbps(205), mbps(195))).expect("a smaller factor");
         assert!(said.contains("48.8 %"), "{said}");

@@ -82,7 +82,7 @@ mod tests {
         let external = "cap_out = \"121Mbit\"\nexternal_floor = \"20Mbit\"\n";
         assert_eq!(loaded("1Gbit", external), Ok(()), "just fits");
         let error = loaded("1Gbit", &external.replace("121", "120")).expect_err("above its cap");
-        assert!(error.contains("and 20Mbit for places that no directory lists: raise"), "{error}");
+        assert!(error.contains("and 20 Mb/s for places that no directory lists: raise"), "{error}");
         let error = loaded("1Gbit", "external_ceiling = \"20Mbit\"\n").expect_err("no floor");
         assert!(error.contains("vm[0].external_ceiling: is below external_floor"), "{error}");
         let error = loaded("100Mbit", "").expect_err("more than the uplink");

@@ -10,7 +10,8 @@ use weir_units::{Bytes, Span};
 #[command(name = "weir", version, propagate_version = true)]
 #[command(
     after_help = "Exit status: 0 all expectations held and all runs are valid; 1 an expectation \
-failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; 130 interrupted."
+failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; \
+4 a run failed while it was measured, and what it measured is kept; 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -208,7 +209,7 @@ pub(crate) struct Sim {
     #[arg(long, value_enum, conflicts_with_all = ["file", "flow_level"])]
     pub(crate) cc: Option<CongestionControl>,
     /// All chance is drawn from this
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed)]
     pub(crate) seed: u64,
     /// Print the results as one JSON object on stdout, and nothing else
     #[arg(long)]
@@ -251,10 +252,10 @@ pub(crate) struct Swarm {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) seeds: u64,
     /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = seed)]
     pub(crate) from: u64,
     /// Play this one alone
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    #[arg(long, value_name = "SEED", value_parser = seed, conflicts_with_all = ["seeds", "from"])]
     pub(crate) seed: Option<u64>,
     /// Play nothing: write the scenario that the seed draws, for `weir sim`
     #[arg(long, value_name = "FILE", requires = "seed")]
@@ -271,10 +272,10 @@ pub(crate) struct Worlds {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) seeds: u64,
     /// The seed of the first
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = seed)]
     pub(crate) from: u64,
     /// Play this one alone
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    #[arg(long, value_name = "SEED", value_parser = seed, conflicts_with_all = ["seeds", "from"])]
     pub(crate) seed: Option<u64>,
     /// Play this; may be repeated [default: elasticswitch:steady, elasticswitch:paper, reservation, eyeq;
     /// with --soak the first of these]
@@ -364,6 +365,11 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A seed.
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
+}
+
 /// For a shell: as it is if harmless, else in single quotes.
 pub(crate) fn quoted(word: &str) -> String {
     let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
@@ -382,6 +388,14 @@ mod tests {
     #[test]
     fn the_commands_do_not_contradict_each_other() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_seed_is_a_whole_number_and_a_mistake_says_so() {
+        assert_eq!(seed("7"), Ok(7));
+        for text in ["x", "-1", "1.5", ""] {
+            assert!(seed(text).expect_err(text).contains("whole number"), "{text}");
+        }
     }
 
     #[test]

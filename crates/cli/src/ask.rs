@@ -1,6 +1,7 @@
 //! `weir top` and `weir explain`: questions to a running agent.
 
 use crate::args::Socket;
+use crate::output::{out, outln};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,9 +11,9 @@ use weir_model::status::{
     Top, Translation, Unenforced,
 };
 use weir_model::text::show_size;
-use weir_study::aggregate::rate_text;
 use weir_study::table::Grid;
 use weir_units::Bytes;
+use weir_units::show;
 
 /// Names shown in one line of a list; `--json` has all.
 const LISTED_MOST: usize = 8;
@@ -36,13 +37,13 @@ pub(crate) fn explain(socket: &Socket, from: &str, to: &str) -> Result<u8> {
 fn answer(socket: &Socket, request: &Request) -> Result<u8> {
     let reply = client::ask(&path(socket)?, request)?;
     if socket.json {
-        println!("{}", serde_json::to_string(&reply)?);
+        outln!("{}", serde_json::to_string(&reply)?)?;
         return Ok(if matches!(reply, Reply::Error { .. }) { 2 } else { 0 });
     }
     match reply {
-        Reply::Top(top) => print!("{}", top_text(&top)),
-        Reply::Explain(explain) => print!("{}", explain_text(&explain)),
-        Reply::Done { message } => println!("{message}"),
+        Reply::Top(top) => out!("{}", top_text(&top))?,
+        Reply::Explain(explain) => out!("{}", explain_text(&explain))?,
+        Reply::Done { message } => outln!("{message}")?,
         Reply::Error { message } => bail!("{message}"),
     }
     Ok(0)
@@ -69,14 +70,14 @@ fn top_text(top: &Top) -> String {
     let header = ["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"];
     let mut grid = Grid::new(&header, 3);
     for pair in &top.pairs {
-        let rate = |bps: u64| if bps == 0 { "–".into() } else { rate_text(bps as f64) };
+        let rate = |bps: u64| if bps == 0 { "–".into() } else { show::rate(bps as f64) };
         grid.rows.push(vec![
             pair.from.clone(),
             pair.to.clone(),
             pair.side.clone(),
             rate(pair.floor_bps),
             rate(pair.rate_bps),
-            rate_text(pair.measured_bps as f64),
+            show::rate(pair.measured_bps as f64),
             pair.lost.to_string(),
             pair.marked.to_string(),
             pair.long_path.map_or(pair.phase.clone(), |long| format!("{}, {long}", pair.phase)),
@@ -101,8 +102,8 @@ fn top_text(top: &Top) -> String {
         text.push_str(&format!(
             "overbooked: the pairs' floors sum to {}, the uplink holds {} of floors: each is scaled to \
              {:.1} %\n",
-            rate_text(over.floors_bps as f64),
-            rate_text(over.budget_bps as f64),
+            show::rate(over.floors_bps as f64),
+            show::rate(over.budget_bps as f64),
             over.factor() * 100.0
         ));
     }
@@ -137,7 +138,7 @@ fn top_text(top: &Top) -> String {
         text.push_str(&format!("{configured} is called {now} by now and stays enforced{other}\n"));
     }
     for meter in &top.meters {
-        let rate = |bps: u64| rate_text(bps as f64);
+        let rate = |bps: u64| show::rate(bps as f64);
         text.push_str(&format!(
             "{} may receive {} (floor {}): tells {}, gets {}\n",
             meter.vm,
@@ -200,7 +201,7 @@ fn external_text(told: &External) -> String {
     let External { vm, .. } = told;
     let mut text = String::new();
     if told.sent > 0 || told.received > 0 {
-        let (rate, size) = (|bps: u64| rate_text(bps as f64), |n: u64| show_size(Bytes::new(n)));
+        let (rate, size) = (|bps: u64| show::rate(bps as f64), |n: u64| show_size(Bytes::new(n)));
         text = format!(
             "{vm} to places that no directory lists: floor {}, ceiling {}; sent {}, got {}{}\n",
             rate(told.floor_bps),
@@ -312,9 +313,9 @@ fn explain_text(explain: &Explain) -> String {
         "{} → {}: floor {}, rate {}, measured {}\n",
         pair.from,
         pair.to,
-        rate_text(pair.floor_bps as f64),
-        rate_text(pair.rate_bps as f64),
-        rate_text(pair.measured_bps as f64)
+        show::rate(pair.floor_bps as f64),
+        show::rate(pair.rate_bps as f64),
+        show::rate(pair.measured_bps as f64)
     );
     for (index, reason) in explain.reasons.iter().enumerate() {
         text.push_str(&format!("{:>3}. {reason}\n", index + 1));
@@ -344,7 +345,7 @@ mod tests {
     fn an_overbooked_uplink_is_told_with_the_factor() {
         let over = Overbooked { floors_bps: 360_000_000, budget_bps: 195_000_000 };
         let text = top_text(&Top { overbooked: Some(over), ..Top::default() });
-        let line = "overbooked: the pairs' floors sum to 360 Mbit/s, the uplink holds 195 Mbit/s \
+        let line = "overbooked: the pairs' floors sum to 360 Mb/s, the uplink holds 195 Mb/s \
                     of floors: each is scaled to 54.2 %\n";
         assert!(text.contains(line), "{text}");
         assert!(!top_text(&Top::default()).contains("overbooked"));
@@ -382,7 +383,7 @@ mod tests {
             ..External::default()
         };
         let text = top_text(&Top { externals: vec![quiet, a], ..Top::default() });
-        let lines = "a to places that no directory lists: floor 5.00 Mbit/s, ceiling 20.0 Mbit/s; sent 30kB, \
+        let lines = "a to places that no directory lists: floor 5.00 Mb/s, ceiling 20.0 Mb/s; sent 30kB, \
                      got 2kB; 7 packets dropped: its queue was full\na: 99 packets to no place (not IP, or to \
                      itself, its link or everybody) were dropped: look at its guest\n";
         assert!(text.contains(lines), "{text}");
@@ -399,8 +400,7 @@ mod tests {
             received_bps: 119_000_000,
         };
         let text = top_text(&Top { meters: vec![meter], ..Top::default() });
-        let line =
-            "b may receive 120 Mbit/s (floor 60.0 Mbit/s): tells 40.0 Mbit/s, gets 119 Mbit/s\n";
+        let line = "b may receive 120 Mb/s (floor 60.0 Mb/s): tells 40.0 Mb/s, gets 119 Mb/s\n";
         assert!(text.contains(line), "{text}");
     }
 
@@ -471,7 +471,7 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("90.0 Mbit/s") && text.contains("sent 7"), "{text}");
+        assert!(text.contains("90.0 Mb/s") && text.contains("sent 7"), "{text}");
         assert!(!text.contains("forged"), "{text}");
         let text = explain_text(&Explain { pair, reasons: vec!["the hose is split".into()] });
         assert!(text.contains("a → b") && text.contains("1. the hose is split"), "{text}");

@@ -2,15 +2,16 @@
 
 use crate::args::{self, quoted};
 use crate::constants::Constants;
+use crate::input;
 use crate::lab::Lab;
 use crate::live::Live;
+use crate::output::{errln, out, outln};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::fs;
-use std::io::{Write as _, stdout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_model::results::{About, Results, Verdict};
+use weir_model::results::{About, Results};
 use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_study::experiment::{self, Played, Screen};
 use weir_study::verdict::Outcome;
@@ -19,6 +20,9 @@ use weir_study::{report, table};
 
 /// What the shell sees after Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A run failed while it was measured; what was measured is kept.
+pub(crate) const BROKE: u8 = 4;
 
 /// A flag that Ctrl-C and a friendly kill set. A second one ends the process at once.
 ///
@@ -87,15 +91,16 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let constants = Constants::new(&args.tuning.constants);
     constants.check(&points)?;
     constants.check_hosts(&points).with_context(|| args.file.display().to_string())?;
+    args.out.as_deref().map_or(Ok(()), input::make_folder)?;
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
     let lab = Lab::new(constants)?.by_bursts(args.htb_by_bursts);
     let say = screen.voice();
     let played = play(&points, repeats, about, lab, &mut screen, say)?;
-    let deciding = played.results.verdicts.clone();
-    let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
+    let outcome = Outcome::of(&played.results.runs, &played.results.verdicts);
+    let code = conclude(played, outcome, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
-        eprintln!(
+        errln!(
             "No verdict: what {} expects of these mechanisms does not apply at any point that was \
              played.",
             args.file.display()
@@ -137,52 +142,57 @@ pub(crate) fn play(
 /// The world failed, or a file cannot be written.
 pub(crate) fn conclude(
     played: Played,
-    deciding: &[Verdict],
+    outcome: Outcome,
     out: Option<&Path>,
     json: bool,
 ) -> Result<u8> {
     let Played { results, cut } = played;
     let whole = cut.is_none();
     let code = if whole || !results.runs.is_empty() {
-        finish(&results, deciding, out, json)?
+        finish(&results, outcome, out, json)?
     } else {
         INTERRUPTED
     };
     match cut {
-        None | Some(Cut::SeenEnough) => Ok(code),
+        None => Ok(code),
         Some(Cut::Stopped) => {
-            eprintln!("stopped; everything that was set up is removed");
+            errln!("stopped; everything that was set up is removed");
             Ok(INTERRUPTED)
         }
         Some(Cut::Failed(error)) => Err(error),
+        Some(Cut::Broke(failure)) => {
+            eprintln!("weir: the last run {}", weir_study::judge::failed(&failure));
+            if !failure.log.is_empty() {
+                eprintln!("the agent's log ends with:\n{}", failure.log);
+            }
+            eprintln!("what was measured until then is kept, and the run is invalid");
+            Ok(BROKE)
+        }
     }
 }
 
-/// Writes and prints what was found, and says how it ended: `deciding` are the verdicts that count
-/// for that.
+/// Writes and prints what was found; `outcome` is how it ended.
 ///
 /// # Errors
 /// A file cannot be written.
 pub(crate) fn finish(
     results: &Results,
-    deciding: &[Verdict],
+    outcome: Outcome,
     out: Option<&Path>,
     json: bool,
 ) -> Result<u8> {
     let text = table::text(results);
     if let Some(dir) = out {
         let page = report::keep(results, &text, dir)?;
-        eprintln!("page: {}", page.display());
+        errln!("page: {}", page.display());
     }
     if json {
-        serde_json::to_writer(stdout().lock(), results)?;
-        writeln!(stdout())?;
+        crate::output::json(results)?;
     } else {
-        print!("{text}");
+        out!("{text}")?;
     }
-    let outcome = Outcome::of(&results.runs, deciding);
     if outcome == Outcome::Invalid && results.runs.iter().any(|run| run.world == "lab") {
-        eprintln!("No verdict: stop what else runs on this machine, and play it again.");
+        errln!("No verdict: stop what else runs on this machine, and play it again.");
     }
     Ok(outcome.code())
 }
@@ -227,10 +237,10 @@ pub(crate) fn clean() -> Result<u8> {
     }
     let removed = weir_lab::sweep_stale();
     for sentence in &removed {
-        println!("{sentence}");
+        outln!("{sentence}")?;
     }
     if removed.is_empty() {
-        println!("nothing was left behind");
+        outln!("nothing was left behind")?;
     }
     Ok(0)
 }
@@ -238,6 +248,7 @@ pub(crate) fn clean() -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::results::Run;
 
     #[test]
     fn the_command_can_be_pasted_into_a_shell() {
@@ -257,6 +268,21 @@ mod tests {
              --set 'floor=0.4 * core' --constant alpha=0.5 --htb-by-bursts --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn a_run_that_failed_has_its_own_status_and_its_results_are_written() {
+        let out = std::env::temp_dir().join(format!("weir-cli-broke-{}", std::process::id()));
+        let run = Run { world: "lab".into(), reasons: vec!["failed".into()], ..Run::default() };
+        let results = Results { runs: vec![run], ..Results::default() };
+        let cut = Some(Cut::Broke(weir_model::record::Failure::default()));
+        let outcome = Outcome::of(&results.runs, &[]);
+        let code =
+            conclude(Played { results, cut }, outcome, Some(&out), true).expect("is written");
+        let kept = fs::read_to_string(out.join(weir_study::folder::RESULTS)).expect("results");
+        fs::remove_dir_all(out).expect("was made");
+        assert_eq!(code, BROKE);
+        assert!(kept.contains("\"valid\":false"), "{kept}");
     }
 
     #[test]

@@ -110,6 +110,7 @@ fn observed(record: Record) -> Observed {
         wall: record.wall,
         attacks: record.attacks,
         control: record.control,
+        failure: record.failure,
         notes: record.notes,
         ..Observed::default()
     }

@@ -4,13 +4,12 @@
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _, stderr};
-use std::ops::ControlFlow;
 use weir_model::results::Run;
 use weir_model::scenario::{Mechanism, Scenario};
-use weir_study::aggregate::{percent_text, rate_text};
 use weir_study::experiment::Screen;
 use weir_study::judge::{GroupFloor, group_floor};
 use weir_study::world::Moment;
+use weir_units::show;
 
 /// On the terminal above the bars, else on stderr.
 fn say(terminal: Option<&MultiProgress>, text: &str) {
@@ -112,17 +111,16 @@ impl Screen for Live {
         }
     }
 
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
+    fn judged(&mut self, title: &str, run: &Run) {
         let got = |g: &weir_model::results::Group| {
             let ratio = run.summary.get(&format!("goodput_of_floor.{}", g.group));
             let of =
-                ratio.map_or(String::new(), |r| format!(" ({} of its floor)", percent_text(*r)));
-            format!("{} {}{of}", g.group, rate_text(g.goodput_bps))
+                ratio.map_or(String::new(), |r| format!(" ({} of its floor)", show::percent(*r)));
+            format!("{} {}{of}", g.group, show::rate(g.goodput_bps))
         };
         let groups: Vec<String> = run.groups.iter().map(got).collect();
         let valid = if run.valid { "" } else { " – not a valid run" };
         self.say(&format!("{title}: {}{valid}", groups.join(", ")));
-        ControlFlow::Continue(())
     }
 }
 
@@ -216,12 +214,12 @@ impl Layout {
             let colour = if floor > 0.0 && got < 0.95 * floor { "33" } else { "32" };
             let bar = bar(got / self.full_bps, floor / self.full_bps);
             let says =
-                if floor > 0.0 { format!("floor {}", rate_text(floor)) } else { String::new() };
+                if floor > 0.0 { format!("floor {}", show::rate(floor)) } else { String::new() };
             lines.push(format!(
                 "  {:width$} {} {:>11}  {says}",
                 group.name,
                 paint(&bar, colour, colours),
-                rate_text(got),
+                show::rate(got),
                 width = self.name_width
             ));
         }
@@ -230,7 +228,7 @@ impl Layout {
             lines.push(format!(
                 "  {name:width$} {} {:>11}  of the link",
                 paint(&bar(used, 0.0), "36", colours),
-                percent_text(used),
+                show::percent(used),
                 width = self.name_width
             ));
         }
@@ -244,15 +242,15 @@ impl Layout {
             .map(|group| {
                 let floor = group.floor.at(moment.at_s);
                 let of = if floor > 0.0 {
-                    format!(" (floor {})", rate_text(floor))
+                    format!(" (floor {})", show::rate(floor))
                 } else {
                     String::new()
                 };
-                format!("{} {}{of}", group.name, rate_text(goodput(group, moment)))
+                format!("{} {}{of}", group.name, show::rate(goodput(group, moment)))
             })
             .collect();
         for (name, index, rate) in &self.links {
-            parts.push(format!("{name} {}", percent_text(link_use(moment, *index, *rate))));
+            parts.push(format!("{name} {}", show::percent(link_use(moment, *index, *rate))));
         }
         format!("{} {:5.1} s: {}", self.title, moment.at_s, parts.join(", "))
     }
@@ -309,8 +307,8 @@ mod tests {
     #[test]
     fn without_a_terminal_there_is_one_line() {
         let line = layout().one_line(&moment());
-        assert!(line.contains("X 100 Mbit/s (floor 86.1 Mbit/s)"), "{line}");
-        assert!(line.contains("Y 81.0 Mbit/s") && line.contains("core 95 %"), "{line}");
+        assert!(line.contains("X 100 Mb/s (floor 86.1 Mb/s)"), "{line}");
+        assert!(line.contains("Y 81.0 Mb/s") && line.contains("core 95 %"), "{line}");
     }
 
     #[test]

@@ -211,7 +211,10 @@ fn floors_beyond_a_link_are_refused_by_name() {
     let refused = allocate(&world(&[m(100), m(100)], flows)).expect_err("120 on 100");
     let expected = AllocationError::FloorsExceedLink { link: 1, owed: m(120), capacity: m(100) };
     assert_eq!(refused, expected);
-    assert_eq!(refused.to_string(), "link 1 carries 100Mbit, but the floors on it sum to 120Mbit");
+    assert_eq!(
+        refused.to_string(),
+        "link 1 carries 100 Mb/s, but the floors on it sum to 120 Mb/s"
+    );
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn floors_above_their_parent_and_other_nonsense_are_refused_by_name() {
     assert_eq!(apply(&[vm(VM_A, "px", 1)]), "vm1: there is no port `px`");
     assert_eq!(apply(&[vm(VM_A, "pa", 1), vm(VM_A, "pb", 1)]), "vm1 is given twice");
     let capped = VmShare { cap: Some(Rate::from_mbps(50)), ..vm(VM_A, "pa", 90) };
-    assert_eq!(apply(&[capped]), "vm1 on port `pa`: ceiling 50Mbit is below floor 90Mbit");
+    assert_eq!(apply(&[capped]), "vm1 on port `pa`: ceiling 50 Mb/s is below floor 90 Mb/s");
 
     shaper.apply_vms(&vms()).unwrap();
     let pairs = [pair(VM_A, 10), pair(VM_A, 11)];

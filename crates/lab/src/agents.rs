@@ -18,7 +18,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, budget, child, machine};
+use crate::{Error, Options, budget, child, failure, machine};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -38,6 +38,7 @@ use weir_model::agent::{
     PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
+use weir_model::record::Failure;
 use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
 use weir_model::text::{RateText, SizeText, show_rate};
 use weir_units::{Rate, Span};
@@ -48,7 +49,9 @@ use weir_wire::{Keyring, host_file};
 const READY: Duration = Duration::from_secs(40);
 /// How long an agent may take to end when asked. Agents wait for one another as at the start.
 const END: Duration = Duration::from_secs(30);
-/// How long the remains of an ended agent (its guardian) may take to notice.
+/// How long agents have for a new list before they are asked whether they took it.
+const TAKE: Duration = Duration::from_secs(1);
+/// How long what an ended agent left may take to notice.
 const LEAVE: Duration = Duration::from_millis(500);
 
 /// The agents of a run.
@@ -59,7 +62,11 @@ pub(crate) struct Agents {
     agents: Vec<Agent>,
     /// Namespaces of the hosts. Agents started every process in them.
     hosts: BTreeSet<Identity>,
-    /// Measures that were needed to end them.
+    /// When running agents are asked whether they took the newest lists.
+    ask_at: Option<Instant>,
+    /// The first refusal of a list.
+    refusal: Option<Failure>,
+    /// What had to be done to end them.
     pub(crate) notes: Vec<String>,
 }
 
@@ -100,6 +107,8 @@ impl Agents {
             place: PathBuf::new(),
             agents: Vec::new(),
             hosts: BTreeSet::new(),
+            ask_at: None,
+            refusal: None,
             notes: Vec::new(),
         }
     }
@@ -148,10 +157,28 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Fails if an agent has ended by itself or is late. The caller calls it regularly: an agent
-    /// that is to be started again is started here once it has ended.
-    pub(crate) fn check(&mut self, options: &Options, stop: &AtomicBool) -> Result<(), Error> {
-        self.agents.iter_mut().try_for_each(|agent| agent.live(options, stop))
+    /// Fails if an agent has ended by itself, or is late. Call it now and then: an agent that is to
+    /// be started again is started here once it has ended. `now` is the time since the start of traffic.
+    pub(crate) fn check(
+        &mut self,
+        options: &Options,
+        now: Span,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        self.agents.iter_mut().try_for_each(|agent| agent.live(options, stop))?;
+        if self.ask_at.is_some_and(|at| Instant::now() >= at) {
+            self.ask_at = None;
+            // The rest of the run is measured all the same.
+            if let (None, Err(error)) = (&self.refusal, self.check_reloads()) {
+                self.refusal = Some(failure(now, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first list of VMs that an agent refused, if there is one that was seen so far.
+    pub(crate) fn refusal(&self) -> Option<Failure> {
+        self.refusal.clone()
     }
 
     /// Kills an agent with SIGKILL, and its guardian in the same moment if asked.
@@ -296,7 +323,11 @@ impl Agent {
             return Err(Error::Stopped);
         }
         match ended {
-            Ok(Some(status)) => Err(self.error(format!("ended ({status})"))),
+            Ok(Some(status)) => {
+                self.life = Life::Dead;
+                Err(self
+                    .error(format!("ended ({status}), and no fault of the scenario asks for it")))
+            }
             _ => Ok(()),
         }
     }

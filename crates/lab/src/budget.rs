@@ -1,10 +1,10 @@
-//! A VM's window budget: by which ports its groups of traffic are told apart, and who divides it
-//! where no agent is.
+//! A VM's window budget: the ports that distinguish its groups of traffic, and its division where
+//! no agent runs.
 //!
 //! Problem   A scenario's classes are groups of traffic, and a port sees addresses and numbers.
 //! Approach  Each entry of traffic arrives at a port of its own, so the entries of a group are a
-//!           range of ports. Where agents are, they are told so; elsewhere the lab counts and
-//!           divides as they do.
+//!           range of ports. Agents get these ranges. Without agents, the lab counts and divides as
+//!           they do.
 //! Not here  Shares: `weir_core::vcc`. Counting: `weir_dataplane::vcc::budget`.
 
 use crate::Error;
@@ -172,7 +172,7 @@ mod tests {
         scenario.traffic.push(scenario.traffic[0].clone());
         let text = classes(&scenario, 0).err().expect("mixed").to_string();
         assert!(text.contains("preferred") && text.contains("follow each other"), "{text}");
-        // Of another VM it is in nobody's way, and a group without traffic is no class.
+        // An entry of another VM does not matter, and a group without traffic is no class.
         scenario.traffic[1].from = 1;
         assert_eq!(ports(&scenario), [(bulk, 1, port(0)..=port(2))]);
     }

@@ -261,7 +261,7 @@ mod tests {
         assert!(faults(&scenario).is_ok());
         scenario.faults.push(Fault { at, kind: FaultKind::LinkDown { link: 0 } });
         let text = faults(&scenario).expect_err("no such thing").to_string();
-        assert!(text.contains("`link-down` at 3s") && text.contains("weir sim"), "{text}");
+        assert!(text.contains("`link-down` at 3 s") && text.contains("weir sim"), "{text}");
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         scenario.faults = vec![Fault { at, kind: FaultKind::StopVm { vm: 0 } }];
         assert!(translation(&scenario, &of("none")).is_ok());
         let text = translation(&scenario, &of("none+dctcp")).expect_err("no port").to_string();
-        assert!(text.contains("`none+dctcp` with `stop-vm` at 3s"), "{text}");
+        assert!(text.contains("`none+dctcp` with `stop-vm` at 3 s"), "{text}");
         assert!(translation(&scenario, &of("elasticswitch:steady+dctcp")).is_ok(), "agents do it");
         scenario.faults.clear();
         assert!(translation(&scenario, &of("none+dctcp")).is_ok());
@@ -296,7 +296,7 @@ mod tests {
         assert!(samples(&scenario).is_ok() && priorities(&scenario).is_ok());
         scenario.sample = Span::from_millis(1);
         let text = samples(&scenario).expect_err("too short").to_string();
-        assert!(text.contains("spec.sample is 1ms") && text.contains("10ms"), "{text}");
+        assert!(text.contains("spec.sample is 1 ms") && text.contains("10 ms"), "{text}");
         scenario.topology.links[0].delay = Span::from_micros(1);
         let text = priorities(&scenario).expect_err("a box").to_string();
         assert!(text.contains("`priorities` at link") && text.contains("`delay`"), "{text}");

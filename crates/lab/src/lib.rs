@@ -46,7 +46,7 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::record::{AttackRecord, ControlRecord, LinkRecord, Windows};
+use weir_model::record::{AttackRecord, ControlRecord, Failure, LinkRecord, Windows};
 use weir_units::{Rate, Span};
 
 /// Options of a run beside the scenario.
@@ -159,9 +159,22 @@ pub struct Record {
     pub losses_reported: Option<u64>,
     /// Packets that link boxes delivered after a later one of the same pair of addresses.
     pub overtaken: u64,
-    /// Notes for a reader of the results: stale state that was removed, an offered load that was
-    /// not reached, packets lost inside this machine, connections that failed.
+    /// What ended the run early, or made it another run than the scenario's. What the run measured until then
+    /// is in the record; `None` if nothing failed.
+    pub failure: Option<Failure>,
+    /// What a reader of the results should know: stale state that was removed, an offered load that
+    /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
+}
+
+/// What the lab says of a run that `error` ended at `at`.
+pub(crate) fn failure(at: Span, error: Error) -> Failure {
+    match error {
+        Error::Agent { host, what, tail, .. } => {
+            Failure { at, why: format!("the agent of {host} {what}"), log: tail }
+        }
+        other => Failure { at, why: other.to_string(), log: String::new() },
+    }
 }
 
 /// One traffic entry.

@@ -1,8 +1,8 @@
 //! What the lab asks of the kernel's routing socket, and what its refusals mean.
 //!
 //! Problem   A world has thousands of settings; a process per setting takes a minute.
-//! Approach  The data plane's batches and its socket, with messages of the lab's own, each with the words that become the
-//!           error if the kernel refuses it.
+//! Approach  The data plane's batches and its socket, with messages of the lab's own, each with the
+//!           words that become the error if the kernel refuses it.
 //! Promises  A request that the kernel refused is an error that says which; nothing is ignored.
 //! Not here  What to ask for: see `world` and `ports`. Encoding and answers: `weir_dataplane::nl`.
 //! Source    linux/rtnetlink.h, linux/if_link.h.
@@ -14,8 +14,8 @@ use weir_dataplane::nl::{Body, Object, link, tc};
 
 pub(crate) use weir_dataplane::nl::{Batch, Socket, Verb};
 
-/// Appends a message of `kind` (`RTM_…`) with its fixed header. `what` completes "cannot create …"; without `needs` the
-/// kernel refuses it.
+/// Appends a message of `kind` (`RTM_…`) with its fixed header. `what` completes "cannot create …";
+/// without `needs` the kernel refuses it.
 pub(crate) fn push(
     batch: &mut Batch,
     (kind, verb): (u16, Verb),
@@ -59,8 +59,8 @@ fn feature(error: &weir_dataplane::nl::Error) -> Option<&'static str> {
     }
 }
 
-/// The root queue of each interface: octets sent and packets dropped since it was made, in the order of `interfaces`. An
-/// interface without a queue of its own counts nothing.
+/// The root queue of each interface: octets sent and packets dropped since it was made, in the
+/// order of `interfaces`. An interface without a queue of its own counts nothing.
 pub(crate) fn queues(socket: &mut Socket, interfaces: &[u32]) -> Result<Vec<(u64, u64)>, Error> {
     if interfaces.is_empty() {
         return Ok(Vec::new());

@@ -84,7 +84,8 @@ fn filter(
     });
 }
 
-/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of zero matches all.
+/// `struct tc_u32_sel` with one key, (mask, value) of the network header's first word; a mask of
+/// zero matches all.
 fn selector((mask, value): (u32, u32)) -> [u8; 32] {
     const TC_U32_TERMINAL: u8 = 1;
     let mut selector = [0u8; 32];
@@ -103,7 +104,7 @@ fn burst(rate: Rate) -> Bytes {
     rate.bytes_in(Span::from_micros(500)).max(TWO_PACKETS)
 }
 
-/// A class of this rate and ceiling; who has a smaller number borrows first.
+/// A class of this rate and ceiling. The class with the smaller number borrows first.
 fn class_of(rate: Rate, ceiling: Rate, prio: u32) -> htb::Class {
     let ticks = |rate: Rate| htb::ticks(rate.time_for(burst(rate)));
     let per_s = |rate| htb::octets_per_second(rate).max(1);

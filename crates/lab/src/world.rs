@@ -519,8 +519,8 @@ fn forward(batch: &mut Batch, index: u32, mac: [u8; 6]) {
     netlink::push(batch, request, ("forwarding entry", None), &header, |body| body.put(2, &mac));
 }
 
-/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of a VM
-/// that returns may have made an entry of their own.
+/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of
+/// a VM that returns may have made an entry of their own.
 fn neighbour(batch: &mut Batch, index: u32, address: IpAddr, mac: [u8; 6]) {
     const NUD_PERMANENT: u16 = 0x80;
     let (family, octets) = family(address);
@@ -550,8 +550,8 @@ fn neighbour_header(family: u8, index: u32, state: u16, flags: u8) -> [u8; 12] {
     header
 }
 
-/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16. Nobody
-/// is asked whether it is in use.
+/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16.
+/// Nobody is asked whether it is in use.
 fn address(batch: &mut Batch, index: u32, address: IpAddr) {
     const IFA_F_NODAD: u8 = 2;
     let (family, octets) = family(address);

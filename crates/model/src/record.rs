@@ -68,6 +68,17 @@ pub struct WrittenRecord {
     pub over: Span,
 }
 
+/// Why a run is not the run that the scenario asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// When the lab saw it, since traffic started.
+    pub at: Span,
+    /// What happened to which object, on one line.
+    pub why: String,
+    /// The last lines of the agent's log; empty if no agent is involved.
+    pub log: String,
+}
+
 /// What attackers sent, what arrived, and what the agents' counters say of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttackRecord {
@@ -79,7 +90,7 @@ pub struct AttackRecord {
     pub control_of_vms: u64,
     /// Control messages from hosts or the network between them.
     pub control_of_hosts: u64,
-    /// Frames that belong to no pair of VMs.
+    /// Frames that belong to no pair of VMs, or go astray.
     pub frames: u64,
     /// What all agents said; `None` if there are none.
     pub agents: Option<AgentCounts>,
@@ -88,12 +99,16 @@ pub struct AttackRecord {
 /// Sums over all agents, from their status at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentCounts {
-    /// Packets that ports dropped because of who they said they were, or where they went.
+    /// Packets that ports dropped because of a forged source or a forbidden destination.
     pub dropped: u64,
+    /// Frames that ports dropped because they go to no place (beyond the strays' rate) or astray.
+    pub astray: u64,
+    /// Control messages for which an agent's full queue had no room.
+    pub unread: u64,
     /// Control messages that were refused, or not believed and answered by a greeting.
     pub refused: u64,
     /// Control messages that were believed.
     pub believed: u64,
-    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
+    /// Control messages that agents sent: at least as many as were believed, if no forged one was.
     pub sent: u64,
 }

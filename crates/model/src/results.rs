@@ -297,6 +297,9 @@ pub struct Perf {
     /// that plays here stands still meanwhile. All 0 in a simulator.
     #[serde(default)]
     pub stolen: Vec<f64>,
+    /// The share of samples in which some CPU had less than 5 % of idle time.
+    #[serde(default)]
+    pub saturated: f64,
     /// User and system CPU of all agents together, seconds.
     pub agents_cpu_s: f64,
 }

@@ -400,10 +400,12 @@ pub enum AttackKind {
         /// UDP payload.
         payload: Bytes,
     },
-    /// Ethernet frames that belong to no pair of VMs, to a VM's hardware address.
+    /// Ethernet frames that belong to no pair of VMs or to another one, to a VM's hardware address.
     Frames {
         /// What they carry.
         kind: FrameKind,
+        /// To whose address, for [`FrameKind::Misdirected`]; index into `vms`.
+        addressed: Option<usize>,
         /// Whose hardware address they have; index into `vms`.
         to: usize,
         /// On layer 2, without FCS.
@@ -429,11 +431,15 @@ pub enum FrameKind {
     LinkLocal,
     /// IPv4 to 255.255.255.255, in a broadcast frame: `to` receives it as every VM does.
     Broadcast,
+    /// IPv4 to another VM's address: packets of that pair, which never arrive where they are addressed.
+    Misdirected,
 }
 
 /// How false control messages are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlAttack {
+    /// Octets that are no message at all: no version, no key, no length of one.
+    Garbage,
     /// Well formed, with a tag that was guessed.
     Forged,
     /// Recorded on their way to this agent, and sent again.

@@ -1,5 +1,5 @@
-//! What scenarios' admission accepts can be kept, and what it refuses some traffic would exceed: against the oracle, on
-//! drawn trees and leaf-spines.
+//! What scenarios' admission accepts can be kept, and what it refuses some traffic would exceed:
+//! against the oracle, on drawn trees and leaf-spines.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -11,7 +11,8 @@ use weir_units::{PairId, Rate, VmId};
 /// A tenant, its floors out and in, its host.
 type VmPlan = (u32, u64, u64, usize);
 
-/// Two racks of two hosts, or two leaves and three spines, with links of `edge` and uplinks of `up` kbit/s.
+/// Two racks of two hosts, or two leaves and three spines, with links of `edge` and uplinks of `up`
+/// kbit/s.
 fn text(is_tree: bool, edge: u64, up: u64, vms: &[VmPlan]) -> String {
     let topology = if is_tree {
         format!("two-tier: {{racks: 2, hosts_per_rack: 2, link: {edge}kbit, uplink: {up}kbit}}")
@@ -47,8 +48,9 @@ fn read(text: &str) -> Result<Scenario, String> {
     file.points().map(|mut points| points.remove(0)).map_err(|e| e.to_string())
 }
 
-/// The floors of these demands on links of the scenario's shape, each pair's spread over its ways as packets are. A part
-/// of a bit/s is rounded up, so each link has room for one bit/s of each flow.
+/// The floors of these demands on links of the scenario's shape, each pair's spread over its ways
+/// as packets are. A part of a bit/s is rounded up, so each link has room for one bit/s of each
+/// flow.
 fn owed(shape: &Scenario, rates: &[Rate], demands: &[PairDemand]) -> World {
     let hose =
         |vm: &weir_model::scenario::Vm| Hose { floor_out: vm.floor_out, floor_in: vm.floor_in };

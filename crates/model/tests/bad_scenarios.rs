@@ -364,8 +364,8 @@ fn mechanisms_metrics_and_groups_are_known() {
 #[test]
 fn floors_that_do_not_fit_name_the_link_and_the_largest_entry() {
     let error = changed("share: 450Mbit", "share: 500Mbit");
-    let needed = "the floors need 1Gbit of link core:left>right, which can promise 900Mbit \
-                  (1Gbit less 10% headroom); `x-src` adds most: 500Mbit";
+    let needed = "the floors need 1 Gb/s of link core:left>right, which can promise 900 Mb/s \
+                  (1 Gb/s less 10% headroom); `x-src` adds most: 500 Mb/s";
     let help = "give link `core` at least 1.112Gbit";
     check(&error, 12, "spec.tenants.x.vms.x-src.floor", needed, help);
     let text = GOOD.replace("share: 450Mbit", "share: 500Mbit");
@@ -390,7 +390,7 @@ fn each_direction_has_its_own_cut() {
         .replace("right-1, floor: share", "right-1, floor_out: 100Mbit, floor_in: 800Mbit");
     let error = play(&text, &[]).unwrap_err();
     // x needs 450 Mbit/s and y the 800 Mbit/s that y-dst may receive; line 21, one was added.
-    let message = "1.25Gbit of link core:left>right";
+    let message = "1.25 Gb/s of link core:left>right";
     check(&error, 21, "spec.tenants.y.vms.y-dst.floor_in", message, "at least 1.389Gbit");
 }
 
@@ -681,4 +681,40 @@ fn a_trace_is_of_tcp_that_lasts_and_bounded() {
     check(&error, 22, field, "a trace of 3000000 looks", "at most 1000000");
     let error = changed("goodput.x, at_least: 400Mbit", "window_low.x, at_least: 0.45");
     check(&error, 27, "spec.expect.0.metric", "no connection of `x` is traced", "trace: 10ms");
+}
+
+#[test]
+fn a_misdirected_frame_is_addressed_to_a_third_vm_and_no_other_frame_is() {
+    let attack = |body: &str| {
+        let attacks = format!(
+            "  attacks:\n    - {{name: astray, from: y-dst, frames: {{{body}, per_second: 100}}}}\n  congested"
+        );
+        play(&GOOD.replacen("  congested", &attacks, 1), &[])
+    };
+    let field = "spec.attacks.astray.frames";
+    let cases = [
+        ("kind: misdirected, to: x-dst", ".kind", "addressed to nobody", "`addressed: fence`"),
+        (
+            "kind: misdirected, to: x-dst, addressed: x-dst",
+            ".addressed",
+            "the attacker or the victim itself",
+            "a third VM",
+        ),
+        (
+            "kind: broadcast, to: x-dst, addressed: x-src",
+            ".addressed",
+            "have an address already",
+            "leave `addressed` out",
+        ),
+    ];
+    for (body, at, message, help) in cases {
+        let error = attack(body).expect_err(body);
+        check(&error, 25, &format!("{field}{at}"), message, help);
+    }
+    let sound = attack("kind: misdirected, to: x-dst, addressed: x-src").expect("a third VM");
+    let weir_model::scenario::AttackKind::Frames { to, addressed, .. } = sound[0].attacks[0].kind
+    else {
+        panic!("{:?}", sound[0].attacks[0].kind)
+    };
+    assert_eq!((to, addressed), (1, Some(0)));
 }

@@ -80,6 +80,8 @@ pub struct PairLook {
     /// Floor and ceiling in force, over all its paths, with or without an agent; none without a
     /// queue of its own.
     pub in_force: Option<Setting>,
+    /// Octets that wait in its queue of the shaper, over all its paths.
+    pub waiting: u64,
     /// Octets that have left the shaper for the network since the pair came to life.
     pub left: u64,
     /// Whether a packet has arrived since the destination's host forgot the pair.

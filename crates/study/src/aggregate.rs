@@ -113,47 +113,6 @@ pub(crate) fn differing(points: &[&BTreeMap<String, f64>]) -> Vec<String> {
     names.into_iter().filter(differs).cloned().collect()
 }
 
-/// A rate for people: three digits that matter.
-pub fn rate_text(bps: f64) -> String {
-    let (value, unit) = match bps {
-        b if b >= 999.5e6 => (b / 1e9, "Gbit/s"),
-        b if b >= 999.5e3 => (b / 1e6, "Mbit/s"),
-        b if b >= 1e3 => (b / 1e3, "kbit/s"),
-        b => (b, "bit/s"),
-    };
-    let digits = match value {
-        v if v >= 99.95 => 0,
-        v if v >= 9.995 => 1,
-        _ => 2,
-    };
-    if value == 0.0 { "0".into() } else { format!("{value:.digits$} {unit}") }
-}
-
-/// A time for people: three digits that matter.
-pub fn time_text(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        s if s >= 0.9995 => (s, "s"),
-        s if s >= 0.9995e-3 => (s * 1e3, "ms"),
-        s => (s * 1e6, "µs"),
-    };
-    let digits = match value {
-        v if v >= 99.95 => 0,
-        v if v >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$} {unit}")
-}
-
-/// A share as a percentage.
-pub fn percent_text(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent != 0.0 && percent < 9.95 {
-        format!("{percent:.1} %")
-    } else {
-        format!("{percent:.0} %")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,14 +140,5 @@ mod tests {
         assert!(!cells[1].valid);
         assert_eq!(cells[1].number("x"), Some(0.1));
         assert_eq!(swept(&cells), ["n"]);
-    }
-
-    #[test]
-    fn rates_have_three_digits() {
-        assert_eq!(rate_text(86_080_000.0), "86.1 Mbit/s");
-        assert_eq!(rate_text(1_910_000.0), "1.91 Mbit/s");
-        assert_eq!(rate_text(191_300_000.0), "191 Mbit/s");
-        assert_eq!(rate_text(999_900.0), "1.00 Mbit/s");
-        assert_eq!(rate_text(0.0), "0");
     }
 }

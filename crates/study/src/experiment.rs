@@ -6,8 +6,8 @@ use crate::verdict;
 use crate::world::{Cut, Moment, World};
 use anyhow::anyhow;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_model::record::Failure;
 use weir_model::results::{About, Results, Run};
 use weir_model::scenario::{Mechanism, Scenario};
 
@@ -19,13 +19,13 @@ pub trait Screen {
     fn show(&mut self, moment: &Moment);
     /// It is over, and the terminal free again.
     fn end(&mut self);
-    /// What became of it, and whether to go on.
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
+    /// What became of it.
+    fn judged(&mut self, title: &str, run: &Run);
 }
 
 /// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
 pub struct Played {
-    /// Of all runs that came to their end.
+    /// Of all runs that came to their end, and of one that failed while it was measured.
     pub results: Results,
     /// The world failed, or somebody asked to stop.
     pub cut: Option<Cut>,
@@ -55,19 +55,19 @@ pub fn play(
                 let run = once(world, scenario, mechanism, repeat, screen, stop);
                 screen.end();
                 match run {
-                    Ok(run) => {
-                        let go_on = screen.judged(&title, &run).is_continue();
+                    Ok((run, failure)) => {
+                        screen.judged(&title, &run);
                         here.push(run);
-                        if !go_on {
-                            cut = Some(Cut::SeenEnough);
-                        }
+                        cut = failure.map(Cut::Broke);
                     }
                     Err(why) => cut = Some(why),
                 }
                 if cut.is_some() {
                     judge::without_congestion(scenario, &mut here[first..]);
                     if unproven(scenario, &here[first..]) {
-                        here.truncate(first);
+                        // What is invalid anyway needs no proof, and says why nothing follows it.
+                        let new = here.split_off(first);
+                        here.extend(new.into_iter().filter(|run| !run.valid));
                     }
                     break 'point;
                 }
@@ -103,13 +103,14 @@ fn once(
     repeat: u32,
     screen: &mut dyn Screen,
     stop: &AtomicBool,
-) -> Result<Run, Cut> {
+) -> Result<(Run, Option<Failure>), Cut> {
     if stop.load(Ordering::Relaxed) {
         return Err(Cut::Stopped);
     }
     let observed = world.play(scenario, mechanism, &mut |moment| screen.show(moment), stop)?;
-    judge::judge(scenario, mechanism, repeat, &observed)
-        .map_err(|error| Cut::Failed(anyhow!(error)))
+    let run = judge::judge(scenario, mechanism, repeat, &observed)
+        .map_err(|error| Cut::Failed(anyhow!(error)))?;
+    Ok((run, observed.failure))
 }
 
 /// `elasticswitch [senders = 10], repeat 2`.
@@ -135,9 +136,7 @@ mod tests {
         fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
         fn show(&mut self, _: &Moment) {}
         fn end(&mut self) {}
-        fn judged(&mut self, _: &str, _: &Run) -> ControlFlow<()> {
-            ControlFlow::Continue(())
-        }
+        fn judged(&mut self, _: &str, _: &Run) {}
     }
 
     /// Without protection X starves; with it everything is ideal.
@@ -244,6 +243,62 @@ mod tests {
         let judged: Vec<f64> = played.results.verdicts.iter().map(|v| v.point["n"]).collect();
         assert_eq!(judged, [1.0, 2.0], "each point by its own runs");
         assert_eq!(played.results.verdicts[1].held, None, "its second run was not played");
+    }
+
+    /// An agent dies in the run after the first ones.
+    struct Mortal {
+        whole: u32,
+    }
+
+    impl World for Mortal {
+        fn play(
+            &mut self,
+            scenario: &Scenario,
+            mechanism: &Mechanism,
+            watch: &mut dyn FnMut(&Moment),
+            stop: &AtomicBool,
+        ) -> Result<Observed, Cut> {
+            let mut observed = Paper { drops: 1 }.play(scenario, mechanism, watch, stop)?;
+            if self.whole == 0 {
+                let last = observed.flows[0].octets.len() - 3;
+                observed.flows.iter_mut().for_each(|flow| flow.octets.truncate(last));
+                observed.failure = Some(Failure {
+                    at: scenario.duration,
+                    why: "the agent of left-0 ended (signal: 9)".into(),
+                    log: "out of memory".into(),
+                });
+            }
+            self.whole = self.whole.saturating_sub(1);
+            Ok(observed)
+        }
+    }
+
+    #[test]
+    fn what_a_run_measured_until_it_failed_is_kept_as_invalid_with_the_reason_and_the_time() {
+        // With two, the run without protection was played before; with none, it is what fails.
+        for (whole, runs) in [(3, 4), (0, 1)] {
+            let points = [scenario()];
+            let (about, stop) = (About::default(), AtomicBool::new(false));
+            let mut world = Mortal { whole };
+            let played = play(&mut world, &points, 3, about, &mut Silent, &stop);
+            let Some(Cut::Broke(failure)) = played.cut else { panic!("{:?}", played.cut) };
+            assert_eq!(failure.log, "out of memory");
+            assert_eq!(played.results.runs.len(), runs);
+            let last = played.results.runs.last().expect("some");
+            assert!(!last.valid && last.groups[0].goodput_bps > 0.0);
+            let why = &last.reasons[0];
+            assert!(why.contains("s after traffic began: the agent of left-0 ended"), "{why}");
+            assert_eq!(played.results.verdicts[0].held, None, "an invalid run decides nothing");
+        }
+    }
+
+    #[test]
+    fn a_run_that_failed_is_kept_also_where_no_run_shows_congestion() {
+        let mut late = scenario();
+        late.mechanisms.reverse();
+        let (about, stop) = (About::default(), AtomicBool::new(false));
+        let played = play(&mut Mortal { whole: 0 }, &[late], 1, about, &mut Silent, &stop);
+        assert_eq!(played.results.runs.len(), 1);
     }
 
     #[test]

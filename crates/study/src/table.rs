@@ -1,11 +1,10 @@
 //! The one table at the end, and what was asked of it.
 
-use crate::aggregate::{
-    Cell, cells, group_names, percent_text, point_text, point_values, rate_text, swept, time_text,
-};
+use crate::aggregate::{Cell, cells, group_names, point_text, point_values, swept};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::collections::BTreeSet;
 use weir_model::results::{Results, Run, Verdict};
+use weir_units::show;
 
 /// Everything people read in a terminal: the numbers, the expectations, the invalid runs.
 pub fn text(results: &Results) -> String {
@@ -78,12 +77,12 @@ fn by_group(cells: &[Cell<'_>]) -> Grid {
             let mut row = vec![
                 if first { label(cell) } else { String::new() },
                 group.to_string(),
-                promised.map_or("–".into(), rate_text),
-                or_dash(cell.group(group, |g| g.goodput_bps), rate_text),
+                promised.map_or("–".into(), show::rate),
+                or_dash(cell.group(group, |g| g.goodput_bps), show::rate),
                 or_dash(cell.number(&format!("goodput_of_floor.{group}")), ratio_text),
-                or_dash(cell.number(&format!("share.{group}")), percent_text),
+                or_dash(cell.number(&format!("share.{group}")), show::percent),
                 if first {
-                    or_dash(cell.number("link_utilisation"), percent_text)
+                    or_dash(cell.number("link_utilisation"), show::percent)
                 } else {
                     String::new()
                 },
@@ -108,7 +107,7 @@ fn times(cell: &Cell<'_>, group: &str) -> Option<[f64; 2]> {
 }
 
 fn times_text(cell: &Cell<'_>, group: &str) -> [String; 2] {
-    times(cell, group).map_or(["–".into(), "–".into()], |times| times.map(time_text))
+    times(cell, group).map_or(["–".into(), "–".into()], |times| times.map(show::time))
 }
 
 /// One row per point and mechanism.
@@ -136,15 +135,15 @@ fn by_point(cells: &[Cell<'_>]) -> Grid {
             swept.iter().map(|p| if again { String::new() } else { value(p) }).collect();
         row.push(label(cell));
         for (group, &timed) in groups.iter().zip(&timed) {
-            row.push(or_dash(cell.group(group, |g| g.goodput_bps), rate_text));
+            row.push(or_dash(cell.group(group, |g| g.goodput_bps), show::rate));
             row.push(or_dash(cell.number(&format!("goodput_of_floor.{group}")), ratio_text));
             if timed {
                 row.extend(times_text(cell, group));
             }
         }
-        row.push(or_dash(cell.number("link_utilisation"), percent_text));
+        row.push(or_dash(cell.number("link_utilisation"), show::percent));
         row.push(or_dash(cell.number("worst_floor_ratio"), ratio_text));
-        row.push(or_dash(cell.number("optimum_ratio"), percent_text));
+        row.push(or_dash(cell.number("optimum_ratio"), show::percent));
         row.push(or_dash(cell.number("jain"), ratio_text));
         grid.rows.push(row);
     }
@@ -288,7 +287,7 @@ mod tests {
     fn a_scenario_without_a_sweep_has_a_row_per_group() {
         let runs = vec![run(100.0, "none", 1.9e6), run(100.0, "elasticswitch", 84e6)];
         let text = text(&Results { runs, ..Results::default() });
-        assert!(text.contains("86.0 Mbit/s") && text.contains("1.90 Mbit/s"), "{text}");
+        assert!(text.contains("86.0 Mb/s") && text.contains("1.90 Mb/s"), "{text}");
         assert!(text.contains("0.022") && text.contains("0.98"), "{text}");
         assert!(!text.contains("senders"), "{text}");
     }

@@ -9,6 +9,7 @@
 //!           not end has no end) has not shown it: not held. If a repeat is not valid, nothing is judged,
 //!           unless the valid ones fail.
 
+use crate::judge::is_merely_busy;
 use crate::numbers::median;
 use std::collections::BTreeMap;
 use weir_model::results::{Run, Verdict};
@@ -53,6 +54,31 @@ pub fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
         }
     }
     verdicts
+}
+
+/// Judges as [`judge`] does, and holds a floor for shown in a run that is no result only because something kept
+/// a CPU busy. What such a machine shows is a lower bound: it takes from what arrives, and adds nothing. So a
+/// floor that was reached in spite of it is held; one that was not is not judged, for either may be to blame.
+pub fn judge_beside_load(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
+    let credited: Vec<Run> = runs
+        .iter()
+        .map(|run| Run { valid: run.valid || is_merely_busy(run), ..run.clone() })
+        .collect();
+    let strict = judge(scenario, runs).into_iter();
+    strict
+        .zip(judge(scenario, &credited))
+        .map(|(strict, credited)| {
+            let is_floor = promises_a_floor(&strict.metric, strict.at_least)
+                && strict.at_most.is_none()
+                && strict.of.is_none()
+                && strict.over.is_none()
+                && strict.at.is_empty();
+            match (strict.held, credited.held) {
+                (None, Some(true)) if is_floor => Verdict { invalid: strict.invalid, ..credited },
+                _ => strict,
+            }
+        })
+        .collect()
 }
 
 /// Nobody is compared with himself, or with one that is not played.
@@ -579,5 +605,35 @@ mod tests {
         assert_eq!(Outcome::of(&runs, &[]).code(), 3);
         let failed = verdict("jain", Some(0.9), None, &[0.1]);
         assert_eq!(Outcome::of(&runs, &[failed]).code(), 1);
+    }
+
+    #[test]
+    fn a_busy_machine_shows_that_a_floor_held_and_never_that_it_did_not() {
+        let mut scenario = crate::testing::dumbbell(1);
+        scenario.expect = vec![
+            expectation("goodput_of_floor.X", Some(0.95), None),
+            expectation("goodput_of_floor.X", Some(0.95), Some(1.05)),
+            expectation("jain", Some(0.9), None),
+        ];
+        scenario.mechanisms.truncate(1);
+        let held = |ratio: f64, reasons: &[&str], saturated: f64| {
+            let summary = [("goodput_of_floor.X", ratio), ("jain", 1.0)];
+            let run = Run {
+                mechanism: scenario.mechanisms[0].label.clone(),
+                point: scenario.point.iter().cloned().collect(),
+                valid: reasons.is_empty(),
+                reasons: reasons.iter().map(|&reason| reason.into()).collect(),
+                summary: summary.map(|(name, value)| (name.into(), value)).into(),
+                perf: weir_model::results::Perf { saturated, ..Default::default() },
+                ..Run::default()
+            };
+            judge_beside_load(&scenario, &[run]).iter().map(|v| v.held).collect::<Vec<_>>()
+        };
+        assert_eq!(held(1.0, &[], 0.0), [Some(true); 3]);
+        assert_eq!(held(1.0, &["busy"], 0.3), [Some(true), None, None], "the floor alone");
+        assert_eq!(held(0.5, &["busy"], 0.3)[0], None, "the machine may be to blame");
+        assert_eq!(held(0.5, &[], 0.05)[0], Some(false));
+        assert_eq!(held(1.0, &["busy", "no congestion"], 0.3)[0], None, "it proves nothing");
+        assert_eq!(held(1.0, &["it ended early"], 0.05)[0], None);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::judge::Observed;
 use std::sync::atomic::AtomicBool;
+use weir_model::record::Failure;
 use weir_model::scenario::{Mechanism, Scenario};
 
 /// What a run looks like at one moment, for people who watch.
@@ -17,15 +18,15 @@ pub struct Moment {
     pub links_bps: Vec<f64>,
 }
 
-/// Why a run gave nothing to judge.
+/// Why no more runs are played.
 #[derive(Debug)]
 pub enum Cut {
     /// Somebody asked to stop.
     Stopped,
-    /// Who watches has seen enough.
-    SeenEnough,
     /// The world could not play it.
     Failed(anyhow::Error),
+    /// Something failed while the last run was measured: what it measured until then is kept, and invalid.
+    Broke(Failure),
 }
 
 /// Plays a scenario once. Leaves nothing behind, however it ends.

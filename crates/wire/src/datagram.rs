@@ -158,7 +158,7 @@ pub enum RecordError {
     #[error("the pair's source is its destination")]
     ReservedPair,
     /// The rate is above [`MAX_RATE`].
-    #[error("{bps} bit/s is beyond any link")]
+    #[error("{} is beyond any link", Rate::from_bps(*bps))]
     RateBeyondLink {
         /// The rate given, in bit/s.
         bps: u64,

@@ -150,8 +150,11 @@ mod tests {
         let pair = PairId::new(VmId(0), VmId(1));
         let view = PairView { pair, send: None, receive: Some(receive) };
         let told = explain(&view, &Names::of(&["a", "b"]), &facts(Setting::default()));
-        assert!(told.reasons[0].contains("Its part of this host's link is 60Mbit by now"));
-        assert_eq!(told.reasons[1], "Each sender is told 30Mbit, for every few packets that come.");
+        assert!(told.reasons[0].contains("Its part of this host's link is 60 Mb/s by now"));
+        assert_eq!(
+            told.reasons[1],
+            "Each sender is told 30 Mb/s, for every few packets that come."
+        );
         assert_eq!(told.pair.side, "receive");
     }
 }

@@ -192,7 +192,7 @@ fn floors_beyond_the_uplink_are_among_the_reasons_with_the_factor() {
          floors: each is scaled to 65.0 %. Here the floor of 45Mbit is worth 29.25Mbit."
     );
     let tail = "small rises wait, and what HTB cannot express is rounded.";
-    assert!(got[9].contains("a floor of 29.25Mbit") && got[9].ends_with(tail), "{}", got[9]);
+    assert!(got[9].contains("a floor of 29.25 Mb/s") && got[9].ends_with(tail), "{}", got[9]);
 }
 
 #[test]

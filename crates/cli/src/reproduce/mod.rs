@@ -12,7 +12,9 @@ mod play;
 
 use crate::args;
 use crate::commands::{self, INTERRUPTED};
-use anyhow::{Context as _, Result, bail};
+use crate::input;
+use crate::output::{errln, out, outln};
+use anyhow::{Result, anyhow, bail};
 use play::{Asked, Before, Ready};
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,16 +39,17 @@ pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
     let asked = Asked { world, quick: args.quick, jobs: args.jobs, out: args.out.clone() };
     let ready = figures.iter().map(|f| play::ready(f, &asked)).collect::<Result<Vec<_>>>()?;
     if args.list {
-        print!("{}", list(&figures, &ready, world));
+        out!("{}", list(&figures, &ready, world))?;
         return Ok(0);
     }
+    input::make_folder(&asked.out)?;
     let stop = commands::stop_flag()?;
     let mut before = Before::default();
     let mut stopped = false;
     let mut shown = Vec::new();
     let total = figures.len();
     for (order, (figure, ready)) in figures.iter().zip(ready).enumerate() {
-        eprintln!("── {} of {total}: {} {}", order + 1, figure.id(), figure.metadata.title);
+        errln!("── {} of {total}: {} {}", order + 1, figure.id(), figure.metadata.title);
         stopped = play::play(figure, order, ready, &asked, &mut before, &stop)?;
         shown.push(Shown::load(&asked.out.join(figure.id()))?);
         if stopped {
@@ -54,11 +57,11 @@ pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
         }
     }
     let page = report::write(&asked.out)?;
-    eprintln!("page: {}", fs::canonicalize(&page).unwrap_or(page).display());
+    errln!("page: {}", fs::canonicalize(&page).unwrap_or(page).display());
     let endings: Vec<Ending> = shown.iter().map(|s| Ending::of(s, &criteria(s))).collect();
-    println!("{}", summary(&shown).table());
+    outln!("{}", summary(&shown).table())?;
     if stopped {
-        eprintln!("stopped; what was finished is kept, also on the page");
+        errln!("stopped; what was finished is kept, also on the page");
         return Ok(INTERRUPTED);
     }
     Ok(code(&endings))
@@ -98,8 +101,9 @@ fn select(from: &Path, what: &[String]) -> Result<Vec<Figure>> {
 pub(crate) fn library(from: &Path) -> Result<Vec<(String, Figure)>> {
     let help = "run this in the repository's folder, or name it: --from DIR";
     let read = |folder: &Path| -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(folder)
-            .with_context(|| format!("cannot read {}\n  help: {help}", folder.display()))?;
+        let entries = fs::read_dir(folder).map_err(|error| {
+            anyhow!("cannot read {}: {error}\n  help: {help}", folder.display())
+        })?;
         let mut paths =
             entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, std::io::Error>>()?;
         paths.sort();

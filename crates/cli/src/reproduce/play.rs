@@ -12,6 +12,7 @@ use crate::commands;
 use crate::constants::Constants;
 use crate::lab::Lab;
 use crate::live::Live;
+use crate::output::errln;
 use crate::sim::scenario::{self as sim, Chance};
 use anyhow::{Context as _, Result, bail};
 use serde_saphyr::Spanned;
@@ -190,7 +191,7 @@ pub(crate) fn play(
         };
         match (&part.not, before.0.get(&part.command)) {
             (Some(reason), _) => {
-                eprintln!("{} {}: not played: {reason}", figure.id(), part.name);
+                errln!("{} {}: not played: {reason}", figure.id(), part.name);
                 entry.not_played = Some(reason.clone());
             }
             (None, Some(folder)) => entry.results = Some(format!("../{folder}")),
@@ -199,8 +200,11 @@ pub(crate) fn play(
                 kept.stopped = matches!(cut, Some(Cut::Stopped));
                 entry.cut = match cut {
                     Some(Cut::Failed(error)) => Some(format!("{error:#}")),
+                    Some(Cut::Broke(failure)) => {
+                        Some(format!("the last run {}", weir_study::judge::failed(&failure)))
+                    }
                     Some(Cut::Stopped) => Some("stopped".into()),
-                    Some(Cut::SeenEnough) | None => None,
+                    None => None,
                 };
                 if entry.cut.is_none() {
                     let at = format!("{}/{}", figure.id(), entry.name);
@@ -226,7 +230,7 @@ fn run(
     stop: &AtomicBool,
 ) -> Result<Option<Cut>> {
     let mechanisms = part.points.first().map_or(0, |point| point.mechanisms.len());
-    eprintln!(
+    errln!(
         "{} {}: {} points, {mechanisms} mechanisms, {} × each",
         figure.id(),
         part.name,

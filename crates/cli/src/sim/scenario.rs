@@ -13,11 +13,12 @@ use crate::args;
 use crate::args::quoted;
 use crate::commands;
 use crate::constants::Constants;
+use crate::input;
 use crate::live::Live;
+use crate::output::errln;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,6 +30,7 @@ use weir_sim::scenario::{Failure, Record, Setup};
 use weir_study::experiment::Screen;
 use weir_study::experiment::{self, Played};
 use weir_study::judge::{self, Observed, ObservedFlow, Work};
+use weir_study::verdict::Outcome;
 use weir_study::world::{Cut, Moment, World};
 use weir_units::Span;
 
@@ -53,15 +55,16 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     if let Some(error) = refused(&points, &constants) {
         return Err(anyhow!("{}: {error}", path.display()));
     }
+    args.out.as_deref().map_or(Ok(()), input::make_folder)?;
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
     let chance = Chance { seed: args.seed, repeats };
     enough_memory(path, &jobs(&points, &chance, &constants), threads(args.jobs))?;
     let played = play_points(&points, &chance, &constants, threads(args.jobs), about, &stop);
-    let deciding = played.results.verdicts.clone();
-    let code = commands::conclude(played, &deciding, args.out.as_deref(), args.json)?;
+    let outcome = Outcome::of(&played.results.runs, &played.results.verdicts);
+    let code = commands::conclude(played, outcome, args.out.as_deref(), args.json)?;
     if commands::nothing_applies(&file, &points) {
-        eprintln!(
+        errln!(
             "No verdict: what {} expects of these mechanisms does not apply at any point that was \
              played.",
             path.display()
@@ -308,8 +311,8 @@ impl Screen for Brief {
     fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
     fn show(&mut self, _: &Moment) {}
     fn end(&mut self) {}
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
-        self.0.judged(title, run)
+    fn judged(&mut self, title: &str, run: &Run) {
+        self.0.judged(title, run);
     }
 }
 

@@ -222,12 +222,7 @@ impl SendHose {
             let Offer { pair, serial, .. } = offer;
             return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO, most: None });
         };
-        // After a silence any serial is taken: the receiver may have started anew. So is the first
-        // word after our own restart.
-        let stale = pair.word.is_some_and(|w| {
-            let is_fresh = now.since(w.heard_at) <= self.config.silent_after;
-            older(offer.serial, w.offer.serial) && is_fresh && !w.is_adopted
-        });
+        let stale = pair.word.is_some_and(|word| is_stale(&self.config, word, offer, now));
         if !stale {
             pair.word = Some(Word { offer, heard_at: now, is_adopted: false });
             // The rest of the epoch cannot be held against more than this.
@@ -377,6 +372,22 @@ impl SendHose {
             }
         }
     }
+}
+
+/// Whether an offer is to be ignored for the one that is held. An older one is, but for two cases. The first
+/// word after our own restart is newer than what was found. After a silence the receiver may have started
+/// anew, with any serial; but one that is older by no more than the receiver counts on in the hold may also be
+/// a late letter. Silence is no proof of the contrary: this host may have stood still meanwhile, or its clock
+/// may have jumped, so what is held is held for as long as its receiver takes it to be.
+fn is_stale(config: &PartitionConfig, word: Word, offer: Offer, now: Time) -> bool {
+    if word.is_adopted || !older(offer.serial, word.offer.serial) {
+        return false;
+    }
+    // A hose is divided less than a thousand times a second.
+    let lately = config.held_for().as_nanos() / 1_000_000;
+    let may_be_late = u64::from(word.offer.serial.wrapping_sub(offer.serial)) < lately;
+    let silent_after = if may_be_late { config.held_for() } else { config.silent_after };
+    now.since(word.heard_at) <= silent_after
 }
 
 /// The smaller of both parts, under the rules of silence.

@@ -104,10 +104,25 @@ fn a_pair_that_never_heard_anything_borrows_for_silent_after_only() {
 #[test]
 fn a_receiver_that_starts_anew_is_believed_after_a_silence() {
     let mut hose = confirmed(Rate::from_mbps(300));
-    hose.offer(at(1100), PEER, offer(1, 1, Rate::from_mbps(500)));
+    // Another clock than before: its serials have nothing to do with the former ones.
+    let anew = |serial: u32| 0u32.wrapping_sub(10_000) + serial;
+    hose.offer(at(1100), PEER, offer(1, anew(1), Rate::from_mbps(500)));
     assert_eq!(hose.floor(at(1100), PEER), Rate::from_mbps(300), "an old message");
-    hose.offer(at(1700), PEER, offer(1, 2, Rate::from_mbps(500)));
+    hose.offer(at(1700), PEER, offer(1, anew(2), Rate::from_mbps(500)));
     assert_eq!(hose.floor(at(1700), PEER), Rate::from_mbps(500), "a new receiver");
+}
+
+/// A host that stood still, or whose clock jumped, has heard nothing for a while by its clock. What comes next
+/// may be an offer that was overtaken (swarm seeds 2073 and 4265).
+#[test]
+fn a_letter_that_was_overtaken_is_not_believed_after_a_silence_within_the_hold() {
+    let mut hose = confirmed(Rate::from_mbps(300));
+    for ms in [1100, 1700, 6600] {
+        hose.offer(at(ms), PEER, offer(1, 9, Rate::from_mbps(500)));
+        assert_eq!(hose.floor(at(ms), PEER), Rate::from_mbps(300), "at {ms} ms");
+    }
+    hose.offer(at(6601), PEER, offer(1, 9, Rate::from_mbps(500)));
+    assert_eq!(hose.floor(at(6601), PEER), Rate::from_mbps(500), "nothing is held any more");
 }
 
 #[test]

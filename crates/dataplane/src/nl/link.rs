@@ -25,13 +25,14 @@ pub struct Link {
     pub device: Device,
     /// `ifb`, `veth`, …; empty for hardware.
     pub kind: String,
-    /// A note that somebody left on it; ours on our own devices.
+    /// Its alias: a note, which is ours on our own devices.
     pub alias: String,
     /// Whether it is set up.
     pub up: bool,
     /// How many packets a queue without a bound of its own takes.
     pub queue_length: u32,
-    /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to it.
+    /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to
+    /// it.
     pub carries: bool,
     /// Octets received since it was made, layer 2 without FCS.
     pub received: u64,

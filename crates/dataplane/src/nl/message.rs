@@ -40,7 +40,7 @@ impl Verb {
             Self::Create => libc::NLM_F_CREATE | libc::NLM_F_EXCL | libc::NLM_F_ACK,
             Self::Replace => libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK,
             Self::Change | Self::Delete => libc::NLM_F_ACK,
-            // Traffic control answers a question to who asked only if that one wants an echo.
+            // Traffic control answers such a question only if the sender asks for an echo.
             Self::Read => libc::NLM_F_ACK | libc::NLM_F_ECHO,
             Self::List => libc::NLM_F_DUMP,
         }) as u16

@@ -3,10 +3,10 @@
 //! Problem   Rates change every few milliseconds for hundreds of pairs; a `tc` process per change
 //!           costs milliseconds, and its failures are text.
 //! Approach  A raw socket, an encoder of our own, many messages per send with an answer to each.
-//! Promises  Every message is answered for; an error names the object, the number and the kernel's
-//!           own words. Nothing waits longer than [`ANSWER_LIMIT_S`].
-//! Not here  What ought to be in the kernel: see `shaper`. Addresses, neighbours, routes: whoever needs them writes
-//!           their messages by [`Batch::push`].
+//! Promises  Every message is answered. An error names the object, the number and the kernel's own
+//!           words. No call waits longer than [`ANSWER_LIMIT_S`].
+//! Not here  The desired state: see `shaper`. Addresses, neighbours, routes: their users write the
+//!           messages by [`Batch::push`].
 //! Source    rtnetlink(7), include/uapi/linux/{rtnetlink,pkt_sched,pkt_cls}.h. No rate tables are
 //!           sent (`linklayer` = Ethernet makes the kernel compute), buffers are in 64 ns ticks.
 
@@ -64,7 +64,7 @@ pub enum Object {
     Classes(Device),
     /// The redirection of what enters a device.
     Redirect(Device),
-    /// Whatever a message of somebody else's is about.
+    /// The object of a message that a user outside this crate writes.
     Named {
         /// In words.
         what: Arc<str>,

@@ -1,16 +1,17 @@
-//! The parameters of HTB's classes. The arithmetic is `weir_core::classes`; here are the kernel's units, and who borrows
-//! first.
+//! The parameters of HTB's classes. The arithmetic is `weir_core::classes`; here are the kernel's
+//! units, and who borrows first.
 
 use super::{PairRate, ShaperConfig, VmShare};
 use crate::nl::htb::{Class, octets_per_second, ticks};
 use weir_core::classes::{self, Pace, Share, Uplink};
 use weir_units::{Rate, Span};
 
-/// Upper bound on a departure time, from the moment at which the packet comes: about as long as TCP's least
-/// retransmission timer. A raised rate is felt within this time, too.
+/// Upper bound on a departure time, from the moment at which the packet comes: about as long as
+/// TCP's least retransmission timer. A raised rate is felt within this time, too.
 pub const LONGEST_WAIT: Span = Span::from_millis(250);
 
-/// Who borrows first. Control traffic is bounded by its ceiling, so it starves nobody.
+/// Priorities for borrowing. Control traffic comes first, and its ceiling keeps it from starving
+/// others.
 const PRIO_CONTROL: u32 = 0;
 const PRIO_DATA: u32 = 1;
 

@@ -22,8 +22,8 @@ use weir_units::Bytes;
 /// Upper bound of a queue's length in time, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
 
-/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
-/// sent does not wait: so both limits are that much longer.
+/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and
+/// what is sent does not wait: so both limits are that much longer.
 fn level(class: &Class, queue: Bytes) -> Level {
     let ceiling = htb::rate(class.ceil);
     let ahead = htb::burst_octets(class.cburst, class.ceil);

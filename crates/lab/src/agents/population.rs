@@ -1,12 +1,13 @@
 //! Tells running agents that VMs came or went, as an operator does: new lists, then SIGHUP.
 
 use super::usage::ask;
-use super::{Agent, Agents, Life, directory_of, write};
+use super::{Agent, Agents, Life, TAKE, directory_of, write};
 use crate::Error;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 use weir_model::agent::AgentConfig;
 use weir_model::scenario::Scenario;
 
@@ -36,6 +37,7 @@ impl Agents {
         }
         // SIGHUP comes only after all files are written, because an agent refuses half of a list.
         self.agents.iter_mut().for_each(Agent::tell_if_stale);
+        self.ask_at = Some(Instant::now() + TAKE);
         Ok(())
     }
 }

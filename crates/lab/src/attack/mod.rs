@@ -168,11 +168,12 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
         let port = FIRST_PORT + i as u16;
         let mut frame = None;
         let (to, ear, recorder, names) = match attack.kind {
-            AttackKind::Frames { kind, to, size } => {
+            AttackKind::Frames { kind, to, addressed, size } => {
                 let Attacker::Vm(from) = attack.from else { unreachable!("the file says a VM") };
                 let own = plan::vm_address(scenario, from);
                 let macs = (plan::vm_mac(from), plan::vm_mac(to));
-                frame = Some(packet::frame(kind, macs, own, size.get() as usize));
+                let ends = (own, addressed.map_or(own, |vm| plan::vm_address(scenario, vm)));
+                frame = Some(packet::frame(kind, macs, ends, size.get() as usize));
                 (SocketAddrV4::new(own, port), None, None, vec![own])
             }
             AttackKind::Forge { source, to, .. } => {
@@ -184,7 +185,7 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
             AttackKind::Control { how, to } => {
                 let at = SocketAddrV4::new(plan::host_address(to), plan::CONTROL_PORT);
                 let recorder = match how {
-                    ControlAttack::Forged => None,
+                    ControlAttack::Garbage | ControlAttack::Forged => None,
                     ControlAttack::Replayed => {
                         world.host(to).enter()?;
                         let doing = doing(attack, "open the recorder");
@@ -307,9 +308,13 @@ impl Gun {
                 Some(packet::udp(from, self.to, &vec![0; payload.get() as usize]))
             }
             (AttackKind::Control { .. }, Some(recorder)) => recorder.replay(n).map(<[u8]>::to_vec),
-            (AttackKind::Control { to, .. }, None) => {
+            (AttackKind::Control { to, how }, None) => {
                 let from = SocketAddrV4::new(name, plan::CONTROL_PORT);
-                Some(packet::udp(from, self.to, &packet::forged_offer(n, *to as u32)))
+                let payload = match how {
+                    ControlAttack::Garbage => packet::garbage(n),
+                    _ => packet::forged_offer(n, *to as u32),
+                };
+                Some(packet::udp(from, self.to, &payload))
             }
         }
     }

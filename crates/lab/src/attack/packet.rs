@@ -26,11 +26,12 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
     octets
 }
 
-/// A frame of `size` octets that belongs to no pair of VMs. `own` is the attacker's address.
+/// A frame of `size` octets that belongs to no pair of VMs, or goes astray. `own` is the attacker's address,
+/// `other` that of whom a misdirected one is addressed to.
 pub(super) fn frame(
     kind: FrameKind,
     (source, destination): ([u8; 6], [u8; 6]),
-    own: Ipv4Addr,
+    (own, other): (Ipv4Addr, Ipv4Addr),
     size: usize,
 ) -> Vec<u8> {
     let payload = vec![0; size.saturating_sub(ETHERNET_HEADER + IP_HEADER + UDP_HEADER)];
@@ -45,6 +46,7 @@ pub(super) fn frame(
         // For local experiments (IEEE 802).
         FrameKind::UnknownType => (destination, 0x88b5u16, vec![0; size - ETHERNET_HEADER]),
         FrameKind::OwnAddress => (destination, 0x0800, four(own, own)),
+        FrameKind::Misdirected => (destination, 0x0800, four(own, other)),
         FrameKind::Broadcast => ([0xff; 6], 0x0800, four(own, Ipv4Addr::BROADCAST)),
         FrameKind::LinkLocal => {
             let mut packet = vec![0; size - ETHERNET_HEADER];
@@ -95,7 +97,16 @@ pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     octets
 }
 
-/// An incarnation that no agent draws by chance for this sequence.
+/// Octets that are no control message: their first is no version, their length that of none or of one.
+pub(super) fn garbage(n: u64) -> Vec<u8> {
+    let word = noise(n + 1);
+    let length = 1 + (word % 200) as usize;
+    let mut octets: Vec<u8> = word.to_be_bytes().into_iter().cycle().take(length).collect();
+    octets[0] |= 0x80;
+    octets
+}
+
+/// An incarnation that nobody draws by chance for this sequence.
 fn noise(sequence: u64) -> u64 {
     sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -151,12 +162,14 @@ mod tests {
     #[test]
     fn frames_have_the_size_that_was_asked_and_say_what_they_are() {
         let own = Ipv4Addr::new(10, 1, 0, 1);
-        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), own, size);
+        let other = Ipv4Addr::new(10, 1, 0, 9);
+        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), (own, other), size);
         let kinds = [
             (FrameKind::UnknownType, [0x88, 0xb5], [4; 6]),
             (FrameKind::OwnAddress, [0x08, 0x00], [4; 6]),
             (FrameKind::LinkLocal, [0x86, 0xdd], [4; 6]),
             (FrameKind::Broadcast, [0x08, 0x00], [0xff; 6]),
+            (FrameKind::Misdirected, [0x08, 0x00], [4; 6]),
         ];
         for (kind, ethertype, to) in kinds {
             for size in [60, 1514] {
@@ -169,6 +182,8 @@ mod tests {
         let packet = of(FrameKind::OwnAddress, 60);
         assert_eq!(packet[26..30], packet[30..34], "from itself to itself");
         assert_eq!(checksum(&packet[14..34]), 0, "a header with its checksum sums to zero");
+        let packet = of(FrameKind::Misdirected, 1514);
+        assert_eq!(packet[26..34], [10, 1, 0, 1, 10, 1, 0, 9], "to the accomplice's address");
     }
 
     #[test]
@@ -177,6 +192,14 @@ mod tests {
         assert!(is_forged(&packet));
         packet[20 + 8 + 20] ^= 1;
         assert!(!is_forged(&packet) && !is_forged(&packet[..40]));
+    }
+
+    #[test]
+    fn garbage_is_no_message_of_any_version() {
+        for n in 0..1000 {
+            let octets = garbage(n);
+            assert!((1..=200).contains(&octets.len()) && octets[0] >= 0x80, "{n}: {octets:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 use super::error::{Error, Place};
 use super::{LinkDir, Topology, Vm};
+use crate::text::show_rate;
 use std::collections::BTreeMap;
 use weir_units::Rate;
 
@@ -138,7 +139,7 @@ fn report(
     let help = format!(
         "lower the floors, or give link `{}` at least {}",
         topology.links[direction.link].name,
-        enough(needed, headroom)
+        show_rate(enough(needed, headroom))
     );
     Error::new(place, path.clone(), message, help)
 }

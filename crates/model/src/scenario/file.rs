@@ -23,7 +23,10 @@ impl File {
     pub fn load(path: &Path, overrides: &[(String, String)]) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let help = "is the path right?";
+            let help = match path.is_dir() {
+                true => "this is a folder: name a file in it",
+                false => "is the path right?",
+            };
             Error::new(&Place::Whole, "", format!("cannot be read: {error}"), help).in_file(&name)
         })?;
         Self::parse(&name, &text, overrides)

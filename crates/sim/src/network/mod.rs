@@ -132,13 +132,13 @@ pub enum Flaw {
         links: usize,
     },
     /// The rate is below or above the bounds.
-    #[error("a rate of {0} bit/s: from 1000 to 10000000000000 are possible")]
+    #[error("a rate of {}: from 1 kb/s to 10 Tb/s are possible", Rate::from_bps(*.0))]
     Rate(u64),
     /// The time is longer than the counters allow.
-    #[error("a delay of {0} ns: at most 4 s are possible")]
+    #[error("a delay of {}: at most 4 s are possible", Span::from_nanos(*.0))]
     Delay(u64),
     /// A buffer that takes more than a day to empty.
-    #[error("a buffer of {octets} octets takes more than a day to empty at {bps} bit/s")]
+    #[error("a buffer of {octets} octets takes more than a day to empty at {}", Rate::from_bps(*bps))]
     Buffer {
         /// Its size.
         octets: u64,

@@ -198,7 +198,7 @@ mod tests {
         let refused = play(&tight, &Setup::default()).expect_err("too much");
         let text = refused.to_string();
         assert!(
-            text.contains("floors in are 9.1Gbit together") && text.contains("9Gbit"),
+            text.contains("floors in are 9.1 Gb/s together") && text.contains("9 Gb/s"),
             "{text}"
         );
     }
@@ -209,6 +209,6 @@ mod tests {
                     faults: [{at: 1s, kill-agent: host-0}], ";
         let refused = play(&scenario(&format!("{rest}{TRAFFIC}")), &Setup::default());
         let text = refused.expect_err("not there yet").to_string();
-        assert!(text.starts_with("spec.faults (kill-agent at 1s)"), "{text}");
+        assert!(text.starts_with("spec.faults (kill-agent at 1 s)"), "{text}");
     }
 }

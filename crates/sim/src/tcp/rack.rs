@@ -124,7 +124,7 @@ impl Rack {
     }
 
     /// Finds what is lost of `una` to `next`. Returns when to look again, if more may turn out to
-    /// be lost by time alone. `hasty`: what nobody has ever overtaken is waited for no longer.
+    /// be lost by time alone. `hasty`: no extra time for a segment that was never overtaken before.
     pub(super) fn judge(
         &mut self,
         view: &View<'_>,

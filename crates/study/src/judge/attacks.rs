@@ -10,8 +10,8 @@ use super::observed::Observed;
 use std::collections::BTreeMap;
 use weir_model::record::AttackRecord;
 
-/// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `frames_sent`, `control_believed`,
-/// `control_refused`, as far as they have a meaning.
+/// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `frames_sent`, `frames_counted`,
+/// `control_believed`, `control_refused`, `control_unread`, as far as they have a meaning.
 pub(super) fn judge(observed: &Observed, summary: &mut BTreeMap<String, f64>) {
     let Some(attacks) = observed.attacks else { return };
     let AttackRecord { forged, delivered, control_of_vms, control_of_hosts, frames, agents } =
@@ -26,8 +26,14 @@ pub(super) fn judge(observed: &Observed, summary: &mut BTreeMap<String, f64>) {
     if let Some(ratio) = ratio(agents.dropped, forged + control_of_vms) {
         put("spoofed_counted", ratio);
     }
+    if let Some(ratio) = ratio(agents.astray, frames) {
+        put("frames_counted", ratio);
+    }
     if let Some(ratio) = ratio(agents.refused, control_of_hosts) {
         put("control_refused", ratio);
+    }
+    if let Some(ratio) = ratio(agents.unread, control_of_hosts) {
+        put("control_unread", ratio);
     }
 }
 
@@ -48,19 +54,27 @@ mod tests {
 
     #[test]
     fn what_was_believed_beyond_what_was_sent_is_an_attackers() {
-        let agents = AgentCounts { dropped: 150, refused: 90, believed: 1010, sent: 1000 };
+        let agents = AgentCounts {
+            dropped: 150,
+            astray: 60,
+            unread: 5,
+            refused: 90,
+            believed: 1010,
+            sent: 1000,
+        };
         let attacks = AttackRecord {
             forged: 100,
             delivered: 3,
             control_of_vms: 50,
             control_of_hosts: 100,
-            frames: 0,
+            frames: 80,
             agents: Some(agents),
         };
         let got = summary(Some(attacks));
         assert_eq!(got["control_believed"], 10.0);
         assert_eq!(got["spoofed_counted"], 1.0);
         assert_eq!(got["control_refused"], 0.9);
+        assert_eq!((got["frames_counted"], got["control_unread"]), (0.75, 0.05));
         assert_eq!((got["spoofed_delivered"], got["control_sent"]), (3.0, 150.0));
     }
 

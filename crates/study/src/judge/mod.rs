@@ -34,7 +34,7 @@ pub use groups::{GroupFloor, group_floor};
 pub use observed::{Observed, ObservedFlow, Work};
 pub use pairs::{of_floor, of_ideal};
 pub use reserve::reservations;
-pub use validity::without_congestion;
+pub use validity::{failed, is_merely_busy, without_congestion};
 
 use case::Case;
 use ideal::Ideal;
@@ -156,6 +156,7 @@ fn perf(case: &Case<'_>) -> Perf {
         worst_idle: observed.idle.iter().copied().fold(1.0, f64::min),
         idle: hundredths(&observed.idle),
         stolen: hundredths(&observed.stolen),
+        saturated: validity::saturated(&observed.idle),
         agents_cpu_s: observed.agents_cpu.as_secs_f64(),
     }
 }

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use weir_model::record::{
-    AttackRecord, ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord,
+    AttackRecord, ControlRecord, Failure, LinkRecord, QueueRecord, Windows, WrittenRecord,
 };
 use weir_units::Span;
 
@@ -53,10 +53,12 @@ pub struct Observed {
     pub control: Option<ControlRecord>,
     /// What agents wrote to each other, where somebody counts it.
     pub written: Option<WrittenRecord>,
-    /// Queues in switches' ports before hosts, where the world measures them.
+    /// What waited in switches' ports before hosts, and between switches, where somebody looks.
     pub queue_edge: Option<QueueRecord>,
-    /// Queues in switches' ports between switches, likewise.
+    /// Queues of ports between switches, where the world measures them.
     pub queue_core: Option<QueueRecord>,
+    /// What ended the run early or made it another one than the scenario's, with its time.
+    pub failure: Option<Failure>,
     /// What a reader should know; does not make the run invalid.
     pub notes: Vec<String>,
 }

@@ -216,7 +216,7 @@ fn floors_that_do_not_fit_are_an_error() {
     }
     let observed = steady(&scenario, &[100.0, 100.0]);
     let error = judge(&scenario, &scenario.mechanisms[0], 0, &observed).expect_err("300 > 200");
-    assert!(error.contains("core") && error.contains("300Mbit"), "{error}");
+    assert!(error.contains("core") && error.contains("300 Mb/s"), "{error}");
 }
 
 #[test]
@@ -582,14 +582,14 @@ fn a_shuffle_that_is_done_wants_nothing_more() {
     close(done.summary["shuffle_p50_s"], 4.0);
     let y = done.vms.iter().find(|v| v.vm == "y'").expect("y' is backlogged for 3 s");
     close(y.ratio, 100.0 / 90.0);
-    // X: 100 of 200 Mbit/s for 3 s, then all.
+    // X: 100 of 200 Mb/s for 3 s, then all.
     close(done.summary["share.X"], 150.0 * 9.0 / (100.0 * 3.0 + 200.0 * 6.0));
     assert!(done.events.is_empty(), "its end was not planned: {:?}", done.events);
     observed.flows[1].work = Some(work(1, &[], 0));
     let late = run(&scenario, &observed);
     assert!(!late.summary.contains_key("shuffle_s.Y"));
     close(late.summary["unfinished.Y"], 1.0);
-    // 100 Mbit/s on the wire for 3 of the 9 measured seconds.
+    // 100 Mb/s on the wire for 3 of the 9 measured seconds.
     let seconds = 50e6 * 8.0 / (100e6 * TCP * 3.0 / 9.0);
     close(late.summary["shuffle_worst_s.Y"], seconds);
     close(late.summary["shuffle_worst_p50_s"], seconds);

@@ -1,6 +1,7 @@
 //! May this run be used as a result at all?
 
 use super::case::Case;
+use weir_model::record::Failure;
 use weir_model::results::Run;
 use weir_model::scenario::Scenario;
 
@@ -27,13 +28,18 @@ pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
     )]
 }
 
+/// What failed and when, in one sentence.
+pub fn failed(failure: &Failure) -> String {
+    format!("failed {:.1} s after traffic began: {}", failure.at.as_secs_f64(), failure.why)
+}
+
 /// Why the run itself may not be used. Empty = it may.
 pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<String> = case.observed.failure.iter().map(failed).collect();
     let samples = case.observed.idle.len();
-    let saturated = case.observed.idle.iter().filter(|&&idle| idle < IDLE_LEAST).count();
-    if saturated as f64 > SATURATED_MOST * samples as f64 {
-        let percent = 100.0 * saturated as f64 / samples as f64;
+    let saturated = saturated(&case.observed.idle);
+    if saturated > SATURATED_MOST {
+        let percent = 100.0 * saturated;
         reasons.push(format!(
             "a CPU was under 5 % idle in {percent:.0} % of the samples: the machine, not the network, \
              was the limit"
@@ -54,6 +60,18 @@ pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
         reasons.push("nothing was measured: the warmup is as long as the run".into());
     }
     reasons
+}
+
+/// The share of samples in which some CPU had next to no idle time; none of no sample.
+pub(super) fn saturated(idle: &[f64]) -> f64 {
+    let saturated = idle.iter().filter(|&&idle| idle < IDLE_LEAST).count();
+    saturated as f64 / idle.len().max(1) as f64
+}
+
+/// Whether the only thing that is wrong with a run is that something kept a CPU busy.
+pub fn is_merely_busy(run: &Run) -> bool {
+    // Each reason is one sentence, and this one is always said.
+    !run.valid && run.reasons.len() == 1 && run.perf.saturated > SATURATED_MOST
 }
 
 /// Marks all runs of a point invalid whose `none` run shows neither a drop nor a mark where the scenario

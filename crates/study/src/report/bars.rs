@@ -3,8 +3,9 @@
 
 use super::axis::{Axis, Frame, px};
 use super::marks::Marks;
-use crate::aggregate::{Cell, point_values, rate_text};
+use crate::aggregate::{Cell, point_values};
 use maud::{Markup, html};
+use weir_units::show;
 
 const FRAME: Frame =
     Frame { width: 920.0, height: 300.0, left: 46.0, right: 20.0, top: 34.0, bottom: 44.0 };
@@ -21,7 +22,7 @@ pub(super) fn chart(cells: &[Cell<'_>], swept: &[String], marks: &Marks) -> Mark
     html! {
         svg viewBox={"0 0 " (FRAME.width) " " (FRAME.height)} role="img"
             aria-label="Goodput at each point of the sweep, by mechanism" {
-            (y.draw_left(&FRAME, "goodput, Mbit/s"))
+            (y.draw_left(&FRAME, "goodput, Mb/s"))
             @for (index, point) in points.iter().enumerate() {
                 @let left = index as f64 * slot;
                 text class="tick middle" x=(px(FRAME.x(left + slot / 2.0))) y=(px(FRAME.y(0.0) + 17.0)) {
@@ -55,7 +56,7 @@ fn stack(cell: &Cell<'_>, y: &Axis, at: f64, bar: f64, marks: &Marks) -> Markup 
         g class={"bar s" (colour) (doubt)} {
             title {
                 (cell.mechanism) ": "
-                @for group in cell.groups() { (group) " " (rate_text(got(cell, group))) "; " }
+                @for group in cell.groups() { (group) " " (show::rate(got(cell, group))) "; " }
                 @if !cell.valid { "not a valid run" }
             }
             rect class="rest" x=(px(x)) y=(px(FRAME.y(y.at(all / 1e6)))) width=(px(width))

@@ -16,15 +16,12 @@ mod page;
 mod series;
 mod windows;
 
-use crate::folder::{RESULTS, read};
+use crate::folder::{PAGE, RESULTS, read};
 use crate::reproduce::kept::{PLAYED, Shown};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weir_model::results::Results;
-
-/// Name of the page.
-const PAGE: &str = "report.html";
 
 /// Reads every `results.json`, and every figure that `weir reproduce` played, in `dir` and its
 /// folders, and writes `report.html` into `dir`. Returns
@@ -46,7 +43,7 @@ pub fn write(dir: &Path) -> Result<PathBuf> {
     let results = named(RESULTS).into_iter().filter(alone);
     let experiments = results.map(|file| read(file)).collect::<Result<Vec<_>>>()?;
     if experiments.is_empty() && figures.is_empty() {
-        bail!("no {RESULTS} in {}: `weir lab FILE --out DIR` writes one", dir.display());
+        bail!("no {RESULTS} in {}\n  help: `weir lab FILE --out DIR` writes one", dir.display());
     }
     let path = dir.join(PAGE);
     let page = page::html(&figures, &experiments, dir);
@@ -76,8 +73,10 @@ fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![(dir.to_path_buf(), 0)];
     while let Some((folder, depth)) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let entries = fs::read_dir(&folder).map_err(|error| {
+            let help = "name the folder that `--out` named when it was played";
+            anyhow!("cannot read {}: {error}\n  help: {help}", folder.display())
+        })?;
         for entry in entries {
             let path = entry?.path();
             if path.is_dir() && depth < 4 {
@@ -209,7 +208,7 @@ mod tests {
         assert!(page.contains("X &amp; Y use the link") && page.contains("FAILED"), "a verdict");
         assert!(page.contains("1.100 (worst 0.900)") && page.contains("≥ 0.95"), "asked and got");
         assert!(page.contains("a CPU was &lt;busy&gt;"), "the reason of the invalid run, as text");
-        assert!(page.contains("95.0 Mbit/s") && page.contains("20.0 Mbit/s"), "numbers");
+        assert!(page.contains("95.0 Mb/s") && page.contains("20.0 Mb/s"), "numbers");
         assert!(page.contains("weir lab by-hand.yaml"), "how to play it again");
         // Second by second: one fold per point, and in each a panel per mechanism with both groups.
         assert_eq!((count(&page, "<details>"), count(&page, "class=\"raw ")), (2, 2 * 2 * 2));
@@ -249,6 +248,6 @@ mod tests {
         assert_well_formed(&page);
         assert!(!page.contains("Over the sweep") && !page.contains("No results"));
         assert_eq!((count(&page, "<svg"), count(&page, "class=\"raw ")), (2, 4));
-        assert!(page.contains("X gets 95.0 Mbit/s, 110 % of its floor"), "in words");
+        assert!(page.contains("X gets 95.0 Mb/s, 110 % of its floor"), "in words");
     }
 }

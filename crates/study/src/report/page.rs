@@ -2,13 +2,14 @@
 
 use super::marks::{Marks, points};
 use super::{bars, figures, lines, series, windows};
-use crate::aggregate::{Cell, cells, percent_text, point_text, point_values, rate_text, swept};
+use crate::aggregate::{Cell, cells, point_text, point_values, swept};
 use crate::reproduce::kept::Shown;
 use crate::table::{Grid, numbers, verdicts};
 use crate::verdict::Outcome;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::path::Path;
 use weir_model::results::{Results, Run};
+use weir_units::show;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -162,10 +163,10 @@ fn panels(cells: &[Cell<'_>]) -> Markup {
 /// What the first group got, in words.
 fn headline(cell: &Cell<'_>) -> String {
     let Some(group) = cell.groups().next() else { return String::new() };
-    let got = cell.group(group, |g| g.goodput_bps).map_or("–".into(), rate_text);
+    let got = cell.group(group, |g| g.goodput_bps).map_or("–".into(), show::rate);
     let doubt = if cell.valid { "" } else { " (not a valid run)" };
     match cell.number(&format!("goodput_of_floor.{group}")) {
-        Some(ratio) => format!("{group} gets {got}, {} of its floor{doubt}", percent_text(ratio)),
+        Some(ratio) => format!("{group} gets {got}, {} of its floor{doubt}", show::percent(ratio)),
         None => format!("{group} gets {got}{doubt}"),
     }
 }
@@ -282,8 +283,8 @@ fn cost(cells: &[Cell<'_>]) -> Markup {
             h2 { "What it cost" }
             p {
                 "The longest run took " (format!("{:.1}", most(|r| r.perf.wall_s))) " s. All agents \
-                together used at most " (percent_text(agents)) " of one CPU; the busiest CPU of any \
-                run had " (percent_text(idle)) " idle in its worst sample."
+                together used at most " (show::percent(agents)) " of one CPU; the busiest CPU of any \
+                run had " (show::percent(idle)) " idle in its worst sample."
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Goodput over time: one panel per mechanism, floors as dashed lines.
 
 use super::axis::{Axis, Frame, number, px};
-use crate::aggregate::rate_text;
 use maud::{Markup, html};
 use std::fmt::Write as _;
 use weir_model::results::{Group, Run};
+use weir_units::show;
 
 const FRAME: Frame =
     Frame { width: 920.0, height: 250.0, left: 46.0, right: 150.0, top: 34.0, bottom: 38.0 };
@@ -50,7 +50,7 @@ pub(super) fn panel(run: &Run, most_bps: f64) -> Markup {
         svg viewBox={"0 0 " (FRAME.width) " " (FRAME.height)} role="img" aria-label=(label) {
             (warmup(run, &place))
             (events(run, &place))
-            (place.y.draw_left(&FRAME, "goodput, Mbit/s"))
+            (place.y.draw_left(&FRAME, "goodput, Mb/s"))
             (time_axis(&place))
             (ceiling(run, &place))
             @for (index, group) in run.groups.iter().enumerate() {
@@ -59,7 +59,7 @@ pub(super) fn panel(run: &Run, most_bps: f64) -> Markup {
             @for (index, group) in run.groups.iter().enumerate() {
                 @let bold = smooth(&group.series_bps, width(run));
                 path class={"bold s" (index % 6)} d=(line(&bold, 0, &place)) {
-                    title { (group.group) ": " (rate_text(group.goodput_bps)) }
+                    title { (group.group) ": " (show::rate(group.goodput_bps)) }
                 }
             }
             (floors(run, &place))
@@ -205,7 +205,7 @@ fn labels(run: &Run, place: &Place) -> Markup {
         labels.push((place.y_of(last), format!("floor of {}", names.join(", ")), "hint".into()));
     }
     if let Some(rate) = capacity(run) {
-        labels.push((place.y_of(rate), format!("link {}", rate_text(rate)), "hint".into()));
+        labels.push((place.y_of(rate), format!("link {}", show::rate(rate)), "hint".into()));
     }
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     for index in 1..labels.len() {

@@ -311,8 +311,11 @@ impl Figure {
     /// It cannot be read, or is not a figure.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let help = "is the path right?".to_string();
-            wrong(path, Place::Whole, "", format!("cannot be read: {error}"), help)
+            let help = match path.is_dir() {
+                true => "this is a folder: name a file in it",
+                false => "is the path right?",
+            };
+            wrong(path, Place::Whole, "", format!("cannot be read: {error}"), help.into())
         })?;
         Self::parse(path, &text)
     }

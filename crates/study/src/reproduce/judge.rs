@@ -18,6 +18,7 @@ use serde_saphyr::Spanned;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_model::results::{Results, Run, Verdict};
+use weir_units::show;
 
 /// One thing that was asked of a mechanism.
 #[derive(Debug)]
@@ -158,11 +159,10 @@ fn numbers(values: &[f64], of: &Verdict, world: World) -> String {
     }
 }
 
-/// Three digits that matter, rates in Mb/s.
+/// Three digits that matter; what is large is a rate.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
-        v if v >= 1e7 => format!("{:.0} Mb/s", value / 1e6),
-        v if v >= 1e5 => format!("{:.2} Mb/s", value / 1e6),
+        v if v >= 1e5 => show::rate(value),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         v if v >= 0.0995 || v == 0.0 => format!("{value:.2}"),

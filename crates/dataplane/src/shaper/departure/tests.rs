@@ -56,7 +56,7 @@ fn the_levels_are_the_desired_ones_and_a_second_pass_writes_nothing() {
     assert_eq!((first.floor, first.ceiling, first.fallback), (60_000_000, 200_000_000, 60_000_000));
     assert_eq!(first.parent, u64::from(nodes::share(0)));
 
-    // What somebody else changed is mended.
+    // A change by another process is repaired.
     tree.map.put(1024, Level::default());
     let mended = tree.apply_vms(&vms).unwrap();
     assert_eq!(mended, Changes { created: 1, ..Changes::default() });

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 53] = [
+const RUN: [&str; 55] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -40,6 +40,8 @@ const RUN: [&str; 53] = [
     "control_sent",
     "control_believed",
     "control_refused",
+    "control_unread",
+    "frames_counted",
     "frames_sent",
     "control_lost",
     "control_repeated",

@@ -22,7 +22,7 @@ pub(crate) enum AttackKindSpec {
     /// Packets with a forged source address, and their destination.
     Forge { source: Word, to: Word, payload: Option<Formula> },
     /// Frames of no pair, to a VM's hardware address.
-    Frames { kind: Word, to: Word, size: Option<Formula> },
+    Frames { kind: Word, to: Word, addressed: Option<Word>, size: Option<Formula> },
     /// Control messages to a host's agent.
     Control { how: Word, to: Word },
 }
@@ -41,10 +41,11 @@ pub(crate) fn attack(field: &Field<'_>) -> Result<AttackSpec, Error> {
             (kind, body.need("per_second", "1000")?)
         }
         "frames" => {
-            let body = body.table(&["kind", "to", "per_second", "size"])?;
+            let body = body.table(&["kind", "to", "addressed", "per_second", "size"])?;
             let kind = AttackKindSpec::Frames {
                 kind: word(body.need("kind", "unknown-type")?)?,
                 to: word(body.need("to", "x-dst")?)?,
+                addressed: body.get("addressed").map(word).transpose()?,
                 size: body.get("size").map(Formula::read).transpose()?,
             };
             (kind, body.need("per_second", "15000")?)

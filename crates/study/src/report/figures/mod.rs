@@ -3,6 +3,7 @@
 mod data;
 mod plot;
 
+use crate::folder::PAGE;
 use crate::reproduce::judge::{Criterion, Ending, criteria};
 use crate::reproduce::kept::{KeptPart, Shown, World};
 use maud::{Markup, html};
@@ -224,7 +225,7 @@ fn numbers(one: &Shown, dir: &std::path::Path) -> Markup {
         .parts
         .iter()
         .filter_map(|part| {
-            let at = folder.join(part.results.as_ref()?).join(super::PAGE);
+            let at = folder.join(part.results.as_ref()?).join(PAGE);
             Some((at.display().to_string(), part.name.as_str()))
         })
         .collect();
