@@ -96,7 +96,8 @@ impl Floors {
         let is_judged = self.since.is_some();
         self.looks += u64::from(is_judged && !look.pairs.is_empty());
         for pair in &look.pairs {
-            let seen = self.seen.entry((pair.id.src.0 as usize, pair.id.dst.0 as usize)).or_default();
+            let seen =
+                self.seen.entry((pair.id.src.0 as usize, pair.id.dst.0 as usize)).or_default();
             let lost = pair.destination.receive.as_ref().map_or(0, |receive| receive.lost);
             if is_judged {
                 // A pair that was forgotten counts from zero.

@@ -165,7 +165,8 @@ fn promise(scenario: &Scenario, pairs: &mut [Pair], varying: &[bool], acks: &[Ac
     let part = |pair: &Pair| {
         let out = pairs.iter().filter(|other| other.from == pair.from).count();
         let into = pairs.iter().filter(|other| other.to == pair.to).count();
-        let acks_out = acks.iter().filter(|acks| acks.ends.0 == pair.from).map(|acks| acks.rate).sum();
+        let acks_out =
+            acks.iter().filter(|acks| acks.ends.0 == pair.from).map(|acks| acks.rate).sum();
         let acks_in = acks.iter().filter(|acks| acks.ends.1 == pair.to).map(|acks| acks.rate).sum();
         let out = scenario.vms[pair.from].floor_out.saturating_sub(acks_out).split(out);
         let into = scenario.vms[pair.to].floor_in.saturating_sub(acks_in).split(into);
