@@ -45,6 +45,8 @@ struct Seen {
     /// Segments that were lost on the way, in the same two ways.
     lost: u64,
     missed: u64,
+    /// The sum of its floors in force over looks, bit/s.
+    held: f64,
     /// The least demand that its receiver took it for.
     least: Option<Rate>,
 }
@@ -104,6 +106,7 @@ impl Floors {
                 seen.sent += pair.left.checked_sub(seen.left).unwrap_or(pair.left);
                 seen.missed += lost.checked_sub(seen.lost).unwrap_or(lost);
                 seen.waited += u64::from(pair.waiting > 0);
+                seen.held += pair.in_force.map_or(0.0, |setting| setting.floor.as_f64());
                 let wants = pair.destination.receive.as_ref().and_then(|receive| receive.wants);
                 let least = wants.map(|(_, rate)| rate).into_iter().chain(seen.least).min();
                 seen.least = least;
@@ -123,9 +126,13 @@ impl Floors {
         arrived >= owed || pair.is_tcp && (is_served || was_taken_for_less)
     }
 
-    /// What left the queues of pairs since floors are judged.
-    fn sent(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
-        let rate = |seen: &Seen| Rate::from_bps_f64(seen.sent as f64 * 8.0 / seconds);
+    /// What hoses hold for pairs, up to twice what left their queues: a pair of a few packets per period is
+    /// estimated by the busiest of them, and a tenth more.
+    fn held(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
+        let rate = |seen: &Seen| {
+            let (held, sent) = (seen.held / self.looks.max(1) as f64, seen.sent as f64 * 8.0 / seconds);
+            Rate::from_bps_f64(held.min(2.0 * sent))
+        };
         self.seen.iter().map(|(pair, seen)| (*pair, rate(seen))).collect()
     }
 
@@ -148,7 +155,7 @@ impl Floors {
             };
             pair.entries.iter().map(entry).sum::<f64>() / seconds
         };
-        let pairs = owed::pairs(terms, &self.ways, &self.sent(seconds));
+        let pairs = owed::pairs(terms, &self.ways, &self.held(seconds));
         for (vm, spec) in terms.scenario.vms.iter().enumerate() {
             for end in [End::Out, End::In] {
                 let floor = end.of(spec.floor_out, spec.floor_in);

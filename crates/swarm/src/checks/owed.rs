@@ -66,12 +66,12 @@ struct Acks {
 }
 
 /// All pairs under a hose that send while floors are judged. `ways` of each traffic entry: links by their
-/// direction's index, one list per connection and way; none of traffic that comes and goes. `sent` is what left
-/// the queue of each pair: acknowledgements are traffic under hoses, too, and what they use is their demand.
+/// direction's index, one list per connection and way; none of traffic that comes and goes. `held` is what
+/// hoses hold for each pair: acknowledgements are traffic under hoses, too, and that is their demand.
 pub(super) fn pairs(
     terms: &Terms,
     ways: &[Vec<Vec<u32>>],
-    sent: &BTreeMap<(usize, usize), Rate>,
+    held: &BTreeMap<(usize, usize), Rate>,
 ) -> Vec<Pair> {
     let scenario = &terms.scenario;
     let mut pairs = senders(terms);
@@ -80,7 +80,7 @@ pub(super) fn pairs(
         .iter()
         .map(|pair| (pair.to, pair.from))
         .filter(|(from, to)| !pairs.iter().any(|pair| (pair.from, pair.to) == (*from, *to)))
-        .map(|ends| Acks { ends, rate: sent.get(&ends).copied().unwrap_or_default() })
+        .map(|ends| Acks { ends, rate: held.get(&ends).copied().unwrap_or_default() })
         .collect();
     promise(scenario, &mut pairs, &varying, &acks);
     let overbooked = overbooked(terms, &pairs, &varying);
