@@ -10,7 +10,7 @@ use std::path::Path;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::{Backend, EyeQ};
 use weir_core::host::{Capabilities, Hose, Location, Policy};
-use weir_core::mechanism::Law;
+use weir_core::mechanism::{Law, registry};
 use weir_core::reservation::Reservation;
 use weir_model::agent::{AgentConfig, Directory, MechanismConfig, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
@@ -364,8 +364,9 @@ fn law_of(
     }
     ensure!(
         config.name == "reservation",
-        "name: there is no `{}`; there are elasticswitch, eyeq, reservation, seawall",
-        config.name
+        "name: there is no `{}`; there are {}",
+        config.name,
+        registry::names().join(", ")
     );
     let mut rates = BTreeMap::new();
     for r in &config.reserve {
@@ -560,7 +561,10 @@ floor_in = "400Mbit"
             (error(("instance =", "instnce ="), AS_IT_IS), "unknown field `instnce`"),
             (error(("name = \"a\"", "name = \"z\""), AS_IT_IS), "vm `z` is not in"),
             (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),
-            (mechanism("{ name = \"magic\" }"), "there is no `magic`; there are elasticswitch"),
+            (
+                mechanism("{ name = \"magic\" }"),
+                "there is no `magic`; there are reservation, seawall, elasticswitch, eyeq",
+            ),
             (mechanism("{ name = \"elasticswitch\", preset = \"x\" }"), "there are paper, steady"),
             (
                 mechanism("{ name = \"elasticswitch\", preset = \"steady-paths\" }"),

@@ -258,7 +258,8 @@ impl Driver {
             if messages {
                 self.take_messages(now);
             }
-            if self.agent.next_deadline().is_some_and(|(at, _)| at <= now) {
+            if let Some((_, why)) = self.agent.next_deadline().filter(|(at, _)| *at <= now) {
+                tracing::trace!("the machine is woken: {why}");
                 self.read_counters(now, self.agent.wants(now));
                 ensure!(
                     self.failed_reads < MAX_FAILED_READS,
@@ -604,6 +605,10 @@ impl Driver {
                 let mut told = explain::explain(&view, names, &facts);
                 let observing = "observing: nothing is enforced, this is what would be";
                 told.reasons.extend(self.setup.observes().then(|| observing.to_owned()));
+                told.reasons.extend(self.agent.next_deadline().map(|(at, why)| {
+                    let wait = at.since(now).as_secs_f64() * 1e3;
+                    format!("The machine looks again in {wait:.1} ms: {why}.")
+                }));
                 told.reasons.extend(self.why_unenforced(&[src, dst]));
                 told.reasons.extend(self.explain_translations(&[src, dst]));
                 told.reasons.extend(self.explain_budgets(&[src, dst]));

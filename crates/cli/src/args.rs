@@ -153,10 +153,7 @@ pub(crate) struct Tuning {
 pub(crate) struct Lab {
     /// The scenario file
     pub(crate) file: PathBuf,
-    /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn; elasticswitch
-    /// alone means paper here, and steady in agent.toml); may be repeated
-    #[arg(long = "mechanism", value_name = "M")]
+    #[arg(long = "mechanism", value_name = "M", help = mechanism_help())]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
@@ -182,10 +179,7 @@ pub(crate) struct Lab {
 pub(crate) struct Sim {
     /// The scenario file
     pub(crate) file: Option<PathBuf>,
-    /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn; elasticswitch
-    /// alone means paper here, and steady in agent.toml); may be repeated
-    #[arg(long = "mechanism", value_name = "M", conflicts_with_all = ["network", "topology"])]
+    #[arg(long = "mechanism", value_name = "M", help = mechanism_help(), conflicts_with_all = ["network", "topology"])]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
@@ -384,6 +378,15 @@ pub(crate) fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
+}
+
+/// Generated from the registry, so that it names what there is.
+fn mechanism_help() -> String {
+    format!(
+        "Play this instead of the file's mechanisms: {}; any of them with +TRANSLATION ({}); may be repeated",
+        weir_core::mechanism::registry::help(),
+        weir_model::scenario::Translation::names().join(", ")
+    )
 }
 
 #[cfg(test)]

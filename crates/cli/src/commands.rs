@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::results::{About, Results};
 use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_study::experiment::{self, Played, Screen};
-use weir_study::presets::PRESETS;
 use weir_study::verdict::Outcome;
 use weir_study::world::Cut;
 use weir_study::{report, table};
@@ -83,7 +82,7 @@ fn heed(interrupts: impl Iterator<Item = ()>, stop: &AtomicBool, say: &dyn Fn(&s
 pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let file = File::load(&args.file, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(&PRESETS)?;
+    file.check_presets()?;
     override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -204,7 +203,7 @@ pub(crate) fn override_mechanisms(points: &mut [Scenario], labels: &[String]) ->
         return Ok(());
     }
     let parse = |label: &String| {
-        let known = |m: Mechanism| m.check_preset(&PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset().map(|()| m);
         let parsed = Mechanism::parse(label).and_then(known);
         parsed.map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
     };

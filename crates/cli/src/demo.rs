@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(kinds, acts);
         assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
-        assert_eq!(file.check_presets(&weir_study::presets::PRESETS), Ok(()));
+        assert_eq!(file.check_presets(), Ok(()));
     }
 
     #[test]

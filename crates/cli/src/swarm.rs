@@ -95,6 +95,6 @@ fn reason(why: Exempt) -> &'static str {
         Exempt::Overbooked => "on overbooked hosts",
         Exempt::Crowded => "on crowded ways",
         Exempt::Narrow => "in narrow hoses",
-        Exempt::Pausing => "whose TCP left its queues empty",
+        Exempt::Pausing => "whose TCP paused",
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use weir_core::mechanism::registry;
 use weir_units::{HostId, VmId};
 
 /// `agent.toml`.
@@ -234,9 +235,9 @@ impl From<Option<scenario::Translation>> for Translation {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
-    /// `elasticswitch`, `eyeq`, `reservation`, `seawall`.
+    /// A name of the registry ([`weir_core::mechanism::registry`]).
     pub name: String,
-    /// Named set of constants of `elasticswitch` or `eyeq`; see [`MechanismConfig::preset`].
+    /// Named set of constants of the mechanism; see [`MechanismConfig::preset`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md or
@@ -252,12 +253,8 @@ impl MechanismConfig {
     /// The named preset. Default: for `elasticswitch` the preset for which GUARANTEES.md promises
     /// floors, for other mechanisms their usual one.
     pub fn preset(&self) -> &str {
-        match (&self.preset, self.name.as_str()) {
-            (Some(preset), _) => preset,
-            (None, "elasticswitch") => "steady",
-            (None, "eyeq") => scenario::MechanismKind::EyeQ.usual_preset(),
-            (None, _) => scenario::MechanismKind::None.usual_preset(),
-        }
+        let usual = registry::row(&self.name).map_or("paper", |row| row.agents);
+        self.preset.as_deref().unwrap_or(usual)
     }
 }
 

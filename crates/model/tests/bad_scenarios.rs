@@ -1,7 +1,7 @@
 //! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be
 //! right.
 
-use weir_model::scenario::{Error, File, Presets, Scenario};
+use weir_model::scenario::{Error, File, Scenario};
 
 /// A good file; line numbers are those of the comments.
 const GOOD: &str = "\
@@ -334,7 +334,7 @@ fn an_expectation_is_about_a_mechanism_that_is_played() {
 fn a_preset_that_does_not_exist_is_refused_with_its_line() {
     let check_presets = |text: &str| {
         let file = File::parse("bad.yaml", text, &[]).expect("the keys are known");
-        file.check_presets(&Presets { elasticswitch: &["paper", "steady"], eyeq: &["final"] })
+        file.check_presets()
     };
     let text = GOOD.replace("elasticswitch]", "\"elasticswitch:stedy\"]");
     let error = check_presets(&text).expect_err("a slip");

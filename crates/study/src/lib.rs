@@ -12,7 +12,6 @@ pub mod experiment;
 pub mod folder;
 pub mod judge;
 pub mod numbers;
-pub mod presets;
 pub mod report;
 pub mod reproduce;
 pub mod table;

@@ -73,7 +73,7 @@ spec:
   warmup: 3s
   scale: 0.1
   mechanisms: [\"elasticswitch:steady\"]
-  topology: {leaf-spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, link: 1Gbit, ecmp: flow}}
+  topology: {leaf-spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, link: 1Gbit, oversubscription: 1, ecmp: flow}}
   tenants:
     - name: x
       vms:

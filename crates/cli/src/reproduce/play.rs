@@ -23,7 +23,6 @@ use std::time::Instant;
 use weir_model::results::{About, Results};
 use weir_model::scenario::{File, Scenario};
 use weir_study::experiment::{self, Played};
-use weir_study::presets::PRESETS;
 use weir_study::reproduce::World;
 use weir_study::reproduce::figure::{Figure, How, Part};
 use weir_study::reproduce::kept::{Kept, KeptPart, PLAYED};
@@ -94,7 +93,7 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     let sets = sets(how, part, asked.quick);
     let file = File::load(&path, &sets)
         .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
-    file.check_presets(&PRESETS)?;
+    file.check_presets()?;
     let mut points = file.points().with_context(|| figure.file.display().to_string())?;
     let mechanisms: Vec<String> = part.mechanisms.iter().map(|m| m.value.clone()).collect();
     commands::override_mechanisms(&mut points, &mechanisms)?;

@@ -30,7 +30,6 @@ use weir_sim::scenario::{Failure, Record, Setup};
 use weir_study::experiment::Screen;
 use weir_study::experiment::{self, Played};
 use weir_study::judge::{self, Observed, ObservedFlow, Work};
-use weir_study::presets::PRESETS;
 use weir_study::verdict::Outcome;
 use weir_study::world::{Cut, Moment, World};
 use weir_units::Span;
@@ -45,7 +44,7 @@ const STEPS: f64 = 1000.0;
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = File::load(path, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(&PRESETS)?;
+    file.check_presets()?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,

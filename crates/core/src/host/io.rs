@@ -4,6 +4,7 @@ use super::orders::Setting;
 use super::policy::Policy;
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use weir_units::{HostId, PairId, PathId, Rate, VmId};
 
 /// The only things that ever happen to a host's machine.
@@ -147,6 +148,20 @@ pub enum Why {
     Send,
     /// Reservation: idle pairs are looked for.
     Idle,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sample => "receivers look for losses",
+            Self::Rate => "the rate allocation period ends",
+            Self::Partition => "the guarantee partitioning period ends",
+            Self::NewPairs => "new pairs share their hoses",
+            Self::Receive => "EyeQ's receivers compute rates",
+            Self::Send => "EyeQ's senders look for silent receivers",
+            Self::Idle => "idle pairs are looked for",
+        })
+    }
 }
 
 /// What a host's machine counts about itself.

@@ -34,11 +34,12 @@ pub use orders::{Levels, Orders, Pairs, Receive, Setting, Share};
 pub use policy::{Bounds, Capabilities, Class, Hose, HoseId, Location, Policy, Version};
 
 use crate::mechanism::{Mechanism, PairView, Refusal, elasticswitch, eyeq};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_units::{PairId, TenantId, Time};
 
 /// One host's machine.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct HostMachine {
     mechanism: Mechanism,
     /// The versions of tenants in force.

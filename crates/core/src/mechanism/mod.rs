@@ -8,6 +8,7 @@
 
 pub mod elasticswitch;
 pub mod eyeq;
+pub mod registry;
 pub mod reservation;
 
 use crate::host::{Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};

@@ -8,7 +8,7 @@ use super::error::{Error, Place};
 use super::expr::Scope;
 use super::formula::Formula;
 use super::spec::{self, Spec, Word};
-use super::{Presets, Scenario, resolve, set, yaml};
+use super::{Scenario, resolve, set, yaml};
 use std::path::Path;
 
 /// A scenario file that was read; its keys are known and its expressions parsed.
@@ -67,14 +67,13 @@ impl File {
         formula.count(&Scope::default(), 1).map_err(|e| e.in_file(&self.name))
     }
 
-    /// Checks the presets of the file's mechanisms against those there are, which the mechanism
-    /// knows.
+    /// Checks the presets of the file's mechanisms against those that the registry lists.
     ///
     /// # Errors
     ///
     /// The first that does not exist, with its line.
-    pub fn check_presets(&self, presets: &Presets<'_>) -> Result<(), Error> {
-        resolve::presets(&self.spec, presets).map_err(|e| e.in_file(&self.name))
+    pub fn check_presets(&self) -> Result<(), Error> {
+        resolve::presets(&self.spec).map_err(|e| e.in_file(&self.name))
     }
 
     /// Whether the file expects anything of the mechanism with this label, at whatever point.

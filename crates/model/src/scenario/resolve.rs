@@ -21,9 +21,7 @@ use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
-use super::{
-    Expectation, External, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm,
-};
+use super::{Expectation, External, IpVersion, Mechanism, Scenario, Traffic, TrafficKind, Vm};
 use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
 use crate::text::show_size;
@@ -578,9 +576,9 @@ fn mechanism(word: &Word) -> Result<Mechanism, Error> {
 }
 
 /// Checks the presets that the file names against those there are.
-pub(crate) fn presets(spec: &Spec, presets: &Presets<'_>) -> Result<(), Error> {
+pub(crate) fn presets(spec: &Spec) -> Result<(), Error> {
     spec.mechanisms.iter().try_for_each(|word| {
-        mechanism(word)?.check_preset(presets).map_err(|(message, help)| word.error(message, help))
+        mechanism(word)?.check_preset().map_err(|(message, help)| word.error(message, help))
     })
 }
 

@@ -6,7 +6,6 @@
 //! Promises  An error names file, line, field and what would be right, before anything is played.
 //! Not here  Playing: see `play`. Drawing: see `report::figures`.
 
-use crate::presets::PRESETS;
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 use std::path::{Path, PathBuf};
@@ -438,7 +437,7 @@ impl Figure {
     }
 
     fn check_mechanism(&self, field: &str, label: &Spanned<String>) -> Result<(), Error> {
-        let known = |m: Mechanism| m.check_preset(&PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset().map(|()| m);
         match Mechanism::parse(&label.value).and_then(known) {
             Ok(_) => Ok(()),
             Err((message, help)) => Err(self.wrong(field, label, message, help)),

@@ -99,6 +99,11 @@ impl Agreement {
     /// for a timer, which doubles with each loss.
     fn pauses(&self, terms: &Terms, look: &Look, pair: PairId) -> bool {
         let partition = &terms.law.partition;
+        let is_its = |t: &&Traffic| (t.from, t.to) == (pair.src.0 as usize, pair.dst.0 as usize);
+        let is_tcp = |t: &Traffic| matches!(t.kind, TrafficKind::Tcp { .. });
+        if !terms.scenario.traffic.iter().filter(is_its).all(is_tcp) {
+            return false;
+        }
         let Some(departure) = self.departures.get(&pair) else { return true };
         let settles = partition.silent_after + terms.law.partition_period;
         look.at.since(departure.at) >= partition.idle_after

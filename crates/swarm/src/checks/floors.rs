@@ -3,8 +3,9 @@
 //! Approach  A VM is judged in each direction in which it wants its floor or more: all its pairs together
 //!           get what they are owed (see [`super::owed`]). A TCP connection wants everything and may send
 //!           nothing all the same: it waits for acknowledgements or for a timer. A VM that got less for
-//!           that reason alone is exempt and counted: its TCP pairs had what they are owed in the part of
-//!           the time in which something waited in their queues.
+//!           that reason alone is exempt and counted. Each of its TCP pairs that is short let out what it is
+//!           owed in the part of the time in which something waited in its queue; or its receiver took it
+//!           for wanting less than half of that, once: a pair that pauses is estimated by what it used.
 //! Not here  Presets that promise no goodput: GUARANTEES.md 1.1 names `steady`. Each pair of a VM: a TCP
 //!           connection that pauses while its siblings fill the VM's share may take seconds to come back,
 //!           see docs/swarm.md, "What is not owed".
@@ -16,21 +17,38 @@ use std::collections::BTreeMap;
 use weir_core::oracle::{TCP_PAYLOAD, udp_payload};
 use weir_model::scenario::{Traffic, TrafficKind};
 use weir_sim::Look;
-use weir_units::{PairId, Rate, Time, VmId};
+use weir_units::{Rate, Time, VmId};
 
 const CHECK: &str = "floor";
 
 /// VMs whose floors are judged.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// None of a preset that promises no floors.
-    pairs: Vec<Pair>,
+    /// The links that the run's connections take; see [`owed::pairs`].
+    ways: Vec<Vec<Vec<u32>>>,
     /// Since when.
     pub(crate) since: Option<Time>,
-    /// Looks since then, and those of them in which something of a pair waited.
+    /// Looks since then at which there were agents.
     looks: u64,
-    waited: BTreeMap<PairId, u64>,
+    seen: BTreeMap<(usize, usize), Seen>,
     pub(crate) judged: Judged,
+}
+
+/// What was seen of a pair while floors were judged.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    /// Looks at which something waited in its queue.
+    waited: u64,
+    /// Octets that have left its queue since the pair came to life, and since floors are judged.
+    left: u64,
+    sent: u64,
+    /// Segments that were lost on the way, in the same two ways.
+    lost: u64,
+    missed: u64,
+    /// The sum of its floors in force over looks, bit/s.
+    held: f64,
+    /// The least demand that its receiver took it for.
+    least: Option<Rate>,
 }
 
 /// Directions of VMs that were backlogged while floors were judged.
@@ -61,28 +79,61 @@ impl Judged {
     }
 }
 
+/// A full frame without FCS, octets.
+const FRAME: u64 = 1514;
+
 impl Floors {
-    pub(super) fn new(terms: &Terms, ways: &[Vec<Vec<u32>>]) -> Self {
-        let pairs = if terms.is_steady { owed::pairs(terms, ways) } else { Vec::new() };
-        Self { pairs, since: None, looks: 0, waited: BTreeMap::new(), judged: Judged::default() }
+    pub(super) fn new(ways: &[Vec<Vec<u32>>]) -> Self {
+        Self {
+            ways: ways.to_vec(),
+            since: None,
+            looks: 0,
+            seen: BTreeMap::new(),
+            judged: Judged::default(),
+        }
     }
 
-    /// At any moment from which on floors are judged.
+    /// At any moment.
     pub(super) fn look(&mut self, look: &Look) {
-        if self.since.is_none() {
-            return;
-        }
-        self.looks += 1;
-        for pair in look.pairs.iter().filter(|pair| pair.waiting > 0) {
-            *self.waited.entry(pair.id).or_default() += 1;
+        let is_judged = self.since.is_some();
+        self.looks += u64::from(is_judged && !look.pairs.is_empty());
+        for pair in &look.pairs {
+            let seen =
+                self.seen.entry((pair.id.src.0 as usize, pair.id.dst.0 as usize)).or_default();
+            let lost = pair.destination.receive.as_ref().map_or(0, |receive| receive.lost);
+            if is_judged {
+                // A pair that was forgotten counts from zero.
+                seen.sent += pair.left.checked_sub(seen.left).unwrap_or(pair.left);
+                seen.missed += lost.checked_sub(seen.lost).unwrap_or(lost);
+                seen.waited += u64::from(pair.waiting > 0);
+                seen.held += pair.in_force.map_or(0.0, |setting| setting.floor.as_f64());
+                let wants = pair.destination.receive.as_ref().and_then(|receive| receive.wants);
+                let least = wants.map(|(_, rate)| rate).into_iter().chain(seen.least).min();
+                seen.least = least;
+            }
+            (seen.left, seen.lost) = (pair.left, lost);
         }
     }
 
-    /// The part of the time in which a pair could have sent.
-    fn backlogged(&self, pair: &Pair) -> f64 {
-        let id = PairId::new(VmId(pair.from as u32), VmId(pair.to as u32));
-        let waited = self.waited.get(&id).copied().unwrap_or(0);
-        if pair.is_tcp { waited as f64 / self.looks.max(1) as f64 } else { 1.0 }
+    /// Whether a pair has what it is owed, or is TCP that asked for less.
+    fn asked_for_less(&self, pair: &Pair, arrived: f64, seconds: f64) -> bool {
+        let owed = pair.owed.as_f64() * pair.part;
+        let Some(seen) = self.seen.get(&(pair.from, pair.to)) else { return false };
+        let waited = seen.waited as f64 / self.looks.max(1) as f64;
+        let served = seen.sent.saturating_sub(seen.missed * FRAME) as f64 * 8.0 / seconds;
+        let is_served = served >= owed * waited;
+        let was_taken_for_less = seen.least.is_some_and(|least| least.as_f64() < owed / 2.0);
+        arrived >= owed || pair.is_tcp && (is_served || was_taken_for_less)
+    }
+
+    /// What hoses hold for pairs, up to twice what left their queues: a pair of a few packets per period is
+    /// estimated by the busiest of them, and a tenth more.
+    fn held(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
+        let rate = |seen: &Seen| {
+            let (held, sent) = (seen.held / self.looks.max(1) as f64, seen.sent as f64 * 8.0 / seconds);
+            Rate::from_bps_f64(held.min(2.0 * sent))
+        };
+        self.seen.iter().map(|(pair, seen)| (*pair, rate(seen))).collect()
     }
 
     /// At the last moment; `octets` of payload have arrived per traffic entry since floors are judged.
@@ -94,6 +145,9 @@ impl Floors {
         breaches: &mut Breaches,
     ) {
         let Some(since) = self.since.filter(|since| *since < look.at) else { return };
+        if !terms.is_steady {
+            return;
+        }
         let seconds = look.at.since(since).as_secs_f64();
         let arrived = |pair: &Pair| {
             let entry = |entry: &usize| {
@@ -101,10 +155,11 @@ impl Floors {
             };
             pair.entries.iter().map(entry).sum::<f64>() / seconds
         };
+        let pairs = owed::pairs(terms, &self.ways, &self.held(seconds));
         for (vm, spec) in terms.scenario.vms.iter().enumerate() {
             for end in [End::Out, End::In] {
                 let floor = end.of(spec.floor_out, spec.floor_in);
-                let mine = || self.pairs.iter().filter(|p| end.of(p.from, p.to) == vm);
+                let mine = || pairs.iter().filter(|p| end.of(p.from, p.to) == vm);
                 let wants: Rate = mine().map(|pair| pair.wants).sum();
                 if floor.is_zero() || wants < floor {
                     continue;
@@ -118,10 +173,8 @@ impl Floors {
                 let least = mine().map(|pair| pair.owed.as_f64() * pair.part).sum::<f64>();
                 let got = mine().filter(is_owed).map(arrived).sum::<f64>();
                 let part = if owed > 0.0 { got / owed } else { 1.0 };
-                let waited = |pair: &Pair| {
-                    arrived(pair) >= pair.owed.as_f64() * pair.part * self.backlogged(pair)
-                };
-                if got < least && mine().filter(is_owed).all(waited) {
+                let less = |pair: &Pair| self.asked_for_less(pair, arrived(pair), seconds);
+                if got < least && mine().filter(is_owed).all(less) {
                     *self.judged.exempt.entry(Exempt::Pausing).or_default() += 1;
                     continue;
                 }

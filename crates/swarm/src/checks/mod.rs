@@ -36,7 +36,7 @@ impl Checks {
             limits: limits::Limits::new(&terms),
             packets: packets::Packets::default(),
             agreement: agreement::Agreement::default(),
-            floors: floors::Floors::new(&terms, ways),
+            floors: floors::Floors::new(ways),
             breaches: Breaches::default(),
             terms,
         }

@@ -35,8 +35,8 @@ pub enum Exempt {
     Crowded,
     /// Its source's hose has less than 64 kbit/s for each of its pairs.
     Narrow,
-    /// TCP that left its pair's queue empty: guests sent less than their floor, and had it while something
-    /// waited. Such a VM was not backlogged at its shaper.
+    /// TCP that paused: guests sent less than their floor and had it while something waited, or were taken for
+    /// wanting less after a pause; see [`super::floors`].
     Pausing,
 }
 
@@ -60,13 +60,30 @@ pub(super) struct Pair {
     most: Rate,
 }
 
+/// What a pair sends that has nothing to send but acknowledgements.
+struct Acks {
+    ends: (usize, usize),
+    rate: Rate,
+}
+
 /// All pairs under a hose that send while floors are judged. `ways` of each traffic entry: links by their
-/// direction's index, one list per connection and way; none of traffic that comes and goes.
-pub(super) fn pairs(terms: &Terms, ways: &[Vec<Vec<u32>>]) -> Vec<Pair> {
+/// direction's index, one list per connection and way; none of traffic that comes and goes. `held` is what
+/// hoses hold for each pair: acknowledgements are traffic under hoses, too, and that is their demand.
+pub(super) fn pairs(
+    terms: &Terms,
+    ways: &[Vec<Vec<u32>>],
+    held: &BTreeMap<(usize, usize), Rate>,
+) -> Vec<Pair> {
     let scenario = &terms.scenario;
     let mut pairs = senders(terms);
     let varying: Vec<bool> = pairs.iter().map(|pair| varies(scenario, pair)).collect();
-    promise(scenario, &mut pairs, &varying);
+    let acks: Vec<Acks> = pairs
+        .iter()
+        .map(|pair| (pair.to, pair.from))
+        .filter(|(from, to)| !pairs.iter().any(|pair| (pair.from, pair.to) == (*from, *to)))
+        .map(|ends| Acks { ends, rate: held.get(&ends).copied().unwrap_or_default() })
+        .collect();
+    promise(scenario, &mut pairs, &varying, &acks);
     let overbooked = overbooked(terms, &pairs, &varying);
     let crowded = crowded(scenario, &pairs, ways);
     let two_way: Vec<bool> = pairs.iter().map(|pair| is_two_way(scenario, &pairs, pair)).collect();
@@ -127,7 +144,7 @@ fn varies(scenario: &Scenario, pair: &Pair) -> bool {
 
 /// Writes down what each pair is owed: F, or the equal parts of both hoses where a demand among those that
 /// hoses bind together varies.
-fn promise(scenario: &Scenario, pairs: &mut [Pair], varying: &[bool]) {
+fn promise(scenario: &Scenario, pairs: &mut [Pair], varying: &[bool], acks: &[Acks]) {
     let hose =
         |vm: &weir_model::scenario::Vm| Hose { floor_out: vm.floor_out, floor_in: vm.floor_in };
     let hoses: Vec<Hose> = scenario.vms.iter().map(hose).collect();
@@ -136,15 +153,25 @@ fn promise(scenario: &Scenario, pairs: &mut [Pair], varying: &[bool]) {
         demand: (!varies && pair.wants < Rate::MAX).then_some(pair.wants),
         shares_hose: true,
     };
-    let demands: Vec<PairDemand> = pairs.iter().zip(varying).map(demand).collect();
+    let of_acks = |acks: &Acks| PairDemand {
+        pair: PairId::new(VmId(acks.ends.0 as u32), VmId(acks.ends.1 as u32)),
+        demand: Some(acks.rate),
+        shares_hose: true,
+    };
+    let demands: Vec<PairDemand> =
+        pairs.iter().zip(varying).map(demand).chain(acks.iter().map(of_acks)).collect();
     let groups = groups(scenario.vms.len(), pairs);
     let unsteady: Vec<usize> =
         pairs.iter().zip(varying).filter(|(_, v)| **v).map(|(pair, _)| groups[pair.from]).collect();
     let part = |pair: &Pair| {
         let out = pairs.iter().filter(|other| other.from == pair.from).count();
         let into = pairs.iter().filter(|other| other.to == pair.to).count();
-        let out = scenario.vms[pair.from].floor_out.split(out);
-        pair.wants.min(out).min(scenario.vms[pair.to].floor_in.split(into))
+        let acks_out =
+            acks.iter().filter(|acks| acks.ends.0 == pair.from).map(|acks| acks.rate).sum();
+        let acks_in = acks.iter().filter(|acks| acks.ends.1 == pair.to).map(|acks| acks.rate).sum();
+        let out = scenario.vms[pair.from].floor_out.saturating_sub(acks_out).split(out);
+        let into = scenario.vms[pair.to].floor_in.saturating_sub(acks_in).split(into);
+        pair.wants.min(out).min(into)
     };
     let parts: Vec<Rate> = pairs.iter().map(part).collect();
     for ((pair, f), part) in pairs.iter_mut().zip(hose_max_min(&hoses, &demands)).zip(parts) {

@@ -66,7 +66,7 @@ impl Draft {
         let bare =
             |factor| file(seed, preset, scale, &fabric.text, &text(factor), Span::from_secs(9));
         // Of another stream, so that it changes nothing else.
-        let may_overbook = Draw::new(seed ^ OVERBOOKED).one_in(8);
+        let may_overbook = Draw::new(seed ^ OVERBOOKED).one_in(32);
         let accepts = |factor| {
             (may_overbook || tenants::fit_their_hosts(&tenants, factor))
                 && File::parse("", &bare(factor), &[]).is_ok_and(|f| f.points().is_ok())
