@@ -130,7 +130,8 @@ impl Floors {
     /// estimated by the busiest of them, and a tenth more.
     fn held(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
         let rate = |seen: &Seen| {
-            let (held, sent) = (seen.held / self.looks.max(1) as f64, seen.sent as f64 * 8.0 / seconds);
+            let (held, sent) =
+                (seen.held / self.looks.max(1) as f64, seen.sent as f64 * 8.0 / seconds);
             Rate::from_bps_f64(held.min(2.0 * sent))
         };
         self.seen.iter().map(|(pair, seen)| (*pair, rate(seen))).collect()
