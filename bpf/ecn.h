@@ -33,6 +33,15 @@ static __always_inline int ecn_is_signal(void)
 	return s && (s->flags & WEIR_ECN);
 }
 
+/* Whether anybody counts marks, so that VMs must not make any. */
+static __always_inline int marks_count(void)
+{
+	__u32 key = 0;
+	struct weir_settings *s = bpf_map_lookup_elem(&settings, &key);
+
+	return s && (s->flags & (WEIR_ECN | WEIR_UNMARK));
+}
+
 /* Remembers what a SYN-ACK says of its connection. */
 static __always_inline void learn(struct __sk_buff *skb, struct packet *p, __u8 flags, int out)
 {
@@ -45,6 +54,20 @@ static __always_inline void learn(struct __sk_buff *skb, struct packet *p, __u8 
 		bpf_map_update_elem(&flows, &flow, &yes, BPF_ANY);
 	else
 		bpf_map_delete_elem(&flows, &flow);
+}
+
+/*
+ * A mark that a packet comes with from its VM is no sign of this network's: it is taken off before
+ * the packet leaves, or a VM could slow others' traffic down by marking its own. Also where a VM
+ * is a router and its own network marked: RFC 3168 would let such a mark travel on, but here no
+ * receiving VM ever sees one (below).
+ */
+static __always_inline void take_mark_off(struct __sk_buff *skb, struct packet *p, int is_ip4)
+{
+	if (p->ecn != CE)
+		return;
+	set_ecn(skb, p, is_ip4, ECT_0);
+	p->ecn = ECT_0;
 }
 
 /* What a packet of a pair leaves as. */

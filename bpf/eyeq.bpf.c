@@ -10,7 +10,7 @@
  *   network -> uplink -> [heed] -> a limit, which the agent sets HTB's classes by
  *
  * The receiver's rate is computed when packets come, and told to one of those
- * who send for every 10 kB, nobody twice within a period: the frame that fills
+ * who send for every 10 kB, nobody the same rate twice: the frame that fills
  * them is cloned, and the clone becomes a message of 60 octets to the sender's host. There it is read, written
  * down and dropped. No agent is awake for any of that, and no VM ever sees it;
  * the agent is woken when a limit has changed by more than a little, and when a VM begins to receive.
@@ -37,6 +37,7 @@
 #include "eyeq_law.h"
 #include "siphash.h"
 #include "eyeq.h"
+#include "eyeq_count.h"
 #include "eyeq_maps.h"
 
 /* skb->mark of a clone on its way from `meter` to `tell`. Nobody else's: a random number. */
@@ -78,6 +79,14 @@ static __always_inline void ring(__u32 src, __u32 dst, __u32 what)
 	event->direction = what;
 	event->same_tenant = 1;
 	bpf_ringbuf_submit(event, 0);
+}
+
+/* Which of the meters of the VM in `slot` a packet from another host counts at. */
+static __always_inline __u32 meter_of(const struct ends *ends, __u32 slot)
+{
+	int is_own = !ends->outside && ends->from->tenant == ends->to->tenant;
+
+	return is_own ? slot : slot + WEIR_EYEQ_STRANGERS;
 }
 
 #include "eyeq_meter.bpf.c"

@@ -413,7 +413,7 @@ pub enum AttackKind {
     },
 }
 
-/// Frames that belong to no pair of VMs.
+/// Frames that belong to no pair of VMs, or say what only a switch may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// An EtherType that no host knows.
@@ -424,6 +424,8 @@ pub enum FrameKind {
     LinkLocal,
     /// IPv4 to 255.255.255.255, in a broadcast frame: `to` receives it as every VM does.
     Broadcast,
+    /// IPv4 from the attacker to `to`, as any traffic between VMs, with the mark of congestion (CE).
+    Marked,
 }
 
 /// How false control messages are made.

@@ -16,6 +16,7 @@ use super::Driver;
 use crate::config::Setup;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use weir_core::eyeq::Part;
 use weir_dataplane::Error;
 use weir_dataplane::eyeq::intf::Settings;
 use weir_units::{HostId, Time};
@@ -81,20 +82,21 @@ impl Given {
 /// What EyeQ's programs need to know; `None` if another mechanism decides.
 pub(super) fn of(setup: &Setup) -> Option<weir_dataplane::EyeQ> {
     let law = setup.eyeq.as_ref()?;
-    let (eyeq, input) = (&law.eyeq, law.eyeq.law());
+    let (eyeq, rules) = (&law.eyeq, law.eyeq.meter_rules());
     let unit = eyeq.feedback_unit.as_bps().max(1);
     let at = |host: &HostId| setup.hosts.get(host).and_then(|(_, control)| ipv4(control));
     let place = |(vm, location): (_, &weir_core::host::Location)| Some((vm, at(&location.host)?));
     Some(weir_dataplane::EyeQ {
         address: ipv4(&setup.file.listen)?,
         settings: Settings {
-            period_ns: eyeq.period.as_nanos(),
-            feedback_octets: eyeq.feedback_octets.get(),
+            period_ns: rules.period_ns,
+            feedback_octets: rules.feedback_octets,
             unit_bps: unit,
             most_units: law.fastest_line.as_bps().div_ceil(unit).min(u16::MAX.into()),
-            alpha: input.alpha,
-            least_factor: input.least_factor,
-            queue_octets: input.queue_octets,
+            alpha: rules.alpha,
+            least_factor: rules.least_factor,
+            queue_octets: rules.queue_octets,
+            told_part: rules.told_part,
             ..Settings::default()
         },
         departs_within: eyeq.departs_within,
@@ -123,14 +125,13 @@ impl Driver {
             // The next heartbeat reads them again.
             Err(e) => tracing::debug!("limits could not be read: {e}"),
         }
-        eyeq.follow_limits();
     }
 
     /// Meters, and what receivers allow the pairs of this host.
     pub(super) fn read_feedback(&mut self, now: Time) -> Result<(), Error> {
         let Some(eyeq) = self.agent.eyeq() else { return Ok(()) };
-        for (vm, meter) in self.dataplane.meters()? {
-            eyeq.meter(now, vm, meter);
+        for (vm, meters) in self.dataplane.meters()? {
+            eyeq.meter(now, vm, meters);
         }
         let limits = self.dataplane.limits_of(eyeq.take_asked())?;
         limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit));
@@ -140,8 +141,8 @@ impl Driver {
     /// What VMs here may receive, if it changed.
     pub(super) fn write_shares(&mut self) {
         let Some(eyeq) = self.agent.eyeq() else { return };
-        for (vm, share) in eyeq.take_shares() {
-            self.dataplane.set_share(vm, share);
+        for (vm, part, share) in eyeq.take_shares() {
+            self.dataplane.set_share(vm, part == Part::Strangers, share);
         }
     }
 

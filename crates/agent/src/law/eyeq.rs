@@ -5,7 +5,6 @@
 
 use super::{octets, one_of, rate, real, span};
 use anyhow::{Context, Error, Result, bail, ensure};
-use std::collections::BTreeMap;
 use weir_core::eyeq::{Backend, Bounds, Constant, EyeQ, HostConfig, Tuned, VmBounds};
 use weir_core::host::{self, Hose};
 use weir_model::agent::MechanismConfig;
@@ -51,7 +50,6 @@ impl OnHost {
         let bounds = |hose: &Hose| VmBounds {
             out: Bounds::at_least(hose.floor_out),
             in_: Bounds::at_least(hose.floor_in),
-            splits: BTreeMap::new(),
         };
         HostConfig {
             host: host.host,

@@ -5,15 +5,17 @@
 //!           receive follows all meters together.
 //! Approach  Sending: `weir_core::eyeq::Host` is told what was heard and what was sent, and says each
 //!           destination's limit, also of receivers that are silent. A pair has a class from its first packet;
-//!           its floor is an equal part of its VM's, its ceiling the limit, or the line before there is one.
-//!           Receiving: [`Shares`] makes C_i of the meters' counters.
-//! Promises  A pair's floor never exceeds its limit, nor the floors of a VM its own. No input in any order panics.
+//!           its floor and ceiling are those of [`Division`]. Receiving: [`Shares`] makes C_i of the meters' counters.
+//! Promises  No input in any order panics.
 //! Not here  The part of each VM in the uplink: HTB gives that by floors. The kernel: `driver::eyeq`.
 //! Source    EyeQ §3, §4. Departs: best effort is not served last but by the small weight of its floor.
 
 use crate::config::Names;
-use std::collections::{BTreeMap, BTreeSet};
-use weir_core::eyeq::{self, Feedback, Host, HostConfig, Metered, Refusal, Sample, Sent, Shares};
+use std::collections::BTreeMap;
+use weir_core::eyeq::{
+    self, Division, Feedback, Host, HostConfig, MeterShare, Metered, Part, Refusal, Sample, Sent,
+    Shares,
+};
 use weir_core::host::{self, Desired, Direction, Outbox, SendCount, Setting};
 use weir_dataplane::eyeq::intf;
 use weir_dataplane::shaper::MIN_RATE;
@@ -38,14 +40,13 @@ pub(crate) struct EyeQ {
     outbox: Outbox<Feedback>,
     shares: Shares,
     pairs: BTreeMap<PairId, Sending>,
-    /// Sources whose pairs came or went since their floors were last divided.
-    undivided: BTreeSet<VmId>,
+    division: Division,
     desired: Desired,
     sample: Sample,
-    /// The last readings of the meters.
-    meters: BTreeMap<VmId, intf::Meter>,
-    /// C_i as they were taken to be written.
-    written: BTreeMap<VmId, Rate>,
+    /// The last readings of the meters: of the own tenant, and of strangers.
+    meters: BTreeMap<VmId, [intf::Meter; 2]>,
+    /// What parts of VMs may receive, as it was taken to be written.
+    written: BTreeMap<(VmId, Part), MeterShare>,
     step_at: Time,
     /// When something was last received.
     received_at: Option<Time>,
@@ -167,7 +168,7 @@ impl EyeQ {
             outbox: Outbox::default(),
             shares,
             pairs: BTreeMap::new(),
-            undivided: BTreeSet::new(),
+            division: Division::default(),
             desired: Desired::default(),
             sample: Sample::default(),
             meters: BTreeMap::new(),
@@ -204,11 +205,17 @@ impl EyeQ {
     }
 
     pub(crate) fn desired(&mut self) -> &mut Desired {
-        // Once for all that came together: a thousand pairs at once are a million parts else.
-        for vm in std::mem::take(&mut self.undivided) {
-            self.divide(vm);
+        let Self { division, host, config, other, desired, .. } = self;
+        for (pair, _) in host.limits().take_changed() {
+            division.limit(pair);
         }
-        &mut self.desired
+        let promised = |vm: VmId| promised(config, vm, *other);
+        let limits = host.limits();
+        let limit = |pair| limits.get(pair).map(|limit| limit.rate);
+        for (pair, setting) in division.take_settings(config.line, promised, limit) {
+            desired.grow(pair, setting);
+        }
+        desired
     }
 
     /// Pairs that send from here.
@@ -246,24 +253,26 @@ impl EyeQ {
         self.obey(now, pair, Rate::from_bps(told.rate_bps));
     }
 
-    /// A meter was read.
-    pub(crate) fn meter(&mut self, now: Time, vm: VmId, meter: intf::Meter) {
-        let before = self.meters.insert(vm, meter).map_or(0, |before| before.octets);
-        if meter.octets != before {
+    /// The meters of a VM were read.
+    pub(crate) fn meter(&mut self, now: Time, vm: VmId, meters: [intf::Meter; 2]) {
+        let octets = |meters: [intf::Meter; 2]| meters.map(|meter| meter.octets);
+        let before = self.meters.insert(vm, meters).map_or([0; 2], octets);
+        if octets(meters) != before {
             self.received_at = Some(now);
         }
-        let metered = Metered { octets: meter.octets, steps: meter.steps };
-        self.shares.read(now, vm, metered);
+        for (part, meter) in Part::ALL.into_iter().zip(meters) {
+            let metered = Metered { octets: meter.octets, steps: meter.steps };
+            self.shares.read(now, vm, part, metered);
+        }
     }
 
-    /// What VMs may receive, of those whose part changed since the last call.
-    pub(crate) fn take_shares(&mut self) -> Vec<(VmId, intf::Share)> {
-        let divisor = u64::from(self.config.eyeq.least_divisor);
+    /// What parts of VMs may receive, of those for which that changed since the last call.
+    pub(crate) fn take_shares(&mut self) -> Vec<(VmId, Part, intf::Share)> {
         let mut changed = Vec::new();
-        for (vm, capacity) in self.shares.capacities() {
-            if self.written.insert(vm, capacity) != Some(capacity) {
-                let floor_bps = capacity.mul_ratio(1, divisor).as_bps();
-                changed.push((vm, intf::Share { capacity_bps: capacity.as_bps(), floor_bps }));
+        for (vm, part, share) in self.shares.shares(&self.config.eyeq) {
+            if self.written.insert((vm, part), share) != Some(share) {
+                let MeterShare { capacity_bps, floor_bps } = share;
+                changed.push((vm, part, intf::Share { capacity_bps, floor_bps }));
             }
         }
         changed
@@ -285,7 +294,7 @@ impl EyeQ {
             self.unknown_pairs += 1;
             return;
         }
-        let peers = self.peers_of(pair.src).count();
+        let peers = self.division.pairs_of(pair.src);
         // A class cannot have less: together they would have more than the VM's floor.
         if peers > 0 && self.promised(pair.src).split(peers + 1) < MIN_RATE {
             self.refused_pairs += 1;
@@ -294,7 +303,7 @@ impl EyeQ {
         self.pairs.insert(pair, Sending::new(now));
         let first = Sample { send: vec![(pair, Sent::default())], receive: Vec::new() };
         self.host.handle(now, eyeq::Input::Sample(&first), &mut self.outbox);
-        self.undivided.insert(pair.src);
+        self.division.see(now, pair);
     }
 
     /// What an earlier life left in force counts as its receiver's word, until that speaks.
@@ -307,7 +316,6 @@ impl EyeQ {
         }
         if self.knows(pair) && setting.ceiling < self.config.line {
             self.obey(now, pair, setting.ceiling);
-            self.follow_limits();
         }
     }
 
@@ -352,7 +360,6 @@ impl EyeQ {
         host.handle(now, eyeq::Input::Tick, outbox);
         self.sample.send.clear();
         self.forget_idle(now);
-        self.follow_limits();
         self.shares.step(&self.config.eyeq, now, self.config.line);
     }
 
@@ -368,49 +375,12 @@ impl EyeQ {
         for pair in pairs {
             self.pairs.remove(pair);
             self.desired.forget(*pair, Direction::Send);
+            self.division.forget(*pair);
         }
-        self.undivided.extend(pairs.iter().map(|pair| pair.src));
-    }
-
-    /// Takes up what the machine changed.
-    pub(crate) fn follow_limits(&mut self) {
-        let changed = self.host.limits().take_changed();
-        for of_vm in changed.chunk_by(|(a, _), (b, _)| a.src == b.src) {
-            let part = self.part_of(of_vm[0].0.src);
-            for (pair, _) in of_vm {
-                if self.knows(*pair) {
-                    self.set(*pair, part);
-                }
-            }
-        }
-    }
-
-    /// All pairs of a VM have equal parts of its floor.
-    fn divide(&mut self, vm: VmId) {
-        let part = self.part_of(vm);
-        for pair in self.peers_of(vm).collect::<Vec<_>>() {
-            self.set(pair, part);
-        }
-    }
-
-    fn set(&mut self, pair: PairId, part: Rate) {
-        let line = self.config.line;
-        let limit = self.host.limits().get(pair).map_or(line, |limit| limit.rate.min(line));
-        self.desired.grow(pair, Setting { floor: part.min(limit), ceiling: limit });
-    }
-
-    fn peers_of(&self, vm: VmId) -> impl Iterator<Item = PairId> + '_ {
-        let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
-        self.pairs.range(all).map(|(pair, _)| *pair)
-    }
-
-    fn part_of(&self, vm: VmId) -> Rate {
-        self.promised(vm).split(self.peers_of(vm).count())
     }
 
     fn promised(&self, vm: VmId) -> Rate {
-        let floor = self.config.vms.get(&vm).map_or(Rate::ZERO, |bounds| bounds.out.floor);
-        if floor.is_zero() { self.other } else { floor }
+        promised(&self.config, vm, self.other)
     }
 
     // -- VMs ----------------------------------------------------------------------------------
@@ -419,7 +389,6 @@ impl EyeQ {
         let bounds = |hose: &host::Hose| eyeq::VmBounds {
             out: eyeq::Bounds::at_least(hose.floor_out),
             in_: eyeq::Bounds::at_least(hose.floor_in),
-            splits: BTreeMap::new(),
         };
         let vms: BTreeMap<_, _> = to.vms.iter().map(|(vm, hose)| (*vm, bounds(hose))).collect();
         let next = HostConfig { vms, directory: to.directory.clone(), ..self.config.clone() };
@@ -434,8 +403,7 @@ impl EyeQ {
         self.forget(&over);
         let here = &self.config.vms;
         self.meters.retain(|vm, _| here.contains_key(vm));
-        self.undivided = here.keys().copied().collect();
-        self.follow_limits();
+        here.keys().for_each(|vm| self.division.redivide(*vm));
         self.shares.set_vms(&self.config.vms);
         self.shares.step(&self.config.eyeq, now, self.config.line);
         // A port may have another slot by now.
@@ -466,7 +434,7 @@ impl EyeQ {
         Some(SendView {
             setting: self.desired().get(pair).unwrap_or_default(),
             promised: self.promised(pair.src),
-            peers: self.peers_of(pair.src).count(),
+            peers: self.division.pairs_of(pair.src),
             limit: self.host.limits().get(pair).map(|limit| limit.rate),
             heard_at,
             measured,
@@ -477,13 +445,13 @@ impl EyeQ {
 
     fn receive_view(&self, vm: VmId) -> Option<ReceiveView> {
         let floor = self.config.vms.get(&vm)?.in_.floor;
-        let capacity = *self.written.get(&vm)?;
-        let advertised = self.meters.get(&vm).map_or(0, |meter| meter.rate_bps);
+        self.written.get(&(vm, Part::Own))?;
+        let advertised = self.meters.get(&vm).map_or(0, |[own, _]| own.rate_bps);
         Some(ReceiveView {
             floor,
-            capacity,
+            capacity: self.shares.capacity(vm, Part::Own),
             advertised: Rate::from_bps(advertised),
-            received: self.shares.received(vm),
+            received: Part::ALL.map(|part| self.shares.received(vm, part)).into_iter().sum(),
         })
     }
 
@@ -517,6 +485,12 @@ impl EyeQ {
             ("eyeq.misplaced_messages", self.misplaced),
         ]
     }
+}
+
+/// What a VM is promised; one without a floor has `other` for all its pairs.
+fn promised(config: &HostConfig, vm: VmId, other: Rate) -> Rate {
+    let floor = config.vms.get(&vm).map_or(Rate::ZERO, |bounds| bounds.out.floor);
+    if floor.is_zero() { other } else { floor }
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use super::HostConfig;
 use super::config::EyeQ;
 use super::refusal::Refusal;
+use super::shares::Part;
 use crate::host::ReceiveCount;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{Bytes, HostId, PairId, Rate, Span, TenantId, VmId};
+use weir_units::{Bytes, HostId, PairId, Rate, Span, VmId};
 
 /// The minimum and the maximum bandwidth of one VM in one direction (EyeQ §1, "The EyeQ model").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,31 +48,20 @@ pub struct VmBounds {
     pub out: Bounds,
     /// What it receives.
     pub in_: Bounds,
-    /// How it splits what it receives among the tenants that send to it (EyeQ §3.2, "rate meters can be
-    /// hierarchical"). Tenants not named here are best effort within the VM. Empty: no split.
-    pub splits: BTreeMap<TenantId, Bounds>,
 }
 
 impl VmBounds {
-    /// The same minimum in and out, no maximum, no split.
+    /// The same minimum in and out, no maximum.
     pub const fn both(floor: Rate) -> Self {
         let bounds = Bounds::at_least(floor);
-        Self { out: bounds, in_: bounds, splits: BTreeMap::new() }
+        Self { out: bounds, in_: bounds }
     }
 
     fn check(&self, vm: VmId) -> Result<(), Refusal> {
-        let sides = [(None, &self.out), (None, &self.in_)].into_iter();
-        let splits = self.splits.iter().map(|(tenant, bounds)| (Some(*tenant), bounds));
-        for (part, bounds) in sides.chain(splits) {
-            let Bounds { floor, most } = *bounds;
+        for Bounds { floor, most } in [self.out, self.in_] {
             if floor > most {
-                return Err(Refusal::Crossed { vm, part, floor, most });
+                return Err(Refusal::Crossed { vm, floor, most });
             }
-        }
-        let promised = self.splits.values().map(|b| b.floor).sum();
-        let floor = self.in_.floor;
-        if promised > floor {
-            return Err(Refusal::SplitOverbooked { vm, promised, floor });
         }
         Ok(())
     }
@@ -281,8 +271,8 @@ pub struct Counters {
 /// One meter of an endpoint, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterView {
-    /// The tenant whose traffic it meters; `None`: all, or all that have no part of their own.
-    pub part: Option<TenantId>,
+    /// Whose traffic it meters.
+    pub part: Part,
     /// C_i.
     pub capacity: Rate,
     /// R_i.

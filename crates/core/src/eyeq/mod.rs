@@ -22,17 +22,20 @@
 //! | [`Host::next_deadline`] has come, or there is none and traffic began | `handle(now, Input::Sample(…))`, then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`Host::limits`] and [`Host::roots`], send what is in the [`Outbox`] |
 //!
-//! Where the data plane meters and tells by itself, counters of received octets are not given, and [`Shares`]
-//! takes the receiver module's place: it says only what each VM may receive.
+//! Where the data plane meters and tells by itself, counters of received octets are not given: it runs
+//! [`RateMeter`] packet by packet, and the agent gives it what [`Shares`] says. The receiver module here
+//! runs the same two.
 //!
 //! What passes within one host crosses no link: it is neither metered nor limited.
 
 mod admission;
 mod config;
 mod constant;
+mod division;
 mod io;
 mod law;
 mod newcomers;
+mod rate_meter;
 mod receiver;
 mod refusal;
 mod scheduler;
@@ -43,6 +46,7 @@ mod stability;
 pub use admission::{Link, Rack, TooMuch, admit};
 pub use config::{Backend, Capacity, Ecn, EyeQ, Outer};
 pub use constant::{Constant, Tuned};
+pub use division::Division;
 pub use io::{
     Bounds, Class, Counters, Feedback, Input, Levels, Limit, MeterView, Root, Sample, Sent,
     Verdict, VmBounds, Why,
@@ -50,8 +54,9 @@ pub use io::{
 pub use law::{
     ELAPSED_MOST_NS, LOAD_MOST, ONE, RATE_LEAST, RATE_MOST, RcpInput, RcpOutput, rcp_step,
 };
+pub use rate_meter::{Asked, Heeder, IDLE_PERIODS, MeterRules, MeterShare, Packets, RateMeter};
 pub use refusal::Refusal;
-pub use shares::{Metered, Shares};
+pub use shares::{Metered, Part, Shares};
 pub use stability::{Loop, bound};
 
 use crate::host::Location;
@@ -158,8 +163,7 @@ impl Host {
         self.counters
     }
 
-    /// Why the senders to a VM of this host are told what they are told: one row per meter of it, the rest
-    /// first.
+    /// Why the senders to a VM of this host are told what they are told: one row per meter of it.
     pub fn meters(&self, vm: VmId) -> Vec<MeterView> {
         self.receiver.view(vm)
     }
@@ -225,7 +229,7 @@ impl Host {
 
     fn apply_population(&mut self, now: Time) {
         let vms = &self.config.vms;
-        self.receiver.set_vms(now, vms);
+        self.receiver.set_vms(now, vms, &self.config.directory);
         let out = vms.iter().map(|(vm, bounds)| (*vm, bounds.out)).collect();
         self.sender.set_vms(out, self.config.line);
     }

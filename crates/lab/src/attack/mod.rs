@@ -172,7 +172,8 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
                 let Attacker::Vm(from) = attack.from else { unreachable!("the file says a VM") };
                 let own = plan::vm_address(scenario, from);
                 let macs = (plan::vm_mac(from), plan::vm_mac(to));
-                frame = Some(packet::frame(kind, macs, own, size.get() as usize));
+                let ends = (own, plan::vm_address(scenario, to));
+                frame = Some(packet::frame(kind, macs, ends, size.get() as usize));
                 (SocketAddrV4::new(own, port), None, None, vec![own])
             }
             AttackKind::Forge { source, to, .. } => {

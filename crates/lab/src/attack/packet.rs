@@ -26,26 +26,32 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
     octets
 }
 
-/// A frame of `size` octets that belongs to no pair of VMs. `own` is the attacker's address.
+/// The mark of congestion, in IPv4's second octet.
+const CE: u8 = 3;
+
+/// A frame of `size` octets to a victim. `own` is the attacker's address, `victim` the victim's.
 pub(super) fn frame(
     kind: FrameKind,
     (source, destination): ([u8; 6], [u8; 6]),
-    own: Ipv4Addr,
+    (own, victim): (Ipv4Addr, Ipv4Addr),
     size: usize,
 ) -> Vec<u8> {
     let payload = vec![0; size.saturating_sub(ETHERNET_HEADER + IP_HEADER + UDP_HEADER)];
-    let four = |from: Ipv4Addr, to: Ipv4Addr| {
+    let with_tos = |tos: u8, from: Ipv4Addr, to: Ipv4Addr| {
         let to = SocketAddrV4::new(to, 9);
         let mut packet = udp(SocketAddrV4::new(from, 9), to, &payload);
+        packet[1] = tos;
         let sum = checksum(&packet[..IP_HEADER]);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
         packet
     };
+    let four = |from, to| with_tos(0, from, to);
     let (to, ethertype, packet) = match kind {
         // For local experiments (IEEE 802).
         FrameKind::UnknownType => (destination, 0x88b5u16, vec![0; size - ETHERNET_HEADER]),
         FrameKind::OwnAddress => (destination, 0x0800, four(own, own)),
         FrameKind::Broadcast => ([0xff; 6], 0x0800, four(own, Ipv4Addr::BROADCAST)),
+        FrameKind::Marked => (destination, 0x0800, with_tos(CE, own, victim)),
         FrameKind::LinkLocal => {
             let mut packet = vec![0; size - ETHERNET_HEADER];
             packet[0] = 0x60;
@@ -151,12 +157,14 @@ mod tests {
     #[test]
     fn frames_have_the_size_that_was_asked_and_say_what_they_are() {
         let own = Ipv4Addr::new(10, 1, 0, 1);
-        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), own, size);
+        let victim = Ipv4Addr::new(10, 1, 0, 2);
+        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), (own, victim), size);
         let kinds = [
             (FrameKind::UnknownType, [0x88, 0xb5], [4; 6]),
             (FrameKind::OwnAddress, [0x08, 0x00], [4; 6]),
             (FrameKind::LinkLocal, [0x86, 0xdd], [4; 6]),
             (FrameKind::Broadcast, [0x08, 0x00], [0xff; 6]),
+            (FrameKind::Marked, [0x08, 0x00], [4; 6]),
         ];
         for (kind, ethertype, to) in kinds {
             for size in [60, 1514] {
@@ -169,6 +177,9 @@ mod tests {
         let packet = of(FrameKind::OwnAddress, 60);
         assert_eq!(packet[26..30], packet[30..34], "from itself to itself");
         assert_eq!(checksum(&packet[14..34]), 0, "a header with its checksum sums to zero");
+        let marked = of(FrameKind::Marked, 100);
+        assert_eq!((marked[15], &marked[26..34]), (CE, &[10, 1, 0, 1, 10, 1, 0, 2][..]));
+        assert_eq!(checksum(&marked[14..34]), 0);
     }
 
     #[test]

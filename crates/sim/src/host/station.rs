@@ -39,6 +39,9 @@ pub(super) enum Life {
 fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
     let classes: Vec<_> = shares.iter().map(|share| levels.vm(share)).collect();
     let mut htb = Htb::new(levels.uplink(), &classes, now);
+    if levels.keeps_turns() {
+        htb = htb.keeping_turns();
+    }
     let vms = (0..).zip(shares);
     let defaults = vms.map(|(vm, share)| htb.add(now, vm, levels.vm_default(share))).collect();
     (htb, defaults)

@@ -93,11 +93,7 @@ fn preset(mechanism: &Mechanism) -> Result<EyeQ, Unsupported> {
 
 fn bounds(vm: &Vm) -> VmBounds {
     let most = vm.cap_out.unwrap_or(Rate::MAX);
-    VmBounds {
-        out: Bounds { floor: vm.floor_out, most },
-        in_: Bounds::at_least(vm.floor_in),
-        splits: BTreeMap::new(),
-    }
+    VmBounds { out: Bounds { floor: vm.floor_out, most }, in_: Bounds::at_least(vm.floor_in) }
 }
 
 /// What an agent of another life finds and takes over is not written yet.

@@ -68,7 +68,6 @@ fn a_new_pair_has_the_line_and_its_part_of_the_floor_until_its_receiver_speaks()
     }
     eyeq.hear(at(2), pair(0, 2), &told(mbps(45), 1));
     eyeq.hear(at(2), pair(0, 3), &told(mbps(20), 1));
-    eyeq.follow_limits();
     let want = Setting { floor: mbps(30), ceiling: mbps(45) };
     assert_eq!(setting(&mut eyeq, pair(0, 2)), want);
     let want = Setting { floor: mbps(20), ceiling: mbps(20) };
@@ -87,7 +86,6 @@ fn a_receiver_that_is_silent_while_octets_flow_halves_the_limit() {
     }
     assert_eq!(setting(&mut eyeq, pair(0, 2)).ceiling, mbps(20));
     eyeq.hear(at(130), pair(0, 2), &told(mbps(40), 2));
-    eyeq.follow_limits();
     assert_eq!(setting(&mut eyeq, pair(0, 2)).ceiling, mbps(40));
 }
 
@@ -180,12 +178,15 @@ fn a_vm_without_a_floor_has_a_small_one_and_who_is_nobody_has_none() {
 #[test]
 fn shares_are_written_when_they_change_and_all_again_after_a_change_of_vms() {
     let mut eyeq = machine();
-    let vms = |shares: Vec<(VmId, intf::Share)>| -> Vec<VmId> {
-        shares.into_iter().map(|(vm, _)| vm).collect()
+    let parts = |shares: Vec<(VmId, Part, intf::Share)>| -> Vec<(u32, Part)> {
+        shares.into_iter().map(|(vm, part, _)| (vm.0, part)).collect()
     };
+    let (own, strangers) = (Part::Own, Part::Strangers);
     let first = eyeq.take_shares();
-    assert_eq!(first[0].1.capacity_bps, 180_000_000, "an idle link, less its headroom");
-    assert_eq!(vms(first), [VmId(0), VmId(1)]);
+    for (_, _, share) in &first[..2] {
+        assert_eq!(share.capacity_bps, 180_000_000, "an idle link, less its headroom");
+    }
+    assert_eq!(parts(first), [(0, own), (0, strangers), (1, own), (1, strangers)]);
     assert!(eyeq.take_shares().is_empty());
     let hose = |floor| host::Hose { floor_out: floor, floor_in: floor };
     let next = host::HostConfig {
@@ -196,7 +197,7 @@ fn shares_are_written_when_they_change_and_all_again_after_a_change_of_vms() {
         directory: config().directory,
     };
     eyeq.handle(at(5), host::Input::Population(&next));
-    assert_eq!(vms(eyeq.take_shares()), [VmId(0)]);
+    assert_eq!(parts(eyeq.take_shares()), [(0, own), (0, strangers)]);
 }
 
 #[test]

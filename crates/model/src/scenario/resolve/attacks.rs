@@ -125,6 +125,7 @@ fn frames(
         ("own-address", FrameKind::OwnAddress),
         ("link-local", FrameKind::LinkLocal),
         ("broadcast", FrameKind::Broadcast),
+        ("marked", FrameKind::Marked),
     ];
     let Some((_, frame)) = kinds.iter().find(|(name, _)| *name == kind.text).copied() else {
         let help = did_you_mean(&kind.text, kinds.iter().map(|(name, _)| *name));

@@ -2,8 +2,8 @@
 //!
 //! Problem   In the kernel the law is clocked by packets, and counters begin with a pair's first one.
 //! Approach  The machine of `weir-core`, called on its own deadlines. A pair that is seen is read at once, with
-//!           the counters it had before its first packet: none. What it decides is in force at once, or
-//!           later by what [`weir_core::eyeq::Backend`] says of whoever sets the limiters.
+//!           the counters it had before its first packet: none. What a pair has of the uplink is what it has on a
+//!           real host ([`Division`]). What is decided is in force at once, or later by what [`weir_core::eyeq::Backend`] says of whoever sets the limiters.
 //! Not here  Super-packets: packets are single frames here, and a limiter lets them go one by one.
 //! Source    EyeQ §3 and §4; docs/algorithms/eyeq.md.
 
@@ -11,10 +11,10 @@ use super::{Agent, Counted, Lists, Orders};
 use crate::host::classes::Share;
 use crate::host::letters::Words;
 use crate::host::meter::Meter;
-use std::collections::VecDeque;
-use weir_core::eyeq::{Class, Feedback, Host, HostConfig, Input, Sample, Sent};
+use std::collections::{BTreeMap, VecDeque};
+use weir_core::eyeq::{Class, Division, Feedback, Host, HostConfig, Input, Sample, Sent, VmBounds};
 use weir_core::host::{Direction, Outbox, ReceiveCount, Setting};
-use weir_units::{HostId, PairId, Rate, Span, Time};
+use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 
 /// The class of packets of VMs with a floor, and of messages; and of those without.
 const FIRST: u8 = 0;
@@ -23,7 +23,14 @@ const LAST: u8 = 1;
 #[derive(Debug)]
 pub(super) struct Eyeq {
     host: Host,
-    line: Rate,
+    config: HostConfig,
+    division: Division,
+    /// What each pair had sent when it was counted last.
+    counted: BTreeMap<PairId, u64>,
+    /// Pairs that stopped: they give their part of the floor back.
+    idle: Vec<PairId>,
+    /// VMs' shares are to be said.
+    is_new: bool,
     outbox: Outbox<Feedback>,
     sample: Sample,
     /// How long after it was decided a level is in force, and what waits for that.
@@ -36,7 +43,11 @@ impl Eyeq {
         let host = Host::new(config.clone(), now);
         Self {
             host: host.expect("what is refused is not played"),
-            line: config.line,
+            config: config.clone(),
+            division: Division::default(),
+            counted: BTreeMap::new(),
+            idle: Vec::new(),
+            is_new: true,
             outbox: Outbox::default(),
             sample: Sample::default(),
             late: config.eyeq.loop_delay.actuation,
@@ -49,22 +60,38 @@ impl Eyeq {
         self.host.next_deadline().map(|(at, _)| at)
     }
 
-    fn limit(&self, rate: Option<Rate>) -> Setting {
-        Setting { floor: Rate::ZERO, ceiling: rate.unwrap_or(self.line) }
+    fn changed(&mut self) -> Orders {
+        let Self { host, division, config, .. } = self;
+        for (pair, _) in host.limits().take_changed() {
+            division.limit(pair);
+        }
+        let bounds = |vm: VmId| config.vms.get(&vm).map(|bounds| bounds.out);
+        let promised = |vm| bounds(vm).map_or(Rate::ZERO, |bounds| bounds.floor);
+        let limits = host.limits();
+        let limit = |pair| limits.get(pair).map(|limit| limit.rate);
+        let nothing = Setting { floor: Rate::ZERO, ceiling: config.line };
+        let mut settings: Vec<_> = self.idle.drain(..).map(|pair| (pair, nothing)).collect();
+        settings.extend(division.take_settings(config.line, promised, limit));
+        let settings = settings.into_iter().map(|(id, setting)| (id, vec![setting])).collect();
+        let is_new = std::mem::take(&mut self.is_new);
+        let share = |(vm, bounds): (&VmId, &VmBounds)| {
+            let class = if bounds.out.class() == Class::BestEffort { LAST } else { FIRST };
+            let cap = Some(bounds.out.most).filter(|most| *most < Rate::MAX);
+            (*vm, Share { floor: bounds.out.floor, cap }, class)
+        };
+        let shares = self.config.vms.iter().filter(|_| is_new).map(share).collect();
+        Orders { settings, shares, forgotten: Vec::new() }
     }
 
-    fn changed(&mut self) -> Orders {
-        let limits = self.host.limits().take_changed();
-        let setting = |limit: Option<weir_core::eyeq::Limit>| self.limit(limit.map(|l| l.rate));
-        let settings = limits.into_iter().map(|(id, limit)| (id, vec![setting(limit)])).collect();
-        let mut shares = Vec::new();
-        for (vm, root) in self.host.roots().take_changed() {
-            // A VM that went has no root, nor anything to send.
-            let Some(root) = root else { continue };
-            let class = if root.class == Class::BestEffort { LAST } else { FIRST };
-            shares.push((vm, Share { floor: root.floor, cap: Some(root.rate) }, class));
+    /// Pairs that sent since the last time have a part of their VM's floor, and idle ones none.
+    fn divide(&mut self, now: Time) {
+        for (pair, sent) in &self.sample.send {
+            let before = self.counted.insert(*pair, sent.octets).unwrap_or_default();
+            if sent.octets != before || sent.waiting > 0 {
+                self.division.see(now, *pair);
+            }
         }
-        Orders { settings, shares, forgotten: Vec::new() }
+        self.idle.extend(self.division.forget_idle(now, self.config.eyeq.limiter_idle));
     }
 }
 
@@ -72,7 +99,10 @@ impl Agent for Eyeq {
     fn see(&mut self, now: Time, pair: PairId, direction: Direction) {
         let mut first = Sample::default();
         match direction {
-            Direction::Send => first.send.push((pair, Sent::default())),
+            Direction::Send => {
+                self.division.see(now, pair);
+                first.send.push((pair, Sent::default()));
+            }
             Direction::Receive => first.receive.push((pair, ReceiveCount::default())),
         }
         self.host.handle(now, Input::Sample(&first), &mut self.outbox);
@@ -100,6 +130,7 @@ impl Agent for Eyeq {
             (pair.id, ReceiveCount { octets, segments, numbered: None, lost, marked })
         }));
         host.handle(now, Input::Sample(sample), outbox);
+        self.divide(now);
     }
 
     fn tick(&mut self, now: Time) {
@@ -114,6 +145,9 @@ impl Agent for Eyeq {
     fn take_up(&mut self, now: Time, lists: &Lists) {
         if let Lists::EyeQ(config) = lists {
             self.host.handle(now, Input::Population(config), &mut self.outbox);
+            self.config = config.clone();
+            config.vms.keys().for_each(|vm| self.division.redivide(*vm));
+            self.is_new = true;
         }
     }
 
@@ -141,7 +175,7 @@ impl Agent for Eyeq {
 
     /// No limiter until a receiver speaks: the queue is there, and as fast as the line.
     fn at_first(&self) -> Option<Setting> {
-        Some(self.limit(None))
+        Some(Setting { floor: Rate::ZERO, ceiling: self.config.line })
     }
 
     // No agent dies here (see `scenario::eyeq`), so that none is adopted from.
