@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a meter makes of a packet: `RateMeter` of crates/core/src/eyeq/rate_meter.rs, to the bit. Why it
+ * What a meter makes of a packet: `RateMeter` of crates/core/src/mechanism/eyeq/rate_meter.rs, to the bit. Why it
  * is what it is, is said there; crates/dataplane/tests/eyeq_count.rs holds the two equal. Whoever
  * changes one changes the other.
  *

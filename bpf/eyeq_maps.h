@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The maps of EyeQ's programs, beside those of maps.h, which they read: `ports`,
- * `endpoints`, `outside` and `tx`. All are bounded; those that only the agent
- * adds to are not preallocated, so that what a program still holds when an entry
- * is replaced is nobody else's yet.
+ * The maps of EyeQ's programs, beside those of maps.h, which they read:
+ * `ports`, `endpoints`, `outside` and `tx`. All are bounded. Maps to which only
+ * the agent adds are not preallocated, so that the memory of a replaced entry
+ * is not used again while a program still holds it.
  */
 #ifndef WEIR_EYEQ_MAPS_H
 #define WEIR_EYEQ_MAPS_H
@@ -33,7 +33,11 @@ struct {
 	__type(value, struct weir_eyeq_meter);
 } eyeq_meters SEC(".maps");
 
-/* source -> what its receiver's meter remembers of it. The kernel side's alone. Size: agent. */
+/*
+ * source -> what its receiver's meter stores about it. Only the kernel side
+ * uses it. A source that other entries pushed out gets one more message. Size:
+ * agent.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);

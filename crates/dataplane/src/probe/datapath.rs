@@ -1,8 +1,9 @@
-//! Who else works on a device: others' programs, filters and queues, Open vSwitch.
+//! Other users of a device: foreign programs, filters and queues, Open vSwitch.
 //!
-//! Problem   Our detour to a queue can void another program's policy, and another's can void ours.
-//! Approach  Programs on both TCX hooks and filters on both clsact hooks are listed with their names;
-//!           what is Weir's own is left out.
+//! Problem   Our redirection to a queue can void a foreign program's policy, and a foreign program
+//!           can void our redirection.
+//! Approach  Programs on both TCX hooks and filters on both clsact hooks are listed by name,
+//!           without Weir's own.
 
 use super::device::master;
 use super::{Finding, Roots, State};
@@ -10,13 +11,13 @@ use crate::attach::{Interface, tcx_programs};
 use crate::nl::{self, Device, Socket, redirect, tc};
 use libbpf_rs::query::ProgInfoIter;
 
-/// Queues that the kernel sets up by itself.
+/// Queues that the kernel itself sets up.
 const BY_DEFAULT: [&str; 6] = ["noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"];
 
-/// Starts the names of our programs.
+/// Prefix of the names of our programs.
 const OURS: &str = "weir_";
 
-/// What others have on this device; nothing if nobody has.
+/// Findings about foreign users of this device; none if there are none.
 pub(super) fn others(roots: &Roots, what: &str, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     if master(roots, name).is_some_and(|m| m == "ovs-system") {
@@ -42,14 +43,14 @@ pub(super) fn others(roots: &Roots, what: &str, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// What hangs on a device.
+/// Foreign objects on a device.
 #[derive(Debug, Default)]
 struct Seen {
     /// Programs by TCX, by name.
     programs: Vec<String>,
     /// Filters by clsact that are not ours: preference and kind.
     filters: Vec<String>,
-    /// The root queue, if somebody chose it.
+    /// The root queue, if it is not the kernel's default.
     queue: Option<String>,
 }
 
@@ -102,7 +103,7 @@ fn judge(what: &str, seen: &Seen) -> Vec<Finding> {
         findings.push(Finding::new(
             format!("{what}, queue"),
             State::Costs,
-            format!("{queue}, chosen by somebody"),
+            format!("{queue}, not the kernel's default"),
             "it delays and drops behind our shaper: floors hold only as far as it lets them",
             "remove it: tc qdisc del dev … root",
         ));
@@ -129,9 +130,9 @@ mod tests {
             (before, others(&Roots::default(), "port", &name))
         });
         let (before, after) = found.expect("needs root");
-        assert_eq!(before, [], "nobody is there");
+        assert_eq!(before, [], "no foreign object is there");
         assert_eq!(after.len(), 1, "{after:?}");
-        assert!(after[0].found.contains("htb, chosen by somebody"), "{after:?}");
+        assert!(after[0].found.contains("htb, not the kernel's default"), "{after:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The uplink and the VMs' ports: are they what programs and queues can work on?
+//! The uplink and the VMs' ports: whether programs and queues can work on them.
 
 use super::bypass::{Way, way_of};
 use super::offload::offloads;
