@@ -384,6 +384,15 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
+/// Generated from the registry, so that it names what there is.
+fn mechanism_help() -> String {
+    format!(
+        "Play this instead of the file's mechanisms: {}; any of them with +TRANSLATION ({}); may be repeated",
+        weir_core::mechanism::registry::help(),
+        weir_model::scenario::Translation::names().join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,13 +416,4 @@ mod tests {
         assert_eq!(assignment("a = b=c"), Ok(("a".into(), "b=c".into())));
         assert!(assignment("=3").is_err() && assignment("duration").is_err());
     }
-}
-
-/// Generated from the registry, so that it names what there is.
-fn mechanism_help() -> String {
-    format!(
-        "Play this instead of the file's mechanisms: {}; any of them with +TRANSLATION ({}); may be repeated",
-        weir_core::mechanism::registry::help(),
-        weir_model::scenario::Translation::names().join(", ")
-    )
 }

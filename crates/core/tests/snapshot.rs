@@ -68,8 +68,15 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
     machine.handle(now, Input::Observed(&observed), &mut out);
     let peer = HostId(1 + dst % 2);
     let floor = Rate::from_mbps(20 + n % 50);
-    let (serial, confirm) = (n as u32, n % 5 == 0);
-    let offer = Offer { pair: to, serial, floor, unbounded: n % 3 == 0, confirm, round_trip: None };
+    let (serial, confirm) = (n as u32, n.is_multiple_of(5));
+    let offer = Offer {
+        pair: to,
+        serial,
+        floor,
+        unbounded: n.is_multiple_of(3),
+        confirm,
+        round_trip: None,
+    };
     machine.handle(now, Input::Message(peer, Message::Offer(offer)), &mut out);
     let report = Congestion { pair: to, lost: (n % 4) as u32, marked: 0, received: 30 };
     machine.handle(now, Input::Message(peer, Message::Congestion(report)), &mut out);
