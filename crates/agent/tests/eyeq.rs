@@ -135,7 +135,7 @@ fn an_agent_that_cannot_keep_eyeqs_promises_says_why() {
     for (was, is, why) in [
         ("feedback_unit", "alpha = 1.5, feedback_unit", "alpha = 1.5 oscillates"),
         ("feedback_unit", "period = \"1ms\", feedback_unit", "measures nothing"),
-        ("floor_in = \"40Mbit\"", "floor_in = \"90Mbit\"", "only 90Mbit may be promised"),
+        ("floor_in = \"40Mbit\"", "floor_in = \"90Mbit\"", "only 90 Mb/s may be promised"),
         ("feedback_unit", "backend = \"kernel\", feedback_unit", "the agent sets HTB's classes"),
     ] {
         assert!(text.contains(was), "{was}");

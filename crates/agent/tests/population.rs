@@ -173,7 +173,7 @@ fn a_reload_with_a_mistake_says_where_and_changes_nothing() {
             "host1.toml:17: vm[1].port: vm `c` has port `port3`, which is not on this host",
         );
         let cap = text.clone() + "cap_out = \"20Mbit\"\n";
-        refused(cap, yaml.clone(), "host1.toml:15: vm[0].cap_out: vm `a` may send 20Mbit, and is");
+        refused(cap, yaml.clone(), "host1.toml:15: vm[0].cap_out: vm `a` may send 20 Mb/s, and is");
         refused(
             text.clone(),
             yaml.replace("{name: b,", "{name: b, id: 9,"),

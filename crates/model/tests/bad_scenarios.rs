@@ -270,7 +270,13 @@ fn a_rate_of_zero_is_refused() {
 #[test]
 fn times_are_in_order() {
     let error = changed("stop: 25s", "stop: 4s");
-    check(&error, 23, "spec.traffic.y.stop", "stops at 4 s, which is not after its start at 5 s", "");
+    check(
+        &error,
+        23,
+        "spec.traffic.y.stop",
+        "stops at 4 s, which is not after its start at 5 s",
+        "",
+    );
     let error = changed("duration: 30s", "duration: 5s");
     check(&error, 6, "spec.duration", "the warmup of 5s leaves nothing", "longer");
     let error = changed("start: 5s, stop: 25s", "start: 40s");
