@@ -32,6 +32,15 @@ static __always_inline int ecn_is_signal(void)
 	return s && (s->flags & WEIR_ECN);
 }
 
+/* Whether marks are counted, so that VMs must not set any. */
+static __always_inline int marks_count(void)
+{
+	__u32 key = 0;
+	struct weir_settings *s = bpf_map_lookup_elem(&settings, &key);
+
+	return s && (s->flags & (WEIR_ECN | WEIR_UNMARK));
+}
+
 /* Stores a SYN-ACK's answer about ECN for its connection. */
 static __always_inline void learn(struct __sk_buff *skb, struct packet *p, __u8 flags, int out)
 {
@@ -44,6 +53,19 @@ static __always_inline void learn(struct __sk_buff *skb, struct packet *p, __u8 
 		bpf_map_update_elem(&flows, &flow, &yes, BPF_ANY);
 	else
 		bpf_map_delete_elem(&flows, &flow);
+}
+
+/*
+ * Clears a mark that a packet has as it comes from its VM. Such a mark says nothing about this
+ * network, and a VM could slow other traffic down by marking its own. A VM may be a router whose own
+ * network marked: RFC 3168 lets such a mark travel on, but no receiving VM here ever sees one.
+ */
+static __always_inline void take_mark_off(struct __sk_buff *skb, struct packet *p, int is_ip4)
+{
+	if (p->ecn != CE)
+		return;
+	set_ecn(skb, p, is_ip4, ECT_0);
+	p->ecn = ECT_0;
 }
 
 /* Makes a packet of a pair ECN-capable as it leaves. */

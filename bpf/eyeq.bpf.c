@@ -12,7 +12,7 @@
  *   classes
  *
  * meter computes the receiver's rate when packets come, and sends it to one of
- * the senders for every 10 kB, at most once per sender and period. The frame
+ * the senders for every 10 kB, at most once per sender and step of the rate. The frame
  * that fills the 10 kB is cloned, and the clone becomes a message of 60 octets
  * to the sender's host. There heed reads it, stores the limit, and drops it. No
  * agent is awake for any of that, and no VM ever sees it. The agent is woken
@@ -41,6 +41,7 @@
 #include "eyeq_law.h"
 #include "siphash.h"
 #include "eyeq.h"
+#include "eyeq_count.h"
 #include "eyeq_maps.h"
 
 /*
@@ -85,6 +86,14 @@ static __always_inline void ring(__u32 src, __u32 dst, __u32 what)
 	event->direction = what;
 	event->same_tenant = 1;
 	bpf_ringbuf_submit(event, 0);
+}
+
+/* Which of the meters of the VM in `slot` a packet from another host counts at. */
+static __always_inline __u32 meter_of(const struct ends *ends, __u32 slot)
+{
+	int is_own = !ends->outside && ends->from->tenant == ends->to->tenant;
+
+	return is_own ? slot : slot + WEIR_EYEQ_STRANGERS;
 }
 
 #include "eyeq_meter.bpf.c"

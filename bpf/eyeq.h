@@ -45,11 +45,17 @@ struct weir_eyeq_settings {
 	__u32 queue_octets;
 	__u32 via;     /* ifindex of what the host's own packets leave by; `tell` is on its egress */
 	__be32 address; /* this host's */
-	__u32 spare;
+	__u32 told_part; /* a step waits until sources of this part of all octets know the last one; 1/65536 */
 };
 _Static_assert(sizeof(struct weir_eyeq_settings) == 56, "eyeq/intf.rs expects 56");
 
-/* What a VM may receive, by slot. Written by the agent only. */
+/*
+ * A VM has two shares and two meters: for its own tenant's senders at its slot, and for all others,
+ * strangers, so many entries further on. As many as there are slots (MAX_PORTS).
+ */
+#define WEIR_EYEQ_STRANGERS 1024u
+
+/* What a part of a VM may receive. Written by the agent only. */
 struct weir_eyeq_share {
 	__u64 capacity_bps; /* C_i; 0: its meter stands still */
 	__u64 floor_bps;    /* R is not below */
@@ -63,31 +69,47 @@ struct weir_eyeq_vm {
 };
 _Static_assert(sizeof(struct weir_eyeq_vm) == 8, "eyeq/intf.rs expects 8");
 
+/* A meter's counters: `RateMeter` of crates/core/src/mechanism/eyeq/rate_meter.rs (see eyeq_count.h). */
+struct weir_eyeq_sums {
+	__u64 octets;	/* received from other hosts, all of it */
+	__u64 since_ns; /* when the running period began; 0: none did yet */
+	__u64 arrived;	/* octets since then */
+	__u64 segments; /* since the last step of the law */
+	__u64 marked;	/* of these, marked CE */
+	__u64 rate_bps; /* R */
+	__u64 load;	/* y / C in the last period, in 1/65536; 0 if that made no step */
+	__u64 steps;	/* of the law */
+	__u64 untold;	/* octets without a message so far; at most one message's worth where all senders know R */
+	__u64 sent;	/* octets since the last step */
+	__u64 heard;	/* of these, from sources that were told its rate */
+};
+_Static_assert(sizeof(struct weir_eyeq_sums) == 88, "rate_meter.rs expects 88");
+
 /*
- * A VM's meter, by slot. Written by the kernel side under `lock`; the agent
- * only reads it, and deletes nothing: the entries are those of an array.
+ * A part's meter. Written by the kernel side under `lock`; the agent only reads it, and deletes
+ * nothing: the entries are those of an array.
  */
 struct weir_eyeq_meter {
-	__u64 octets;	  /* received from other hosts, all of it */
-	__u64 since_ns;	  /* when the running period began; 0: none did yet */
-	__u64 arrived;	  /* octets since then */
-	__u64 segments;	  /* the same in segments */
-	__u64 marked;	  /* of these, marked CE */
-	__u64 rate_bps;	  /* R */
-	__u64 load;	  /* y / C in the last period, in 1/65536 */
-	__u64 steps;	  /* of the law */
-	__u64 untold;	  /* octets without a message so far; at most one message's worth where all senders know R */
+	struct weir_eyeq_sums sums;
 	struct bpf_spin_lock lock;
 	__u32 spare;
 };
-_Static_assert(sizeof(struct weir_eyeq_meter) == 80, "eyeq/intf.rs expects 80");
+_Static_assert(sizeof(struct weir_eyeq_meter) == 96, "eyeq/intf.rs expects 96");
 
-/* Who sends to a VM of this host, by its slot: key of `eyeq_told`. */
+/* Who sends to a VM of this host, by its meter: key of `eyeq_told`. */
 struct weir_eyeq_source {
 	__u32 from; /* VM */
-	__u32 slot;
+	__u32 meter;
 };
 _Static_assert(sizeof(struct weir_eyeq_source) == 8, "no padding");
+
+/* What a meter remembers of a source: `Heeder` of rate_meter.rs. The kernel side's, under the meter's lock. */
+struct weir_eyeq_heeder {
+	__u64 round;   /* the step of which the rest is */
+	__u64 octets;  /* sent since that step */
+	__u64 is_told; /* its rate */
+};
+_Static_assert(sizeof(struct weir_eyeq_heeder) == 24, "rate_meter.rs expects 24");
 
 /*
  * Whom to tell: by the host's address. Made by the agent, whole, when the key

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * EyeQ's rate control law: `rcp_step` of crates/core/src/eyeq/law.rs, to the
+ * EyeQ's rate control law: `rcp_step` of crates/core/src/mechanism/eyeq/law.rs, to the
  * bit. Why it is what it is, is said there; crates/dataplane/tests/eyeq_law.rs
  * holds the two equal. Whoever changes one changes the other.
  *

@@ -16,7 +16,7 @@ struct {
 	__type(value, struct weir_eyeq_settings);
 } eyeq_settings SEC(".maps");
 
-/* slot -> what the VM may receive. Size: agent. */
+/* A VM's part -> what it may receive. Size: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -25,7 +25,7 @@ struct {
 	__type(value, struct weir_eyeq_share);
 } eyeq_shares SEC(".maps");
 
-/* slot -> meter. Size: agent. */
+/* A VM's part -> meter. Size: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 64);
@@ -34,15 +34,15 @@ struct {
 } eyeq_meters SEC(".maps");
 
 /*
- * source -> `steps` of its receiver's meter at its last message. Only the
- * kernel side uses it. A source that other entries pushed out gets one more
- * message. Size: agent.
+ * source -> what its receiver's meter stores about it. Only the kernel side
+ * uses it. A source that other entries pushed out gets one more message. Size:
+ * agent.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct weir_eyeq_source);
-	__type(value, __u64);
+	__type(value, struct weir_eyeq_heeder);
 } eyeq_told SEC(".maps");
 
 /* VM -> where it is. Size: agent. */

@@ -66,17 +66,17 @@ static __always_inline int write(struct __sk_buff *skb, __be32 from, __be32 to, 
 	       bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(ip), body, sizeof(*body), 0);
 }
 
-/* What the VM in `slot` tells: whole units, rounded down, and at least one. */
-static __always_inline __u16 told_units(const struct weir_eyeq_settings *set, __u32 slot)
+/* What a meter tells: whole units, rounded down, and at least one. */
+static __always_inline __u16 told_units(const struct weir_eyeq_settings *set, __u32 at)
 {
-	struct weir_eyeq_share *share = bpf_map_lookup_elem(&eyeq_shares, &slot);
-	struct weir_eyeq_meter *meter = bpf_map_lookup_elem(&eyeq_meters, &slot);
+	struct weir_eyeq_share *share = bpf_map_lookup_elem(&eyeq_shares, &at);
+	struct weir_eyeq_meter *meter = bpf_map_lookup_elem(&eyeq_meters, &at);
 	__u64 rate;
 
 	if (!share || !meter || !set->unit_bps)
 		return 0;
 	/* What the VM may receive may have become less since the last step. */
-	rate = at_most(*(volatile __u64 *)&meter->rate_bps,
+	rate = at_most(*(volatile __u64 *)&meter->sums.rate_bps,
 		       *(volatile __u64 *)&share->capacity_bps);
 	return at_least(at_most(rate / set->unit_bps, 0xffff), 1);
 }
@@ -113,7 +113,7 @@ int weir_eyeq_tell(struct __sk_buff *skb)
 		COUNT(counters, unknown);
 		return TC_ACT_SHOT;
 	}
-	units = told_units(set, to->slot);
+	units = told_units(set, meter_of(&ends, to->slot));
 	if (!units)
 		goto unfit;
 	sequence = __sync_fetch_and_add(&mouth->sequence, 1) + 1;

@@ -22,6 +22,7 @@
 
 /* Settings flags. */
 #define WEIR_ECN 1u /* marks are a signal: what leaves is ECN-capable */
+#define WEIR_UNMARK 2u /* marks are counted, so VMs' own are taken off; so they are with WEIR_ECN */
 #define WEIR_OBSERVE 16u /* count, and change or drop nothing */
 
 /* How many segments behind the newest a missing one may still come; a power of two. */
@@ -126,7 +127,7 @@ _Static_assert(sizeof(struct weir_places) == 40, "intf.rs expects 40");
 /* What all programs go by. Written by the agent only, before they are attached. */
 struct weir_settings {
 	__u64 reorder_ns; /* a gap that stays open for so long is a loss */
-	__u32 flags;	  /* WEIR_ECN */
+	__u32 flags;	  /* WEIR_ECN, WEIR_UNMARK, WEIR_OBSERVE */
 	__u32 spare;
 };
 _Static_assert(sizeof(struct weir_settings) == 16, "intf.rs expects 16");

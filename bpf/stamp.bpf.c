@@ -12,8 +12,8 @@
  * and IPv6 has no such field. Octets with and without a number are counted: a
  * pair whose losses do not show must not borrow because none are reported.
  *
- * Where marks are a signal, all of a pair's packets leave ECN-capable (see
- * ecn.h). A packet that is not of a pair that sends from here does not change.
+ * Where marks are a signal, all of a pair's packets leave ECN-capable, and
+ * where marks are counted no packet leaves marked (see ecn.h). A packet that is not of a pair that sends from here does not change.
  *
  * Packets of a VM of best effort leave with the DSCP of lower effort (RFC
  * 8622), whatever the guest wrote there: switches with a second queue let them
@@ -59,6 +59,9 @@ int weir_stamp(struct __sk_buff *skb)
 		set_tos(skb, &p, kind == KIND_IP4, DSCP_MASK, DSCP_LOWER_EFFORT);
 	if (!is_pair || !(ends.from->flags & WEIR_LOCAL))
 		return TC_ACT_UNSPEC;
+	/* Also of a pair that has no entry: its receiver counts it all the same. */
+	if (!observing && marks_count())
+		take_mark_off(skb, &p, kind == KIND_IP4);
 	pair.src = ends.from->vm;
 	pair.dst = ends.to->vm;
 	state = bpf_map_lookup_elem(&tx, &pair);

@@ -1,6 +1,6 @@
-//! Compiles `bpf/` into eight objects. The crate carries four of them inside it: the datapath, the
-//! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ and
-//! of vCC alone, and a guest that is deaf, for tests.
+//! Compiles `bpf/` into nine objects. The crate carries four of them inside it: the datapath, the
+//! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ, of
+//! its meter and of vCC alone, and a guest that is deaf, for tests.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;
@@ -12,7 +12,17 @@ fn main() {
     // The UAPI headers' <asm/types.h> lives in a directory per architecture on Debian.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let multiarch = format!("-I/usr/include/{arch}-linux-gnu");
-    for name in ["weir", "mark", "eyeq", "vcc", "backlog_law", "eyeq_law", "vcc_law", "deaf"] {
+    for name in [
+        "weir",
+        "mark",
+        "eyeq",
+        "vcc",
+        "backlog_law",
+        "eyeq_law",
+        "eyeq_count_law",
+        "vcc_law",
+        "deaf",
+    ] {
         let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
         SkeletonBuilder::new()
             .source(bpf.join(format!("{name}.bpf.c")))

@@ -274,6 +274,10 @@ pub(crate) struct Worlds {
     /// The seed of the first
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = seed)]
     pub(crate) from: u64,
+    /// Draw so many tenants [default: 2 to 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=20))]
+    #[arg(conflicts_with = "soak")]
+    pub(crate) tenants: Option<u64>,
     /// Play this one alone
     #[arg(long, value_name = "SEED", value_parser = seed, conflicts_with_all = ["seeds", "from"])]
     pub(crate) seed: Option<u64>,

@@ -207,6 +207,11 @@ impl Levels {
         }
     }
 
+    /// How limiters let packets go.
+    pub const fn pace(&self) -> Pace {
+        self.uplink.pace
+    }
+
     /// What the floors of this host's pairs may sum to.
     pub const fn budget(&self) -> Rate {
         self.budget.saturating_sub(self.externals)

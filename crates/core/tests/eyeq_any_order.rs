@@ -29,8 +29,8 @@ enum Step {
     Tick,
 }
 
-/// Floors and maxima in and out, and floors of splits, in Mb/s.
-type Vm = ([u64; 4], [u64; 2]);
+/// Floors and maxima in and out, in Mb/s.
+type Vm = [u64; 4];
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -50,8 +50,7 @@ fn pair() -> impl Strategy<Value = PairId> {
 fn vm() -> impl Strategy<Value = Vm> {
     let floor = || prop_oneof![Just(0), 0u64..4_500, 0u64..12_000];
     let most = || prop_oneof![Just(u64::MAX), 0u64..12_000];
-    let four = (floor(), most(), floor(), most()).prop_map(|(a, b, c, d)| [a, b, c, d]);
-    (four, prop_oneof![Just([0, 0]), prop::array::uniform2(0u64..2_000)])
+    (floor(), most(), floor(), most()).prop_map(|(a, b, c, d)| [a, b, c, d])
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -84,19 +83,16 @@ fn host_of(vm: u32) -> HostId {
 
 fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> Policy {
     let rate = |m: u64| Rate::from_bps(m.saturating_mul(1_000_000));
-    let here = (2 * host..).map(VmId).zip(vms).map(|(id, ([fo, mo, fi, mi], splits))| {
+    let here = (2 * host..).map(VmId).zip(vms).map(|(id, [fo, mo, fi, mi])| {
         let bounds = |floor, most| Bounds { floor: rate(floor), most: rate(most) };
-        let splits = [0, 1].map(TenantId).into_iter().zip(splits);
-        let splits = splits.filter(|(_, floor)| **floor > 0);
-        let splits = splits.map(|(tenant, floor)| (tenant, Bounds::at_least(rate(*floor))));
         let (out, in_) = (bounds(*fo, *mo), bounds(*fi, *mi));
-        (id, VmBounds { out, in_, splits: splits.collect() })
+        (id, VmBounds { out, in_ })
     });
     let place = |vm: u32| Location { tenant: TenantId(vm % 2), host: host_of(vm) };
     let mut policy = Policy::new(HostId(host), LINE, Law::EyeQ(Box::new(eyeq.clone())))
         .with_directory((0..VMS).map(|vm| (VmId(vm), place(vm))));
     for (id, bounds) in here {
-        policy.hoses.extend(bounds.hoses(id));
+        policy.hoses.insert(id, bounds.hose());
     }
     policy.can.shares = true;
     policy
@@ -126,7 +122,7 @@ struct World {
 
 impl World {
     fn new(eyeq: EyeQ) -> Self {
-        let start = [([1_000, u64::MAX, 4_000, u64::MAX], [1_000, 500]); 2];
+        let start = [[1_000, u64::MAX, 4_000, u64::MAX]; 2];
         let policies: Vec<Policy> = (0..HOSTS).map(|h| config(h, &eyeq, &start)).collect();
         let host = |policy: &Policy| HostMachine::new(policy.clone(), Time::ZERO).expect("fits");
         let hosts = policies.iter().map(host).collect();

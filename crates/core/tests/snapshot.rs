@@ -3,8 +3,8 @@
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::EyeQ;
 use weir_core::host::{
-    Direction, Hose, HostMachine, Input, Location, Metered, Observed, Outbox, Policy, ReceiveCount,
-    SendCount, Told,
+    Direction, Hose, HostMachine, Input, Location, Metered, Observed, Outbox, Part, Policy,
+    ReceiveCount, SendCount, Told,
 };
 use weir_core::mechanism::Law;
 use weir_core::message::{Congestion, Message, Offer};
@@ -62,7 +62,7 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
         receive_paths: receive.iter().copied().map(|(p, c)| (p, PathId(0), c)).collect(),
         send,
         receive,
-        meters: vec![(VmId(src), metered)],
+        meters: Part::ALL.map(|part| (VmId(src), part, metered)).to_vec(),
         limits: vec![(to, told)],
     };
     machine.handle(now, Input::Observed(&observed), &mut out);

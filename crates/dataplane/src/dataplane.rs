@@ -640,6 +640,7 @@ fn settings(config: &Config) -> intf::Settings {
     intf::Settings {
         reorder_ns: config.reorder_window.as_nanos(),
         flags: if config.ecn { intf::ECN } else { 0 }
+            | if config.eyeq.is_some() { intf::UNMARK } else { 0 }
             | if config.observe { intf::OBSERVE } else { 0 },
         spare: 0,
     }

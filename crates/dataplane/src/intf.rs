@@ -23,6 +23,8 @@ pub const BARE: u32 = 16;
 pub const PREFIX_HEAD: u32 = 64;
 /// Settings flag: marks are a signal, and what leaves is ECN-capable.
 pub const ECN: u32 = 1;
+/// Settings: marks are counted, so VMs' own are taken off.
+pub const UNMARK: u32 = 2;
 /// How many segments behind the newest a missing one may still come.
 pub const WINDOW: u32 = 512;
 /// Reorder windows after which a hole is a loss though no packet came since.

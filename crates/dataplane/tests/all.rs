@@ -42,6 +42,7 @@ mod classify;
 mod departure;
 mod ecn;
 mod ecn_hosts;
+mod eyeq_count;
 mod eyeq_datapath;
 mod eyeq_heed;
 mod eyeq_hosts;

@@ -87,7 +87,7 @@ fn sent(bench: &Bench, p: &Packet) -> u8 {
 fn all_packets_of_a_pair_leave_ecn_capable_whatever_the_guest_made_them() {
     let bench = with_ecn();
     for (src, dst) in [(MINE, PEER), (MINE6, PEER6)] {
-        for (ecn, leaves) in [(NOT_ECT, ECT_0), (ECT_0, ECT_0), (ECT_1, ECT_1), (CE, CE)] {
+        for (ecn, leaves) in [(NOT_ECT, ECT_0), (ECT_0, ECT_0), (ECT_1, ECT_1), (CE, ECT_0)] {
             assert_eq!(sent(&bench, &plain(src, dst, ecn)), leaves, "{src}: {ecn}");
             let data = connection(src, dst, true, ACK, ecn);
             assert_eq!(sent(&bench, &data), leaves, "{src}: TCP, {ecn}");
@@ -97,6 +97,30 @@ fn all_packets_of_a_pair_leave_ecn_capable_whatever_the_guest_made_them() {
         assert_eq!(sent(&bench, &fragment), ECT_0, "{src}: a fragment");
         assert_eq!(sent(&bench, &connection(src, dst, true, SYN, NOT_ECT)), ECT_0, "{src}: a SYN");
     }
+}
+
+/// A VM that marks what it sends to another tenant's VM would slow that tenant's senders down.
+#[test]
+fn where_marks_are_counted_a_vms_own_are_taken_off_as_it_sends_and_nothing_else_is_changed() {
+    for flags in [intf::UNMARK, intf::ECN] {
+        let bench = Bench::new(flags, NEVER);
+        for (src, dst) in [(MINE, PEER), (MINE6, PEER6)] {
+            assert_eq!(sent(&bench, &plain(src, dst, CE)), ECT_0, "{src}");
+            assert_eq!(sent(&bench, &connection(src, dst, true, ACK, CE)), ECT_0, "{src}: TCP");
+            // Its receiver would count it also where this host has no entry for the pair.
+            bench.0.tx.delete(TO_PEER).unwrap();
+            assert_eq!(sent(&bench, &plain(src, dst, CE)), ECT_0, "{src}: without an entry");
+            bench.0.tx.put(TO_PEER, Tx::default()).unwrap();
+        }
+        // Others' packets in transit keep what the network marked.
+        assert_eq!(sent(&bench, &plain(PEER, MINE, CE)), CE);
+    }
+    let bench = Bench::new(intf::UNMARK, NEVER);
+    for ecn in [NOT_ECT, ECT_1, ECT_0] {
+        assert_eq!(sent(&bench, &plain(MINE, PEER, ecn)), ecn, "nothing is made capable");
+    }
+    let observing = Bench::new(intf::UNMARK | intf::OBSERVE, NEVER);
+    assert_eq!(sent(&observing, &plain(MINE, PEER, CE)), CE, "it only looks");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn open(world: &World, mode: Mode) -> Dataplane {
         world.ip(ns, &format!("addr add {address}/24 dev br"));
     }
     let mut host = world.inside("host2", || Dataplane::open(config(world, mode, VmId(2)))).unwrap();
-    host.set_share(VmId(2), SHARE);
+    host.set_share(VmId(2), false, SHARE);
     let key = key(HOST2, HOST1, 0);
     host.speak_to(HOST1, Some((key.id().0, key.halves()))).unwrap();
     host
@@ -72,7 +72,7 @@ fn meter(host: &Dataplane, vm: VmId) -> Meter {
     let meters = host.meters().unwrap();
     assert_eq!(meters.len(), 1, "{meters:?}");
     assert_eq!(meters[0].0, vm);
-    meters[0].1
+    meters[0].1[0]
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bench::{
 };
 use weir_core::eyeq::{RcpInput, rcp_step};
 use weir_dataplane::eyeq::Program;
-use weir_dataplane::eyeq::intf::{IDLE_PERIODS, Meter, Settings};
+use weir_dataplane::eyeq::intf::{IDLE_PERIODS, Meter, STRANGERS, Settings, Share};
 use weir_dataplane::intf;
 
 const CAPACITY: u64 = 1_000 * UNIT;
@@ -47,6 +47,48 @@ fn a_meter_counts_what_comes_from_other_hosts_to_its_vm_and_nothing_else() {
     assert_eq!(bench.meter(), meter);
     bench.receive(&packet(HOMELESS, MINE, 17, udp(9, 100)).octets(), 1);
     assert_eq!(bench.meter().octets, octets + 142, "wherever it comes from");
+}
+
+#[test]
+fn strangers_have_a_meter_of_their_own_and_are_told_what_it_says() {
+    let bench = Bench::new();
+    let address: std::net::IpAddr = "10.0.0.9".parse().unwrap();
+    let stranger = intf::Endpoint { vm: 9, tenant: 2, ..intf::Endpoint::default() };
+    bench.0.endpoints.put(address.into(), stranger).unwrap();
+    let share = Share { capacity_bps: CAPACITY / 4, floor_bps: 0 };
+    bench.0.shares.put((SLOT + STRANGERS) as usize, share);
+    let flood = packet("10.0.0.9", MINE, 17, udp(9, 1472)).octets();
+    (0..50).for_each(|_| bench.receive(&flood, 1));
+    bench.receive(&from_peer(1472), 1);
+    let (own, strangers) = (bench.meter(), bench.meter_of_strangers());
+    assert_eq!((own.octets, own.rate_bps), (1514, CAPACITY));
+    assert_eq!((strangers.octets, strangers.rate_bps), (50 * 1514, CAPACITY / 4));
+}
+
+#[test]
+fn a_step_waits_until_most_of_what_arrives_is_from_sources_that_know_the_last_one() {
+    let bench = Bench::new();
+    bench.0.set(Settings { told_part: 57_344, ..settings() }).unwrap();
+    // Above half of the capacity, and nothing of it from a source that was told.
+    let now = now_after(3 * SECOND);
+    let before = Meter {
+        since_ns: now - SECOND - SECOND / 2,
+        arrived: CAPACITY / 10,
+        sent: CAPACITY / 10,
+        marked: 5,
+        segments: 9,
+        rate_bps: CAPACITY / 2,
+        steps: 7,
+        ..Meter::default()
+    };
+    bench.0.meters.put(SLOT, before).unwrap();
+    bench.receive(&from_peer(100), 1);
+    let after = bench.meter();
+    assert_eq!((after.steps, after.rate_bps, after.load), (7, CAPACITY / 2, 0), "it waits");
+    assert_eq!((after.sent, after.marked), (CAPACITY / 10 + 142, 5), "and so do marks");
+    bench.0.meters.put(SLOT, Meter { heard: CAPACITY / 10, ..before }).unwrap();
+    bench.receive(&from_peer(100), 1);
+    assert_eq!((bench.meter().steps, bench.meter().marked), (8, 0));
 }
 
 #[test]
@@ -121,6 +163,7 @@ fn the_first_packet_after_a_period_closes_it_and_all_that_were_empty() {
             load,
             steps: round + passed,
             untold: 1514,
+            sent: 1514,
             ..before
         };
         assert_eq!(after, expected, "round {round}, {passed} periods: {before:?} {settings:?}");

@@ -147,7 +147,7 @@ impl World {
         let mut policy = Policy::new(HostId(host), self.line, law)
             .with_directory(ids().map(|(id, vm)| (id, place(vm))));
         for ((id, _), bounds) in ids().zip(bounds).filter(|((_, vm), _)| vm.host == host) {
-            policy.hoses.extend(bounds.hoses(id));
+            policy.hoses.insert(id, bounds.hose());
         }
         (policy.can.shares, policy.can.limiter) = (true, true);
         policy

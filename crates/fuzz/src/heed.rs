@@ -76,7 +76,7 @@ impl World {
             queue_octets: 0,
             via: 0,
             address: eyeq::address(HERE),
-            spare: 0,
+            told_part: 0,
         };
         programs.set(settings).expect("a setting");
         let mut inbox = Inbox::new(HERE);

@@ -420,7 +420,7 @@ pub enum AttackKind {
     },
 }
 
-/// Frames that belong to no pair of VMs.
+/// Frames that belong to no pair of VMs, or say what only a switch may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// An EtherType that no host knows.
@@ -433,6 +433,8 @@ pub enum FrameKind {
     Broadcast,
     /// IPv4 to another VM's address: packets of that pair, which never arrive where they are addressed.
     Misdirected,
+    /// IPv4 from the attacker to `to`, as any traffic between VMs, with the mark of congestion (CE).
+    Marked,
 }
 
 /// How false control messages are made.

@@ -187,3 +187,17 @@ fn fig08_floors_outweigh_connections() {
     let [p1, p2, p4] = ["p1", "p2", "p4"].map(of);
     assert!(p1 > 1.5 * p2 && p2 > 1.5 * p4, "{p1} {p2} {p4}");
 }
+
+/// Two of other tenants, one of which is promised nothing, and a third that fills the link beside X.
+#[test]
+fn a_flood_of_strangers_takes_nothing_of_a_vms_floor() {
+    let scenario = load("../attacks/strangers.yaml", &[]);
+    let record = run(&scenario, "eyeq", 1);
+    for (group, floor) in [("x", 90e6), ("y", 80e6)] {
+        // Goodput of full frames is 0.956 of what is on the wire.
+        let got = mean(&scenario, &record, group) / (0.956 * floor);
+        assert!(got >= 0.95, "{group} has {got:.3} of its floor");
+    }
+    let left = mean(&scenario, &record, "evil") + mean(&scenario, &record, "poor");
+    assert!(left > 0.0, "and nobody starves");
+}

@@ -16,11 +16,11 @@ use super::Driver;
 use crate::config::Setup;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use weir_core::host::{Input, Metered, Observed, Receive, Told};
+use weir_core::host::{Input, Metered, Observed, Part, Receive, Told};
 use weir_dataplane::Error;
 use weir_dataplane::eyeq::intf::{self, Meter, Settings};
 use weir_model::status;
-use weir_units::{HostId, PairId, Rate, Time, VmId};
+use weir_units::{HostId, PairId, Rate, Time};
 use weir_wire::FeedbackKey;
 
 /// Peers greeted with each heartbeat until they are confirmed.
@@ -83,20 +83,21 @@ impl Given {
 /// What EyeQ's programs need to know; `None` if another mechanism decides.
 pub(super) fn of(setup: &Setup) -> Option<weir_dataplane::EyeQ> {
     let eyeq = setup.eyeq()?;
-    let input = eyeq.law();
+    let rules = eyeq.meter_rules();
     let unit = eyeq.feedback_unit.as_bps().max(1);
     let at = |host: &HostId| setup.hosts.get(host).and_then(|(_, control)| ipv4(control));
     let place = |(vm, location): (_, &weir_core::host::Location)| Some((vm, at(&location.host)?));
     Some(weir_dataplane::EyeQ {
         address: ipv4(&setup.file.listen)?,
         settings: Settings {
-            period_ns: eyeq.period.as_nanos(),
-            feedback_octets: eyeq.feedback_octets.get(),
+            period_ns: rules.period_ns,
+            feedback_octets: rules.feedback_octets,
             unit_bps: unit,
             most_units: setup.host.fastest_line.as_bps().div_ceil(unit).min(u16::MAX.into()),
-            alpha: input.alpha,
-            least_factor: input.least_factor,
-            queue_octets: input.queue_octets,
+            alpha: rules.alpha,
+            least_factor: rules.least_factor,
+            queue_octets: rules.queue_octets,
+            told_part: rules.told_part,
             ..Settings::default()
         },
         departs_within: eyeq.departs_within,
@@ -142,11 +143,14 @@ impl Driver {
         if self.agent.eyeq().is_none() {
             return Ok(());
         }
-        let metered = |(vm, meter): (VmId, Meter)| {
+        let metered = |meter: Meter| {
             let Meter { octets, steps, rate_bps, .. } = meter;
-            (vm, Metered { octets, steps, advertised: Rate::from_bps(rate_bps) })
+            Metered { octets, steps, advertised: Rate::from_bps(rate_bps) }
         };
-        self.sample.meters.extend(self.dataplane.meters()?.into_iter().map(metered));
+        for (vm, meters) in self.dataplane.meters()? {
+            let parts = Part::ALL.into_iter().zip(meters.map(metered));
+            self.sample.meters.extend(parts.map(|(part, metered)| (vm, part, metered)));
+        }
         let asked = self.agent.limits_wanted();
         let limits = self.dataplane.limits_of(asked.iter().copied())?;
         let limits: BTreeMap<PairId, Told> = limits.into_iter().map(told).collect();
@@ -158,10 +162,11 @@ impl Driver {
 
     /// What VMs here may receive, if it changed.
     pub(super) fn write_shares(&mut self, now: Time) {
-        for (vm, level) in self.agent.orders(now).meters.take_changed() {
+        for ((vm, part), level) in self.agent.orders(now).meters.take_changed() {
             let Some(Receive { capacity, least }) = level else { continue };
             let (capacity_bps, floor_bps) = (capacity.as_bps(), least.as_bps());
-            self.dataplane.set_share(vm, intf::Share { capacity_bps, floor_bps });
+            let share = intf::Share { capacity_bps, floor_bps };
+            self.dataplane.set_share(vm, part == Part::Strangers, share);
         }
     }
 

@@ -54,7 +54,7 @@ pub struct Observed {
     /// Likewise.
     pub receive_paths: Vec<(PairId, PathId, ReceiveCount)>,
     /// VMs that the data plane meters by itself ([`super::Capabilities::meters`]).
-    pub meters: Vec<(VmId, Metered)>,
+    pub meters: Vec<(VmId, Part, Metered)>,
     /// What receivers told the data plane by itself, of pairs that were asked for
     /// ([`super::HostMachine::limits_wanted`]) or that spoke.
     pub limits: Vec<(PairId, Told)>,
@@ -100,6 +100,20 @@ pub struct ReceiveCount {
     pub lost: u64,
     /// Segments marked CE.
     pub marked: u64,
+}
+
+/// Whose traffic to a VM a meter counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Part {
+    /// VMs of the same tenant.
+    Own,
+    /// All others: VMs of other tenants, and traffic from outside.
+    Strangers,
+}
+
+impl Part {
+    /// Both, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Own, Self::Strangers];
 }
 
 /// What a meter of the data plane has counted, cumulative, and what it tells.

@@ -28,10 +28,10 @@ mod policy;
 
 pub use crate::outbox::Outbox;
 pub use io::{
-    Counters, Direction, Input, Metered, Observed, ReceiveCount, SendCount, Told, Wanted, Why,
+    Counters, Direction, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told, Wanted, Why,
 };
 pub use orders::{Levels, Orders, Pairs, Receive, Setting, Share};
-pub use policy::{Bounds, Capabilities, Class, Hose, HoseId, Location, Policy, Version};
+pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
 
 use crate::mechanism::{Mechanism, PairView, Refusal, elasticswitch, eyeq};
 use serde::{Deserialize, Serialize};

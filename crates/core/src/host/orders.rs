@@ -4,6 +4,7 @@
 //!           is marked again.
 
 use super::Direction;
+use super::io::Part;
 use super::policy::Class;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +17,8 @@ pub struct Orders {
     pub pairs: Pairs,
     /// Each VM's part of the uplink. Empty unless the data plane takes it ([`super::Capabilities::shares`]).
     pub shares: Levels<VmId, Share>,
-    /// What each VM may receive. Empty unless the data plane meters ([`super::Capabilities::meters`]).
-    pub meters: Levels<VmId, Receive>,
+    /// What each VM may receive, from its own tenant and from strangers. Empty unless the data plane meters ([`super::Capabilities::meters`]).
+    pub meters: Levels<(VmId, Part), Receive>,
     /// The class of each VM's packets in the network. Empty: all are alike.
     pub tags: Levels<VmId, Class>,
 }
@@ -62,10 +63,10 @@ pub struct Share {
     pub rate: Rate,
 }
 
-/// What one VM may receive, where the data plane meters it.
+/// What one part of a VM's senders may send to it, where the data plane meters it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Receive {
-    /// C_i: all senders together.
+    /// All senders of the part together.
     pub capacity: Rate,
     /// No sender is told less.
     pub least: Rate,

@@ -21,8 +21,8 @@ pub struct Policy {
     /// The version of each tenant's part of this policy. A policy in which one is older than what is in force is
     /// refused. A tenant that is not listed has version 0.
     pub tenants: BTreeMap<TenantId, Version>,
-    /// The hoses of this host's VMs. Each VM has [`HoseId::Own`].
-    pub hoses: BTreeMap<(VmId, HoseId), Hose>,
+    /// The hoses of this host's VMs.
+    pub hoses: BTreeMap<VmId, Hose>,
     /// All VMs of the fleet.
     pub directory: BTreeMap<VmId, Location>,
 }
@@ -44,7 +44,7 @@ impl Policy {
 
     /// The same with these VMs on the host.
     pub fn with_vms(mut self, vms: impl IntoIterator<Item = (VmId, Hose)>) -> Self {
-        self.hoses = vms.into_iter().map(|(vm, hose)| ((vm, HoseId::Own), hose)).collect();
+        self.hoses = vms.into_iter().collect();
         self
     }
 
@@ -54,41 +54,30 @@ impl Policy {
         self
     }
 
-    /// This host's VMs and their own hoses, in the order of their ids.
+    /// This host's VMs and their hoses, in the order of their ids.
     pub fn vms(&self) -> impl Iterator<Item = (VmId, &Hose)> + '_ {
-        let own = self.hoses.iter().filter(|((_, id), _)| *id == HoseId::Own);
-        own.map(|((vm, _), hose)| (*vm, hose))
+        self.hoses.iter().map(|(vm, hose)| (*vm, hose))
     }
 
-    /// The own hose of a VM of this host.
+    /// The hose of a VM of this host.
     pub fn hose(&self, vm: VmId) -> Option<&Hose> {
-        self.hoses.get(&(vm, HoseId::Own))
+        self.hoses.get(&vm)
     }
 
     /// Whether a VM is on this host.
     pub fn is_here(&self, vm: VmId) -> bool {
-        self.hoses.contains_key(&(vm, HoseId::Own))
+        self.hoses.contains_key(&vm)
     }
 
     /// Removes VMs from the host.
     pub fn retain_vms(&mut self, stays: impl Fn(VmId) -> bool) {
-        self.hoses.retain(|(vm, _), _| stays(*vm));
+        self.hoses.retain(|vm, _| stays(*vm));
     }
 }
 
 /// The version of a tenant's part of a policy. Grows with every change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Version(pub u64);
-
-/// One hose of a VM.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub enum HoseId {
-    /// The VM's hose to and from anyone of its tenant.
-    Own,
-    /// The part of the own hose that the VM reserves for what one tenant sends to it (EyeQ §3.2, "rate meters can be
-    /// hierarchical"). ElasticSwitch ignores it.
-    From(TenantId),
-}
 
 /// What a hose promises, and the most it allows, in each direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use crate::attach::Interface;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eyeq::intf::{
-    Counters, Ear, Limit, Meter, Mouth, Settings, Share, Vm, Voice, address as word,
+    Counters, Ear, Limit, Meter, Mouth, STRANGERS, Settings, Share, Vm, Voice, address as word,
 };
 use crate::eyeq::{self, Program as Own};
 use crate::intf::Pair;
@@ -112,16 +112,23 @@ pub(super) fn fill(
     };
     let kept: BTreeSet<u32> = slots.iter().filter(|p| had(p)).map(|(_, slot)| *slot).collect();
     for slot in 0..own.shares.len() {
-        if !kept.contains(&(slot as u32)) {
+        if !kept.contains(&(slot as u32 % STRANGERS)) {
             own.shares.clear(slot);
         }
     }
     // At the start all VMs are new. A meter without a share only counts.
     let is_new = |slot: &u32| before.is_some() && !kept.contains(slot);
     for (_, slot) in slots.iter().filter(|(_, slot)| is_new(slot)) {
-        own.meters.put(*slot, Meter::default())?;
+        for part in parts(*slot) {
+            own.meters.put(part, Meter::default())?;
+        }
     }
     Ok(())
+}
+
+/// A VM's entries among shares and meters: for its own tenant, and for strangers.
+const fn parts(slot: u32) -> [u32; 2] {
+    [slot, slot + STRANGERS]
 }
 
 /// A pair is over, and so is its receiver's limit.
@@ -131,27 +138,29 @@ pub(super) fn lift(programs: &Programs, pair: PairId) -> Result<(), Error> {
 
 /// Without EyeQ's programs nothing is read here, and writes have no effect.
 impl Dataplane {
-    /// The meters of this host's VMs that have one.
+    /// The meters of this host's VMs that have some: for the own tenant of each, and for strangers.
     ///
     /// # Errors
     ///
     /// The kernel refuses to read.
-    pub fn meters(&self) -> Result<Vec<(VmId, Meter)>, Error> {
+    pub fn meters(&self) -> Result<Vec<(VmId, [Meter; 2])>, Error> {
         let Some(own) = &self.programs.eyeq else { return Ok(Vec::new()) };
         let mut meters = Vec::with_capacity(self.slots.len());
         for (vm, slot) in self.slots.iter().filter(|(vm, _)| !self.config.is_outward(*vm)) {
-            meters.extend(own.meters.get(*slot)?.map(|meter| (*vm, meter)));
+            let [tenant, strangers] = parts(*slot).map(|part| own.meters.get(part));
+            meters.push((*vm, [tenant?.unwrap_or_default(), strangers?.unwrap_or_default()]));
         }
         Ok(meters)
     }
 
-    /// Sets the receiving rate of a VM of this host. A VM without a meter is omitted.
-    pub fn set_share(&mut self, vm: VmId, share: Share) {
+    /// Sets what its own tenant, or strangers, may send to a VM of this host. A VM without a meter is
+    /// omitted.
+    pub fn set_share(&mut self, vm: VmId, is_strangers: bool, share: Share) {
         let slot = self.slots.iter().find(|(here, _)| *here == vm);
         if let (Some(own), Some((_, slot))) = (&self.programs.eyeq, slot)
             && !self.config.is_outward(vm)
         {
-            own.shares.put(*slot as usize, share);
+            own.shares.put(parts(*slot)[usize::from(is_strangers)] as usize, share);
         }
     }
 

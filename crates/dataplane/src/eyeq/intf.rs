@@ -13,6 +13,10 @@ pub const CLONE_MARK: u32 = 0x9e1b_e9c5;
 /// Periods without a packet after which a VM begins anew, with all it may receive.
 pub const IDLE_PERIODS: u64 = 64;
 
+/// A VM's share and meter of strangers are so many entries after those of its own tenant.
+pub const STRANGERS: u32 = crate::programs::MAX_PORTS;
+const _: () = assert!(STRANGERS == 1024, "as in bpf/eyeq.h");
+
 /// An IPv4 address as the maps hold it.
 pub const fn address(v4: Ipv4Addr) -> u32 {
     u32::from_ne_bytes(v4.octets())
@@ -39,12 +43,12 @@ shared!(
         via: u32,
         /// This host's address; see [`address`].
         address: u32,
-        /// Unused.
-        spare: u32,
+        /// A step waits until sources of this part of all octets know the last one; in 1/65536.
+        told_part: u32,
     }
 );
 shared!(
-    /// Receiving rate of a VM.
+    /// What a part of a VM may receive.
     Share, 16, {
         /// C_i.
         capacity_bps: u64,
@@ -62,15 +66,15 @@ shared!(
     }
 );
 shared!(
-    /// A VM's meter.
-    Meter, 80, {
+    /// The meter of a part of a VM.
+    Meter, 96, {
         /// Octets received from other hosts.
         octets: u64,
         /// When the running period began, on the kernel's monotonic clock.
         since_ns: u64,
         /// Octets since then.
         arrived: u64,
-        /// The same in segments.
+        /// Segments since the last step.
         segments: u64,
         /// Of these, marked.
         marked: u64,
@@ -82,6 +86,10 @@ shared!(
         steps: u64,
         /// Octets for which no message was sent yet.
         untold: u64,
+        /// Octets since the last step.
+        sent: u64,
+        /// Of these, from sources that were told its rate.
+        heard: u64,
         /// The kernel's; reads as zero.
         lock: u32,
         /// Unused.

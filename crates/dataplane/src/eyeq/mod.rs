@@ -29,6 +29,9 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// Most keys per host for feedback: as many as a keyring accepts.
 const KEYS: u32 = 4;
 
+/// Shares and meters: a VM has one for its own tenant and one for strangers.
+const PARTS: u32 = MAX_PORTS + intf::STRANGERS;
+
 /// Least size of an LRU table: kernels before 6.16 reserve up to 128 places per CPU.
 const TOLD_LEAST: u32 = 4096;
 
@@ -147,7 +150,8 @@ impl Programs {
                 continue;
             }
             let entries = match name.as_str() {
-                "ports" | "port_counters" | "eyeq_shares" | "eyeq_meters" => MAX_PORTS,
+                "ports" | "port_counters" => MAX_PORTS,
+                "eyeq_shares" | "eyeq_meters" => PARTS,
                 "tx" | "classes" | "eyeq_limits" => sizes.pairs,
                 "eyeq_told" => sizes.pairs.max(TOLD_LEAST),
                 "endpoints" | "outside" | "eyeq_vms" => sizes.endpoints,
@@ -175,9 +179,9 @@ impl Programs {
             ports: Table::new("ports", fd("ports")?, MAX_PORTS),
             endpoints: Table::new("endpoints", fd("endpoints")?, sizes.endpoints),
             tx: Table::new("tx", fd("tx")?, sizes.pairs),
-            shares: CounterArray::map(&shares, MAX_PORTS)
+            shares: CounterArray::map(&shares, PARTS)
                 .during(|| "mapping BPF map eyeq_shares".to_owned())?,
-            meters: Table::new("eyeq_meters", fd("eyeq_meters")?, MAX_PORTS),
+            meters: Table::new("eyeq_meters", fd("eyeq_meters")?, PARTS),
             vms: Table::new("eyeq_vms", fd("eyeq_vms")?, sizes.endpoints),
             mouths: Table::new("eyeq_mouths", fd("eyeq_mouths")?, sizes.hosts),
             ears: Table::new("eyeq_ears", fd("eyeq_ears")?, ears),

@@ -54,7 +54,7 @@ pub(crate) fn settings() -> Settings {
         queue_octets: 0,
         via: 0,
         address: eyeq::address(HERE),
-        spare: 0,
+        told_part: 0,
     }
 }
 
@@ -108,6 +108,11 @@ impl Bench {
 
     pub(crate) fn meter(&self) -> Meter {
         self.0.meters.get(SLOT).unwrap().expect("an array has all entries")
+    }
+
+    /// That of VMs of other tenants.
+    pub(crate) fn meter_of_strangers(&self) -> Meter {
+        self.0.meters.get(SLOT + eyeq::STRANGERS).unwrap().expect("an array has all entries")
     }
 
     /// Gives a program a frame, as a super-packet of `segments` if there are several.

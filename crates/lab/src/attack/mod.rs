@@ -172,7 +172,7 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
                 let Attacker::Vm(from) = attack.from else { unreachable!("the file says a VM") };
                 let own = plan::vm_address(scenario, from);
                 let macs = (plan::vm_mac(from), plan::vm_mac(to));
-                let ends = (own, addressed.map_or(own, |vm| plan::vm_address(scenario, vm)));
+                let ends = (own, plan::vm_address(scenario, addressed.unwrap_or(to)));
                 frame = Some(packet::frame(kind, macs, ends, size.get() as usize));
                 (SocketAddrV4::new(own, port), None, None, vec![own])
             }

@@ -26,8 +26,11 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
     octets
 }
 
-/// A frame of `size` octets that belongs to no pair of VMs, or goes astray. `own` is the attacker's address,
-/// `other` that of whom a misdirected one is addressed to.
+/// The mark of congestion, in IPv4's second octet.
+const CE: u8 = 3;
+
+/// A frame of `size` octets that belongs to no pair of VMs, or goes astray, or has a mark. `own` is the attacker's
+/// address, `other` the address that the frame is addressed to.
 pub(super) fn frame(
     kind: FrameKind,
     (source, destination): ([u8; 6], [u8; 6]),
@@ -35,19 +38,22 @@ pub(super) fn frame(
     size: usize,
 ) -> Vec<u8> {
     let payload = vec![0; size.saturating_sub(ETHERNET_HEADER + IP_HEADER + UDP_HEADER)];
-    let four = |from: Ipv4Addr, to: Ipv4Addr| {
+    let with_tos = |tos: u8, from: Ipv4Addr, to: Ipv4Addr| {
         let to = SocketAddrV4::new(to, 9);
         let mut packet = udp(SocketAddrV4::new(from, 9), to, &payload);
+        packet[1] = tos;
         let sum = checksum(&packet[..IP_HEADER]);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
         packet
     };
+    let four = |from, to| with_tos(0, from, to);
     let (to, ethertype, packet) = match kind {
         // For local experiments (IEEE 802).
         FrameKind::UnknownType => (destination, 0x88b5u16, vec![0; size - ETHERNET_HEADER]),
         FrameKind::OwnAddress => (destination, 0x0800, four(own, own)),
         FrameKind::Misdirected => (destination, 0x0800, four(own, other)),
         FrameKind::Broadcast => ([0xff; 6], 0x0800, four(own, Ipv4Addr::BROADCAST)),
+        FrameKind::Marked => (destination, 0x0800, with_tos(CE, own, other)),
         FrameKind::LinkLocal => {
             let mut packet = vec![0; size - ETHERNET_HEADER];
             packet[0] = 0x60;
@@ -169,6 +175,7 @@ mod tests {
             (FrameKind::OwnAddress, [0x08, 0x00], [4; 6]),
             (FrameKind::LinkLocal, [0x86, 0xdd], [4; 6]),
             (FrameKind::Broadcast, [0x08, 0x00], [0xff; 6]),
+            (FrameKind::Marked, [0x08, 0x00], [4; 6]),
             (FrameKind::Misdirected, [0x08, 0x00], [4; 6]),
         ];
         for (kind, ethertype, to) in kinds {
@@ -182,6 +189,9 @@ mod tests {
         let packet = of(FrameKind::OwnAddress, 60);
         assert_eq!(packet[26..30], packet[30..34], "from itself to itself");
         assert_eq!(checksum(&packet[14..34]), 0, "a header with its checksum sums to zero");
+        let marked = of(FrameKind::Marked, 100);
+        assert_eq!((marked[15], &marked[26..34]), (CE, &[10, 1, 0, 1, 10, 1, 0, 9][..]));
+        assert_eq!(checksum(&marked[14..34]), 0);
         let packet = of(FrameKind::Misdirected, 1514);
         assert_eq!(packet[26..34], [10, 1, 0, 1, 10, 1, 0, 9], "to the accomplice's address");
     }

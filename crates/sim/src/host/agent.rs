@@ -6,7 +6,6 @@
 //! Promises  The machine sees nothing of the network but what passes here, whatever its mechanism.
 //! Not here  When it is called: see `shim`. What orders do to queues: see `station` and `classes`.
 
-use super::classes::Share;
 use super::htb::Htb;
 use super::letters::Words;
 use super::meter::Meter;
@@ -33,13 +32,13 @@ pub(super) struct Changes {
     pub(super) forgotten: Vec<(PairId, Direction)>,
     /// What pairs may send, on each of their paths.
     pub(super) settings: Vec<(PairId, Vec<Setting>)>,
-    /// What VMs may send, and the class of their packets in the network.
-    pub(super) shares: Vec<(VmId, Share, u8)>,
+    /// The class of VMs' packets in the network.
+    pub(super) classes: Vec<(VmId, u8)>,
 }
 
 impl Changes {
     fn is_empty(&self) -> bool {
-        self.forgotten.is_empty() && self.settings.is_empty() && self.shares.is_empty()
+        self.forgotten.is_empty() && self.settings.is_empty() && self.classes.is_empty()
     }
 }
 
@@ -175,7 +174,7 @@ impl Agent {
             let (_, changes) = self.decided.pop_front().expect("there is a front");
             due.forgotten.extend(changes.forgotten);
             due.settings.extend(changes.settings);
-            due.shares.extend(changes.shares);
+            due.classes.extend(changes.classes);
         }
         due
     }
@@ -187,15 +186,11 @@ impl Agent {
         // What a pair has is what its paths have, if it has several.
         let of_pairs = changed.into_iter().map(|(id, setting)| (id, vec![setting]));
         let settings = of_pairs.chain(of_paths).collect();
-        let mut shares = Vec::new();
-        for (vm, share) in orders.shares.take_changed() {
-            // A VM that went has no share, nor anything to send.
-            let Some(share) = share else { continue };
-            let is_last = orders.tags.get(vm) == Some(Class::BestEffort);
-            let class = if is_last { LAST } else { FIRST };
-            shares.push((vm, Share { floor: share.floor, cap: Some(share.rate) }, class));
-        }
-        Changes { forgotten, settings, shares }
+        // A VM that went has no tag, nor anything to send.
+        let tagged = orders.tags.take_changed().into_iter();
+        let class = |tag| if tag == Class::BestEffort { LAST } else { FIRST };
+        let classes = tagged.filter_map(|(vm, tag)| Some((vm, class(tag?)))).collect();
+        Changes { forgotten, settings, classes }
     }
 
     /// What it has to say: one letter each. A datagram per peer, or several if it is much.

@@ -50,6 +50,12 @@ impl Levels {
         Self(classes::Levels::new(uplink, &vms))
     }
 
+    /// Whether each VM's leaves take turns of their own, as the kernel's do. Only EyeQ's hosts: with
+    /// the other mechanisms a level has one turn, as it had when their figures were played.
+    pub(crate) fn keeps_turns(&self) -> bool {
+        self.0.pace() == Pace::Packets
+    }
+
     /// Whether pairs whose floors sum to `sum` have to be scaled to fit.
     pub(crate) fn is_over(&self, sum: Rate) -> bool {
         sum > self.0.budget()

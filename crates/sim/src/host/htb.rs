@@ -116,6 +116,8 @@ pub(crate) struct Htb {
     backlogged: BTreeSet<(u32, u32)>,
     /// Whose turn it is, at each level.
     turns: [(u32, u32); LEVELS],
+    /// Where the turn of each VM's leaves is above level 0, if VMs keep it ([`Htb::keeping_turns`]).
+    leaf_turns: Option<Vec<u32>>,
     /// Packets that found a queue full or too long, or whose queue was removed.
     pub(crate) drops: u64,
 }
@@ -129,8 +131,16 @@ impl Htb {
             free: Vec::new(),
             backlogged: BTreeSet::new(),
             turns: [(0, 0); LEVELS],
+            leaf_turns: None,
             drops: 0,
         }
+    }
+
+    /// The same where each VM remembers which of its leaves is next, as the kernel's classes do
+    /// (`clprio.ptr`): a VM that may borrow seldom, and only for moments, serves its leaves in turn.
+    /// With one turn per level it would serve its first leaf each time, and starve the others.
+    pub(crate) fn keeping_turns(self) -> Self {
+        Self { leaf_turns: Some(vec![0; self.vms.len()]), ..self }
     }
 
     /// A queue of a VM.
@@ -226,18 +236,24 @@ impl Htb {
     pub(crate) fn pop(&mut self, now: u64) -> Option<u32> {
         let uplink = self.uplink.mode(now);
         let (level, key) = (0..LEVELS).find_map(|level| {
-            let turn = self.turns[level];
-            let mut ring = self.backlogged.range(turn..).chain(self.backlogged.range(..turn));
-            ring.find(|&&key| self.lends(now, uplink, key) == Some(level)).map(|key| (level, *key))
+            let key = match &self.leaf_turns {
+                Some(turns) if level > 0 => self.next_by_vm(now, uplink, level, turns),
+                _ => self.next_by_level(now, uplink, level),
+            };
+            key.map(|key| (level, key))
         })?;
         let leaf = &mut self.leaves[key.1 as usize];
         let (id, size) = leaf.queue.pop_front().expect("backlogged leaves hold packets");
         leaf.octets -= u64::from(size);
         leaf.deficit[level] -= i64::from(size);
         self.turns[level] = key;
-        if leaf.deficit[level] < 0 {
+        let is_over = leaf.deficit[level] < 0;
+        if is_over {
             leaf.deficit[level] += leaf.bucket.class.quantum;
             self.turns[level] = (key.0, key.1 + 1);
+        }
+        if let Some(turns) = self.leaf_turns.as_mut().filter(|_| level > 0) {
+            turns[key.0 as usize] = key.1 + u32::from(is_over);
         }
         if leaf.queue.is_empty() {
             self.backlogged.remove(&key);
@@ -246,6 +262,39 @@ impl Htb {
         self.vms[key.0 as usize].charge(now, size.into(), level <= 1);
         self.uplink.charge(now, size.into(), true);
         Some(id)
+    }
+
+    /// Whose turn it is among all leaves that may send at a level.
+    fn next_by_level(&self, now: u64, uplink: Mode, level: usize) -> Option<(u32, u32)> {
+        let turn = self.turns[level];
+        let mut ring = self.backlogged.range(turn..).chain(self.backlogged.range(..turn));
+        ring.find(|&&key| self.lends(now, uplink, key) == Some(level)).copied()
+    }
+
+    /// Whose turn it is where VMs take turns, and in each its leaves: a VM's turn ends with its last leaf's.
+    fn next_by_vm(
+        &self,
+        now: u64,
+        uplink: Mode,
+        level: usize,
+        turns: &[u32],
+    ) -> Option<(u32, u32)> {
+        let (first, may) =
+            (self.turns[level].0, |key: &(u32, u32)| self.lends(now, uplink, *key) == Some(level));
+        let after = |vm: u32| self.backlogged.range((vm, turns[vm as usize])..=(vm, u32::MAX));
+        let before = |vm: u32| self.backlogged.range((vm, 0)..(vm, turns[vm as usize]));
+        // The VM whose turn it is goes on with what is left of its round.
+        if let Some(key) = after(first).find(|key| may(key)) {
+            return Some(*key);
+        }
+        let mut vms: Vec<u32> = Vec::new();
+        let rest = self.backlogged.range((first + 1, 0)..);
+        for (vm, _) in rest.chain(self.backlogged.range(..(first + 1, 0))) {
+            if vms.last() != Some(vm) {
+                vms.push(*vm);
+            }
+        }
+        vms.into_iter().find_map(|vm| after(vm).chain(before(vm)).find(|key| may(key)).copied())
     }
 
     /// The level on whose account a leaf may send at `now`, if it may.

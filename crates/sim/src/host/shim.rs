@@ -332,7 +332,7 @@ impl Shim {
     pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        let Changes { forgotten, settings, shares } = host.agent.changes(now);
+        let Changes { forgotten, settings, classes } = host.agent.changes(now);
         let over = host.levels.is_over(host.floors);
         for (id, direction) in forgotten {
             let Some(&first) = self.numbers.get(&id) else { continue };
@@ -344,9 +344,8 @@ impl Shim {
                 }
             }
         }
-        let is_shared = !shares.is_empty();
-        for (vm, share, class) in shares {
-            host.give(vm, share, class);
+        for (vm, class) in classes {
+            host.tag(vm, class);
         }
         let mut touched: Vec<u32> = Vec::new();
         for (id, settings) in settings {
@@ -367,7 +366,7 @@ impl Shim {
                 host.sends.iter().filter(|p| self.pairs[**p as usize].sending.leaf.is_some()),
             );
         }
-        let is_idle = touched.is_empty() && !is_shared;
+        let is_idle = touched.is_empty();
         for pair in touched {
             host.shape(net.now, &mut self.pairs[pair as usize]);
         }

@@ -39,6 +39,9 @@ pub(super) enum Life {
 fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
     let classes: Vec<_> = shares.iter().map(|share| levels.vm(share)).collect();
     let mut htb = Htb::new(levels.uplink(), &classes, now);
+    if levels.keeps_turns() {
+        htb = htb.keeping_turns();
+    }
     let vms = (0..).zip(shares);
     let defaults = vms.map(|(vm, share)| htb.add(now, vm, levels.vm_default(share))).collect();
     (htb, defaults)
@@ -166,13 +169,11 @@ impl Host {
         }
     }
 
-    /// Gives one VM another share, and its packets a class.
-    pub(super) fn give(&mut self, vm: VmId, share: Share, class: u8) {
-        let Some(place) = self.place(vm) else { return };
-        self.shares[place as usize] = share;
-        self.classes[place as usize] = class;
-        self.htb.set_vm(place, self.levels.vm(&share));
-        self.htb.set(self.defaults[place as usize], self.levels.vm_default(&share));
+    /// Gives a VM's packets another class.
+    pub(super) fn tag(&mut self, vm: VmId, class: u8) {
+        if let Some(place) = self.place(vm) {
+            self.classes[place as usize] = class;
+        }
     }
 
     /// What its clock shows.

@@ -44,10 +44,20 @@ pub struct World {
 }
 
 impl World {
-    /// What `seed` draws.
+    /// What `seed` draws: 2 to 4 tenants.
     pub fn new(seed: u64) -> Self {
+        Self::of(seed, None)
+    }
+
+    /// The same with so many tenants.
+    pub fn with_tenants(seed: u64, tenants: u64) -> Self {
+        Self::of(seed, Some(tenants))
+    }
+
+    fn of(seed: u64, tenants: Option<u64>) -> Self {
         let mut draw = Draw::new(seed ^ STREAM);
-        let Ground { header, tenants, factor, has_thin_core } = Ground::draw(&mut draw, seed, "8s");
+        let Ground { header, tenants, factor, has_thin_core } =
+            Ground::draw(&mut draw, seed, "8s", tenants);
         let mut world = Self { seed, text: header, has_thin_core };
         world.text += "  traffic:\n";
         world.text.extend(entries(&mut draw, &tenants, factor));
@@ -64,7 +74,7 @@ impl World {
         let mut draw = Draw::new(seed ^ STREAM);
         let seconds = length.div_span(Span::from_secs(1));
         let Ground { header, tenants, factor, has_thin_core } =
-            Ground::draw(&mut draw, seed, &format!("{seconds}s"));
+            Ground::draw(&mut draw, seed, &format!("{seconds}s"), None);
         let churn = churn::draw(&mut draw, &tenants, factor, seconds);
         let mut text = format!("{header}  traffic:\n{}", churn.entries.concat());
         if !churn.faults.is_empty() {
@@ -109,9 +119,10 @@ struct Ground {
 }
 
 impl Ground {
-    fn draw(draw: &mut Draw, seed: u64, duration: &str) -> Self {
+    fn draw(draw: &mut Draw, seed: u64, duration: &str, tenants: Option<u64>) -> Self {
         let (fabric, has_thin_core) = fabric(draw);
-        let count = draw.within(2, 4);
+        let drawn = draw.within(2, 4);
+        let count = tenants.unwrap_or(drawn);
         let tenants: Vec<Tenant> =
             (0..count).map(|number| tenant(draw, &fabric.hosts, number)).collect();
         let header = |factor: u64| {

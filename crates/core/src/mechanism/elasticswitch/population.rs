@@ -9,7 +9,6 @@
 //! Not here  How a person says so, and what else cannot change: see `weir-agent`.
 
 use super::{Direction, Machine, Policy, Vm};
-use crate::host::HoseId;
 use std::collections::BTreeSet;
 use weir_units::{PairId, Time, VmId};
 
@@ -29,7 +28,7 @@ impl Machine {
                 self.vms.insert(id, Vm::new(&self.es, id, *hose, now));
                 continue;
             };
-            if before.get(&(id, HoseId::Own)) != Some(hose) {
+            if before.get(&id) != Some(hose) {
                 vm.tenant.send.set_hose(hose.out.floor);
                 vm.tenant.receive.set_hose(hose.in_.floor);
                 changed.push(id);

@@ -2,6 +2,7 @@
 
 use super::headroom::Headroom;
 use super::law::{ONE, RATE_MOST, RcpInput};
+use super::rate_meter::MeterRules;
 use super::refusal::Refusal;
 use super::stability::{Loop, bound};
 use weir_units::{Bytes, Rate, Span};
@@ -311,6 +312,18 @@ impl EyeQ {
     /// Whether `told` of all `octets` are enough for the next step.
     pub(super) fn is_enough(&self, told: u64, octets: u64) -> bool {
         told as f64 >= self.told_part * octets as f64
+    }
+
+    /// What meters go by.
+    pub fn meter_rules(&self) -> MeterRules {
+        MeterRules {
+            period_ns: self.period.as_nanos().max(1),
+            feedback_octets: self.feedback_octets.get(),
+            alpha: fraction(self.alpha),
+            least_factor: fraction(self.least_factor),
+            queue_octets: self.queue_octets(),
+            told_part: fraction(self.told_part),
+        }
     }
 
     /// The octets of queue that marks stand for, as the law takes them.

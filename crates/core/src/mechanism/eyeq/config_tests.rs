@@ -3,7 +3,7 @@
 use super::headroom::Headroom;
 use super::tests::{PERIOD, config, host, mbps, set};
 use super::*;
-use weir_units::{Bytes, Span, TenantId};
+use weir_units::{Bytes, Span};
 
 fn refused(eyeq: EyeQ, line: u64) -> Refusal {
     eyeq.check(mbps(line)).unwrap_err()
@@ -103,17 +103,11 @@ fn floors_above_nine_tenths_of_the_link_are_refused() {
 }
 
 #[test]
-fn a_minimum_above_its_maximum_and_a_split_above_its_vm_are_refused() {
+fn a_minimum_above_its_maximum_is_refused() {
     let mut crossed = config(EyeQ::default(), [4_500, 4_500]);
     let mut vm = VmBounds::both(mbps(4_500));
     vm.in_.most = mbps(4_000);
     set(&mut crossed, VmId(0), &vm);
     let refusal = host(&crossed).unwrap_err();
-    assert!(matches!(refusal, Refusal::Crossed { vm: VmId(0), part: None, .. }), "{refusal:?}");
-    let mut split = config(EyeQ::default(), [4_500, 4_500]);
-    let part = Bounds::at_least(mbps(4_501));
-    let splits = [(TenantId(0), part)].into();
-    set(&mut split, VmId(1), &VmBounds { splits, ..VmBounds::both(mbps(4_500)) });
-    let refusal = host(&split).unwrap_err();
-    assert!(matches!(refusal, Refusal::SplitOverbooked { vm: VmId(1), .. }), "{refusal:?}");
+    assert!(matches!(refusal, Refusal::Crossed { vm: VmId(0), .. }), "{refusal:?}");
 }

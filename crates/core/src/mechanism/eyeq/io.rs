@@ -2,10 +2,11 @@
 
 use super::config::EyeQ;
 use super::refusal::Refusal;
-use crate::host::{Hose, HoseId};
+use crate::host::Hose;
+use crate::host::Part;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weir_units::{Bytes, Rate, Span, TenantId, VmId};
+use weir_units::{Bytes, Rate, Span, VmId};
 
 pub use crate::host::{Bounds, Class, Levels};
 pub use crate::message::Feedback;
@@ -17,40 +18,25 @@ pub struct VmBounds {
     pub out: Bounds,
     /// What it receives.
     pub in_: Bounds,
-    /// How it splits what it receives among the tenants that send to it (EyeQ §3.2, "rate meters can be
-    /// hierarchical"). Tenants not named here are best effort within the VM. Empty: no split.
-    pub splits: BTreeMap<TenantId, Bounds>,
 }
 
 impl VmBounds {
-    /// The same minimum in and out, no maximum, no split.
+    /// The same minimum in and out, no maximum.
     pub const fn both(floor: Rate) -> Self {
         let bounds = Bounds::at_least(floor);
-        Self { out: bounds, in_: bounds, splits: BTreeMap::new() }
+        Self { out: bounds, in_: bounds }
     }
 
-    /// The same as hoses of `vm`.
-    pub fn hoses(&self, vm: VmId) -> impl Iterator<Item = ((VmId, HoseId), Hose)> + '_ {
-        let own = ((vm, HoseId::Own), Hose { out: self.out, in_: self.in_ });
-        let part = move |(tenant, in_): (&TenantId, &Bounds)| {
-            ((vm, HoseId::From(*tenant)), Hose { out: Bounds::BEST_EFFORT, in_: *in_ })
-        };
-        std::iter::once(own).chain(self.splits.iter().map(part))
+    /// The same as a hose.
+    pub const fn hose(&self) -> Hose {
+        Hose { out: self.out, in_: self.in_ }
     }
 
     fn check(&self, vm: VmId) -> Result<(), Refusal> {
-        let sides = [(None, &self.out), (None, &self.in_)].into_iter();
-        let splits = self.splits.iter().map(|(tenant, bounds)| (Some(*tenant), bounds));
-        for (part, bounds) in sides.chain(splits) {
-            let Bounds { floor, most } = *bounds;
+        for Bounds { floor, most } in [self.out, self.in_] {
             if floor > most {
-                return Err(Refusal::Crossed { vm, part, floor, most });
+                return Err(Refusal::Crossed { vm, floor, most });
             }
-        }
-        let promised = self.splits.values().map(|b| b.floor).sum();
-        let floor = self.in_.floor;
-        if promised > floor {
-            return Err(Refusal::SplitOverbooked { vm, promised, floor });
         }
         Ok(())
     }
@@ -168,8 +154,8 @@ pub struct Counters {
 /// One meter of an endpoint, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterView {
-    /// The tenant whose traffic it meters; `None`: all, or all that have no part of their own.
-    pub part: Option<TenantId>,
+    /// Whose traffic it meters.
+    pub part: Part,
     /// C_i.
     pub capacity: Rate,
     /// R_i.

@@ -190,15 +190,19 @@ fn a_vm_without_a_floor_has_a_small_one_and_who_is_nobody_has_none() {
 #[test]
 fn shares_are_written_when_they_change_and_all_again_after_a_change_of_vms() {
     let mut eyeq = machine();
-    let both = eyeq.orders().meters.take_changed();
+    let first = eyeq.orders().meters.take_changed();
     let idle = Receive { capacity: mbps(180), least: Rate::from_bps(18_000) };
-    assert_eq!(both, [(VmId(0), Some(idle)), (VmId(1), Some(idle))], "less its headroom");
+    let parts: Vec<(u32, Part)> = first.iter().map(|((vm, part), _)| (vm.0, *part)).collect();
+    let (own, strangers) = (Part::Own, Part::Strangers);
+    assert_eq!(parts, [(0, own), (0, strangers), (1, own), (1, strangers)]);
+    assert!(first.iter().all(|(_, level)| *level == Some(idle)), "less its headroom: {first:?}");
     assert!(eyeq.orders().meters.take_changed().is_empty());
     let mut next = policy();
     next.retain_vms(|vm| vm == VmId(0));
     handle(&mut eyeq, at(5), Input::Policy(&next));
     let changed = eyeq.orders().meters.take_changed();
-    assert_eq!(changed, [(VmId(0), Some(idle)), (VmId(1), None)]);
+    let of = |vm, level: Option<Receive>| Part::ALL.map(|part| ((VmId(vm), part), level));
+    assert_eq!(changed, [of(0, Some(idle)), of(1, None)].concat());
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub const RATE_LEAST: u64 = 1_000;
 /// Arrivals count up to this many times C (as the authors' code bounds them).
 pub const LOAD_MOST: u64 = 3;
 /// α is cut to this, in fractions. Above 2 nothing is stable (EyeQ §3.4).
-const ALPHA_MOST: u32 = 4 * ONE;
+pub(super) const ALPHA_MOST: u32 = 4 * ONE;
 /// Segments above are cut to this. More do not pass within [`ELAPSED_MOST_NS`].
 const SEGMENTS_MOST: u64 = (1 << 40) - 1;
 
@@ -96,7 +96,7 @@ pub fn rcp_step(input: RcpInput) -> RcpOutput {
 }
 
 /// Octets that fit into `elapsed_ns` at `bps`, rounded down; time is taken in steps of 64 ns.
-fn octets_in(bps: u64, elapsed_ns: u64) -> u64 {
+pub(super) fn octets_in(bps: u64, elapsed_ns: u64) -> u64 {
     // 8 bits × 10⁹ ns / 64; bps < 2³⁹ times 2²⁴ steps stays below 2⁶³.
     const STEPS: u64 = 125_000_000;
     bps * (elapsed_ns.min(ELAPSED_MOST_NS) >> 6) / STEPS

@@ -67,7 +67,7 @@ impl Leaf {
             count.octets
         });
         self.octets = Some(count.octets);
-        if added > 0 {
+        if added > 0 || count.waiting > 0 {
             self.active_at = now;
         }
         let span = now.since(self.read_at);

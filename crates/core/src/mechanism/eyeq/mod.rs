@@ -14,18 +14,20 @@
 //! Source    EyeQ §2 to §4. What the paper leaves open: docs/algorithms/eyeq.md.
 //!
 //! Where the data plane meters and tells by itself ([`Capabilities::meters`]), counters of received octets are not
-//! used, and [`Shares`] takes the receiver module's place: it orders only what each VM may receive. Limits
-//! are then what the data plane heard.
+//! used: it runs [`RateMeter`] for each packet, and the machine orders what [`Shares`] gives each of a VM's two
+//! meters. Limits are then what the data plane heard. Elsewhere the receiver module runs the same two.
 //!
 //! What passes within one host crosses no link: it is neither metered nor limited.
 
 mod config;
 mod constant;
+mod division;
 mod headroom;
 mod io;
 mod law;
 mod leaves;
 mod newcomers;
+mod rate_meter;
 mod receiver;
 mod refusal;
 mod scheduler;
@@ -43,21 +45,23 @@ pub use io::{
 pub use law::{
     ELAPSED_MOST_NS, LOAD_MOST, ONE, RATE_LEAST, RATE_MOST, RcpInput, RcpOutput, rcp_step,
 };
+pub use rate_meter::{Asked, Heeder, IDLE_PERIODS, MeterRules, MeterShare, Packets, RateMeter};
 pub use refusal::Refusal;
 pub use shares::Shares;
 pub use stability::{Loop, bound};
 pub use view::{PairView, ReceiveView, SendView};
 
 use crate::host::{
-    self, Capabilities, Direction, Hose, HoseId, Input, Location, Metered, Observed, Orders,
-    Outbox, Policy, Receive, ReceiveCount, Setting, Share, Wanted, Why,
+    self, Capabilities, Direction, Hose, Input, Location, Metered, Observed, Orders, Outbox, Part,
+    Policy, Receive, ReceiveCount, Setting, Share, Wanted, Why,
 };
 use crate::message::Message;
+use division::Division;
 use leaves::Leaf;
 use receiver::Receiver;
 use sender::Sender;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 
 /// The least rate of a pair with a class of its own: HTB cannot well do with less. Together they would have more than
@@ -82,20 +86,16 @@ struct Config {
 
 impl Config {
     fn of(policy: &Policy, eyeq: EyeQ) -> Self {
-        let mut vms = BTreeMap::new();
-        for ((vm, id), hose) in &policy.hoses {
-            let new = || VmBounds::both(Rate::ZERO);
-            let bounds: &mut VmBounds = vms.entry(*vm).or_insert_with(new);
-            match id {
-                HoseId::Own => {
-                    let Hose { out, in_ } = *hose;
-                    (bounds.out, bounds.in_) = (out, in_);
-                }
-                HoseId::From(tenant) => _ = bounds.splits.insert(*tenant, hose.in_),
-            }
-        }
+        let bounds = |(vm, hose): (VmId, &Hose)| (vm, VmBounds { out: hose.out, in_: hose.in_ });
+        let vms = policy.vms().map(bounds).collect();
         let Policy { host, line, fastest_line, .. } = *policy;
         Self { host, line, fastest_line, eyeq, vms, directory: policy.directory.clone() }
+    }
+
+    /// The floor that a VM's pairs divide. One without a floor has a small one.
+    fn promised(&self, vm: VmId) -> Rate {
+        let floor = self.vms.get(&vm).map_or(Rate::ZERO, |bounds| bounds.out.floor);
+        if floor.is_zero() { self.eyeq.default_floor } else { floor }
     }
 
     fn check(&self) -> Result<(), Refusal> {
@@ -122,8 +122,7 @@ pub struct Host {
     kernel: Option<Kernel>,
     sender: Sender,
     leaves: BTreeMap<PairId, Leaf>,
-    /// Sources whose pairs came or went since their floors were last divided.
-    undivided: BTreeSet<VmId>,
+    division: Division,
     orders: Orders,
     /// The last steps of the receiver and of the sender module.
     stepped_at: (Time, Time),
@@ -139,7 +138,7 @@ pub struct Host {
 struct Kernel {
     shares: Shares,
     /// The last readings.
-    meters: BTreeMap<VmId, Metered>,
+    meters: BTreeMap<(VmId, Part), Metered>,
     /// When something was last received.
     received_at: Option<Time>,
 }
@@ -159,7 +158,7 @@ impl Host {
             kernel,
             sender: Sender::default(),
             leaves: BTreeMap::new(),
-            undivided: BTreeSet::new(),
+            division: Division::default(),
             orders: Orders::default(),
             stepped_at: (now, now),
             step_at: now,
@@ -259,8 +258,7 @@ impl Host {
         (self.leaves.len(), self.receiver.sources())
     }
 
-    /// Why the senders to a VM of this host are told what they are told: one row per meter of it, the rest
-    /// first.
+    /// Why the senders to a VM of this host are told what they are told: one row per meter of it.
     pub fn meters(&self, vm: VmId) -> Vec<MeterView> {
         self.receiver.view(vm)
     }
@@ -268,26 +266,13 @@ impl Host {
     // -- orders -------------------------------------------------------------------------------
 
     pub(crate) fn orders(&mut self) -> &mut Orders {
-        // Once for all that came together: a thousand pairs at once are a million parts else.
-        for vm in std::mem::take(&mut self.undivided) {
-            let part = self.part_of(vm);
-            for pair in self.peers_of(vm).collect::<Vec<_>>() {
-                self.set(pair, part);
-            }
-        }
-        let changed = self.sender.limits.take_changed();
-        for of_vm in changed.chunk_by(|(a, _), (b, _)| a.src == b.src) {
-            let part = self.part_of(of_vm[0].0.src);
-            for (pair, _) in of_vm {
-                if self.knows(*pair) {
-                    self.set(*pair, part);
-                }
-            }
-        }
+        self.divide();
         for (vm, root) in self.sender.roots.take_changed() {
-            match root.filter(|_| self.can.shares) {
+            match root {
                 Some(Root { floor, rate, class }) => {
-                    self.orders.shares.set(vm, Share { floor, rate });
+                    if self.can.shares {
+                        self.orders.shares.set(vm, Share { floor, rate });
+                    }
                     self.orders.tags.set(vm, class);
                 }
                 None => {
@@ -299,32 +284,25 @@ impl Host {
         &mut self.orders
     }
 
-    fn set(&mut self, pair: PairId, part: Rate) {
-        let line = self.config.line;
-        let ceiling = self.sender.limits.get(pair).map_or(line, |limit| limit.rate.min(line));
-        if self.can.shares {
-            self.orders.pairs.set(pair, Setting { floor: Rate::ZERO, ceiling });
-        } else {
-            self.orders.pairs.grow(pair, Setting { floor: part.min(ceiling), ceiling });
+    /// Gives pairs their settings. Where the data plane shares by VMs, pairs have no floors.
+    fn divide(&mut self) {
+        let Self { division, sender, orders, config, can, .. } = self;
+        for (pair, _) in sender.limits.take_changed() {
+            division.limit(pair);
         }
-    }
-
-    fn peers_of(&self, vm: VmId) -> impl Iterator<Item = PairId> + '_ {
-        let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
-        self.leaves.range(all).map(|(pair, _)| *pair)
-    }
-
-    /// All pairs of a VM have equal parts of its floor.
-    fn part_of(&self, vm: VmId) -> Rate {
-        if self.can.shares {
-            return Rate::ZERO;
+        let promised = |vm| if can.shares { Rate::ZERO } else { config.promised(vm) };
+        let limit = |pair| sender.limits.get(pair).map(|limit| limit.rate);
+        for (pair, setting) in division.take_settings(config.line, promised, limit) {
+            if can.shares {
+                orders.pairs.set(pair, setting);
+            } else {
+                orders.pairs.grow(pair, setting);
+            }
         }
-        self.promised(vm).split(self.peers_of(vm).count())
     }
 
     fn promised(&self, vm: VmId) -> Rate {
-        let floor = self.config.vms.get(&vm).map_or(Rate::ZERO, |bounds| bounds.out.floor);
-        if floor.is_zero() { self.config.eyeq.default_floor } else { floor }
+        self.config.promised(vm)
     }
 
     // -- pairs --------------------------------------------------------------------------------
@@ -338,8 +316,8 @@ impl Host {
             self.counters.unknown_pairs += 1;
             return;
         }
-        let peers = self.peers_of(pair.src).count();
-        let least = if self.can.shares { Rate::ZERO } else { LEAST_PAIR_RATE };
+        let peers = self.division.pairs_of(pair.src);
+        let least = if self.can.meters { LEAST_PAIR_RATE } else { Rate::ZERO };
         let has_room = peers == 0 || self.promised(pair.src).split(peers + 1) >= least;
         if !has_room || peers >= self.config.eyeq.peers_most {
             self.counters.refused_peers += 1;
@@ -347,7 +325,7 @@ impl Host {
         }
         self.leaves.insert(pair, leaf);
         self.send(now, pair, Sent::default());
-        self.undivided.insert(pair.src);
+        self.division.see(pair);
     }
 
     /// What an earlier life left in force counts as its receiver's word, until that speaks.
@@ -376,9 +354,9 @@ impl Host {
     fn forget(&mut self, pairs: &[PairId]) {
         for pair in pairs {
             self.leaves.remove(pair);
+            self.division.forget(*pair);
             self.orders.pairs.forget(*pair, Direction::Send);
         }
-        self.undivided.extend(pairs.iter().map(|pair| pair.src));
     }
 
     // -- counters -----------------------------------------------------------------------------
@@ -400,12 +378,13 @@ impl Host {
             }
             return;
         };
-        for (vm, metered) in &observed.meters {
-            let before = kernel.meters.insert(*vm, *metered).map_or(0, |before| before.octets);
+        for (vm, part, metered) in &observed.meters {
+            let before =
+                kernel.meters.insert((*vm, *part), *metered).map_or(0, |before| before.octets);
             if metered.octets != before {
                 kernel.received_at = Some(now);
             }
-            kernel.shares.read(now, *vm, *metered);
+            kernel.shares.read(now, *vm, *part, *metered);
         }
         for (pair, told) in &observed.limits {
             if self.leaves.get_mut(pair).is_some_and(|leaf| leaf.hear(now, *told)) {
@@ -473,21 +452,21 @@ impl Host {
         };
         let over: Vec<PairId> = self.leaves.keys().copied().filter(|pair| !stays(pair)).collect();
         self.forget(&over);
-        self.undivided = self.config.vms.keys().copied().collect();
+        self.config.vms.keys().for_each(|vm| self.division.redivide(*vm));
         self.apply_population(now);
     }
 
     fn apply_population(&mut self, now: Time) {
         let vms = &self.config.vms;
-        self.receiver.set_vms(now, vms);
+        self.receiver.set_vms(now, vms, &self.config.directory);
         let out = vms.iter().map(|(vm, bounds)| (*vm, bounds.out)).collect();
         self.sender.set_vms(out, self.config.line);
         if let Some(kernel) = &mut self.kernel {
-            kernel.meters.retain(|vm, _| vms.contains_key(vm));
+            kernel.meters.retain(|(vm, _), _| vms.contains_key(vm));
             kernel.shares.set_vms(vms);
-            let gone: Vec<VmId> = self.orders.meters.iter().map(|(vm, _)| vm).collect();
+            let gone: Vec<(VmId, Part)> = self.orders.meters.iter().map(|(key, _)| key).collect();
             // All again: a port may have another slot by now.
-            gone.into_iter().for_each(|vm| self.orders.meters.remove(vm));
+            gone.into_iter().for_each(|key| self.orders.meters.remove(key));
             self.share_link(now);
         }
     }
@@ -526,9 +505,9 @@ impl Host {
         let Some(kernel) = &mut self.kernel else { return };
         let (eyeq, line) = (&self.config.eyeq, self.config.line);
         kernel.shares.step(eyeq, now, line);
-        for (vm, capacity) in kernel.shares.capacities() {
-            let least = capacity.mul_ratio(1, eyeq.least_divisor.into());
-            self.orders.meters.set(vm, Receive { capacity, least });
+        for (vm, part, MeterShare { capacity_bps, floor_bps }) in kernel.shares.shares(eyeq) {
+            let (capacity, least) = (Rate::from_bps(capacity_bps), Rate::from_bps(floor_bps));
+            self.orders.meters.set((vm, part), Receive { capacity, least });
         }
     }
 }

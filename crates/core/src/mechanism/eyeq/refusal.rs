@@ -1,7 +1,7 @@
 //! Why a configuration is refused, with what would be right.
 
 use std::fmt;
-use weir_units::{Rate, Span, TenantId, VmId};
+use weir_units::{Rate, Span, VmId};
 
 /// A configuration that cannot keep what it promises.
 #[derive(Clone, PartialEq, Debug)]
@@ -52,21 +52,10 @@ pub enum Refusal {
         /// The link.
         line: Rate,
     },
-    /// A VM splits more than it has.
-    SplitOverbooked {
-        /// Which VM.
-        vm: VmId,
-        /// The sum of the parts' floors.
-        promised: Rate,
-        /// The VM's own floor.
-        floor: Rate,
-    },
     /// A minimum above its maximum.
     Crossed {
         /// Of which VM.
         vm: VmId,
-        /// In which part of it, if it is a split's.
-        part: Option<TenantId>,
         /// The minimum.
         floor: Rate,
         /// The maximum.
@@ -101,16 +90,8 @@ impl fmt::Display for Refusal {
                 "the VMs' floors {direction} are {promised} together; of the link's {line} only \
                  {available} may be promised"
             ),
-            Self::SplitOverbooked { vm, promised, floor } => write!(
-                f,
-                "{vm} splits {promised} among those that send to it, and its own floor is {floor}"
-            ),
-            Self::Crossed { vm, part, floor, most } => {
-                write!(f, "{vm}")?;
-                if let Some(tenant) = part {
-                    write!(f, ", part of {tenant}")?;
-                }
-                write!(f, ": the minimum of {floor} is above the maximum of {most}")
+            Self::Crossed { vm, floor, most } => {
+                write!(f, "{vm}: the minimum of {floor} is above the maximum of {most}")
             }
         }
     }

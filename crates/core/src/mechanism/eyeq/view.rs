@@ -2,7 +2,7 @@
 
 use super::Host;
 use super::io::MeterView;
-use crate::host::Setting;
+use crate::host::{Part, Setting};
 use weir_units::{PairId, Rate, Time, VmId};
 
 /// A pair as far as it is known here.
@@ -73,7 +73,7 @@ impl Host {
         Some(SendView {
             setting: self.orders().pairs.get(pair).unwrap_or_default(),
             promised: self.promised(pair.src),
-            peers: self.peers_of(pair.src).count(),
+            peers: self.division.pairs_of(pair.src),
             limit: self.sender.limits.get(pair).map(|limit| limit.rate),
             heard_at,
             measured,
@@ -86,9 +86,10 @@ impl Host {
     pub fn receiver(&self, vm: VmId) -> Option<ReceiveView> {
         let floor = self.config.vms.get(&vm)?.in_.floor;
         if let Some(kernel) = &self.kernel {
-            let capacity = self.orders.meters.get(vm)?.capacity;
-            let advertised = kernel.meters.get(&vm).map_or(Rate::ZERO, |meter| meter.advertised);
-            let received = kernel.shares.received(vm);
+            let capacity = self.orders.meters.get((vm, Part::Own))?.capacity;
+            let advertised =
+                kernel.meters.get(&(vm, Part::Own)).map_or(Rate::ZERO, |meter| meter.advertised);
+            let received = Part::ALL.map(|part| kernel.shares.received(vm, part)).into_iter().sum();
             return Some(ReceiveView { floor, capacity, advertised, received });
         }
         let MeterView { capacity, advertised, received, .. } = *self.meters(vm).first()?;

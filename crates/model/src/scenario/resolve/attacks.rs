@@ -132,6 +132,7 @@ fn frames(
         ("link-local", FrameKind::LinkLocal),
         ("broadcast", FrameKind::Broadcast),
         ("misdirected", FrameKind::Misdirected),
+        ("marked", FrameKind::Marked),
     ];
     let Some((_, frame)) = kinds.iter().find(|(name, _)| *name == kind.text).copied() else {
         let help = did_you_mean(&kind.text, kinds.iter().map(|(name, _)| *name));

@@ -23,7 +23,10 @@ fn burst(class: &Class) -> u64 {
 /// Plays until `until` with leaves that never run out; octets that each sent. Leaves are (VM, rate,
 /// ceiling).
 fn saturate(uplink: Class, vms: &[Class], leaves: &[(u32, Class)], until: u64) -> Vec<u64> {
-    let mut htb = Htb::new(uplink, vms, 0);
+    saturate_with(Htb::new(uplink, vms, 0), leaves, until)
+}
+
+fn saturate_with(mut htb: Htb, leaves: &[(u32, Class)], until: u64) -> Vec<u64> {
     let ids: Vec<u32> = leaves.iter().map(|(vm, class)| htb.add(0, *vm, *class)).collect();
     let mut sent = vec![0; leaves.len()];
     for (leaf, id) in ids.iter().enumerate() {
@@ -163,4 +166,22 @@ proptest! {
         let least = (wanted.min(total) / 8).saturating_sub(slack);
         prop_assert!(sent.iter().sum::<u64>() >= least, "{sent:?}, at least {least}");
     }
+}
+
+/// A VM of 20 of 100 Mbit/s, with two leaves that ask for all, beside one that takes all that is lent. It may
+/// borrow for moments only: with one turn per level its first leaf has each of them.
+#[test]
+fn leaves_of_a_vm_that_borrows_for_moments_take_turns() {
+    let uplink = class(100_000_000, 100_000_000);
+    let paced = |rate: u64, ceil: u64| {
+        let lead = |rate: u64| (2 * u64::from(FRAME) * 8 * SECOND / rate) as i64;
+        Class { burst: lead(rate), cburst: lead(ceil), ..class(rate, ceil) }
+    };
+    let vms = [paced(10_000_000, 25_000_000), paced(60_000_000, 100_000_000)];
+    let leaf = paced(64_000, 100_000_000);
+    let leaves = [(0, leaf), (0, leaf), (0, leaf), (1, leaf), (1, leaf)];
+    let sent = saturate_with(Htb::new(uplink, &vms, 0).keeping_turns(), &leaves, SECOND);
+    let least = sent[..3].iter().min().expect("three");
+    let most = sent[..3].iter().max().expect("three");
+    assert!(least * 10 >= most * 9, "{sent:?}");
 }
