@@ -103,8 +103,9 @@ fn feedback_takes_64_mbit_of_10_gbit_at_most() {
     let record = run(&scenario, "eyeq", 1);
     let octets = carried(&scenario, &record, "host-15:host-15>switch", Span::from_millis(110));
     let rate = octets as f64 * 8.0 / 0.09;
-    let want = (11.25 + 1.0) / 200e-6 * 64.0 * 8.0;
-    assert!((rate / want - 1.0).abs() < 0.05 && rate < 64e6, "{rate}");
+    // No sender hears the rate of one step twice, and each of the fourteen hears every second step's.
+    let least = 14.0 / 2.0 / 200e-6 * 64.0 * 8.0;
+    assert!(rate >= least && rate < 64e6, "{rate}");
 }
 
 #[test]
