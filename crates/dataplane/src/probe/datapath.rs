@@ -1,11 +1,10 @@
-//! Who else works on a device: others' programs, filters and queues, Open vSwitch.
+//! Who else works on a device: others' programs, filters and queues.
 //!
 //! Problem   Our detour to a queue can void another program's policy, and another's can void ours.
 //! Approach  Programs on both TCX hooks and filters on both clsact hooks are listed with their names;
 //!           what is Weir's own is left out.
 
-use super::device::master;
-use super::{Finding, Roots, State};
+use super::{Finding, State};
 use crate::attach::{Interface, tcx_programs};
 use crate::nl::{self, Device, Socket, redirect, tc};
 use libbpf_rs::query::ProgInfoIter;
@@ -16,20 +15,20 @@ const BY_DEFAULT: [&str; 6] = ["noqueue", "pfifo_fast", "fq_codel", "fq", "mq", 
 /// Starts the names of our programs.
 const OURS: &str = "weir_";
 
+/// On what a VM's packets leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// A port: they come in by it.
+    Port,
+    /// The uplink: they go out by it.
+    Uplink,
+}
+
 /// What others have on this device; nothing if nobody has.
-pub(super) fn others(roots: &Roots, what: &str, name: &str) -> Vec<Finding> {
+pub(super) fn others(what: &str, name: &str, side: Side) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if master(roots, name).is_some_and(|m| m == "ovs-system") {
-        findings.push(Finding::new(
-            format!("{what}, Open vSwitch"),
-            State::Costs,
-            "the device is one of its ports",
-            "Open vSwitch removes queues that it finds on its ports, and forwards past our redirect",
-            "leave its QoS unset, and see `weir doctor` again while it runs",
-        ));
-    }
     let Ok(interface) = Interface::find(name) else { return findings };
-    match look(&interface) {
+    match look(&interface, side) {
         Ok(seen) => findings.extend(judge(what, &seen)),
         Err(e) => findings.push(Finding::new(
             format!("{what}, other datapaths"),
@@ -45,26 +44,33 @@ pub(super) fn others(roots: &Roots, what: &str, name: &str) -> Vec<Finding> {
 /// What hangs on a device.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Programs by TCX, by name.
+    /// Programs by TCX where nothing leaves, by name.
     programs: Vec<String>,
+    /// The same where VMs' packets leave.
+    on_the_way: Vec<String>,
     /// Filters by clsact that are not ours: preference and kind.
     filters: Vec<String>,
     /// The root queue, if somebody chose it.
     queue: Option<String>,
 }
 
-fn look(interface: &Interface) -> Result<Seen, String> {
+/// The names of others' programs on one side of an interface. A kernel without TCX has no such programs.
+fn strangers(interface: &Interface, hook: libbpf_sys::bpf_attach_type) -> Vec<String> {
+    let ids = tcx_programs(interface.index, hook).unwrap_or_default();
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let found = ProgInfoIter::default().filter(|p| ids.contains(&p.id));
+    let names = found.map(|p| p.name.to_string_lossy().into_owned());
+    names.filter(|name| !name.starts_with(OURS)).collect()
+}
+
+fn look(interface: &Interface, side: Side) -> Result<Seen, String> {
     let mut seen = Seen::default();
-    let mut ids = Vec::new();
-    for hook in [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS] {
-        // A kernel without TCX has no such programs.
-        ids.extend(tcx_programs(interface.index, hook).unwrap_or_default());
-    }
-    if !ids.is_empty() {
-        let found = ProgInfoIter::default().filter(|p| ids.contains(&p.id));
-        seen.programs = found.map(|p| p.name.to_string_lossy().into_owned()).collect();
-        seen.programs.retain(|name| !name.starts_with(OURS));
-    }
+    let (ingress, egress) = (libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS);
+    let (way, other) = if side == Side::Port { (ingress, egress) } else { (egress, ingress) };
+    seen.on_the_way = strangers(interface, way);
+    seen.programs = strangers(interface, other);
     let device = Device { name: interface.name.as_str().into(), index: interface.index };
     let words = |e: nl::Error| e.to_string();
     let mut socket = Socket::open().map_err(words)?;
@@ -87,6 +93,16 @@ fn look(interface: &Interface) -> Result<Seen, String> {
 
 fn judge(what: &str, seen: &Seen) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if !seen.on_the_way.is_empty() {
+        findings.push(Finding::new(
+            format!("{what}, other programs"),
+            State::Unenforced,
+            seen.on_the_way.join(", "),
+            "they may send packets elsewhere or change them between our programs, and with HTB the packets \
+             that come back from our queue do not pass them: no floor is sure, nor are these programs' policies",
+            "remove them; on a VM's port departure times (`shaper = \"departure-time\"`) need no detour",
+        ));
+    }
     let others: Vec<&str> = seen.programs.iter().chain(&seen.filters).map(String::as_str).collect();
     if !others.is_empty() {
         findings.push(Finding::new(
@@ -122,11 +138,11 @@ mod tests {
             let mut socket = Socket::open().expect("a socket");
             let device = link::create_ifb(&mut socket, "weir-other", "", 32).expect("an IFB");
             let name = device.name.to_string();
-            let before = others(&Roots::default(), "port", &name);
+            let before = others("port", &name, Side::Port);
             let mut batch = Batch::new();
             batch.add_htb(&device, 0x1_0000, 0);
             socket.send(&batch).expect("an HTB");
-            (before, others(&Roots::default(), "port", &name))
+            (before, others("port", &name, Side::Port))
         });
         let (before, after) = found.expect("needs root");
         assert_eq!(before, [], "nobody is there");
@@ -136,9 +152,11 @@ mod tests {
 
     #[test]
     fn programs_of_another_datapath_are_told_with_what_they_may_lose() {
-        let seen = Seen { programs: vec!["cil_from_container".into()], ..Seen::default() };
+        let seen = Seen { on_the_way: vec!["cil_from_container".into()], ..Seen::default() };
         let found = judge("port tap0 of a", &seen);
-        assert_eq!((found.len(), found[0].state), (1, State::Costs));
+        assert_eq!((found.len(), found[0].state), (1, State::Unenforced));
+        let beside = Seen { programs: vec!["cil_to_container".into()], ..Seen::default() };
+        assert_eq!(judge("port tap0 of a", &beside)[0].state, State::Costs, "on the other side");
         assert!(found[0].found.contains("cil_from_container"), "{found:?}");
         assert!(found[0].costs.contains("policy"), "{found:?}");
     }

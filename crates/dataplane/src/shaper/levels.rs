@@ -72,6 +72,10 @@ pub(super) struct Levels {
     largest: Rate,
     /// As [`ShaperConfig::sends_by_bursts`].
     by_bursts: bool,
+    /// As [`ShaperConfig::overhead`].
+    overhead: u16,
+    /// As [`ShaperConfig::host_floor`].
+    host: Rate,
 }
 
 /// The octets that a class of this rate may run ahead.
@@ -81,22 +85,27 @@ pub(super) fn burst(rate: Rate) -> Bytes {
 
 impl Levels {
     pub(super) fn new(config: &ShaperConfig, vms: &[VmShare]) -> Self {
-        let others = config.default_rate + config.control_rate;
+        let others = config.default_rate + config.control_rate + config.host_floor;
         let promised = |vm: &VmShare| vm.floor + vm.external.floor.unwrap_or_default();
+        // What HTB does not count of super-packets in tunnels it must not be given.
+        let inner = FRAME.saturating_sub(config.overhead.into()).max(1);
+        let uplink = config.uplink.mul_ratio(inner, FRAME);
         let plain = Self {
-            uplink: config.uplink,
-            default_ceiling: config.default_ceiling.min(config.uplink),
+            uplink,
+            default_ceiling: config.default_ceiling.min(uplink),
             // One part is the host's own, for what no program has classified.
             default_part: config.default_rate.split(vms.len() + 1).max(MIN_RATE),
             control_part: config.control_rate.split(vms.len()).max(MIN_RATE),
-            stray_part: config.uplink.mul_ratio(1, STRAYS).split(vms.len() + 1),
-            budget: config.uplink.saturating_sub(others),
+            stray_part: uplink.mul_ratio(1, STRAYS).split(vms.len() + 1),
+            budget: uplink.saturating_sub(others),
             vm_floors: vms.iter().map(promised).sum(),
             externals: Rate::ZERO,
             modest: Rate::ZERO,
             spare: Rate::ZERO,
-            largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(config.uplink),
+            largest: vms.iter().map(|vm| vm.floor).max().unwrap_or(uplink),
             by_bursts: config.sends_by_bursts,
+            overhead: u16::try_from(config.overhead).unwrap_or(u16::MAX),
+            host: config.host_floor,
         };
         let set = vms.iter().filter_map(|vm| vm.external.floor);
         let modest = vms.iter().filter(|vm| vm.external.floor.is_none());
@@ -131,12 +140,18 @@ impl Levels {
             cburst: self.burst_ticks(ceil),
             quantum,
             prio,
+            overhead: self.overhead,
         }
     }
 
     /// The uplink itself.
     pub(super) fn uplink(&self) -> Class {
         self.class(self.uplink, self.uplink, self.largest, PRIO_DATA)
+    }
+
+    /// What the host itself sends, if that has a floor: it may use what the VMs leave.
+    pub(super) fn host(&self) -> Option<Class> {
+        (!self.host.is_zero()).then(|| self.class(self.host, self.uplink, self.host, PRIO_DATA))
     }
 
     /// What no program has classified.
