@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * How long a pair's queue in HTB is, in time, and of which flows.
+ * Bounds a pair's queue in HTB in time, by flows.
  *
- * The queue of a class is a bfifo, bounded in octets: seconds at 0.3 Mbit/s, 100
- * ms at 10 Mbit/s. So classify keeps a model of it in the pair's entry, which
- * drains at the class's ceiling, and drops what the law (see backlog_law.h) does
- * not let in, before it has a number: it is no loss of the network's.
+ * The queue of a class is a bfifo, bounded in octets. That is seconds at
+ * 0.3 Mbit/s and 100 ms at 10 Mbit/s. So classify keeps a model of the queue in
+ * the pair's entry. The model drains at the class's ceiling. classify drops
+ * what the law (see backlog_law.h) does not let in, before it has a number, so
+ * it does not count as a loss of the network.
  *
- * HTB may run ahead of the ceiling by its burst, which no clock here knows: the
- * agent adds the burst to both bounds. As long as the class gets its ceiling,
- * that is exact: the model is behind by what was sent ahead. If others want
- * the uplink and it gets less, the model is too fast, and the bfifo's own bound
- * is what is left.
+ * HTB may run ahead of the ceiling by its burst, which no clock here knows, so
+ * the agent adds the burst to both bounds. While the class gets its ceiling the
+ * bound is exact: the model is behind by what was sent ahead. If others want
+ * the uplink and the class gets less, the model drains too fast, and the
+ * bfifo's own bound remains.
  *
- * A class so fast that its full queue lasts no time to speak of has no limit
- * in time (0), and its packets pay for none.
+ * A fast class whose full queue lasts less than a millisecond has no limit in
+ * time (0), and its packets pay for none.
  *
  * A new pair has its small start, and its floor after the first partitioning.
- * What comes meanwhile may wait for that: no limit in time holds before.
+ * Its packets may wait for that: no limit in time holds before.
  */
 #ifndef WEIR_BACKLOG_H
 #define WEIR_BACKLOG_H
 
 #include "backlog_law.h"
 
-/* So long after it last asked for a class a pair is new: two partitionings. */
+/* A pair is new for this long after it last asked for a class: two partitionings. */
 #define YOUTH_NS 120000000ull
 
 /* The pair has no queue of its own, or a fast one: the next one begins empty. */
@@ -34,7 +35,7 @@ static __always_inline void forget_backlog(struct weir_tx *pair)
 		pair->backlog.bps = 0;
 }
 
-/* Whether the pair's queue is too long for a packet. If not, the packet waits, too. */
+/* Whether the pair's queue is too long for a packet. If not, the packet is added to it. */
 static __always_inline int is_backlogged(struct __sk_buff *skb, struct weir_tx *pair, __u32 class,
 					 __u32 octets, __u32 segments)
 {

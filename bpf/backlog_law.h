@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What may wait in a pair's queue, and of which flows: `Backlog::admits` of
- * crates/core/src/backlog.rs, to the octet. Why it is what it is, is said there;
- * crates/dataplane/tests/backlog_law.rs holds the two equal. Whoever changes one
- * changes the other.
+ * The packets that may wait in a pair's queue, by flows: `Backlog::admits` of
+ * crates/core/src/backlog.rs, to the octet, which gives the reasons.
+ * crates/dataplane/tests/backlog_law.rs holds the two equal. A change of one
+ * needs a change of the other.
  *
  * Needs clock.h and intf.h.
  */
@@ -12,16 +12,16 @@
 
 /* A longer pause empties every queue: 128 kB at 64 kbit/s last as long. */
 #define PAUSE_MOST_NS 16000000000ull
-/* Rounds in which what has drained is taken from the flows. */
+/* Rounds in which the drained octets are subtracted from the flows. */
 #define ROUNDS 3
-/* Beyond the limit there is room for so much of it, for flows with little that waits. */
+/* Flows with little in the queue may exceed the limit by its RESERVE-th part. */
 #define RESERVE 2
 
-/* A loop that stays one: unrolled, the parts would be kept on the stack, which is too small. */
+/* A loop that is not unrolled: unrolled, the parts would be on the stack, which is too small. */
 #define EACH_PART(i) \
 	_Pragma("clang loop unroll(disable) vectorize(disable)") for (int i = 0; i < WEIR_PARTS; i++)
 
-/* What a pair's queue goes by: `Bound`. */
+/* Bounds of a pair's queue: `Bound`. */
 struct weir_bound {
 	__u64 bps;
 	__u64 limit_ns;
@@ -44,7 +44,10 @@ static __always_inline __u64 backlog_octets(const struct weir_backlog *backlog)
 	return sum;
 }
 
-/* How many flows wait. Without a branch, so that the verifier sees one way and not one for each number. */
+/*
+ * Number of waiting flows. Without a branch, so that the verifier visits one
+ * way and not one per number.
+ */
 static __always_inline __u64 backlog_flows(const struct weir_backlog *backlog)
 {
 	__u64 flows = 0;
@@ -73,7 +76,7 @@ static __always_inline __u64 backlog_take(struct weir_backlog *backlog, __u64 le
 	return left;
 }
 
-/* Takes off what has drained since it was last looked at. */
+/* Subtracts what has drained since the last packet. */
 static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 now)
 {
 	__u64 span = now > backlog->seen_ns ? earlier(now - backlog->seen_ns, PAUSE_MOST_NS) : 0;
@@ -94,7 +97,7 @@ static __always_inline void backlog_drain(struct weir_backlog *backlog, __u64 no
 		backlog->seen_ns += (drained - left) * OCTET / bps;
 }
 
-/* Whether a packet is let in. If it is, it waits, too, unless the queue itself has no room for it. */
+/* Whether a packet is let in. If so, it is added, unless the queue itself has no room for it. */
 static __always_inline int backlog_admits(struct weir_backlog *backlog,
 					  const struct weir_bound *bound,
 					  const struct weir_arrival *arrival, int is_new)

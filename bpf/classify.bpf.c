@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * classify: on a port's ingress, that is, on what a VM sends.
+ * classify: on a port's ingress, for packets from a VM.
  *
- * Decides which class of the shaper a packet belongs to, counts it, and drops
- * it if its source is not the VM's, if its pair's queue is too long for it (see
- * backlog.h), if it is beyond its pair's floor while nobody watches (see lease.h), or if its pair has none and its VM sends too much of that (see
- * stray.h). The class goes into skb->priority, which
- * the shaper behind the redirect reads. A VM cannot choose it: the priority is
- * scrubbed when a packet leaves the VM's namespace.
+ * It chooses the class of a packet in the shaper, counts the packet, and drops
+ * it if
+ *
+ * - its source is not the VM's,
+ * - its pair's queue is too long (see backlog.h),
+ * - it exceeds its pair's floor while no agent renews the lease (see lease.h),
+ * - its pair has no class and the VM's strays exceed their rate (see stray.h).
+ *
+ * The class goes into skb->priority, which the shaper behind the redirect
+ * reads. A VM cannot choose it: the kernel clears the priority when a packet
+ * leaves the VM's namespace.
  *
  * What passes, and how:
  *   own address -> VM of the directory,  the pair's class, or until the agent
@@ -22,26 +27,27 @@
  *   IPv6 within the link (fe80:: to      the same: it cannot be routed
  *   fe80:: or ff02::; :: to ff02::)
  *   neither IP nor ARP                   the same
- * Everything else is spoofed or malformed: dropped and counted. So is what
- * comes from another MAC address than the VM's, if that is configured, what
- * goes to an agent (control is between hosts), and what speaks for a router
- * or a DHCP server: these are not VMs.
  *
- * Where the agent only observes, all of this is counted, and every packet passes
- * as it came.
+ * Every other packet is spoofed or malformed, and is dropped and counted. The
+ * same happens to a packet from another MAC address than the VM's, if that is
+ * configured, to a packet to an agent (control is between hosts), and to a
+ * packet that only a router or a DHCP server may send, because a VM is neither.
  *
- * A port that leads outside has no addresses of its own: any will do that is
- * nobody's in the cloud. Who sends follows from the tenant of the receiver,
- * so that the endpoints of several tenants may share the port.
+ * Where the agent only observes, all of this is counted, and every packet
+ * passes unchanged.
+ *
+ * A port that leads outside has no addresses of its own: any address that no VM
+ * of the cloud has may send there. The sender follows from the tenant of the
+ * receiver, so the endpoints of several tenants may share the port.
  */
 
 #define TELL_AGAIN_NS 10000000ull
 #define TELL_SELDOM_NS 1000000000ull
-#define NO_CLASS (~0u) /* of what its queue is too long for */
-#define STRAY (~1u)    /* of what has no class and is beyond its rate */
-#define UNPAIRED (~2u) /* of what is of no pair, goes to no place, and is beyond that rate */
+#define NO_CLASS (~0u) /* the pair's queue is too long */
+#define STRAY (~1u)    /* the pair has no class, and the rate of strays is used up */
+#define UNPAIRED (~2u) /* the packet has no pair and no place, and that rate is used up */
 
-/* On whose behalf a packet is sent. */
+/* The VM or endpoint that sends a packet. */
 struct sender {
 	__u32 vm;
 	__u32 tenant;
@@ -49,7 +55,7 @@ struct sender {
 	__u32 default_class;
 };
 
-/* Whether what is behind the port may call the address its own. */
+/* Whether a packet on the port may have this source address. */
 static __always_inline int owns(const struct weir_port *port, struct weir_address *address)
 {
 	struct weir_endpoint *e = bpf_map_lookup_elem(&endpoints, address);
@@ -69,15 +75,16 @@ static __always_inline int has_mac(struct __sk_buff *skb, __u32 offset, const __
 	return mac[0] == wanted[0] && mac[1] == wanted[1] && mac[2] == wanted[2];
 }
 
-/* Whether the frame has the source address that it must have, if there is one. */
+/* Whether the frame has the configured source address, if one is configured. */
 static __always_inline int is_from_mac(struct __sk_buff *skb, const struct weir_port *port)
 {
 	return !(port->flags & WEIR_FIXED_MAC) || has_mac(skb, ETH_ALEN, port->mac);
 }
 
 /*
- * Whether the frame goes to another VM than the packet in it. What came so far would show
- * at nobody's port as sent to it: neither what it took of links, nor what was lost.
+ * Whether the frame goes to another VM than the packet in it. Such a packet
+ * would be counted at no port as received: neither the links that it used, nor
+ * its losses, would show.
  */
 static __always_inline int is_misdirected(struct __sk_buff *skb, const struct weir_port *port,
 					  const struct weir_endpoint *to)
@@ -145,7 +152,7 @@ static __always_inline int may_discover(const struct weir_port *port, struct pac
 	return !p->advertises || is_link_local(&p->target) || owns(port, &p->target);
 }
 
-/* An entry for a pair that has none, if there is a place for it. */
+/* Makes an entry for a pair without one, if there is a place for it. */
 static __always_inline struct weir_tx *begin_sending(struct weir_pair *pair, __u32 slot, __u32 most,
 						     __u32 same_tenant)
 {
@@ -155,16 +162,16 @@ static __always_inline struct weir_tx *begin_sending(struct weir_pair *pair, __u
 	if (!taken || !has_place(taken->tx_made, taken->tx_gone, most, same_tenant))
 		return 0;
 	__sync_fetch_and_add(&taken->tx_made, 1);
-	/* Another CPU may be first: then the second look finds its entry. */
+	/* Another CPU may be first: then the second look-up finds its entry. */
 	bpf_map_update_elem(&tx, pair, &fresh, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&tx, pair);
 }
 
 /*
- * Says that a pair sends and has no class. Said again after a while, so that
- * a lost event, or a pair that the agent has forgotten, costs no more than that;
- * and more and more seldom, for the agent may have none to give. After is_stray,
- * which notes since when the pair waits.
+ * Tells the agent that a pair sends and has no class. Repeats it after a while,
+ * so that a lost event, or a pair that the agent has forgotten, costs no more
+ * than that. The interval grows, because the agent may have no class to give.
+ * After is_stray, which stores since when the pair waits.
  */
 static __always_inline void ask_for_class(struct weir_pair *pair, struct weir_tx *state,
 					  __u32 same_tenant, struct weir_port_counters *counters)
@@ -181,7 +188,7 @@ static __always_inline void ask_for_class(struct weir_pair *pair, struct weir_tx
 		tell(pair, WEIR_TX, same_tenant, counters);
 }
 
-/* Who sends a packet to `to`, and to whom: 0 if that is no pair. */
+/* Finds the sender and the receiver of a packet to `to`: 0 if they are no pair. */
 static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
 				     const struct weir_port *port, struct sender *from,
 				     struct weir_endpoint *dst)
@@ -211,7 +218,7 @@ static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
 	return dst->vm != from->vm;
 }
 
-/* Whether a packet of no pair goes to an address that a router would pass on. */
+/* Whether a packet of no pair goes to an address that a router would forward to. */
 static __always_inline int is_external(struct packet *p, struct weir_endpoint *to,
 				       const struct weir_port *port)
 {
@@ -220,7 +227,7 @@ static __always_inline int is_external(struct packet *p, struct weir_endpoint *t
 	return is_routed(&p->dst);
 }
 
-/* The class of what is of no pair and goes to no place that anybody knows. */
+/* The class of a packet of no pair and to no known place. */
 static __always_inline __u32 unpaired_class(const struct weir_port *port, __u32 octets,
 					    struct weir_port_counters *counters)
 {
@@ -232,7 +239,7 @@ static __always_inline __u32 unpaired_class(const struct weir_port *port, __u32 
 	return port->default_class;
 }
 
-/* The class of what a VM sends of pairs that wait for a class for too long. */
+/* The class of a packet whose pair has waited too long for a class. */
 static __always_inline __u32 stray_class(const struct sender *from, const struct weir_port *port,
 					 __u32 octets)
 {
@@ -242,8 +249,9 @@ static __always_inline __u32 stray_class(const struct sender *from, const struct
 }
 
 /*
- * The class of a packet to `to`, or NO_CLASS or STRAY if it is to be dropped. Counts it
- * for the pair if there is one, also what is dropped: the pair wanted it sent.
+ * The class of a packet to `to`, or NO_CLASS or STRAY if it is to be dropped.
+ * Counts every packet of a pair, dropped ones included, because they are the
+ * pair's demand.
  */
 static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 				      struct weir_endpoint *to,
@@ -294,7 +302,7 @@ static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 	return stray ? stray_class(&from, port, p->octets) : from.default_class;
 }
 
-/* A function of its own, so that the verifier looks through what follows once and not for each way through. */
+/* A function of its own, so that the verifier visits it once and not once for each way to it. */
 __noinline int parse_packet(struct __sk_buff *skb, struct packet *p)
 {
 	return p ? parse(skb, p) : KIND_BAD;
@@ -381,7 +389,7 @@ int weir_classify(struct __sk_buff *skb)
 
 	if (!observes())
 		return verdict;
-	/* It was counted as what it would be. */
+	/* The counters show what enforcing would have done. */
 	skb->priority = priority;
 	return TC_ACT_UNSPEC;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Clocks of rates: how long octets take, which of two moments comes first, and
- * which wait is too long.
+ * Clocks of rates: the time that octets take, the order of two moments, and
+ * waits that are too long.
  */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
@@ -10,7 +10,7 @@
 #define OCTET 8000000000ull
 #define NEVER (~0ull)
 #define FRAME 1514u /* a full Ethernet frame without FCS */
-/* With departure times. With HTB, crates/dataplane/src/shaper/levels.rs says it. */
+/* With departure times. With HTB, crates/core/src/classes.rs says it. */
 #define SHORTEST_QUEUE (12 * FRAME)
 #define LONGEST_WAIT_NS 250000000ull
 
@@ -24,17 +24,17 @@ static __always_inline __u64 earlier(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* How long so many octets take. Rounds up: late by a nanosecond, never early. */
+/* Time that octets take at a rate. Rounds up: late by a nanosecond, never early. */
 static __always_inline __u64 time_for(__u64 octets, __u64 bps)
 {
 	return bps ? (octets * OCTET + bps - 1) / bps : NEVER >> 2;
 }
 
 /*
- * What a packet is smaller than a full frame. So much more may wait before it:
- * as in a queue of octets, a small packet finds room where a full one does not.
- * Else the full frames of a flood would take every place there is, and not one
- * acknowledgement beside them would get through.
+ * Octets by which a packet is smaller than a full frame. That many more may
+ * wait before it: as in a queue of octets, a small packet finds room where a
+ * full one does not. Otherwise the full frames of a flood would take every
+ * place, and no acknowledgement beside them would get through.
  */
 static __always_inline __u64 spare(__u32 octets)
 {

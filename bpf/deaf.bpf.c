@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * deaf: on a guest's own interface, before its TCP. An object of its own, for
- * tests only: it makes a guest of Linux one that does not listen, for one port of
- * its peers. Its TCP never hears what is taken out here, and goes on as if it
- * had been said to nobody.
+ * tests only. It makes a Linux guest ignore signals of one port of its peers:
+ * its TCP does not see what the program removes.
  *
  * DEAF_TO_WINDOWS: every window that comes is the largest one.
  * DEAF_TO_MARKS: acknowledgements come without ECE.
  *
- * SYNs are as they were: what is agreed on there stands.
+ * SYNs do not change, so what the ends agree on there stands.
  */
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -29,7 +28,7 @@
 #define DEAF_TO_WINDOWS 1
 #define DEAF_TO_MARKS 2
 
-/* To whom, and to what. Written by the test. */
+/* The peers' port, and the signals to remove. Written by the test. */
 struct deaf {
 	__be16 port;
 	__u16 what;

@@ -1,43 +1,44 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * depart: a part of stamp, on the uplink's egress. Limits without classes: it
- * computes when a packet may leave and writes that into skb->tstamp; the fq
- * qdisc behind it holds the packet until then. Only where the agent has chosen
- * departure times: else the uplink has no level, and all passes as it is (what
- * levels are for then: see backlog.h).
+ * depart: a part of stamp, on the uplink's egress. It limits without classes:
+ * it computes when a packet may leave and writes that into skb->tstamp. The fq
+ * qdisc behind it holds the packet until then. It acts only where the agent has
+ * chosen departure times. Otherwise the uplink has no level, and every packet
+ * passes unchanged (backlog.h has the use of levels then).
  *
- * The rule is HTB's, said in times. There is a tree: uplink, VMs, queues. Each
- * of them has two clocks, which say when it is free again: one runs at its
- * floor, one at its ceiling. Something may leave
+ * The rule is HTB's, in times. There is a tree: uplink, VMs, queues. Each node
+ * has two clocks that show when it is free again: one runs at its floor, one at
+ * its ceiling. A packet may leave
  *
  *   when its own ceiling allows, and
  *   when its floor allows, or, if that is earlier, when its parent lends.
  *
- * A clock that lags behind is set to now: who was idle has saved nothing.
+ * A clock that lags behind is set to now: an idle node saves nothing.
  *
- * What the rule cannot say: who gets what is lent when many want it. Here it
- * is the first to come, in HTB it goes by weights.
+ * The rule does not say which of several nodes gets what is lent. Here the
+ * first packet to come gets it; HTB shares by weights.
  *
- * A packet that finds its queue full is dropped, before it gets a number: our
- * own drops are not the network's losses. fq's bounds are so far above ours
- * that it never drops. Full is: so many octets, or so long a wait.
+ * A packet that finds its queue full is dropped before it gets a number,
+ * because our own drops are not the network's losses. fq's bounds are so far
+ * above ours that it never drops. A queue is full if it holds its bound of
+ * octets, or if the wait is too long.
  *
- * A departure that was given cannot be taken back. That is why waits are
- * short, and why a queue keeps the last packet's size and not the moment it
- * is free: when the rate is raised, the next packet sees the new rate.
+ * A departure time that was given cannot be taken back. That is why waits are
+ * short, and why a queue stores the last packet's size and not the moment at
+ * which it is free: when the rate is raised, the next packet uses the new rate.
  *
- * What the host itself sends (storage, migration) has a queue beneath the uplink, if it
- * has a floor; but not what agents say.
+ * What the host itself sends (storage, migration) has a queue beneath the
+ * uplink if it has a floor. Agents' messages wait in no queue.
  *
- * When the agent has not renewed its lease for LEASE_NS, ceilings are what
- * they fall back to: for pairs, the floor. Nobody needs to be alive for that.
+ * When the agent has not renewed its lease for LEASE_NS, ceilings fall back:
+ * for pairs, to the floor. No process needs to be alive for that.
  */
 
-#define FEEDBACK 253 /* the protocol of EyeQ's feedback */
+#define FEEDBACK 253  /* the protocol of EyeQ's feedback */
 #define WEIR_MAJOR 1u /* the high half of a class */
-#define UNSORTED 2u  /* the queue of what is ours and has no class */
-#define HOST 3u	     /* the queue of what the host itself sends */
-/* The class of what has departed on its way into a tunnel: on the uplink it is the host's own packet. */
+#define UNSORTED 2u  /* the queue of our packets without a class */
+#define HOST 3u	     /* the queue of the host's own packets */
+/* The class of a packet that has departed into a tunnel: on the uplink it is the host's own packet. */
 #define DEPARTED (WEIR_MAJOR << 16 | HOST)
 #define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */
 #define TRIES 8
@@ -74,7 +75,7 @@ static __always_inline void book(__u64 *clock, __u64 now, __u64 span)
 		if (__sync_val_compare_and_swap(clock, before, from + span) == before)
 			return;
 	}
-	/* So many CPUs at once: the clock is not behind, one of them has just set it. */
+	/* Too many CPUs at once. The clock is not behind, since one of them has just set it. */
 	__sync_fetch_and_add(clock, span);
 }
 
@@ -84,8 +85,8 @@ static __always_inline int is_lease_over(__u64 now)
 }
 
 /*
- * Whether an agent sent it: what keeps floors waits behind nothing. Datagrams by their port, and
- * EyeQ's feedback by its protocol.
+ * Whether an agent sent the packet: what keeps floors does not wait. Datagrams
+ * are told by their port, EyeQ's feedback by its protocol.
  */
 static __always_inline int is_of_an_agent(struct __sk_buff *skb, struct packet *p)
 {
@@ -101,7 +102,7 @@ static __always_inline int is_of_an_agent(struct __sk_buff *skb, struct packet *
 	return port && bpf_map_lookup_elem(&controls, &at);
 }
 
-/* The queue of what comes from no VM: the host's own, if that has a floor. */
+/* The queue of a packet that comes from no VM: the host's own, if that has a floor. */
 static __always_inline __u32 host_queue(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 node = HOST;
@@ -111,8 +112,9 @@ static __always_inline __u32 host_queue(struct __sk_buff *skb, struct packet *p)
 }
 
 /*
- * The queue of a packet: what classify says, or, where routing has overwritten
- * that, what its addresses say. 0: it waits for nothing.
+ * The queue of a packet: the class that classify chose, or, where routing has
+ * overwritten that, the one that its addresses give. 0: the packet waits in no
+ * queue.
  */
 static __always_inline __u32 queue_of(struct __sk_buff *skb, struct packet *p, struct ends *ends,
 				      __u32 priority)
@@ -134,7 +136,7 @@ static __always_inline __u32 queue_of(struct __sk_buff *skb, struct packet *p, s
 	return class ? *class & 0xffff : UNSORTED;
 }
 
-/* What an inner node lends, and on whose account. */
+/* A loan of an inner node, and the node that gets it. */
 struct loan {
 	__u64 from_ns;	 /* from when on; NEVER: not now */
 	__u32 own_floor; /* on the VM's own floor, not what the uplink lends */
@@ -165,8 +167,9 @@ static __always_inline void ask(struct loan *loan, __u64 now, struct weir_level 
 }
 
 /*
- * Octets that still wait. They leave one after the other until departs_ns;
- * taken as evenly, which is exact while the rate stays. Caller holds the lock.
+ * Octets that still wait. They leave one after the other until departs_ns; a
+ * uniform rate is assumed, which is exact while the rate stays. The caller
+ * holds the lock.
  */
 static __always_inline __u64 waiting(struct weir_queue *queue, __u64 now)
 {
@@ -176,9 +179,10 @@ static __always_inline __u64 waiting(struct weir_queue *queue, __u64 now)
 }
 
 /*
- * Whether a packet would wait for too long. However short the bound is, twelve full
- * frames may wait behind the one that goes, as in HTB: TCP finds a loss by
- * duplicates only if some can be on their way. But nothing longer than 250 ms.
+ * Whether a packet would wait for too long. However short the bound is, twelve
+ * full frames may wait behind the one that leaves, as in HTB: TCP finds a loss
+ * by duplicates only if some can be on their way. But no packet waits longer
+ * than 250 ms.
  */
 static __always_inline int waits_too_long(const struct weir_queue *queue,
 					  const struct weir_level *level, __u64 wait,

@@ -3,24 +3,23 @@
  * The ECN field, where marks are a signal of Weir's own (WEIR_ECN).
  *
  * Between the hosts every packet of a pair is ECN-capable, whatever the guest
- * made it: stamp sees to that, so that ports can mark UDP, SYNs and what old
- * stacks send. Marks are counted by meter and answered by the agents. Guests
+ * made it: stamp sets the field, so that ports can mark UDP, SYNs and packets
+ * of old stacks. meter counts the marks, and the agents answer them. Guests
  * must neither answer them a second time nor see a field that they did not
- * agree on, so meter gives back:
+ * agree on, so meter restores:
  *
- *   TCP whose ends agreed on ECN   ECT(0), never CE; what came as ECT(1) stays
- *   SYN, SYN-ACK                   Not-ECT: RFC 3168 lets nobody send another,
+ *   TCP whose ends agreed on ECN   ECT(0), never CE; ECT(1) stays
+ *   SYN, SYN-ACK                   Not-ECT: RFC 3168 allows no other value,
  *                                  and a server refuses ECN to a SYN with it
  *   everything else                Not-ECT
  *
- * That the ends agreed is learned from the SYN-ACK alone: it carries ECE
- * without CWR only in answer to a SYN that asked, and it passes both hosts, at
- * the server's on its way out (stamp), at the client's on its way in (meter).
- * AccECN (RFC 9768) answers otherwise and sees Not-ECT, as behind any path that
- * clears the field.
+ * The SYN-ACK alone shows that the ends agreed: it carries ECE without CWR only
+ * in answer to a SYN that asked. It passes both hosts, at the server's on its
+ * way out (stamp), at the client's on its way in (meter). AccECN (RFC 9768)
+ * answers otherwise and sees Not-ECT, as behind any path that clears the field.
  *
- * The other six bits of the octet, the DSCP, are the guest's and stay so, but for
- * VMs of best effort (see stamp.bpf.c).
+ * The other six bits of the octet, the DSCP, are the guest's and do not change,
+ * except for VMs of best effort (see stamp.bpf.c).
  */
 #ifndef WEIR_ECN_H
 #define WEIR_ECN_H
@@ -33,7 +32,7 @@ static __always_inline int ecn_is_signal(void)
 	return s && (s->flags & WEIR_ECN);
 }
 
-/* Remembers what a SYN-ACK says of its connection. */
+/* Stores a SYN-ACK's answer about ECN for its connection. */
 static __always_inline void learn(struct __sk_buff *skb, struct packet *p, __u8 flags, int out)
 {
 	struct weir_flow flow = {};
@@ -47,7 +46,7 @@ static __always_inline void learn(struct __sk_buff *skb, struct packet *p, __u8 
 		bpf_map_delete_elem(&flows, &flow);
 }
 
-/* What a packet of a pair leaves as. */
+/* Makes a packet of a pair ECN-capable as it leaves. */
 static __always_inline void make_capable(struct __sk_buff *skb, struct packet *p, int is_ip4)
 {
 	learn(skb, p, tcp_flags(skb, p), 1);
@@ -55,7 +54,7 @@ static __always_inline void make_capable(struct __sk_buff *skb, struct packet *p
 		set_ecn(skb, p, is_ip4, ECT_0);
 }
 
-/* What the guest sees of a packet of a pair that came over the network. */
+/* Restores the ECN field of a packet of a pair that came over the network, for the guest. */
 static __always_inline void give_back(struct __sk_buff *skb, struct packet *p, int is_ip4)
 {
 	__u8 flags = tcp_flags(skb, p);

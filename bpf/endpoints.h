@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * From addresses to VMs: whose is it?
+ * From addresses to VMs.
  *
- * The directory is asked first, by the exact address. An address that it does
- * not have may be outside the cloud; who stands for it then depends on the
- * tenant, for each has its own endpoint for all that is outside, and the
- * tenant is that of the packet's other end. The trie is asked for such packets
- * alone: packets between VMs pay nothing for it.
+ * The directory comes first, by the exact address. An address that it does not
+ * list may be outside the cloud. Each tenant has its own endpoint for all
+ * addresses outside, so the endpoint follows from the tenant of the packet's
+ * other end. The trie is read for such packets only: packets between VMs do not
+ * pay for it.
  */
 #ifndef WEIR_ENDPOINTS_H
 #define WEIR_ENDPOINTS_H
 
 #define PREFIX_HEAD 64 /* bits of the key before the address: tenant and family */
 
-/* Who stands for an address outside, for one tenant; none for what stays on the link. */
+/* The endpoint of a tenant for an address outside; none for an address within the link. */
 static __always_inline struct weir_outside *outside_of(__u32 tenant,
 						       const struct weir_address *address)
 {
@@ -74,7 +74,7 @@ static __always_inline int is_from_nowhere(struct packet *p, const struct ends *
 	return ends->to && !ends->from && ends->to->vm == port->vm && is_routed(&p->src);
 }
 
-/* Whether the address is one that an agent listens at. */
+/* Whether an agent listens at the address. */
 static __always_inline int is_host(const struct weir_address *address)
 {
 	struct weir_control at = { .address = *address };
@@ -84,7 +84,8 @@ static __always_inline int is_host(const struct weir_address *address)
 
 /*
  * Whether a VM may take one more of its places. A quarter is kept for pairs
- * within its tenant: strangers cannot use up what its floors need.
+ * within its tenant, so that foreign senders cannot use up what its floors
+ * need.
  */
 static __always_inline int has_place(__u64 made, __u64 gone, __u32 most, __u32 same_tenant)
 {

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * EyeQ in the kernel: three programs, an object of their own, one file per
- * concern, and one that only the agent runs (eyeq_gather.bpf.c). Why they are what they are: docs/algorithms/eyeq.md, "In the kernel".
+ * concern, and one that only the agent runs (eyeq_gather.bpf.c). The reasons:
+ * docs/algorithms/eyeq.md, "In the kernel".
  *
  *   VM <- port <- [meter] <- bridge <- uplink <- network
  *                    |
- *                  clone -> [tell] -> what the host talks by -> network
+ *                  clone -> [tell] -> host's own interface -> network
  *
- *   network -> uplink -> [heed] -> a limit, which the agent sets HTB's classes by
+ *   network -> uplink -> [heed] -> a limit, by which the agent sets HTB's
+ *   classes
  *
- * The receiver's rate is computed when packets come, and told to one of those
- * who send for every 10 kB, nobody twice within a period: the frame that fills
- * them is cloned, and the clone becomes a message of 60 octets to the sender's host. There it is read, written
- * down and dropped. No agent is awake for any of that, and no VM ever sees it;
- * the agent is woken when a limit has changed by more than a little, and when a VM begins to receive.
+ * meter computes the receiver's rate when packets come, and sends it to one of
+ * the senders for every 10 kB, at most once per sender and period. The frame
+ * that fills the 10 kB is cloned, and the clone becomes a message of 60 octets
+ * to the sender's host. There heed reads it, stores the limit, and drops it. No
+ * agent is awake for any of that, and no VM ever sees it. The agent is woken
+ * when a limit has changed by more than a little, and when a VM begins to
+ * receive.
  *
  * They pass with TC_ACT_UNSPEC, as the programs of weir.bpf.c do. Their maps of
- * the directory, of ports and of pairs are of the same names and layouts as
- * there: who loads both objects gives one the maps of the other.
+ * the directory, of ports and of pairs have the same names and layouts as
+ * there: a loader of both objects gives one the maps of the other.
  */
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -39,7 +43,10 @@
 #include "eyeq.h"
 #include "eyeq_maps.h"
 
-/* skb->mark of a clone on its way from `meter` to `tell`. Nobody else's: a random number. */
+/*
+ * skb->mark of a clone on its way from `meter` to `tell`: a random number that
+ * nothing else uses.
+ */
 #define CLONE_MARK 0x9e1be9c5u
 
 #define COUNT(counters, what) __sync_fetch_and_add(&(counters)->what, 1)
@@ -59,8 +66,8 @@ static __always_inline struct weir_eyeq_counters *eyeq_counters_now(void)
 }
 
 /*
- * Wakes the agent by the ring that classify uses, too. Who is not told sees the
- * same at his next look: late, not lost.
+ * Wakes the agent by the ring that classify uses, too. If the event is lost,
+ * the agent sees the same at its next look: late, not lost.
  */
 static __always_inline void ring(__u32 src, __u32 dst, __u32 what)
 {

@@ -14,12 +14,12 @@
 
 /*
  * The body of a feedback packet, behind an IPv4 header without options. See
- * crates/wire/src/feedback.rs, which says it for everybody. In halves of
- * network order, as the fields lie.
+ * crates/wire/src/feedback.rs, which defines it. In halves of network order, as
+ * the fields lie.
  *
- * The frame was another packet. If that came with a checksum that is still to
- * be computed, the device or the kernel will write one where it was meant to
- * be, and no program can keep it from that: so nothing is there.
+ * The frame was another packet. If that packet came with a checksum that is
+ * still to be computed, the device or the kernel will write one at its place,
+ * and no program can prevent it. So no field is there.
  */
 struct weir_feedback {
 	__u8 version;
@@ -76,7 +76,7 @@ struct weir_eyeq_meter {
 	__u64 rate_bps;	  /* R */
 	__u64 load;	  /* y / C in the last period, in 1/65536 */
 	__u64 steps;	  /* of the law */
-	__u64 untold;	  /* octets for which nobody was told yet; no more than one message's where all know R */
+	__u64 untold;	  /* octets without a message so far; at most one message's worth where all senders know R */
 	struct bpf_spin_lock lock;
 	__u32 spare;
 };
@@ -131,7 +131,7 @@ struct weir_eyeq_limit {
 	__u64 sequence; /* with which */
 	__u64 told;	/* how often */
 	__u64 rung_bps; /* the rate when the agent was last woken for it */
-	__u32 by;	/* a part of the key: whose sequence it is */
+	__u32 by;	/* a part of the key to which the sequence belongs */
 	struct bpf_spin_lock lock;
 };
 _Static_assert(sizeof(struct weir_eyeq_limit) == 48, "eyeq/intf.rs expects 48");
@@ -153,7 +153,10 @@ struct weir_eyeq_told_limit {
 _Static_assert(sizeof(struct weir_eyeq_told_limit) == 8 + sizeof(struct weir_eyeq_limit),
 	       "a copy of it");
 
-/* One entry. Written by the kernel side on every CPU by atomic addition; the agent only reads it. */
+/*
+ * One entry. Written by the kernel side on every CPU by atomic addition; the
+ * agent only reads it.
+ */
 struct weir_eyeq_counters {
 	/* Receiving. */
 	__u64 sampled;	/* messages begun: the frame was cloned */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The maps of EyeQ's programs, beside those of maps.h, which they read: `ports`,
- * `endpoints`, `outside` and `tx`. All are bounded; those that only the agent
- * adds to are not preallocated, so that what a program still holds when an entry
- * is replaced is nobody else's yet.
+ * The maps of EyeQ's programs, beside those of maps.h, which they read:
+ * `ports`, `endpoints`, `outside` and `tx`. All are bounded. Maps to which only
+ * the agent adds are not preallocated, so that the memory of a replaced entry
+ * is not used again while a program still holds it.
  */
 #ifndef WEIR_EYEQ_MAPS_H
 #define WEIR_EYEQ_MAPS_H
@@ -34,8 +34,9 @@ struct {
 } eyeq_meters SEC(".maps");
 
 /*
- * source -> `steps` of its receiver's meter when it was last told. The kernel side's alone:
- * who was pushed out by others is told once more. Size: agent.
+ * source -> `steps` of its receiver's meter at its last message. Only the
+ * kernel side uses it. A source that other entries pushed out gets one more
+ * message. Size: agent.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * meter: a part of eyeq, on a port's egress, that is, on what a VM is sent.
+ * meter: a part of eyeq, on a port's egress, for packets to a VM.
  *
- * Counts what comes from other hosts, and makes the steps of the law. There is
- * no timer: the first packet after the end of a period closes it, and makes the
- * steps of those that passed without any packet, too. So R is at every packet
- * what a clock would have made of it, and while there is none nobody asks.
+ * It counts packets from other hosts, and makes the steps of the law. There is
+ * no timer: the first packet after the end of a period closes it, and also
+ * makes the steps of periods without any packet. So at every packet R is what a
+ * clock would have made of it, and without packets R is not needed.
  *
- * For every so many octets one who sends is told: the one whose packet fills
- * them. A super-packet that fills them several times is answered once. Nobody is
- * told twice within a period, for R changes at its end only: then it is the
- * next one's turn who was not told yet, and if there is none nobody's, until the
- * period ends.
+ * For a fixed number of octets one sender gets a message: the one whose packet
+ * fills them. A super-packet that fills them several times gets one. No sender
+ * gets two within a period, because R changes only at its end. The message then
+ * goes to the next sender without one. If all have one, no message is sent
+ * until the period ends.
  *
  * A port that leads out of the cloud has no meter.
  *
- * Takes the place of `weir_meter` where EyeQ decides, and counts for the port what
- * that would. Nobody looks for losses then.
+ * It replaces `weir_meter` under EyeQ, and counts for the port what that would
+ * count. Losses are not detected then.
  */
 
 /* A VM that received nothing for so many whole periods begins anew, as a new one does: with all of C. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * tell: a part of eyeq, on the egress of the device by which the host itself
- * talks. Makes a message of each clone that `meter` sends there, and leaves
- * everything else alone. A clone leaves as a message or not at all: it is a
- * VM's packet, which somebody would get twice.
+ * tell: a part of eyeq, on the egress of the host's own interface. It makes a
+ * message of each clone that `meter` sends there, and leaves all other packets
+ * alone. A clone leaves as a message or not at all: it is a VM's packet, which
+ * would otherwise arrive twice.
  *
- * The message goes by the host's own routes and neighbours, which the kernel
- * knows (bpf_redirect_neigh).
+ * The message uses the host's own routes and neighbours, which the kernel knows
+ * (bpf_redirect_neigh).
  *
- * What is left of the clone is its checksum, if that is still to be computed:
- * merged packets come so (GRO), and those of a VM on the same machine. No
- * helper takes that back. But where it will be written is known, and in a
- * message nothing is there: 6 octets behind the beginning of a UDP header or 16
- * behind that of TCP, if that begins where a message's body does. So everything
+ * The clone's checksum remains, if it is still to be computed: merged packets
+ * (GRO), and those of a VM on the same machine, come so. No helper removes that
+ * request. But the place where it will be written is known, and a message has
+ * no field there: 6 octets behind the beginning of a UDP header or 16 behind
+ * that of TCP, if that begins where a message's body does. So everything
  * between link and transport is cut down to 20 octets.
  */
 

@@ -136,8 +136,8 @@ struct weir_settings {
 _Static_assert(sizeof(struct weir_settings) == 16, "intf.rs expects 16");
 
 /*
- * A TCP connection as its packets come in whose ends agreed on ECN. Key of
- * `flows`. Written by the kernel side.
+ * A TCP connection whose ends agreed on ECN, in the direction in which its
+ * packets come in. Key of `flows`. Written by the kernel side.
  */
 struct weir_flow {
 	struct weir_address src;
@@ -175,14 +175,17 @@ struct weir_port_counters {
 	__u64 misdirected;    /* dropped: to a VM's address at a hardware address not its own; packets */
 	__u64 external_tx;    /* to the external class; octets */
 	__u64 external_rx;    /* to the VM, from addresses that no directory lists; octets */
-	__u64 unleased;	      /* dropped: beyond its pair's floor, while nobody watches; segments */
+	__u64 unleased;	      /* dropped: beyond its pair's floor, while no agent renews the lease; segments */
 };
 _Static_assert(sizeof(struct weir_port_counters) == 168, "intf.rs expects 128");
 
 /* Flows of a pair are told apart by so many parts of its queue (see backlog_law.h). */
 #define WEIR_PARTS 16
 
-/* What waits in a pair's queue in HTB, as far as classify knows. Written by it, under the pair's lock. */
+/*
+ * What waits in a pair's queue in HTB, as far as classify knows. Written by it,
+ * under the pair's lock.
+ */
 struct weir_backlog {
 	__u64 seen_ns;		 /* what has drained by then is taken off */
 	__u64 bps;		 /* the ceiling of its class since then; 0: nothing waits */
@@ -306,12 +309,15 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
 #define WEIR_PAIRS 4096u
 #define WEIR_HTB_PAIRS 0x4000u
 
-/* What a node may send, in bit/s on layer 2 without FCS. Written by the agent, a pair's ceiling also by heed. */
+/*
+ * What a node may send, in bit/s on layer 2 without FCS. Written by the agent,
+ * a pair's ceiling also by heed.
+ */
 struct weir_level {
 	__u64 floor;	/* what it gets in any case */
 	__u64 ceiling;	/* what it may use; 0: there is no such node */
 	__u64 fallback; /* the ceiling when the agent has not renewed its lease */
-	__u64 limit_ns; /* a leaf makes nobody wait longer, an inner node lends no longer ahead */
+	__u64 limit_ns; /* longest wait in a leaf; how far ahead an inner node lends */
 	__u64 limit;	/* of a leaf: octets that may wait */
 	__u64 parent;	/* the node that lends */
 };

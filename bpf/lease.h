@@ -2,25 +2,28 @@
 /*
  * The agent's heartbeat, and what pairs may send without it.
  *
- * What a pair may use beyond its floor was lent by an agent that watches for
- * congestion. When the agent has not renewed its lease for LEASE_NS, nobody
- * watches, and every pair goes back to its floor. Departure times do that by
- * their fallback (see depart.bpf.c). HTB cannot: a class keeps its ceiling until
- * a process lowers it, and that process may be dead, too. So classify drops what
- * is beyond the floor of a pair in HTB, before it has a number: it is no loss of
- * the network's.
+ * An agent that watches for congestion lent each pair what exceeds its floor.
+ * When the agent has not renewed its lease for LEASE_NS, nothing watches, and
+ * every pair goes back to its floor. Departure times have a fallback for that
+ * (see depart.bpf.c). HTB has none: a class keeps its ceiling until a process
+ * lowers it, and that process may be dead, too. So classify drops what exceeds
+ * the floor of a pair in HTB, before it has a number. It does not count as a
+ * loss of the network.
  *
- * The same holds on a port whose packets may miss the shaper (WEIR_BARE), because
- * somebody changed what leads there and the agent cannot put it back.
+ * The same holds on a port whose packets may miss the shaper (WEIR_BARE),
+ * because another process changed the plumbing and the agent cannot restore it.
  *
- * A heartbeat of 0 is one that has not begun: no agent has lent anything yet.
+ * A heartbeat of 0 has not begun: no agent has lent anything yet.
  */
 #ifndef WEIR_LEASE_H
 #define WEIR_LEASE_H
 
 #define LEASE_NS 1000000000ull
 
-/* When the agent was last known to live, on the kernel's monotonic clock. Written by the agent only. */
+/*
+ * When the agent was last known to live, on the kernel's monotonic clock.
+ * Written by the agent only.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

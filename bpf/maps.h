@@ -36,7 +36,7 @@ struct {
 	__type(value, struct weir_endpoint);
 } endpoints SEC(".maps");
 
-/* prefix -> who stands for what is outside. Size: agent. */
+/* prefix -> endpoint that stands for it, outside. Size: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);

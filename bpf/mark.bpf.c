@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * mark: on the egress of an emulated switch's port, before its queue. An
- * object of its own, for experiments only: real switches mark by themselves.
+ * mark: on the egress of an emulated switch's port, before its queue. An object
+ * of its own, for experiments only: real switches mark by themselves.
  *
- * A virtual queue receives what the port is given and drains at a little less
- * than the port's rate. Packets that find more than a threshold in it get the
- * congestion mark if they are ECN-capable. So senders that heed marks leave the
- * port's real queue empty.
+ * A virtual queue receives the same packets as the port and drains at a little
+ * less than the port's rate. A packet that finds more than a threshold in it
+ * gets the congestion mark if it is ECN-capable. So senders that answer marks
+ * leave the port's real queue empty.
  *
- * Packets that are not ECN-capable pass unharmed, whatever the virtual queue
- * holds: SYNs are such packets, and a flow whose SYN died of others' greed
- * would never start. If the real queue is full, it drops them.
+ * Packets that are not ECN-capable pass unmarked, whatever the virtual queue
+ * holds. SYNs are such packets, and a flow whose SYN is dropped because of
+ * others would never start. If the real queue is full, it drops them.
  *
- * The backlog is capped, at half a threshold above the threshold: senders that
- * heed no marks could pile up seconds, and those who come after them would be
- * marked for as long.
+ * The backlog is capped at half a threshold above the threshold. Senders that
+ * ignore marks could pile up seconds, and later senders would be marked for as
+ * long.
  *
- * The backlog is held as the time at which it will have drained, so that
+ * The backlog is stored as the time at which it will have drained, so that
  * draining needs no timer.
  */
 #include <stddef.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * From octets to what the programs ask: whose packet is it, how many segments
- * will it be, and how long are they on the wire.
+ * From octets to what the programs need: the source and destination of a
+ * packet, its number of segments, and their length on the wire.
  *
- * Everything is read with bpf_skb_load_bytes, which checks bounds and finds
- * octets outside the linear part too. A VLAN tag is looked through, not
- * obeyed: a tag is no way around the check of the source.
+ * Everything is read with bpf_skb_load_bytes, which checks bounds and also
+ * finds octets outside the linear part. A VLAN tag is skipped, not obeyed: a
+ * tag is no way around the check of the source.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
@@ -15,7 +15,7 @@
 #define IP_MORE_OR_OFFSET 0x3fff
 #define IP_OFFSET 0x1fff
 #define IP6_OFFSET 0xfff8
-#define EXTENSIONS 6 /* more of them are malformed: nobody needs them */
+#define EXTENSIONS 6 /* a packet with more is malformed: no protocol needs them */
 #define ECN_MASK 3
 #define ND_ROUTER_SOLICITATION 133
 #define ND_ROUTER_ADVERTISEMENT 134
@@ -91,9 +91,8 @@ static __always_inline int is_routed(const struct weir_address *a)
 }
 
 /*
- * Headers between IPv6 and the transport. What else may stand there (security,
- * mobility) is read by nobody without a key or a module, and passes as a
- * transport.
+ * Headers between IPv6 and the transport. Other headers (security, mobility)
+ * cannot be read without a key or a module, and pass as a transport.
  */
 static __always_inline int is_extension(__u8 protocol)
 {

@@ -4,30 +4,32 @@
  * the ports and the uplink, also on the tunnel's device: there packets have the VMs'
  * headers still, and the uplink's own stamp sees none of a VM's.
  *
- * Writes the pair's sequence, counted in segments, into the IPv4
+ * It writes the pair's sequence, counted in segments, into the IPv4
  * identification field, where the receiving host finds what the network lost.
- * After the shaper, so that what we drop ourselves does not look like that.
- * A super-packet takes as many numbers as it has segments: whoever cuts it
- * counts on from its first.
+ * It runs after the shaper, so that our own drops do not look like losses. A
+ * super-packet takes as many numbers as it has segments: the device that cuts
+ * it counts on from its first.
  *
- * Without a number go fragments, whose identification holds them together, and
- * IPv6, which has no such field. Octets with and without are counted: a pair in
- * which losses do not show must not borrow on their absence.
+ * Fragments have no number, because their identification holds them together,
+ * and IPv6 has no such field. Octets with and without a number are counted: a
+ * pair whose losses do not show must not borrow because none are reported.
  *
  * Where marks are a signal, all of a pair's packets leave ECN-capable (see
- * ecn.h). Whatever is not of a pair that sends from here is left alone.
+ * ecn.h). A packet that is not of a pair that sends from here does not change.
  *
- * What a VM of best effort sends leaves with the DSCP of lower effort (RFC 8622),
- * whatever the guest wrote there: switches with a second queue let it wait.
+ * Packets of a VM of best effort leave with the DSCP of lower effort (RFC
+ * 8622), whatever the guest wrote there: switches with a second queue let them
+ * wait.
  *
  * Before that it gives the packet its departure time, where the agent has
- * chosen those, or drops it (see depart.bpf.c): what is dropped has no number.
+ * chosen departure times, or drops it (see depart.bpf.c). A dropped packet has
+ * no number.
  *
- * Where the agent only observes, packets leave as they came, and all count as
+ * Where the agent only observes, packets leave unchanged, and all count as
  * without a number: losses do not show then.
  *
- * Also takes the class out of skb->priority again. The uplink's own qdisc
- * would read it as a band: pfifo_fast looks at its low four bits.
+ * It also removes the class from skb->priority. The uplink's own qdisc would
+ * read it as a band: pfifo_fast uses its low four bits.
  */
 
 /* Whether packets enter a tunnel between the ports and the uplink. */

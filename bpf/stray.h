@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What pairs without a class may send.
+ * The rate of pairs without a class.
  *
  * A pair has no class until the agent has given it one, some milliseconds after
- * its first packet. Some never get one: of a VM with more pairs than its floor
- * or its places are enough for, of a host whose classes are all taken, and while
- * no agent lives. Nobody hears of what such a pair loses, and nobody slows it
- * down: in the default class, which may borrow, it would take others' floors
- * wherever the network is full.
+ * its first packet. Some pairs never get one: of a VM with more pairs than its
+ * floor or its quota allows, of a host whose classes are all taken, and while
+ * no agent lives. No receiver reports the losses of such a pair, and nothing
+ * slows it down. In the default class, which may borrow, it would take others'
+ * floors wherever the network is full.
  *
- * So after a moment all such pairs of a VM together get a small rate, and what
- * is beyond is dropped, before it has a number: it is no loss of the network's.
+ * So after a moment all such pairs of a VM share a small rate. classify drops
+ * what exceeds it, before it has a number, so it does not count as a loss of
+ * the network.
  */
 #ifndef WEIR_STRAY_H
 #define WEIR_STRAY_H

@@ -4,29 +4,30 @@
  *
  *   VM -> port -> [from] -> bridge         VM <- [to] <- port <- bridge
  *
- * Each shows a segment of TCP to the law (vcc_law.h) together with what is known
- * of its connection, and writes into the headers what the law answers: the
- * window, the ECN flags, the ECN field of IP. Checksums follow, also those that
- * a device is still to compute. Numbers and payload stay as they are.
+ * Each gives a TCP segment and the state of its connection to the law
+ * (vcc_law.h), and writes the law's answer into the headers: the window, the
+ * ECN flags, the ECN field of IP. Checksums follow, also those that a device is
+ * still to compute. Sequence numbers and payload do not change.
  *
  * A connection has a place in its port's table from the first SYN on, in either
- * direction; nothing but a SYN takes one. Who finds none, or was pushed out by
- * others, is left alone from then on. It goes on, but if its ends had agreed on
- * ECN in a guest's place, marks that come to that guest are echoed by nobody.
- * Each port has a table of its own: a VM that opens many connections pushes out
- * its own, and no neighbour's.
+ * direction; only a SYN takes one. A connection that finds no place, or that
+ * others push out, is not translated from then on. It goes on, but if its ends
+ * had agreed on ECN in a guest's place, marks that come to that guest are not
+ * echoed. Each port has a table of its own: a VM that opens many connections
+ * pushes out its own, and no neighbour's.
  *
- * A connection that a peer begins has its place in a second, smaller table until
- * both ends have answered. So SYNs that strangers send, under any address, push
- * out each other, and no connection that is established.
+ * A connection that a peer begins has its place in a second, smaller table
+ * until both ends have answered. So SYNs of foreign senders, under any address,
+ * push out each other, and no established connection.
  *
- * Where a port asks for nothing (any more), connections that have a place keep
- * what they began with, and no others take one.
+ * Where a port asks for nothing, connections with a place keep what they began
+ * with, and no others take one.
  *
- * What cannot be translated passes as it is: no TCP, fragments, and what is cut
- * short. A guest that is policed sends no fragments of TCP, though: their octets
- * would be counted nowhere. And none of its SYNs changes what is known of a
- * connection: a window that was agreed stays agreed. Options stay as they are, but for the reports of `dctcp` (vcc_report.h).
+ * A packet that cannot be translated passes unchanged: other protocols,
+ * fragments, truncated packets. But a guest that is policed sends no fragments
+ * of TCP, because their octets could not be counted. And none of its SYNs
+ * changes the state of a connection: an agreed window stays agreed. Options do
+ * not change, except for the reports of `dctcp` (vcc_report.h).
  *
  * A super-packet with CWR has it once: Linux leaves it on the first segment
  * only. A device that segments by itself may put it on all of them.
@@ -55,7 +56,6 @@
 #include "vcc_law.h"
 #include "vcc.h"
 #include "vcc_budget.h"
-#include "vcc_shaping.h"
 #include "clock.h"
 #include "vcc_floor.h"
 
@@ -113,11 +113,10 @@ struct lock {
 };
 
 /*
- * A connection's lock is one of these, by its name: both directions change its
- * state, on any CPU, and a lock in the state would make it larger than a line
- * of the cache. A place that is given to another connection in the very moment
- * in which somebody looks at it is not kept from him: the kernel's table does
- * not say so.
+ * A connection's lock is one of these, by its name. Both directions change its
+ * state, on any CPU, and a lock in the state would make it larger than a cache
+ * line. The table may give a place to another connection while a program uses
+ * it; the kernel does not report that, and the lock does not prevent it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -209,13 +208,8 @@ static __always_inline __u32 share_of(const struct weir_vcc_port *port,
 
 	if (!bounds || !*bounds)
 		return share;
-	if (*bounds & WEIR_VCC_BUDGETED) {
-		budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
-		share = budget ? vcc_share(budget, name) : share;
-	}
-	if (*bounds & WEIR_VCC_SHAPED)
-		share = vcc_least(share, vcc_shaped(port->slot, name));
-	return share;
+	budget = bpf_map_lookup_elem(&vcc_budgets, &port->slot);
+	return budget ? vcc_share(budget, name) : share;
 }
 
 /* Whether a port asks for anything that a new connection needs a place for. */
@@ -423,7 +417,10 @@ static __always_inline __u32 length_of(struct __sk_buff *skb)
 	return *(volatile __u32 *)&skb->len;
 }
 
-/* What the law wants is forgotten: headers are written in one way, and not in one for each way through it. */
+/*
+ * What the law wants is forgotten: headers are written in one way, and not in
+ * one for each way through it.
+ */
 static __always_inline void forget_edit(struct __sk_buff *skb, struct weir_vcc_edit *edit)
 {
 	__u32 any = length_of(skb);
@@ -488,7 +485,7 @@ static __always_inline int translate(struct __sk_buff *skb, __u8 way)
 	if (way == VCC_OUT && segment.octets)
 		vcc_spend(skb->priority, skb->len);
 	segment.at = bpf_ktime_get_ns() >> 20;
-	/* No guest's, where somebody would believe it. */
+	/* Removed, so that no port believes a report that a guest made. */
 	if (way == VCC_OUT && segment.told && flow->phase != VCC_ALONE &&
 	    (terms.translation != VCC_NONE || flow->translation != VCC_NONE)) {
 		__sync_fetch_and_add(&counters->malformed, 1);

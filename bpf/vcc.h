@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What vCC's programs and whoever loads them share. The same in Rust:
- * crates/dataplane/src/vcc/intf.rs. A connection is named as its packets come
- * in (struct weir_flow): from the peer, to the guest. Its state is struct
- * weir_vcc_flow of vcc_law.h.
+ * What vCC's programs and their loader share. The same in Rust:
+ * crates/dataplane/src/vcc/intf.rs. The name of a connection is the direction
+ * in which its packets come in (struct weir_flow): from the peer, to the guest.
+ * Its state is struct weir_vcc_flow of vcc_law.h.
  */
 #ifndef WEIR_VCC_H
 #define WEIR_VCC_H
@@ -13,7 +13,7 @@ struct weir_vcc_port {
 	struct weir_vcc_terms terms;
 	__u32 slack;  /* octets beyond the window that a guest may send; all ones: any (no policing) */
 	__u32 slot;   /* index of its counters and of its table */
-	__u32 vm;     /* whose port it is; for the loader alone */
+	__u32 vm;     /* the VM; for the loader only */
 };
 _Static_assert(sizeof(struct weir_vcc_port) == 24, "vcc/intf.rs expects 24");
 
@@ -27,7 +27,7 @@ struct weir_vcc_counters {
 	__u64 lowered;	 /* of these, in their window */
 	__u64 hidden;	 /* of these, came with a mark that the guest was not shown */
 	__u64 unknown;	 /* TCP of connections whose beginning was not seen, or that were pushed out */
-	__u64 malformed; /* TCP that no host could read, passed as it was; or a guest's own report, dropped */
+	__u64 malformed; /* TCP that no host can parse, passed unchanged; or a guest's own report, dropped */
 	__u64 policed;	 /* dropped: beyond window and slack */
 	__u64 unedited;	 /* was to be changed, and could not be */
 	__u64 begun;	 /* connections that took a place */

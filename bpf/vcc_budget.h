@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A port's window budget: which class a connection is of, and what each of that
- * class may have now. The same in Rust: crates/dataplane/src/vcc/budget.rs.
+ * A port's window budget: the class of a connection, and the window that each
+ * connection of a class may have. The same in Rust:
+ * crates/dataplane/src/vcc/budget.rs.
  *
- * Who counts and divides is the loader: it looks through the port's table some
- * times a second, and writes `share`. So what is true of the table is true of
- * the shares, whatever became of connections: ended, pushed out, silent. Here
- * shares are read, and said when it is time to look: `vcc_turns` grows whenever
- * a connection begins or ends to live on the budget. While nobody looks, shares
- * stay as they are.
+ * The loader counts and divides: it reads the port's table some times a second,
+ * and writes `share`. So the shares follow the table, whatever became of
+ * connections: ended, pushed out, silent. The programs read shares, and report
+ * when it is time to count: `vcc_turns` grows whenever a connection begins or
+ * ends to use the budget. While no loader runs, shares stay as they are.
  *
  * Needs vcc_law.h.
  */
@@ -16,31 +16,34 @@
 #define WEIR_VCC_BUDGET_H
 
 #define WEIR_VCC_CLASSES 16
-/* Who is silent for so many 1024 ticks (64 s) does not live on the budget until he speaks. */
+/*
+ * A connection that is silent for this many 1024 ticks (64 s) does not use the
+ * budget until it sends.
+ */
 #define WEIR_VCC_QUIET 60
 #define WEIR_VCC_ANY_SHARE (~0u)
 
-/* Connections of one class: those that have all that is said here. Written by the loader. */
+/* Connections of one class: those with both ports in these ranges. Written by the loader. */
 struct weir_vcc_class {
-	struct weir_address remote; /* where the peer's prefix begins */
-	struct weir_address mask;   /* the bits of its address that count */
-	__u16 local_first;	    /* ports of the guest's */
+	__u16 local_first; /* ports of the guest's */
 	__u16 local_last;
 	__u16 remote_first; /* ports of the peer's */
 	__u16 remote_last;
-	__u32 is_ip6; /* 1: the prefix is one of IPv6, in which no address of IPv4 is */
-	__u32 share;  /* octets of window for each connection */
+	__u32 share; /* octets of window for each connection */
 };
-_Static_assert(sizeof(struct weir_vcc_class) == 48, "vcc/budget.rs expects 48");
+_Static_assert(sizeof(struct weir_vcc_class) == 12, "vcc/budget.rs expects 12");
 
 /* No connection is of two classes. */
 struct weir_vcc_budget {
 	__u32 classes; /* so many */
 	struct weir_vcc_class class[WEIR_VCC_CLASSES];
 };
-_Static_assert(sizeof(struct weir_vcc_budget) == 772, "vcc/budget.rs expects 772");
+_Static_assert(sizeof(struct weir_vcc_budget) == 196, "vcc/budget.rs expects 196");
 
-/* slot -> budget, where the port has one. Replaced as a whole, under the eyes of those who read. Size: loader. */
+/*
+ * slot -> budget, where the port has one. Replaced as a whole while programs
+ * read it. Size: loader.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -49,13 +52,10 @@ struct {
 	__type(value, struct weir_vcc_budget);
 } vcc_budgets SEC(".maps");
 
-/* What bounds the windows of a port's connections, beside what its terms say. */
-#define WEIR_VCC_BUDGETED 1 /* vcc_budgets has it */
-#define WEIR_VCC_SHAPED 2   /* vcc_shaping.h */
-
 /*
- * slot -> which of these, so that nobody looks for what is not there: that would
- * cost more than the law. Written by the loader. Size: loader.
+ * slot -> 1 where vcc_budgets has it, else 0, so that no program looks up what
+ * is not there, which would cost more than the law. Written by the loader.
+ * Size: loader.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -65,7 +65,7 @@ struct {
 	__type(value, __u32);
 } vcc_bounded SEC(".maps");
 
-/* slot -> how often a connection began or ended to live on what bounds it. Size: loader. */
+/* slot -> number of times that a connection began or ended to use the budget. Size: loader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -77,16 +77,10 @@ struct {
 static __always_inline int vcc_is_of(const struct weir_vcc_class *class,
 				     const struct weir_flow *name)
 {
-	const __u32 *address = name->src.words;
 	__u32 remote = bpf_ntohs(name->src_port), local = bpf_ntohs(name->dst_port);
-	int is_ip4 = !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
-	__u32 differ = 0;
 
-	for (int i = 0; i < 4; i++)
-		differ |= (address[i] ^ class->remote.words[i]) & class->mask.words[i];
-	return !differ && !(class->is_ip6 && is_ip4) && remote >= class->remote_first &&
-	       remote <= class->remote_last && local >= class->local_first &&
-	       local <= class->local_last;
+	return remote >= class->remote_first && remote <= class->remote_last &&
+	       local >= class->local_first && local <= class->local_last;
 }
 
 /*

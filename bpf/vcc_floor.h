@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Whether a pair sends no more than its floor: then marks do not lower its
- * connections' windows. `Credit` of crates/core/src/vcc/credit.rs, where it is
- * said why; whoever changes one changes the other.
+ * Whether a pair sends no more than its floor. If so, marks do not lower its
+ * connections' windows. The same as `Credit` of crates/core/src/vcc/credit.rs,
+ * which gives the reason; a change of one needs a change of the other.
  *
- * Whose packet it is, classify has said when the guest sends; of what comes,
- * the addresses say it. Where no agent shapes, the maps are empty and nothing is
- * a pair's. A pair whose other end is outside the cloud has no credit.
+ * classify finds the pair of a packet from the guest, and the addresses show
+ * the pair of a packet to it. Where no agent shapes, the maps are empty and no
+ * packet has a pair. A pair whose other end is outside the cloud has no credit.
  *
  * Needs clock.h.
  */
@@ -42,8 +42,8 @@ struct {
 } levels SEC(".maps");
 
 /*
- * node -> by when its pair's floor would have carried what was sent, ns since
- * boot. Size: loader, as that of levels.
+ * node -> time by which its pair's floor would have carried what was sent, ns
+ * since boot. Size: loader, as that of levels.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -62,7 +62,7 @@ static __always_inline __u32 node_of(__u32 class)
 	return low < WEIR_HTB_PAIRS ? low : low - WEIR_HTB_PAIRS + WEIR_PAIRS;
 }
 
-/* What a pair is promised, bit/s; 0: nothing. */
+/* Floor of a pair, bit/s; 0: none. */
 static __always_inline __u64 floor_of(__u32 node)
 {
 	struct weir_level *level = node ? bpf_map_lookup_elem(&levels, &node) : 0;
@@ -71,7 +71,7 @@ static __always_inline __u64 floor_of(__u32 node)
 	return level ? *(volatile __u64 *)&level->floor : 0;
 }
 
-/* A pair sends so much. A function of its own, for what the caller has on the stack. */
+/* Books octets that a pair sends. A function of its own, because of the caller's stack. */
 __attribute__((noinline)) int vcc_spend(__u32 class, __u32 octets)
 {
 	__u32 node = node_of(class);

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * vCC's law by itself, for the test that holds it equal to Rust's. An object of
- * its own, loaded by nobody else. A run takes the next input, changes the flow
- * it names, and writes what became of both: who repeats the run as often as
- * there are inputs has them all in one call.
+ * vCC's law by itself: see law_test.h. A run changes the flow that its input names, and
+ * writes what became of both.
  */
 #include <linux/bpf.h>
-#include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
 #include "vcc_law.h"
 
-/* How many inputs one call takes at most. */
-#define STEPS 65536
 #define FLOWS 256
 
 struct vcc_input {
@@ -29,19 +24,9 @@ struct vcc_output {
 };
 _Static_assert(sizeof(struct vcc_output) == 80, "vcc_law.rs expects 80");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, STEPS);
-	__type(key, __u32);
-	__type(value, struct vcc_input);
-} law_inputs SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, STEPS);
-	__type(key, __u32);
-	__type(value, struct vcc_output);
-} law_outputs SEC(".maps");
+#define LAW_INPUT struct vcc_input
+#define LAW_OUTPUT struct vcc_output
+#include "law_test.h"
 
 /* All zeros when the object is loaded: nothing was seen of any. */
 struct {
@@ -51,30 +36,16 @@ struct {
 	__type(value, struct weir_vcc_flow);
 } law_flows SEC(".maps");
 
-/* Entry 0: the next input. Set to 0 by the test before a call. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} law_next SEC(".maps");
-
 SEC("tc")
 int vcc_law(struct __sk_buff *skb)
 {
-	__u32 zero = 0, *next, at, which;
 	struct vcc_output *output;
 	struct vcc_input *input;
+	__u32 *next = law_take(&input, &output), which;
 	struct weir_vcc_flow *flow;
 
 	(void)skb;
-	next = bpf_map_lookup_elem(&law_next, &zero);
 	if (!next)
-		return TC_ACT_SHOT;
-	at = *next;
-	input = bpf_map_lookup_elem(&law_inputs, &at);
-	output = bpf_map_lookup_elem(&law_outputs, &at);
-	if (!input || !output)
 		return TC_ACT_SHOT;
 	which = input->flow;
 	flow = bpf_map_lookup_elem(&law_flows, &which);
@@ -82,7 +53,7 @@ int vcc_law(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	vcc_handle(flow, &input->segment, &input->terms, &output->edit);
 	output->flow = *flow;
-	*next = at + 1;
+	*next += 1;
 	return TC_ACT_OK;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * vCC's law: `Flow::handle` of crates/core/src/vcc, to the octet. Why it is what
- * it is, is said there, file by file in the order of the parts below;
- * crates/dataplane/tests/vcc_law.rs holds the two equal. Whoever changes one
- * changes the other.
+ * vCC's law: `Flow::handle` of crates/core/src/vcc, to the octet, which gives
+ * the reasons, file by file in the order of the parts below.
+ * crates/dataplane/tests/vcc_law.rs holds the two equal. A change of one needs
+ * a change of the other.
  *
- * Unsigned numbers; differences of sequence numbers alone are looked at with a
+ * Numbers are unsigned; only differences of sequence numbers are read with a
  * sign. Products are of 64 bits and do not wrap. No division is signed or by
- * zero, no shift beyond 31 (of 64 bits: 63), the one loop has 18 rounds.
+ * zero, no shift beyond 31 (of 64 bits: 63), and the one loop has 18 rounds.
  */
 #ifndef WEIR_VCC_LAW_H
 #define WEIR_VCC_LAW_H
@@ -41,7 +41,7 @@
 #define VCC_EDIT_TELL 8
 #define VCC_EDIT_TAKE 16
 
-/* What the law sees of a segment: `Segment`. */
+/* Input of the law: a segment, `Segment`. */
 struct weir_vcc_segment {
 	__u32 at; /* ticks of 2^20 ns */
 	__u32 seq;
@@ -61,7 +61,7 @@ struct weir_vcc_segment {
 };
 _Static_assert(sizeof(struct weir_vcc_segment) == 36, "segment.rs expects 36");
 
-/* What it shall become: `Edit`. */
+/* Output of the law: changes of the segment, `Edit`. */
 struct weir_vcc_edit {
 	__u32 told_octets;
 	__u32 told_marked;
@@ -81,7 +81,7 @@ _Static_assert(sizeof(struct weir_vcc_edit) == 16, "segment.rs expects 16");
 #define VCC_CUBIC_ECN 3
 #define VCC_AUTO 4
 
-/* What a flow goes by: `Terms`. */
+/* Terms of a flow: `Terms`. */
 struct weir_vcc_terms {
 	__u32 share;	/* octets; all ones: no budget */
 	__u32 patience; /* ticks */
@@ -147,12 +147,12 @@ struct weir_vcc_flow {
 _Static_assert(sizeof(struct weir_vcc_flow) == 64, "flow.rs expects 64");
 
 /*
- * A part of the law: a function of its own, which the verifier looks at once, and
- * not again for every way to it. It knows nothing of the callers there; so each
- * asks whether its pointers are, and answers with a number.
+ * A part of the law: a function of its own, which the verifier visits once, and
+ * not once for every way to it. The verifier knows nothing of the callers
+ * there, so each function checks its pointers, and returns a number.
  *
- * With a lock held kernels allow no calls. Who needs the law there says first
- * that its parts be `static __always_inline int`.
+ * With a lock held kernels allow no calls. A user that needs the law there
+ * first defines its parts as `static __always_inline int`.
  */
 #ifndef VCC_PART
 #define VCC_PART __attribute__((noinline)) int
@@ -286,7 +286,7 @@ static __always_inline void vcc_linear(struct weir_vcc_flow *flow, __u32 acked)
 #define VCC_OBSERVED_END 2
 #define VCC_ALPHA_ONE (1u << 15)
 
-/* Of what was in flight `acked` octets were acknowledged, and no report says what of them was marked. */
+/* `acked` octets were acknowledged, and no report tells how many of them were marked. */
 static __always_inline void vcc_dctcp_untold(struct weir_vcc_flow *flow, __u32 acked, __u32 flight,
 					     int is_echo)
 {
@@ -362,9 +362,9 @@ static __always_inline __u32 vcc_cubic_fall(struct weir_vcc_flow *flow)
 }
 
 /*
- * Without a branch: each would double the ways that the verifier looks at, and 18
- * are a quarter of a million. The empty instruction keeps the compiler from making
- * one of the sign.
+ * Without a branch: each would double the ways that the verifier visits, and 18
+ * are a quarter of a million. The empty instruction keeps the compiler from
+ * making a branch of the sign.
  */
 static __always_inline __u32 vcc_root(__u64 x)
 {
@@ -492,7 +492,7 @@ static __always_inline void vcc_take_mss(struct weir_vcc_flow *flow,
 	flow->mss = flow->mss ? vcc_least(flow->mss, mss) : mss;
 }
 
-/* Whether the peer's port reads reports. While opening `alpha` says it. */
+/* Whether the peer's port reads reports. While opening, `alpha` holds it. */
 static __always_inline int vcc_is_reading(const struct weir_vcc_flow *flow)
 {
 	if (vcc_is_established(flow))
@@ -544,7 +544,7 @@ static __always_inline void vcc_ask(struct weir_vcc_flow *flow,
 	}
 }
 
-/* The guest sends a SYN. */
+/* Handles a SYN of the guest. */
 VCC_PART vcc_asked(struct weir_vcc_flow *flow, const struct weir_vcc_segment *segment,
 		   const struct weir_vcc_terms *terms, struct weir_vcc_edit *edit)
 {
@@ -681,7 +681,7 @@ VCC_PART vcc_answered(struct weir_vcc_flow *flow, const struct weir_vcc_segment 
 	return 0;
 }
 
-/* Something that is not a SYN passes while the flow opens. */
+/* Handles a segment other than a SYN while the flow opens. */
 static __always_inline void vcc_finished(struct weir_vcc_flow *flow,
 					 const struct weir_vcc_segment *segment)
 {
@@ -790,7 +790,7 @@ static __always_inline void vcc_time_out(struct weir_vcc_flow *flow, __u32 at)
 	vcc_enter(flow, VCC_SLOW_START);
 }
 
-/* The guest sends. Says whether it is new data, within the window. */
+/* Handles a segment from the guest. Returns whether it has new data within the window. */
 VCC_PART vcc_sent(struct weir_vcc_flow *flow, const struct weir_vcc_segment *segment,
 		  const struct weir_vcc_terms *terms)
 {
@@ -887,7 +887,7 @@ static __always_inline __u16 vcc_shown(struct weir_vcc_flow *flow,
 	return field;
 }
 
-/* Something is acknowledged to the guest. */
+/* Handles an acknowledgement to the guest. */
 VCC_PART vcc_acknowledged(struct weir_vcc_flow *flow, const struct weir_vcc_segment *segment,
 			  const struct weir_vcc_terms *terms, struct weir_vcc_edit *edit)
 {
@@ -962,7 +962,7 @@ static __always_inline void vcc_carry_on(struct weir_vcc_flow *flow,
 		vcc_set(flow, segment->way == VCC_OUT ? VCC_FIN_OUT : VCC_FIN_IN);
 }
 
-/* The only way in: what the segment shall become. */
+/* Decides the changes of a segment. This is the only way in. */
 VCC_PART vcc_handle(struct weir_vcc_flow *flow, const struct weir_vcc_segment *segment,
 		    const struct weir_vcc_terms *terms, struct weir_vcc_edit *edit)
 {

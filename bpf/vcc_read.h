@@ -87,10 +87,10 @@ static __always_inline int read_tcp(struct __sk_buff *skb, const void *data, con
 }
 
 /*
- * A whole segment behind Ethernet and IP without anything else between: 1. What
- * is no TCP for certain: -1. 0 if somebody has to look who knows more. This and
- * the next are functions of their own: the verifier looks at them once, and at
- * the law not once more for each kind of frame.
+ * A whole segment directly behind Ethernet and IP: 1. Certainly not TCP: -1.
+ * Otherwise 0: the full parser has to look. This and the next are functions of
+ * their own, so that the verifier visits them once, and the law not once more
+ * for each kind of frame.
  */
 __attribute__((noinline)) int read_plain(struct __sk_buff *skb, __u32 way, struct headers *headers)
 {
@@ -148,7 +148,7 @@ static __always_inline __u32 end_of(struct __sk_buff *skb, const struct packet *
 	return p->l3 + bpf_ntohs(length) + (is_ip4 ? 0 : sizeof(struct ipv6hdr));
 }
 
-/* Any frame: 1 if it is a segment, -1 or READ_FRAGMENT if it is none, 0 if nobody could read it. */
+/* Any frame: 1 if it is a segment, -1 or READ_FRAGMENT if it is not, 0 if it cannot be parsed. */
 __attribute__((noinline)) int read_any(struct __sk_buff *skb, __u32 way, struct headers *headers)
 {
 	struct packet p = {};

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Reports of `dctcp` (AC/DC's PACK): how much has come to a guest, and how much
- * of it marked, told by its port to the sender's, in an experimental option of
- * TCP (RFC 6994):
+ * Reports of `dctcp` (AC/DC's PACK). A guest's port tells the sender's port how
+ * many octets came to the guest and how many of them were marked, in an
+ * experimental option of TCP (RFC 6994):
  *
  *   SYN               253  4  id                  this port reads reports
  *   ACK without data  253 12  id  octets  marked  totals, modulo 2^32
  *
- * It is the last option of a header that nothing follows: so it is added at the
- * end of the packet and taken off there, and nothing has to be moved. No segment
- * with data has one, and so no super-packet. A header without room has none.
+ * The option is the last one of a header without payload. So it is added and
+ * removed at the end of the packet, and nothing has to be moved. No segment
+ * with data has a report, and so no super-packet has one. A header without room
+ * has none.
  *
- * Guests do not speak so: who tries at a port that translates loses the segment.
+ * Guests do not use this option. A port that translates drops a guest's segment
+ * with it.
  */
 #ifndef WEIR_VCC_REPORT_H
 #define WEIR_VCC_REPORT_H
@@ -38,8 +40,8 @@ static __always_inline __u32 report_size(const struct weir_vcc_segment *segment)
 
 /*
  * The option at the end of a header without data, if it is a report: its size,
- * or 0. Options are from `at` to `end`. A function of its own: the verifier looks
- * at it once, and at what follows not once more for each way out of it.
+ * or 0. Options are from `at` to `end`. A function of its own: the verifier
+ * visits it once, and what follows not once more for each way out of it.
  */
 __attribute__((noinline)) int read_report(struct __sk_buff *skb, __u32 at, __u32 end, __u32 size,
 					  struct report *report)
@@ -62,7 +64,7 @@ __attribute__((noinline)) int read_report(struct __sk_buff *skb, __u32 at, __u32
 	return size;
 }
 
-/* What a segment without data tells of the other end's port. */
+/* Reads the report of the other end's port from a segment without data. */
 static __always_inline void hear_report(struct __sk_buff *skb, __u32 at, __u32 end,
 					struct weir_vcc_segment *segment)
 {
@@ -73,7 +75,7 @@ static __always_inline void hear_report(struct __sk_buff *skb, __u32 at, __u32 e
 	segment->told_marked = bpf_ntohl(report.marked);
 }
 
-/* The packet's length in its IP header becomes `more` octets more, and its checksum follows. */
+/* Adds `more` octets to the packet's length in its IP header, and corrects its checksum. */
 static __always_inline int write_length(struct __sk_buff *skb, const struct packet *p, int is_ip4,
 					__u32 more)
 {
@@ -92,10 +94,11 @@ static __always_inline int write_length(struct __sk_buff *skb, const struct pack
 }
 
 /*
- * What counts the header's length says `more` octets more (in two's complement):
- * TCP's own field, in which `flags` are those that stand there, the pseudo header,
- * IP. `sum` is what the octets that come or go change in TCP's checksum; where
- * a device is to compute it, it finds them by itself.
+ * Adds `more` octets (in two's complement) to everything that depends on the
+ * header's length: TCP's own field, in which `flags` are the present ones, the
+ * pseudo header, IP. `sum` is the change of TCP's checksum by the octets that
+ * come or go. Where a device is to compute the checksum, it includes them by
+ * itself.
  */
 static __always_inline int write_header_length(struct __sk_buff *skb, const struct packet *p,
 					       int is_ip4, __u32 flags, __u32 more, __u32 sum)
@@ -111,7 +114,10 @@ static __always_inline int write_header_length(struct __sk_buff *skb, const stru
 	return failed | write_length(skb, p, is_ip4, more);
 }
 
-/* Adds what the law wants told; not 0 if that failed. `flags` and length are as they stand in the header. */
+/*
+ * Adds the report that the law wants; not 0 if that failed. `flags` and length
+ * are as in the header.
+ */
 static __always_inline int add_report(struct __sk_buff *skb, const struct packet *p, int is_ip4,
 				      __u32 flags, __u32 size, const struct weir_vcc_edit *edit)
 {
@@ -125,7 +131,7 @@ static __always_inline int add_report(struct __sk_buff *skb, const struct packet
 	};
 	__s64 sum;
 
-	/* No room is no failure: then ECE says the rest. */
+	/* No room is no failure: ECE then reports marks. */
 	if (header + size > TCP_HEADER_MOST)
 		return 0;
 	/* Kernels grow only what lies in one piece. */
@@ -143,7 +149,7 @@ static __always_inline int add_report(struct __sk_buff *skb, const struct packet
 	return write_header_length(skb, p, is_ip4, flags, size, sum);
 }
 
-/* Takes off the option that read_report has found; not 0 if that failed. */
+/* Removes the option that read_report has found; not 0 if that failed. */
 static __always_inline int take_report(struct __sk_buff *skb, const struct packet *p, int is_ip4,
 				       __u32 flags, __u32 size)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * `auto` of vCC's law: whether a guest that agreed on ECN by itself heeds it. A
- * part of vcc_law.h, which includes it; crates/core/src/vcc/watch.rs says why it
- * is what it is, and is the same to the octet.
+ * `auto` of vCC's law: whether a guest that agreed on ECN by itself answers
+ * marks. A part of vcc_law.h, which includes it. crates/core/src/vcc/watch.rs
+ * gives the reasons and is equal to the octet.
  */
 #ifndef WEIR_VCC_WATCH_H
 #define WEIR_VCC_WATCH_H

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Weir's datapath: three programs, one object, one file per concern. Beside them
- * two that no packet meets, by which the agent reads (see gather.bpf.c).
+ * Weir's datapath: three programs, one object, one file per concern. Two more
+ * programs, which no packet meets, let the agent read (see gather.bpf.c).
  *
  *   VM -> port -> [classify] -> redirect -> IFB with the shaper -> bridge
  *                                                         |
  *   VM <- port <- [meter] <- bridge <- uplink      uplink <- [stamp]
  *
- * The programs decide which class a packet belongs to, count, number and
- * look for gaps and marks. They never delay a packet: a queue does that, in the
- * shaper, because a program that drops is no limiter for TCP; classify only
- * drops what that queue would hold for too long (see backlog.h), and what has
- * none and would be slowed down by nobody (see stray.h). Where the agent
- * has chosen departure times there is no IFB: stamp says when a packet may
- * leave (see depart.bpf.c), and the uplink's fq qdisc holds it until then.
+ * The programs choose the class of a packet, count and number packets, and find
+ * gaps and marks. They never delay a packet. A queue in the shaper does that,
+ * because a program that drops is no limiter for TCP. classify drops only what
+ * that queue would hold for too long (see backlog.h), and what has no queue and
+ * nothing to slow it down (see stray.h). With departure times there is no IFB:
+ * stamp computes when a packet may leave (see depart.bpf.c), and the uplink's
+ * fq qdisc holds it until then.
  *
- * They pass with TC_ACT_UNSPEC (the same number as TCX_NEXT), so that the
- * programs of others behind them run too; they drop only what is forged or
- * malformed. They run wherever clsact does: no helper or map here is younger
- * than Linux 5.16.
+ * They pass with TC_ACT_UNSPEC (the same number as TCX_NEXT), so that foreign
+ * programs behind them run, too. They drop only forged and malformed packets.
+ * They run wherever clsact does: no helper or map here is younger than Linux
+ * 5.16.
  *
  * The files are compiled as one, because they share maps.
  */

@@ -1,6 +1,6 @@
-//! Compiles `bpf/` into eight objects. The crate carries four of them inside it: the datapath, the marking
-//! port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ and of vCC alone, and a guest that
-//! is deaf, for tests.
+//! Compiles `bpf/` into eight objects. The crate carries four of them inside it: the datapath, the
+//! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ and
+//! of vCC alone, and a guest that is deaf, for tests.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;
@@ -28,7 +28,7 @@ fn main() {
 }
 
 /// The headers that say what is in pinned maps.
-const STATE: [&str; 5] = ["intf.h", "vcc.h", "vcc_law.h", "vcc_budget.h", "vcc_shaping.h"];
+const STATE: [&str; 4] = ["intf.h", "vcc.h", "vcc_law.h", "vcc_budget.h"];
 
 /// A hash (FNV-1a) of the types in pinned maps, and of the constants that size them: their text
 /// without comments and spaces. Two versions with the same hash understand each other's maps.

@@ -7,8 +7,11 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use weir_core::eyeq::Backend;
-use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism};
+use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::eyeq::{Backend, EyeQ};
+use weir_core::host::{Capabilities, Hose, Location, Policy};
+use weir_core::mechanism::{Law, registry};
+use weir_core::reservation::Reservation;
 use weir_model::agent::{AgentConfig, Directory, MechanismConfig, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
@@ -21,10 +24,8 @@ pub(crate) struct Setup {
     pub(crate) names: Names,
     pub(crate) tenants: BTreeMap<VmId, TenantId>,
     pub(crate) hosts: BTreeMap<HostId, (String, SocketAddr)>,
-    /// Where EyeQ decides, its `mechanism` says only what traffic of no pair gets.
-    pub(crate) host: HostConfig,
-    /// EyeQ's part, if that decides.
-    pub(crate) eyeq: Option<law::OnHost>,
+    /// What the machine is told.
+    pub(crate) host: Policy,
 }
 
 /// Names of VMs, both ways.
@@ -104,8 +105,8 @@ impl Setup {
 
     /// Whether what a VM sends is to wait for all others: under EyeQ who has no floor has no other class (§3.5).
     pub(crate) fn is_best_effort(&self, vm: VmId) -> bool {
-        let has_floor = |hose: &Hose| !hose.floor_out.is_zero();
-        self.eyeq.is_some() && !self.host.vms.get(&vm).is_some_and(has_floor)
+        let has_floor = |hose: &Hose| !hose.out.floor.is_zero();
+        self.eyeq().is_some() && !self.host.hose(vm).is_some_and(has_floor)
     }
 
     fn load_after(path: &Path, former: Option<&Self>) -> Result<Self> {
@@ -145,8 +146,6 @@ impl Setup {
         let soundly = |setup: Self| {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
-            crate::window_shaping::check(&setup.file)?;
-            crate::shared_budget::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
             Ok(setup)
         };
@@ -221,10 +220,16 @@ impl Setup {
             ShaperChoice::DepartureTime => Backend::Kernel,
             ShaperChoice::Auto | ShaperChoice::Htb => Backend::Agent,
         };
-        let eyeq = law::on_host(&file.mechanism, line, backend).map_err(in_mechanism)?;
-        let mechanism = mechanism(&file.mechanism, &names, line).map_err(in_mechanism)?;
-        let host = HostConfig { host, line, mechanism, vms, directory: locations };
-        let setup = Self { file, directory, names, tenants, hosts, host, eyeq };
+        let (law, fastest_line) =
+            law_of(&file.mechanism, &names, line, backend).map_err(in_mechanism)?;
+        let can = Capabilities {
+            meters: matches!(law, Law::EyeQ(_)),
+            limiter: backend == Backend::Kernel,
+            ..Capabilities::default()
+        };
+        let host = Policy { fastest_line, can, ..Policy::new(host, line, law) };
+        let host = host.with_vms(vms).with_directory(locations);
+        let setup = Self { file, directory, names, tenants, hosts, host };
         setup.check_eyeq()?;
         Ok(setup)
     }
@@ -241,7 +246,7 @@ impl Setup {
 
     /// What EyeQ asks of a host beside its constants.
     fn check_eyeq(&self) -> Result<(), Mistake> {
-        let Some(eyeq) = &self.eyeq else { return Ok(()) };
+        let Some(eyeq) = self.eyeq() else { return Ok(()) };
         sound(!self.observes(), || {
             let what = "EyeQ's receivers send feedback through their VMs' ports, so it cannot only \
                         observe: enforce, or choose another mechanism";
@@ -264,32 +269,31 @@ impl Setup {
                 Mistake::directory(format!("hosts[{i}].control"), what)
             })?;
         }
-        let checked = eyeq.config(&self.host).check();
-        checked.map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))
+        weir_core::eyeq::check(&self.host, eyeq)
+            .map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))
     }
 
-    /// Whether packets have to leave ECN-capable.
-    pub(crate) fn needs_marks(&self) -> bool {
-        match &self.host.mechanism {
-            Mechanism::ElasticSwitch(es) => es.rate.signal.needs_marks(),
-            Mechanism::Reservation { .. } => false,
+    /// EyeQ's constants, if that decides.
+    pub(crate) fn eyeq(&self) -> Option<&EyeQ> {
+        match &self.host.law {
+            Law::EyeQ(eyeq) => Some(eyeq),
+            Law::ElasticSwitch(_) | Law::Reservation(_) => None,
         }
+    }
+
+    /// Whether packets have to leave ECN-capable. EyeQ's meters go by the marks of what is so anyway.
+    pub(crate) fn needs_marks(&self) -> bool {
+        self.eyeq().is_none() && self.host.law.needs_marks()
     }
 
     /// How long a gap may stay open before it is a loss.
     pub(crate) fn reorder_window(&self) -> Span {
-        match &self.host.mechanism {
-            Mechanism::ElasticSwitch(es) => es.reorder_window,
-            Mechanism::Reservation { .. } => ElasticSwitch::default().reorder_window,
-        }
+        self.host.law.reorder_window()
     }
 
     /// What the default class of a VM gets: traffic without a floor.
     pub(crate) fn default_rate(&self) -> Rate {
-        match &self.host.mechanism {
-            Mechanism::ElasticSwitch(es) => es.default_floor,
-            Mechanism::Reservation { other, .. } => *other,
-        }
+        self.host.law.default_rate()
     }
 }
 
@@ -321,7 +325,7 @@ fn vms(
                  there"
             ))
         })?;
-        let hose = Hose { floor_out: vm.floor_out.0, floor_in: vm.floor_in.0 };
+        let hose = Hose::of(vm.floor_out.0, vm.floor_in.0);
         let twice = vms.insert(id, hose).is_some();
         sound(!twice, || wrong(format!("vm `{name}` is listed twice; remove one")))?;
     }
@@ -337,7 +341,16 @@ fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mechanism> {
+/// The law, and the fastest link of the fleet.
+fn law_of(
+    config: &MechanismConfig,
+    names: &Names,
+    line: Rate,
+    backend: Backend,
+) -> Result<(Law, Rate)> {
+    if let Some((eyeq, fastest_line)) = law::on_host(config, line, backend)? {
+        return Ok((Law::EyeQ(Box::new(eyeq)), fastest_line));
+    }
     if let Some(es) = law::law(config)? {
         // Never silently unenforced: what it promises per path would be kept on no path.
         ensure!(
@@ -347,16 +360,13 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
             config.preset(),
             ElasticSwitch::PRESETS.join(", ")
         );
-        return Ok(Mechanism::ElasticSwitch(Box::new(es)));
-    }
-    if config.name == "eyeq" {
-        let other = law::unreserved(config, line)?;
-        return Ok(Mechanism::Reservation { rates: BTreeMap::new(), other });
+        return Ok((Law::ElasticSwitch(Box::new(es)), line));
     }
     ensure!(
         config.name == "reservation",
-        "name: there is no `{}`; there are elasticswitch, eyeq, reservation, seawall",
-        config.name
+        "name: there is no `{}`; there are {}",
+        config.name,
+        registry::names().join(", ")
     );
     let mut rates = BTreeMap::new();
     for r in &config.reserve {
@@ -365,14 +375,15 @@ fn mechanism(config: &MechanismConfig, names: &Names, line: Rate) -> Result<Mech
         };
         rates.insert(PairId::new(id(&r.from)?, id(&r.to)?), r.rate.0);
     }
-    Ok(Mechanism::Reservation { rates, other: law::unreserved(config, line)? })
+    let other = law::unreserved(config, line)?;
+    Ok((Law::Reservation(Reservation { rates, other }), line))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::addresses::Addresses;
-    use weir_core::host::Promise;
+    use weir_core::elasticswitch::Promise;
     use weir_core::rate::{HoldForm, Signal};
 
     const DIRECTORY: &str = "
@@ -429,11 +440,11 @@ floor_in = "400Mbit"
     fn a_sound_configuration_is_resolved_to_ids() {
         let setup = load(AS_IT_IS, AS_IT_IS).expect("sound");
         assert_eq!(setup.host.host, HostId(0));
-        let hose = Hose { floor_out: Rate::from_mbps(450), floor_in: Rate::from_mbps(400) };
-        assert_eq!(setup.host.vms, BTreeMap::from([(VmId(0), hose)]));
+        let hose = Hose::of(Rate::from_mbps(450), Rate::from_mbps(400));
+        assert_eq!(setup.host.vms().collect::<Vec<_>>(), [(VmId(0), &hose)]);
         let location = setup.host.directory[&VmId(2)];
         assert_eq!(location, Location { tenant: TenantId(1), host: HostId(1) });
-        let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
+        let Law::ElasticSwitch(es) = setup.host.law else { panic!("elasticswitch") };
         let steady = ElasticSwitch::preset("steady").expect("known");
         assert_eq!(*es, steady, "what the promises are made for");
     }
@@ -470,7 +481,7 @@ floor_in = "400Mbit"
         let late = |shaper: &str| {
             let set = format!("{shaper}\nmechanism = {{ name = \"eyeq\" }}");
             let setup = load(("mechanism = { name = \"elasticswitch\" }", &set), AS_IT_IS);
-            setup.expect("sound").eyeq.expect("it is eyeq").eyeq.loop_delay.actuation
+            setup.expect("sound").eyeq().expect("it is eyeq").loop_delay.actuation
         };
         assert_eq!(late("shaper = \"departure-time\""), Span::ZERO);
         assert_eq!(late("shaper = \"htb\""), Span::from_millis(1));
@@ -481,7 +492,7 @@ floor_in = "400Mbit"
     fn constants_scale_first_and_are_set_then() {
         let set = r#""elasticswitch", set = { scale = 0.2, a = "3Mbit", hold = "linear" } }"#;
         let setup = load(("\"elasticswitch\" }", set), AS_IT_IS).expect("sound");
-        let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("elasticswitch") };
+        let Law::ElasticSwitch(es) = setup.host.law else { panic!("elasticswitch") };
         assert_eq!(es.rate.reference, Rate::from_mbps(90));
         assert_eq!(es.rate.a, Rate::from_mbps(3));
         assert_eq!(es.rate.hold, HoldForm::Linear);
@@ -506,11 +517,11 @@ floor_in = "400Mbit"
         for (text, signal) in [
             ("\"elasticswitch\"", Signal::Loss),
             ("\"elasticswitch\", preset = \"steady-ecn\"", Signal::Ecn),
-            ("\"elasticswitch\", set = { signal = \"both\" }", Signal::Both),
+            ("\"elasticswitch\", set = { signal = \"ecn\" }", Signal::Ecn),
             ("\"seawall\"", Signal::Loss),
         ] {
             let setup = load(("\"elasticswitch\"", text), AS_IT_IS).expect("sound");
-            let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("{text}") };
+            let Law::ElasticSwitch(es) = setup.host.law else { panic!("{text}") };
             assert_eq!(es.rate.signal, signal, "{text}");
         }
     }
@@ -519,7 +530,7 @@ floor_in = "400Mbit"
     fn seawall_has_weights_and_neither_hold_nor_caution() {
         let set = "\"seawall\", set = { scale = 0.2 }";
         let setup = load(("\"elasticswitch\"", set), AS_IT_IS).expect("sound");
-        let Mechanism::ElasticSwitch(es) = setup.host.mechanism else { panic!("the law") };
+        let Law::ElasticSwitch(es) = setup.host.law else { panic!("the law") };
         assert_eq!(es.promise, Promise::Weight(Rate::from_mbps(9)));
         assert_eq!((es.rate.hold, es.rate.caution), (HoldForm::None, 0.0));
     }
@@ -550,7 +561,10 @@ floor_in = "400Mbit"
             (error(("instance =", "instnce ="), AS_IT_IS), "unknown field `instnce`"),
             (error(("name = \"a\"", "name = \"z\""), AS_IT_IS), "vm `z` is not in"),
             (error(("name = \"a\"", "name = \"b\""), AS_IT_IS), "vm `b` is on another host"),
-            (mechanism("{ name = \"magic\" }"), "there is no `magic`; there are elasticswitch"),
+            (
+                mechanism("{ name = \"magic\" }"),
+                "there is no `magic`; there are reservation, seawall, elasticswitch, eyeq",
+            ),
             (mechanism("{ name = \"elasticswitch\", preset = \"x\" }"), "there are paper, steady"),
             (
                 mechanism("{ name = \"elasticswitch\", preset = \"steady-paths\" }"),
@@ -559,7 +573,7 @@ floor_in = "400Mbit"
             (mechanism("{ name = \"seawall\", preset = \"steady\" }"), "`seawall` has none"),
             (
                 mechanism("{ name = \"elasticswitch\", set = { signal = \"marks\" } }"),
-                "set.signal: `marks` is none of loss, ecn, both",
+                "set.signal: `marks` is none of loss, ecn",
             ),
             (
                 mechanism("{ name = \"elasticswitch\", set = { weight = \"1Mbit\" } }"),

@@ -7,12 +7,11 @@ mod eyeq;
 mod plumbing;
 mod population;
 mod ports;
-mod shaping;
+mod refused;
 mod translation;
 
 use crate::config::Setup;
 use crate::keys::KeyFile;
-use crate::machine::Machine;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
 use crate::{client, control, explain, fitness, overbooked};
@@ -26,7 +25,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_core::host::{Direction, Input, Outbox, ReceiveCount, Sample, SendCount, Setting, Wanted};
+use weir_core::host::{
+    Direction, HostMachine, Input, Observed, Outbox, ReceiveCount, SendCount, Setting, Wanted,
+};
 use weir_dataplane::{Counters, Dataplane, PairRate, PortCounters};
 use weir_model::agent::VmConfig;
 use weir_model::status::{Reply, Request, Top};
@@ -111,10 +112,9 @@ struct Driver {
     reloads: population::Reloads,
     plumbing: plumbing::Plumbing,
     /// Translations that are refused, as the log has them.
-    untranslated: BTreeMap<VmId, String>,
+    untranslated: refused::Refused,
     budgets: budget::Budgets,
-    shaping: shaping::Shaping,
-    agent: Machine,
+    agent: HostMachine,
     outbox: Outbox,
     dataplane: Dataplane,
     session: Session,
@@ -131,7 +131,7 @@ struct Driver {
     started: Time,
     renewed: Time,
     counters: Counters,
-    sample: Sample,
+    sample: Observed,
     unsent: u64,
     failed_writes: u64,
     /// Readings that failed, one after the other.
@@ -186,7 +186,7 @@ impl Driver {
         // Not before: loading programs takes longer than a period, and the first one is when peers say
         // what they hold.
         let now = now();
-        let agent = Machine::new(&setup, population::host_config(&setup, &gone), now)?;
+        let agent = HostMachine::new(population::policy(&setup, &gone), now)?;
         tracing::info!(
             "host {} guards {} VMs on {} at {} with {}",
             file.host,
@@ -200,9 +200,8 @@ impl Driver {
             gone,
             reloads: population::Reloads::default(),
             plumbing: plumbing::Plumbing::default(),
-            untranslated: BTreeMap::new(),
+            untranslated: refused::Refused::default(),
             budgets: budget::Budgets::default(),
-            shaping: shaping::Shaping::default(),
             agent,
             outbox: Outbox::default(),
             dataplane,
@@ -218,7 +217,7 @@ impl Driver {
             started: now,
             renewed: now,
             counters: Counters::default(),
-            sample: Sample::default(),
+            sample: Observed::default(),
             unsent: 0,
             failed_writes: 0,
             failed_reads: 0,
@@ -237,7 +236,6 @@ impl Driver {
         driver.renew(now);
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
-        driver.take_up_shaping();
         driver.take_up_budgets(now);
         driver.adopt(now);
         driver.carry_out(now);
@@ -260,7 +258,8 @@ impl Driver {
             if messages {
                 self.take_messages(now);
             }
-            if self.agent.next_deadline().is_some_and(|at| at <= now) {
+            if let Some((_, why)) = self.agent.next_deadline().filter(|(at, _)| *at <= now) {
+                tracing::trace!("the machine is woken: {why}");
                 self.read_counters(now, self.agent.wants(now));
                 ensure!(
                     self.failed_reads < MAX_FAILED_READS,
@@ -283,14 +282,12 @@ impl Driver {
                 self.tend_feedback(now);
                 // There may be room by now.
                 let classless = self.classless.iter().copied();
-                self.agent.desired(now).retry(classless);
+                self.agent.orders(now).pairs.retry(classless);
                 self.look_at_plumbing(now);
                 self.look_at_ports(now);
                 self.dataplane.tend_translations(now.as_nanos());
                 self.tell_of_translations_here();
                 self.tell_of_budgets();
-                self.tell_of_shaping();
-                self.watch_windows(now);
             }
             if self.notifier.due().is_some_and(|due| due <= now) {
                 let status = self.status();
@@ -304,7 +301,8 @@ impl Driver {
     /// Sleeps until something happens; says what.
     fn wait(&self) -> Result<(bool, bool, bool)> {
         let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
-        let next = self.agent.next_deadline().into_iter().chain(self.next_count());
+        let next = self.agent.next_deadline().map(|(at, _)| at);
+        let next = next.into_iter().chain(self.next_count());
         let until = next.fold(heartbeat, Time::min);
         let until = self.notifier.due().map_or(until, |due| due.min(until));
         let nanos = until.since(now()).as_nanos();
@@ -410,8 +408,7 @@ impl Driver {
 
     /// Reads what is wanted and passes it on.
     fn read_counters(&mut self, now: Time, wanted: Wanted) {
-        self.sample.send.clear();
-        self.sample.receive.clear();
+        self.sample.clear();
         if let Err(e) = self.read_tables(now, wanted) {
             self.failed_reads += 1;
             if self.failed_reads == 1 {
@@ -420,7 +417,7 @@ impl Driver {
             return;
         }
         self.failed_reads = 0;
-        self.agent.handle(now, Input::Sample(&self.sample), &mut self.outbox);
+        self.agent.handle(now, Input::Observed(&self.sample), &mut self.outbox);
     }
 
     fn read_tables(&mut self, now: Time, wanted: Wanted) -> Result<(), weir_dataplane::Error> {
@@ -429,7 +426,8 @@ impl Driver {
             self.sample.send.extend(self.counters.tx.iter().map(|(pair, c)| {
                 let (numbered, unnumbered) = (c.numbered.get(), c.unnumbered.get());
                 let segments = c.left;
-                (*pair, SendCount { octets: c.octets.get(), numbered, unnumbered, segments })
+                let octets = c.octets.get();
+                (*pair, SendCount { octets, numbered, unnumbered, segments, waiting: 0 })
             }));
         }
         if wanted.receive {
@@ -441,22 +439,22 @@ impl Driver {
             }));
         }
         self.dataplane.read_ports(&mut self.counters);
-        self.read_feedback(now)
+        self.read_feedback()
     }
 
     /// Writes the rates that changed and sends the messages that are due.
     fn carry_out(&mut self, now: Time) {
         // First what is over: its floor is what others are raised by.
-        let over: Vec<_> = self.agent.desired(now).take_forgotten();
+        let over: Vec<_> = self.agent.orders(now).pairs.take_forgotten();
         self.classless.retain(|pair| !over.iter().any(|(gone, _)| gone == pair));
         if !over.is_empty()
             && let Err(e) = self.dataplane.forget(&over.iter().map(end).collect::<Vec<_>>())
         {
             tracing::error!("idle pairs were not removed: {e}");
-            self.agent.desired(now).retry_forgotten(over);
+            self.agent.orders(now).pairs.retry_forgotten(over);
         }
         self.write_rates(now);
-        self.write_shares();
+        self.write_shares(now);
         if let Some(said) = self.overbooking.look(now, self.overbooked()) {
             tracing::warn!("{said}");
         }
@@ -470,7 +468,7 @@ impl Driver {
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
     fn write_rates(&mut self, now: Time) {
-        let changed = self.agent.desired(now).take_changed();
+        let changed = self.agent.orders(now).pairs.take_changed();
         if changed.is_empty() {
             return;
         }
@@ -480,10 +478,6 @@ impl Driver {
             ceiling: s.ceiling,
         };
         let rates: Vec<PairRate> = changed.iter().map(rate).collect();
-        let (desired, shaping) = (self.agent.desired(now), &self.shaping);
-        self.dataplane.follow_rates(&rates, &mut |from, to, live| {
-            shaping.window(desired, PairId::new(from, to), live)
-        });
         let error = match self.dataplane.set(&rates) {
             Ok(left_out) => {
                 self.unwritten_since = None;
@@ -506,7 +500,7 @@ impl Driver {
             tracing::error!("{} rates were not written: {error}", left.len());
             self.unwritten_since = Some(now);
         }
-        self.agent.desired(now).retry(left.iter().map(|rate| rate.pair));
+        self.agent.orders(now).pairs.retry(left.iter().map(|rate| rate.pair));
     }
 
     fn post(&mut self) {
@@ -554,7 +548,7 @@ impl Driver {
                 Ok(false) => {}
                 Ok(true) => {
                     tracing::warn!("the guardian had taken back what was borrowed");
-                    self.agent.write_again(now);
+                    self.agent.orders(now).write_again();
                 }
                 Err(e) => tracing::error!("the queues could not be read: {e}"),
             }
@@ -606,14 +600,18 @@ impl Driver {
             lease: Span::from(weir_dataplane::guardian::LEASE),
             overbooked: self.overbooked(),
         };
-        match self.agent.explain(pair, names, &facts) {
-            Some(mut told) => {
+        match self.agent.pair(now, pair) {
+            Some(view) => {
+                let mut told = explain::explain(&view, names, &facts);
                 let observing = "observing: nothing is enforced, this is what would be";
                 told.reasons.extend(self.setup.observes().then(|| observing.to_owned()));
+                told.reasons.extend(self.agent.next_deadline().map(|(at, why)| {
+                    let wait = at.since(now).as_secs_f64() * 1e3;
+                    format!("The machine looks again in {wait:.1} ms: {why}.")
+                }));
                 told.reasons.extend(self.why_unenforced(&[src, dst]));
                 told.reasons.extend(self.explain_translations(&[src, dst]));
                 told.reasons.extend(self.explain_budgets(&[src, dst]));
-                told.reasons.extend(self.explain_shaping(from, to));
                 Reply::Explain(told)
             }
             None => Reply::Error {
@@ -630,7 +628,8 @@ impl Driver {
         let counters = self.all_counters();
         let externals = self.told_externals();
         let names = &self.setup.names;
-        let pairs = self.agent.rows(now, names);
+        let pairs = self.agent.pairs(now);
+        let pairs = pairs.iter().map(|view| explain::row(view, names)).collect();
         let mechanism = &self.setup.file.mechanism;
         Top {
             host: self.setup.file.host.clone(),
@@ -648,10 +647,9 @@ impl Driver {
             unenforced: self.told_unenforced(),
             guardian_down: !matches!(self.guardian.try_wait(), Ok(None)),
             renamed: self.told_renamed(),
-            meters: self.agent.meters(names),
+            meters: self.meters(),
             translations: self.told_translations(),
             budgets: self.told_budgets(),
-            window_shaping: self.told_shaping(),
         }
     }
 
@@ -661,7 +659,7 @@ impl Driver {
             0
         });
         let host = self.dataplane.host_traffic().ok().flatten();
-        let own = self.agent.counters().into_iter().chain(self.feedback_counters());
+        let own = self.machine_counters().into_iter().chain(self.feedback_counters());
         let mut all: Vec<(String, u64)> = own.map(|(name, n)| (name.to_owned(), n)).collect();
         all.extend([
             ("agent.outbox_dropped".to_owned(), self.outbox.dropped),
@@ -723,20 +721,10 @@ impl Driver {
         };
         let verb = if self.setup.observes() { "observes" } else { "guards" };
         let vms = vms - self.gone.len().min(vms);
-        let alone = match self.untranslated.len() {
-            0 => String::new(),
-            n => format!("; {n} translations are refused"),
-        };
-        let unbounded = match self.refused_budgets() {
-            0 => String::new(),
-            n => format!("; {n} window budgets are refused"),
-        };
-        let unshaped = match self.refused_shaping() {
-            0 => String::new(),
-            n => format!("; window shaping of {n} VMs is refused"),
-        };
+        let alone = self.untranslated.status("translations");
+        let unbounded = self.budgets.refused.status("window budgets");
         format!(
-            "{verb} {vms} VMs, {pairs} ends of pairs are active{over}{gone}{unenforced}{alone}{unbounded}{unshaped}"
+            "{verb} {vms} VMs, {pairs} ends of pairs are active{over}{gone}{unenforced}{alone}{unbounded}"
         )
     }
 

@@ -3,9 +3,12 @@
 pub(crate) mod eyeq;
 
 use crate::config::Names;
-use weir_core::host::{Blind, PairView, ReceiveView, SendView, Setting};
+use weir_core::elasticswitch::{Blind, PairView, ReceiveView, SendView};
+use weir_core::host::Setting;
+use weir_core::mechanism;
 use weir_core::partition::{Borrowing, Want};
 use weir_core::rate::{Phase, RateView, Signal};
+use weir_core::reservation;
 use weir_model::status::{Explain, LongPath, Overbooked, Pair};
 use weir_units::{Rate, Span, Time};
 
@@ -31,8 +34,49 @@ impl Facts {
     }
 }
 
-/// One row of `weir top`.
-pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
+/// One row of `weir top`, whatever the mechanism.
+pub(crate) fn row(view: &mechanism::PairView, names: &Names) -> Pair {
+    match view {
+        mechanism::PairView::ElasticSwitch(view) => row_of(view, names),
+        mechanism::PairView::EyeQ(view) => eyeq::row(view, names),
+        mechanism::PairView::Reservation(view) => reserved(view, names),
+    }
+}
+
+/// Why a pair has its rate, whatever the mechanism.
+pub(crate) fn explain(view: &mechanism::PairView, names: &Names, facts: &Facts) -> Explain {
+    match view {
+        mechanism::PairView::ElasticSwitch(view) => chain(view, names, facts),
+        mechanism::PairView::EyeQ(view) => eyeq::explain(view, names, facts),
+        mechanism::PairView::Reservation(view) => reservation(view, names, facts),
+    }
+}
+
+fn reserved(view: &reservation::PairView, names: &Names) -> Pair {
+    Pair {
+        from: names.name(view.pair.src),
+        to: names.name(view.pair.dst),
+        side: "send".into(),
+        floor_bps: view.setting.floor.as_bps(),
+        rate_bps: view.setting.ceiling.as_bps(),
+        phase: if view.is_foreseen { "reserved" } else { "unforeseen" }.into(),
+        ..Pair::default()
+    }
+}
+
+fn reservation(view: &reservation::PairView, names: &Names, facts: &Facts) -> Explain {
+    let Setting { floor, ceiling } = view.setting;
+    let mut reasons = vec![if view.is_foreseen {
+        format!("The reservation gives this pair {floor}, and nothing is borrowed.")
+    } else {
+        format!("The reservation does not name this pair: it has no floor and may send {ceiling}.")
+    }];
+    overbooked(floor, facts, &mut reasons);
+    kernel(view.setting, facts, &mut reasons);
+    Explain { pair: reserved(view, names), reasons }
+}
+
+fn row_of(view: &PairView, names: &Names) -> Pair {
     let side = match (&view.send, &view.receive) {
         (Some(_), Some(_)) => "local",
         (Some(_), None) => "send",
@@ -119,7 +163,7 @@ fn phase(phase: Phase) -> &'static str {
 }
 
 /// The chain of reasons, from the demand to the kernel.
-pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain {
+fn chain(view: &PairView, names: &Names, facts: &Facts) -> Explain {
     let mut reasons = Vec::new();
     let (src, dst) = (names.name(view.pair.src), names.name(view.pair.dst));
     if view.is_default {
@@ -154,7 +198,7 @@ pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain 
     if let Some(r) = &view.receive {
         receiving(r, &src, &dst, &mut reasons);
     }
-    Explain { pair: row(view, names), reasons }
+    Explain { pair: row_of(view, names), reasons }
 }
 
 /// What the pair is thought to want at one of its ends.
@@ -301,7 +345,7 @@ fn ceiling(s: &SendView, facts: &Facts, reasons: &mut Vec<String>) {
 fn congestion(law: &RateView, signal: Signal, facts: &Facts) -> String {
     let what = match signal {
         Signal::Loss => "got lost",
-        Signal::Ecn | Signal::Both => "got lost or marked",
+        Signal::Ecn => "got lost or marked",
     };
     match (law.congested_at, law.goal) {
         (Some(at), Some(goal)) => format!(

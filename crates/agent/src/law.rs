@@ -11,13 +11,13 @@
 mod eyeq;
 
 pub use eyeq::eyeq;
-pub(crate) use eyeq::{OnHost, on_host};
+pub(crate) use eyeq::on_host;
 
 use anyhow::{Context, Result, bail, ensure};
+use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::eyeq::Backend;
-use weir_core::host::{ElasticSwitch, Promise};
-use weir_core::partition::Unconfirmed;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
+use weir_core::reservation::Reservation;
 use weir_model::agent::MechanismConfig;
 use weir_model::text;
 use weir_units::{Bytes, Rate, Span};
@@ -73,7 +73,7 @@ pub fn unreserved(config: &MechanismConfig, line: Rate) -> Result<Rate> {
     };
     match config.set.get("default_floor") {
         Some(value) => rate(value).context("set.default_floor"),
-        None => Ok(Rate::from_mbps(1).scale(factor).min(line.split(100))),
+        None => Ok(Reservation::usual_other(factor, line)),
     }
 }
 
@@ -111,15 +111,12 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
                     ("none", HoldForm::None),
                     ("linear", HoldForm::Linear),
                     ("history", HoldForm::History),
-                    ("logarithmic", HoldForm::Logarithmic),
                 ],
             )?;
         }
         "gamma" => r.gamma = real(value)?,
         "hold_base" => r.hold_base = span(value)?,
-        "hold_cap" => r.hold_cap = Some(span(value)?),
         "reference_rate" => r.reference = rate(value)?,
-        "growth_needs_use" => r.growth_needs_use = Some(real(value)?),
         "growth_needs_sent" => r.growth_needs_sent = octets(value)?,
         "keeps_used" => r.keeps_used = Some(real(value)?),
         "used_half_life" => r.used_half_life = span(value)?,
@@ -128,10 +125,7 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "ask_every" => p.ask_every = span(value)?,
         "most_lives" => p.most_lives = span(value)?,
         "signal" => {
-            r.signal = one_of(
-                value,
-                &[("loss", Signal::Loss), ("ecn", Signal::Ecn), ("both", Signal::Both)],
-            )?;
+            r.signal = one_of(value, &[("loss", Signal::Loss), ("ecn", Signal::Ecn)])?;
         }
         "reorder_window" => es.reorder_window = span(value)?,
         "weight" => {
@@ -144,12 +138,6 @@ fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
         "judged_within" => p.judged_within = span(value)?,
         "small_start" => p.small_start = rate(value)?,
         "default_floor" => es.default_floor = rate(value)?,
-        "unconfirmed" => {
-            p.unconfirmed = one_of(
-                value,
-                &[("small-start", Unconfirmed::SmallStart), ("own-share", Unconfirmed::OwnShare)],
-            )?;
-        }
         _ => bail!("there is no such constant; see docs/algorithms/elasticswitch.md"),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The host daemon: clock, sockets and loop around core's `HostAgent`.
+//! The host daemon: clock, sockets and loop around core's `HostMachine`.
 //!
 //! Problem   The algorithms are pure; somebody has to read counters, carry messages, write rates and
 //!           know what time it is.
@@ -19,7 +19,6 @@ mod fitness;
 mod key_maker;
 mod keys;
 mod law;
-mod machine;
 mod mistake;
 mod mode;
 mod names;
@@ -29,8 +28,6 @@ mod policing;
 mod promised;
 mod reload;
 mod server;
-mod shared_budget;
-mod window_shaping;
 
 pub use driver::{reclaim, run};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};

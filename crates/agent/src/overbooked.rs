@@ -10,7 +10,8 @@
 //!           of each tenant's hoses, and an agent knows only its own side; so more than the uplink may be
 //!           sound, and only pairs' floors, which both sides have agreed on, show that it is not.
 
-use weir_core::host::{Mechanism, Promise};
+use weir_core::elasticswitch::Promise;
+use weir_core::mechanism::Law;
 use weir_model::status::Overbooked;
 use weir_units::{Rate, Span, TenantId, Time, VmId};
 
@@ -81,7 +82,7 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
             promised += external.map(|floor| floor.0).sum();
         }
         // Each floor was rounded to a whole bit/s on its own: that is no overbooking.
-        let rounding = Rate::from_bps(setup.host.vms.len() as u64);
+        let rounding = Rate::from_bps(setup.host.vms().count() as u64);
         if promised <= room + rounding {
             continue;
         }
@@ -100,20 +101,20 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
 fn promised(setup: &Setup, out: bool) -> Rate {
     let host = &setup.host;
     let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
-    match &host.mechanism {
-        Mechanism::ElasticSwitch(es) if es.promise == Promise::Hose => {
+    match &host.law {
+        Law::ElasticSwitch(es) if es.promise == Promise::Hose => {
             let elsewhere: BTreeSet<TenantId> =
                 host.directory.values().filter(|l| l.host != host.host).map(|l| l.tenant).collect();
             let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
-            let floors = host.vms.iter().filter(|(vm, _)| crosses(vm));
-            floors.map(|(_, hose)| if out { hose.floor_out } else { hose.floor_in }).sum()
+            let floors = host.vms().filter(|(vm, _)| crosses(vm));
+            floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
         }
-        Mechanism::ElasticSwitch(_) => Rate::ZERO,
-        Mechanism::Reservation { rates, .. } => {
+        // Seawall promises nothing; EyeQ has refused what is too much.
+        Law::ElasticSwitch(_) | Law::EyeQ(_) => Rate::ZERO,
+        Law::Reservation(law) => {
             let ends = |p: &weir_units::PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
-            let crosses =
-                |(here, there): (VmId, VmId)| host.vms.contains_key(&here) && is_elsewhere(&there);
-            rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
+            let crosses = |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
+            law.rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
         }
     }
 }
@@ -164,7 +165,7 @@ vms:
             ]
         );
         let said = warnings(&setup([(450, 900), (450, 900)], ES, DIRECTORY));
-        assert!(said.len() == 1 && said[0].contains("1.8Gbit in over"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("1.8 Gb/s in over"), "{said:?}");
         assert_eq!(warnings(&setup([(450, 450), (450, 450)], ES, DIRECTORY)), [""; 0], "just fits");
     }
 
@@ -177,7 +178,7 @@ vms:
         let reserve = "name = \"reservation\", reserve = [{ from = \"a\", to = \"c\", rate = \
                        \"950Mbit\" }, { from = \"b\", to = \"a\", rate = \"950Mbit\" }]";
         let said = warnings(&setup([(1, 1); 2], reserve, DIRECTORY));
-        assert!(said.len() == 1 && said[0].contains("promised 950Mbit out"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("promised 950 Mb/s out"), "{said:?}");
     }
 
     #[test]
@@ -186,7 +187,7 @@ vms:
         let (mbps, mut teller) = (Rate::from_mbps, Teller::default());
         assert_eq!(teller.look(at(0), of(Rate::ZERO, mbps(195))), None);
         let said = teller.look(at(1), of(mbps(165), mbps(195))).expect("it begins");
-        assert!(said.contains("sum to 360Mbit") && said.contains("scaled to 54.2 %"), "{said}");
+        assert!(said.contains("sum to 360 Mb/s") && said.contains("scaled to 54.2 %"), "{said}");
         assert_eq!(teller.look(at(20), of(mbps(165), mbps(195))), None, "nothing is new");
         let said = teller.look(at(21), of(mbps(205), mbps(195))).expect("a smaller factor");
         assert!(said.contains("48.8 %"), "{said}");

@@ -9,23 +9,10 @@
 
 use crate::config::Setup;
 use crate::mistake::{Mistake, sound};
-use weir_core::host::Mechanism;
 use weir_dataplane::shaper::External;
 use weir_model::agent::VmConfig;
 use weir_model::text::RateText;
-use weir_units::{Rate, VmId};
-
-/// What all pairs of a VM may be promised together: the tenant's hose, and beside it the small one for
-/// everybody else; with reservations, all of them (acknowledgements come on top of the hose).
-pub(crate) fn to(setup: &Setup, vm: VmId, floor_out: Rate) -> Rate {
-    let own = match &setup.host.mechanism {
-        Mechanism::ElasticSwitch(_) => floor_out,
-        Mechanism::Reservation { rates, .. } => {
-            floor_out.max(rates.iter().filter(|(p, _)| p.src == vm).map(|(_, r)| *r).sum())
-        }
-    };
-    own + setup.default_rate()
-}
+use weir_units::Rate;
 
 /// What a VM may send to places that no directory lists.
 pub(crate) fn external(vm: &VmConfig) -> External {
@@ -40,7 +27,7 @@ pub(crate) fn check(setup: &Setup) -> Result<(), Mistake> {
         let Some(id) = setup.names.id(&vm.name) else { continue };
         let External { floor, ceiling } = external(vm);
         let apart = floor.unwrap_or_default();
-        let (name, all) = (&vm.name, to(setup, id, vm.floor_out.0) + apart);
+        let (name, all) = (&vm.name, setup.host.law.promised(id, vm.floor_out.0) + apart);
         let apart = if apart.is_zero() {
             String::new()
         } else {
@@ -95,7 +82,7 @@ mod tests {
         let external = "cap_out = \"121Mbit\"\nexternal_floor = \"20Mbit\"\n";
         assert_eq!(loaded("1Gbit", external), Ok(()), "just fits");
         let error = loaded("1Gbit", &external.replace("121", "120")).expect_err("above its cap");
-        assert!(error.contains("and 20Mbit for places that no directory lists: raise"), "{error}");
+        assert!(error.contains("and 20 Mb/s for places that no directory lists: raise"), "{error}");
         let error = loaded("1Gbit", "external_ceiling = \"20Mbit\"\n").expect_err("no floor");
         assert!(error.contains("vm[0].external_ceiling: is below external_floor"), "{error}");
         let error = loaded("100Mbit", "").expect_err("more than the uplink");

@@ -19,8 +19,8 @@ use weir_units::{TenantId, VmId};
 /// Refuses what cannot change without a restart in `agent.toml`.
 pub(crate) fn check_file(former: &AgentConfig, now: &AgentConfig) -> Result<(), Mistake> {
     let fixed = |file: &AgentConfig| {
-        let (vms, budgets, mode) = (Vec::new(), BTreeMap::new(), Mode::default());
-        let file = AgentConfig { vms, budgets, mode, ..file.clone() };
+        let (vms, mode) = (Vec::new(), Mode::default());
+        let file = AgentConfig { vms, mode, ..file.clone() };
         Value::try_from(file).map_err(|e| Mistake::config("", e.to_string()))
     };
     let Some((field, former, now)) = difference(&fixed(former)?, &fixed(now)?) else {

@@ -2,10 +2,9 @@
 //! Needs root.
 #![allow(clippy::disallowed_methods)]
 
-use crate::common::guest::{Guest, add_c, reload};
+use crate::common::guest::reload;
 use crate::common::tcp::{connect_from, say, speak, window_of};
 use crate::common::{Agent, World, until};
-use std::fs;
 use std::net::TcpStream;
 use weir_model::status::Budget;
 
@@ -18,23 +17,9 @@ fn ask(world: &World, budget: Option<&str>) {
     say(world, "budget", budget.map(|budget| format!("{{ {budget} }}")));
 }
 
-/// Says that the first and the last VM of host 1's file share this budget.
-fn share(world: &World, name: &str, budget: &str) {
-    say(world, "shared_budget", Some(format!("{name:?}")));
-    let file = world.dir.join("host1.toml");
-    let text = fs::read_to_string(&file).unwrap();
-    let (vms, _) = text.split_once("[budgets]").unwrap_or((&text, ""));
-    let more = format!("shared_budget = {name:?}\n[budgets]\n{name} = {{ {budget} }}\n");
-    fs::write(&file, format!("{vms}{more}")).unwrap();
-}
-
 fn told(agent: &Agent<'_>) -> Budget {
-    told_of(agent, "a")
-}
-
-fn told_of(agent: &Agent<'_>, vm: &str) -> Budget {
     let all = agent.top().budgets;
-    all.iter().find(|one| one.vm == vm).unwrap_or_else(|| panic!("{vm} in {all:?}")).clone()
+    all.iter().find(|one| one.vm == "a").unwrap_or_else(|| panic!("a in {all:?}")).clone()
 }
 
 /// Live connections and shares, in the order of the file.
@@ -121,62 +106,13 @@ fn shares_follow_connections_reloads_and_agents_that_die() {
 }
 
 #[test]
-fn vms_that_share_a_budget_live_on_it_together() {
-    let world = World::new();
-    let _c = Guest::new(&world, 1);
-    add_c(&world);
-    share(&world, "gold", &PAPER.replace("90kB", "60kB"));
-    let before = world.snapshot("host1");
-    let (mut one, _two) = (world.start(1), world.start(2));
-    assert_eq!((told(&one).refused, told_of(&one, "c").refused), (None, None));
-    assert_eq!((told(&one).with, told_of(&one, "c").with), (vec!["c".into()], vec!["a".into()]));
-    let of_a = [9001, 9002].map(|port| connect(&world, port));
-    expect(&one, &[(2, 30_000), (0, 36_000)]);
-    let of_c = [9003, 9004].map(|port| connect_from(&world, "vm3", port));
-    expect(&one, &[(3, 10_000), (1, 30_000)]);
-    let all_have = |bulk: u32, urgent: u32| {
-        of_a.iter().chain(&of_c).for_each(speak);
-        for (vm, port, share) in [("vm1", 9001, bulk), ("vm3", 9003, bulk), ("vm3", 9004, urgent)] {
-            let shown = window_of(&world, vm, port);
-            assert!(
-                (share..share + 1_024).contains(&shown),
-                "{vm} {port}: {shown}, {share} wanted"
-            );
-        }
-    };
-    all_have(10_000, 30_000);
-    let is_said = |reason: &String| {
-        reason
-            .starts_with("The connections of a and c share windows of 60000 B together: 3 of bulk")
-    };
-    let reasons = one.explain_while(|| speak(&of_a[0]));
-    assert!(reasons.iter().any(is_said), "{reasons:?}");
-
-    // Who counts comes back, and counts both.
-    one.kill_with_guardian();
-    one = world.start(1);
-    expect(&one, &[(3, 10_000), (1, 30_000)]);
-    // Another total, at run time; and what is c's alone is over.
-    share(&world, "gold", PAPER);
-    reload(&one);
-    expect(&one, &[(3, 15_000), (1, 45_000)]);
-    all_have(15_000, 45_000);
-    drop(of_c);
-    expect(&one, &[(2, 45_000), (0, 54_000)]);
-    speak(&of_a[0]);
-    assert_shown(&world, 9001, 45_000);
-    one.stop();
-    assert_eq!(world.snapshot("host1"), before, "nothing stays");
-}
-
-#[test]
 fn a_budget_that_cannot_be_kept_is_told_with_the_reason_and_stops_nothing() {
     let world = World::new();
     ask(&world, Some(&PAPER.replace("90kB", "30kB")));
     let (one, _two) = (world.start(1), world.start(2));
     let why = told(&one).refused.expect("refused");
     assert!(why.contains("take 37960 B or more, or fewer flows"), "{why}");
-    assert!(one.log().contains("vm a has no window budget: a window budget of 30000 B"));
+    assert!(one.log().contains("the window budget of vm a is refused: a window budget of 30000 B"));
     let ends = connect(&world, 9001);
     let reasons = one.explain_while(|| speak(&ends));
     let is_said =

@@ -354,8 +354,8 @@ fn an_overbooked_host_says_so_at_the_start_while_it_runs_and_when_asked() {
     std::fs::write(&other, text).unwrap();
     let (one, two) = (world.start(1), world.start(2));
     let said = one.log();
-    assert!(said.contains("promised 99.8Mbit out over an uplink of 100Mbit"), "{said}");
-    assert!(said.contains("90Mbit are for floors"), "{said}");
+    assert!(said.contains("promised 99.8 Mb/s out over an uplink of 100 Mb/s"), "{said}");
+    assert!(said.contains("90 Mb/s are for floors"), "{said}");
     assert!(!two.log().contains("out over an uplink"), "{}", two.log());
     assert_eq!(one.top().overbooked, None, "no pair has a floor yet");
     stream(&world, 40, 1472, || {

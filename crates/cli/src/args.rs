@@ -1,6 +1,5 @@
 //! What people type.
 
-use crate::reproduce::World;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_model::text::{size, span};
@@ -11,7 +10,8 @@ use weir_units::{Bytes, Span};
 #[command(name = "weir", version, propagate_version = true)]
 #[command(
     after_help = "Exit status: 0 all expectations held and all runs are valid; 1 an expectation \
-failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; 130 interrupted."
+failed, or (doctor) something cannot be enforced; 2 bad usage or bad input; 3 runs are invalid; \
+4 a run failed while it was measured, and what it measured is kept; 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -130,6 +130,16 @@ pub(crate) enum ModeName {
     Observe,
 }
 
+/// Where figures are played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum WorldName {
+    /// The packet simulator, at the paper's own scale
+    #[default]
+    Sim,
+    /// Real Linux in network namespaces of this machine, at the scenarios' scale (root)
+    Lab,
+}
+
 /// Constants of the mechanism, in every world.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Tuning {
@@ -143,10 +153,7 @@ pub(crate) struct Tuning {
 pub(crate) struct Lab {
     /// The scenario file
     pub(crate) file: PathBuf,
-    /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn; elasticswitch
-    /// alone means paper here, and steady in agent.toml); may be repeated
-    #[arg(long = "mechanism", value_name = "M")]
+    #[arg(long = "mechanism", value_name = "M", help = mechanism_help())]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
@@ -172,10 +179,7 @@ pub(crate) struct Lab {
 pub(crate) struct Sim {
     /// The scenario file
     pub(crate) file: Option<PathBuf>,
-    /// Play this instead of the file's mechanisms: none, reservation, seawall, elasticswitch,
-    /// elasticswitch:PRESET (presets: paper, steady, paper-ecn, steady-ecn; elasticswitch
-    /// alone means paper here, and steady in agent.toml); may be repeated
-    #[arg(long = "mechanism", value_name = "M", conflicts_with_all = ["network", "topology"])]
+    #[arg(long = "mechanism", value_name = "M", help = mechanism_help(), conflicts_with_all = ["network", "topology"])]
     pub(crate) mechanisms: Vec<String>,
     /// Override a parameter or a field of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
@@ -205,7 +209,7 @@ pub(crate) struct Sim {
     #[arg(long, value_enum, conflicts_with_all = ["file", "flow_level"])]
     pub(crate) cc: Option<CongestionControl>,
     /// All chance is drawn from this
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed)]
     pub(crate) seed: u64,
     /// Print the results as one JSON object on stdout, and nothing else
     #[arg(long)]
@@ -248,10 +252,10 @@ pub(crate) struct Swarm {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) seeds: u64,
     /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = seed)]
     pub(crate) from: u64,
     /// Play this one alone
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    #[arg(long, value_name = "SEED", value_parser = seed, conflicts_with_all = ["seeds", "from"])]
     pub(crate) seed: Option<u64>,
     /// Play nothing: write the scenario that the seed draws, for `weir sim`
     #[arg(long, value_name = "FILE", requires = "seed")]
@@ -268,10 +272,10 @@ pub(crate) struct Worlds {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) seeds: u64,
     /// The seed of the first
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = seed)]
     pub(crate) from: u64,
     /// Play this one alone
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    #[arg(long, value_name = "SEED", value_parser = seed, conflicts_with_all = ["seeds", "from"])]
     pub(crate) seed: Option<u64>,
     /// Play this; may be repeated [default: elasticswitch:steady, elasticswitch:paper, reservation, eyeq;
     /// with --soak the first of these]
@@ -298,7 +302,7 @@ pub(crate) struct Reproduce {
     pub(crate) what: Vec<String>,
     /// Where to play them
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) world: World,
+    pub(crate) world: WorldName,
     /// Everything once, short and at few points
     #[arg(long)]
     pub(crate) quick: bool,
@@ -361,6 +365,30 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A seed.
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
+}
+
+/// For a shell: as it is if harmless, else in single quotes.
+pub(crate) fn quoted(word: &str) -> String {
+    let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(harmless) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// Generated from the registry, so that it names what there is.
+fn mechanism_help() -> String {
+    format!(
+        "Play this instead of the file's mechanisms: {}; any of them with +TRANSLATION ({}); may be repeated",
+        weir_core::mechanism::registry::help(),
+        weir_model::scenario::Translation::names().join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,6 +397,14 @@ mod tests {
     #[test]
     fn the_commands_do_not_contradict_each_other() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_seed_is_a_whole_number_and_a_mistake_says_so() {
+        assert_eq!(seed("7"), Ok(7));
+        for text in ["x", "-1", "1.5", ""] {
+            assert!(seed(text).expect_err(text).contains("whole number"), "{text}");
+        }
     }
 
     #[test]

@@ -1,21 +1,22 @@
 //! `weir top` and `weir explain`: questions to a running agent.
 
-use crate::aggregate::rate_text;
 use crate::args::Socket;
+use crate::output::{out, outln};
 use anyhow::{Result, bail};
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{
     Budget, BudgetClass, Explain, External, Gone, Key, LeftAlone, Pair, Renamed, Reply, Request,
-    ShapedPair, Shaping, Top, Translation, Unenforced,
+    Top, Translation, Unenforced,
 };
-use weir_model::text::{show_size, show_span};
-use weir_units::{Bytes, Span};
+use weir_model::text::show_size;
+use weir_study::table::Grid;
+use weir_units::Bytes;
+use weir_units::show;
 
-/// So many pairs of a VM whose windows are shaped are shown; `--json` has all.
-const SHAPED_MOST: usize = 8;
+/// Names shown in one line of a list; `--json` has all.
+const LISTED_MOST: usize = 8;
 
 /// `weir top`.
 ///
@@ -36,13 +37,13 @@ pub(crate) fn explain(socket: &Socket, from: &str, to: &str) -> Result<u8> {
 fn answer(socket: &Socket, request: &Request) -> Result<u8> {
     let reply = client::ask(&path(socket)?, request)?;
     if socket.json {
-        println!("{}", serde_json::to_string(&reply)?);
+        outln!("{}", serde_json::to_string(&reply)?)?;
         return Ok(if matches!(reply, Reply::Error { .. }) { 2 } else { 0 });
     }
     match reply {
-        Reply::Top(top) => print!("{}", top_text(&top)),
-        Reply::Explain(explain) => print!("{}", explain_text(&explain)),
-        Reply::Done { message } => println!("{message}"),
+        Reply::Top(top) => out!("{}", top_text(&top))?,
+        Reply::Explain(explain) => out!("{}", explain_text(&explain))?,
+        Reply::Done { message } => outln!("{message}")?,
         Reply::Error { message } => bail!("{message}"),
     }
     Ok(0)
@@ -66,37 +67,30 @@ fn path(socket: &Socket) -> Result<PathBuf> {
 }
 
 fn top_text(top: &Top) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.remove_style(TableComponent::HorizontalLines);
-    table.remove_style(TableComponent::MiddleIntersections);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
-        .set_header(["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"]);
+    let header = ["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"];
+    let mut grid = Grid::new(&header, 3);
     for pair in &top.pairs {
-        let rate = |bps: u64| if bps == 0 { "–".into() } else { rate_text(bps as f64) };
-        table.add_row([
+        let rate = |bps: u64| if bps == 0 { "–".into() } else { show::rate(bps as f64) };
+        grid.rows.push(vec![
             pair.from.clone(),
             pair.to.clone(),
             pair.side.clone(),
             rate(pair.floor_bps),
             rate(pair.rate_bps),
-            rate_text(pair.measured_bps as f64),
+            show::rate(pair.measured_bps as f64),
             pair.lost.to_string(),
             pair.marked.to_string(),
             pair.long_path.map_or(pair.phase.clone(), |long| format!("{}, {long}", pair.phase)),
         ]);
     }
-    for column in table.column_iter_mut().skip(3).take(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let mut text = format!(
-        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{table}\n",
+        "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{}\n",
         top.host,
         top.mechanism,
         top.up_s,
         top.cpu_s,
-        top.pairs.len()
+        top.pairs.len(),
+        grid.table()
     );
     if top.observing {
         text.push_str(
@@ -108,8 +102,8 @@ fn top_text(top: &Top) -> String {
         text.push_str(&format!(
             "overbooked: the pairs' floors sum to {}, the uplink holds {} of floors: each is scaled to \
              {:.1} %\n",
-            rate_text(over.floors_bps as f64),
-            rate_text(over.budget_bps as f64),
+            show::rate(over.floors_bps as f64),
+            show::rate(over.budget_bps as f64),
             over.factor() * 100.0
         ));
     }
@@ -144,7 +138,7 @@ fn top_text(top: &Top) -> String {
         text.push_str(&format!("{configured} is called {now} by now and stays enforced{other}\n"));
     }
     for meter in &top.meters {
-        let rate = |bps: u64| rate_text(bps as f64);
+        let rate = |bps: u64| show::rate(bps as f64);
         text.push_str(&format!(
             "{} may receive {} (floor {}): tells {}, gets {}\n",
             meter.vm,
@@ -160,14 +154,11 @@ fn top_text(top: &Top) -> String {
     for budget in &top.budgets {
         text.push_str(&format!("{}\n", budget_text(budget)));
     }
-    for shaping in &top.window_shaping {
-        text.push_str(&format!("{}\n", shaping_text(shaping)));
-    }
     if !top.keys.is_empty() {
         text.push_str(&format!("{}\n", keys_text(&top.keys)));
     }
     if !top.keyless.is_empty() {
-        let (some, more) = (&top.keyless[..top.keyless.len().min(SHAPED_MOST)], top.keyless.len());
+        let (some, more) = (&top.keyless[..top.keyless.len().min(LISTED_MOST)], top.keyless.len());
         text.push_str(&format!(
             "NO KEYS for {} of the hosts ({}): floors are not agreed with them; `weir keys make`\n",
             more,
@@ -196,7 +187,7 @@ fn unenforced_text(pairs: &[Pair]) -> String {
             to.entry(&pair.from).or_default().push(&pair.to);
         }
         for (from, to) in to {
-            let shown = to[..to.len().min(SHAPED_MOST)].join(", ");
+            let shown = to[..to.len().min(LISTED_MOST)].join(", ");
             text.push_str(&format!(
                 "Unenforced: what {from} sends to {shown} {why}; losses do not show, so it borrows nothing\n"
             ));
@@ -210,7 +201,7 @@ fn external_text(told: &External) -> String {
     let External { vm, .. } = told;
     let mut text = String::new();
     if told.sent > 0 || told.received > 0 {
-        let (rate, size) = (|bps: u64| rate_text(bps as f64), |n: u64| show_size(Bytes::new(n)));
+        let (rate, size) = (|bps: u64| show::rate(bps as f64), |n: u64| show_size(Bytes::new(n)));
         text = format!(
             "{vm} to places that no directory lists: floor {}, ceiling {}; sent {}, got {}{}\n",
             rate(told.floor_bps),
@@ -296,39 +287,9 @@ fn budget_text(told: &Budget) -> String {
         (told.unedited, "segments that could not be edited"),
     ];
     let counts = behind(&counts);
-    let with: Vec<String> = told.with.iter().map(|other| format!("{other}'s")).collect();
-    let with =
-        if with.is_empty() { String::new() } else { format!(" with {}", with.join(" and ")) };
     format!(
-        "{vm}'s windows are {total} together{with}, {live} of at most {flows_most} connections: {classes}{counts}"
+        "{vm}'s windows are {total} together, {live} of at most {flows_most} connections: {classes}{counts}"
     )
-}
-
-/// One line for a VM whose windows follow pairs' rates.
-fn shaping_text(told: &Shaping) -> String {
-    let Shaping { vm, round_trip_ns, .. } = told;
-    if let Some(why) = &told.refused {
-        return format!("{vm} is not shaped by windows: {why}");
-    }
-    let pair = |pair: &ShapedPair| {
-        let size = |octets: u32| show_size(Bytes::new(octets.into()));
-        let window = pair.window.map_or_else(|| "any window".into(), size);
-        let why = if pair.too_long { " (the round trip is longer)" } else { "" };
-        format!("{} to {} with {window} each{why}", pair.live, pair.to)
-    };
-    let mut all: Vec<String> = told.pairs.iter().take(SHAPED_MOST).map(pair).collect();
-    if told.pairs.len() > SHAPED_MOST {
-        all.push(format!("and {} other pairs", told.pairs.len() - SHAPED_MOST));
-    }
-    let pairs = if all.is_empty() { "no connection now".into() } else { all.join(", ") };
-    let counts = [
-        (told.lowered, "windows lowered"),
-        (told.no_place, "connections not shaped for want of a place"),
-        (told.unedited, "segments that could not be edited"),
-    ];
-    let counts = behind(&counts);
-    let time = show_span(Span::from_nanos(*round_trip_ns));
-    format!("{vm}'s windows are what a pair's rate carries in {time}: {pairs}{counts}")
 }
 
 /// `keys: 2 signs for 3 (seen 90), 1 accepted from 3 (seen 7)`: peers, and messages.
@@ -352,9 +313,9 @@ fn explain_text(explain: &Explain) -> String {
         "{} → {}: floor {}, rate {}, measured {}\n",
         pair.from,
         pair.to,
-        rate_text(pair.floor_bps as f64),
-        rate_text(pair.rate_bps as f64),
-        rate_text(pair.measured_bps as f64)
+        show::rate(pair.floor_bps as f64),
+        show::rate(pair.rate_bps as f64),
+        show::rate(pair.measured_bps as f64)
     );
     for (index, reason) in explain.reasons.iter().enumerate() {
         text.push_str(&format!("{:>3}. {reason}\n", index + 1));
@@ -384,7 +345,7 @@ mod tests {
     fn an_overbooked_uplink_is_told_with_the_factor() {
         let over = Overbooked { floors_bps: 360_000_000, budget_bps: 195_000_000 };
         let text = top_text(&Top { overbooked: Some(over), ..Top::default() });
-        let line = "overbooked: the pairs' floors sum to 360 Mbit/s, the uplink holds 195 Mbit/s \
+        let line = "overbooked: the pairs' floors sum to 360 Mb/s, the uplink holds 195 Mb/s \
                     of floors: each is scaled to 54.2 %\n";
         assert!(text.contains(line), "{text}");
         assert!(!top_text(&Top::default()).contains("overbooked"));
@@ -422,7 +383,7 @@ mod tests {
             ..External::default()
         };
         let text = top_text(&Top { externals: vec![quiet, a], ..Top::default() });
-        let lines = "a to places that no directory lists: floor 5.00 Mbit/s, ceiling 20.0 Mbit/s; sent 30kB, \
+        let lines = "a to places that no directory lists: floor 5.00 Mb/s, ceiling 20.0 Mb/s; sent 30kB, \
                      got 2kB; 7 packets dropped: its queue was full\na: 99 packets to no place (not IP, or to \
                      itself, its link or everybody) were dropped: look at its guest\n";
         assert!(text.contains(lines), "{text}");
@@ -439,34 +400,8 @@ mod tests {
             received_bps: 119_000_000,
         };
         let text = top_text(&Top { meters: vec![meter], ..Top::default() });
-        let line =
-            "b may receive 120 Mbit/s (floor 60.0 Mbit/s): tells 40.0 Mbit/s, gets 119 Mbit/s\n";
+        let line = "b may receive 120 Mb/s (floor 60.0 Mb/s): tells 40.0 Mb/s, gets 119 Mb/s\n";
         assert!(text.contains(line), "{text}");
-    }
-
-    #[test]
-    fn shaping_by_windows_is_told_by_pair_or_why_it_is_refused() {
-        let pair = |to: &str, live, window| {
-            let too_long = to == "far";
-            ShapedPair { to: to.into(), live, window, too_long }
-        };
-        let one = Shaping {
-            vm: "a".into(),
-            round_trip_ns: 2_000_000,
-            pairs: vec![pair("b", 3, Some(30_000)), pair("c", 1, None), pair("far", 2, None)],
-            lowered: 99,
-            ..Shaping::default()
-        };
-        let refused = Shaping { refused: Some("an endpoint".into()), ..one.clone() };
-        let idle = Shaping { pairs: Vec::new(), lowered: 0, ..one.clone() };
-        let many = Shaping { pairs: vec![pair("b", 1, None); 9], lowered: 0, ..one.clone() };
-        let all = vec![one, refused, idle, many];
-        let text = top_text(&Top { window_shaping: all, ..Top::default() });
-        let wanted = "a's windows are what a pair's rate carries in 2ms: 3 to b with 30kB each, 1 to c with any window \
-                      each, 2 to far with any window each (the round trip is longer); 99 windows lowered\na is not shaped by windows: an endpoint\n\
-                      a's windows are what a pair's rate carries in 2ms: no connection now\n";
-        assert!(text.contains(wanted), "{text}");
-        assert!(text.ends_with("1 to b with any window each, and 1 other pairs\n"), "{text}");
     }
 
     #[test]
@@ -488,9 +423,6 @@ mod tests {
             ..Budget::default()
         };
         let refused = Budget { refused: Some("too small".into()), ..one.clone() };
-        let shared = Budget { with: vec!["b".into()], no_place: 0, lowered: 0, ..one.clone() };
-        let text = top_text(&Top { budgets: vec![shared], ..Top::default() });
-        assert!(text.contains("a's windows are 90kB together with b's, 5 of at most 5"), "{text}");
         let text = top_text(&Top { budgets: vec![one, refused], ..Top::default() });
         let line = "a's windows are 90kB together, 5 of at most 5 connections: 3 bulk with 10kB each, 2 \
                     urgent with 30kB each; 99 windows lowered; 7 connections not bounded for want of a place\na has no window budget: too small\n";
@@ -539,7 +471,7 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("90.0 Mbit/s") && text.contains("sent 7"), "{text}");
+        assert!(text.contains("90.0 Mb/s") && text.contains("sent 7"), "{text}");
         assert!(!text.contains("forged"), "{text}");
         let text = explain_text(&Explain { pair, reasons: vec!["the hose is split".into()] });
         assert!(text.contains("a → b") && text.contains("1. the hose is split"), "{text}");

@@ -1,31 +1,28 @@
 //! Commands that play, report or ask; each ends in an exit status.
 
-use crate::args;
+use crate::args::{self, quoted};
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
+use crate::input;
 use crate::lab::Lab;
-use crate::live::{Live, Screen};
-use crate::report;
-use crate::table;
-use crate::verdict::Outcome;
-use crate::world::Cut;
+use crate::live::Live;
+use crate::output::{errln, out, outln};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::fs;
-use std::io::{Write as _, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_core::eyeq::EyeQ;
-use weir_core::host::ElasticSwitch;
-use weir_model::results::{About, Results, Verdict};
-use weir_model::scenario::{File, Mechanism, Presets, Scenario};
-
-/// The presets that mechanisms' names may have.
-pub(crate) const PRESETS: Presets<'_> =
-    Presets { elasticswitch: ElasticSwitch::ALL_PRESETS, eyeq: &EyeQ::SHORT_PRESETS };
+use weir_model::results::{About, Results};
+use weir_model::scenario::{File, Mechanism, Scenario};
+use weir_study::experiment::{self, Played, Screen};
+use weir_study::verdict::Outcome;
+use weir_study::world::Cut;
+use weir_study::{report, table};
 
 /// What the shell sees after Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A run failed while it was measured; what was measured is kept.
+pub(crate) const BROKE: u8 = 4;
 
 /// A flag that Ctrl-C and a friendly kill set. A second one ends the process at once.
 ///
@@ -85,7 +82,7 @@ fn heed(interrupts: impl Iterator<Item = ()>, stop: &AtomicBool, say: &dyn Fn(&s
 pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let file = File::load(&args.file, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(&PRESETS)?;
+    file.check_presets()?;
     override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -94,14 +91,16 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     let constants = Constants::new(&args.tuning.constants);
     constants.check(&points)?;
     constants.check_hosts(&points).with_context(|| args.file.display().to_string())?;
+    args.out.as_deref().map_or(Ok(()), input::make_folder)?;
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
     let lab = Lab::new(constants)?.by_bursts(args.htb_by_bursts);
-    let played = play(&points, repeats, about, lab, &mut screen)?;
-    let deciding = played.results.verdicts.clone();
-    let code = conclude(played, &deciding, args.out.as_deref(), args.json)?;
+    let say = screen.voice();
+    let played = play(&points, repeats, about, lab, &mut screen, say)?;
+    let outcome = Outcome::of(&played.results.runs, &played.results.verdicts);
+    let code = conclude(played, outcome, args.out.as_deref(), args.json)?;
     if nothing_applies(&file, &points) {
-        eprintln!(
+        errln!(
             "No verdict: what {} expects of these mechanisms does not apply at any point that was \
              played.",
             args.file.display()
@@ -121,7 +120,7 @@ pub(crate) fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
     expected && !played.any(applies)
 }
 
-/// Plays in the lab.
+/// Plays in the lab; `say` speaks to the user beside the screen when somebody interrupts.
 ///
 /// # Errors
 /// The kernel refuses the handlers of signals.
@@ -131,8 +130,9 @@ pub(crate) fn play(
     about: About,
     mut lab: Lab,
     screen: &mut dyn Screen,
+    say: impl Fn(&str) + Send + 'static,
 ) -> Result<Played> {
-    let stop = stop_aloud(screen.voice())?;
+    let stop = stop_aloud(say)?;
     Ok(experiment::play(&mut lab, points, repeats, about, screen, &stop))
 }
 
@@ -142,70 +142,59 @@ pub(crate) fn play(
 /// The world failed, or a file cannot be written.
 pub(crate) fn conclude(
     played: Played,
-    deciding: &[Verdict],
+    outcome: Outcome,
     out: Option<&Path>,
     json: bool,
 ) -> Result<u8> {
     let Played { results, cut } = played;
     let whole = cut.is_none();
     let code = if whole || !results.runs.is_empty() {
-        finish(&results, deciding, out, json)?
+        finish(&results, outcome, out, json)?
     } else {
         INTERRUPTED
     };
     match cut {
-        None | Some(Cut::SeenEnough) => Ok(code),
+        None => Ok(code),
         Some(Cut::Stopped) => {
-            eprintln!("stopped; everything that was set up is removed");
+            errln!("stopped; everything that was set up is removed");
             Ok(INTERRUPTED)
         }
         Some(Cut::Failed(error)) => Err(error),
+        Some(Cut::Broke(failure)) => {
+            eprintln!("weir: the last run {}", weir_study::judge::failed(&failure));
+            if !failure.log.is_empty() {
+                eprintln!("the agent's log ends with:\n{}", failure.log);
+            }
+            eprintln!("what was measured until then is kept, and the run is invalid");
+            Ok(BROKE)
+        }
     }
 }
 
-/// Writes and prints what was found, and says how it ended: `deciding` are the verdicts that count
-/// for that.
+/// Writes and prints what was found; `outcome` is how it ended.
 ///
 /// # Errors
 /// A file cannot be written.
 pub(crate) fn finish(
     results: &Results,
-    deciding: &[Verdict],
+    outcome: Outcome,
     out: Option<&Path>,
     json: bool,
 ) -> Result<u8> {
     let text = table::text(results);
     if let Some(dir) = out {
-        let page = keep(results, &text, dir)?;
-        eprintln!("page: {}", page.display());
+        let page = report::keep(results, &text, dir)?;
+        errln!("page: {}", page.display());
     }
     if json {
-        serde_json::to_writer(stdout().lock(), results)?;
-        writeln!(stdout())?;
+        crate::output::json(results)?;
     } else {
-        print!("{text}");
+        out!("{text}")?;
     }
-    let outcome = Outcome::of(&results.runs, deciding);
     if outcome == Outcome::Invalid && results.runs.iter().any(|run| run.world == "lab") {
-        eprintln!("No verdict: stop what else runs on this machine, and play it again.");
+        errln!("No verdict: stop what else runs on this machine, and play it again.");
     }
     Ok(outcome.code())
-}
-
-/// Writes results.json, table.txt and report.html. Returns the path of the page.
-///
-/// # Errors
-/// A file cannot be written.
-pub(crate) fn keep(results: &Results, text: &str, dir: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let write = |name: &str, content: &[u8]| {
-        let path = dir.join(name);
-        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
-    };
-    write(report::RESULTS, &serde_json::to_vec(results)?)?;
-    write("table.txt", text.as_bytes())?;
-    let page = report::write(dir)?;
-    Ok(fs::canonicalize(&page).unwrap_or(page))
 }
 
 /// `--mechanism` replaces the file's list at every point.
@@ -214,7 +203,7 @@ pub(crate) fn override_mechanisms(points: &mut [Scenario], labels: &[String]) ->
         return Ok(());
     }
     let parse = |label: &String| {
-        let known = |m: Mechanism| m.check_preset(&PRESETS).map(|()| m);
+        let known = |m: Mechanism| m.check_preset().map(|()| m);
         let parsed = Mechanism::parse(label).and_then(known);
         parsed.map_err(|(wrong, right)| anyhow!("--mechanism: {wrong}; {right}"))
     };
@@ -237,16 +226,6 @@ fn command_line(args: &args::Lab) -> String {
     words.join(" ")
 }
 
-/// For a shell: as it is if harmless, else in single quotes.
-pub(crate) fn quoted(word: &str) -> String {
-    let harmless = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(harmless) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 /// `weir clean`.
 ///
 /// # Errors
@@ -258,10 +237,10 @@ pub(crate) fn clean() -> Result<u8> {
     }
     let removed = weir_lab::sweep_stale();
     for sentence in &removed {
-        println!("{sentence}");
+        outln!("{sentence}")?;
     }
     if removed.is_empty() {
-        println!("nothing was left behind");
+        outln!("nothing was left behind")?;
     }
     Ok(0)
 }
@@ -269,6 +248,7 @@ pub(crate) fn clean() -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::results::Run;
 
     #[test]
     fn the_command_can_be_pasted_into_a_shell() {
@@ -288,6 +268,21 @@ mod tests {
              --set 'floor=0.4 * core' --constant alpha=0.5 --htb-by-bursts --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn a_run_that_failed_has_its_own_status_and_its_results_are_written() {
+        let out = std::env::temp_dir().join(format!("weir-cli-broke-{}", std::process::id()));
+        let run = Run { world: "lab".into(), reasons: vec!["failed".into()], ..Run::default() };
+        let results = Results { runs: vec![run], ..Results::default() };
+        let cut = Some(Cut::Broke(weir_model::record::Failure::default()));
+        let outcome = Outcome::of(&results.runs, &[]);
+        let code =
+            conclude(Played { results, cut }, outcome, Some(&out), true).expect("is written");
+        let kept = fs::read_to_string(out.join(weir_study::folder::RESULTS)).expect("results");
+        fs::remove_dir_all(out).expect("was made");
+        assert_eq!(code, BROKE);
+        assert!(kept.contains("\"valid\":false"), "{kept}");
     }
 
     #[test]
@@ -313,7 +308,7 @@ mod tests {
 
     #[test]
     fn an_unknown_mechanism_is_named() {
-        let mut points = [crate::judge::testing::dumbbell(1)];
+        let mut points = [weir_study::testing::dumbbell(1)];
         let error = override_mechanisms(&mut points, &["elastic".into()]).expect_err("unknown");
         assert!(error.to_string().contains("unknown mechanism `elastic`"), "{error}");
         let preset = "elasticswitch:stedy".to_string();

@@ -4,11 +4,11 @@
 //!           a mistake is said before anything is played.
 //! Not here  Their names: docs/algorithms/elasticswitch.md, docs/algorithms/eyeq.md.
 
-use crate::commands::quoted;
-use anyhow::{Context as _, Result};
+use crate::args::quoted;
+use anyhow::{Context as _, Result, anyhow};
 use std::collections::BTreeMap;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::Tuned;
-use weir_core::host::ElasticSwitch;
 use weir_model::agent::MechanismConfig;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_model::text;
@@ -96,7 +96,7 @@ impl Constants {
         if self.set.is_empty() {
             return Ok(None);
         }
-        weir_agent::law(&self.config(scenario, mechanism)).context("--constant")
+        weir_agent::law(&self.config(scenario, mechanism)).map_err(typed)
     }
 
     /// EyeQ's law with them; likewise.
@@ -107,7 +107,7 @@ impl Constants {
         if self.set.is_empty() {
             return Ok(None);
         }
-        weir_agent::eyeq(&self.config(scenario, mechanism)).context("--constant")
+        weir_agent::eyeq(&self.config(scenario, mechanism)).map_err(typed)
     }
 
     /// The rate of pairs that a reservation does not name, if it is set.
@@ -129,7 +129,7 @@ impl Constants {
         let links = scenario.topology.links.iter().filter(|link| link.a.min(link.b) < hosts);
         let line = links.map(|link| link.rate).min().unwrap_or(Rate::MAX);
         let config = self.config(scenario, mechanism);
-        weir_agent::unreserved(&config, line).context("--constant").map(Some)
+        weir_agent::unreserved(&config, line).map_err(typed).map(Some)
     }
 
     fn config(&self, scenario: &Scenario, mechanism: &Mechanism) -> MechanismConfig {
@@ -137,11 +137,18 @@ impl Constants {
     }
 }
 
+/// A mistake in a constant as it was typed: in `agent.toml` it would stand in the table `set`.
+fn typed(error: impl std::fmt::Display) -> anyhow::Error {
+    let text = format!("{error:#}");
+    let text = text.strip_prefix("set.").or_else(|| text.strip_prefix("set: ")).unwrap_or(&text);
+    anyhow!("--constant {text}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::testing::dumbbell;
     use weir_core::eyeq::{Constant, EyeQ};
+    use weir_study::testing::dumbbell;
 
     fn constants(typed: &[(&str, &str)]) -> Constants {
         let typed: Vec<_> = typed.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
@@ -192,7 +199,7 @@ mod tests {
         assert!(set.law(&scenario, &eyeq).expect("sound").is_none());
         let error = constants(&[("fall_at", "always")]).eyeq(&scenario, &eyeq);
         let text = format!("{:#}", error.expect_err("a mistake"));
-        assert_eq!(text, "--constant: set.fall_at: should be a number");
+        assert_eq!(text, "--constant fall_at: should be a number");
     }
 
     #[test]
@@ -221,13 +228,13 @@ mod tests {
         let mut scenario = dumbbell(1);
         scenario.mechanisms = vec![mechanism("none"), mechanism("elasticswitch")];
         for (key, value, wanted) in [
-            ("alhpa", "0.5", "set.alhpa: there is no such constant"),
+            ("alhpa", "0.5", "alhpa: there is no such constant"),
             ("alpha", "2", "alpha is 2; it should lie between 0 and 1"),
-            ("rate_period", "15", "set.rate_period: should be text in quotes, with a unit"),
+            ("rate_period", "15", "rate_period: should be text in quotes, with a unit"),
         ] {
             let error = constants(&[(key, value)]).check(std::slice::from_ref(&scenario));
             let text = format!("{:#}", error.expect_err("a mistake"));
-            assert!(text.starts_with("--constant: ") && text.contains(wanted), "{text}");
+            assert!(text.starts_with("--constant ") && text.contains(wanted), "{text}");
         }
         scenario.mechanisms.truncate(1);
         assert!(constants(&[("alhpa", "1")]).check(&[scenario]).is_ok(), "nobody has it");

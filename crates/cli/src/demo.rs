@@ -2,22 +2,23 @@
 
 use crate::commands;
 use crate::constants::Constants;
-use crate::experiment::Played;
+use crate::input;
 use crate::lab::Lab;
-use crate::live::{Live, Screen};
-use crate::verdict;
-use crate::world::{Cut, Moment};
+use crate::live::Live;
+use crate::output::outln;
 use anyhow::Result;
-use std::ops::ControlFlow;
 use std::path::Path;
 use weir_model::results::{About, Run, Verdict};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+use weir_study::experiment::{Played, Screen};
+use weir_study::verdict::{self, Outcome};
+use weir_study::world::Moment;
 
 const SCENARIO: &str = include_str!("../../../scenarios/demo.yaml");
 
 const PROLOGUE: &str = "\
 This plays a small datacenter on this machine, out of network namespaces: two racks, joined by one
-link of 100 Mbit/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
+link of 100 Mb/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
 TCP connection. “bulk” has fifty VMs: first with TCP, then with UDP that never slows down.";
 
 /// Played where the machine is too slow or too busy for the file's own rates: half of them, for half
@@ -27,26 +28,54 @@ const SMALLER: [(&str, &str); 2] = [("scale", "0.05"), ("senders", "25")];
 const SMALLER_TITLE: &str = "A TCP connection against 25 neighbours, then against UDP blasters";
 
 const ONCE_MORE: &str = "
-This machine had no idle time left while it played that: what was measured is the machine, not the
-network. Once more from the beginning, with half of everything: a link of 50 Mbit/s, and 25 VMs of
-bulk's.";
+This machine was too busy while it played that: what was measured is the machine, not the network.
+Once more from the beginning, with half of everything: a link of 50 Mb/s, and 25 VMs of bulk's.";
 
-/// Plays the demo; 0 if and only if the floors held under ElasticSwitch and all runs are valid. What
-/// else the scenario expects is shown in the table.
+const IN_SPITE: &str = "\
+Something else kept a CPU of this machine busy meanwhile. Both floors held in spite of it; a machine
+without idle time makes rates smaller, never larger. The other numbers may be too small.";
+
+/// Plays the demo; 0 if and only if the floors held under ElasticSwitch. What else the scenario expects is
+/// shown in the table.
+///
+/// The demo claims two lower bounds, so it takes them from a machine that is also used for something else
+/// ([`verdict::judge_beside_load`]). Only where they did not hold, and the machine may be to blame, it plays
+/// again with smaller rates.
 ///
 /// # Errors
 /// The machine cannot play it.
 pub(crate) fn demo(out: &Path) -> Result<u8> {
-    println!("{PROLOGUE}");
+    input::make_folder(out)?;
+    outln!("{PROLOGUE}")?;
     let whole = file(&[])?;
-    let (mut points, mut played) = play(&whole, whole.title(), Invalid::Ends)?;
-    if matches!(played.cut, Some(Cut::SeenEnough)) {
-        println!("{ONCE_MORE}");
-        (points, played) = play(&file(&SMALLER)?, SMALLER_TITLE, Invalid::Stays)?;
+    let (mut points, mut played) = play(&whole, whole.title())?;
+    let mut outcome = judge(&points, &mut played);
+    if played.cut.is_none() && outcome == Outcome::Invalid {
+        outln!("{ONCE_MORE}")?;
+        (points, played) = play(&file(&SMALLER)?, SMALLER_TITLE)?;
+        outcome = judge(&points, &mut played);
     }
-    println!();
-    let deciding = deciding(&points, &played.results.verdicts);
-    commands::conclude(played, &deciding, Some(out), false)
+    outln!("")?;
+    if outcome == Outcome::Held && played.results.runs.iter().any(|run| !run.valid) {
+        outln!("{IN_SPITE}\n")?;
+    }
+    commands::conclude(played, outcome, Some(out), false)
+}
+
+/// Puts into `played` what a machine that others use, too, shows of the expectations; says how it ended.
+fn judge(points: &[Scenario], played: &mut Played) -> Outcome {
+    let runs = &played.results.runs;
+    let verdicts = points.iter().flat_map(|point| verdict::judge_beside_load(point, runs));
+    played.results.verdicts = verdicts.collect();
+    outcome(runs, &deciding(points, &played.results.verdicts))
+}
+
+/// Held if all that decides held; else as for any scenario.
+fn outcome(runs: &[Run], deciding: &[Verdict]) -> Outcome {
+    if !deciding.is_empty() && deciding.iter().all(|verdict| verdict.held == Some(true)) {
+        return Outcome::Held;
+    }
+    Outcome::of(runs, deciding)
 }
 
 fn file(set: &[(&str, &str)]) -> Result<File> {
@@ -54,11 +83,12 @@ fn file(set: &[(&str, &str)]) -> Result<File> {
     Ok(File::parse("scenarios/demo.yaml", SCENARIO, &set)?)
 }
 
-fn play(file: &File, title: &str, invalid: Invalid) -> Result<(Vec<Scenario>, Played)> {
+fn play(file: &File, title: &str) -> Result<(Vec<Scenario>, Played)> {
     let points = file.points()?;
     let about = About { title: title.into(), command: "make demo".into() };
-    let mut stage = Stage { live: Live::new(), invalid };
-    let played = commands::play(&points, 1, about, Lab::new(Constants::default())?, &mut stage)?;
+    let mut stage = Stage { live: Live::new() };
+    let (lab, say) = (Lab::new(Constants::default())?, stage.live.voice());
+    let played = commands::play(&points, 1, about, lab, &mut stage, say)?;
     Ok((points, played))
 }
 
@@ -72,28 +102,15 @@ fn deciding(points: &[Scenario], verdicts: &[Verdict]) -> Vec<Verdict> {
     verdicts.iter().filter(counts).cloned().collect()
 }
 
-/// What an act that is not valid does to the play.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Invalid {
-    /// It ends: another play follows.
-    Ends,
-    /// It goes on, and the table says so.
-    Stays,
-}
-
 /// The live view, with a few words before each act.
 struct Stage {
     live: Live,
-    invalid: Invalid,
 }
 
 impl Screen for Stage {
-    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
-        self.live.voice()
-    }
-
     fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism) {
-        println!("\n{}", act(mechanism.kind));
+        // A screen that cannot be written to is no reason to stop measuring.
+        drop(outln!("\n{}", act(mechanism.kind)));
         self.live.begin(title, scenario, mechanism);
     }
 
@@ -105,13 +122,8 @@ impl Screen for Stage {
         self.live.end();
     }
 
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
-        self.live.judged(title, run)?;
-        if run.valid || self.invalid == Invalid::Stays {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+    fn judged(&mut self, title: &str, run: &Run) {
+        self.live.judged(title, run);
     }
 }
 
@@ -142,6 +154,7 @@ is put to use."
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::results::{Perf, Results};
 
     #[test]
     fn the_embedded_scenario_is_sound_and_has_three_acts() {
@@ -153,7 +166,7 @@ mod tests {
         assert_eq!(kinds, acts);
         assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
-        assert_eq!(file.check_presets(&crate::commands::PRESETS), Ok(()));
+        assert_eq!(file.check_presets(), Ok(()));
     }
 
     #[test]
@@ -169,17 +182,35 @@ mod tests {
         assert_eq!(smaller.1, 25, "its title says 25");
     }
 
+    /// All three acts were played; the last got `floor` of its floors. The machine was busy in `busy` of them.
+    fn ended(floor: f64, busy: &[usize]) -> Outcome {
+        let points = File::parse("demo", SCENARIO, &[]).and_then(|f| f.points()).expect("sound");
+        let act = |(n, mechanism): (usize, &Mechanism)| {
+            let of = |group: &str| (format!("goodput_of_floor.{group}"), floor);
+            let busy = busy.contains(&n);
+            Run {
+                world: "lab".into(),
+                mechanism: mechanism.label.clone(),
+                point: points[0].point.iter().cloned().collect(),
+                valid: !busy,
+                reasons: if busy { vec!["a CPU was under 5 % idle".into()] } else { vec![] },
+                summary: [of("gold"), of("bulk")].into(),
+                perf: Perf { saturated: if busy { 0.4 } else { 0.0 }, ..Perf::default() },
+                ..Run::default()
+            }
+        };
+        let runs = points[0].mechanisms.iter().enumerate().map(act).collect();
+        let results = Results { runs, ..Results::default() };
+        judge(&points, &mut Played { results, cut: None })
+    }
+
     #[test]
-    fn an_act_that_is_not_valid_ends_the_first_play_only() {
-        for (valid, invalid, goes_on) in [
-            (true, Invalid::Ends, true),
-            (false, Invalid::Ends, false),
-            (false, Invalid::Stays, true),
-        ] {
-            let mut stage = Stage { live: Live::new(), invalid };
-            let run = Run { valid, ..Run::default() };
-            assert_eq!(stage.judged("an act", &run).is_continue(), goes_on);
-        }
+    fn the_demo_asks_a_busy_machine_for_its_floors_and_for_nothing_else() {
+        assert_eq!(ended(1.0, &[]), Outcome::Held);
+        assert_eq!(ended(1.0, &[0, 1, 2]), Outcome::Held, "held in spite of the load");
+        assert_eq!(ended(0.5, &[2]), Outcome::Invalid, "the machine may be to blame");
+        assert_eq!(ended(0.5, &[]), Outcome::Failed);
+        assert_eq!(ended(0.5, &[0, 1]), Outcome::Failed, "the act that decides was not disturbed");
     }
 
     #[test]

@@ -8,11 +8,12 @@
 //! Not here  Looking: see `weir-dataplane`.
 
 use crate::args;
-use crate::table::Grid;
+use crate::output::{out, outln};
 use anyhow::Result;
 use serde_json::{Value, json};
 use weir_dataplane::probe::{self, Finding, Roots, State};
 use weir_model::agent::AgentConfig;
+use weir_study::table::Grid;
 
 /// Something cannot be enforced.
 const CANNOT: u8 = 1;
@@ -31,9 +32,9 @@ struct Section {
 pub(crate) fn doctor(args: &args::Doctor) -> Result<u8> {
     let sections = examine(args);
     if args.json {
-        println!("{}", serde_json::to_string(&as_json(&sections))?);
+        outln!("{}", serde_json::to_string(&as_json(&sections))?)?;
     } else {
-        print!("{}", text(&sections));
+        out!("{}", text(&sections))?;
     }
     Ok(if can_enforce(&sections) { 0 } else { CANNOT })
 }

@@ -1,12 +1,12 @@
 //! The lab as a world: from what `weir-lab` records to what the judge reads.
 
 use crate::constants::Constants;
-use crate::judge::{self, Observed, ObservedFlow, Work};
-use crate::world::{Cut, Moment, World};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Error, Frame, Options, Phase, Record, WorkRecord};
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_study::judge::{self, Observed, ObservedFlow, Work};
+use weir_study::world::{Cut, Moment, World};
 
 /// Real Linux on this machine.
 pub(crate) struct Lab {
@@ -110,6 +110,7 @@ fn observed(record: Record) -> Observed {
         wall: record.wall,
         attacks: record.attacks,
         control: record.control,
+        failure: record.failure,
         notes: record.notes,
         ..Observed::default()
     }

@@ -1,30 +1,15 @@
 //! What people see while a scenario plays: on a terminal bars that move, else a line per second.
 //! Everything goes to stderr; stdout belongs to results.
 
-use crate::aggregate::{percent_text, rate_text};
-use crate::world::Moment;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _, stderr};
-use std::ops::ControlFlow;
 use weir_model::results::Run;
 use weir_model::scenario::{Mechanism, Scenario};
-
-/// Something that shows a run while it is played.
-pub(crate) trait Screen {
-    /// A run starts.
-    fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism);
-    /// It goes on.
-    fn show(&mut self, moment: &Moment);
-    /// It is over, and the terminal free again.
-    fn end(&mut self);
-    /// What became of it, and whether to go on.
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()>;
-    /// Says a sentence at any time, from any thread, without spoiling what is shown.
-    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
-        Box::new(|text| say(None, text))
-    }
-}
+use weir_study::experiment::Screen;
+use weir_study::judge::{GroupFloor, group_floor};
+use weir_study::world::Moment;
+use weir_units::show;
 
 /// On the terminal above the bars, else on stderr.
 fn say(terminal: Option<&MultiProgress>, text: &str) {
@@ -32,20 +17,6 @@ fn say(terminal: Option<&MultiProgress>, text: &str) {
         // A terminal that has gone away is no reason to stop measuring.
         Some(terminal) => drop(terminal.println(text)),
         None => drop(writeln!(stderr(), "{text}")),
-    }
-}
-
-/// Shows nothing.
-#[cfg(test)]
-pub(crate) struct Silent;
-
-#[cfg(test)]
-impl Screen for Silent {
-    fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
-    fn show(&mut self, _: &Moment) {}
-    fn end(&mut self) {}
-    fn judged(&mut self, _: &str, _: &Run) -> ControlFlow<()> {
-        ControlFlow::Continue(())
     }
 }
 
@@ -79,17 +50,18 @@ impl Live {
         Self { terminal, colours, run: None }
     }
 
+    /// Says a sentence at any time, from any thread, without spoiling what is shown.
+    pub(crate) fn voice(&self) -> impl Fn(&str) + Send + use<> {
+        let terminal = self.terminal.clone();
+        move |text| say(terminal.as_ref(), text)
+    }
+
     fn say(&self, text: &str) {
         say(self.terminal.as_ref(), text);
     }
 }
 
 impl Screen for Live {
-    fn voice(&self) -> Box<dyn Fn(&str) + Send> {
-        let terminal = self.terminal.clone();
-        Box::new(move |text| say(terminal.as_ref(), text))
-    }
-
     fn begin(&mut self, title: &str, scenario: &Scenario, _: &Mechanism) {
         let layout = Layout::new(title, scenario);
         let mut bars = Vec::new();
@@ -139,17 +111,16 @@ impl Screen for Live {
         }
     }
 
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
+    fn judged(&mut self, title: &str, run: &Run) {
         let got = |g: &weir_model::results::Group| {
             let ratio = run.summary.get(&format!("goodput_of_floor.{}", g.group));
             let of =
-                ratio.map_or(String::new(), |r| format!(" ({} of its floor)", percent_text(*r)));
-            format!("{} {}{of}", g.group, rate_text(g.goodput_bps))
+                ratio.map_or(String::new(), |r| format!(" ({} of its floor)", show::percent(*r)));
+            format!("{} {}{of}", g.group, show::rate(g.goodput_bps))
         };
         let groups: Vec<String> = run.groups.iter().map(got).collect();
         let valid = if run.valid { "" } else { " – not a valid run" };
         self.say(&format!("{title}: {}{valid}", groups.join(", ")));
-        ControlFlow::Continue(())
     }
 }
 
@@ -185,7 +156,7 @@ struct GroupLine {
     name: String,
     flows: Vec<usize>,
     /// Start and stop in seconds, and the floor then, as goodput.
-    floor: crate::judge::GroupFloor,
+    floor: GroupFloor,
 }
 
 impl Layout {
@@ -197,12 +168,12 @@ impl Layout {
                 None => groups.push(GroupLine {
                     name: traffic.group.clone(),
                     flows: vec![index],
-                    floor: crate::judge::GroupFloor::default(),
+                    floor: GroupFloor::default(),
                 }),
             }
         }
         for group in &mut groups {
-            group.floor = crate::judge::group_floor(scenario, &group.flows);
+            group.floor = group_floor(scenario, &group.flows);
         }
         let topology = &scenario.topology;
         let shown =
@@ -243,12 +214,12 @@ impl Layout {
             let colour = if floor > 0.0 && got < 0.95 * floor { "33" } else { "32" };
             let bar = bar(got / self.full_bps, floor / self.full_bps);
             let says =
-                if floor > 0.0 { format!("floor {}", rate_text(floor)) } else { String::new() };
+                if floor > 0.0 { format!("floor {}", show::rate(floor)) } else { String::new() };
             lines.push(format!(
                 "  {:width$} {} {:>11}  {says}",
                 group.name,
                 paint(&bar, colour, colours),
-                rate_text(got),
+                show::rate(got),
                 width = self.name_width
             ));
         }
@@ -257,7 +228,7 @@ impl Layout {
             lines.push(format!(
                 "  {name:width$} {} {:>11}  of the link",
                 paint(&bar(used, 0.0), "36", colours),
-                percent_text(used),
+                show::percent(used),
                 width = self.name_width
             ));
         }
@@ -271,15 +242,15 @@ impl Layout {
             .map(|group| {
                 let floor = group.floor.at(moment.at_s);
                 let of = if floor > 0.0 {
-                    format!(" (floor {})", rate_text(floor))
+                    format!(" (floor {})", show::rate(floor))
                 } else {
                     String::new()
                 };
-                format!("{} {}{of}", group.name, rate_text(goodput(group, moment)))
+                format!("{} {}{of}", group.name, show::rate(goodput(group, moment)))
             })
             .collect();
         for (name, index, rate) in &self.links {
-            parts.push(format!("{name} {}", percent_text(link_use(moment, *index, *rate))));
+            parts.push(format!("{name} {}", show::percent(link_use(moment, *index, *rate))));
         }
         format!("{} {:5.1} s: {}", self.title, moment.at_s, parts.join(", "))
     }
@@ -314,7 +285,7 @@ fn paint(text: &str, code: &str, colours: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::testing::dumbbell;
+    use weir_study::testing::dumbbell;
 
     fn layout() -> Layout {
         Layout::new("elasticswitch", &dumbbell(2))
@@ -336,8 +307,8 @@ mod tests {
     #[test]
     fn without_a_terminal_there_is_one_line() {
         let line = layout().one_line(&moment());
-        assert!(line.contains("X 100 Mbit/s (floor 86.1 Mbit/s)"), "{line}");
-        assert!(line.contains("Y 81.0 Mbit/s") && line.contains("core 95 %"), "{line}");
+        assert!(line.contains("X 100 Mb/s (floor 86.1 Mb/s)"), "{line}");
+        assert!(line.contains("Y 81.0 Mb/s") && line.contains("core 95 %"), "{line}");
     }
 
     #[test]

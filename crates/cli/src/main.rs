@@ -2,34 +2,30 @@
 //!
 //! Problem   One binary has to be the experimenter's tool and the operator's daemon, and its exit
 //!           status has to be worth something in a script.
-//! Approach  Worlds play ([`world`]), the judge judges ([`judge`]), verdicts compare with what was
-//!           expected ([`verdict`]); tables and pages only show. Daemons live in their own crates.
+//! Approach  Arguments, commands, signals and the terminal are here. What worlds play is judged and drawn
+//!           in `weir-study`; daemons live in their own crates.
 //! Promises  Results go to stdout, everything else to stderr; 0 means that everything held.
 //! Not here  Any algorithm: see `weir-core`. Any namespace: see `weir-lab`.
 
-mod aggregate;
 mod args;
 mod ask;
 mod commands;
 mod constants;
 mod demo;
 mod doctor;
-mod experiment;
-mod judge;
+mod input;
 mod lab;
 mod live;
-mod report;
+mod output;
 mod reproduce;
 mod sim;
 mod swarm;
-mod table;
-mod verdict;
-mod world;
 mod worlds;
 
 use anyhow::Result;
 use args::{Cli, Command};
 use clap::Parser as _;
+use output::{errln, outln};
 use std::process::ExitCode;
 
 /// Bad usage, bad input, or a machine that lacks something.
@@ -40,7 +36,7 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("weir: {error:#}");
+            errln!("weir: {error:#}");
             ExitCode::from(BAD_INPUT)
         }
     }
@@ -55,7 +51,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Worlds(args) => worlds::worlds(args),
         Command::Reproduce(args) => reproduce::reproduce(args),
         Command::Report { dir } => {
-            println!("{}", report::write(dir)?.display());
+            outln!("{}", weir_study::report::write(dir)?.display())?;
             Ok(0)
         }
         Command::Agent { config } => {
@@ -68,21 +64,21 @@ fn run(command: &Command) -> Result<u8> {
                 args::ModeName::Enforce => weir_model::agent::Mode::Enforce,
                 args::ModeName::Observe => weir_model::agent::Mode::Observe,
             };
-            println!("{}", weir_agent::set_mode(config, mode)?);
+            outln!("{}", weir_agent::set_mode(config, mode)?)?;
             Ok(0)
         }
         Command::Keys(args::Keys::Draw { master }) => {
             let id = weir_agent::draw_master_key(master)?;
-            println!("key {id} is the last line of {}", master.display());
+            outln!("key {id} is the last line of {}", master.display())?;
             Ok(0)
         }
         Command::Keys(args::Keys::Make { master, directory, out }) => {
             let hosts = weir_agent::make_key_files(master, directory, out)?;
-            println!(
+            outln!(
                 "{} files in {}: copy HOST.keys to the `key_file` of each HOST, and to no other host",
                 hosts.len(),
                 out.display()
-            );
+            )?;
             Ok(0)
         }
         Command::Explain { a, b, socket } => ask::explain(socket, a, b),
@@ -91,7 +87,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Reclaim { config } => {
             log_to_stderr();
             let borrowed = weir_agent::reclaim(config)?;
-            eprintln!("took back what {borrowed} pairs had borrowed");
+            errln!("took back what {borrowed} pairs had borrowed");
             Ok(0)
         }
         Command::Guardian { instance, bpffs, run_dir } => {

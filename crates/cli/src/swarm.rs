@@ -1,12 +1,13 @@
 //! `weir swarm`: scenarios drawn from seeds, played in the simulator, held against every promise.
 
-use crate::args;
+use crate::args::{self, quoted};
 use crate::commands;
+use crate::output::outln;
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use weir_swarm::{Draft, Report, Tally};
+use weir_swarm::{Draft, Exempt, Judged, Report, Tally};
 
 /// A promise was broken.
 const BROKEN: u8 = 1;
@@ -34,15 +35,17 @@ pub(crate) fn swarm(args: &args::Swarm) -> Result<u8> {
         if !report.holds() {
             broken += 1;
             bar.set_message(format!("{broken} broken"));
-            bar.suspend(|| println!("{}", said(report)));
+            // A reader that is gone is no reason to stop.
+            drop(bar.suspend(|| outln!("{}", said(report))));
         }
     };
     let last = first.saturating_add(count - 1);
     let threads = crate::sim::scenario::threads(args.jobs);
     let tally = weir_swarm::play_all(first..=last, threads, &stop, &mut each);
     bar.finish_and_clear();
-    println!("{}", summary(&tally));
-    Ok(match (tally.broken.is_empty(), stop.load(Ordering::Relaxed)) {
+    outln!("{}", summary(&tally))?;
+    let holds = tally.broken.is_empty() && !tally.exempts_too_many();
+    Ok(match (holds, stop.load(Ordering::Relaxed)) {
         (false, _) => BROKEN,
         (true, true) => commands::INTERRUPTED,
         (true, false) => 0,
@@ -52,8 +55,8 @@ pub(crate) fn swarm(args: &args::Swarm) -> Result<u8> {
 fn write(seed: u64, path: &Path) -> Result<u8> {
     std::fs::write(path, Draft::new(seed).text())
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    let path = commands::quoted(&path.display().to_string());
-    println!("weir sim {path} --seed {seed}");
+    let path = quoted(&path.display().to_string());
+    outln!("weir sim {path} --seed {seed}")?;
     Ok(0)
 }
 
@@ -69,14 +72,29 @@ fn said(report: &Report) -> String {
 }
 
 fn summary(tally: &Tally) -> String {
-    let worst = tally.floors.1.map_or(String::new(), |worst| format!(", the worst got {worst:.3}"));
+    let Judged { count, worst, exempt } = &tally.floors;
+    let worst = worst.map_or(String::new(), |worst| format!(", the worst got {worst:.3}"));
+    let reasons: Vec<String> =
+        exempt.iter().map(|(why, count)| format!("{count} {}", reason(*why))).collect();
+    let all = count + tally.floors.exempted();
+    let part = 100.0 * tally.floors.exempted() as f64 / all.max(1) as f64;
+    let too_many = if tally.exempts_too_many() { ", which is more than 2 %" } else { "" };
     format!(
-        "{} seeds, {} with a broken promise; {} looks, {} floors judged{worst}, {} on overbooked hosts not; {:.0} million packet-hops",
+        "{} seeds, {} with a broken promise; {} looks, {:.0} million packet-hops\n\
+         {all} backlogged directions of VMs, {count} judged{worst}; {part:.1} % exempt{too_many} ({})",
         tally.played,
         tally.broken.len(),
         tally.looks,
-        tally.floors.0,
-        tally.overbooked,
         tally.packet_hops as f64 / 1e6,
+        if reasons.is_empty() { "none".into() } else { reasons.join(", ") },
     )
+}
+
+fn reason(why: Exempt) -> &'static str {
+    match why {
+        Exempt::Overbooked => "on overbooked hosts",
+        Exempt::Crowded => "on crowded ways",
+        Exempt::Narrow => "in narrow hoses",
+        Exempt::Pausing => "whose TCP paused",
+    }
 }

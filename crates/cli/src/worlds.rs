@@ -8,21 +8,22 @@
 
 mod soak;
 
-use crate::args;
+use crate::args::{self, quoted};
 use crate::commands;
-use crate::judge::{of_floor, of_ideal, percentile};
+use crate::output::{out, outln};
 use crate::sim::scenario;
-use crate::table::Grid;
-use crate::world::Cut;
 use anyhow::{Context as _, Result, anyhow};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use std::io::{Write as _, stdout};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use weir_model::results::{PairResult, Run, VmResult};
 use weir_model::scenario::Mechanism;
+use weir_study::judge::{of_floor, of_ideal};
+use weir_study::numbers::percentile;
+use weir_study::table::Grid;
+use weir_study::world::Cut;
 use weir_swarm::World;
 
 /// A pair or VM has less than it was promised.
@@ -86,10 +87,9 @@ pub(crate) fn worlds(args: &args::Worlds) -> Result<u8> {
     let is_cut = worlds.len() < jobs.len();
     let found = Found { mechanisms: sums(&worlds), worlds };
     if args.json {
-        serde_json::to_writer(stdout().lock(), &found)?;
-        writeln!(stdout())?;
+        crate::output::json(&found)?;
     } else {
-        print!("{}", text(&found));
+        out!("{}", text(&found))?;
     }
     let holds = found.mechanisms.iter().all(|sum| sum.pairs_below + sum.vms_below == 0);
     Ok(match (holds, is_cut) {
@@ -102,8 +102,8 @@ pub(crate) fn worlds(args: &args::Worlds) -> Result<u8> {
 fn write(seed: u64, path: &Path) -> Result<u8> {
     std::fs::write(path, World::new(seed).text())
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    let path = commands::quoted(&path.display().to_string());
-    println!("weir sim {path} --seed {seed}\nweir lab {path}");
+    let path = quoted(&path.display().to_string());
+    outln!("weir sim {path} --seed {seed}\nweir lab {path}")?;
     Ok(0)
 }
 
@@ -168,7 +168,7 @@ fn play_all(jobs: &[Job], threads: usize, stop: &AtomicBool) -> Result<Vec<Playe
             Some(Err(Cut::Failed(error))) => {
                 return Err(anyhow!("world {}, {}: {error:#}", job.seed, job.mechanism.label));
             }
-            Some(Err(Cut::Stopped | Cut::SeenEnough)) | None => {}
+            Some(Err(Cut::Stopped | Cut::Broke(_))) | None => {}
         }
     }
     Ok(played)
@@ -268,7 +268,7 @@ fn broken(world: &Played) -> String {
         world.seed,
         all.join(", "),
         world.seed,
-        commands::quoted(&world.mechanism),
+        quoted(&world.mechanism),
     )
 }
 

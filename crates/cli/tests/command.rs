@@ -56,6 +56,7 @@ fn help_names_every_command_and_the_exit_statuses() {
         "explain",
         "clean",
         "3 runs are invalid",
+        "4 a run failed",
     ] {
         assert!(text.contains(word), "{word} is missing in {text}");
     }
@@ -107,7 +108,7 @@ fn a_constant_that_does_not_exist_is_refused_in_both_worlds_before_anything_is_p
         let output = weir(&[world, &file, "--constant", "alhpa=0.5"]);
         assert_eq!(output.status.code(), Some(2), "{world}");
         let error = stderr(&output);
-        assert!(error.contains("--constant: set.alhpa: there is no such constant"), "{error}");
+        assert!(error.contains("--constant alhpa: there is no such constant"), "{error}");
     }
     let output = weir(&["sim", "--network", "x.net", "--constant", "alpha=0.5"]);
     assert_eq!(output.status.code(), Some(2));
@@ -459,4 +460,52 @@ fn a_seed_is_played_and_written_as_a_scenario_that_can_be_played() {
     assert!(said.starts_with("1 seeds, 0 with a broken promise; "), "{said}");
     assert_eq!(weir(&["swarm", "--seeds", "0"]).status.code(), Some(2));
     assert_eq!(weir(&["swarm", "--write", &file]).status.code(), Some(2), "of which seed?");
+}
+
+#[test]
+fn a_mistake_says_where_it_is_and_what_to_do() {
+    let folder = Folder::new("mistakes");
+    let at = |name: &str| folder.0.join(name).display().to_string();
+    std::fs::create_dir_all(at("bad")).expect("a folder");
+    std::fs::write(at("bad/results.json"), r#"{"x": 1}"#).expect("a file");
+    std::fs::write(at("file"), "").expect("a file");
+    let (here, bad, none, under) = (at(""), at("bad"), at("none"), at("file/out"));
+    let (demo, missing) = (scenario("demo.yaml"), "is the path right?");
+    for (args, wanted) in [
+        (&["sim", &here][..], ["cannot be read", "name a file in it"]),
+        (&["reproduce", "--list", &at("none.yaml")], ["none.yaml: cannot be read", missing]),
+        (&["sim", "--network", &none], [none.as_str(), missing]),
+        (&["sim", "--network", &here], ["cannot be read", "name a file in it"]),
+        (&["sim", "--topology", &none, "--flows", &none], [none.as_str(), missing]),
+        (&["sim", &demo, "--seed", "x"], ["--seed", "write a whole number"]),
+        (&["swarm", "--seed", "1.5"], ["--seed", "write a whole number"]),
+        (&["sim", &demo, "--out", &under], [under.as_str(), "--out DIR"]),
+        (&["report", &none], ["cannot read", "the folder that `--out` named"]),
+        (&["report", &bad], ["missing field `runs`", "play it again"]),
+        (&["reproduce", "--from", &none], ["(os error 2)\n  help:", "--from DIR"]),
+        (&["lab", &demo, "--constant", "alpha=2"], ["--constant alpha is 2", "between 0 and 1"]),
+    ] {
+        let output = weir(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error = stderr(&output);
+        for part in wanted {
+            assert!(error.contains(part), "{args:?}: {part} is missing in {error}");
+        }
+    }
+}
+
+/// Nobody reads what is printed: the pipe's other end is closed before the process starts.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../reproduce");
+    let from = root.display().to_string();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let process = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["reproduce", "--list", "--from", &from])
+        .stdout(writer)
+        .output()
+        .expect("the binary runs");
+    assert_eq!(process.status.code(), Some(0), "{}", stderr(&process));
+    assert_eq!(stderr(&process), "");
 }

@@ -7,9 +7,10 @@
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::collections::BTreeMap;
 use weir_core::host::{
-    Direction, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox, ReceiveCount,
-    Sample, SendCount,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
 };
+use weir_core::mechanism::Law;
 use weir_core::message::{Message, Offer};
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
@@ -17,7 +18,7 @@ use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 const PEERS: u32 = 100;
 
 /// A host with `pairs` sending and as many receiving pairs, all confirmed and busy.
-fn busy(pairs: u32) -> (HostAgent, Vec<PairId>) {
+fn busy(pairs: u32) -> (HostMachine, Vec<PairId>) {
     let vms = pairs / PEERS;
     let mut directory = BTreeMap::new();
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
@@ -27,15 +28,12 @@ fn busy(pairs: u32) -> (HostAgent, Vec<PairId>) {
     for peer in 0..PEERS {
         directory.insert(VmId(vms + peer), at(1 + peer));
     }
-    let hose = Hose { floor_out: Rate::from_mbps(100), floor_in: Rate::from_mbps(100) };
-    let config = HostConfig {
-        host: HostId(0),
-        line: Rate::from_mbps(100_000),
-        mechanism: Mechanism::ElasticSwitch(Box::default()),
-        vms: (0..vms).map(|vm| (VmId(vm), hose)).collect(),
-        directory,
-    };
-    let mut agent = HostAgent::new(config, Time::ZERO);
+    let hose = Hose::of(Rate::from_mbps(100), Rate::from_mbps(100));
+    let config =
+        Policy::new(HostId(0), Rate::from_mbps(100_000), Law::ElasticSwitch(Box::default()))
+            .with_vms((0..vms).map(|vm| (VmId(vm), hose)))
+            .with_directory(directory);
+    let mut agent = HostMachine::new(config, Time::ZERO).expect("nothing speaks against it");
     let mut out = Outbox::new(1 << 20);
     let ids: Vec<PairId> =
         (0..pairs).map(|i| PairId::new(VmId(i / PEERS), VmId(vms + i % PEERS))).collect();
@@ -47,18 +45,18 @@ fn busy(pairs: u32) -> (HostAgent, Vec<PairId>) {
 }
 
 struct World {
-    agent: HostAgent,
+    agent: HostMachine,
     ids: Vec<PairId>,
     out: Outbox,
     now: Time,
     octets: u64,
-    sample: Sample,
+    sample: Observed,
 }
 
 impl World {
     fn new(pairs: u32) -> Self {
         let (agent, ids) = busy(pairs);
-        let sample = Sample::default();
+        let sample = Observed::default();
         let out = Outbox::new(1 << 20);
         let mut world = Self { agent, ids, out, now: Time::ZERO, octets: 0, sample };
         for _ in 0..20 {
@@ -98,9 +96,9 @@ impl World {
             let count = ReceiveCount { octets: self.octets, ..ReceiveCount::default() };
             self.sample.receive.push((id.reversed(), count));
         }
-        self.agent.handle(self.now, Input::Sample(&self.sample), &mut self.out);
+        self.agent.handle(self.now, Input::Observed(&self.sample), &mut self.out);
         self.agent.handle(self.now, Input::Tick, &mut self.out);
-        self.agent.desired(self.now).take_changed();
+        self.agent.orders(self.now).pairs.take_changed();
         self.out.take();
     }
 }

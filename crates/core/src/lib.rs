@@ -5,9 +5,10 @@
 //! way out, one deadline that says why it is armed.
 
 pub mod backlog;
-pub mod eyeq;
+pub mod classes;
 mod fill;
 pub mod host;
+pub mod mechanism;
 pub mod message;
 mod meter;
 pub mod oracle;
@@ -16,3 +17,5 @@ pub mod partition;
 pub mod path;
 pub mod rate;
 pub mod vcc;
+
+pub use mechanism::{elasticswitch, eyeq, reservation};

@@ -7,7 +7,7 @@
 use weir_units::{PairId, PathId, Rate, Span};
 
 /// One message between the two hosts of a pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Message {
     /// Destination host → source host: the receiver's part of the pair's floor (ElasticSwitch §4,
     /// "remote-guarantee control packets"). Sent every partitioning period and when a pair appears.
@@ -19,10 +19,13 @@ pub enum Message {
     Congestion(Congestion),
     /// The same for one of several paths of the pair. Only pairs that have several have such reports.
     PathCongestion(PathId, Congestion),
+    /// EyeQ, destination host → source host: "at this rate you may send to this VM". Where data planes tell each
+    /// other by themselves, no agent sends it.
+    Feedback(Feedback),
 }
 
 /// The receiver's part of a pair's floor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Offer {
     /// Whose floor.
     pub pair: PairId,
@@ -43,7 +46,7 @@ pub struct Offer {
 }
 
 /// The sender's confirmation of an [`Offer`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Echo {
     /// Whose floor.
     pub pair: PairId,
@@ -58,7 +61,7 @@ pub struct Echo {
 }
 
 /// Congestion that the destination host saw on a pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Congestion {
     /// On which pair.
     pub pair: PairId,
@@ -70,12 +73,22 @@ pub struct Congestion {
     pub received: u32,
 }
 
+/// What EyeQ's paper calls a host-ACK, or HACK (EyeQ §3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Feedback {
+    /// The pair that may send at the rate.
+    pub pair: PairId,
+    /// R, a whole number of [`crate::eyeq::EyeQ::feedback_unit`].
+    pub rate: Rate,
+}
+
 impl Message {
     /// The pair that this message is about.
     pub const fn pair(&self) -> PairId {
         match self {
             Self::Offer(m) => m.pair,
             Self::Echo(m) => m.pair,
+            Self::Feedback(m) => m.pair,
             Self::Congestion(m) | Self::PathCongestion(_, m) => m.pair,
         }
     }

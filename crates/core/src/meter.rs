@@ -2,7 +2,7 @@
 
 /// A cumulative counter that may start again from zero when the data plane forgot the pair. The total
 /// wraps, for only what was added in a period is ever asked: no counter, however wrong, is a panic.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Meter {
     last: Option<u64>,
     /// What was added by all readings.

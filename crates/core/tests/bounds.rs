@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use weir_core::host::{
-    Direction, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox, Sample, SendCount,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, SendCount,
 };
+use weir_core::mechanism::Law;
 use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::reservation::Reservation;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 /// VMs of one tenant, dealt to two hosts in turn.
@@ -16,21 +18,17 @@ fn mbps(m: u64) -> Rate {
 }
 
 /// Host 0, with one of its VMs enforced.
-fn agent(mechanism: Mechanism) -> HostAgent {
+fn agent(law: Law) -> HostMachine {
     let location = |vm: u32| Location { tenant: TenantId(0), host: HostId(vm % 2) };
-    let hose = Hose { floor_out: mbps(400), floor_in: mbps(400) };
-    let config = HostConfig {
-        host: HostId(0),
-        line: mbps(10_000),
-        mechanism,
-        vms: BTreeMap::from([(VmId(0), hose)]),
-        directory: (0..VMS).map(|vm| (VmId(vm), location(vm))).collect(),
-    };
-    HostAgent::new(config, Time::ZERO)
+    let hose = Hose::of(mbps(400), mbps(400));
+    let config = Policy::new(HostId(0), mbps(10_000), law)
+        .with_vms(BTreeMap::from([(VmId(0), hose)]))
+        .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
+    HostMachine::new(config, Time::ZERO).expect("nothing speaks against it")
 }
 
-fn elastic() -> Mechanism {
-    Mechanism::ElasticSwitch(Box::default())
+fn elastic() -> Law {
+    Law::ElasticSwitch(Box::default())
 }
 
 fn ms(n: u64) -> Time {
@@ -39,7 +37,7 @@ fn ms(n: u64) -> Time {
 
 #[test]
 fn a_vm_that_talks_to_everybody_gets_a_bounded_number_of_pairs_and_the_rest_is_counted() {
-    let reservation = Mechanism::Reservation { rates: BTreeMap::new(), other: mbps(1) };
+    let reservation = Law::Reservation(Reservation { rates: BTreeMap::new(), other: mbps(1) });
     for mechanism in [elastic(), reservation] {
         let mut agent = agent(mechanism);
         let mut out = Outbox::new(1000);
@@ -51,8 +49,8 @@ fn a_vm_that_talks_to_everybody_gets_a_bounded_number_of_pairs_and_the_rest_is_c
         let all = (1..VMS).map(|n| {
             (PairId::new(VmId(0), VmId(n)), SendCount { octets: 1, ..SendCount::default() })
         });
-        let sample = Sample { send: all.collect(), receive: Vec::new() };
-        agent.handle(ms(2), Input::Sample(&sample), &mut out);
+        let sample = Observed { send: all.collect(), ..Observed::default() };
+        agent.handle(ms(2), Input::Observed(&sample), &mut out);
         agent.handle(ms(60), Input::Tick, &mut out);
         let known = agent.pairs(ms(60)).len();
         assert!(known <= 2 * 4096, "{known} pairs");
@@ -90,7 +88,7 @@ fn a_peer_that_speaks_of_pairs_that_nobody_saw_makes_none_and_is_counted() {
     }
     let counters = agent.counters();
     assert_eq!(agent.pairs(ms(2)).len(), 0);
-    assert_eq!(agent.desired(ms(2)).iter().count(), 0);
+    assert_eq!(agent.orders(ms(2)).pairs.iter().count(), 0);
     assert_eq!(counters.strayed + counters.misdirected, said, "{counters:?}");
     // Each offer asks for an echo: what finds no room is counted, not kept.
     assert_eq!(out.take().len(), 1000);

@@ -5,9 +5,12 @@
 //! plane tells: counters that go backwards, pairs of nobody, times that jump.
 
 use proptest::prelude::*;
-use std::collections::BTreeMap;
-use weir_core::eyeq::{Bounds, EyeQ, Feedback, Host, HostConfig, Input, Sample, Sent, VmBounds};
-use weir_core::host::{Location, Outbox, ReceiveCount};
+use weir_core::eyeq::{EyeQ, VmBounds, check};
+use weir_core::host::{
+    Bounds, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount, SendCount,
+};
+use weir_core::mechanism::Law;
+use weir_core::message::{Feedback, Message};
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
@@ -79,7 +82,7 @@ fn host_of(vm: u32) -> HostId {
     HostId(vm / 2)
 }
 
-fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> HostConfig {
+fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> Policy {
     let rate = |m: u64| Rate::from_bps(m.saturating_mul(1_000_000));
     let here = (2 * host..).map(VmId).zip(vms).map(|(id, ([fo, mo, fi, mi], splits))| {
         let bounds = |floor, most| Bounds { floor: rate(floor), most: rate(most) };
@@ -90,32 +93,32 @@ fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> HostConfig {
         (id, VmBounds { out, in_, splits: splits.collect() })
     });
     let place = |vm: u32| Location { tenant: TenantId(vm % 2), host: host_of(vm) };
-    HostConfig {
-        host: HostId(host),
-        line: LINE,
-        fastest_line: LINE,
-        eyeq: eyeq.clone(),
-        vms: here.collect(),
-        directory: (0..VMS).map(|vm| (VmId(vm), place(vm))).collect(),
+    let mut policy = Policy::new(HostId(host), LINE, Law::EyeQ(Box::new(eyeq.clone())))
+        .with_directory((0..VMS).map(|vm| (VmId(vm), place(vm))));
+    for (id, bounds) in here {
+        policy.hoses.extend(bounds.hoses(id));
     }
+    policy.can.shares = true;
+    policy
 }
 
-fn sample(sent: &[(PairId, [u64; 2])], came: &[(PairId, [u64; 4])]) -> Sample {
-    let send = sent
-        .iter()
-        .map(|(pair, [octets, waiting])| (*pair, Sent { octets: *octets, waiting: *waiting }));
+fn sample(sent: &[(PairId, [u64; 2])], came: &[(PairId, [u64; 4])]) -> Observed {
+    let send = sent.iter().map(|(pair, [octets, waiting])| {
+        let (octets, waiting) = (*octets, *waiting);
+        (*pair, SendCount { octets, numbered: octets, waiting, ..SendCount::default() })
+    });
     let receive = came.iter().map(|(pair, [octets, segments, lost, marked])| {
         let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);
         (*pair, ReceiveCount { octets, segments, lost, marked, ..ReceiveCount::default() })
     });
-    Sample { send: send.collect(), receive: receive.collect() }
+    Observed { send: send.collect(), receive: receive.collect(), ..Observed::default() }
 }
 
 struct World {
     eyeq: EyeQ,
-    hosts: Vec<Host>,
-    vms: Vec<BTreeMap<VmId, VmBounds>>,
-    outbox: Outbox<Feedback>,
+    hosts: Vec<HostMachine>,
+    policies: Vec<Policy>,
+    outbox: Outbox,
     /// Posted and not yet delivered: from, to, what.
     posted: Vec<(HostId, HostId, Feedback)>,
     now: Time,
@@ -124,12 +127,11 @@ struct World {
 impl World {
     fn new(eyeq: EyeQ) -> Self {
         let start = [([1_000, u64::MAX, 4_000, u64::MAX], [1_000, 500]); 2];
-        let configs: Vec<HostConfig> = (0..HOSTS).map(|h| config(h, &eyeq, &start)).collect();
-        let vms = configs.iter().map(|c| c.vms.clone()).collect();
-        let hosts = configs.into_iter().map(|c| Host::new(c, Time::ZERO).expect("fits"));
-        let hosts = hosts.collect();
+        let policies: Vec<Policy> = (0..HOSTS).map(|h| config(h, &eyeq, &start)).collect();
+        let host = |policy: &Policy| HostMachine::new(policy.clone(), Time::ZERO).expect("fits");
+        let hosts = policies.iter().map(host).collect();
         let outbox = Outbox::new(OUTBOX);
-        Self { eyeq, hosts, vms, outbox, posted: Vec::new(), now: Time::ZERO }
+        Self { eyeq, hosts, policies, outbox, posted: Vec::new(), now: Time::ZERO }
     }
 
     fn play(&mut self, at: u32, step: &Step) {
@@ -137,28 +139,36 @@ impl World {
         let host = &mut self.hosts[i];
         match step {
             Step::Sample(sent, came) => {
-                host.handle(now, Input::Sample(&sample(sent, came)), &mut self.outbox);
+                host.handle(now, Input::Observed(&sample(sent, came)), &mut self.outbox);
             }
             Step::Made(from, feedback) => {
-                host.handle(now, Input::Feedback(HostId(*from), *feedback), &mut self.outbox);
+                host.handle(
+                    now,
+                    Input::Message(HostId(*from), Message::Feedback(*feedback)),
+                    &mut self.outbox,
+                );
             }
             Step::Delivered(which, twice) => {
                 let here: Vec<usize> =
                     (0..self.posted.len()).filter(|k| self.posted[*k].1 == HostId(at)).collect();
                 if let Some(k) = which.checked_rem(here.len()).map(|k| here[k]) {
                     let (from, _, feedback) = self.posted[k];
-                    host.handle(now, Input::Feedback(from, feedback), &mut self.outbox);
+                    host.handle(
+                        now,
+                        Input::Message(from, Message::Feedback(feedback)),
+                        &mut self.outbox,
+                    );
                     if !twice {
                         self.posted.remove(k);
                     }
                 }
             }
             Step::Population(vms) => {
-                let config = config(at, &self.eyeq, vms);
-                if config.check().is_ok() {
-                    self.vms[i].clone_from(&config.vms);
+                let policy = config(at, &self.eyeq, vms);
+                if check(&policy, &self.eyeq).is_ok() {
+                    self.policies[i].clone_from(&policy);
                 }
-                host.handle(now, Input::Population(&config), &mut self.outbox);
+                host.handle(now, Input::Policy(&policy), &mut self.outbox);
             }
             Step::Tick => host.handle(now, Input::Tick, &mut self.outbox),
         }
@@ -166,16 +176,17 @@ impl World {
 
     /// What must hold after each step.
     fn check(&mut self, at: u32, step: &Step) -> Result<(), TestCaseError> {
-        let (now, vms) = (self.now, &self.vms[at as usize]);
+        let (now, policy) = (self.now, &self.policies[at as usize]);
         let host = &mut self.hosts[at as usize];
         let capacity = self.eyeq.capacity_of(LINE);
         let messages = self.outbox.take();
         prop_assert!(messages.len() <= OUTBOX, "{} messages", messages.len());
-        for (to, feedback) in messages {
+        for (to, message) in messages {
+            let Message::Feedback(feedback) = message else { panic!("{message:?}") };
             prop_assert!(feedback.rate <= capacity, "advertised {}", feedback.rate);
             prop_assert!(feedback.rate >= self.eyeq.feedback_unit, "advertised {}", feedback.rate);
             prop_assert_eq!(to, host_of(feedback.pair.src.0));
-            prop_assert!(vms.contains_key(&feedback.pair.dst));
+            prop_assert!(policy.is_here(feedback.pair.dst));
             self.posted.push((HostId(at), to, feedback));
         }
         self.posted.truncate(500);
@@ -184,26 +195,30 @@ impl World {
             let next = host.next_deadline();
             prop_assert!(next.is_none_or(|(at, _)| at > now), "a deadline that is over: {next:?}");
         }
-        for (vm, bounds) in vms {
-            for meter in host.meters(*vm) {
+        let orders = host.orders(now).clone();
+        let eyeq = host.eyeq().expect("it is");
+        for (vm, hose) in policy.vms() {
+            for meter in eyeq.meters(vm) {
                 prop_assert!(meter.capacity <= capacity, "{vm}: {meter:?}");
                 let was_stepped = meter.over > Span::ZERO;
                 prop_assert!(!was_stepped || meter.advertised <= meter.capacity, "{vm}: {meter:?}");
             }
-            let root = host.roots().get(*vm).expect("a VM has a part of the uplink");
-            prop_assert!(root.rate <= bounds.out.most.min(LINE), "{vm}: {root:?}");
-            prop_assert!(root.rate >= root.floor, "{vm}: {root:?}");
+            let share = orders.shares.get(vm).expect("a VM has a part of the uplink");
+            prop_assert!(share.rate <= hose.out.most.min(LINE), "{vm}: {share:?}");
+            prop_assert!(share.rate >= share.floor, "{vm}: {share:?}");
         }
-        prop_assert_eq!(host.roots().iter().count(), vms.len());
-        let limits: Vec<_> = host.limits().iter().collect();
+        prop_assert_eq!(orders.shares.iter().count(), policy.vms().count());
+        let limits: Vec<_> = eyeq.limits().iter().collect();
         prop_assert!(limits.len() <= (VMS * VMS) as usize);
         for (pair, limit) in &limits {
-            prop_assert!(vms.contains_key(&pair.src), "{pair}: of a VM that left");
+            prop_assert!(policy.is_here(pair.src), "{pair}: of a VM that left");
             prop_assert!(limit.rate <= LINE && !limit.rate.is_zero(), "{pair}: {limit:?}");
             prop_assert!(limit.super_packet <= limit.queue, "{pair}: {limit:?}");
         }
-        for (pair, level) in host.limits().take_changed() {
-            prop_assert_eq!(level, limits.iter().find(|(p, _)| *p == pair).map(|(_, l)| *l));
+        for (pair, setting) in orders.pairs.iter() {
+            let limit = limits.iter().find(|(p, _)| *p == pair).map_or(LINE, |(_, l)| l.rate);
+            prop_assert_eq!(setting.ceiling, limit, "{}", pair);
+            prop_assert!(policy.is_here(pair.src), "{pair}: of a VM that left");
         }
         Ok(())
     }

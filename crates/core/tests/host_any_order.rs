@@ -5,11 +5,14 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::host::{
-    Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
-    PathSample, Promise, ReceiveCount, Sample, SendCount, Setting,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount, Setting,
 };
+use weir_core::mechanism::{Law, PairView};
 use weir_core::message::{Congestion, Echo, Message, Offer};
+use weir_core::reservation::Reservation;
 use weir_units::{HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
@@ -32,7 +35,7 @@ enum Step {
     Adopt(PairId, u64, u64),
     Found(PairId),
     PeerRestarted(u32),
-    Sample(Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
+    Observed(Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
     /// The same counters as those of one path.
     PathSample(u32, Vec<(PairId, [u64; 3])>, Vec<(PairId, [u64; 4])>),
     Made(u32, Message),
@@ -92,7 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (pair(), number(), number()).prop_map(|(pair, a, b)| Step::Adopt(pair, a.min(b), a.max(b))),
         2 => pair().prop_map(Step::Found),
         1 => (0..=HOSTS).prop_map(Step::PeerRestarted),
-        6 => (sent(), came()).prop_map(|(sent, came)| Step::Sample(sent, came)),
+        6 => (sent(), came()).prop_map(|(sent, came)| Step::Observed(sent, came)),
         4 => (0u32..3, sent(), came()).prop_map(|(path, sent, came)| Step::PathSample(path, sent, came)),
         4 => (0..=HOSTS, message()).prop_map(|(from, message)| Step::Made(from, message)),
         8 => (any::<usize>(), any::<bool>()).prop_map(|(at, twice)| Step::Delivered(at, twice)),
@@ -119,15 +122,15 @@ fn clock() -> impl Strategy<Value = Clock> {
     ]
 }
 
-fn mechanism() -> impl Strategy<Value = Mechanism> {
+fn law() -> impl Strategy<Value = Law> {
     let presets = prop::sample::select(ElasticSwitch::ALL_PRESETS);
-    let elastic = |es| Mechanism::ElasticSwitch(Box::new(es));
+    let elastic = |es| Law::ElasticSwitch(Box::new(es));
     prop_oneof![
         8 => presets.prop_map(move |name| elastic(ElasticSwitch::preset(name).expect("a preset"))),
         1 => Just(()).prop_map(move |()| elastic(ElasticSwitch::seawall())),
         1 => number().prop_map(|rate| {
             let rates = BTreeMap::from([(PairId::new(VmId(0), VmId(2)), Rate::from_bps(rate))]);
-            Mechanism::Reservation { rates, other: Rate::from_mbps(1) }
+            Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) })
         }),
     ]
 }
@@ -140,7 +143,7 @@ fn hose() -> impl Strategy<Value = (u64, u64)> {
 
 #[derive(Clone, Debug)]
 struct Fleet {
-    mechanism: Mechanism,
+    law: Law,
     line: u64,
     hoses: Vec<(u64, u64)>,
 }
@@ -148,31 +151,27 @@ struct Fleet {
 fn fleet() -> impl Strategy<Value = Fleet> {
     let hoses = prop::collection::vec(hose(), VMS as usize);
     let line = prop_oneof![4 => 10_000_000u64..10_000_000_000, 1 => number()];
-    (mechanism(), line, hoses).prop_map(|(mechanism, line, hoses)| Fleet { mechanism, line, hoses })
+    (law(), line, hoses).prop_map(|(law, line, hoses)| Fleet { law, line, hoses })
 }
 
 impl Fleet {
-    fn agent(&self, host: u32, now: Time) -> HostAgent {
+    fn agent(&self, host: u32, now: Time) -> HostMachine {
         let location = |vm: u32| Location { tenant: tenant_of(vm), host: host_of(vm) };
         let hose = |vm: u32| {
             let (out, in_) = self.hoses[vm as usize];
-            Hose { floor_out: Rate::from_bps(out), floor_in: Rate::from_bps(in_) }
+            Hose::of(Rate::from_bps(out), Rate::from_bps(in_))
         };
         let here = (0..VMS).filter(|vm| host_of(*vm) == HostId(host));
-        let config = HostConfig {
-            host: HostId(host),
-            line: Rate::from_bps(self.line),
-            mechanism: self.mechanism.clone(),
-            vms: here.map(|vm| (VmId(vm), hose(vm))).collect(),
-            directory: (0..VMS).map(|vm| (VmId(vm), location(vm))).collect(),
-        };
-        HostAgent::new(config, now)
+        let config = Policy::new(HostId(host), Rate::from_bps(self.line), self.law.clone())
+            .with_vms(here.map(|vm| (VmId(vm), hose(vm))))
+            .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
+        HostMachine::new(config, now).expect("nothing speaks against it")
     }
 }
 
 struct World {
     fleet: Fleet,
-    agents: Vec<HostAgent>,
+    agents: Vec<HostMachine>,
     outbox: Outbox,
     /// Posted and not yet delivered: from, to, what.
     posted: Vec<(HostId, HostId, Message)>,
@@ -203,14 +202,17 @@ impl World {
             }
             Step::Found(pair) => handle(Input::Found(*pair)),
             Step::PeerRestarted(host) => handle(Input::PeerRestarted(HostId(*host))),
-            Step::Sample(sent, came) => handle(Input::Sample(&sample(sent, came))),
+            Step::Observed(sent, came) => handle(Input::Observed(&sample(sent, came))),
             Step::PathSample(path, sent, came) => {
-                let Sample { send, receive } = sample(sent, came);
+                let whole = sample(sent, came);
                 let path = PathId(*path);
-                let send = send.into_iter().map(|(pair, count)| (pair, path, count)).collect();
-                let receive = receive.into_iter().map(|(pair, count)| (pair, path, count));
-                let receive = receive.collect();
-                handle(Input::PathSample(&PathSample { send, receive }));
+                let send = whole.send.into_iter().map(|(pair, count)| (pair, path, count));
+                let receive = whole.receive.into_iter().map(|(pair, count)| (pair, path, count));
+                handle(Input::Observed(&Observed {
+                    send_paths: send.collect(),
+                    receive_paths: receive.collect(),
+                    ..Observed::default()
+                }));
             }
             Step::Made(from, message) => handle(Input::Message(HostId(*from), *message)),
             Step::Delivered(at, twice) => {
@@ -243,7 +245,7 @@ impl World {
             let next = agent.next_deadline();
             prop_assert!(next.is_none_or(|(at, _)| at > now), "a deadline that is over: {next:?}");
         }
-        let desired = agent.desired(now);
+        let desired = &mut agent.orders(now).pairs;
         let table: Vec<(PairId, Setting)> = desired.iter().collect();
         for (pair, setting) in desired.take_changed() {
             prop_assert!(table.contains(&(pair, setting)), "{pair} is not in the table");
@@ -260,12 +262,13 @@ impl World {
             prop_assert!(ceiling >= floor, "{pair}: {floor} above {ceiling}");
         }
         for view in agent.pairs(now) {
+            let PairView::ElasticSwitch(view) = view else { continue };
             // Both are sums that the agent gives away itself.
             if let Some(r) = view.receive {
                 prop_assert!(r.spent <= r.hose, "{}: {} of {}", view.pair, r.spent, r.hose);
             }
         }
-        if let Mechanism::ElasticSwitch(es) = &self.fleet.mechanism
+        if let Law::ElasticSwitch(es) = &self.fleet.law
             && es.promise == Promise::Hose
         {
             self.floors_are_within_hoses(es.default_floor, &table)?;
@@ -297,16 +300,20 @@ impl World {
     }
 }
 
-fn sample(sent: &[(PairId, [u64; 3])], came: &[(PairId, [u64; 4])]) -> Sample {
+fn sample(sent: &[(PairId, [u64; 3])], came: &[(PairId, [u64; 4])]) -> Observed {
     let send = |(pair, [octets, numbered, unnumbered]): &(PairId, [u64; 3])| {
         let (octets, numbered, unnumbered) = (*octets, *numbered, *unnumbered);
-        (*pair, SendCount { octets, numbered, unnumbered, segments: numbered })
+        (*pair, SendCount { octets, numbered, unnumbered, segments: numbered, waiting: 0 })
     };
     let receive = |(pair, [octets, segments, lost, marked]): &(PairId, [u64; 4])| {
         let (octets, segments, lost, marked) = (*octets, *segments, *lost, *marked);
         (*pair, ReceiveCount { octets, segments, numbered: Some(segments), lost, marked })
     };
-    Sample { send: sent.iter().map(send).collect(), receive: came.iter().map(receive).collect() }
+    Observed {
+        send: sent.iter().map(send).collect(),
+        receive: came.iter().map(receive).collect(),
+        ..Observed::default()
+    }
 }
 
 proptest! {

@@ -4,10 +4,12 @@
 //! has sent until shortly before. Hosts reload in every order, with gaps between; letters take 1 ms.
 
 use std::collections::BTreeMap;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{
-    Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
-    ReceiveCount, Sample, SendCount,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
 };
+use weir_core::mechanism::Law;
 use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
@@ -26,21 +28,21 @@ fn ms(ms: u64) -> Time {
     Time::ZERO + Span::from_millis(ms)
 }
 
-fn config(host: u32, home: u32) -> HostConfig {
+fn config(host: u32, home: u32) -> Policy {
     let homes = BTreeMap::from([(V, home), (S, 2), (T, 3)]);
     let at = |host: &u32| Location { tenant: TenantId(0), host: HostId(*host) };
     let here = homes.iter().filter(|(_, at)| **at == host);
-    HostConfig {
-        host: HostId(host),
-        line: Rate::from_mbps(1_000),
-        mechanism: Mechanism::ElasticSwitch(Box::new(ElasticSwitch::preset("steady").unwrap())),
-        vms: here.map(|(vm, _)| (*vm, Hose { floor_out: HOSE, floor_in: HOSE })).collect(),
-        directory: homes.iter().map(|(vm, host)| (*vm, at(host))).collect(),
-    }
+    Policy::new(
+        HostId(host),
+        Rate::from_mbps(1_000),
+        Law::ElasticSwitch(Box::new(ElasticSwitch::preset("steady").unwrap())),
+    )
+    .with_vms(here.map(|(vm, _)| (*vm, Hose::of(HOSE, HOSE))))
+    .with_directory(homes.iter().map(|(vm, host)| (*vm, at(host))))
 }
 
 struct World {
-    agents: Vec<HostAgent>,
+    agents: Vec<HostMachine>,
     /// Where V's packets arrive.
     home: usize,
     out: Outbox,
@@ -54,7 +56,11 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            agents: (0..4).map(|host| HostAgent::new(config(host, 0), ms(0))).collect(),
+            agents: (0..4)
+                .map(|host| {
+                    HostMachine::new(config(host, 0), ms(0)).expect("nothing speaks against it")
+                })
+                .collect(),
             home: 0,
             out: Outbox::default(),
             posted: Vec::new(),
@@ -82,8 +88,11 @@ impl World {
         for pair in sending {
             let (source, home) = (if pair.src == S { 2 } else { 3 }, self.home);
             self.handle(source, Input::Seen(*pair, Direction::Send));
-            let ceiling =
-                self.agents[source].desired(self.now).get(*pair).map_or(Rate::ZERO, |s| s.ceiling);
+            let ceiling = self.agents[source]
+                .orders(self.now)
+                .pairs
+                .get(*pair)
+                .map_or(Rate::ZERO, |s| s.ceiling);
             let octets = ceiling.scale(STEP.as_secs_f64()).as_bps() / 8;
             *self.sent.entry(*pair).or_default() += octets;
             *self.came.entry((home, *pair)).or_default() += octets;
@@ -116,9 +125,13 @@ impl World {
                     },
                 )
             });
-            let sample = Sample { send: send.collect(), receive: receive.collect() };
+            let sample = Observed {
+                send: send.collect(),
+                receive: receive.collect(),
+                ..Observed::default()
+            };
             if self.agents[host].next_deadline().is_some_and(|(at, _)| at <= self.now) {
-                self.handle(host, Input::Sample(&sample));
+                self.handle(host, Input::Observed(&sample));
                 self.handle(host, Input::Tick);
             }
         }
@@ -126,11 +139,15 @@ impl World {
 
     fn floor(&mut self, pair: PairId) -> Rate {
         let host = if pair.src == S { 2 } else { 3 };
-        self.agents[host].desired(self.now).get(pair).map_or(Rate::ZERO, |setting| setting.floor)
+        self.agents[host]
+            .orders(self.now)
+            .pairs
+            .get(pair)
+            .map_or(Rate::ZERO, |setting| setting.floor)
     }
 
     fn reload(&mut self, host: usize) {
-        self.handle(host, Input::Population(&config(host as u32, 1)));
+        self.handle(host, Input::Policy(&config(host as u32, 1)));
     }
 }
 

@@ -149,7 +149,7 @@ fn floors_that_do_not_fit_cannot_be_kept_by_anybody() {
 fn every_violation_says_where_and_how_much() {
     let said = |violation: Violation| violation.to_string();
     let full = Violation::Overload { link: 3, load: m(101), capacity: m(100) };
-    assert_eq!(said(full), "link 3 carries 101Mbit, more than its 100Mbit");
+    assert_eq!(said(full), "link 3 carries 101 Mb/s, more than its 100 Mb/s");
     let broken = Violation::BelowFloor { flow: 7, rate: m(9), owed: m(10) };
-    assert_eq!(said(broken), "flow 7 has 9Mbit, less than the 10Mbit it was promised");
+    assert_eq!(said(broken), "flow 7 has 9 Mb/s, less than the 10 Mb/s it was promised");
 }

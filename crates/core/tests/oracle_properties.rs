@@ -3,11 +3,11 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use weir_core::oracle::{
-    Allocation, AllocationError, Bottleneck, Cut, Direction, Flow, Headroom, Hose, Member,
-    PairDemand, World, admission, allocate, hose_max_min, needed,
+    Allocation, AllocationError, Bottleneck, Flow, Hose, PairDemand, World, allocate, hose_max_min,
 };
-use weir_units::{PairId, Rate, TenantId, VmId};
+use weir_units::{PairId, Rate, VmId};
 
 /// Round numbers, where ties abound, and odd ones, where nothing divides.
 fn rate(max: u64) -> impl Strategy<Value = Rate> {
@@ -48,7 +48,8 @@ fn crossings(flow: &Flow, link: usize) -> u64 {
 #[derive(Clone, Debug)]
 struct Tree {
     hosts_per_rack: usize,
-    members: Vec<Member>,
+    tenants: Vec<u32>,
+    hoses: Vec<Hose>,
     host_of: Vec<usize>,
     pairs: Vec<PairDemand>,
     world: World,
@@ -77,10 +78,9 @@ fn build_tree(
     slack: &[Rate],
 ) -> Tree {
     let hosts = racks * hosts_per_rack;
-    let members: Vec<Member> = vms
-        .iter()
-        .map(|&(t, floor_out, floor_in, _)| Member { tenant: TenantId(t), floor_out, floor_in })
-        .collect();
+    let tenants: Vec<u32> = vms.iter().map(|vm| vm.0).collect();
+    let hoses =
+        vms.iter().map(|&(_, floor_out, floor_in, _)| Hose { floor_out, floor_in }).collect();
     let host_of: Vec<usize> = vms.iter().map(|&(_, _, _, host)| host % hosts).collect();
 
     let mut named: Vec<PairDemand> = Vec::new();
@@ -90,42 +90,41 @@ fn build_tree(
         if src != dst && named.iter().all(|known| known.pair != pair) {
             // Nothing but the demand limits two VMs of one host here.
             let demand = demand.or((host_of[src] == host_of[dst]).then_some(Rate::from_bps(7)));
-            let shares_hose = members[src].tenant == members[dst].tenant;
+            let shares_hose = tenants[src] == tenants[dst];
             named.push(PairDemand { pair, demand, shares_hose });
         }
     }
 
-    let mut tree = Tree { hosts_per_rack, members, host_of, pairs: named, world: World::default() };
-    let cuts = tree.cuts(hosts, racks);
-    let capacity = |cut: &Cut| needed(&tree.members, cut) + slack[cut.link];
-    tree.world.links = cuts.iter().map(capacity).collect();
+    let mut tree =
+        Tree { hosts_per_rack, tenants, hoses, host_of, pairs: named, world: World::default() };
+    let ways = tree.needed(hosts, racks).into_iter().zip(slack.iter().flat_map(|more| [more; 2]));
+    tree.world.links = ways.map(|(needed, more)| needed + *more).collect();
     tree.world.flows = tree.flows(hosts);
     tree
 }
 
 impl Tree {
-    /// Links: up (2h) and down (2h+1) of each host, then of each rack.
-    fn cuts(&self, hosts: usize, racks: usize) -> Vec<Cut> {
-        let below = |unit: usize, of: &dyn Fn(usize) -> usize| -> (Vec<VmId>, Vec<VmId>) {
-            let vms = (0..self.host_of.len()).map(|vm| VmId(vm as u32));
-            vms.partition(|vm| of(self.host_of[vm.0 as usize]) == unit)
+    /// What links owe: up (2h) and down (2h+1) of each host, then of each rack. For each tenant the smaller of what its
+    /// VMs on one side may send and what those on the other may receive (the hose cut, Oktopus §4).
+    fn needed(&self, hosts: usize, racks: usize) -> Vec<Rate> {
+        let below = |unit: usize, of: &dyn Fn(usize) -> usize| {
+            let mut sides: BTreeMap<u32, [Rate; 4]> = BTreeMap::new();
+            for (vm, hose) in self.hoses.iter().enumerate() {
+                let own = sides.entry(self.tenants[vm]).or_default();
+                let at = if of(self.host_of[vm]) == unit { 0 } else { 2 };
+                own[at] += hose.floor_out;
+                own[at + 1] += hose.floor_in;
+            }
+            let up = sides.values().map(|s| s[0].min(s[3])).sum();
+            [up, sides.values().map(|s| s[2].min(s[1])).sum()]
         };
-        let hosts = (0..hosts).map(|h| below(h, &|host| host));
-        let racks = (0..racks).map(|r| below(r, &|host| host / self.hosts_per_rack));
-        hosts
-            .chain(racks)
-            .enumerate()
-            .flat_map(|(link, (inside, rest))| Cut::both(link, Rate::ZERO, inside, rest))
-            .collect()
+        let hosts = (0..hosts).flat_map(|h| below(h, &|host| host));
+        let racks = (0..racks).flat_map(|r| below(r, &|host| host / self.hosts_per_rack));
+        hosts.chain(racks).collect()
     }
 
     fn flows(&self, hosts: usize) -> Vec<Flow> {
-        let hoses: Vec<Hose> = self
-            .members
-            .iter()
-            .map(|m| Hose { floor_out: m.floor_out, floor_in: m.floor_in })
-            .collect();
-        let floors = hose_max_min(&hoses, &self.pairs);
+        let floors = hose_max_min(&self.hoses, &self.pairs);
         let flow = |(pair, floor): (&PairDemand, Rate)| {
             let host = |vm: VmId| self.host_of[vm.0 as usize];
             let (a, b) = (host(pair.pair.src), host(pair.pair.dst));
@@ -235,25 +234,6 @@ proptest! {
     }
 
     #[test]
-    fn what_admission_accepts_the_oracle_can_keep(tree in tree(), cut_by in 0..3u64, at in 0..24usize) {
-        // Take some capacity away: either admission notices, or the floors still fit.
-        let mut world = tree.world.clone();
-        let at = at % world.links.len();
-        world.links[at] = world.links[at].saturating_sub(Rate::from_mbps(cut_by * 100));
-        let hosts = tree.world.links.len() / 2 * tree.hosts_per_rack / (tree.hosts_per_rack + 1);
-        let mut cuts = tree.cuts(hosts, tree.world.links.len() / 2 - hosts);
-        cuts.iter_mut().zip(&world.links).for_each(|(cut, &capacity)| cut.capacity = capacity);
-        match admission(&tree.members, &cuts, Headroom::NONE) {
-            Ok(()) => prop_assert!(allocate(&world).is_ok()),
-            Err(refused) => {
-                let direction = if at % 2 == 0 { Direction::AToB } else { Direction::BToA };
-                prop_assert_eq!((refused.link, refused.direction), (at / 2, direction));
-                prop_assert!(refused.needed > refused.available);
-            }
-        }
-    }
-
-    #[test]
     fn any_world_is_allocated_or_its_floors_do_exceed_a_link(world in any_world()) {
         match allocate(&world) {
             Ok(ideal) => assert_promises(&world, &ideal)?,
@@ -306,13 +286,13 @@ proptest! {
 
     #[test]
     fn no_hose_is_promised_twice(tree in tree()) {
-        for (vm, member) in tree.members.iter().enumerate() {
+        for (vm, hose) in tree.hoses.iter().enumerate() {
             let sum = |of: &dyn Fn(PairId) -> VmId| -> Rate {
                 let with_floor = tree.pairs.iter().zip(&tree.world.flows);
                 with_floor.filter(|(p, _)| of(p.pair).0 as usize == vm).map(|(_, f)| f.floor).sum()
             };
-            prop_assert!(sum(&|pair| pair.src) <= member.floor_out);
-            prop_assert!(sum(&|pair| pair.dst) <= member.floor_in);
+            prop_assert!(sum(&|pair| pair.src) <= hose.floor_out);
+            prop_assert!(sum(&|pair| pair.dst) <= hose.floor_in);
         }
         for (pair, flow) in tree.pairs.iter().zip(&tree.world.flows) {
             prop_assert!(pair.shares_hose || flow.floor.is_zero());

@@ -1,9 +1,10 @@
 //! Cases whose ideal allocation can be worked out by hand, most of them from the papers.
 
 use weir_core::oracle::{
-    AllocationError, Bottleneck, Flow, Hose, PairDemand, World, allocate, hose_max_min,
+    AllocationError, Bottleneck, Flow, Hose, PairDemand, TCP_PAYLOAD, World, allocate,
+    hose_max_min, jain, udp_payload,
 };
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{Bytes, PairId, Rate, VmId};
 
 fn m(mbps: u64) -> Rate {
     Rate::from_mbps(mbps)
@@ -210,7 +211,10 @@ fn floors_beyond_a_link_are_refused_by_name() {
     let refused = allocate(&world(&[m(100), m(100)], flows)).expect_err("120 on 100");
     let expected = AllocationError::FloorsExceedLink { link: 1, owed: m(120), capacity: m(100) };
     assert_eq!(refused, expected);
-    assert_eq!(refused.to_string(), "link 1 carries 100Mbit, but the floors on it sum to 120Mbit");
+    assert_eq!(
+        refused.to_string(),
+        "link 1 carries 100 Mb/s, but the floors on it sum to 120 Mb/s"
+    );
 }
 
 #[test]
@@ -264,4 +268,20 @@ fn the_largest_numbers_do_not_overflow() {
     let bit = Rate::from_bps(1);
     let hopes = world(&[bit + bit], vec![flow(&[0], Some(bit), top), flow(&[0], Some(bit), top)]);
     assert_eq!(rates(&hopes), [bit; 2]);
+}
+
+#[test]
+fn jain_is_one_for_equals_and_one_nth_for_a_monopoly() {
+    assert_eq!(jain(&[5e8; 7]), 1.0);
+    assert_eq!(jain(&[0.0, 0.0, 0.0, 3.0]), 0.25);
+    assert!((jain(&[1.0, 2.0, 3.0]) - 36.0 / 42.0).abs() < 1e-12);
+    assert_eq!((jain(&[]), jain(&[0.0, 0.0])), (0.0, 0.0));
+}
+
+#[test]
+fn payload_shares_follow_from_headers() {
+    assert!((TCP_PAYLOAD - 0.956_406).abs() < 1e-6);
+    assert_eq!(udp_payload(Bytes::new(1472)), 1472.0 / 1514.0);
+    assert_eq!(udp_payload(Bytes::new(42)), 0.5);
+    assert_eq!(udp_payload(Bytes::ZERO), 0.0);
 }

@@ -22,7 +22,8 @@ fn frame(src: u8, dst: u8) -> Vec<u8> {
     octets
 }
 
-/// A host with VM 1 on the loopback, and tables as full as on a busy host. All pairs have one `class`.
+/// A host with VM 1 on the loopback, and tables as full as on a busy host. All pairs have one
+/// `class`.
 fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>> {
     let sizes = Sizes { pairs: 1024, endpoints: 1024, nodes: intf::NODES, queues };
     let programs = Programs::load(sizes, None)?;
@@ -51,14 +52,14 @@ fn host(queues: u32, class: u32) -> Result<Programs, Box<dyn std::error::Error>>
 /// The node of the pairs' class.
 const FIRST: usize = intf::FIRST_PAIR as usize;
 
-/// A host whose pairs have a class of HTB's, at a rate that keeps nobody waiting.
+/// A host whose pairs have a class of HTB, at a rate at which no packet waits.
 fn shaping() -> Result<Programs, Box<dyn std::error::Error>> {
     let programs = host(1, 0x1_4000)?;
     programs.levels()?.put(FIRST, level(0));
     Ok(programs)
 }
 
-/// A host that gives departure times, at rates that keep nobody waiting.
+/// A host that gives departure times, at rates at which no packet waits.
 fn departing() -> Result<Programs, Box<dyn std::error::Error>> {
     let programs = host(intf::NODES, 0x1_1000)?;
     let levels = programs.levels()?;
@@ -123,7 +124,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     eyeq_costs()
 }
 
-/// A host with EyeQ's meter for VM 1 on the loopback, and tables as full as above. All VMs are on one other host.
+/// A host with EyeQ's meter for VM 1 on the loopback, and tables as full as above. All VMs are on
+/// one other host.
 fn metering() -> Result<eyeq::Programs, Box<dyn std::error::Error>> {
     let programs = eyeq::Programs::load(eyeq::Sizes { pairs: 1024, endpoints: 1024, hosts: 64 })?;
     let port = intf::Port { vm: 1, tenant: 1, ..intf::Port::default() };
@@ -163,7 +165,8 @@ fn eyeq_costs() -> Result<(), Box<dyn std::error::Error>> {
     let data = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
     programs.set(set)?;
     print("weir_eyeq_meter", RUNS, || programs.run(eyeq::Program::Meter, &data))?;
-    // Shorter than what a run takes, and long enough for the law: every packet closes a period or two.
+    // Shorter than what a run takes, and long enough for the law: every packet closes a period or
+    // two.
     programs.set(eq::Settings { period_ns: 256, ..set })?;
     print("weir_eyeq_meter, a step", RUNS, || programs.run(eyeq::Program::Meter, &data))?;
     programs.set(set)?;

@@ -1,9 +1,10 @@
 //! What vCC costs connections and hosts: `cargo run --release --example vcc_cost`. As root.
 //!
-//! Approach  The tests' world of two guests behind bridges, whose ports translate and do not, in turn: throughput of one
-//!           connection with super-packets and without, and the time of a request of one octet. What counts is the
-//!           median of the ratios, or differences, of plays that follow each other: a shared machine is slower at
-//!           one minute than at another. Beside that, what a table of 100,000 connections takes.
+//! Approach  The tests' world of two guests behind bridges, whose ports translate and do not, in
+//!           turn: throughput of one connection with super-packets and without, and the time of a
+//!           request of one octet. What counts is the median of the ratios, or differences, of
+//!           plays that follow each other: a shared machine is slower at one minute than at
+//!           another. Beside that, what a table of 100,000 connections takes.
 //! Not here  Time per packet of each program: see `bpf_cost`.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 

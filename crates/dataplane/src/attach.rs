@@ -1,7 +1,7 @@
 //! Puts programs on interfaces, and takes them off.
 //!
-//! Problem   TCX is the better hook (others' programs run too, links survive in bpffs), but Linux
-//!           before 6.6 has only clsact, and there every trace must be undone by hand.
+//! Problem   TCX is the better hook: foreign programs run too, and links survive in bpffs. But
+//!           Linux before 6.6 has only clsact, where every trace must be undone by hand.
 //! Approach  [`Mode::Tcx`]: a link, pinned by program and ifindex. [`Mode::Clsact`]: a filter of
 //!           fixed priority and handle. Both are replaced in place when an agent takes over.
 //! Promises  Another instance's programs are never replaced: an error names them.
@@ -24,7 +24,7 @@ use std::ptr;
 
 /// Priority of our filters under clsact: before the redirect to the shaper.
 const PRIORITY: u32 = 1;
-/// Of the one that may share its side of an interface with another of ours.
+/// Priority of a filter that may share its side of an interface with another of ours.
 const SECOND: u32 = 2;
 /// Handle of our filters under clsact.
 const HANDLE: u32 = 0x3e1;
@@ -38,8 +38,8 @@ pub enum Mode {
     Clsact,
 }
 
-/// An interface of this thread's network namespace. Its index is what it is; its name may change
-/// while it lives, and two values of one index are equal.
+/// An interface of this thread's network namespace. Its index identifies it; its name may change
+/// while it lives. Two values of one index are equal.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Its name when it was found.
@@ -92,7 +92,7 @@ impl Interface {
         Self::find(name.split(':').next().unwrap_or_default())
     }
 
-    /// Refuses what has no Ethernet header: our programs would read nonsense, and enforce nothing.
+    /// Refuses a device without Ethernet headers, on which our programs would enforce nothing.
     pub fn check_ethernet(&self) -> Result<(), Error> {
         let action = || format!("asking for the type of {}", self.name);
         let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).during(action)?;
@@ -119,12 +119,12 @@ impl Interface {
         nl::Device { name: self.name.as_str().into(), index: self.index }
     }
 
-    /// Whether an interface of this index lives, whatever its name is by now.
+    /// Whether an interface of this index lives, under any name.
     pub fn is_there(&self) -> bool {
         self.now().is_some()
     }
 
-    /// The same interface under the name that it has by now; `None` if it is gone.
+    /// The same interface under its present name; `None` if it is gone.
     pub fn now(&self) -> Option<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         // SAFETY: the buffer has the size that the call is documented to need.
@@ -156,9 +156,9 @@ fn address_of(entry: &libc::ifaddrs) -> Option<Ipv4Addr> {
 /// A program's place on an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hook {
-    /// Where.
+    /// Where the program is attached.
     pub interface: Interface,
-    /// What.
+    /// The program.
     pub program: Program,
 }
 
@@ -203,15 +203,15 @@ impl Hook {
     }
 }
 
-/// Whether this kernel has TCX: asks what hangs on the interface's ingress.
+/// Whether this kernel has TCX: asks for the programs on the interface's ingress.
 pub fn has_tcx(interface: &Interface) -> bool {
     tcx_programs(interface.index, libbpf_sys::BPF_TCX_INGRESS).is_ok()
 }
 
-/// Refuses a hook that carries a Weir program already, by TCX or by clsact, but for those of `ours`, which may
-/// share it. Call it for hooks that are not ours by pin or journal.
+/// Refuses a hook with a Weir program of another instance, by TCX or by clsact. Programs in `ours`
+/// may share the hook. For hooks that are not ours by pin or journal.
 pub(crate) fn refuse_owned(hook: &Hook, ours: &[&str]) -> Result<(), Error> {
-    // A kernel without TCX has no such programs; then the query fails, and that is the answer.
+    // On a kernel without TCX the query fails, and there are no such programs.
     let mut ids = tcx_programs(hook.interface.index, hook.tcx()).unwrap_or_default();
     let (place, mut filter) = (hook.clsact(), hook.filter());
     // SAFETY: both structs carry their sizes and outlive the call.
@@ -265,11 +265,11 @@ pub fn attach_tcx(hook: &Hook, program: BorrowedFd<'_>, links: &Path) -> Result<
         if replace_tcx(&text, program).is_ok() {
             return Ok(());
         }
-        // Its interface is gone, and another has got its index.
+        // The pinned link's interface is gone, and another one has got its index.
         detach_tcx(&pin)?;
     }
-    // The first program's verdict ends a packet's way: ours stands before all others, so that none of
-    // them decides whether ours runs.
+    // The first program's verdict ends a packet's way. Ours comes before all others, so that no
+    // other program decides whether ours runs.
     let flags = if hook.program.is_second() { 0 } else { libbpf_sys::BPF_F_BEFORE };
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
@@ -286,7 +286,7 @@ pub fn attach_tcx(hook: &Hook, program: BorrowedFd<'_>, links: &Path) -> Result<
         )
     })
     .during(|| hook.action("attaching"))?;
-    // SAFETY: a fresh descriptor that nobody else owns. If pinning fails, its drop detaches.
+    // SAFETY: a fresh descriptor with no other owner. If pinning fails, its drop detaches.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     // SAFETY: a live descriptor and a terminated string.
     checked(unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), text.as_ptr()) })
@@ -297,7 +297,7 @@ pub fn attach_tcx(hook: &Hook, program: BorrowedFd<'_>, links: &Path) -> Result<
 fn replace_tcx(pin: &CString, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a terminated string that outlives the call.
     let link = checked(unsafe { libbpf_sys::bpf_obj_get(pin.as_ptr()) })?;
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor with no other owner.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     // SAFETY: both descriptors are alive; no options.
     checked(unsafe {
@@ -306,13 +306,13 @@ fn replace_tcx(pin: &CString, program: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
-/// Detaches what is pinned there and removes the pin. Removing it alone would detach too, but some
-/// time later.
+/// Detaches the link that is pinned there and removes the pin. Removing the pin alone would detach,
+/// too, but later.
 pub fn detach_tcx(pin: &Path) -> Result<(), Error> {
     let text = path_text(pin)?;
     // SAFETY: a terminated string that outlives the call.
     if let Ok(link) = checked(unsafe { libbpf_sys::bpf_obj_get(text.as_ptr()) }) {
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor with no other owner.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
         // A link whose interface is gone cannot be detached, and need not.
         // SAFETY: a live descriptor.
@@ -335,8 +335,7 @@ pub fn add_clsact(interface: &Interface) -> Result<(), Error> {
     Ok(nl::Socket::open()?.send(&batch)?)
 }
 
-/// Removes the clsact qdisc, unless somebody else's filters hang there by now. Fine if there is
-/// none.
+/// Removes the clsact qdisc unless foreign filters are on it. Succeeds if there is none.
 pub fn remove_clsact(interface: &Interface) -> Result<(), Error> {
     let (device, mut socket) = (interface.device(), nl::Socket::open()?);
     for hook in [nl::redirect::INGRESS, nl::redirect::EGRESS] {
@@ -365,7 +364,7 @@ pub fn attach_clsact(hook: &Hook, program: BorrowedFd<'_>, replace: bool) -> Res
         .during(|| hook.action("attaching"))
 }
 
-/// Removes our filter. Fine if there is none.
+/// Removes our filter. Succeeds if there is none.
 pub fn detach_clsact(hook: &Hook) -> Result<(), Error> {
     let (place, filter) = (hook.clsact(), hook.filter());
     // SAFETY: both structs carry their sizes and outlive the call.
@@ -373,7 +372,7 @@ pub fn detach_clsact(hook: &Hook) -> Result<(), Error> {
         .during(|| hook.action("detaching"))
 }
 
-/// What is to be removed may be gone already: the qdisc (EINVAL), the filter (ENOENT).
+/// Accepts errors of an object that is gone already: the qdisc (EINVAL), the filter (ENOENT).
 fn gone(result: io::Result<i32>) -> io::Result<()> {
     match result {
         Err(e) if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) => {
@@ -388,7 +387,7 @@ fn path_text(path: &Path) -> Result<CString, Error> {
         .map_err(|_| Error::Config(format!("{} is no path", path.display())))
 }
 
-/// Silences libbpf, whose words go to stderr by default: what matters comes back as errors.
+/// Silences libbpf, which prints to stderr by default. Its errors are returned to the caller.
 pub(crate) fn quiet() {
     libbpf_rs::set_print(None);
 }

@@ -1,4 +1,4 @@
-//! What the agent tells the datapath, and what it is told back.
+//! The agent's configuration of the datapath, and the datapath's answers.
 
 use crate::attach::Mode;
 use crate::error::Error;
@@ -16,7 +16,7 @@ const MAX_ENTRIES: u32 = 1 << 16;
 /// The largest table of connections of one VM: some 200 MB.
 const MAX_FLOWS: u32 = 1 << 20;
 
-/// All that one agent's datapath needs to know of its host.
+/// Configuration of one agent's datapath.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of the agent on this machine: letters, digits and hyphens, at most 32.
@@ -38,46 +38,45 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// The directory: addresses of all VMs of all hosts.
     pub endpoints: Vec<Endpoint>,
-    /// The directory: who stands for which addresses outside the cloud.
+    /// The directory: endpoints that stand for addresses outside the cloud.
     pub outside: Vec<Outside>,
-    /// Where the agents of all hosts listen: closed to VMs.
+    /// Addresses and ports of the agents of all hosts, which are closed to VMs.
     pub controls: Vec<SocketAddr>,
     /// Floor of each VM's traffic without a pair floor.
     pub default_rate: Rate,
     /// Bound on pairs that send from here and have a class. The tables of pairs have room for as
     /// many at least.
     pub max_pairs: u32,
-    /// Bound on pairs that one VM sends on, and on pairs that one VM receives on.
+    /// Bound on the pairs on which one VM sends, and on those on which it receives.
     pub pairs_per_vm: u32,
     /// How programs are attached; `None` takes TCX where the kernel has it.
     pub attach: Option<Mode>,
-    /// Marks are a signal: pairs leave ECN-capable, and guests get their own ECN back. The same on
+    /// ECN marks are a signal: pairs leave ECN-capable, and guests get their own ECN back. Equal on
     /// all hosts.
     pub ecn: bool,
     /// A gap in a pair's sequence that stays open for so long is a loss.
     pub reorder_window: Span,
-    /// How pairs are limited; `None` takes departure times where the uplink is faster than
-    /// [`HTB_CARRIES`](crate::shaper::HTB_CARRIES), the kernel has fq and nobody has chosen the
-    /// uplink's root qdisc, else HTB.
+    /// Choice of the shaper. `None` takes departure times if the uplink is faster than
+    /// [`HTB_CARRIES`](crate::shaper::HTB_CARRIES), the kernel has fq, and the uplink's root qdisc
+    /// is the kernel's default. Otherwise it takes HTB.
     pub shaper: Option<Kind>,
-    /// Nothing is enforced: packets are counted, levels are kept, and no packet is changed, delayed or
+    /// Observe mode: packets are counted and levels are kept, but no packet is changed, delayed or
     /// dropped. May change while an agent runs.
     pub observe: bool,
-    /// EyeQ's programs meter, tell and heed; without, only losses and marks are counted.
+    /// EyeQ's programs meter, send and read feedback. Without them only losses and marks are
+    /// counted.
     pub eyeq: Option<EyeQ>,
-    /// VMs of this host whose connections are translated. What cannot be had is told
-    /// ([`Dataplane::translations`](crate::Dataplane::translations)), and stops nothing else.
-    pub translations: BTreeMap<VmId, Law>,
-    /// Of these, who may send only so many octets beyond the window that it was shown.
-    pub policing: BTreeMap<VmId, u32>,
-    /// Window budgets of this host's VMs: their classes, with the shares that they have until their connections are
-    /// counted. What cannot be had is told ([`Dataplane::budgets`](crate::Dataplane::budgets)), and stops nothing
+    /// VMs of this host whose connections are translated. A translation that the host cannot do is
+    /// reported ([`Dataplane::translations`](crate::Dataplane::translations)) and stops nothing
     /// else.
+    pub translations: BTreeMap<VmId, Law>,
+    /// Policing: octets that these VMs' guests may send beyond the window that they were shown.
+    pub policing: BTreeMap<VmId, u32>,
+    /// Window budgets of this host's VMs: their classes, with the shares that they have until their
+    /// connections are counted. What cannot be had is told
+    /// ([`Dataplane::budgets`](crate::Dataplane::budgets)), and stops nothing else.
     pub budgets: BTreeMap<VmId, Vec<Class>>,
-    /// VMs of this host whose connections keep to their pairs' rates by their windows. What cannot be had is told
-    /// ([`Dataplane::shaped`](crate::Dataplane::shaped)), and stops nothing else.
-    pub window_shaping: BTreeSet<VmId>,
-    /// Bound on connections of one VM that are known to its translation, its budget and its shaping.
+    /// Bound on connections of one VM that are known to its translation and its budget.
     pub flows_per_vm: u32,
 }
 
@@ -107,56 +106,30 @@ pub struct Bounded {
     pub counters: Option<vcc::intf::Counters>,
 }
 
-/// What became of a VM's window shaping.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shaped {
-    /// The VM.
-    pub vm: VmId,
-    /// Why the limiter's queue alone shapes.
-    pub refused: Option<String>,
-    /// To whom it has connections.
-    pub peers: Vec<ShapedPeer>,
-    /// What its port did so far, while its windows are shaped.
-    pub counters: Option<vcc::intf::Counters>,
-}
-
-/// The connections of a VM whose windows are shaped to another, as they were counted last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShapedPeer {
-    /// The other VM.
-    pub vm: VmId,
-    /// So many live.
-    pub live: u32,
-    /// Of these, who had used up what this window allows.
-    pub used_up: u32,
-    /// What each may have, octets; `None`: any.
-    pub window: Option<u32>,
-}
-
 /// What became of a VM's wish for a translation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Translated {
     /// The VM.
     pub vm: VmId,
-    /// What new connections get; `None` where only those of before go on.
+    /// Translation of new connections; `None` where only older connections are still translated.
     pub asked: Option<Law>,
-    /// Why they do not get it.
+    /// Reason why new connections are not translated.
     pub refused: Option<String>,
-    /// What its port did so far, while it has programs.
+    /// Counters of its port, while it has programs.
     pub counters: Option<vcc::intf::Counters>,
 }
 
-/// What EyeQ's programs need to know of their host and of the others.
+/// EyeQ's configuration of this host and its peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EyeQ {
-    /// This host's address: feedback goes from it, by the interface that has it, and comes to it.
+    /// This host's address, to and from which feedback goes. The interface that has it sends.
     pub address: Ipv4Addr,
-    /// What meters and messages go by; `via` and `address` are filled in here.
+    /// Settings of meters and messages; `via` and `address` are filled in here.
     pub settings: Settings,
-    /// Where departure times limit: how far ahead a pair's packet may be given one. 250 ms at most, and without
-    /// it.
+    /// With departure times: how far ahead a pair's packet may be scheduled. At most, and by
+    /// default, 250 ms.
     pub departs_within: Option<Span>,
-    /// Where each VM of the directory is: its host's address.
+    /// Host of each VM of the directory, by address.
     pub hosts: BTreeMap<VmId, Ipv4Addr>,
 }
 
@@ -167,8 +140,8 @@ pub struct Port {
     pub vm: VmId,
     /// Its tenant.
     pub tenant: TenantId,
-    /// The interface, in this thread's network namespace. That of a VM which stands for the outside
-    /// leads there, and may be shared with other such VMs.
+    /// The interface, in this thread's network namespace. An endpoint for the outside has the
+    /// interface that leads there, which several such endpoints may share.
     pub interface: String,
     /// The only MAC address that may send there; any if absent.
     pub mac: Option<[u8; 6]>,
@@ -176,34 +149,34 @@ pub struct Port {
     pub floor_out: Rate,
     /// Its maximum; the uplink's rate if absent.
     pub cap_out: Option<Rate>,
-    /// What it may send to addresses that no directory lists.
+    /// Its hose for addresses that no directory lists.
     pub external: External,
-    /// Whether switches shall let what it sends wait for all others (EyeQ §3.5).
+    /// Best effort: switches let its packets wait for all others (EyeQ §3.5).
     pub best_effort: bool,
 }
 
-/// An address of a VM. Local is what belongs to a port's VM.
+/// An address of a VM. It is local if the VM has a port here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     /// The address; one per VM and network, unique in the directory.
     pub address: IpAddr,
-    /// Whose it is.
+    /// The VM.
     pub vm: VmId,
     /// The VM's tenant.
     pub tenant: TenantId,
-    /// The hardware address at which VMs reach it, if they share a bridge: what goes to its address
-    /// goes there, or is dropped.
+    /// Hardware address at which VMs reach it if they share a bridge. Packets to its address at
+    /// another hardware address are dropped.
     pub mac: Option<[u8; 6]>,
 }
 
-/// Addresses outside the cloud, all of which one VM of a tenant stands for.
+/// A prefix outside the cloud, and the endpoint of one tenant that stands for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outside {
     /// The first of them; what follows the prefix is ignored.
     pub address: IpAddr,
     /// Length of the prefix in bits. The longest one that fits counts.
     pub length: u8,
-    /// Who stands for them.
+    /// The endpoint.
     pub vm: VmId,
     /// Its tenant: other tenants do not see it.
     pub tenant: TenantId,
@@ -212,15 +185,15 @@ pub struct Outside {
 /// The levels of one pair that sends from here, on layer 2 without FCS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PairRate {
-    /// Which pair.
+    /// The pair.
     pub pair: PairId,
-    /// What it gets in any case. Stands also when the agent dies.
+    /// Its floor, which also stands when the agent dies.
     pub floor: Rate,
-    /// What it may use while others leave it: a lease of one second.
+    /// Its ceiling. What exceeds the floor is a lease of one second.
     pub ceiling: Rate,
 }
 
-/// Which end of a pair is here.
+/// End of a pair that is on this host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Direction {
     /// The source.
@@ -229,11 +202,10 @@ pub enum Direction {
     Rx,
 }
 
-/// A pair that speaks for the first time, or again after it was forgotten. Its counters say the
-/// same; this only comes at once.
+/// First packet of a pair, or of a pair that was forgotten. The counters show the same later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Which pair.
+    /// The pair.
     pub pair: PairId,
     /// Which end is here. Two VMs of one host give one event each.
     pub direction: Direction,
@@ -241,22 +213,23 @@ pub struct Event {
     pub same_tenant: bool,
 }
 
-/// What a pair sent from here, cumulative since it appeared or reappeared.
+/// Counters of a pair that sends from here, cumulative since it appeared or reappeared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxCounters {
     /// On the wire, layer 2 without FCS, before the shaper.
     pub octets: Bytes,
     /// The same in segments.
     pub segments: u64,
-    /// What left the host with a number, after the shaper: losses show in it.
+    /// Octets that left the host with a number, after the shaper: their losses show.
     pub numbered: Bytes,
-    /// What left without, IPv6 and fragments: losses do not show. Both stay zero within a host.
+    /// Octets that left without a number, IPv6 and fragments: their losses do not show. Both
+    /// counters stay zero within a host.
     pub unnumbered: Bytes,
     /// Segments that left with a number.
     pub left: u64,
 }
 
-/// What a pair received here, cumulative since it appeared or reappeared.
+/// Counters of a pair that receives here, cumulative since it appeared or reappeared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxCounters {
     /// On the wire, layer 2 without FCS.
@@ -272,16 +245,16 @@ pub struct RxCounters {
     pub ce: u64,
     /// Segments that came after later ones (or twice).
     pub reordered: u64,
-    /// Jumps of the sequence: the sending host began anew, or all between was lost, too.
+    /// Jumps of the sequence: the sending host began anew, or all segments between were lost.
     pub resyncs: u64,
     /// Packets that nobody numbered, told from those that somebody did.
     pub strange: u64,
 }
 
-/// What a port saw, cumulative.
+/// Counters of a port, cumulative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
-    /// From the VM, passed on.
+    /// Octets from the VM that passed.
     pub tx_octets: Bytes,
     /// The same in segments.
     pub tx_segments: u64,
@@ -293,8 +266,8 @@ pub struct PortCounters {
     pub spoofed: u64,
     /// Packets dropped because they are truncated or not what they say.
     pub malformed: u64,
-    /// Packets to the default class that belong to no pair and go to no place: what is not IP, or
-    /// addresses itself, the link or everybody.
+    /// Packets to the default class that belong to no pair and go to no place: not IP, or addressed
+    /// to the VM itself, the link or all hosts.
     pub unclassified: u64,
     /// Packets to the control class: ARP, neighbour discovery and DHCP requests.
     pub control: u64,
@@ -310,49 +283,49 @@ pub struct PortCounters {
     pub spoofed_mac: u64,
     /// Packets dropped because they went to an agent.
     pub control_denied: u64,
-    /// Packets dropped because their pairs have no queue of their own, and what those of the VM may send
-    /// together was sent.
+    /// Packets dropped because their pairs have no class and the rate that the VM's strays share is
+    /// used up.
     pub stray: u64,
-    /// Packets dropped because they belong to no pair, go to no place, and are beyond that rate.
+    /// Strays of no pair that were dropped because the same rate is used up.
     pub unpaired: u64,
-    /// Packets dropped because they speak for a router or a DHCP server.
+    /// Packets dropped that only a router or a DHCP server may send.
     pub rogue: u64,
-    /// Packets dropped because they go to a VM's address at another hardware address than its own.
+    /// Packets dropped that go to a VM's address at another VM's hardware address.
     pub misdirected: u64,
     /// From the VM to addresses that no directory lists, passed on.
     pub external_tx: Bytes,
     /// To the VM from such addresses.
     pub external_rx: Bytes,
-    /// Segments dropped because they were beyond their pair's floor while no agent renewed its lease,
-    /// or while what passed might have missed the shaper.
+    /// Segments dropped because they exceeded their pair's floor while no agent renewed its lease,
+    /// or while packets might have missed the shaper.
     pub unleased: u64,
 }
 
 /// What the host itself sends by the uplink, if that has a floor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostTraffic {
-    /// In any case.
+    /// The rate that the host has in any case.
     pub floor: Rate,
-    /// So far, octets on layer 2 without FCS.
+    /// Octets sent so far, on layer 2 without FCS.
     pub octets: Bytes,
-    /// Segments that would have waited for too long.
+    /// Segments dropped because they would have waited too long.
     pub dropped: u64,
 }
 
-/// What a VM may send to addresses that no directory lists, as the kernel has it.
+/// A VM's external hose, as the kernel has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExternalHose {
     /// The VM.
     pub vm: VmId,
-    /// In any case.
+    /// Floor.
     pub floor: Rate,
-    /// While others leave it.
+    /// Ceiling.
     pub ceiling: Rate,
-    /// Packets that found its queue full.
+    /// Packets that its full queue dropped.
     pub dropped: u64,
 }
 
-/// Everything at one moment, in a buffer to be reused.
+/// All counters at one moment, in a buffer to be reused.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Pairs that send from here, in no order.
@@ -364,7 +337,7 @@ pub struct Counters {
 }
 
 impl Config {
-    /// Refuses what cannot be meant, before anything is touched.
+    /// Refuses an impossible configuration before anything is changed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Config(why));
         if self.max_pairs == 0 || self.max_pairs as usize > MAX_PAIRS {
@@ -385,7 +358,7 @@ impl Config {
             return refuse("EyeQ's periods follow the shaper: choose one".into());
         }
         let mut vms = BTreeSet::new();
-        // Whether an interface leads outside.
+        // Interfaces, with whether each leads outside.
         let mut interfaces = BTreeMap::from([(self.uplink.as_str(), false)]);
         for tunnel in &self.tunnels.interfaces {
             if interfaces.insert(tunnel, false).is_some() {
@@ -414,7 +387,7 @@ impl Config {
         self.check_addresses()
     }
 
-    /// Whether a VM stands for what is outside: then its port leads there.
+    /// Whether a VM stands for the outside, so that its port leads there.
     pub(crate) fn is_outward(&self, vm: VmId) -> bool {
         self.outside.iter().any(|o| o.vm == vm)
     }
@@ -507,7 +480,6 @@ mod tests {
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            window_shaping: BTreeSet::new(),
             flows_per_vm: 64,
         }
     }

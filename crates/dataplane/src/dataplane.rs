@@ -1,14 +1,14 @@
 //! The agent's one handle on its host: opens, reads, sets, forgets, closes.
 //!
-//! Problem   Programs, maps, queues, redirects, pins and files must be there together or not at all,
+//! Problem   Programs, maps, queues, redirects, pins and files must exist together or not at all,
 //!           and an agent that returns must take over without a gap.
-//! Approach  Levels: what is desired is compared with what the kernel has, at opening as at every
-//!           [`Dataplane::set`]. State that an earlier agent of this name left is adopted if its
-//!           layout fits, else removed first.
+//! Approach  Levels: the desired state is compared with the kernel's, at opening as at every
+//!           [`Dataplane::set`]. State of an earlier agent of this name is adopted if its layout
+//!           fits, else removed first.
 //! Promises  A failed [`Dataplane::open`] leaves the host as [`clean`] would. [`Dataplane::close`]
 //!           restores it. Dropping without closing leaves everything in force, as a crash would.
-//! Not here  When to do what: the agent decides. What happens when it is silent: see `guardian`. VMs
-//!           that come and go while it is open: see `change`.
+//! Not here  When to act: the agent decides. A silent agent: see `guardian`. VMs that come and go
+//!           while it is open: see `change`.
 
 mod adoption;
 mod change;
@@ -55,7 +55,7 @@ use weir_units::{Bytes, PairId, Rate, VmId};
 /// Order of calls: [`open`](Self::open); then any of [`read`](Self::read),
 /// [`drain_events`](Self::drain_events), [`set`](Self::set), [`forget`](Self::forget) and, at least
 /// every half second, [`renew_lease`](Self::renew_lease); at the end [`close`](Self::close).
-/// All of it in the network namespace it was opened in.
+/// All calls are made in the network namespace in which it was opened.
 pub struct Dataplane {
     programs: Programs,
     shaper: Box<dyn Shaper + Send>,
@@ -72,21 +72,21 @@ pub struct Dataplane {
     reclaims: u64,
     mode: Mode,
     replaced: Option<String>,
-    /// What is in force, or being put in force, with the names that interfaces have by now.
+    /// The configuration in force, or being put in force, with the present names of interfaces.
     config: Config,
-    /// Which devices the names in configurations mean.
+    /// Devices of the configured names.
     devices: Devices,
-    /// What enforced before the agent was told to observe.
+    /// The shaper that enforced before the agent was told to observe.
     draining: Option<switch::Draining>,
     /// VMs whose packets may miss the shaper.
     bare: BTreeSet<VmId>,
-    /// How often the plumbing was looked at.
+    /// Number of looks at the plumbing.
     looks: u64,
     /// What stood around the ports when that was last looked at.
     around: Vec<Trouble>,
     /// Where programs are attached.
     attached: Vec<Hook>,
-    /// How many entries each map of the directory has room for.
+    /// Number of entries for which each map of the directory has room.
     directory_room: u32,
     /// The same of each table of pairs.
     pair_room: u32,
@@ -99,12 +99,12 @@ pub struct Dataplane {
 
 impl Dataplane {
     /// Makes the host do what `config` says: loads or adopts the programs and their state, builds
-    /// or adopts the shaper, attaches. Needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
+    /// or adopts the shaper, and attaches. Needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
     /// # Errors
     ///
-    /// A configuration that cannot be meant; an instance or interface in use by another agent; a
-    /// missing interface; whatever the kernel refuses. The host is then as [`clean`] leaves it.
+    /// An impossible configuration; an instance or interface in use by another agent; a missing
+    /// interface; any refusal of the kernel. The host is then as [`clean`] leaves it.
     pub fn open(config: Config) -> Result<Self, Error> {
         attach::quiet();
         config.check()?;
@@ -116,12 +116,13 @@ impl Dataplane {
         let lock = Arc::new(instance.lock()?);
         let stale = instance.has_traces();
         if stale && !Journal::open(&instance)?.is_here() {
-            // Its interfaces are in another namespace, or gone with it; only files are left.
+            // The earlier agent's interfaces are in another namespace, or gone with it. Only files
+            // are left.
             undo(&instance)?;
         }
         let (kind, alternative) = choice(&config)?;
         let build = |kind| match Self::build(&config, kind, &instance, &hooks, &lock) {
-            // What an earlier agent left does not fit. Better a gap than no start.
+            // The earlier agent's state does not fit. A gap is better than no start.
             Err(why) if stale => {
                 undo(&instance)?;
                 Self::build(&config, kind, &instance, &hooks, &lock)
@@ -146,7 +147,7 @@ impl Dataplane {
             built
         })
         .inspect_err(|_| {
-            // The first error says more than one of the clean-up would.
+            // The first error matters more than one of the clean-up.
             let _ = undo(&instance);
         })
     }
@@ -198,14 +199,14 @@ impl Dataplane {
         detach_others(instance, &journal, hooks, mode)?;
         let mut fresh = Vec::new();
         for hook in hooks {
-            // By TCX they run in the order in which they came.
+            // TCX runs them in the order in which they were attached.
             let is_fresh = mode == Mode::Tcx && !hook.pin(&instance.links()).exists();
             fresh.extend(is_fresh.then_some(hook.interface.index));
             attach_one(hook, mode, &programs, instance, &mut journal)?;
         }
         programs.pin_directory(&instance.maps())?;
         if config.observe {
-            // An agent of before may have enforced.
+            // An earlier agent may have enforced.
             programs.levels()?.clear(intf::UPLINK as usize);
             shaper::remove(&instance.name)?;
             shaper::release(&uplink.device())?;
@@ -243,7 +244,8 @@ impl Dataplane {
             translators: vcc::Translators::default(),
             journal,
         };
-        // Who left while nobody was here was bound, too: its floor would be kept for nobody.
+        // Pairs of VMs that left while no agent ran were adopted, too. Their classes would keep
+        // floors for good.
         built.unbind(&strangers)?;
         built.translate(&strangers, &fresh);
         Ok(built)
@@ -259,41 +261,41 @@ impl Dataplane {
         self.shaper.kind()
     }
 
-    /// By how much the pairs' floors exceed what the uplink leaves for floors; each is then scaled down
-    /// by the same factor, [`budget`](Self::budget) / (budget + shortfall). Zero on a host whose
-    /// admission works.
+    /// Amount by which the pairs' floors exceed what the uplink leaves for floors. Each floor is
+    /// then scaled by the same factor, [`budget`](Self::budget) / (budget + shortfall). Zero on a
+    /// host whose admission works.
     pub fn shortfall(&self) -> Rate {
         self.shaper.shortfall()
     }
 
-    /// What the uplink leaves for pairs' floors.
+    /// Rate that the uplink leaves for pairs' floors.
     pub fn budget(&self) -> Rate {
         self.shaper.budget()
     }
 
-    /// Packets dropped behind the sequence stamp, which receivers take for the network's losses. Not
-    /// zero means that a bound is wrong.
+    /// Packets dropped after they got a sequence number, which receivers count as losses of the
+    /// network. A value above 0 means that a bound is wrong.
     pub fn late_drops(&mut self) -> Result<u64, Error> {
         Ok(self.shaper.late_drops()?)
     }
 
-    /// Whether state of an earlier agent of this name was taken over: counters go on from there,
-    /// and pairs keep their classes and levels.
+    /// Whether state of an earlier agent of this name was adopted: its counters go on, and its
+    /// pairs keep their classes and levels.
     pub const fn adopted(&self) -> bool {
         self.programs.adopted
     }
 
-    /// Why the state of an earlier agent of this name was given up instead of taken over: a newer
-    /// version's layout, another size, a renumbered directory. Pairs are then learned anew.
+    /// Reason why the state of an earlier agent of this name was not adopted: a newer version's
+    /// layout, another size, a renumbered directory. Pairs are then learned anew.
     pub fn replaced(&self) -> Option<&str> {
         self.replaced.as_deref()
     }
 
-    /// Reads all counters: two calls into the kernel, however many pairs. `out` is overwritten, its
-    /// memory reused. Forgotten pairs are left out until they speak again.
+    /// Reads all counters with two calls into the kernel, for any number of pairs. `out` is
+    /// overwritten, its memory reused. Forgotten pairs are omitted until they send again.
     ///
-    /// `now_ns` is the monotonic clock's: a gap that has been open for too long by then is a loss,
-    /// also if no packet came since.
+    /// `now_ns` is the monotonic clock's time. A gap that is open for too long by then counts as a
+    /// loss, also if no packet came since.
     pub fn read(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         self.read_tx(Reading::Whole, out)?;
         self.read_rx(Reading::Whole, now_ns, out)?;
@@ -301,20 +303,21 @@ impl Dataplane {
         Ok(())
     }
 
-    /// As [`Dataplane::read`], pairs that send from here only, and cheaper while they are few: then
-    /// one that [`drain_events`](Self::drain_events) has not told of appears up to 60 ms late.
+    /// Like [`Dataplane::read`], for pairs that send from here only, and cheaper while they are
+    /// few. Then a pair whose event was not drained ([`drain_events`](Self::drain_events)) appears
+    /// up to 60 ms late.
     pub fn read_sending(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         let reading = self.programs.tx.due(now_ns);
         self.read_tx(reading, out)
     }
 
-    /// As [`Dataplane::read_sending`], pairs that receive here.
+    /// Like [`Dataplane::read_sending`], for pairs that receive here.
     pub fn read_receiving(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         let reading = self.programs.rx.due(now_ns);
         self.read_rx(reading, now_ns, out)
     }
 
-    /// Only a whole reading says how many places are taken.
+    /// Only a complete reading shows how many places are taken.
     fn read_tx(&mut self, reading: Reading, out: &mut Counters) -> Result<(), Error> {
         out.tx.clear();
         let whole = reading == Reading::Whole;
@@ -359,7 +362,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// As [`Dataplane::read`], ports only: no call into the kernel.
+    /// Like [`Dataplane::read`], for ports only, without a call into the kernel.
     pub fn read_ports(&self, out: &mut Counters) {
         out.ports.clear();
         let counters = &self.programs.port_counters;
@@ -376,9 +379,9 @@ impl Dataplane {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Gives all events so far to `f`. An event is a wake-up: missing one costs 60 ms, no more.
+    /// Gives all events so far to `f`. An event is a wake-up: a lost event costs 60 ms, no more.
     pub fn drain_events(&mut self, mut f: impl FnMut(Event)) {
-        // It fails only if a callback does, and ours does not.
+        // It fails only if a callback fails, and ours does not.
         let _ = self.ring.consume();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         for event in heard.events.drain(..) {
@@ -391,19 +394,20 @@ impl Dataplane {
     }
 
     /// Sets levels of pairs that send from here. A pair without a class gets one, with its levels
-    /// set before its packets are steered to it. Writes only what differs, in one batch.
+    /// set before its packets go there. Writes only differences, in one batch.
     ///
     /// # Errors
     ///
-    /// [`Error::NotLocal`]; a ceiling below its floor, floors above the VM's. Then nothing has changed.
+    /// [`Error::NotLocal`]; a ceiling below its floor; floors above the VM's. Nothing has changed
+    /// then.
     ///
-    /// Pairs that find no class are left out and returned: a VM has its part of all classes.
+    /// Pairs that find no class are omitted and returned: each VM has a quota of classes.
     pub fn set(&mut self, rates: &[PairRate]) -> Result<Vec<PairId>, Error> {
         if let Some(rate) = rates.iter().find(|r| !self.local.contains(&r.pair.src)) {
             return Err(Error::NotLocal(rate.pair));
         }
         if self.lease.reclaims() != self.reclaims {
-            // `renew_lease` tells the caller; here only the picture must be true.
+            // `renew_lease` tells the caller; here only the cached state must be correct.
             self.shaper.refresh()?;
         }
         let unbound: BTreeSet<PairId> =
@@ -433,8 +437,8 @@ impl Dataplane {
         self.bound.contains_key(&pair)
     }
 
-    /// Forgets ends of pairs: a sender's class goes back to the pool, and the pair appears anew,
-    /// counting from zero, when it speaks again. Unknown ones are ignored.
+    /// Forgets ends of pairs. A sender's class returns to the pool, and the pair appears anew,
+    /// counting from zero, when it sends again. Unknown pairs are ignored.
     pub fn forget(&mut self, ends: &[(PairId, Direction)]) -> Result<(), Error> {
         let mut unbound = Vec::new();
         for (pair, direction) in ends {
@@ -456,10 +460,11 @@ impl Dataplane {
         Ok(self.shaper.remove(&unbound)?)
     }
 
-    /// Says that the agent lives at `now_ns`, on the kernel's monotonic clock, so that what pairs
-    /// borrow is left to them.
+    /// Renews the lease at `now_ns`, on the kernel's monotonic clock, so that pairs keep what they
+    /// borrow.
     ///
-    /// Says whether the guardian had taken back what was borrowed since the last call: then all
+    /// Returns whether the guardian has taken back what was borrowed since the last call. The
+    /// caller then sets all levels again, also those that did not change.
     /// levels are to be set again, also those that did not change.
     pub fn renew_lease(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.lease.beat(now_ns);
@@ -477,7 +482,7 @@ impl Dataplane {
         Ok(queues)
     }
 
-    /// What the host itself sends, if it has a floor.
+    /// The host's own traffic, if it has a floor.
     pub fn host_traffic(&mut self) -> Result<Option<HostTraffic>, Error> {
         let floor = self.config.host_floor;
         if floor.is_zero() {
@@ -488,7 +493,7 @@ impl Dataplane {
         Ok(own.map(|q| HostTraffic { floor, octets: Bytes::new(q.octets), dropped: q.drops }))
     }
 
-    /// What this host's VMs may send to addresses that no directory lists.
+    /// The external hoses of this host's VMs.
     pub fn externals(&mut self) -> Result<Vec<ExternalHose>, Error> {
         let queues = self.shaper.stats()?;
         let hose = |port: &Port| {
@@ -507,10 +512,10 @@ impl Dataplane {
         Ok(levels.map(|(pair, l)| PairRate { pair, floor: l.floor, ceiling: l.ceiling }).collect())
     }
 
-    /// Ends: the host becomes what it was. Everything is tried; the first error is returned.
+    /// Closes the datapath and restores the host. Every step is tried; the first error is returned.
     pub fn close(self) -> Result<(), Error> {
         self.lease.set_closed(true);
-        // The first error says more than what this one would.
+        // The first error matters more than this one.
         let _ = eyeq::hush(&self.programs, &self.config);
         let Self { shaper, draining, instance, journal, _lock, .. } = self;
         let programs = journal.undo();
@@ -520,7 +525,7 @@ impl Dataplane {
         programs.and(drained.map_err(Error::from)).and(queues).and(files)
     }
 
-    /// The guardian lowered ceilings while we were silent: looks at what the kernel has now.
+    /// The guardian lowered ceilings while the agent was silent: reads the kernel's state.
     fn mend_after_reclaim(&mut self) -> Result<bool, Error> {
         let reclaims = self.lease.reclaims();
         let reclaimed = reclaims != self.reclaims;
@@ -532,22 +537,22 @@ impl Dataplane {
     }
 }
 
-/// Fails with [`Error::Locked`] while an agent of this name lives. Whoever wants to be the agent asks
-/// first, before it takes addresses and files; [`Dataplane::open`] asks again.
+/// Fails with [`Error::Locked`] while an agent of this name lives. An agent calls it before it
+/// takes addresses and files; [`Dataplane::open`] checks again.
 pub fn refuse_running(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<(), Error> {
     Instance::new(instance, bpffs, run_dir)?.lock().map(drop)
 }
 
-/// Whether an earlier agent of this name left something, which [`Dataplane::open`] would take over.
+/// Whether an earlier agent of this name left state that [`Dataplane::open`] would adopt.
 pub fn has_traces(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<bool, Error> {
     Ok(Instance::new(instance, bpffs, run_dir)?.has_traces())
 }
 
-/// Removes everything that a dead agent of this name left; says whether there was something.
+/// Removes everything that a dead agent of this name left. Returns whether there was anything.
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] while the agent lives; whatever the kernel refuses.
+/// [`Error::Locked`] while the agent lives; any refusal of the kernel.
 pub fn clean(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<bool, Error> {
     attach::quiet();
     let instance = Instance::new(instance, bpffs, run_dir)?;
@@ -558,7 +563,7 @@ pub fn clean(instance: &str, bpffs: &Path, run_dir: &Path) -> Result<bool, Error
 }
 
 /// Undoes all of an instance, in an order in which traffic flows throughout: programs, redirects,
-/// queues, files. Says whether there were queues.
+/// queues, files. Returns whether there were queues.
 fn undo(instance: &Instance) -> Result<bool, Error> {
     if let Ok(lease) = Lease::open(&instance.lease(), false) {
         lease.set_closed(true);
@@ -585,8 +590,8 @@ fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
     Ok(hooks)
 }
 
-/// Which shaper to try, and which instead if the host has no place for that one. An earlier agent's
-/// HTB stays: trying something else would end it.
+/// The shaper to try first, and the one to try if the host cannot have it. An earlier agent's HTB
+/// stays, because trying another shaper would end it.
 fn choice(config: &Config) -> Result<(Kind, Option<Kind>), Error> {
     Ok(match config.shaper {
         Some(kind) => (kind, None),
@@ -596,7 +601,7 @@ fn choice(config: &Config) -> Result<(Kind, Option<Kind>), Error> {
     })
 }
 
-/// Whether a host cannot have this shaper, as it is.
+/// Whether the error means that a host cannot have this shaper.
 const fn is_unavailable(error: &Error) -> bool {
     matches!(error, Error::Shaper(shaper::Error::NoFq | shaper::Error::Foreign { .. }))
 }
@@ -755,8 +760,8 @@ fn flags(config: &Config, port: &Port, bare: &BTreeSet<VmId>) -> u32 {
     outward | if port.mac.is_some() { intf::FIXED_MAC } else { 0 }
 }
 
-/// Gives every VM its places, those that share a port too, and says who stands for the outside.
-/// Places that adopted pairs have are taken from the start.
+/// Gives every VM its places, also VMs that share a port, and writes the endpoints for the outside.
+/// Adopted pairs occupy their places from the start.
 fn fill_places(
     programs: &mut Programs,
     config: &Config,
@@ -789,14 +794,15 @@ fn index_of(hooks: &[Hook], interface: &str) -> u32 {
     hook.expect("every port has hooks").interface.index
 }
 
-/// Takes off programs that an earlier agent attached where this one does not, or differently.
+/// Detaches programs that an earlier agent attached where this one attaches none, or another.
 fn detach_others(
     instance: &Instance,
     journal: &Journal,
     hooks: &[Hook],
     mode: Mode,
 ) -> Result<(), Error> {
-    // What was attached first goes last: no meter may outlive the program that edits its clones.
+    // The program attached first is detached last: no meter may outlive the program that edits its
+    // clones.
     for deed in journal.deeds.iter().rev() {
         match deed {
             Deed::Filter(h)
@@ -814,7 +820,7 @@ fn detach_others(
         Mode::Tcx => hooks.iter().map(|h| h.pin(&links)).collect(),
         Mode::Clsact => Vec::new(),
     };
-    // Programs that translate are seen to later: connections may need them.
+    // Programs that translate are handled later, because connections may need them.
     let is_kept = |pin: &PathBuf| {
         wanted.contains(pin) || (mode == Mode::Tcx && vcc::translator_on(pin).is_some())
     };
@@ -850,7 +856,7 @@ fn attach_one(
     attach::attach_clsact(hook, program, ours)
 }
 
-/// What the ring told.
+/// Events of the ring.
 #[derive(Debug, Default)]
 struct Heard {
     events: Vec<Event>,

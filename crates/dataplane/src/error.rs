@@ -1,13 +1,13 @@
-//! Why the datapath did not do as asked.
+//! Errors of the datapath.
 
 use std::io;
 use std::path::PathBuf;
 use weir_units::{PairId, VmId};
 
-/// Why the datapath did not do as asked.
+/// Reason why the datapath did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration cannot be meant.
+    /// The configuration is impossible.
     #[error("datapath configuration: {0}")]
     Config(String),
     /// Another agent of this name lives.
@@ -17,7 +17,7 @@ pub enum Error {
     Locked {
         /// The instance.
         instance: String,
-        /// Who holds the lock, as it wrote itself.
+        /// The owner of the lock, as it wrote itself.
         holder: String,
         /// The lock file.
         lock: PathBuf,
@@ -35,10 +35,10 @@ pub enum Error {
     /// No such interface in this network namespace.
     #[error("no interface {0:?} in this network namespace")]
     NoInterface(String),
-    /// EyeQ's feedback goes from this address, and it is not on this host.
+    /// No interface of this host has the address from which feedback is sent.
     #[error("no interface in this network namespace has the address {0}, from which feedback goes")]
     NoAddress(std::net::Ipv4Addr),
-    /// The interface carries no Ethernet frames: nothing could be enforced on it.
+    /// The interface carries no Ethernet frames, so nothing could be enforced on it.
     #[error("{interface} is no Ethernet device (its type is {kind}): ports and uplinks must be")]
     NotEthernet {
         /// The interface.
@@ -46,26 +46,26 @@ pub enum Error {
         /// Its ARPHRD type.
         kind: u16,
     },
-    /// TCX was asked for on a kernel that has none.
+    /// TCX was requested on a kernel without it.
     #[error("this kernel has no TCX (Linux 6.6 and newer have); attach by clsact instead")]
     NoTcx,
     /// The path is on no bpffs.
     #[error("{0} is not on a mounted bpffs; mount one: mount -t bpf bpf {0}")]
     NotBpffs(PathBuf),
-    /// A change failed on the way, and what was in force before was put back.
+    /// A step of a change failed, and the former state was restored.
     #[error("{why}{}", not_put_back(.also.as_deref()))]
     Undone {
-        /// Why it failed.
+        /// Reason of the failure.
         why: Box<Self>,
-        /// What kept it from being put back, if something did.
+        /// Reason why some of the former state could not be restored, if so.
         also: Option<Box<Self>>,
     },
     /// The kernel refused something.
     #[error("{action}: {source}")]
     System {
-        /// What was asked, and of which object.
+        /// The request and its object.
         action: String,
-        /// The kernel's words.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The programs did not load.

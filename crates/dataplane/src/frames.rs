@@ -1,7 +1,8 @@
 //! A socket that sends Ethernet frames as they are given.
 //!
 //! Problem   An attack on the data plane needs frames that no kernel would make.
-//! Approach  A packet socket that is bound to one interface of the calling thread's network namespace.
+//! Approach  A packet socket that is bound to one interface of the calling thread's network
+//!           namespace.
 //! Not here  What the frames carry: see the lab's attacks.
 //! Source    packet(7).
 
@@ -9,7 +10,8 @@ use crate::error::{Context, Error};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Opens a socket for frames that leave by the interface `index`. It receives nothing, and does not block.
+/// Opens a socket for frames that leave by the interface `index`. It receives nothing, and does not
+/// block.
 ///
 /// # Errors
 /// No such interface is in this namespace, or the caller lacks CAP_NET_RAW.

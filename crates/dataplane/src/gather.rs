@@ -1,10 +1,11 @@
 //! Reads many entries of a table in one call: the agent's side of `bpf/gather.bpf.c`.
 //!
-//! Problem   No call of the kernel looks up several keys of a hash at once, and a call each, for 300 pairs
-//!           200 times a second, was half of what an agent cost.
-//! Approach  A program of the same object looks them up. It is run as a test, on a frame of nothing: no
-//!           other way to run one is as old as the kernels we serve and may touch values with a lock.
-//! Promises  What a look-up of each key would have said, at some moment during the call.
+//! Problem   No call of the kernel looks up several keys of a hash at once. A call each, for 300
+//!           pairs 200 times a second, was half of an agent's CPU.
+//! Approach  A program of the same object looks them up. It is run as a test, on an empty frame: no
+//!           other way to run a program is as old as the kernels we support and may touch values
+//!           with a lock.
+//! Promises  The result of a look-up of each key at some moment during the call.
 //! Not here  Which keys, and how often: see `table`.
 
 use crate::error::{Context, Error, checked};
@@ -13,7 +14,7 @@ use crate::table::CounterArray;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::{fmt, io};
 
-/// Where the mark is in `struct __sk_buff`, and as much of it as is given.
+/// Place of the mark in `struct __sk_buff`, and the length of the struct up to it.
 const MARK: usize = 8;
 const CONTEXT: usize = 192;
 /// The shortest frame that the kernel runs a program on.
@@ -34,7 +35,8 @@ pub(crate) struct Gather<K, V> {
 }
 
 impl<K: Plain, V: Plain> Gather<K, V> {
-    /// `asked` and `told` are mapped from the maps that `program` goes by, of [`ASKED`] entries each.
+    /// `asked` and `told` are mapped from the maps that `program` goes by, of [`ASKED`] entries
+    /// each.
     pub(crate) const fn new(
         program: OwnedFd,
         asked: CounterArray<K>,
@@ -56,8 +58,8 @@ impl<K: Plain, V: Plain> Gather<K, V> {
             repeat: 1,
             ..Default::default()
         };
-        // SAFETY: a live descriptor; the options carry their size, and what they point to outlives the
-        // call, which only reads it.
+        // SAFETY: a live descriptor; the options carry their size, and what they point to outlives
+        // the call, which only reads it.
         let ret = unsafe {
             libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options)
         };

@@ -1,6 +1,6 @@
-//! What a guest's TCP knows of a connection of its own: for traffic programs of the lab, which own the sockets.
+//! TCP state of a guest's own connection, for traffic programs of the lab, which own the sockets.
 //!
-//! Not here  Connections of others: nobody looks into a VM.
+//! Not here  Connections of other programs: Weir does not look into a VM.
 //! Source    Linux, `struct tcp_info` (include/uapi/linux/tcp.h), whose fields keep their places.
 
 use std::io;
@@ -12,15 +12,15 @@ const CWND: usize = 80;
 const AGAIN: usize = 100;
 const ACKED: usize = 120;
 const SHOWN: usize = 228;
-/// All of it that is read: with `tcpi_snd_wnd`, which Linux has since 5.4.
+/// Length that is read: up to `tcpi_snd_wnd`, which Linux has since 5.4.
 const LENGTH: usize = SHOWN + 4;
 
-/// The windows of a connection, and how far it is.
+/// Windows and progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
     /// Congestion window, octets: whole segments.
     pub cwnd: u64,
-    /// The window it was shown last, octets.
+    /// Last window that it was shown, octets.
     pub shown: u64,
     /// Octets acknowledged so far.
     pub acked: u64,
@@ -28,7 +28,7 @@ pub struct Windows {
     pub again: u64,
 }
 
-/// Reads them of a TCP socket.
+/// Reads the state of a TCP socket.
 ///
 /// # Errors
 /// It is no TCP socket, or the kernel is older than 5.4.

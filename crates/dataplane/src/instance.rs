@@ -1,13 +1,13 @@
-//! One agent's traces on the machine: where its files are, who holds them, and how they are undone.
+//! Traces of one agent on the machine: files, locks, and a journal for undoing.
 //!
-//! Problem   A failed start, a clean end and a dead agent all leave a host that must become what it
-//!           was; and two agents of one name must not meet.
-//! Approach  Everything carries the instance's name. A lock is held while an agent lives. What
-//!           cannot be found again by name is written to a journal before it is done; undoing reads
-//!           the journal backwards, whoever wrote it.
+//! Problem   A failed start, a clean end and a dead agent all leave a host that must be restored,
+//!           and two agents of one name must not run.
+//! Approach  Everything carries the instance's name. A lock is held while an agent lives. A change
+//!           that cannot be found again by name is written to a journal before it is made. Undoing
+//!           reads the journal backwards, whichever agent wrote it.
 //! Promises  Undoing touches nothing that the journal or the name does not claim. It goes on after
-//!           an error and returns the first.
-//! Not here  What the shaper made: it finds its own by the instance's name.
+//!           an error and returns the first one.
+//! Not here  The shaper's objects, which it finds by the instance's name.
 
 use crate::attach::{self, Hook, Interface};
 use crate::error::{Context, Error};
@@ -18,13 +18,13 @@ use std::io::{Read, Seek, Write};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Layout of the pinned maps, a hash of the types in them (see build.rs): what another layout left is
+/// Layout of the pinned maps, a hash of their types (see build.rs). State of another layout is
 /// removed, not adopted.
 pub const LAYOUT: &str = env!("WEIR_LAYOUT");
 
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 
-/// Where one instance's things are.
+/// Places of one instance's files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instance {
     /// Its name.
@@ -102,16 +102,18 @@ impl Instance {
         self.run.join("journal")
     }
 
-    /// Where a shorter journal is written before it takes the other's place.
+    /// Path of a shorter journal before it replaces the other.
     fn journal_beside(&self) -> PathBuf {
         self.run.join("journal.new")
     }
 
-    /// Removes pins (which detaches TCX links) and files. The lock stays: somebody may wait for it.
+    /// Removes pins (which detaches TCX links) and files. The lock stays, because another process
+    /// may wait for it.
     pub fn remove_files(&self) -> Result<(), Error> {
         let mut result = Ok(());
         let mut links = list(&self.links())?;
-        // By name: EyeQ's meters go before `tell`, without which their clones are VMs' packets.
+        // In the order of names: EyeQ's meters go before `tell`, without which their clones are
+        // VMs' packets.
         links.sort_unstable();
         for pin in links {
             result = result.and(attach::detach_tcx(&pin));
@@ -133,12 +135,12 @@ pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing alone would leave it held while a child that is being forked has a copy.
+        // Closing alone would leave it locked while a child that is being forked has a copy.
         let _ = self.0.unlock();
     }
 }
 
-/// Takes a lock file; `Err` in the `Ok` names who holds it.
+/// Takes a lock file. `Err` in the `Ok` names its owner.
 pub(crate) fn lock_file(path: &Path) -> Result<Result<Lock, String>, Error> {
     let action = || format!("locking {}", path.display());
     let mut file = OpenOptions::new()
@@ -151,7 +153,8 @@ pub(crate) fn lock_file(path: &Path) -> Result<Result<Lock, String>, Error> {
     match file.try_lock() {
         Ok(()) => {
             file.set_len(0).and_then(|()| file.rewind()).during(action)?;
-            // The lock holds also without a name on it: a full file system is no reason to do without.
+            // The lock holds also without an owner's name in it, so a full file system is no reason
+            // to fail.
             let _ = write!(file, "{}", std::process::id());
             Ok(Ok(Lock(file)))
         }
@@ -164,7 +167,7 @@ pub(crate) fn lock_file(path: &Path) -> Result<Result<Lock, String>, Error> {
     }
 }
 
-/// What was done to the host and cannot be found again by the instance's name.
+/// A change of the host that cannot be found again by the instance's name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Deed {
     /// A clsact qdisc was made.
@@ -175,12 +178,12 @@ pub enum Deed {
     Fq(Interface),
 }
 
-/// The list of deeds, on disk before they are done.
+/// The list of changes (deeds), written to disk before they are made.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
-    /// In the order they were done.
+    /// Changes in the order in which they were made.
     pub deeds: Vec<Deed>,
     /// The network namespace that they were done in, by inode.
     netns: u64,
@@ -240,8 +243,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Strikes out deeds that were undone: a journal is as long as what is in force, however many
-    /// ports have come and gone. The old one stands until the new one is whole.
+    /// Removes changes that were undone, so that a journal is as long as the list of changes in
+    /// force. The old journal stands until the new one is complete.
     pub fn strike(&mut self, undone: impl Fn(&Deed) -> bool) -> Result<(), Error> {
         let before = self.deeds.len();
         self.deeds.retain(|deed| !undone(deed));
@@ -291,8 +294,8 @@ fn parse_journal(octets: &[u8]) -> (Option<u64>, Vec<Deed>) {
     (netns, lines.filter_map(parse_deed).collect())
 }
 
-/// The deeds that a journal tells, whatever its octets, each as it is written: for who tests the
-/// reading.
+/// The changes that a journal lists, whatever its octets are, each as written. For tests of the
+/// parser.
 pub fn journal_lines(octets: &[u8]) -> Vec<String> {
     parse_journal(octets).1.iter().map(deed_line).collect()
 }
@@ -300,7 +303,7 @@ pub fn journal_lines(octets: &[u8]) -> Vec<String> {
 fn parse_deed(line: &str) -> Option<Deed> {
     let words: Vec<&str> = line.split(' ').collect();
     let interface = |index: &str, name: &str| {
-        // As the kernel names them: nothing else was ever written.
+        // Names follow the kernel's rules; no other name was ever written.
         let is_name = (1..libc::IFNAMSIZ).contains(&name.len())
             && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0');
         let index = index.parse().ok().filter(|index| *index > 0)?;
@@ -317,7 +320,7 @@ fn parse_deed(line: &str) -> Option<Deed> {
     }
 }
 
-/// Refuses a directory in which somebody else could put things of their own in the place of ours.
+/// Refuses a directory in which other users could replace our files.
 fn own(dir: PathBuf) -> Result<(), Error> {
     let found = fs::metadata(&dir).during(|| format!("reading {}", dir.display()))?;
     // SAFETY: no pointers; it cannot fail.

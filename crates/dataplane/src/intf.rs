@@ -1,23 +1,23 @@
-//! `bpf/intf.h` in Rust: what the datapath and the agent share. The meaning of each field, and who
-//! writes it, is said there; sizes are asserted on both sides.
+//! `bpf/intf.h` in Rust: state that the datapath and the agent share. The header explains each
+//! field and names its writer. Sizes are asserted on both sides.
 
 use std::net::IpAddr;
 
 /// Endpoint flag: the VM is on this host.
 pub const LOCAL: u32 = 1;
-/// Endpoint flag: it is, and what it sends waits for all others.
+/// Endpoint flag: the VM is on this host, and its packets wait for all others.
 pub const BEST_EFFORT: u32 = 2;
-/// Endpoint flag: VMs reach it at its hardware address and nowhere else.
+/// Endpoint flag: VMs reach the VM at its hardware address and nowhere else.
 pub const AT_MAC: u32 = 4;
 /// The node of the uplink, whose level says whether departure times are in force.
 pub const UPLINK: u32 = 1;
-/// Settings flag: packets are counted, and nothing of them is changed or dropped.
+/// Settings flag: packets are counted, and none is changed or dropped.
 pub const OBSERVE: u32 = 16;
 /// Port flag: it leads out of the cloud.
 pub const OUTWARD: u32 = 1;
 /// Port flag: only [`Port::mac`] may send.
 pub const FIXED_MAC: u32 = 2;
-/// Port flag: what passes may miss the shaper, and its pairs get no more than their floors.
+/// Port flag: packets may miss the shaper, so its pairs get no more than their floors.
 pub const BARE: u32 = 16;
 /// Bits of a [`Prefix`] before its address.
 pub const PREFIX_HEAD: u32 = 64;
@@ -43,7 +43,7 @@ pub const LIMIT: u32 = 2;
 pub const NODES: u32 = 9216;
 /// The first node of a pair.
 pub const FIRST_PAIR: u32 = 4096;
-/// The first node of what a VM sends to addresses that no directory lists.
+/// The first node of a VM's external queue.
 pub const FIRST_EXTERNAL: u32 = 8192;
 
 /// A type that is nothing but octets: valid for every bit pattern, and without padding.
@@ -72,18 +72,19 @@ macro_rules! shared {
     };
 }
 
-/// A copy of a pair's entry, as `bpf/gather.bpf.c` tells it: `struct weir_told_tx`, `weir_told_rx`; and
-/// `weir_eyeq_told_limit`.
+/// A copy of a pair's entry, as `bpf/gather.bpf.c` tells it: `struct weir_told_tx`, `weir_told_rx`;
+/// and `weir_eyeq_told_limit`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told<V> {
     /// Zero: there is no such pair, and the rest is old.
     pub is_there: u64,
-    /// What its entry had.
+    /// Copy of the entry.
     pub entry: V,
 }
 
-// SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is between.
+// SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
+// between.
 unsafe impl<V: Plain> Plain for Told<V> {}
 const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 632);
 
@@ -109,7 +110,7 @@ shared!(
     }
 );
 shared!(
-    /// Whose address it is.
+    /// VM of an address.
     Endpoint, 20, {
         /// The VM.
         vm: u32,
@@ -117,7 +118,7 @@ shared!(
         tenant: u32,
         /// [`LOCAL`], [`BEST_EFFORT`], [`AT_MAC`].
         flags: u32,
-        /// Its hardware address with [`AT_MAC`]: six octets and two of nothing.
+        /// Its hardware address with [`AT_MAC`]: six octets and two of padding.
         mac: [u8; 8],
     }
 );
@@ -126,7 +127,7 @@ shared!(
     Prefix, 28, {
         /// How many bits of the rest count: [`PREFIX_HEAD`] and those of the address.
         bits: u32,
-        /// Whose endpoint it is.
+        /// Tenant that sees it.
         tenant: u32,
         /// 4 or 6.
         family: u32,
@@ -135,18 +136,19 @@ shared!(
     }
 );
 shared!(
-    /// Who stands for what is outside.
+    /// Endpoint that stands for the outside.
     Outside, 28, {
         /// The endpoint.
         endpoint: Endpoint,
         /// Index of its places; of an endpoint of this host only.
         slot: u32,
-        /// `skb->priority` of what has no class of its own; of an endpoint of this host only.
+        /// `skb->priority` of packets without a class of their own; only for an endpoint of this
+        /// host.
         default_class: u32,
     }
 );
 shared!(
-    /// Where an agent listens.
+    /// Address and port of an agent.
     Control, 20, {
         /// The host's address.
         address: Address,
@@ -165,7 +167,8 @@ shared!(
         tx_gone: u64,
         /// Receiving pairs that are gone again.
         rx_gone: u64,
-        /// When what its pairs without a class sent would have left, on the kernel's monotonic clock.
+        /// Time at which the strays so far would have left at their rate, on the kernel's monotonic
+        /// clock.
         stray_ns: u64,
     }
 );
@@ -178,26 +181,26 @@ shared!(
         tenant: u32,
         /// Index of its counters.
         slot: u32,
-        /// `skb->priority` of what has no class of its own.
+        /// `skb->priority` of packets without a class of their own.
         default_class: u32,
         /// `skb->priority` of ARP, neighbour discovery and DHCP requests.
         control_class: u32,
-        /// `skb->priority` of what goes to addresses that no directory lists.
+        /// `skb->priority` of external traffic.
         external_class: u32,
         /// [`OUTWARD`], [`FIXED_MAC`], [`BARE`].
         flags: u32,
         /// Places of each of its VMs in `tx`, and as many in `rx`.
         max_pairs: u32,
-        /// What its pairs without a class may send, bit/s; 0 bounds nothing.
+        /// Rate that its strays share, bit/s; 0: no bound.
         stray_bps: u32,
         /// The only source address with [`FIXED_MAC`]: six octets and two of nothing.
         mac: [u8; 8],
     }
 );
 shared!(
-    /// What all programs go by.
+    /// Settings of all programs.
     Settings, 16, {
-        /// A gap that stays open for so long is a loss.
+        /// A gap that stays open for this long is a loss.
         reorder_ns: u64,
         /// [`ECN`], [`OBSERVE`].
         flags: u32,
@@ -219,7 +222,7 @@ shared!(
     }
 );
 shared!(
-    /// What a port saw.
+    /// Counters of a port.
     PortCounters, 168, {
         /// Octets from the VM, passed on.
         tx_octets: u64,
@@ -249,19 +252,20 @@ shared!(
         spoofed_mac: u64,
         /// Packets dropped because they went to an agent.
         control_denied: u64,
-        /// Packets dropped because their pairs have no class and sent more than the VM's default rate.
+        /// Packets dropped because their pairs have no class and the VM's rate for strays is used
+        /// up.
         stray: u64,
-        /// Packets dropped because they are of no pair, go to no place, and are beyond that rate.
+        /// Packets of no pair and to no place that were dropped because that rate is used up.
         unpaired: u64,
-        /// Packets dropped because they speak for a router or a DHCP server.
+        /// Packets dropped that only a router or a DHCP server may send.
         rogue: u64,
-        /// Packets dropped because they go to a VM's address at another hardware address than its own.
+        /// Packets dropped that go to a VM's address at another VM's hardware address.
         misdirected: u64,
         /// Octets to the external class.
         external_tx: u64,
         /// Octets to the VM from addresses that no directory lists.
         external_rx: u64,
-        /// Segments dropped because they were beyond their pairs' floors while nobody watched.
+        /// Segments dropped because they exceeded their pairs' floors while no agent lived.
         unleased: u64,
     }
 );
@@ -272,7 +276,7 @@ shared!(
         octets: u64,
         /// The same in segments.
         segments: u64,
-        /// When the agent was last told, on the kernel's monotonic clock.
+        /// Time of the last event for the agent, on the kernel's monotonic clock.
         told_ns: u64,
         /// Segments stamped.
         sequence: u32,
@@ -280,15 +284,18 @@ shared!(
         lock: u32,
         /// Octets that left with a number.
         numbered: u64,
-        /// Octets that left without: IPv6, fragments.
+        /// Octets that left without a number: IPv6, fragments.
         unnumbered: u64,
-        /// Segments that its queue in HTB was too long for.
+        /// Segments that its queue in HTB dropped.
         dropped: u64,
-        /// Since when it sends without a class, on the kernel's monotonic clock; 0 if it has one.
+        /// Time since which it sends without a class, on the kernel's monotonic clock; 0 if it has
+        /// one.
         stray_ns: u64,
-        /// What has drained from its queue by then is taken off, on the kernel's monotonic clock.
+        /// Time up to which drained octets are subtracted from its queue, on the kernel's monotonic
+        /// clock.
         seen_ns: u64,
-        /// The ceiling of its class since then; 0 if nothing waits. Not told by gather, as the two beside it.
+        /// Ceiling of its class since then; 0 if nothing waits. Gather does not copy it, nor the
+        /// two fields beside it.
         bps: u64,
         /// Octets that wait in its queue, by flows.
         parts: [u32; PARTS],
@@ -338,18 +345,19 @@ shared!(
     }
 );
 shared!(
-    /// What a node of the tree of departure times may send, in bit/s on layer 2 without FCS. Of a pair in
-    /// HTB: ceiling and both limits, with what may be sent ahead.
+    /// Level of a node of the tree of departure times, in bit/s on layer 2 without FCS. For a pair
+    /// in HTB: ceiling and both limits, with HTB's burst.
     Level, 48, {
-        /// What it gets in any case.
+        /// Floor.
         floor: u64,
-        /// What it may use; 0: there is no such node.
+        /// Ceiling; 0: there is no such node.
         ceiling: u64,
         /// The ceiling when the agent has not renewed its lease.
         fallback: u64,
-        /// A leaf makes nobody wait longer, an inner node lends no longer ahead; nanoseconds.
+        /// Longest wait in a leaf, or longest time ahead for which an inner node lends;
+        /// nanoseconds.
         limit_ns: u64,
-        /// Of a leaf: octets that may wait.
+        /// Octets that may wait in a leaf.
         limit: u64,
         /// The node that lends.
         parent: u64,
@@ -360,13 +368,13 @@ shared!(
     Queue, 64, {
         /// When the last packet leaves.
         departs_ns: u64,
-        /// When the last one that used the floor was due by it.
+        /// Time at which the last packet that used the floor was due by it.
         floor_ns: u64,
-        /// Octets taken.
+        /// Octets accepted.
         octets: u64,
         /// The same in segments.
         segments: u64,
-        /// Segments that found it full.
+        /// Segments that the full queue dropped.
         dropped: u64,
         /// When the last packet came.
         seen_ns: u64,
@@ -381,9 +389,9 @@ shared!(
     }
 );
 shared!(
-    /// Told through the ring.
+    /// Event of the ring.
     Event, 16, {
-        /// Which pair.
+        /// The pair.
         pair: Pair,
         /// [`TX`], [`RX`] or [`LIMIT`].
         direction: u32,
@@ -398,8 +406,9 @@ impl Rx {
         self.holes[word / ROW][word % ROW]
     }
 
-    /// Holes that have been open for [`SILENCE`] times `reorder_ns` by `now_ns`, and no packet came
-    /// since to count them as lost. Long, for a path that stands still loses nothing.
+    /// Holes that have been open for [`SILENCE`] times `reorder_ns` by `now_ns` while no packet
+    /// came that would have counted them as lost. The time is long, because a path that stands
+    /// still loses nothing.
     pub fn overdue(&self, now_ns: u64, reorder_ns: u64) -> u64 {
         let reorder_ns = reorder_ns.saturating_mul(SILENCE);
         // A packet may have come after the reader looked at its clock.

@@ -1,4 +1,5 @@
-//! The heartbeat: a page, there before it is mapped, shared by the agent, which renews it, and the guardian, which watches.
+//! The heartbeat: a page that the agent and the guardian share. The agent renews it, and the
+//! guardian watches it. The file is allocated before it is mapped.
 
 use crate::error::{Context, Error};
 use std::fs::OpenOptions;
@@ -12,11 +13,11 @@ const PAGE: usize = 4096;
 
 /// Written by the agent: any value that changes with every beat. Zero before the first.
 const BEAT: usize = 0;
-/// Written by the agent: not zero once it has closed cleanly.
+/// Written by the agent: nonzero once it has closed cleanly.
 const CLOSED: usize = 1;
-/// Written by the guardian: how often it took back what was borrowed.
+/// Written by the guardian: number of reclaims.
 const RECLAIMED: usize = 2;
-/// Written by guardians: how many have begun. The last one watches.
+/// Written by guardians: number of guardians so far. The last one watches.
 const GUARDIANS: usize = 3;
 
 /// The page, mapped.
@@ -39,7 +40,8 @@ impl Lease {
             .truncate(false)
             .open(path)
             .during(action)?;
-        // A file with a hole would end whoever touches it (SIGBUS) when the file system is full.
+        // A file with a hole would end a process that touches it (SIGBUS) when the file system is
+        // full.
         // SAFETY: a live descriptor; no pointers.
         let ret = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, PAGE as libc::off_t) };
         if ret != 0 {
@@ -78,12 +80,12 @@ impl Lease {
         self.word(BEAT).load(Ordering::Acquire)
     }
 
-    /// Says whether the agent has ended by itself.
+    /// Marks that the agent has closed cleanly.
     pub(crate) fn set_closed(&self, closed: bool) {
         self.word(CLOSED).store(closed.into(), Ordering::Release);
     }
 
-    /// Whether the agent has ended by itself.
+    /// Whether the agent has closed cleanly.
     pub(crate) fn is_closed(&self) -> bool {
         self.word(CLOSED).load(Ordering::Acquire) != 0
     }
@@ -93,7 +95,7 @@ impl Lease {
         self.word(RECLAIMED).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A guardian begins; says which one it is.
+    /// A guardian begins; returns its number.
     pub(crate) fn next_guardian(&self) -> u64 {
         self.word(GUARDIANS).fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -103,7 +105,7 @@ impl Lease {
         self.word(GUARDIANS).load(Ordering::Acquire)
     }
 
-    /// How often that happened.
+    /// Number of reclaims.
     pub(crate) fn reclaims(&self) -> u64 {
         self.word(RECLAIMED).load(Ordering::Acquire)
     }

@@ -1,21 +1,21 @@
-//! Speaks to the kernel: programs that classify, count and number; queues that limit.
+//! The kernel side: programs that classify, count and number packets, and queues that limit them.
 //!
-//! Problem   Floors per VM pair must be enforced on stock Linux, for whatever a VM sends, also while
-//!           the agent is restarted or dead.
-//! Approach  BPF programs (`bpf/`) on the VMs' ports and the uplink decide the class of a packet,
-//!           count it, number it and look for gaps; an HTB tree on an IFB device delays it. The
-//!           agent sees [`Dataplane`] only: counters and events out, levels in.
-//! Promises  Nothing half set up; nothing left behind by [`Dataplane::close`] or [`clean`]; floors
-//!           stand and traffic flows without the agent. The only crate with `unsafe`.
-//! Not here  What the levels should be: see `weir-core`.
+//! Problem   Floors per pair must be enforced on stock Linux, for any traffic of a VM, also while
+//!           the agent restarts or is dead.
+//! Approach  BPF programs (`bpf/`) on the VMs' ports and the uplink choose the class of a packet,
+//!           count it, number it and find gaps. An HTB tree on an IFB device delays it. The agent
+//!           uses only [`Dataplane`]: counters and events out, levels in.
+//! Promises  Nothing is half set up, and [`Dataplane::close`] or [`clean`] leaves nothing behind.
+//!           Floors stand and traffic flows without the agent. The only crate with `unsafe`.
+//! Not here  The values of levels: see `weir-core`.
 //!
 //! ```text
 //! VM -> port -> classify -> redirect -> IFB with the shaper -> bridge -> stamp -> uplink
 //! VM <- port <- meter <- bridge <- uplink
 //! ```
 //!
-//! Where EyeQ decides, its own meter is in the place of that one: see [`eyeq`]. What ports rewrite for guests that
-//! cannot change: [`vcc`].
+//! Under EyeQ, its own meter replaces `meter`: see [`eyeq`]. Translations for guests that cannot
+//! change: see [`vcc`].
 #![allow(unsafe_code)]
 
 pub mod attach;
@@ -46,8 +46,7 @@ pub mod vcc;
 pub use attach::Mode;
 pub use config::{
     Bounded, Config, Counters, Direction, Endpoint, Event, ExternalHose, EyeQ, HostTraffic,
-    Outside, PairRate, Port, PortCounters, RxCounters, Shaped, ShapedPeer, Translated, Tunnels,
-    TxCounters,
+    Outside, PairRate, Port, PortCounters, RxCounters, Translated, Tunnels, TxCounters,
 };
 pub use dataplane::{
     Dataplane, Fault, Renamed, Tended, clean, has_traces, left_behind, refuse_running,

@@ -1,11 +1,12 @@
 //! Ports that mark: for emulated switches, not for hosts.
 //!
-//! Problem   Experiments with ECN need switches that mark, and a stock kernel may have no queue that
-//!           does.
+//! Problem   Experiments with ECN need switches that mark, and a stock kernel may have no queue
+//!           that does.
 //! Approach  `bpf/mark.bpf.c` on a port's egress, before its queue: a virtual queue that drains at
-//!           99.5 % of the port's rate; what finds more than a threshold in it is marked.
-//! Promises  Drops nothing. Gone with its owner where the kernel has TCX; with the interface elsewhere.
-//! Not here  Why a threshold is what it is: the scenario says.
+//!           99.5 % of the port's rate. A packet that finds more than a threshold in it is marked.
+//! Promises  It drops nothing. It goes with its owner where the kernel has TCX, else with the
+//!           interface.
+//! Not here  The choice of the threshold: the scenario's.
 
 use crate::attach::{Interface, add_clsact, has_clsact, has_tcx};
 use crate::error::{Context, Error, checked};
@@ -23,32 +24,34 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o")));
 
 const EGRESS: libbpf_sys::bpf_attach_type = libbpf_sys::BPF_TCX_EGRESS;
-/// What the virtual queue drains at, of the port's rate: less than all, so that the real queue is empty
-/// while the virtual one grows, and by no more than the port's own error. What is less is lost to those who
-/// heed marks; a real switch marks by its real queue, and loses nothing.
+/// Rate at which the virtual queue drains, as a part of the port's rate. It is below one, so that
+/// the real queue is empty while the virtual one grows, and by no more than the port's own error.
+/// ECN-capable senders lose the difference; a real switch marks by its real queue and loses
+/// nothing.
 const DRAIN: (u64, u64) = (995, 1000);
-/// The largest backlog, in thresholds: what lies above takes that long to forget.
+/// Largest backlog, in thresholds. A larger one takes longer to drain.
 const MOST: (u64, u64) = (3, 2);
 /// The fraction of a nanosecond in which the kernel side counts an octet's time.
 const FINE: u128 = 1 << 16;
 
-/// A port that shall mark.
+/// A marking port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MarkingPort {
     /// The interface's index in this thread's network namespace.
     pub interface: u32,
-    /// What its real queue sends, on layer 2 without FCS.
+    /// Rate of its real queue, on layer 2 without FCS.
     pub rate: Rate,
     /// The virtual queue above which packets are marked.
     pub threshold: Bytes,
 }
 
-/// What a marking port did so far.
+/// Counters of a marking port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
     /// Segments that were marked here.
     pub marked: u64,
-    /// Segments that found more than the threshold and are not ECN-capable: they passed.
+    /// Segments that found more than the threshold and passed unmarked, because they are not
+    /// ECN-capable.
     pub spared: u64,
     /// All segments.
     pub segments: u64,
@@ -145,7 +148,7 @@ impl Marker {
         Ok(Self { program, queues, _links: links })
     }
 
-    /// What port `index` of those given to [`Marker::open`] did so far.
+    /// Counters of port `index` of those given to [`Marker::open`].
     ///
     /// # Errors
     /// The kernel refuses to read the map.
@@ -173,7 +176,8 @@ impl Marker {
             repeat: 1,
             ..Default::default()
         };
-        // SAFETY: the struct carries its size; both buffers outlive the call and are as long as said.
+        // SAFETY: the struct carries its size; both buffers outlive the call and are as long as
+        // said.
         checked(unsafe {
             libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options)
         })
@@ -183,8 +187,8 @@ impl Marker {
     }
 }
 
-/// By TCX, whose link the caller keeps; by clsact on a kernel that has none. `hook` is TCX's name of the
-/// side.
+/// By TCX, whose link the caller keeps; by clsact on a kernel that has none. `hook` is TCX's name
+/// of the side.
 pub(crate) fn attach(
     program: BorrowedFd<'_>,
     name: &str,
@@ -199,7 +203,7 @@ pub(crate) fn attach(
             libbpf_sys::bpf_link_create(program.as_raw_fd(), index as i32, hook, ptr::null())
         })
         .during(doing)?;
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor with no other owner.
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(link) }));
     }
     if !has_clsact(&interface)? {

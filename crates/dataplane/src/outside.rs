@@ -1,11 +1,11 @@
-//! What the programs must know beside the VMs of the cloud: who stands for the addresses outside it,
-//! and where agents listen.
+//! Endpoints for the outside of the cloud, and agents' addresses, for the programs.
 //!
-//! Problem   A packet to or from the Internet has one end that no directory lists, and traffic with the
-//!           outside shares links with traffic inside.
-//! Approach  Each tenant has an endpoint that stands for all that is outside, a VM like any other, by
-//!           prefixes instead of addresses. Its port leads outside, and others may share it.
-//! Promises  A tenant's prefixes are seen by its own VMs only.
+//! Problem   A packet to or from the Internet has one end that no directory lists, and traffic with
+//!           the outside shares links with traffic inside.
+//! Approach  Each tenant has one endpoint for all addresses outside, with prefixes instead of
+//!           addresses and otherwise like a VM. Its port leads outside, and other endpoints may
+//!           share it.
+//! Promises  Only a tenant's own VMs see its prefixes.
 //! Not here  The lookup: `bpf/endpoints.h`.
 //! Source    ElasticSwitch §3 (external traffic).
 
@@ -38,7 +38,7 @@ pub(crate) fn key(outside: &Outside) -> intf::Prefix {
     }
 }
 
-/// Writes who stands for the outside. `here` gives slot and default class of this host's VMs.
+/// Writes the endpoints for the outside. `here` gives slot and default class of this host's VMs.
 pub(crate) fn fill(
     programs: &Programs,
     config: &Config,
@@ -59,12 +59,12 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Writes where agents listen.
+/// Writes the addresses of agents.
 pub(crate) fn close_to_vms(programs: &Programs, config: &Config) -> Result<(), Error> {
     controls(config).into_iter().try_for_each(|control| programs.controls.put(control, 1))
 }
 
-/// Where agents listen: each address with its port, and once without.
+/// Addresses of agents: each with its port, and once without.
 fn controls(config: &Config) -> Vec<intf::Control> {
     let both = config.controls.iter().flat_map(|control| {
         let address = control.ip().into();
@@ -73,8 +73,8 @@ fn controls(config: &Config) -> Vec<intf::Control> {
     both.collect()
 }
 
-/// Removes what `before` has and `now` has not. The maps are not read for it: a trie's cursor is
-/// another than a hash's.
+/// Removes the keys of `before` that `now` lacks. The maps are not read for it, because a trie's
+/// cursor differs from a hash's.
 pub(crate) fn remove_left(programs: &Programs, before: &Config, now: &Config) -> Result<(), Error> {
     let end = |control: &intf::Control| (control.address.octets, control.port);
     let kept: BTreeSet<_> = controls(now).iter().map(end).collect();
@@ -88,7 +88,7 @@ pub(crate) fn remove_left(programs: &Programs, before: &Config, now: &Config) ->
     Ok(())
 }
 
-/// What tells one key from another.
+/// Identity of a key.
 fn prefix(outside: &Outside) -> (u32, u32, u32, [u8; 16]) {
     let key = key(outside);
     (key.bits, key.tenant, key.family, key.address.octets)

@@ -1,25 +1,26 @@
-//! What to show of pairs that the kernel counts: some are forgotten, some have lost and found.
+//! Views of counted pairs: some are forgotten, some have losses that were corrected.
 //!
-//! Problem   A pair that pauses must give back its class. Were its kernel entry deleted too, its
-//!           sequence would begin at zero again, and the receiver could take the jump for a loss.
-//! Approach  A forgotten sending pair keeps its entry, and is hidden from readings until it speaks
-//!           again; then it appears as new, counting from zero. Only when entries become scarce are
-//!           those forgotten longest deleted: by then the receiver has forgotten them too.
-//! Promises  At most half of a VM's places stay occupied by forgotten pairs.
+//! Problem   A pair that pauses must give back its class. If its kernel entry were deleted, too,
+//!           its sequence would begin at zero again, and the receiver could take the jump for a
+//!           loss.
+//! Approach  A forgotten sending pair keeps its entry and is hidden from readings until it sends
+//!           again. Then it appears as new, counting from zero. Only when entries become scarce,
+//!           the pairs forgotten longest are deleted; by then the receiver has forgotten them, too.
+//! Promises  Forgotten pairs occupy at most half of a VM's places.
 //! Not here  The kernel's table itself, and the queues.
 
 use crate::config::TxCounters;
 use std::collections::BTreeMap;
 use weir_units::{PairId, VmId};
 
-/// What user space knows of sending pairs.
+/// State of sending pairs in user space.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// Forgotten: when, and the counters at that moment.
+    /// Forgotten pairs: the time, and the counters at that time.
     idle: BTreeMap<PairId, (u64, TxCounters)>,
-    /// Where the counters of pairs that came back begin.
+    /// Origin of the counters of pairs that came back.
     base: BTreeMap<PairId, TxCounters>,
-    /// What was shown as lost, of receiving pairs that lost anything.
+    /// Losses that were reported, of receiving pairs with losses.
     lost: BTreeMap<PairId, u64>,
     /// Orders forgetting.
     serial: u64,
@@ -40,7 +41,7 @@ impl Pairs {
         }
     }
 
-    /// What to show of a pair that has counted `now`; `None` while it is forgotten.
+    /// View of a pair that has counted `now`; `None` while it is forgotten.
     pub(crate) fn show(&mut self, pair: PairId, now: TxCounters) -> Option<TxCounters> {
         if let Some((_, then)) = self.idle.get(&pair) {
             // What still waits in a queue may leave after the pair fell silent.
@@ -59,8 +60,8 @@ impl Pairs {
         })
     }
 
-    /// The loss to show of a receiving pair: what is counted, and what is overdue though no packet
-    /// came since. An overdue segment that does come is never counted; what was shown stays.
+    /// Losses of a receiving pair: counted ones, and segments that are overdue although no packet
+    /// came since. An overdue segment that does come is never counted; what was reported stays.
     pub(crate) fn show_lost(&mut self, pair: PairId, counted: u64, overdue: u64) -> u64 {
         if counted + overdue == 0 {
             return self.lost.get(&pair).copied().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Who has how many places in the tables of pairs.
+//! Places of VMs in the tables of pairs.
 //!
-//! Problem   The tables are one host's; one VM that talks to everybody must not fill them.
-//! Approach  The kernel side counts the entries it makes for a VM, and makes none beyond the VM's
-//!           bound. How many are gone again is not counted but seen: each reading of the tables says
-//!           how many there are.
-//! Promises  A count that was wrong (an entry deleted by an agent that then died, two CPUs that made
-//!           the same one) is right again after the next reading. Never below what the VM has when
-//!           the reading began.
+//! Problem   The tables belong to the host. One VM that talks to all others must not fill them.
+//! Approach  The kernel side counts the entries that it makes for a VM, and makes none beyond the
+//!           VM's bound. Deleted entries are not counted but observed: each reading of the tables
+//!           shows how many entries there are.
+//! Promises  A wrong count (an entry deleted by an agent that then died, or made by two CPUs at
+//!           once) is correct after the next reading. It is never below the VM's number of entries
+//!           when the reading began.
 //! Not here  Which entries are deleted: see `pairs`.
 
 use crate::intf;

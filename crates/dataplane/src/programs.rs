@@ -1,12 +1,12 @@
 //! Loads the BPF object and gives its programs and maps names.
 //!
-//! Problem   Three programs share maps whose contents must outlive the agent; where EyeQ decides, three more
+//! Problem   Three programs share maps whose contents must outlive the agent. Under EyeQ three more
 //!           share some of them. Where ports translate, two more have maps of their own.
-//! Approach  One object, carried in this crate. Maps that hold state are pinned and found again by
-//!           the next agent; those that hold only configuration are made anew with each load and
-//!           filled before the new programs take the old ones' place.
+//! Approach  One object, carried in this crate. Maps with state are pinned, and the next agent
+//!           finds them again. Maps with configuration are made anew with each load and filled
+//!           before the new programs replace the old ones.
 //! Promises  Maps are bounded and allocated at load. Pins of another layout are not adopted.
-//! Not here  Where the programs run: see `attach`. What the values mean: see `intf`.
+//! Not here  Where the programs run: see `attach`. The meaning of the values: see `intf`.
 
 use crate::error::{Context, Error};
 use crate::gather::{Gather, LookUp};
@@ -25,7 +25,7 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// Ports that one host can have.
 pub const MAX_PORTS: u32 = 1024;
 
-/// Connections whose ECN is remembered, at most; as in maps.h.
+/// Most connections whose ECN is remembered; equal to the bound in maps.h.
 const MAX_FLOWS: u32 = 8192;
 
 /// `struct __sk_buff` of the UAPI: its length, and where the fields are that a run sets or reads.
@@ -37,7 +37,7 @@ const TSTAMP: usize = 152;
 const GSO_SEGS: usize = 164;
 const GSO_SIZE: usize = 176;
 
-/// The directory: pinned too, but only to be compared.
+/// The directory is pinned, too, but only for comparison.
 const DIRECTORY: &str = "endpoints";
 
 /// Maps that hold state: pinned, and adopted by the next agent.
@@ -47,11 +47,11 @@ const STATE: [&str; 8] =
 /// One of the three programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Program {
-    /// On a port's ingress: what a VM sends.
+    /// On a port's ingress: packets from a VM.
     Classify,
     /// On the uplink's egress, after the shaper.
     Stamp,
-    /// On a port's egress: what a VM is sent.
+    /// On a port's egress: packets to a VM.
     Meter,
     /// One of EyeQ's, of an object of their own.
     EyeQ(eyeq::Program),
@@ -81,7 +81,7 @@ impl Program {
         all.find(|program| program.name() == name)
     }
 
-    /// Whether it looks at what comes in by an interface; else at what leaves.
+    /// Whether it runs on an interface's ingress; otherwise on its egress.
     pub(crate) const fn is_on_ingress(self) -> bool {
         matches!(
             self,
@@ -89,34 +89,34 @@ impl Program {
         )
     }
 
-    /// Whether another of ours may come first on the same side of an interface.
+    /// Whether another of our programs may come first on the same side of an interface.
     pub(crate) const fn is_second(self) -> bool {
-        // What the host talks by may be the uplink itself, where `stamp` is.
+        // The host's own interface may be the uplink, where `stamp` is.
         matches!(self, Self::EyeQ(eyeq::Program::Tell) | Self::Vcc(_))
     }
 }
 
-/// How large the maps are.
+/// Sizes of the maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Pairs that send from here, and as many that receive here.
     pub pairs: u32,
     /// Addresses in the directory; also prefixes, and twice the hosts.
     pub endpoints: u32,
-    /// Nodes that have levels: [`intf::NODES`], or 1 where no pair is limited.
+    /// Nodes with levels: [`intf::NODES`], or 1 where no pair is limited.
     pub nodes: u32,
-    /// Nodes that have queues and clocks: as many where packets depart by them, else 1.
+    /// Nodes with queues and clocks: as many with departure times, else 1.
     pub queues: u32,
 }
 
-/// What a packet becomes in [`Programs::run`].
+/// Result of a packet in [`Programs::run`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
     /// The verdict: −1 passes, 2 drops.
     pub verdict: i32,
     /// `skb->priority` afterwards.
     pub priority: u32,
-    /// `skb->tstamp` afterwards: when it may leave, on the kernel's monotonic clock; 0: at once.
+    /// `skb->tstamp` afterwards: the departure time on the kernel's monotonic clock; 0: at once.
     pub departs_ns: u64,
     /// The octets afterwards.
     pub octets: Vec<u8>,
@@ -139,19 +139,19 @@ pub struct Frame<'a> {
     pub gso_segs: u32,
     /// Payload of each segment; 0 if it is not a super-packet.
     pub gso_size: u32,
-    /// How often to run; 0 is once. Every run counts.
+    /// Number of runs; 0 is one. Every run counts packets.
     pub repeat: u32,
 }
 
 /// The maps of departure times.
 #[derive(Debug)]
 pub struct Departures {
-    /// Node → what it may send. Written by the agent.
+    /// Node → level. Written by the agent.
     pub levels: CounterArray<intf::Level>,
     /// Node → its queue, for leaves.
     pub queues: Table<u32, intf::Queue>,
-    /// Entry 0: when the agent was last known to live, in nanoseconds on the kernel's monotonic
-    /// clock. Written by the agent.
+    /// Entry 0: time of the agent's last heartbeat, in nanoseconds on the kernel's monotonic clock.
+    /// Written by the agent.
     pub lease: CounterArray<u64>,
 }
 
@@ -161,7 +161,7 @@ pub struct Programs {
     object: libbpf_rs::Object,
     /// Whether state was found under the pins and adopted.
     pub adopted: bool,
-    /// The directory that the adopted state was made with: ids mean nothing without it.
+    /// The directory of the adopted state, which gives its ids their meaning.
     pub before: Vec<(intf::Address, intf::Endpoint)>,
     /// ifindex → port.
     pub ports: Table<u32, intf::Port>,
@@ -169,9 +169,9 @@ pub struct Programs {
     pub port_counters: CounterArray<intf::PortCounters>,
     /// The directory.
     pub endpoints: Table<intf::Address, intf::Endpoint>,
-    /// Who stands for the outside.
+    /// Endpoints for the outside.
     pub outside: Table<intf::Prefix, intf::Outside>,
-    /// Where agents listen.
+    /// Addresses of agents.
     pub controls: Table<intf::Control, u32>,
     /// Pairs that send from here.
     pub tx: Table<intf::Pair, intf::Tx>,
@@ -252,7 +252,8 @@ impl Programs {
             .during(|| "mapping BPF map places".to_owned())
     }
 
-    /// Sets what the programs go by. Before they are attached, or they go by zeros for a moment.
+    /// Writes the programs' settings, before they are attached. Otherwise they would use zeros for
+    /// a moment.
     pub fn set(&self, settings: intf::Settings) -> Result<(), Error> {
         self.settings.put(0, settings)
     }
@@ -268,8 +269,8 @@ impl Programs {
         pin_to(&mut map.expect("the object has the directory"), &path)
     }
 
-    /// Gives a map of vCC's object that one of ours stands for our own, and that of pairs' credits the size of their
-    /// levels.
+    /// Gives a map of vCC's object that one of ours stands for our own, and that of pairs' credits
+    /// the size of their levels.
     pub(crate) fn lend(&self, map: &mut libbpf_rs::OpenMapMut<'_>) -> Result<(), Error> {
         let name = map.name().to_string_lossy().into_owned();
         let ours = |name: &str| self.object.maps().find(|m| m.name() == name);
@@ -284,7 +285,7 @@ impl Programs {
         }
     }
 
-    /// What pairs may send, in either shaper: a mapping of its own.
+    /// Levels of pairs, for either shaper: a mapping of its own.
     pub fn levels(&self) -> Result<CounterArray<intf::Level>, Error> {
         CounterArray::map(&fd(&self.object, "levels")?, self.entries("levels"))
             .during(|| "mapping BPF map levels".to_owned())

@@ -88,6 +88,9 @@ mod tests {
             up: true,
             queue_length: 0,
             master,
+            carries: true,
+            received: 0,
+            unsent: 0,
         }
     }
 

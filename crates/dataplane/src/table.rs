@@ -1,8 +1,8 @@
 //! BPF maps as typed tables: reads into a reused buffer, and arrays read without a call.
 //!
-//! A table has room for what its VMs may have, mostly many times what they do have, and the kernel looks
-//! into each bucket: 80 µs for 16 384 of them, 200 times a second. So a table that is nearly empty is
-//! mostly read by the keys that are known (see [`Reading`]).
+//! A table has room for what its VMs may have, mostly many times what they do have, and the kernel
+//! looks into each bucket: 80 µs for 16 384 of them, 200 times a second. So a table that is nearly
+//! empty is mostly read by the keys that are known (see [`Reading`]).
 
 use crate::error::{Context, Error, checked};
 use crate::gather::LookUp;
@@ -13,22 +13,22 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many buckets the kernel passes over in the time in which one entry is asked for by its key, in a call
-/// of its own (5 ns to 300 and more)
+/// Buckets that the kernel passes over in the time of one look-up by key, in a call of its own
+/// (5 ns to 300 and more)
 const SPARSE: usize = 64;
 /// or in one call with others (5 ns to 100).
 const SPARSE_GATHERED: usize = 20;
 
-/// How often a nearly empty table is read whole: what nobody was told of is found then.
+/// Interval at which a nearly empty table is read whole, which finds pairs without an event.
 const SCAN_NS: u64 = 60_000_000;
 
-/// Which entries of a table to read.
+/// Entries of a table to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
     /// All there are: usually one call, which passes over every bucket the table has.
     Whole,
-    /// Those of the last reading and those expected since: a call for each, or one for all of them where the
-    /// table has a program for that. What is new besides is not found.
+    /// Those of the last reading and those expected since: a call for each, or one for all of them
+    /// where the table has a program for that. What is new besides is not found.
     Known,
 }
 
@@ -93,8 +93,9 @@ impl<K: Plain + PartialEq, V: Plain> Table<K, V> {
         }
     }
 
-    /// Gives the entries of `keys` to `each`, but for those that there are not; in one call where the table
-    /// has a program for that, else in one each. What the next reading finds known stays as it is.
+    /// Gives the entries of `keys` to `each`, but for those that there are not; in one call where
+    /// the table has a program for that, else in one each. What the next reading finds known stays
+    /// as it is.
     pub fn get_each(&mut self, keys: &[K], mut each: impl FnMut(K, V)) -> Result<(), Error> {
         if let Some(gather) = &mut self.gather
             && keys.len() > 1
@@ -174,7 +175,7 @@ impl<K: Plain + PartialEq, V: Plain> Table<K, V> {
         self.known * per_key < self.keys.len()
     }
 
-    /// Reads what is known; what is gone is forgotten.
+    /// Reads the known keys, and forgets those that are gone.
     fn look_up(&mut self) -> Result<(), Error> {
         if let Some(gather) = &mut self.gather {
             let (values, mut gone) = (&mut self.values, Vec::new());
@@ -314,8 +315,8 @@ impl<V: Plain> CounterArray<V> {
         self.put(index, V::default());
     }
 
-    /// Sets an entry, in a map that this side writes. Each word is whole at any time; the kernel may
-    /// see some of them earlier than others.
+    /// Sets an entry, in a map that this side writes. Each word is whole at any time; the kernel
+    /// may see some of them earlier than others.
     pub fn put(&self, index: usize, value: V) {
         let from = (&raw const value).cast::<u64>();
         for (i, word) in self.words(index).iter().enumerate() {

@@ -1,9 +1,9 @@
 //! A TAP device: an interface whose far end is a file.
 //!
-//! Problem   What no queue of the kernel can do to packets (exact queues, delay, several ways), a
-//!           program can, if packets pass through it.
+//! Problem   A program can treat packets as no queue of the kernel can (exact queues, delay,
+//!           several paths), if packets pass through it.
 //! Approach  A TAP without any offload: a read is one frame of at most one MTU, complete with its
-//!           checksum; a write is one, too.
+//!           checksum, and so is a write.
 //! Promises  The interface is gone when the file is closed.
 //! Not here  What happens between reading and writing.
 //! Source    Linux, Documentation/networking/tuntap.rst.

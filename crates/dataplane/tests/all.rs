@@ -1,5 +1,6 @@
-//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking each.
-//! `scripts/run-tests` plays each module in a process of its own, and refuses a file that is not named here.
+//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking
+//! each. `scripts/run-tests` plays each module in a process of its own, and refuses a file that is
+//! not named here.
 #![allow(
     unsafe_code,
     clippy::disallowed_methods,
@@ -66,6 +67,5 @@ mod vcc_hosts;
 mod vcc_law;
 mod vcc_matrix;
 mod vcc_port;
-mod vcc_shaping;
 mod verifier;
 mod waits;

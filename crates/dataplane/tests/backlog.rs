@@ -1,6 +1,6 @@
-//! How long a pair's queue in HTB may be, by test run: packets through the classify program, and which
-//! of them are dropped before the queue. Rates are so low that a busy machine makes no difference. Needs
-//! root, and fails without.
+//! How long a pair's queue in HTB may be, by test run: packets through the classify program, and
+//! which of them are dropped before the queue. Rates are so low that a busy machine makes no
+//! difference. Needs root, and fails without.
 #![allow(clippy::disallowed_methods, reason = "the program reads the kernel's clock")]
 
 use crate::frame::{packet, tcp, udp};
@@ -189,7 +189,8 @@ fn a_flow_with_little_that_waits_finds_room_beside_a_flood_of_its_pair() {
     let host = Host::new();
     host.set(ONE, level(SLOW));
     assert_eq!(host.passed(20), 7);
-    // Some of them share the flood's part, for the kernel's hash is another after each boot; never all.
+    // Some of them share the flood's part, for the kernel's hash is another after each boot; never
+    // all.
     let is_let_in = |port: &u16| {
         let octets = packet(MINE, PEER, 17, udp(*port, 1472)).octets();
         host.run(&Frame { octets: &octets, ..Frame::default() }).verdict == PASS

@@ -1,5 +1,5 @@
-//! The law of a pair's queue in C (`bpf/backlog_law.h`), as the kernel runs it, against the one in Rust
-//! (`weir_core::backlog`). Needs root, and fails without.
+//! The law of a pair's queue in C (`bpf/backlog_law.h`), as the kernel runs it, against the one in
+//! Rust (`weir_core::backlog`). Needs root, and fails without.
 
 use crate::law::{Aligned, Law, STEPS};
 use crate::random::Random;

@@ -1,5 +1,5 @@
-//! VMs that come and go while the datapath is open, on hosts made of network namespaces. Needs root,
-//! and fails without.
+//! VMs that come and go while the datapath is open, on hosts made of network namespaces. Needs
+//! root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::net::{PAIR, VM1, VM2, World, modes, now_ns, sh};
@@ -219,7 +219,7 @@ fn a_vm_that_comes_is_guarded_and_one_that_leaves_leaves_nothing() {
         assert_eq!(segments(&mut host, PAIR), Some(5), "its counters go on");
         assert!(host.set(&[level(NEW, 1, 1)]).is_err(), "it is not here");
         host.forget(&[(NEW, Direction::Tx)]).unwrap();
-        // What it sends now is nobody's.
+        // Packets that it sends now belong to no VM.
         send(&socket, 5);
         assert_eq!(segments(&mut host, NEW), None);
         host.forget(&[(PAIR, Direction::Tx)]).unwrap();
@@ -426,7 +426,7 @@ fn a_vm_whose_interface_vanishes_is_noticed_and_leaves_nothing() {
         assert_eq!(lost(&world, &mut host), [], "{mode:?}");
         drop(guest);
         assert_eq!(lost(&world, &mut host), [VmId(3)], "{mode:?}");
-        // Until somebody sees to it, all else works.
+        // Until the fault is repaired, all else works.
         host.set(&[level(PAIR, 10, 60), level(NEW, 20, 50)]).unwrap();
         let config = with_guest(&world, mode);
         assert!(apply(&world, &mut host, config).is_err(), "{mode:?}: it is not there");
@@ -494,8 +494,8 @@ fn a_hundred_vms_that_come_and_go_leave_no_growth() {
             let now = (traces(&world), descriptors());
             let first = first.get_or_insert(now.clone());
             assert_eq!(now.0, first.0, "{mode:?}");
-            // Other tests of this process open descriptors meanwhile, some 60 at a time; one that is left
-            // behind each time makes a hundred.
+            // Other tests of this process open descriptors meanwhile, some 60 at a time; one that
+            // is left behind each time makes a hundred.
             assert!(now.1 < first.1 + 90, "{mode:?}: {} descriptors of {}", now.1, first.1);
         }
         close(&world, host);

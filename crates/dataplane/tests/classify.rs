@@ -1,5 +1,5 @@
-//! Who sends to whom, and who may: the outside of the cloud, agents, extension headers, MAC addresses
-//! and places in the tables, on golden packets. Needs root, and fails without.
+//! Who sends to whom, and who may: the outside of the cloud, agents, extension headers, MAC
+//! addresses and places in the tables, on golden packets. Needs root, and fails without.
 
 use crate::frame;
 
@@ -16,7 +16,7 @@ const LOOPBACK: u32 = 1;
 const DEFAULT: u32 = 0x1_0011;
 const CONTROL: u32 = 0x1_0012;
 const EXTERNAL: u32 = 0x1_0013;
-/// The default classes of those who stand for the outside.
+/// The default classes of the endpoints for the outside.
 const GOLD_DEFAULT: u32 = 0x1_0021;
 const BULK_DEFAULT: u32 = 0x1_0022;
 
@@ -410,7 +410,7 @@ fn extension_headers_are_looked_through_and_bounded() {
     let mut host = Host::of_a_vm();
     assert_eq!(host.classify(&times(6).octets()), (PASS, DEFAULT));
     assert_eq!(host.classify(&behind(FRAGMENT, 8 << 3, plain(MINE6, PEER6)).octets()).0, PASS);
-    // Encrypted: nobody can look through it.
+    // Encrypted: the transport cannot be read.
     assert_eq!(host.classify(&packet(MINE6, PEER6, 50, vec![0; 40]).octets()).0, PASS);
     assert_eq!(host.pairs().0, BTreeMap::from([(pair(1, 2), 3)]));
     assert_eq!(host.counted(), PortCounters::default());
@@ -453,7 +453,7 @@ fn neighbours_cannot_be_misled_behind_extension_headers() {
     // Cut before the message says what it is.
     let empty = Packet { body: vec![], ..neighbour(MINE6, 136, PEER6) };
     expect(&behind(FRAGMENT, 1, behind(OPTIONS, 0, empty)).octets(), (DROP, 0), malformed());
-    // The rest of something: nobody heeds it without its beginning.
+    // A later fragment: no receiver uses it without the first one.
     let rest = behind(FRAGMENT, 8 << 3, neighbour(MINE6, 136, PEER6)).octets();
     expect(&rest, (PASS, DEFAULT), unclassified());
 }

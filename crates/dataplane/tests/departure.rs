@@ -1,5 +1,5 @@
-//! Departure times by test run: packets through the stamp program, and when each may leave. No qdisc is
-//! involved. Needs root, and fails without.
+//! Departure times by test run: packets through the stamp program, and when each may leave. No
+//! qdisc is involved. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, reason = "the programs read the kernel's clock")]
 
 use crate::frame::{arp, packet, tcp, udp};
@@ -23,7 +23,7 @@ const MBIT: u64 = 1_000_000;
 const MINE: &str = "10.0.0.1";
 const PEER: &str = "10.0.0.2";
 
-/// A host with VM 1 behind an uplink of 1 Gbit/s, on which nobody else sends; its agent lives.
+/// A host with VM 1 alone behind an uplink of 1 Gbit/s; its agent lives.
 struct Host {
     programs: Programs,
     maps: Departures,

@@ -1,5 +1,5 @@
-//! The ECN field on its way out of one host and into another, read back by a parser that is not ours.
-//! Needs root, and fails without.
+//! The ECN field on its way out of one host and into another, read back by a parser that is not
+//! ours. Needs root, and fails without.
 
 use crate::bench::{Bench, MINE, MINE6, NEIGHBOUR, NEVER, PEER, PEER6, TO_PEER, UNKNOWN};
 use crate::frame::{Packet, packet, tcp, udp};

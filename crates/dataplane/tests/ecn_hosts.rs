@@ -1,4 +1,5 @@
-//! Marks as the signal between two hosts, as the guests' own kernels see it. Needs root, and fails without.
+//! Marks as the signal between two hosts, as the guests' own kernels see it. Needs root, and fails
+//! without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::net::{PAIR, World, now_ns};

@@ -1,5 +1,5 @@
-//! EyeQ as a part of a whole datapath: who gets another's slot, and programs that somebody takes off. Needs root,
-//! and fails without.
+//! EyeQ as a part of a whole datapath: who gets another's slot, and programs that somebody takes
+//! off. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::eyeq_bench as bench;
@@ -104,7 +104,7 @@ fn who_gets_the_slot_of_a_vm_that_left_has_neither_its_share_nor_its_meter() {
     }
 }
 
-/// Takes a program of host 2 off, as whoever has root there could.
+/// Detaches a program of host 2, as any process with root's rights could.
 fn take_off(world: &World, mode: Mode, program: &str, place: &str) {
     if mode == Mode::Clsact {
         world.tc("host2", &format!("filter del dev {place}"));
@@ -143,7 +143,7 @@ fn programs_of_all_ports_that_somebody_took_off_are_missed_and_put_back() {
             send(&world);
             assert!(told(&host) > messages + 5, "{mode:?}, {program}: {:?}", host.feedback());
         }
-        // An uplink that it could not find is no reason to tell anybody without `tell`.
+        // An uplink that cannot be found is no reason to send feedback without `tell`.
         take_off(&world, mode, "weir_eyeq_tell", "br egress pref 2");
         until("it is missed", || lost(&mut host) == ["weir_eyeq_tell"]);
         world.ip("host2", &format!("addr del {HOST2}/24 dev br"));

@@ -1,5 +1,5 @@
-//! What a host makes of feedback: what it believes, and what it drops and counts. Needs root, and fails
-//! without.
+//! What a host makes of feedback: what it believes, and what it drops and counts. Needs root, and
+//! fails without.
 #![allow(unsafe_code)]
 
 use crate::eyeq_bench as bench;
@@ -123,7 +123,7 @@ fn departure_times_go_by_a_limit_at_once_and_classes_do_not() {
     let forged = encode_feedback(&told(10), &key(ELSEWHERE, HERE, 0), 5);
     assert_eq!(heed(&bench, &forged), DROP);
     assert_eq!(levels.get(node).ceiling, 300 * UNIT);
-    // Nobody's node stays nobody's.
+    // A node without a pair stays so.
     levels.put(node, Level::default());
     say(&bench, &told(40), 6);
     assert_eq!(levels.get(node), Level::default());
@@ -160,7 +160,7 @@ fn what_makes_no_sense_is_dropped_and_counted_and_changes_no_limit() {
     };
     next(told(0));
     next(told(MOST_UNITS as u16 + 1));
-    // VM 1 is here, VM 5 nowhere, VM 4 is nobody's peer.
+    // VM 1 is here, VM 5 nowhere, VM 4 has no pair.
     for (src, dst) in [(1, 1), (1, 5), (1, 0)] {
         next(Told { pair: PairId::new(VmId(src), VmId(dst)), ..told(5) });
     }
@@ -261,7 +261,8 @@ fn moved(before: &Counters, after: &Counters) -> &'static str {
     }
 }
 
-/// The kernel and `weir_wire::Inbox` on the same packets: sound ones in any order, leaps, repetitions, damage.
+/// The kernel and `weir_wire::Inbox` on the same packets: sound ones in any order, leaps,
+/// repetitions, damage.
 #[test]
 fn the_kernel_believes_exactly_what_the_crate_believes() {
     let bench = Bench::new();

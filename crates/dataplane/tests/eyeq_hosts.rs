@@ -1,5 +1,5 @@
-//! EyeQ in the kernel on two hosts made of network namespaces: what VM 2 receives becomes messages, and
-//! those become a limit on the host of VM 1. Needs root, and fails without.
+//! EyeQ in the kernel on two hosts made of network namespaces: what VM 2 receives becomes messages,
+//! and those become a limit on the host of VM 1. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::eyeq_bench as bench;
@@ -139,8 +139,8 @@ impl Tap {
     }
 }
 
-/// What the frames say, in the order in which it was said, with their tags checked: sequences from 1 on, without a
-/// gap. On their way they may overtake each other: two CPUs receive for a VM.
+/// What the frames say, in the order in which it was said, with their tags checked: sequences from
+/// 1 on, without a gap. On their way they may overtake each other: two CPUs receive for a VM.
 fn read(frames: &[Vec<u8>]) -> Vec<Told> {
     let mut told = Vec::new();
     for (n, frame) in frames.iter().enumerate() {
@@ -232,7 +232,8 @@ fn a_udp_stream_is_answered_once_per_period_and_its_sender_is_limited() {
     replayed_and_forged(&world, &host1, &frames);
 }
 
-/// What an eavesdropper on the switch sends again changes nothing; neither does what he makes himself.
+/// What an eavesdropper on the switch sends again changes nothing; neither does what he makes
+/// himself.
 fn replayed_and_forged(world: &World, host1: &Host, frames: &[Vec<u8>]) {
     let before = host1.limit();
     let index = index(world, "switch", "sw1");
@@ -240,7 +241,8 @@ fn replayed_and_forged(world: &World, host1: &Host, frames: &[Vec<u8>]) {
     forged[ETHERNET + 22] ^= 1;
     let said: Vec<Vec<u8>> = [frames[0].clone(), forged].into();
     world.inside("switch", || {
-        // SAFETY: a packet socket of this thread; the address is as long as said; closed at the end.
+        // SAFETY: a packet socket of this thread; the address is as long as said; closed at the
+        // end.
         unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
             assert!(fd >= 0);
@@ -263,7 +265,8 @@ fn replayed_and_forged(world: &World, host1: &Host, frames: &[Vec<u8>]) {
     assert_eq!(host1.limit(), before);
 }
 
-/// Lets the kernel compute the checksums of what leaves by an interface, as it does where a device cannot.
+/// Lets the kernel compute the checksums of what leaves by an interface, as it does where a device
+/// cannot.
 fn compute_checksums(world: &World, ns: &str, name: &str) {
     #[repr(C)]
     struct Value {

@@ -93,7 +93,8 @@ impl Random {
         }
     }
 
-    /// What a meter could really ask: a link of 1 Mb/s to 400 Gb/s, one period, a load of up to four.
+    /// What a meter could really ask: a link of 1 Mb/s to 400 Gb/s, one period, a load of up to
+    /// four.
     fn plausible(&mut self) -> RcpInput {
         let capacity = 1_000_000 + self.below(400_000_000_000);
         let elapsed_ns = 200_000 + self.below(20_000_000);

@@ -1,4 +1,5 @@
-//! EyeQ's meter in the kernel, packet by packet, against the law in Rust. Needs root, and fails without.
+//! EyeQ's meter in the kernel, packet by packet, against the law in Rust. Needs root, and fails
+//! without.
 #![allow(unsafe_code)]
 
 use crate::eyeq_bench as bench;
@@ -36,7 +37,8 @@ fn a_meter_counts_what_comes_from_other_hosts_to_its_vm_and_nothing_else() {
     assert_eq!((meter.segments, meter.marked, meter.steps), (12, 10, 0));
     assert_eq!(meter.rate_bps, CAPACITY, "a new meter begins with all there is");
 
-    // Within the host, between strangers, to another VM by a bridge that floods, and not of a pair at all.
+    // Within the host, between strangers, to another VM by a bridge that floods, and not of a pair
+    // at all.
     for (src, dst) in [(NEIGHBOUR, MINE), ("192.0.2.77", MINE), (PEER, NEIGHBOUR), (MINE, PEER)] {
         bench.receive(&packet(src, dst, 17, udp(9, 100)).octets(), 1);
     }
@@ -77,7 +79,8 @@ fn by_the_clock(meter: Meter, settings: &Settings, passed: u64) -> (u64, u64) {
     (out.rate_bps, out.load)
 }
 
-/// A second passes only where the test says so: `since_ns` is moved into the past by whole periods and a half.
+/// A second passes only where the test says so: `since_ns` is moved into the past by whole periods
+/// and a half.
 #[test]
 fn the_first_packet_after_a_period_closes_it_and_all_that_were_empty() {
     let bench = Bench::new();
@@ -227,7 +230,7 @@ fn a_super_packet_is_answered_once_and_nothing_is_changed() {
         assert!(down.unwrap().success());
         a_period_passes(&bench);
         (0..7).for_each(|_| bench.receive(&from_peer(1472), 1));
-        assert_eq!(counted(), (sampled, uncloned + 1), "nobody is told, and it shows");
+        assert_eq!(counted(), (sampled, uncloned + 1), "no message is sent, and it shows");
         let counters = bench.0.counters();
         let nobody = Settings { feedback_octets: 0, ..settings() };
         bench.0.set(nobody).unwrap();

@@ -217,7 +217,7 @@ fn a_pair_is_read_at_once_where_it_was_told_of_and_within_60_ms_elsewhere() {
     host1.read_sending(0, &mut found).unwrap();
     assert_eq!(found.tx.len(), 1, "time stands still: nothing but the event tells");
     host2.read_receiving(0, &mut found).unwrap();
-    assert_eq!(found.rx, [], "nobody has heard of it");
+    assert_eq!(found.rx, [], "no receiver knows it");
     pause(60);
     host2.read_receiving(now_ns(), &mut found).unwrap();
     assert_eq!(found.rx.len(), 1);
@@ -266,7 +266,7 @@ fn forged_packets_are_dropped_and_counted() {
         let sink = world.udp(2);
         sink.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let forged: SocketAddr = (Ipv4Addr::new(10, 0, 0, 77), 9000).into();
-        // Teaches VM 1 who VM 2 is, so that no ARP is in the way.
+        // Gives VM 1 the hardware address of VM 2, so that no ARP is needed.
         let honest = world.inside("vm1", || UdpSocket::bind("10.0.0.1:9000")).unwrap();
         honest.send_to(b"honest", (VM2, 9000)).unwrap();
         let mut buffer = [0; 16];
@@ -433,7 +433,7 @@ fn a_renumbered_directory_is_not_taken_over() {
     assert_eq!(tx(&mut host).segments, 10);
     drop(host);
 
-    // VM 2 is now somebody else: its counters and its class are not to be inherited.
+    // The number 2 is another VM now, which must not inherit counters and class.
     more.endpoints[1].vm = VmId(3);
     more.endpoints[2].vm = VmId(2);
     let mut host = open_config(&world, 1, more).unwrap();

@@ -1,5 +1,5 @@
-//! What a pair in HTB may send without a heartbeat, by test run: packets through the classify program,
-//! and which of them are dropped before the queue. Needs root, and fails without.
+//! What a pair in HTB may send without a heartbeat, by test run: packets through the classify
+//! program, and which of them are dropped before the queue. Needs root, and fails without.
 #![allow(clippy::disallowed_methods, reason = "the program reads the kernel's clock")]
 
 use crate::frame::{packet, udp};

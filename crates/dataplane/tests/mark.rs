@@ -45,7 +45,7 @@ fn above_the_threshold_the_capable_are_marked_and_nobody_is_dropped() {
         assert_eq!([ecn_of(false, 2), ecn_of(false, 1), ecn_of(true, 2)], [3, 3, 3]);
         assert_eq!(marker.run(&full(false, 2)).unwrap(), full(false, 3), "nothing else changes");
         assert_eq!([ecn_of(false, 0), ecn_of(true, 0)], [0, 0], "these cannot be marked");
-        assert_eq!(ecn_of(false, 3), 3, "somebody else's mark");
+        assert_eq!(ecn_of(false, 3), 3, "a foreign mark");
         assert_eq!(marker.marks(0).unwrap(), Marks { marked: 4, spared: 2, segments: 10 });
         // However much came, what is above the threshold is forgotten in an eighth of a second.
         std::thread::sleep(Duration::from_millis(200));
@@ -75,7 +75,8 @@ fn nothing_that_is_no_ip_packet_confuses_it() {
 fn a_port_that_marks_all_lets_a_new_connection_in() {
     let world = World::new();
     world.without_super_packets();
-    // Marks come of the virtual queue. The real one has room for what a blaster that was held up makes up for.
+    // Marks come of the virtual queue. The real one has room for what a blaster that was held up
+    // makes up for.
     world.bottleneck("20mbit", "1000000");
     let index = world.inside("switch", || {
         // SAFETY: a terminated string.
@@ -96,8 +97,8 @@ fn a_port_that_marks_all_lets_a_new_connection_in() {
     assert_eq!(set, 0);
     let (stop, stopped) = mpsc::channel::<()>();
     let blast = move || {
-        // 15 Mb/s: half as much again as the virtual queue drains, less than the real one sends. A pause
-        // is made up for.
+        // 15 Mb/s: half as much again as the virtual queue drains, less than the real one sends. A
+        // pause is made up for.
         let begun = Instant::now();
         for i in 1u64.. {
             sender.send_to(&[0; 1472], (VM2, 9000)).unwrap();

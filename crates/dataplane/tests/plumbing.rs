@@ -1,5 +1,5 @@
-//! What somebody else may do to the datapath of a living agent, and that it is noticed and mended. On
-//! hosts made of network namespaces. Needs root, and fails without.
+//! What somebody else may do to the datapath of a living agent, and that it is noticed and mended.
+//! On hosts made of network namespaces. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::net::{self, PAIR, World, modes, now_ns, sh};
@@ -47,8 +47,8 @@ fn shaped(world: &World, host: &mut Dataplane, n: usize) -> u64 {
     packets(host) - before
 }
 
-/// What is done to the host, by words of `ip` or `tc`, and a part of what the look says of it. `DEV`
-/// stands for the shaper's device.
+/// What is done to the host, by words of `ip` or `tc`, and a part of what the look says of it.
+/// `DEV` stands for the shaper's device.
 const MENDABLE: [(&str, &str, &str); 8] = [
     ("tc", "filter del dev port ingress pref 4000", "the redirection to the shaper is gone"),
     ("ip", "link set DEV down", "was set down"),
@@ -142,8 +142,8 @@ fn flags(host: &mut Dataplane) -> u32 {
     host.port_flags(VM).unwrap()
 }
 
-/// A program of somebody else's that lets every packet pass and asks nobody behind it, attached on a
-/// side of host 1's port until it is dropped.
+/// A program of somebody else's that lets every packet pass and asks nobody behind it, attached on
+/// a side of host 1's port until it is dropped.
 struct Stranger(#[expect(dead_code, reason = "its end detaches")] OwnedFd);
 
 impl Stranger {
@@ -221,7 +221,7 @@ fn a_strangers_program_on_what_a_vm_sends_makes_it_unenforced_in_either_mode() {
         let stranger = Stranger::on(&world, libbpf_sys::BPF_TCX_INGRESS, false);
         let tended = tend(&world, &mut host);
         let why = &tended.unenforced()[&VM];
-        assert!(why.contains("somebody else's program \"stranger\""), "{mode:?}: {why}");
+        assert!(why.contains("the foreign program \"stranger\""), "{mode:?}: {why}");
         assert_eq!(flags(&mut host), weir_dataplane::intf::BARE, "{mode:?}");
         drop(stranger);
         assert_eq!(tend(&world, &mut host), Tended::default(), "{mode:?}");
@@ -289,7 +289,7 @@ fn a_program_that_somebody_took_off_comes_back_and_its_pairs_stay() {
         for (program, on) in programs {
             take_off(&world, mode, program, on);
             let mended = tend(&world, &mut host).mended;
-            let said = format!("somebody took off {program} from {on}");
+            let said = format!("another process detached {program} from {on}");
             assert_eq!(mended, [said], "{mode:?}");
             assert_eq!(tend(&world, &mut host), Tended::default(), "{mode:?}");
         }
@@ -299,7 +299,7 @@ fn a_program_that_somebody_took_off_comes_back_and_its_pairs_stay() {
     }
 }
 
-/// Detaches one of our programs as somebody else would.
+/// Detaches one of our programs as another process would.
 fn take_off(world: &World, mode: Mode, program: &str, on: &str) {
     if mode == Mode::Clsact {
         let side = if program == "weir_classify" { "ingress" } else { "egress" };

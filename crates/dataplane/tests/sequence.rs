@@ -1,5 +1,5 @@
-//! What counts as lost and what only as late, packet by packet, against a plain model too. Needs root,
-//! and fails without.
+//! What counts as lost and what only as late, packet by packet, against a plain model too. Needs
+//! root, and fails without.
 
 use crate::bench::{AT_ONCE, Bench, FROM_PEER, MINE, MINE6, NEIGHBOUR, NEVER, PEER, PEER6};
 use crate::frame::{packet, tcp, udp};
@@ -13,7 +13,8 @@ const RING: u16 = WINDOW as u16;
 
 /// Gives the meter a packet of the peer's: its identification, and its segments.
 fn meter(bench: &Bench, id: u16, segments: u32) {
-    // The number of segments is told; the kernel's test run takes no packets as long as they would be.
+    // The number of segments is told; the kernel's test run takes no packets as long as they would
+    // be.
     let mut p = match segments {
         1 => packet(PEER, MINE, 17, udp(9, 100)),
         _ => packet(PEER, MINE, 6, tcp(1000)),

@@ -57,8 +57,8 @@ fn the_tree_in_the_kernel_is_the_desired_one_and_a_second_pass_writes_nothing() 
     assert_eq!(htb::burst_octets(first.class.burst, first.class.rate), Bytes::new(7500));
     assert_eq!((class(0x1_0001).class.rate, class(0x1_0001).class.ceil), (25_000_000, 25_000_000));
     assert_eq!(class(0x1_3000).class.prio, 0);
-    // Floor, and a part of what is kept for default (4 Mbit/s in 3) and control (1 Mbit/s in 2), and
-    // beside them a twentieth of the floor for places that no directory lists.
+    // Floor, and a part of what is kept for default (4 Mbit/s in 3) and control (1 Mbit/s in 2),
+    // and beside them a twentieth of the floor for places that no directory lists.
     let kept = (4_000_000 / 3 + 500_000 + 4_500_000) / 8;
     assert!(class(0x1_1000).class.rate.abs_diff(11_250_000 + kept) <= 1);
 
@@ -153,7 +153,7 @@ fn floors_above_their_parent_and_other_nonsense_are_refused_by_name() {
     assert_eq!(apply(&[vm(VM_A, "px", 1)]), "vm1: there is no port `px`");
     assert_eq!(apply(&[vm(VM_A, "pa", 1), vm(VM_A, "pb", 1)]), "vm1 is given twice");
     let capped = VmShare { cap: Some(Rate::from_mbps(50)), ..vm(VM_A, "pa", 90) };
-    assert_eq!(apply(&[capped]), "vm1 on port `pa`: ceiling 50Mbit is below floor 90Mbit");
+    assert_eq!(apply(&[capped]), "vm1 on port `pa`: ceiling 50 Mb/s is below floor 90 Mb/s");
 
     shaper.apply_vms(&vms()).unwrap();
     let pairs = [pair(VM_A, 10), pair(VM_A, 11)];
@@ -268,7 +268,7 @@ fn a_successor_adopts_what_a_dead_agent_left_and_changes_only_what_differs() {
 #[test]
 fn closing_restores_devices_and_qdiscs_exactly() {
     two_ports();
-    // One port has a clsact qdisc and a filter of somebody else's: both stay.
+    // One port has a clsact qdisc and a foreign filter: both stay.
     sh("tc qdisc add dev pb clsact");
     sh("tc filter add dev pb ingress prio 7 protocol ip u32 match u32 0 0 flowid 1:1");
     let before = everything();
@@ -303,7 +303,7 @@ fn what_belongs_to_somebody_else_is_not_touched() {
     assert_eq!(
         refused(config()),
         format!(
-            "device {name} is there already and belongs to somebody else: \
+            "device {name} exists already and does not belong to this agent: \
              rename it, or give this agent another instance name"
         )
     );
@@ -382,7 +382,7 @@ fn a_thousand_messages_are_all_answered() {
     shaper.set(&[(pairs[0], fast)]).unwrap();
     let found = shaper.read_back().unwrap();
     let first = found.iter().find(|(id, _)| *id == pairs[0]).unwrap().1;
-    assert_eq!(first, PairRate { floor: MIN_RATE, ceiling: Rate::from_mbps(10_000) });
+    assert_eq!(first, PairRate { floor: Rate::ZERO, ceiling: Rate::from_mbps(10_000) });
 }
 
 #[test]

@@ -18,16 +18,17 @@ const SPAN: Duration = Duration::from_millis(2000);
 /// How long to wait, in all, for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One measurement at a time, or they measure each other; and HTB as kernels have it by default, whatever
-/// this machine is set to.
+/// One measurement at a time, or they measure each other; and HTB as kernels have it by default,
+/// whatever this machine is set to.
 fn alone() -> (SendsByBursts, MutexGuard<'static, ()>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let lock = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     (SendsByBursts::set(false).unwrap(), lock)
 }
 
-/// Plays once. Again only if a CPU had no time left, or if the measurement is bad and the machine was disturbed
-/// meanwhile, which is measured and printed: a bad one of a calm machine is the shaper's.
+/// Plays once. Again only if a CPU had no time left, or if the measurement is bad and the machine
+/// was disturbed meanwhile, which is measured and printed: a bad one of a calm machine is the
+/// shaper's.
 fn measure(
     world: &World,
     flows: &[(&Namespace, u16, Kind)],
@@ -203,7 +204,8 @@ fn traffic_goes_on_while_a_successor_takes_over() {
             }
         });
         let guard = StopAtEnd(&stop);
-        // In this thread, the host: a thread's children share its namespace, not the other way round.
+        // In this thread, the host: a thread's children share its namespace, not the other way
+        // round.
         let mut second = open("gap", 100);
         for _ in 0..20 {
             let (before, begun) = (came.load(Ordering::Relaxed), Instant::now());

@@ -1,6 +1,6 @@
-//! Both shapers behind the same data plane, on two hosts made of network namespaces: what one promises
-//! the other keeps. On a kernel without fq there is only HTB, and departure times are refused. Needs
-//! root, and fails without.
+//! Both shapers behind the same data plane, on two hosts made of network namespaces: what one
+//! promises the other keeps. On a kernel without fq there is only HTB, and departure times are
+//! refused. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::net;
@@ -130,9 +130,9 @@ fn is_right(ratio: f64) -> bool {
     (0.97..=1.03).contains(&ratio)
 }
 
-/// The rate of a pair limited to `mbps`, as a part of what it should be. A machine that is busy with
-/// something else gives less, and a loss that is mended gives a window what an earlier one was owed:
-/// then again, a few times; the nearest counts.
+/// The rate of a pair limited to `mbps`, as a part of what it should be. A machine that is busy
+/// with something else gives less, and a loss that is mended gives a window what an earlier one was
+/// owed: then again, a few times; the nearest counts.
 fn measure(world: &World, host: &mut Dataplane, mbps: u64, flows: usize) -> f64 {
     host.set(&[level(1, mbps)]).unwrap();
     let ideal = mbps as f64 * 1e6 * PAYLOAD as f64 / FRAME as f64;
@@ -155,8 +155,8 @@ fn measure(world: &World, host: &mut Dataplane, mbps: u64, flows: usize) -> f64 
     best
 }
 
-/// The highest rate that HTB is asked for. It makes up for 1 ms of lateness, and an emulated CPU can be
-/// later than that; departure times lose nothing by it.
+/// The highest rate that HTB is asked for. It makes up for 1 ms of lateness, and an emulated CPU
+/// can be later than that; departure times lose nothing by it.
 fn punctual(kind: Kind) -> u64 {
     let told = std::env::var("WEIR_TEST_MBIT").ok().filter(|_| kind == Kind::Htb);
     told.map_or(50, |mbit| mbit.parse().unwrap())
@@ -284,8 +284,8 @@ fn received(world: &World) -> Reading {
     })
 }
 
-/// What came at least, in bit/s, between the first and the last of these that were read from `start` on: who
-/// reads a clock and a counter may wait for a CPU between them.
+/// What came at least, in bit/s, between the first and the last of these that were read from
+/// `start` on: who reads a clock and a counter may wait for a CPU between them.
 fn least(readings: &[Reading], start: Instant) -> f64 {
     let mut counted = readings.iter().filter(|(before, ..)| *before >= start);
     let (first, last) = (counted.next().unwrap(), counted.next_back().unwrap());
@@ -300,7 +300,8 @@ fn what_is_borrowed_goes_back_by_itself_with_either_shaper() {
         host.set(&[level(4, 12)]).unwrap();
         let ideal = |mbps: f64| mbps * 1e6 * PAYLOAD as f64 / FRAME as f64;
         let (warm, span) = (Duration::from_millis(1500), Duration::from_secs(2));
-        // HTB's programs let a quarter of a second at the floor pass ahead, and its queue holds more.
+        // HTB's programs let a quarter of a second at the floor pass ahead, and its queue holds
+        // more.
         let (left, most) = (4.0, if kind == Kind::DepartureTime { 1.03 } else { 1.35 });
         let (mut alive, mut dead) = (0.0, 0.0);
         // A machine busy with something else gives less; nothing may give more.
@@ -355,8 +356,8 @@ fn waits(socket: &UdpSocket, over: &AtomicBool) -> Vec<Duration> {
     }
 }
 
-/// What a packet of a slow pair may take: the longest wait, the packet itself, and what a busy machine
-/// is late.
+/// What a packet of a slow pair may take: the longest wait, the packet itself, and what a busy
+/// machine is late.
 const TAKES: Duration = Duration::from_millis(1000);
 
 #[test]

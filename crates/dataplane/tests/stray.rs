@@ -1,5 +1,5 @@
-//! What pairs without a class may send, by test run: packets through the classify program, and which of
-//! them are dropped before the queue. Needs root, and fails without.
+//! What pairs without a class may send, by test run: packets through the classify program, and
+//! which of them are dropped before the queue. Needs root, and fails without.
 #![allow(clippy::disallowed_methods, reason = "the program reads the kernel's clock")]
 
 use crate::frame::{packet, udp};
@@ -24,7 +24,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A moment in which a pair may wait for a class, and a bit.
 const MOMENT: Duration = Duration::from_millis(260);
 
-/// A host with VM 1 on the loopback; VMs 2 and 3 elsewhere. No agent gives anybody a class.
+/// A host with VM 1 on the loopback; VMs 2 and 3 elsewhere. No agent gives a pair a class.
 fn host(stray_bps: u32, max_pairs: u32) -> Programs {
     let sizes = Sizes { pairs: 16, endpoints: 64, nodes: NODES, queues: 1 };
     let programs =
@@ -107,8 +107,8 @@ fn pairs_for_which_there_is_no_place_have_no_moment() {
     assert_eq!((tx_full, stray), (20, 7));
 }
 
-/// A frame lasts 12.1 ms: 250 ms ahead are 20 of them, the one that found these, and as many more as left while
-/// this ran.
+/// A frame lasts 12.1 ms: 250 ms ahead are 20 of them, the one that found these, and as many more
+/// as left while this ran.
 fn expect_ahead(host: &Programs, what: &str) {
     let begun = std::time::Instant::now();
     let n = passed(host, PEER, 100);
@@ -155,7 +155,7 @@ fn who_sent_nothing_without_a_class_for_minutes_waits_anew() {
 #[test]
 fn what_goes_to_no_place_has_the_vms_rate_and_its_own_counter() {
     let host = host(SLOW, 16);
-    // To itself, to the link, to everybody.
+    // To itself, to the link, to all hosts.
     assert_eq!(passed(&host, MINE, 20), 13);
     for nowhere in ["169.254.9.9", "255.255.255.255", "239.1.1.1"] {
         assert_eq!(passed(&host, nowhere, 10), 0, "{nowhere}");

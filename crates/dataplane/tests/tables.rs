@@ -1,4 +1,5 @@
-//! Tables that are nearly empty are read by their keys, others whole. Needs root, and fails without.
+//! Tables that are nearly empty are read by their keys, others whole. Needs root, and fails
+//! without.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

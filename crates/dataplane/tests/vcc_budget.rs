@@ -1,5 +1,5 @@
-//! Window budgets in the kernel: the class of each connection beside the core's, what it is shown, and who is
-//! counted, whatever becomes of connections. Needs root, and fails without.
+//! Window budgets in the kernel: the class of each connection beside the core's, what it is shown,
+//! and who is counted, whatever becomes of connections. Needs root, and fails without.
 #![allow(unsafe_code)]
 
 use crate::frame;
@@ -8,21 +8,18 @@ use crate::random::Random;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use weir_core::vcc::{
-    ACK, Budget, BudgetConfig, Class, Endpoints, FIN, Match, Prefix, RST, SYN, Way,
-};
+use weir_core::vcc::{ACK, Budget, BudgetConfig, FIN, Match, RST, SYN, Way};
 use weir_dataplane::intf::{Address, Flow};
 use weir_dataplane::programs::Frame;
 use weir_dataplane::vcc::budget::{self, Divided};
 use weir_dataplane::vcc::intf::Port;
 use weir_dataplane::vcc::{Law, Program, Programs};
-use weir_units::{Bytes, TenantId};
+use weir_units::Bytes;
 
 /// Where test runs are: the loopback interface.
 const INTERFACE: u32 = 1;
 const PASS: i32 = -1;
 const FLOWS: u32 = 256;
-const MSS: u64 = 1_460;
 const ALL: RangeInclusive<u16> = 0..=u16::MAX;
 
 /// A connection, seen from the guest.
@@ -47,12 +44,6 @@ impl Ends {
             src_port: self.peer_port.to_be_bytes(),
             dst_port: self.guest_port.to_be_bytes(),
         }
-    }
-
-    fn endpoints(&self) -> Endpoints {
-        let Self { peer, guest_port, peer_port, .. } = *self;
-        let (tenant, remote) = (TenantId(1), peer);
-        Endpoints { tenant, remote, local_port: guest_port, remote_port: peer_port }
     }
 }
 
@@ -109,13 +100,8 @@ impl Bench {
     }
 }
 
-fn class(
-    remote: Option<(IpAddr, u8)>,
-    local: RangeInclusive<u16>,
-    ports: RangeInclusive<u16>,
-    share: u32,
-) -> budget::Class {
-    budget::Class { share, ..budget::Class::new(remote, local, ports) }
+fn class(local: RangeInclusive<u16>, ports: RangeInclusive<u16>, share: u32) -> budget::Class {
+    budget::Class { share, ..budget::Class::new(local, ports) }
 }
 
 /// A few ports and their neighbours, so that edges are met.
@@ -129,7 +115,8 @@ fn any_ports(random: &mut Random) -> Option<RangeInclusive<u16>> {
     (random.below(3) > 0).then(|| a.min(b)..=a.max(b))
 }
 
-/// Addresses of both versions that share all beginnings, one of IPv6 that looks like one of IPv4 but for a bit.
+/// Addresses of both versions that share all beginnings, one of IPv6 that looks like one of IPv4
+/// but for a bit.
 fn any_address(random: &mut Random) -> IpAddr {
     let bit = |random: &mut Random, width: u64| 1u128 << random.below(width);
     if random.below(2) == 0 {
@@ -137,19 +124,13 @@ fn any_address(random: &mut Random) -> IpAddr {
         return IpAddr::from((0x0a00_0002u32 ^ flip).to_be_bytes());
     }
     let base = if random.below(2) == 0 { 0xfd00 << 112 | 2 } else { 0xffff_0a00_0002u128 };
-    // The form in which an address of IPv4 would be written is no address that a packet of IPv6 should have.
+    // The form in which an address of IPv4 would be written is no address that a packet of IPv6
+    // should have.
     let flip = match bit(random, 128) {
         low if base >> 112 == 0 && low < 1 << 32 => 1 << 32,
         other => other,
     };
     IpAddr::from((base ^ flip).to_be_bytes())
-}
-
-/// The widths at which a mask may be cut wrongly are met more often.
-fn any_prefix(random: &mut Random) -> Option<(IpAddr, u8)> {
-    let widths = [0, 1, 8, 31, 32, 33, 64, 80, 96, 127, 128, 200];
-    let (address, bits) = (any_address(random), widths[random.below(12) as usize]);
-    (random.below(3) > 0).then_some((address, bits))
 }
 
 #[test]
@@ -161,15 +142,9 @@ fn the_kernel_finds_the_class_that_the_core_finds() {
         let mut theirs: Vec<budget::Class> = Vec::new();
         for n in 0..1 + random.below(budget::CLASSES_MOST as u64) as u32 {
             let (local, remote) = (any_ports(&mut random), any_ports(&mut random));
-            let prefix = any_prefix(&mut random);
             let (l, r) = (local.clone().unwrap_or(ALL), remote.clone().unwrap_or(ALL));
-            theirs.push(class(prefix, l, r, 3_000 + n));
-            ours.push(Match {
-                tenant: None,
-                remote: prefix.map(|(address, bits)| Prefix::new(address, bits)),
-                local_ports: local,
-                remote_ports: remote,
-            });
+            theirs.push(class(l, r, 3_000 + n));
+            ours.push(Match { local_ports: local, remote_ports: remote });
         }
         let bench = Bench::new(&theirs);
         for n in 0..40u32 {
@@ -178,7 +153,7 @@ fn the_kernel_finds_the_class_that_the_core_finds() {
             let (guest_port, peer_port) = (any_port(&mut random), any_port(&mut random));
             let ends = Ends { guest: guest.parse().unwrap(), peer, guest_port, peer_port };
             // Classes may overlap here: both take the first.
-            let wanted = ours.iter().position(|flows| flows.has(&ends.endpoints()));
+            let wanted = ours.iter().position(|flows| flows.has(guest_port, peer_port));
             let counted = theirs.iter().position(|class| class.has(&ends.name()));
             assert_eq!(counted, wanted, "round {round}, {n}: who counts, of {ends:?}");
             bench.open(&ends);
@@ -197,21 +172,14 @@ fn the_kernel_finds_the_class_that_the_core_finds() {
 
 /// Fig. 12's classes.
 fn paper(total: u64, flows_most: u32) -> Budget {
-    let class = |name: &str, ports, weight| {
-        let flows = Match { remote_ports: Some(ports), ..Match::default() };
-        Class { name: name.into(), flows, weight }
-    };
-    let config = BudgetConfig {
-        total: Bytes::new(total),
-        flows_most,
-        segment: Bytes::new(MSS),
-        classes: vec![class("bulk", 5001..=5003, 1), class("urgent", 5004..=5005, 3)],
-    };
+    let classes = [("bulk", 1, 5001..=5003), ("urgent", 3, 5004..=5005)];
+    let classes = classes.map(|(name, weight, ports)| (name.to_owned(), weight, ports));
+    let config = BudgetConfig::by_remote_ports(Bytes::new(total), flows_most, classes.into_iter());
     Budget::new(config).expect("enough")
 }
 
 fn classes() -> [budget::Class; 2] {
-    [class(None, ALL, 5001..=5003, 0), class(None, ALL, 5004..=5005, 0)]
+    [class(ALL, 5001..=5003, 0), class(ALL, 5004..=5005, 0)]
 }
 
 /// A driver, with a clock of its own that goes on from the kernel's.
@@ -302,7 +270,6 @@ fn shares_follow_who_comes_and_who_goes_however() {
         bench.open(&Ends::to(5001, port));
     }
     assert_eq!(driver.tend(&bench), [(42, 2_000), (1, 6_000)]);
-    assert!(driver.budget.is_crowded());
     assert_eq!(bench.shown(&Ends::to(5001, 40)), 2_000);
     // All are silent for more than a minute.
     driver.later_ns += 66_000_000_000;
@@ -431,7 +398,7 @@ fn shares_stay_while_nobody_counts_and_with_whoever_takes_over() {
     assert_eq!(driver.divided.classes()[0].share, 22_500, "as they were");
     assert_eq!(driver.tend(&bench), [(1, 22_500), (1, 67_500)]);
     // Other classes, while connections live: what they begin with, and then what is due.
-    let other = [class(None, ALL, 5004..=5004, 7_000), class(None, ALL, 5001..=5001, 9_000)];
+    let other = [class(ALL, 5004..=5004, 7_000), class(ALL, 5001..=5001, 9_000)];
     let mut driver = Driver::begin(&bench, paper(90_000, 5), &other);
     assert_eq!(driver.divided.classes()[0].share, 7_000);
     assert_eq!(driver.tend(&bench), [(1, 22_500), (1, 67_500)], "the weights have changed sides");

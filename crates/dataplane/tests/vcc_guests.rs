@@ -1,5 +1,6 @@
-//! Guests of this kernel that ignore ECN, on a link that marks, with vCC on their ports and without: their own
-//! stacks, super-packets and checksums that devices are to compute. Needs root, and fails without.
+//! Guests of this kernel that ignore ECN, on a link that marks, with vCC on their ports and
+//! without: their own stacks, super-packets and checksums that devices are to compute. Needs root,
+//! and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
 use crate::deaf;
@@ -20,8 +21,8 @@ const RATE: Rate = Rate::from_mbps(20);
 const LASTS: Duration = Duration::from_secs(4);
 /// Slow start is over then: it may overshoot any queue, before the first mark can be heard.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Plays of which the best counts: a CPU that stands still takes from goodput and has segments sent again, never
-/// the other way round.
+/// Plays of which the best counts: a CPU that stands still takes from goodput and has segments sent
+/// again, never the other way round.
 const TRIES: usize = 3;
 
 /// The octet at a place of the stream: without a period that segments have.
@@ -129,8 +130,8 @@ fn dropped(world: &World) -> u64 {
     rest.split(',').next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// What an honest connection and one that knows no window come to side by side, and what the link dropped
-/// meanwhile.
+/// What an honest connection and one that knows no window come to side by side, and what the link
+/// dropped meanwhile.
 fn beside_a_deaf_one(world: &World, marker: &Marker, ports: [u16; 2]) -> ([Played; 2], u64) {
     let before = dropped(world);
     let ends = ports.map(|port| world.tcp_at(port));
@@ -158,17 +159,17 @@ fn a_guest_that_ignores_its_window_loses_the_excess_at_its_port_and_not_on_the_l
             let ([honest, deaf], drops) = beside_a_deaf_one(&world, &marker, [9_001, DEAF]);
             let [from, to] = ports.each_ref().map(Translated::counters);
             println!("slack {slack}: {drops} dropped, {from:?}: {honest:?}, deaf {deaf:?}");
-            assert_eq!((to.policed, from.unedited), (0, 0), "who receives is not policed");
+            assert_eq!((to.policed, from.unedited), (0, 0), "a receiver is not policed");
             plays.push((honest.again, drops, from.policed, honest.goodput));
         }
         plays.into_iter().min_by_key(|(again, ..)| *again).expect("some were played")
     };
     let (_, drops, policed, goodput) = best(ANY_SLACK);
     assert!(drops > 5 && policed == 0, "the queue overflows: {drops}");
-    assert!(goodput < 0.4, "and who is honest has little of the link: {goodput:.3}");
+    assert!(goodput < 0.4, "the honest guest has little of the link: {goodput:.3}");
     let (again, _, policed, goodput) = best(SLACK);
     assert!(policed > 10, "{policed} segments were beyond window and slack");
-    assert_eq!(again, 0, "who is honest loses nothing");
+    assert_eq!(again, 0, "the honest guest loses nothing");
     assert!(goodput > 0.6, "{goodput:.3} of the link");
 }
 
@@ -244,5 +245,8 @@ fn a_guest_that_agrees_on_ecn_and_never_hears_of_marks_is_found_by_auto() {
     assert_eq!(found, 1, "the deaf one");
     assert!(again * 4 < before, "it is told in another way: {again} of {before} sent again");
     assert!(lowered > 100, "{lowered} windows");
-    assert!(part > 1.3 * goodput, "who heeds marks has more: {part:.3}, {goodput:.3} before");
+    assert!(
+        part > 1.3 * goodput,
+        "the guest that answers marks has more: {part:.3}, {goodput:.3} before"
+    );
 }

@@ -1,5 +1,5 @@
-//! vCC as a part of the datapath: where its programs stand, what outlives an agent, what ends when, and what is
-//! refused. Needs root, and fails without.
+//! vCC as a part of the datapath: where its programs stand, what outlives an agent, what ends when,
+//! and what is refused. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
 
 use crate::net::{World, now_ns};
@@ -45,7 +45,8 @@ fn on_port(world: &World) -> [Vec<String>; 2] {
                 ..Default::default()
             };
             options.__bindgen_anon_1.count = ids.len() as u32;
-            // SAFETY: the struct carries its size, the array has as many elements as said; both outlive the call.
+            // SAFETY: the struct carries its size, the array has as many elements as said; both
+            // outlive the call.
             let ret =
                 unsafe { libbpf_sys::bpf_prog_query_opts(index as i32, hook, &raw mut options) };
             assert_eq!(ret, 0, "a kernel with TCX");
@@ -187,7 +188,7 @@ fn programs_that_somebody_takes_off_come_back_behind_the_datapaths_own() {
     let config = with(world.config(1, Mode::Tcx), Some(Law::Dctcp));
     apply(&world, &mut host, config.clone());
     assert_eq!(on_port(&world), BOTH);
-    // The same while nobody is there.
+    // The same while no agent runs.
     drop(host);
     take_off("weir_classify");
     let host = open(&world, config);

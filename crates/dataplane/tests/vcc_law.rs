@@ -1,6 +1,6 @@
-//! vCC's law in C (`bpf/vcc_law.h`), as the kernel runs it, against the one in Rust (`weir_core::vcc`): many
-//! flows, segments as connections have them and others, edits and state octet by octet. Needs root, and fails
-//! without.
+//! vCC's law in C (`bpf/vcc_law.h`), as the kernel runs it, against the one in Rust
+//! (`weir_core::vcc`): many flows, segments as connections have them and others, edits and state
+//! octet by octet. Needs root, and fails without.
 
 use crate::law::{Aligned, Law, STEPS};
 use crate::random::Random;

@@ -1,6 +1,7 @@
-//! Guests of this kernel in all their moods, with vCC on their ports and without: each two of what guests, their
-//! devices and the link between them may be occur together at least once. A connection carries data both ways, of
-//! which each octet is looked at. Needs root, and fails without.
+//! Guests of this kernel in all their moods, with vCC on their ports and without: each two of what
+//! guests, their devices and the link between them may be occur together at least once. A
+//! connection carries data both ways, of which each octet is looked at. Needs root, and fails
+//! without.
 //!
 //! Not here: guests of other kernels, and DCTCP, which not all kernels have.
 #![allow(unsafe_code, clippy::disallowed_methods, dead_code)]
@@ -43,14 +44,16 @@ const RATE: Rate = Rate::from_mbps(50);
 const OCTETS: usize = 1_500_000;
 /// Nothing came for so long: a stall. Four timers in a row (200 to 1600 ms) are bad luck.
 const STALL: Duration = Duration::from_secs(4);
-/// Pairs of plays, without translation and with it, at most; [`Rule`] says when there are enough of them.
+/// Pairs of plays, without translation and with it, at most; [`Rule`] says when there are enough of
+/// them.
 const PAIRS_MOST: usize = 31;
 /// And where marks are answered, which is not to be compared.
 const PAIRS_MARKED: usize = 3;
-/// Of what connections without translation carry, where nothing marks: the median of all that there could be.
+/// Of what connections without translation carry, where nothing marks: the median of all that there
+/// could be.
 const LEAST: f64 = 0.95;
-/// Guests send again after so long at the earliest, where nothing marks: a play lasts for a quarter of a second, and
-/// with Linux's 200 ms chance would make one half as fast as another.
+/// Guests send again after so long at the earliest, where nothing marks: a play lasts for a quarter
+/// of a second, and with Linux's 200 ms chance would make one half as fast as another.
 const TIMER: &str = "50ms";
 
 /// A level of each factor.
@@ -113,7 +116,8 @@ fn each_two_of_what_guests_may_be_occur_together() {
     assert!(cases.len() < 30, "{} cases take too long", cases.len());
 }
 
-/// Octets of a stream, with a period that no segment's length divides: the two ways have different ones.
+/// Octets of a stream, with a period that no segment's length divides: the two ways have different
+/// ones.
 fn octets(way: usize, at: usize, length: usize) -> &'static [u8] {
     const PERIOD: usize = 65_521;
     static ALL: OnceLock<Vec<u8>> = OnceLock::new();
@@ -391,7 +395,8 @@ fn play_all(link: &str, ills: Option<Ills>) {
     }
 }
 
-/// Where a kernel has no BBR its cases are CUBIC's: said, and a failure where all kernels should have it.
+/// Where a kernel has no BBR its cases are CUBIC's: said, and a failure where all kernels should
+/// have it.
 fn without_bbr(world: &World, case: &mut Case) {
     let has = world.inside("vm1", || {
         let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -1,5 +1,6 @@
-//! vCC's programs on frames: connections step by step, random segments beside the law in Rust, and what is no
-//! segment at all. Each frame that comes out is read by a parser that is not ours. Needs root, and fails without.
+//! vCC's programs on frames: connections step by step, random segments beside the law in Rust, and
+//! what is no segment at all. Each frame that comes out is read by a parser that is not ours. Needs
+//! root, and fails without.
 #![allow(unsafe_code)]
 
 use crate::dress::Dress;
@@ -24,7 +25,8 @@ const DROP: i32 = 2;
 const FLOWS: u32 = 1024;
 const GUEST_PORT: u16 = 40_000;
 const PEER_PORT: u16 = 80;
-/// How long who is silent may need its translation, in 1024 ticks: two hours and four minutes.
+/// How long a silent connection may need its translation, in 1024 ticks: two hours and four
+/// minutes.
 const IDLE: u16 = 6_929;
 /// A DSCP of the guest's own: EF.
 const DSCP: u8 = 46;
@@ -117,7 +119,8 @@ fn report(segment: &Segment) -> Vec<u8> {
     [253, 12, 0x57, 0x43].into_iter().chain(told).collect()
 }
 
-/// A packet without what pads its frame, and without the last `size` octets of a TCP header that ends it.
+/// A packet without what pads its frame, and without the last `size` octets of a TCP header that
+/// ends it.
 fn cut(frame: &[u8], is_v4: bool, size: usize) -> Vec<u8> {
     let (l4, at, more) = if is_v4 { (34, 16, 14) } else { (54, 18, 54) };
     let length = u16::from_be_bytes([frame[at], frame[at + 1]]) - size as u16;
@@ -224,7 +227,8 @@ fn run(programs: &Programs, way: Way, octets: &[u8]) -> (i32, Vec<u8>) {
     run_cut(programs, way, octets, 0)
 }
 
-/// The same of a super-packet that is to be cut into segments of `size` octets; of none if that is zero.
+/// The same of a super-packet that is to be cut into segments of `size` octets; of none if that is
+/// zero.
 fn run_cut(programs: &Programs, way: Way, octets: &[u8], size: u32) -> (i32, Vec<u8>) {
     let frame = Frame { octets, gso_size: size, ..Frame::default() };
     let ran = programs.run(program(way), &frame).unwrap();
@@ -239,7 +243,8 @@ fn passed(programs: &Programs, ends: &Ends, segment: &Segment) -> Read {
     read(&octets)
 }
 
-/// The table of the only port. To look for it takes kernels before 6.2 some milliseconds, each time.
+/// The table of the only port. To look for it takes kernels before 6.2 some milliseconds, each
+/// time.
 fn table(programs: &Programs) -> Table<intf::Flow, State> {
     programs.flows(0).unwrap().expect("a table")
 }
@@ -266,7 +271,8 @@ fn inward(ack: u32, flags: u16) -> Segment {
     Segment { seq: 1, ack, flags, window: 120, way: Way::In, ..Segment::default() }
 }
 
-/// Both SYNs and what ends the handshake: the guest asks, the peer agrees on ECN. Its first octet has number 101.
+/// Both SYNs and what ends the handshake: the guest asks, the peer agrees on ECN. Its first octet
+/// has number 101.
 fn open(programs: &Programs, ends: &Ends) {
     let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ..out(100, 0) };
     let asked = passed(programs, ends, &Segment { ack: 0, ..syn });
@@ -290,7 +296,8 @@ fn a_connection_is_translated(ends: Ends) {
     }
     let plain = passed(&programs, &ends, &inward(1_501, ACK));
     assert_eq!(plain.tcp.window_size, 120, "no mark, no edit");
-    // A mark: four of the nine segments in flight, at first all of them. What was shown before stays allowed.
+    // A mark: four of the nine segments in flight, at first all of them. What was shown before
+    // stays allowed.
     let marked = passed(&programs, &ends, &inward(2_901, ACK | ECE));
     assert_eq!(flags_of(&marked.tcp), ACK, "the guest need not know");
     let cut = state(&programs, &ends).unwrap();
@@ -323,7 +330,8 @@ fn a_connection_of_ipv6_is_translated() {
     a_connection_is_translated(Ends::v6(0));
 }
 
-/// The octets that may differ: of the ECN field and its checksum, and of TCP's flags, window and checksum.
+/// The octets that may differ: of the ECN field and its checksum, and of TCP's flags, window and
+/// checksum.
 fn assert_nothing_else_changed(before: &[u8], after: &[u8], is_v4: bool, at: &str) {
     assert_eq!(before.len(), after.len(), "{at}");
     let l4 = if is_v4 { 34 } else { 54 };
@@ -479,7 +487,8 @@ fn who_sends_beyond_window_and_slack_loses_the_excess_where_that_is_asked_for() 
 /// Runs `test` on a thread of its own that stays on one CPU.
 fn on_one_cpu(test: impl FnOnce() + Send + 'static) {
     let run = move || {
-        // SAFETY: a set is plain bits, and none of them is set; the kernel reads as much as it is told.
+        // SAFETY: a set is plain bits, and none of them is set; the kernel reads as much as it is
+        // told.
         let pinned = unsafe {
             let mut only: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(libc::sched_getcpu() as usize, &mut only);
@@ -492,8 +501,8 @@ fn on_one_cpu(test: impl FnOnce() + Send + 'static) {
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Up to 128 new ones wait on the list of the CPU that brought them, where nobody is forgotten until that CPU
-/// brings more: it has to bring them all.
+/// Up to 128 new ones wait on the list of the CPU that brought them, where nobody is forgotten
+/// until that CPU brings more: it has to bring them all.
 #[test]
 fn a_full_table_forgets_those_who_were_silent_and_leaves_them_alone() {
     on_one_cpu(fill_the_table);
@@ -627,7 +636,7 @@ fn where_nothing_is_asked_for_any_more_connections_keep_what_they_began_with() {
     assert_eq!(passed(&programs, &old, &marked).ecn, NOT_ECT);
     assert_eq!(programs.counters(0).hidden, 1);
     let syn = Segment { seq: 100, flags: SYN, mss: 1_460, scale: 8, ack: 0, ..out(100, 0) };
-    assert_eq!(flags_of(&passed(&programs, &new, &syn).tcp), SYN, "nobody asks for it");
+    assert_eq!(flags_of(&passed(&programs, &new, &syn).tcp), SYN, "no port asks for it");
     assert!(state(&programs, &new).is_none(), "and it takes no place");
     let counters = programs.counters(0);
     assert_eq!((counters.begun, counters.unknown), (1, 1));
@@ -666,10 +675,12 @@ fn what_is_no_whole_segment_passes_as_it_is() {
     };
     // Shorter ones no kernel accepts in a test run.
     let mut frames: Vec<Vec<u8>> = (34..54).map(|length| sound[..length].to_vec()).collect();
-    // A header of four octets; one longer than the packet; fragments; another protocol; another port.
+    // A header of four octets; one longer than the packet; fragments; another protocol; another
+    // port.
     frames.extend([with(46, 0x10), with(20, 0x20), with(21, 1), with(23, 17), with(34, 9)]);
     frames.extend([vec![0; 60], vec![0xff; 60]]);
-    // Three tags; a fragment of IPv6, whole or not; more headers than anybody needs; a header that never ends.
+    // Three tags; a fragment of IPv6, whole or not; more headers than anybody needs; a header that
+    // never ends.
     let sixth = Ends::v6(0).frame(&out(101, 1_000));
     let tagged = Dress::tagged(3);
     let behind = |kinds: &[u8]| Dress::behind(kinds).on(&sixth);
@@ -725,7 +736,8 @@ fn offered(mut options: &[u8]) -> Option<u16> {
     mss
 }
 
-/// Options in any order and damage, from a SYN on: no verdict but to pass, and what is changed stays valid.
+/// Options in any order and damage, from a SYN on: no verdict but to pass, and what is changed
+/// stays valid.
 #[test]
 fn options_of_any_kind_confuse_nobody() {
     let mut random = Random(5);
@@ -756,7 +768,8 @@ fn options_of_any_kind_confuse_nobody() {
             let known = table.get(ends.name()).unwrap().expect("a SYN");
             let mss = offered(&options).map_or(536, |mss| mss.max(536));
             assert_eq!(known.mss, mss, "{options:?}");
-            // The parser that is not ours refuses headers whose options make no sense: checksums alone.
+            // The parser that is not ours refuses headers whose options make no sense: checksums
+            // alone.
             let sum = checksum(&[
                 &pseudo(ends.guest, ends.peer, body.len()),
                 &octets[34..34 + body.len()],

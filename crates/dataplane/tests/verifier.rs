@@ -1,5 +1,6 @@
-//! What the verifier of this kernel had to look at, program by program: a kernel refuses a program that takes it a
-//! million instructions, and counts differ from kernel to kernel. Needs root, and fails without.
+//! What the verifier of this kernel had to look at, program by program: a kernel refuses a program
+//! that takes it a million instructions, and counts differ from kernel to kernel. Needs root, and
+//! fails without.
 
 use crate::law::{Aligned, Law};
 use libbpf_rs::query::ProgInfoIter;

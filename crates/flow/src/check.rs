@@ -3,6 +3,7 @@
 use crate::allocate::{Allocation, Bottleneck};
 use crate::world::{Flows, World};
 use thiserror::Error;
+use weir_units::show;
 
 /// A promise that an allocation does not keep. Rates are in bit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
@@ -11,7 +12,7 @@ pub enum Violation {
     #[error("the allocation does not have the shape of its flows")]
     Shape,
     /// More than a link carries.
-    #[error("link {link} carries {load} bit/s, more than its {capacity}")]
+    #[error("link {link} carries {}, more than its {}", show::rate(*load), show::rate(*capacity))]
     Overload {
         /// Where.
         link: u32,
@@ -21,7 +22,7 @@ pub enum Violation {
         capacity: f64,
     },
     /// Less than promised.
-    #[error("flow {flow} has {rate} bit/s, less than the {owed} it was promised")]
+    #[error("flow {flow} has {}, less than the {} it was promised", show::rate(*rate), show::rate(*owed))]
     BelowFloor {
         /// Whose.
         flow: u32,
@@ -31,7 +32,7 @@ pub enum Violation {
         owed: f64,
     },
     /// More than it wants, or said to be limited by its demand and it has less.
-    #[error("flow {flow} has {rate} bit/s of a demand of {demand}")]
+    #[error("flow {flow} has {} of a demand of {}", show::rate(*rate), show::rate(*demand))]
     Demand {
         /// Whose.
         flow: u32,
@@ -50,7 +51,7 @@ pub enum Violation {
     },
     /// Said to be limited by a link that still has room. For a flow with a floor, what those
     /// without one carry counts as room.
-    #[error("flow {flow} waits at link {link}, where {taken} of {capacity} bit/s are taken")]
+    #[error("flow {flow} waits at link {link}, where {} of {} are taken", show::rate(*taken), show::rate(*capacity))]
     NotFull {
         /// Whose.
         flow: u32,

@@ -3,7 +3,7 @@
 //! `cargo run --release -p weir-fluid --example ecn` prints the table of
 //! docs/algorithms/elasticswitch.md, "Marks as the signal".
 
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_fluid::{Outcome, PairSpec, World};
 use weir_units::{Rate, Span};
 

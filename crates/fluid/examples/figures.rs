@@ -3,7 +3,7 @@
 //! `cargo run --release -p weir-fluid --example figures` prints the tables of
 //! docs/algorithms/elasticswitch.md.
 
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig};
 use weir_fluid::{Loss, Outcome, PairSpec, World};
 use weir_units::{Rate, Span};
@@ -59,7 +59,7 @@ fn seawall() -> String {
 
 fn readings() -> Vec<(HoldForm, DeltaTUnit, DeltaTFrom)> {
     let mut all = Vec::new();
-    for hold in [HoldForm::History, HoldForm::Linear, HoldForm::Logarithmic, HoldForm::None] {
+    for hold in [HoldForm::History, HoldForm::Linear, HoldForm::None] {
         for unit in [DeltaTUnit::Period, DeltaTUnit::Second] {
             for from in [DeltaTFrom::Congestion, DeltaTFrom::HoldEnd] {
                 all.push((hold, unit, from));

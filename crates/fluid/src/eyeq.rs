@@ -1,4 +1,4 @@
-//! EyeQ in virtual time: hosts around one switch, real [`Host`]s, links without packets.
+//! EyeQ in virtual time: hosts around one switch, real machines, links without packets.
 //!
 //! Problem   Is the law's time within which floors hold, with meters that read once a period, feedback per
 //!           10 kB, messages and limiters that are late, that of the formula?
@@ -12,8 +12,13 @@
 
 use crate::random::next;
 use std::collections::{BTreeMap, VecDeque};
-use weir_core::eyeq::{Class, EyeQ, Feedback, Host, HostConfig, Input, Sample, Sent, VmBounds};
-use weir_core::host::{Location, Outbox, ReceiveCount};
+use weir_core::eyeq::{EyeQ, VmBounds};
+use weir_core::host::{
+    Class, Direction, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
+};
+use weir_core::mechanism::Law;
+use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 /// Octets of a segment on layer 2 without FCS.
@@ -135,18 +140,17 @@ impl World {
         Running::new(self).play(duration)
     }
 
-    fn config(&self, host: u32, bounds: &[VmBounds]) -> HostConfig {
+    fn policy(&self, host: u32, bounds: &[VmBounds]) -> Policy {
         let ids = || (0..).map(VmId).zip(&self.vms);
-        let here = ids().zip(bounds).filter(|((_, vm), _)| vm.host == host);
         let place = |vm: &Vm| Location { tenant: TenantId(vm.tenant), host: HostId(vm.host) };
-        HostConfig {
-            host: HostId(host),
-            line: self.line,
-            fastest_line: self.line,
-            eyeq: self.eyeq.clone(),
-            vms: here.map(|((id, _), bounds)| (id, bounds.clone())).collect(),
-            directory: ids().map(|(id, vm)| (id, place(vm))).collect(),
+        let law = Law::EyeQ(Box::new(self.eyeq.clone()));
+        let mut policy = Policy::new(HostId(host), self.line, law)
+            .with_directory(ids().map(|(id, vm)| (id, place(vm))));
+        for ((id, _), bounds) in ids().zip(bounds).filter(|((_, vm), _)| vm.host == host) {
+            policy.hoses.extend(bounds.hoses(id));
         }
+        (policy.can.shares, policy.can.limiter) = (true, true);
+        policy
     }
 }
 
@@ -204,7 +208,7 @@ enum Decided {
 struct Running<'a> {
     world: &'a World,
     step: Span,
-    hosts: Vec<Host>,
+    hosts: Vec<HostMachine>,
     phases: Vec<Span>,
     pairs: Vec<PairId>,
     flows: Vec<FlowState>,
@@ -212,7 +216,7 @@ struct Running<'a> {
     roots: Vec<f64>,
     /// On its way into force.
     pending: BTreeMap<(Time, u64), Decided>,
-    wire: BTreeMap<(Time, u64), (HostId, HostId, Feedback)>,
+    wire: BTreeMap<(Time, u64), (HostId, HostId, Message)>,
     /// Grows with whatever is on its way, so that all has an order.
     sequence: u64,
     messages: u64,
@@ -223,9 +227,9 @@ impl<'a> Running<'a> {
     fn new(world: &'a World) -> Self {
         let count = world.vms.iter().map(|vm| vm.host + 1).max().unwrap_or(0);
         let bounds: Vec<VmBounds> = world.vms.iter().map(|vm| vm.bounds.clone()).collect();
-        let host = |h| Host::new(world.config(h, &bounds), Time::ZERO);
+        let host = |h| HostMachine::new(world.policy(h, &bounds), Time::ZERO);
         let hosts = (0..count).map(|h| host(h).unwrap_or_else(|e| panic!("host {h}: {e}")));
-        let hosts: Vec<Host> = hosts.collect();
+        let hosts: Vec<HostMachine> = hosts.collect();
         let mut random = world.seed.max(1);
         let period = world.eyeq.period.as_nanos();
         let phases = hosts.iter().map(|_| Span::from_nanos(next(&mut random) % period)).collect();
@@ -282,9 +286,9 @@ impl<'a> Running<'a> {
 
     fn change(&mut self, now: Time, bounds: &[VmBounds]) {
         for h in 0..self.hosts.len() {
-            let config = self.world.config(u32::try_from(h).expect("few hosts"), bounds);
+            let policy = self.world.policy(u32::try_from(h).expect("few hosts"), bounds);
             let local = now + self.phases[h];
-            self.hosts[h].handle(local, Input::Population(&config), &mut Outbox::default());
+            self.hosts[h].handle(local, Input::Policy(&policy), &mut Outbox::default());
         }
     }
 
@@ -384,10 +388,10 @@ impl<'a> Running<'a> {
             if entry.key().0 > now {
                 return;
             }
-            let (from, to, feedback) = entry.remove();
+            let (from, to, message) = entry.remove();
             let h = to.0 as usize;
             let mut out = Outbox::default();
-            self.hosts[h].handle(now + self.phases[h], Input::Feedback(from, feedback), &mut out);
+            self.hosts[h].handle(now + self.phases[h], Input::Message(from, message), &mut out);
             self.take_levels(now, h);
         }
     }
@@ -400,16 +404,16 @@ impl<'a> Running<'a> {
             }
             let mut out = Outbox::default();
             let sample = self.counters(h);
-            self.hosts[h].handle(local, Input::Sample(&sample), &mut out);
+            self.hosts[h].handle(local, Input::Observed(&sample), &mut out);
             self.hosts[h].handle(local, Input::Tick, &mut out);
-            for (to, feedback) in out.take() {
+            for (to, message) in out.take() {
                 self.messages += 1;
                 self.sequence += 1;
                 let part = (next(&mut self.random) % 1_000_000) as f64 / 1e6;
                 if part >= self.world.control_loss {
                     let at = (now + self.world.control_delay, self.sequence);
                     let from = HostId(u32::try_from(h).expect("few hosts"));
-                    self.wire.insert(at, (from, to, feedback));
+                    self.wire.insert(at, (from, to, message));
                 }
             }
             self.take_levels(now, h);
@@ -420,12 +424,18 @@ impl<'a> Running<'a> {
     fn take_levels(&mut self, now: Time, h: usize) {
         let at = now + self.world.actuation;
         let mut decided = Vec::new();
-        for (pair, limit) in self.hosts[h].limits().take_changed() {
-            decided.push(Decided::Limit(pair, limit.map(|l| l.rate.as_f64())));
+        let orders = self.hosts[h].orders(now + self.phases[h]);
+        for (pair, direction) in orders.pairs.take_forgotten() {
+            if direction == Direction::Send {
+                decided.push(Decided::Limit(pair, None));
+            }
         }
-        for (vm, root) in self.hosts[h].roots().take_changed() {
-            let root = root.map_or(self.world.line, |root| root.rate);
-            decided.push(Decided::Root(vm, root.as_f64()));
+        for (pair, setting) in orders.pairs.take_changed() {
+            decided.push(Decided::Limit(pair, Some(setting.ceiling.as_f64())));
+        }
+        for (vm, share) in orders.shares.take_changed() {
+            let share = share.map_or(self.world.line, |share| share.rate);
+            decided.push(Decided::Root(vm, share.as_f64()));
         }
         for decided in decided {
             self.sequence += 1;
@@ -434,13 +444,14 @@ impl<'a> Running<'a> {
     }
 
     /// What the data plane of a host would have counted.
-    fn counters(&self, h: usize) -> Sample {
-        let mut sample = Sample::default();
+    fn counters(&self, h: usize) -> Observed {
+        let mut sample = Observed::default();
         let host = |vm: u32| self.world.vms[vm as usize].host as usize;
         for ((flow, spec), pair) in self.flows.iter().zip(&self.world.flows).zip(&self.pairs) {
             if host(spec.src) == h {
                 let (octets, waiting) = (flow.sent as u64, flow.waiting as u64);
-                sample.send.push((*pair, Sent { octets, waiting }));
+                let count = SendCount { octets, numbered: octets, waiting, ..SendCount::default() };
+                sample.send.push((*pair, count));
             }
             if host(spec.dst) == h {
                 let count = ReceiveCount {

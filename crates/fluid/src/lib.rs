@@ -1,4 +1,4 @@
-//! Virtual time, links without packets, real `HostAgent`s: where laws are fitted first.
+//! Virtual time, links without packets, real `HostMachine`s: where laws are fitted first.
 //!
 //! Problem   A law that meets the kernel before it is understood is tuned to the kernel.
 //! Approach  Octets are real numbers. Each step of 1 ms every pair sends what its limiter allows; a

@@ -2,10 +2,12 @@
 
 use crate::random::next;
 use std::collections::BTreeMap;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{
-    Direction, ElasticSwitch, Hose, HostAgent, HostConfig, Input, Location, Mechanism, Outbox,
-    ReceiveCount, Sample, SendCount,
+    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
+    SendCount,
 };
+use weir_core::mechanism::{Law, PairView};
 use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
@@ -137,7 +139,7 @@ struct Flow {
 struct Running<'a> {
     world: &'a World,
     flows: Vec<Flow>,
-    agents: Vec<HostAgent>,
+    agents: Vec<HostMachine>,
     phases: Vec<Span>,
     hoses: BTreeMap<VmId, Rate>,
     /// Octets in the link's buffer.
@@ -163,8 +165,8 @@ impl<'a> Running<'a> {
                     vm
                 })
             };
-            let out = Hose { floor_out: spec.floor_out, floor_in: spec.floor_out };
-            let in_ = Hose { floor_out: spec.floor_in, floor_in: spec.floor_in };
+            let out = Hose::of(spec.floor_out, spec.floor_out);
+            let in_ = Hose::of(spec.floor_in, spec.floor_in);
             let src = vm(spec.source.map(|i| flows[i].id.src), out);
             let dst = vm(spec.destination.map(|i| flows[i].id.dst), in_);
             flows.push(Flow {
@@ -181,18 +183,18 @@ impl<'a> Running<'a> {
         }
         let mut random = world.seed.max(1);
         let agents = hoses.iter().map(|(vm, hose)| {
-            let config = HostConfig {
-                host: HostId(vm.0),
-                line: world.capacity,
-                mechanism: Mechanism::ElasticSwitch(Box::new(world.mechanism.clone())),
-                vms: BTreeMap::from([(*vm, *hose)]),
-                directory: directory.clone(),
-            };
-            HostAgent::new(config, Time::ZERO)
+            let config = Policy::new(
+                HostId(vm.0),
+                world.capacity,
+                Law::ElasticSwitch(Box::new(world.mechanism.clone())),
+            )
+            .with_vms(BTreeMap::from([(*vm, *hose)]))
+            .with_directory(directory.clone());
+            HostMachine::new(config, Time::ZERO).expect("nothing speaks against it")
         });
-        let agents: Vec<HostAgent> = agents.collect();
+        let agents: Vec<HostMachine> = agents.collect();
         let phases = agents.iter().map(|_| Span::from_micros(next(&mut random) % 15_000)).collect();
-        let hoses = hoses.iter().map(|(vm, h)| (*vm, h.floor_in)).collect();
+        let hoses = hoses.iter().map(|(vm, h)| (*vm, h.in_.floor)).collect();
         Self {
             world,
             flows,
@@ -254,9 +256,9 @@ impl<'a> Running<'a> {
 
     fn cuts(&mut self, now: Time) -> Vec<u64> {
         let agents = &mut self.agents;
-        let cuts = self.flows.iter().map(|f| {
-            let view = agents[f.hosts.0].pair(now, f.id);
-            view.and_then(|v| v.send).map_or(0, |s| s.law.cuts)
+        let cuts = self.flows.iter().map(|f| match agents[f.hosts.0].pair(now, f.id) {
+            Some(PairView::ElasticSwitch(view)) => view.send.map_or(0, |s| s.law.cuts),
+            _ => 0,
         });
         cuts.collect()
     }
@@ -282,7 +284,7 @@ impl<'a> Running<'a> {
             if !flow.started {
                 continue;
             }
-            let setting = self.agents[flow.hosts.0].desired(now).get(flow.id);
+            let setting = self.agents[flow.hosts.0].orders(now).pairs.get(flow.id);
             let ceiling = setting.map_or(0.0, |s| s.ceiling.as_f64());
             let offered = flow.demand.min(self.world.capacity.as_f64());
             *arrival = ceiling.min(offered) * dt / 8.0;
@@ -327,15 +329,15 @@ impl<'a> Running<'a> {
             let due = self.agents[i].next_deadline().is_some_and(|(at, _)| at <= local);
             if due {
                 let sample = self.counters(i);
-                self.handle(now, i, Input::Sample(&sample));
+                self.handle(now, i, Input::Observed(&sample));
                 self.handle(now, i, Input::Tick);
             }
         }
     }
 
     /// What the data plane of host `i` would have counted.
-    fn counters(&self, i: usize) -> Sample {
-        let mut sample = Sample::default();
+    fn counters(&self, i: usize) -> Observed {
+        let mut sample = Observed::default();
         for flow in self.flows.iter().filter(|f| f.started) {
             if flow.hosts.0 == i {
                 sample.send.push((
@@ -379,7 +381,7 @@ impl<'a> Running<'a> {
     fn check_floors(&mut self, now: Time) {
         let mut sums: BTreeMap<VmId, Rate> = BTreeMap::new();
         for flow in &self.flows {
-            let setting = self.agents[flow.hosts.0].desired(now).get(flow.id);
+            let setting = self.agents[flow.hosts.0].orders(now).pairs.get(flow.id);
             *sums.entry(flow.id.dst).or_default() += setting.map_or(Rate::ZERO, |s| s.floor);
         }
         for (vm, sum) in sums {

@@ -1,6 +1,6 @@
 //! Marks as the signal, on links that mark all that passes above a threshold: ElasticSwitch §6, §7.4.
 
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_fluid::{Outcome, PairSpec, World};
 use weir_units::{Rate, Span};
 

@@ -1,6 +1,6 @@
 //! The laws, with the paper's constants and with ours, against the paper's own figures, before any kernel.
 
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_fluid::{Loss, PairSpec, World};
 use weir_units::{Rate, Span};
 

@@ -1,6 +1,6 @@
 //! Seawall: shares by senders, no floors. What ElasticSwitch is measured against (ElasticSwitch §7.2).
 
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_fluid::{PairSpec, World};
 use weir_units::{Rate, Span};
 

@@ -1,5 +1,6 @@
-//! A program for `exec:` traffic: `pump serve PORT` takes all that comes, `pump send ADDRESS PORT` sends
-//! all it can, `pump fail` says why it cannot. What iperf3 does, without having to be installed.
+//! A program for `exec:` traffic: `pump serve PORT` takes all that comes, `pump send ADDRESS PORT`
+//! sends all it can, `pump fail` says why it cannot. What iperf3 does, without having to be
+//! installed.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

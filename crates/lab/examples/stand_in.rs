@@ -1,10 +1,15 @@
 //! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
 //! socket, where it answers nothing, reads its lists again at SIGHUP, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
-//! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind.
+//! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind. At SIGHUP `mortal` makes it
+//! end at once, and `stubborn` refuse the list: then it answers those who ask with one refusal.
 
 use nix::sys::signal::{SigSet, Signal};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_model::agent::{AgentConfig, Directory};
+use weir_model::status::{Reply, Top};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -37,14 +42,35 @@ fn main() {
     let socket = UnixListener::bind(socket).expect("a socket");
     eprintln!("ready");
     let path = arguments[3].clone();
+    let preset = config.mechanism.preset().to_owned();
+    let refused = Arc::new(AtomicU64::new(0));
+    let refusing = Arc::clone(&refused);
     std::thread::spawn(move || {
         while hang_up.wait().is_ok() {
+            if preset == "mortal" {
+                eprintln!("no room for this list");
+                std::process::exit(9);
+            }
+            if preset == "stubborn" {
+                eprintln!("refused: a list of VMs that nobody ordered");
+                refusing.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             let (config, directory) = read(&path);
             eprintln!("{} VMs here, {} in all", config.vms.len(), directory.vms.len());
         }
     });
-    // Whoever asks gets no answer.
-    socket.incoming().for_each(drop);
+    // Whoever asks gets no answer, but of what was refused.
+    for client in socket.incoming().flatten() {
+        let counters = vec![("agent.reload_failures".into(), refused.load(Ordering::Relaxed))];
+        if counters[0].1 > 0 {
+            let answer = Reply::Top(Top { counters, ..Top::default() });
+            let text = serde_json::to_string(&answer).expect("plain data");
+            let mut question = String::new();
+            let _ = BufReader::new(&client).read_line(&mut question);
+            let _ = writeln!(&client, "{text}");
+        }
+    }
 }
 
 /// Both lists, whose VMs here have to be here.

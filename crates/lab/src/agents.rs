@@ -1,7 +1,7 @@
 //! One real `weir agent` per host.
 //!
-//! Problem   An agent is a daemon of a host; here a machine has twenty, and they must not outlive
-//!           the lab.
+//! Problem   An agent is the daemon of one host. Here one machine has twenty, and they must not
+//!           outlive the lab.
 //! Approach  Each gets its own configuration, instance name and log, and joins its host's network
 //!           namespace only (`nsenter --net`), so that the bpffs stays visible. It dies with the
 //!           thread that called [`crate::play`] (see `child`).
@@ -18,7 +18,7 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, budget, child, machine};
+use crate::{Error, Options, budget, child, failure, machine};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -38,27 +38,34 @@ use weir_model::agent::{
     PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
+use weir_model::record::Failure;
 use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
-use weir_model::text::{RateText, SizeText, SpanText, show_rate};
+use weir_model::text::{RateText, SizeText, show_rate};
 use weir_units::{Rate, Span};
 use weir_wire::{Keyring, host_file};
 
-/// How long an agent may take to open its socket: twenty of them with thirty VMs each wait for one
+/// How long an agent may take to open its socket. Twenty agents with thirty VMs each wait for one
 /// another in the kernel, which changes one interface at a time.
 const READY: Duration = Duration::from_secs(40);
-/// How long an agent may take to end when asked; they wait as at the start.
+/// How long an agent may take to end when asked. Agents wait for one another as at the start.
 const END: Duration = Duration::from_secs(30);
+/// How long agents have for a new list before they are asked whether they took it.
+const TAKE: Duration = Duration::from_secs(1);
 /// How long what an ended agent left may take to notice.
 const LEAVE: Duration = Duration::from_millis(500);
 
 /// The agents of a run.
 pub(crate) struct Agents {
     run: String,
-    /// Where the directory is.
+    /// Path of the directory.
     place: PathBuf,
     agents: Vec<Agent>,
-    /// The hosts' namespaces: whatever runs there was started by an agent.
+    /// Namespaces of the hosts. Agents started every process in them.
     hosts: BTreeSet<Identity>,
+    /// When running agents are asked whether they took the newest lists.
+    ask_at: Option<Instant>,
+    /// The first refusal of a list.
+    refusal: Option<Failure>,
     /// What had to be done to end them.
     pub(crate) notes: Vec<String>,
 }
@@ -69,26 +76,26 @@ struct Agent {
     life: Life,
     log: PathBuf,
     socket: PathBuf,
-    /// Its configuration and its host's namespace: what starting it again takes.
+    /// Its configuration and its host's namespace, which a start needs.
     config: PathBuf,
     setup: AgentConfig,
-    /// The lists have changed since it was started, and it could not be told.
+    /// The lists have changed since the agent was started, and it could not be told.
     is_stale: bool,
     namespace: PathBuf,
-    /// User and system CPU time of its earlier lives.
+    /// User and system CPU time of its earlier processes.
     spent: (Span, Span),
 }
 
-/// What an agent is supposed to do at the moment.
+/// State that an agent should be in at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// It answers.
+    /// The agent answers.
     Runs,
-    /// It was started and should answer by then.
+    /// The agent was started and should answer by this time.
     Starts(Instant),
-    /// It was asked to stop, should have ended by then, and is to be started again.
+    /// The agent was asked to stop, should have ended by this time, and will be started again.
     Ends(Instant),
-    /// The scenario killed it, and it has been waited for.
+    /// The scenario killed the agent, and its process has been waited for.
     Dead,
 }
 
@@ -100,6 +107,8 @@ impl Agents {
             place: PathBuf::new(),
             agents: Vec::new(),
             hosts: BTreeSet::new(),
+            ask_at: None,
+            refusal: None,
             notes: Vec::new(),
         }
     }
@@ -149,13 +158,30 @@ impl Agents {
     }
 
     /// Fails if an agent has ended by itself, or is late. Call it now and then: an agent that is to
-    /// be started again is started here once it has ended.
-    pub(crate) fn check(&mut self, options: &Options, stop: &AtomicBool) -> Result<(), Error> {
-        self.agents.iter_mut().try_for_each(|agent| agent.live(options, stop))
+    /// be started again is started here once it has ended. `now` is the time since the start of traffic.
+    pub(crate) fn check(
+        &mut self,
+        options: &Options,
+        now: Span,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        self.agents.iter_mut().try_for_each(|agent| agent.live(options, stop))?;
+        if self.ask_at.is_some_and(|at| Instant::now() >= at) {
+            self.ask_at = None;
+            // The rest of the run is measured all the same.
+            if let (None, Err(error)) = (&self.refusal, self.check_reloads()) {
+                self.refusal = Some(failure(now, error));
+            }
+        }
+        Ok(())
     }
 
-    /// Kills an agent without a chance to do anything, and in the same moment its guardian if that is
-    /// asked for.
+    /// The first list of VMs that an agent refused, if there is one that was seen so far.
+    pub(crate) fn refusal(&self) -> Option<Failure> {
+        self.refusal.clone()
+    }
+
+    /// Kills an agent with SIGKILL, and its guardian in the same moment if asked.
     pub(crate) fn kill(&mut self, host: usize, guardian: bool) {
         let agent = &mut self.agents[host];
         agent.spent = agent.cpu();
@@ -167,12 +193,12 @@ impl Agents {
         agent.life = Life::Dead;
     }
 
-    /// Starts a dead agent again; does not wait for it.
+    /// Starts a dead agent again, without waiting for it.
     pub(crate) fn start_again(&mut self, host: usize, options: &Options) -> Result<(), Error> {
         self.agents[host].start_again(options)
     }
 
-    /// Asks an agent to stop; it is started again once it has.
+    /// Asks an agent to stop. It is started again once it has ended.
     pub(crate) fn restart(&mut self, host: usize) {
         let agent = &mut self.agents[host];
         agent.spent = agent.cpu();
@@ -188,10 +214,10 @@ impl Agents {
             .fold((Span::ZERO, Span::ZERO), |(user, system), (u, s)| (user + u, system + s))
     }
 
-    /// Ends all agents: asks, waits, insists. Then ends what they left running and removes what they
-    /// pinned: an agent's guardian and its programs by design go on without it.
+    /// Ends all agents: asks, waits, then kills. Then it ends the processes that agents left and
+    /// removes their pins. Guardians and programs outlive an agent by design.
     pub(crate) fn stop(&mut self) {
-        // A guardian whose agent the scenario killed stays, and rightly so.
+        // The guardian of an agent that the scenario killed stays, as it should.
         let is_broken = self.agents.iter().any(|agent| agent.life != Life::Runs);
         self.agents.retain(|agent| agent.life != Life::Dead);
         for agent in &self.agents {
@@ -249,7 +275,7 @@ impl Agent {
         Ok(())
     }
 
-    /// User and system CPU time so far, earlier lives included.
+    /// User and system CPU time so far, earlier processes included.
     fn cpu(&self) -> (Span, Span) {
         let (user, system) = self.spent;
         if self.life == Life::Dead {
@@ -265,7 +291,7 @@ impl Agent {
         Ok(())
     }
 
-    /// One look at it.
+    /// Checks the agent once.
     fn live(&mut self, options: &Options, stop: &AtomicBool) -> Result<(), Error> {
         let now = Instant::now();
         match self.life {
@@ -289,15 +315,19 @@ impl Agent {
         }
     }
 
-    /// Once `stop` is set, nobody asks why an agent ended: whoever stopped the lab may have stopped
-    /// the agent, too.
+    /// Once `stop` is set, the reason of an agent's end does not matter: the signal that stopped
+    /// the lab may have stopped the agent, too.
     fn check(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let ended = self.child.try_wait();
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
         match ended {
-            Ok(Some(status)) => Err(self.error(format!("ended ({status})"))),
+            Ok(Some(status)) => {
+                self.life = Life::Dead;
+                Err(self
+                    .error(format!("ended ({status}), and no fault of the scenario asks for it")))
+            }
             _ => Ok(()),
         }
     }
@@ -316,7 +346,7 @@ fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Ch
     let doing = || format!("start {}", agent.display());
     let out = File::options().append(true).open(log).map_err(Error::io(doing()))?;
     let err = out.try_clone().map_err(Error::io(doing()))?;
-    // Absolute, because `nsenter` and those it runs would look a bare name up in PATH.
+    // The path is absolute, because `nsenter` would look a bare name up in PATH.
     let agent = agent.canonicalize().map_err(Error::io(doing()))?;
     child::command(namespace, "TERM", agent)
         .args(["agent", "--config"])
@@ -384,7 +414,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
     }
 }
 
-/// What a VM's port makes of its guest's congestion control. What is outside has none.
+/// Translation of a VM's congestion control at its port. The outside has none.
 fn translation(mechanism: &Mechanism, vm: &Vm) -> Option<Translation> {
     mechanism.translation.filter(|_| vm.translated && vm.outside.is_empty())
 }
@@ -416,8 +446,6 @@ fn configuration(
         translation: translation(mechanism, v).into(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
-        shared_budget: None,
-        window_shaping: v.window_shaping.map(SpanText),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -457,12 +485,12 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
-        budgets: BTreeMap::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }
 
-/// EyeQ's feedback counts in units that follow a host's link: where links differ, all must know the fastest.
+/// EyeQ's feedback counts in units that follow a host's link: where links differ, all must know the
+/// fastest.
 fn fleet_wide(scenario: &Scenario, plan: &Plan, mut config: MechanismConfig) -> MechanismConfig {
     if config.name != MechanismKind::EyeQ.name() {
         return config;
@@ -477,8 +505,8 @@ fn fleet_wide(scenario: &Scenario, plan: &Plan, mut config: MechanismConfig) -> 
     config
 }
 
-/// What all agents are told of a mechanism, but for reservations. Constants that are rates grow and
-/// shrink with the links (ElasticSwitch §7 gives them for links of 1 Gb/s); what is in `set` takes
+/// Settings of a mechanism that all agents share, without reservations. Constants that are rates
+/// scale with the links (ElasticSwitch §7 gives them for links of 1 Gb/s). Constants in `set` take
 /// precedence.
 pub fn mechanism_config(
     scenario: &Scenario,

@@ -1,14 +1,16 @@
-//! A VM's window budget: by which ports its groups of traffic are told apart, and who divides it where no agent is.
+//! A VM's window budget: the ports that distinguish its groups of traffic, and its division where
+//! no agent runs.
 //!
 //! Problem   A scenario's classes are groups of traffic, and a port sees addresses and numbers.
-//! Approach  Each entry of traffic arrives at a port of its own, so the entries of a group are a range of ports. Where
-//!           agents are, they are told so; elsewhere the lab counts and divides as they do.
+//! Approach  Each entry of traffic arrives at a port of its own, so the entries of a group are a
+//!           range of ports. Agents get these ranges. Without agents, the lab counts and divides as
+//!           they do.
 //! Not here  Shares: `weir_core::vcc`. Counting: `weir_dataplane::vcc::budget`.
 
 use crate::Error;
 use crate::traffic::port;
 use std::ops::RangeInclusive;
-use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+use weir_core::vcc::{Budget, BudgetConfig};
 use weir_dataplane::vcc::Programs;
 use weir_dataplane::vcc::budget::{self, Divided};
 use weir_model::agent::{Ports, WindowBudget, WindowClass};
@@ -57,14 +59,13 @@ pub(crate) fn classes(scenario: &Scenario, vm: usize) -> Result<Vec<Ported>, Err
     Ok(classes)
 }
 
-/// A VM's budget as agents are told; none if it has none. Ports tell its groups apart: that was checked.
+/// A VM's budget as agents are told; none if it has none. Ports tell its groups apart: that was
+/// checked.
 pub(crate) fn of_agent(scenario: &Scenario, vm: usize) -> Option<WindowBudget> {
     let (asked, ported) = (scenario.vms[vm].budget.as_ref()?, classes(scenario, vm).ok()?);
     let class = |one: Ported| WindowClass {
         name: one.group,
         weight: one.weight,
-        tenant: None,
-        remote: None,
         local_ports: None,
         remote_ports: Some(Ports(one.ports)),
     };
@@ -97,31 +98,24 @@ impl Own {
         let Some(asked) = scenario.vms[vm].budget.as_ref().filter(|_| !ported.is_empty()) else {
             return Ok(None);
         };
-        let class = |one: &Ported| Class {
-            name: one.group.clone(),
-            flows: Match { remote_ports: Some(one.ports.clone()), ..Match::default() },
-            weight: one.weight,
-        };
-        let config = BudgetConfig {
-            total: asked.total,
-            flows_most: asked.flows_most,
-            segment: SEGMENT,
-            classes: ported.iter().map(class).collect(),
-        };
+        let class = |one: &Ported| (one.group.clone(), one.weight, one.ports.clone());
+        let classes = ported.iter().map(class);
+        let config = BudgetConfig::by_remote_ports(asked.total, asked.flows_most, classes);
         let budget = Budget::new(config).map_err(|refused| Error::Unsupported {
             what: format!("spec.tenants has a budget at {}: {refused}", scenario.vms[vm].name),
             instead: "change it, or leave it out".into(),
         })?;
         let kernel = |(n, one): (usize, &Ported)| budget::Class {
             share: share(&budget, n),
-            ..budget::Class::new(None, 0..=u16::MAX, one.ports.clone())
+            ..budget::Class::new(0..=u16::MAX, one.ports.clone())
         };
         let kernel: Vec<budget::Class> = ported.iter().enumerate().map(kernel).collect();
         let divided = Divided::begin(programs, slot, &kernel).map_err(Error::Dataplane)?;
         Ok(Some(Self { budget, divided, most: 0 }))
     }
 
-    /// To be called every 50 ms: counts, and divides. `cpu_ns` says how much CPU time the caller has had.
+    /// To be called every 50 ms: counts, and divides. `cpu_ns` says how much CPU time the caller
+    /// has had.
     pub(crate) fn tend(
         &mut self,
         programs: &Programs,
@@ -178,7 +172,7 @@ mod tests {
         scenario.traffic.push(scenario.traffic[0].clone());
         let text = classes(&scenario, 0).err().expect("mixed").to_string();
         assert!(text.contains("preferred") && text.contains("follow each other"), "{text}");
-        // Of another VM it is in nobody's way, and a group without traffic is no class.
+        // An entry of another VM does not matter, and a group without traffic is no class.
         scenario.traffic[1].from = 1;
         assert_eq!(ports(&scenario), [(bulk, 1, port(0)..=port(2))]);
     }

@@ -1,4 +1,4 @@
-//! What must be there before anything is made.
+//! Requirements of a run, checked before anything is made.
 
 use crate::play::SAMPLE_LEAST;
 use crate::traffic::memcached;
@@ -62,7 +62,7 @@ pub(crate) fn machine(
     files(scenario)
 }
 
-/// What sockets got is looked at by a process, which is woken so exactly and no more.
+/// Least width of a sample: a process reads the sockets, and its timer is not more exact.
 fn samples(scenario: &Scenario) -> Result<(), Error> {
     if scenario.sample >= SAMPLE_LEAST {
         return Ok(());
@@ -73,7 +73,8 @@ fn samples(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// A link box has one queue, and a port that marks looks at one.
+/// Refuses a link box with priorities, since it has one queue, and a marking port with them, since
+/// it reads one queue.
 fn priorities(scenario: &Scenario) -> Result<(), Error> {
     let has_one = |link: &&Link| link.is_more_than_a_queue() || link.queueing.ecn.is_some();
     let mut links = scenario.topology.links.iter().filter(|link| link.queueing.priorities);
@@ -87,7 +88,7 @@ fn priorities(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// Guests of the lab are sockets of this kernel, which does as it does.
+/// Refuses settings of guests' kernels, since all guests of the lab are sockets of this kernel.
 fn sockets(scenario: &Scenario) -> Result<(), Error> {
     let other = |vm: &&Vm| vm.backpressure || vm.deaf;
     let Some(vm) = scenario.vms.iter().find(other) else { return Ok(()) };
@@ -98,8 +99,8 @@ fn sockets(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// Namespaces have one clock and one kernel: the lab breaks agents, their messages and
-/// ports of VMs, nothing else.
+/// Refuses faults that the lab cannot play. Namespaces share one clock and one kernel, so the lab
+/// breaks agents, their messages and ports of VMs, nothing else.
 fn faults(scenario: &Scenario) -> Result<(), Error> {
     let Some(fault) = scenario.faults.iter().find(|fault| {
         !matches!(
@@ -121,7 +122,7 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// Whether the lab itself translates or bounds windows: no agent does it.
+/// Whether the lab itself translates or bounds windows, because no agent does it.
 pub(crate) fn translates(scenario: &Scenario, mechanism: &Mechanism) -> bool {
     let is_asked = mechanism.translation.is_some() || has_budget(scenario).is_some();
     mechanism.kind == MechanismKind::None && is_asked
@@ -131,7 +132,7 @@ fn has_budget(scenario: &Scenario) -> Option<&Vm> {
     scenario.vms.iter().find(|vm| vm.budget.is_some())
 }
 
-/// Where no agent is, a port that comes anew has no program.
+/// Without an agent, a port that is made anew has no program.
 fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> {
     let mut faults =
         scenario.faults.iter().filter(|fault| !matches!(fault.kind, FaultKind::Control(_)));
@@ -148,12 +149,12 @@ fn translation(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Error> 
     })
 }
 
-/// Ports have to tell groups apart.
+/// Refuses a budget whose groups ports do not distinguish.
 fn budgets(scenario: &Scenario) -> Result<(), Error> {
     (0..scenario.vms.len()).try_for_each(|vm| budget::classes(scenario, vm).map(drop))
 }
 
-/// The lab is a tree, and its hosts have one way to each other.
+/// Refuses several paths between hosts, since the lab is a tree.
 fn paths(scenario: &Scenario) -> Result<(), Error> {
     if scenario.topology.ecmp != Some(Ecmp::Host) {
         return Ok(());
@@ -167,7 +168,7 @@ fn paths(scenario: &Scenario) -> Result<(), Error> {
     })
 }
 
-/// What starts a process in a namespace, so that it ends with the lab.
+/// Program that starts a process in a namespace, so that it ends with the lab.
 fn beside_agents() -> Result<(), Error> {
     ["nsenter", "setpriv"]
         .into_iter()
@@ -212,8 +213,8 @@ fn loadable(congestion: &str) -> bool {
     })
 }
 
-/// Descriptors that a play may need: one for each namespace and its routing socket, two or three for each
-/// connection.
+/// Descriptors that a play may need: one for each namespace and its routing socket, two or three
+/// for each connection.
 fn descriptors(scenario: &Scenario) -> u64 {
     let nodes =
         scenario.topology.hosts.len() + scenario.topology.switches.len() + scenario.vms.len();
@@ -260,7 +261,7 @@ mod tests {
         assert!(faults(&scenario).is_ok());
         scenario.faults.push(Fault { at, kind: FaultKind::LinkDown { link: 0 } });
         let text = faults(&scenario).expect_err("no such thing").to_string();
-        assert!(text.contains("`link-down` at 3s") && text.contains("weir sim"), "{text}");
+        assert!(text.contains("`link-down` at 3 s") && text.contains("weir sim"), "{text}");
     }
 
     #[test]
@@ -271,7 +272,7 @@ mod tests {
         scenario.faults = vec![Fault { at, kind: FaultKind::StopVm { vm: 0 } }];
         assert!(translation(&scenario, &of("none")).is_ok());
         let text = translation(&scenario, &of("none+dctcp")).expect_err("no port").to_string();
-        assert!(text.contains("`none+dctcp` with `stop-vm` at 3s"), "{text}");
+        assert!(text.contains("`none+dctcp` with `stop-vm` at 3 s"), "{text}");
         assert!(translation(&scenario, &of("elasticswitch:steady+dctcp")).is_ok(), "agents do it");
         scenario.faults.clear();
         assert!(translation(&scenario, &of("none+dctcp")).is_ok());
@@ -295,7 +296,7 @@ mod tests {
         assert!(samples(&scenario).is_ok() && priorities(&scenario).is_ok());
         scenario.sample = Span::from_millis(1);
         let text = samples(&scenario).expect_err("too short").to_string();
-        assert!(text.contains("spec.sample is 1ms") && text.contains("10ms"), "{text}");
+        assert!(text.contains("spec.sample is 1 ms") && text.contains("10 ms"), "{text}");
         scenario.topology.links[0].delay = Span::from_micros(1);
         let text = priorities(&scenario).expect_err("a box").to_string();
         assert!(text.contains("`priorities` at link") && text.contains("`delay`"), "{text}");

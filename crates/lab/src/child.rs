@@ -1,12 +1,13 @@
-//! Processes of a run: in a namespace, and not without the lab.
+//! Processes of a run, in a namespace. They end with the lab.
 //!
-//! Problem   A lab that is killed cannot end what it started; and one that is killed between a child's
-//!           fork and the child's request to die with it leaves a process that nobody ends.
-//! Approach  `setpriv --pdeathsig`, then a look whether the parent still is who started it: from then
-//!           on the kernel sends the signal. The child leads a process group: Ctrl-C in a
+//! Problem   A killed lab cannot end the processes that it started. If it is killed between a
+//!           child's fork and the child's request to die with it, a process without a parent stays.
+//! Approach  `setpriv --pdeathsig`, then a check that the parent still is the process that started
+//!           the child. From then on the kernel sends the signal. The child leads a process group:
+//!           Ctrl-C in a terminal is for the lab, which then ends its children in order.
 //!           terminal is for the lab, which then ends its children in order.
-//! Promises  A child that runs what it was started for has its parent, or ends with it.
-//! Not here  Ending children of a lab that lives.
+//! Promises  A child that runs its program has its parent, or ends with it.
+//! Not here  Ending children while the lab lives.
 //! Source    PR_SET_PDEATHSIG(2const).
 
 use std::ffi::{OsStr, OsString};
@@ -14,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Becomes what its arguments say, unless its parent is not the process named first.
+/// Executes its arguments, unless its parent is not the process named first.
 const IF_PARENT_LIVES: &str =
     r#"[ "$PPID" = "$0" ] && exec "$@"; echo "the lab that started this is gone" >&2; exit 1"#;
 
@@ -24,8 +25,9 @@ pub(crate) fn command(namespace: &Path, death: &str, program: impl AsRef<OsStr>)
     build(namespace, death, &[], program)
 }
 
-/// The same for a program that needs no rights: it runs as nobody, and cannot become somebody. Its
-/// rights go before the kernel is asked for the signal, for who changes them loses it.
+/// The same for a program that needs no rights. It runs as the user `nobody` and cannot become
+/// another user. It loses its rights before it asks the kernel for the signal, because a change of
+/// rights cancels the request.
 pub(crate) fn unprivileged(namespace: &Path, death: &str, program: impl AsRef<OsStr>) -> Command {
     const NOBODY: [&str; 5] =
         ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--no-new-privs"];
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_child_without_rights_ends_with_whoever_started_it() {
-        // The kernel's parent is a thread.
+        // Its parent in the kernel is a thread.
         let start = || {
             let child = unprivileged(Path::new("/proc/self/ns/net"), "KILL", "sleep")
                 .arg("30")

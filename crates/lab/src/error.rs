@@ -1,9 +1,9 @@
-//! What can go wrong, each with the facts and what to do.
+//! Errors of the lab, each with the facts and what to do.
 
 use nix::errno::Errno;
 use std::path::PathBuf;
 
-/// Why a scenario was not played to its end. Everything that had been set up is undone.
+/// Reason why a scenario was not played to its end. Everything that had been set up is undone.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Namespaces and shapers need root.
@@ -12,25 +12,25 @@ pub enum Error {
     /// The kernel or the system lacks something.
     #[error("{what} is missing: {remedy}")]
     Missing {
-        /// What is missing.
+        /// The missing feature.
         what: String,
         /// How to get it.
         remedy: String,
     },
-    /// The scenario asks for what the lab cannot do.
+    /// The scenario asks for a feature that the lab does not have.
     #[error("the lab cannot play this scenario: {what}; {instead}")]
     Unsupported {
-        /// What it asks for, by name.
+        /// The feature, by name.
         what: String,
-        /// What would work.
+        /// An alternative that works.
         instead: String,
     },
     /// The agent's binary is not there or cannot be executed.
     #[error("{path}: no agent to start: {why}; build it with `cargo build --release`")]
     NoAgent {
-        /// Where it was looked for.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// An agent ended, or did not answer in time.
@@ -38,7 +38,7 @@ pub enum Error {
     Agent {
         /// The host's name in the scenario.
         host: String,
-        /// What it did.
+        /// What the agent did.
         what: String,
         /// Its log file; kept only if the caller named a run directory.
         log: PathBuf,
@@ -50,28 +50,28 @@ pub enum Error {
         "cannot break `{part}` of VM {vm}: {why}; only ports that an agent shapes with HTB have all parts"
     )]
     Fault {
-        /// What was to be broken.
+        /// The part that was to be broken.
         part: &'static str,
-        /// Whose port.
+        /// The VM of the port.
         vm: String,
-        /// What the command said.
+        /// The output of the command.
         why: String,
     },
     /// The kernel refused a request.
     #[error("cannot {doing}: {errno}")]
     Kernel {
-        /// What was asked for.
+        /// The request.
         doing: String,
         /// The kernel's answer.
         errno: Errno,
     },
-    /// What marks or carries packets could not be set up or read.
+    /// A program or a link box could not be set up or read.
     #[error("cannot set up the network: {0}")]
     Dataplane(#[source] weir_dataplane::Error),
     /// A file or a process could not be handled.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         doing: String,
         /// The system's answer.
         source: std::io::Error,

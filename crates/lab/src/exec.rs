@@ -1,14 +1,17 @@
 //! Real programs in the VMs' namespaces, beside or in place of the built-in traffic.
 //!
-//! Problem   The built-in traffic should agree with what people run, and some things only a real
-//!           program does.
-//! Approach  A server in the receiving VM before anything starts, a client in the sending VM from start
-//!           to stop; of memcached the server only, its client is `traffic::memcached`. What arrives is read from the receiving VM's port, which nothing else uses,
-//!           and taken as full TCP segments: payload = 1448/1514 of the octets.
-//! Promises  Programs end with the run, each by its process id, and so do processes they started. One
-//!           that ends early or with an error is told, with the last line it wrote.
-//! Not here  What a program prints: it is kept in the run's directory and not interpreted. Several
-//!           clients of one receiver are not told apart: each is credited an equal part.
+//! Problem   The built-in traffic should agree with real programs, and some behaviour only a real
+//!           program has.
+//! Approach  A server in the receiving VM before anything starts, and a client in the sending VM
+//!           from start to stop. Of memcached only the server runs here; its client is
+//!           `traffic::memcached`. The octets that arrive are read from the receiving VM's port,
+//!           which only this traffic uses, and taken as full TCP segments: payload = 1448/1514 of
+//!           the octets.
+//! Promises  Programs and the processes that they started end with the run, each by its process id.
+//!           A program that ends early or with an error is reported, with the last line that it
+//!           wrote.
+//! Not here  A program's output: it is kept in the run's directory and not interpreted. Several
+//!           clients of one receiver are not distinguished: each is credited an equal part.
 
 use crate::Error;
 use crate::child;
@@ -37,11 +40,12 @@ pub(crate) struct Programs {
     /// Clients by the time of their start, latest first.
     waiting: Vec<Client>,
     running: Vec<Program>,
-    /// The VMs' namespaces: whatever runs there was started by a program.
+    /// Namespaces of the VMs. Programs of the run started every process in them.
     inside: BTreeSet<Identity>,
-    /// Per receiving VM: the traffic entries that arrive there, and octets of its port at the start.
+    /// Per receiving VM: the traffic entries that arrive there, and octets of its port at the
+    /// start.
     receivers: BTreeMap<usize, (Vec<usize>, Option<u64>)>,
-    /// What went wrong.
+    /// Notes about failures.
     pub(crate) notes: Vec<String>,
 }
 
@@ -53,12 +57,12 @@ struct Client {
     namespace: PathBuf,
 }
 
-/// What a program may do.
+/// Rights of a program.
 #[derive(Clone, Copy)]
 enum Rights {
-    /// All that the lab may: what a scenario names was named by whoever plays it.
+    /// All rights of the lab, because the user who plays the scenario chose the program.
     All,
-    /// Nothing special.
+    /// No special rights.
     None,
 }
 
@@ -76,7 +80,7 @@ struct Program {
     child: Child,
     log: PathBuf,
     stop: Span,
-    /// Its end was told already.
+    /// Its end was reported already.
     ended: bool,
 }
 
@@ -158,7 +162,8 @@ impl Programs {
         Ok(())
     }
 
-    /// Starts and ends what is due `now`, and notes who ended by himself.
+    /// Starts and ends the programs that are due `now`, and notes programs that ended by
+    /// themselves.
     ///
     /// # Errors
     /// A client cannot be started.
@@ -178,7 +183,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Credits what arrived at the receivers' ports since the first call.
+    /// Credits the octets that arrived at the receivers' ports since the first call.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -217,13 +222,13 @@ impl Drop for Programs {
 
 impl Program {
     fn signal(&self, signal: Signal) {
-        // Once it has been waited for, its id may be another one's.
+        // After the wait, the process id may belong to another process.
         if !self.ended {
             let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
         }
     }
 
-    /// Tells once that it ended, if that is worth telling: a client may be done, a server may not.
+    /// Reports its end once, if it is worth a report: a client may end early, a server may not.
     fn has_ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten().filter(|_| !self.ended)?;
         self.ended = true;
@@ -237,7 +242,7 @@ impl Program {
     }
 }
 
-/// The words of a command line, with what it names in braces filled in.
+/// The words of a command line, with the names in braces replaced.
 fn words(command: &str, scenario: &Scenario, entry: usize) -> Vec<String> {
     let traffic = &scenario.traffic[entry];
     let seconds = (traffic.stop - traffic.start).as_secs_f64().ceil();

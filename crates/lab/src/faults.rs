@@ -1,10 +1,12 @@
-//! Plays the faults of a scenario: each at its time, on whatever is there.
+//! Plays the faults of a scenario, each at its time.
 //!
-//! Problem   What breaks in a datacenter breaks while the rest goes on: measuring must not wait for it.
-//! Approach  A list of steps with times, looked at whenever the lab waits for its next sample. A step
-//!           starts something; `agents` and `relay` see it through.
+//! Problem   In a datacenter the rest goes on while something breaks, so measuring must not wait
+//!           for a fault.
+//! Approach  A list of steps with times, looked at whenever the lab waits for its next sample. A
+//!           step starts something; `agents` and `relay` see it through.
 //! Promises  In the order of the scenario, none twice, at most one nap of the sampler late.
-//! Not here  How an agent is killed, a message lost, or a VM stopped: see `agents`, `relay` and `world`.
+//! Not here  How an agent is killed, a message lost, or a VM stopped: see `agents`, `relay` and
+//!           `world`.
 
 use crate::agents::Agents;
 use crate::plan::Plan;
@@ -24,7 +26,7 @@ pub(crate) struct Faults {
     away: BTreeSet<usize>,
 }
 
-/// What can break.
+/// Targets of faults.
 pub(crate) struct Stage<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) plan: &'a Plan,
@@ -46,14 +48,14 @@ enum Step {
 }
 
 impl Faults {
-    /// Where no agents run only VMs can break.
+    /// Without agents only VMs can break.
     pub(crate) fn of_vms(scenario: &Scenario) -> Self {
         let mut all = Self::new(scenario);
         all.steps.retain(|(_, step)| matches!(step, Step::StopVm(_) | Step::StartVm(_)));
         all
     }
 
-    /// All faults of a scenario. Weather that ends is a step of its own.
+    /// All faults of a scenario. The end of a control fault is a step of its own.
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let mut steps = Vec::new();
         for (i, fault) in scenario.faults.iter().enumerate() {
@@ -70,7 +72,7 @@ impl Faults {
         Self { steps, away: BTreeSet::new() }
     }
 
-    /// Does what is due at `now`, time since the start of traffic.
+    /// Plays the steps that are due at `now`, the time since the start of traffic.
     pub(crate) fn play(&mut self, now: Span, stage: Stage<'_>) -> Result<(), Error> {
         let Stage { scenario, plan, agents, world, relay, options } = stage;
         let before = self.away.clone();
@@ -79,8 +81,8 @@ impl Faults {
                 Step::Kill { host, guardian } => agents.kill(host, guardian),
                 Step::Start(host) => agents.start_again(host, options)?,
                 Step::Restart(host) => agents.restart(host),
-                // First the fact, then the word, as where machines really die; and a port is there
-                // before an agent is told to guard it.
+                // The VM dies before the agents are told, as in reality. A port exists before an
+                // agent is told to guard it.
                 Step::StopVm(vm) => {
                     world.stop_vm(scenario, vm)?;
                     self.away.insert(vm);
@@ -122,8 +124,8 @@ fn step(fault: &Fault) -> Step {
     }
 }
 
-/// Whether other weather comes over `host` before this one is over: then its end is not the end there.
-/// Of two that begin at one time the later one in the list counts, as it is played.
+/// Whether another control fault of `host` begins before this one ends, so that this end has no
+/// effect there. Of two that begin at one time the later one in the list counts, as it is played.
 fn is_replaced(scenario: &Scenario, this: (Span, usize), until: Span, host: usize) -> bool {
     scenario.faults.iter().enumerate().any(|(i, other)| match &other.kind {
         FaultKind::Control(control) => {
@@ -139,7 +141,7 @@ mod tests {
     use crate::plan::tests::scenario;
     use weir_model::scenario::ControlFault;
 
-    /// All weather as it is played: when, over which hosts, how much is lost.
+    /// All control faults as they are played: time, hosts, and the part that is lost.
     fn weather(faults: &[(u64, u64, &[usize], f64)]) -> Vec<(u64, Vec<usize>, f64)> {
         let control = |(at, until, hosts, loss): &(u64, u64, &[usize], f64)| Fault {
             at: Span::from_secs(*at),

@@ -1,11 +1,12 @@
 //! A datacenter on one machine: network namespaces, the real kernel, the real agent binary.
 //!
-//! Problem   A mechanism that only ever met a simulator has not met TCP, timers or the kernel.
-//! Approach  One namespace per host, switch and VM, joined by veths and bridges; HTB with a bounded
-//!           FIFO gives every port its link's rate; one real `weir agent` per host; one thread with
-//!           epoll plays long-lived traffic, another what comes and goes. Switch ports mark by a BPF
-//!           program; a link with delay, RED, chance or several paths is carried by a thread between two
-//!           TAPs. Goodput is read from the receivers' sockets, octets, drops and marks from the ports.
+//! Problem   A mechanism that was only simulated has not met the kernel's TCP and timers.
+//! Approach  One namespace per host, switch and VM, joined by veths and bridges. HTB with a bounded
+//!           FIFO gives every port its link's rate. One real `weir agent` per host. One thread with
+//!           epoll plays long-lived traffic, another plays requests and flows. A BPF program marks
+//!           at switch ports. A thread between two TAPs carries a link with delay, RED, random loss
+//!           or several paths. Goodput is read from the receivers' sockets, octets, drops and marks
+//!           from the ports.
 //! Promises  Whatever happens (success, error, stop, panic), namespaces and processes are gone when
 //!           [`play`] returns; if the lab itself was killed, the next run removes what it left.
 //! Not here  What a scenario means (`weir-model`), and whether a run is valid or good (`weir`).
@@ -45,23 +46,24 @@ pub use sweep::sweep_stale;
 pub use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weir_model::record::{ControlRecord, LinkRecord, Windows};
+use weir_model::record::{AttackRecord, ControlRecord, Failure, LinkRecord, Windows};
 use weir_units::{Rate, Span};
 
-/// How to play, beside what the scenario says.
+/// Options of a run beside the scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `weir` binary, started as `weir agent --config FILE` on every host.
     pub agent: PathBuf,
     /// For `reservation` only: the rate of each pair, as (sending VM, receiving VM, rate).
     pub reserve: Vec<(usize, usize, Rate)>,
-    /// Where configurations and logs of the agents are kept; a temporary directory that is removed
-    /// afterwards if `None`.
+    /// Directory for configurations and logs of the agents; `None`: a temporary directory that is
+    /// removed afterwards.
     pub run_dir: Option<PathBuf>,
-    /// Constants for the agents; they take precedence over what follows from the scenario's scale.
+    /// Constants for the agents. They take precedence over those of the scenario's scale.
     pub mechanism_set: BTreeMap<String, toml::Value>,
-    /// Whether this machine's HTB sends by bursts meanwhile, in agents and in the ports of links
-    /// ([`weir_dataplane::shaper::SendsByBursts`]); whatever the machine is set to otherwise.
+    /// Whether this machine's HTB sends by bursts during the run, in agents and in the ports of
+    /// links ([`weir_dataplane::shaper::SendsByBursts`]), whatever the machine's setting is
+    /// otherwise.
     pub htb_by_bursts: bool,
 }
 
@@ -78,7 +80,7 @@ impl Options {
     }
 }
 
-/// What the lab is doing.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Making namespaces, devices and ports.
@@ -96,10 +98,11 @@ pub enum Phase {
     TearingDown,
 }
 
-/// What a live view shows: what passed since the last one, 100 ms at least. Slices are empty unless the phase is `Running`.
+/// One update for a live view, over the last 100 ms or more. Slices are empty unless the phase is
+/// `Running`.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// What the lab is doing.
+    /// Phase of the run.
     pub phase: Phase,
     /// Time since traffic started.
     pub at: Span,
@@ -120,8 +123,8 @@ pub struct Frame<'a> {
 pub struct Record {
     /// Width of a sample, as planned.
     pub sample: Span,
-    /// When each sample was read, since traffic began: a thread wakes late, and a rate is octets by the time
-    /// in which they came.
+    /// Time of each sample's reading since traffic began. A thread wakes late, so a rate is the
+    /// octets divided by the measured time.
     pub ends: Vec<Span>,
     /// One per traffic entry of the scenario, in its order.
     pub flows: Vec<FlowRecord>,
@@ -129,7 +132,8 @@ pub struct Record {
     pub links: Vec<LinkRecord>,
     /// Per sample: the smallest idle share of any CPU, 0 to 1, over the 100 ms that it lies in.
     pub idle: Vec<f64>,
-    /// Per sample: the largest share of any CPU that the machine below took away, likewise.
+    /// Per sample: the largest share of any CPU that the hypervisor took away (steal), over the
+    /// same 100 ms.
     pub stolen: Vec<f64>,
     /// User and system CPU time of all agents together, from the first to the last sample.
     pub agents_cpu: Span,
@@ -145,49 +149,32 @@ pub struct Record {
     pub user_cpu: Span,
     /// From the start of [`play`] to the end of teardown.
     pub wall: Span,
-    /// What became of the scenario's attacks; `None` without attacks.
+    /// Result of the scenario's attacks; `None` without attacks.
     pub attacks: Option<AttackRecord>,
-    /// What became of control messages; `None` without agents, if one did not answer, and in scenarios
-    /// whose faults do not break them.
+    /// Result of control messages; `None` without agents, if one did not answer, and in scenarios
+    /// whose faults do not break messages.
     pub control: Option<ControlRecord>,
-    /// Segments that all agents together said at the end that the network had lost, of the pairs that
-    /// were active then. `None` without agents.
+    /// Segments that all agents reported as lost at the end, of the pairs that were active then.
+    /// `None` without agents.
     pub losses_reported: Option<u64>,
     /// Packets that link boxes delivered after a later one of the same pair of addresses.
     pub overtaken: u64,
+    /// What ended the run early, or made it another run than the scenario's. What the run measured until then
+    /// is in the record; `None` if nothing failed.
+    pub failure: Option<Failure>,
     /// What a reader of the results should know: stale state that was removed, an offered load that
     /// was not reached, packets lost inside this machine, connections that failed.
     pub notes: Vec<String>,
 }
 
-/// What attackers sent, what arrived, and what the agents' counters say of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttackRecord {
-    /// Packets with another VM's source.
-    pub forged: u64,
-    /// Of these, read by their victim.
-    pub delivered: u64,
-    /// Control messages from VMs.
-    pub control_of_vms: u64,
-    /// Control messages from hosts or the network between them.
-    pub control_of_hosts: u64,
-    /// Frames that belong to no pair of VMs.
-    pub frames: u64,
-    /// What all agents said; `None` if there are none.
-    pub agents: Option<AgentCounts>,
-}
-
-/// Sums over all agents, from their status at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentCounts {
-    /// Packets that ports dropped because of who they said they were, or where they went.
-    pub dropped: u64,
-    /// Control messages that were refused, or not believed and answered by a greeting.
-    pub refused: u64,
-    /// Control messages that were believed.
-    pub believed: u64,
-    /// Control messages that agents sent: not fewer than were believed, if nobody else was.
-    pub sent: u64,
+/// What the lab says of a run that `error` ended at `at`.
+pub(crate) fn failure(at: Span, error: Error) -> Failure {
+    match error {
+        Error::Agent { host, what, tail, .. } => {
+            Failure { at, why: format!("the agent of {host} {what}"), log: tail }
+        }
+        other => Failure { at, why: other.to_string(), log: String::new() },
+    }
 }
 
 /// One traffic entry.
@@ -198,19 +185,18 @@ pub struct FlowRecord {
     /// Per connection (one unless the traffic is long-lived TCP), cumulative octets at two moments:
     /// `[at warmup, at the end]`.
     pub connections: Vec<Vec<u64>>,
-    /// Of traffic that comes and goes: how long it took.
+    /// Durations, for requests, flows and shuffles.
     pub work: Option<WorkRecord>,
-    /// Of traffic with a trace: each connection over time.
+    /// Samples of each connection, for traffic with a trace.
     pub windows: Vec<Vec<Windows>>,
 }
 
-/// What became of requests, flows or a shuffle that should have begun after the warmup (of a shuffle:
-/// at any time).
+/// Durations of requests or flows that should have begun after the warmup, or of a shuffle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkRecord {
-    /// How many should have begun.
+    /// Number that should have begun.
     pub due: u64,
-    /// How many of these were done before the traffic's end.
+    /// Number that finished before the traffic's end.
     pub done: u64,
     /// When the last of them was done, since traffic started.
     pub last: Span,

@@ -1,8 +1,8 @@
-//! What the machine itself did meanwhile: idle time, CPU time of processes, packets lost inside.
+//! State of the machine during a run: idle time, CPU time of processes, packets lost inside it.
 //!
 //! Problem   An emulation on a saturated CPU measures the CPU.
 //! Approach  The kernel's own accounts in `/proc`, read every 100 ms.
-//! Promises  Reading is all it does.
+//! Promises  It only reads.
 //! Not here  Whether a run is valid: `weir` judges.
 //! Source    proc_stat(5), proc_pid_stat(5).
 
@@ -13,7 +13,7 @@ use weir_units::Span;
 /// The kernel counts CPU time in `USER_HZ`, which is 100 on every Linux architecture we build for.
 const TICK: Span = Span::from_millis(10);
 
-/// Where the time of every CPU went.
+/// Use of the time of every CPU.
 #[derive(Default)]
 pub(crate) struct Cpus {
     /// Per CPU, so far.
@@ -32,7 +32,8 @@ struct Ticks {
 pub(crate) struct Shares {
     /// The smallest of any CPU; 1 at the first call.
     pub(crate) idle: f64,
-    /// The largest of any CPU: it wanted to run, and the machine below ran something else.
+    /// The largest share of any CPU that was stolen: the CPU was ready to run, and the hypervisor
+    /// ran something else.
     pub(crate) stolen: f64,
 }
 
@@ -46,8 +47,8 @@ impl Cpus {
     }
 }
 
-/// Of each `cpuN` line: user nice system idle iowait irq softirq steal …; guest time is within user
-/// time.
+/// One CPU's shares from its `cpuN` line: user nice system idle iowait irq softirq steal …; guest
+/// time is within user time.
 fn parse(text: &str) -> Vec<Ticks> {
     let cpu = |line: &str| {
         let (name, rest) = line.split_once(' ')?;
@@ -63,7 +64,7 @@ fn shares(last: &[Ticks], now: &[Ticks]) -> Shares {
     let mut shares = Shares { idle: 1.0, stolen: 0.0 };
     for (then, now) in last.iter().zip(now) {
         let all = now.all.saturating_sub(then.all);
-        // A CPU whose account did not move at all within a sample was idle: nothing woke it.
+        // A CPU whose counters did not change within a sample was idle.
         if all > 0 {
             let share = |then: u64, now: u64| now.saturating_sub(then) as f64 / all as f64;
             shares.idle = shares.idle.min(share(then.idle, now.idle));

@@ -8,7 +8,7 @@
 //! Source    ip-netns(8).
 
 use crate::Error;
-use crate::netlink::Netlink;
+use crate::netlink::Socket;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -22,7 +22,7 @@ pub(crate) const DIRECTORY: &str = "/run/netns";
 pub(crate) struct Namespace {
     path: PathBuf,
     file: File,
-    pub(crate) netlink: Netlink,
+    pub(crate) netlink: Socket,
 }
 
 impl Namespace {
@@ -39,11 +39,11 @@ impl Namespace {
             let _ = fs::remove_file(&path);
             return Err(Error::Kernel { doing: doing(), errno });
         }
-        let netlink = match Netlink::open() {
+        let netlink = match Socket::open() {
             Ok(netlink) => netlink,
             Err(error) => {
                 remove(&path);
-                return Err(error);
+                return Err(Error::Dataplane(error.into()));
             }
         };
         // Router solicitations and duplicate address detection would only be noise. A kernel
@@ -52,8 +52,8 @@ impl Namespace {
         set("net/bridge/bridge-nf-call-iptables", "0");
         set("net/bridge/bridge-nf-call-ip6tables", "0");
         set("net/bridge/bridge-nf-call-arptables", "0");
-        // What a sender keeps ready beyond its window: enough for a few milliseconds of a busy
-        // CPU, little enough that three hundred of them can fill it when they start.
+        // Octets that a sender keeps ready beyond its window: enough for a few milliseconds of a
+        // busy CPU, and few enough that three hundred senders can fill it when they start.
         set("net/ipv4/tcp_notsent_lowat", "131072");
         Ok(Self { path, file, netlink })
     }
@@ -81,8 +81,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Lets a device of the calling thread's namespace have IPv6 addresses, those that it is given: none
-/// is made up, tested or asked for.
+/// Lets a device of the calling thread's namespace have IPv6 addresses, those that it is given:
+/// none is made up, tested or asked for.
 pub(crate) fn allow_ipv6(device: &str) {
     let switches = [
         ("accept_dad", "0"),
@@ -104,8 +104,8 @@ pub(crate) fn speak_ecn(ecn: bool) -> Result<(), Error> {
     fs::write(SWITCH, value).map_err(Error::io(format!("write {value} to {SWITCH}")))
 }
 
-/// TCP of the calling thread's namespace finds no losses by time and sends no tail loss probes. Since Linux 6.17
-/// the first cannot be turned off: there it is probes alone.
+/// TCP of the calling thread's namespace finds no losses by time and sends no tail loss probes.
+/// Since Linux 6.17 the first cannot be turned off: there it is probes alone.
 pub(crate) fn forget_rack() {
     set("net/ipv4/tcp_recovery", "0");
     set("net/ipv4/tcp_early_retrans", "0");

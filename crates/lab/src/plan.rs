@@ -1,9 +1,9 @@
 //! Names, addresses and paths of a world: decided before anything is made.
 //!
 //! Problem   Thousands of devices need names, indices, addresses and forwarding entries that agree.
-//! Approach  All of them follow from positions in the scenario; nothing is looked up afterwards.
-//! Promises  Deterministic. A topology that bridges cannot carry (a loop, a host with two uplinks) is
-//!           refused here, before anything exists.
+//! Approach  All of them follow from positions in the scenario, so nothing is looked up afterwards.
+//! Promises  Deterministic. A topology that bridges cannot carry (a loop, a host with two uplinks)
+//!           is refused here, before anything exists.
 //! Not here  Making it: see `world`.
 
 use crate::Error;
@@ -74,8 +74,8 @@ impl Plan {
     }
 }
 
-/// A VM's address: unique whatever the tenant, because all VMs share one layer 2. What is outside
-/// has one of the addresses that it stands for.
+/// A VM's address. It is unique over all tenants, because all VMs share one layer 2. The outside
+/// has one of the addresses of its prefixes.
 pub(crate) fn vm_address(scenario: &Scenario, vm: usize) -> Ipv4Addr {
     let tenant = scenario.vms[vm].tenant as u8 + 1;
     let (high, low) = ((vm / 250) as u8, (vm % 250) as u8 + 1);
@@ -123,12 +123,13 @@ pub(crate) fn vm_ip(scenario: &Scenario, vm: usize, ip: IpVersion) -> IpAddr {
     }
 }
 
-/// Whether VMs have IPv6 addresses: only where it is played, for it makes noise of its own.
+/// Whether VMs have IPv6 addresses: only where the scenario uses IPv6, because IPv6 sends packets
+/// of its own.
 pub(crate) fn has_ip6(scenario: &Scenario) -> bool {
     scenario.traffic.iter().any(|traffic| traffic.ip == IpVersion::V6)
 }
 
-/// Whether somebody is not in the one network of all VMs.
+/// Whether some VM is not in the one network of all VMs.
 pub(crate) fn has_outside(scenario: &Scenario) -> bool {
     scenario.vms.iter().any(|vm| !vm.outside.is_empty())
 }
@@ -138,12 +139,12 @@ pub(crate) fn host_address(host: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 255, (host / 250) as u8, (host % 250) as u8 + 1)
 }
 
-/// Locally administered, and says what it belongs to: 1 = VM.
+/// A locally administered hardware address of a VM (kind 1).
 pub(crate) fn vm_mac(vm: usize) -> [u8; 6] {
     [0x02, 0x57, 0, 1, (vm >> 8) as u8, vm as u8]
 }
 
-/// Locally administered, and says what it belongs to: 2 = host.
+/// A locally administered hardware address of a host (kind 2).
 pub(crate) fn host_mac(host: usize) -> [u8; 6] {
     [0x02, 0x57, 0, 2, (host >> 8) as u8, host as u8]
 }
@@ -334,7 +335,6 @@ pub(crate) mod tests {
             rack: true,
             backpressure: false,
             budget: None,
-            window_shaping: None,
         };
         s.vms = (0..1000).map(vm).collect();
         let addresses: BTreeSet<_> = (0..1000)
@@ -364,7 +364,6 @@ pub(crate) mod tests {
                 rack: true,
                 backpressure: false,
                 budget: None,
-                window_shaping: None,
             }
         };
         for (prefixes, v4, v6) in [

@@ -22,24 +22,27 @@ use weir_model::record::LinkRecord;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_units::Span;
 
-/// How long nothing is asked of a waiting thread at most: how fast it notices `stop`.
+/// Longest wait between two checks of `stop`.
 const NAP: Duration = Duration::from_millis(20);
-/// How often ports and CPUs are read. A reading of all ports takes milliseconds, and the kernel counts a CPU's time in
-/// steps of ten.
+/// How often ports and CPUs are read. A reading of all ports takes milliseconds, and the kernel
+/// counts a CPU's time in steps of ten.
 const READING: Span = Span::from_millis(100);
 /// The shortest sample: the traffic's own thread is woken no more exactly.
 pub(crate) const SAMPLE_LEAST: Span = Span::from_millis(10);
 
 /// Plays `scenario` with `mechanism` and measures.
 ///
-/// `watch` is called while the world is built, and once per sample or every 100 ms where samples are shorter; it
-/// should return soon. `stop`
-/// ends the run early with [`Error::Stopped`]. Call it as root. The agents die with the calling
-/// thread, should it end before they do.
+/// `watch` is called while the world is built, and once per sample or every 100 ms where samples
+/// are shorter. It should return soon. `stop` ends the run early with [`Error::Stopped`]. The
+/// caller is root. The agents die with the calling thread, should it end before they do.
+///
+/// What fails once traffic flows ends the run: the record has what was measured until then, and
+/// [`Record::failure`] says why.
 ///
 /// # Errors
 ///
-/// Anything in [`Error`]; whatever had been set up is undone.
+/// Anything in [`Error`] that happens before traffic flows, and [`Error::Stopped`]; whatever had been set up is
+/// undone.
 pub fn play(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -83,29 +86,25 @@ pub fn play(
 
     let mut sampler = Sampler::new(scenario, &traffic.tally);
     let cpu_before = cpu(&agents);
-    sampler.start(&mut world)?;
-    programs.count(&mut world, &traffic.tally)?;
-    while !sampler.is_done() {
-        programs.step(Span::from(origin.elapsed()))?;
-        sampler.wait(origin, stop, &mut |now| {
-            translators.as_mut().map_or(Ok(()), Translators::tend)?;
-            let (agents, world) = (&mut agents, &mut world);
-            let stage =
-                Stage { scenario, plan: &plan, agents, world, relay: relay.as_ref(), options };
-            faults.play(now, stage)
-        })?;
-        programs.count(&mut world, &traffic.tally)?;
-        sampler.sample(&mut world, origin)?;
-        if sampler.taken >= sampler.warmup && sampler.record.agent_memory_before.is_empty() {
-            sampler.record.agent_memory_before = agents.memory();
-        }
-        if sampler.read == sampler.taken {
-            watch(&sampler.frame());
-            agents.check(options, stop)?;
-        }
-        assert!(traffic.is_alive(), "the traffic thread ends only when told to");
-    }
+    let stage = Stage {
+        scenario,
+        plan: &plan,
+        agents: &mut agents,
+        world: &mut world,
+        relay: relay.as_ref(),
+        options,
+    };
+    let cast = (&mut translators, &mut programs, &traffic);
+    let measured = measure(&mut sampler, stage, &mut faults, cast, origin, watch, stop);
+    let mut failure = match measured {
+        Err(Error::Stopped) => return Err(Error::Stopped),
+        Err(error) => Some(crate::failure(Span::from(origin.elapsed()), error)),
+        Ok(()) => agents.refusal(),
+    };
     let cpu_after = cpu(&agents);
+    if failure.is_some() {
+        sampler.catch_up(&mut world);
+    }
     let mut record = sampler.record();
     record.agents_cpu = cpu_after.agents - cpu_before.agents;
     record.user_cpu = cpu_after.user - cpu_before.user;
@@ -117,7 +116,12 @@ pub fn play(
     notes.extend(traffic.tally.notes());
     notes.append(&mut programs.notes);
     notes.extend(attackers.notes());
-    agents.check_reloads()?;
+    if failure.is_none()
+        && let Err(error) = agents.check_reloads()
+    {
+        failure = Some(crate::failure(Span::from(origin.elapsed()), error));
+    }
+    record.failure = failure;
     record.attacks = (!scenario.attacks.is_empty()).then(|| agents.attacked(attackers.sent()));
     record.control = relay.as_ref().and_then(|relay| agents.control(relay.delay()));
     notes.extend(translators.iter().flat_map(Translators::notes));
@@ -143,12 +147,47 @@ pub fn play(
     Ok(record)
 }
 
+/// Plays faults and takes samples until the scenario's time is over, or something fails: what was
+/// sampled until then stays in `sampler`.
+fn measure(
+    sampler: &mut Sampler<'_>,
+    stage: Stage<'_>,
+    faults: &mut Faults,
+    (translators, programs, traffic): (&mut Option<Translators>, &mut Programs, &Traffic),
+    origin: Instant,
+    watch: &mut dyn FnMut(&Frame),
+    stop: &AtomicBool,
+) -> Result<(), Error> {
+    let Stage { scenario, plan, agents, world, relay, options } = stage;
+    sampler.start(world)?;
+    programs.count(world, &traffic.tally)?;
+    while !sampler.is_done() {
+        programs.step(Span::from(origin.elapsed()))?;
+        sampler.wait(origin, stop, &mut |now| {
+            translators.as_mut().map_or(Ok(()), Translators::tend)?;
+            let (agents, world) = (&mut *agents, &mut *world);
+            faults.play(now, Stage { scenario, plan, agents, world, relay, options })
+        })?;
+        programs.count(world, &traffic.tally)?;
+        sampler.sample(world, origin)?;
+        if sampler.taken >= sampler.warmup && sampler.record.agent_memory_before.is_empty() {
+            sampler.record.agent_memory_before = agents.memory();
+        }
+        if sampler.read == sampler.taken {
+            watch(&sampler.frame());
+            agents.check(options, Span::from(origin.elapsed()), stop)?;
+        }
+        assert!(traffic.is_alive(), "the traffic thread ends only when told to");
+    }
+    Ok(())
+}
+
 fn frame(phase: Phase) -> Frame<'static> {
     let at = Span::ZERO;
     Frame { phase, at, flows_bps: &[], links_bps: &[], drops: &[], marks: &[], idle: 1.0 }
 }
 
-/// Where the files of a run are; removed on drop unless the caller named it.
+/// Directory of a run's files. It is removed on drop unless the caller named it.
 struct Place {
     path: PathBuf,
     keep: bool,
@@ -208,8 +247,8 @@ fn cpu(agents: &Agents) -> Cpu {
     Cpu { agents: user + system, each: agents.cpu_each(), user: own + user }
 }
 
-/// Reads sockets at the end of each sample, and everything else every [`READING`], at the same moments. Samples that are
-/// shorter share what passed a port since its last reading.
+/// Reads sockets at the end of each sample, and everything else every [`READING`], at the same
+/// moments. Samples that are shorter share what passed a port since its last reading.
 struct Sampler<'a> {
     tally: &'a Tally,
     sample: Span,
@@ -295,7 +334,7 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Takes a sample. If whole samples were slept through, they share what passed meanwhile.
+    /// Takes a sample. If whole samples were slept through, they share the octets of that time.
     fn sample(&mut self, world: &mut World, origin: Instant) -> Result<(), Error> {
         let received = self.tally.received();
         let now = Span::from(origin.elapsed());
@@ -342,6 +381,14 @@ impl<'a> Sampler<'a> {
         self.record.stolen.extend(std::iter::repeat_n(cpus.stolen, n));
         self.read = self.taken;
         Ok(())
+    }
+
+    /// Reads ports and CPUs of what was sampled since their last reading, as far as they can still be read.
+    fn catch_up(&mut self, world: &mut World) {
+        let unread = self.taken - self.read;
+        if unread > 0 {
+            let _ = self.read_ports_and_cpus(world, unread);
+        }
     }
 
     fn frame(&self) -> Frame<'_> {

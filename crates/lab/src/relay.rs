@@ -1,14 +1,15 @@
-//! Control messages that get lost, come twice, late or out of order: on purpose.
+//! A relay that loses, repeats, delays and reorders control messages on purpose.
 //!
-//! Problem   A promise about lost messages is shown by losing them, on the way between two real agents,
-//!           without an agent knowing.
-//! Approach  In a scenario that says so, the directory names a door of ours beside each agent's own
-//!           port, in the host's own namespace. A thread takes what arrives there and passes it on as
-//!           the moment's [`Weather`] allows. What crosses the network is what agents send, and it is
-//!           lost at its last step. In calm weather everything is passed on at once.
-//! Promises  The same messages meet the same fate in every run: the choice is seeded by host. Bounded:
-//!           what finds no room is dropped and counted.
-//! Not here  When the weather changes: see `faults`. Loss of data packets.
+//! Problem   A promise about lost messages needs losses between two real agents that do not know of
+//!           them.
+//! Approach  In a scenario with such faults, the directory names a port of the relay (a door)
+//!           beside each agent's own port, in the host's namespace. A thread receives what arrives
+//!           there and passes it on as the present [`Weather`] allows. So agents' messages cross
+//!           the network and suffer on their last hop. Without a fault every message is passed on
+//!           at once.
+//! Promises  The same messages suffer the same in every run: the choice is seeded by host. The
+//!           relay is bounded: a message that finds no room is dropped and counted.
+//! Not here  When faults begin and end: see `faults`. Loss of data packets.
 
 use crate::Error;
 use crate::plan;
@@ -26,15 +27,15 @@ use weir_units::Span;
 
 /// Where control messages are sent to in a scenario that breaks them.
 const DOOR: u16 = 7002;
-/// How much later than the others a message comes that is to be overtaken. Two agents talk every 50 to
-/// 70 ms: what is held back for less is rarely overtaken.
+/// Delay of a message that later ones are to overtake. Two agents send every 50 to 70 ms, so a
+/// message that is delayed less is rarely overtaken.
 const HELD_BACK: Duration = Duration::from_millis(100);
-/// Messages that wait at a time.
+/// Most messages that wait at a time.
 const ROOM: usize = 100_000;
-/// How long the thread may take to notice that it is over.
+/// Longest time until the thread notices its end.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What messages to one host meet.
+/// Fault of the messages to one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Weather {
     /// The part that is lost.
@@ -43,13 +44,13 @@ pub(crate) struct Weather {
     pub(crate) duplicate: f64,
     /// The part that is overtaken.
     pub(crate) reorder: f64,
-    /// How late they are, on average.
+    /// Mean delay.
     pub(crate) delay: Duration,
-    /// Up to so much more or less than that, each copy for itself; not larger than `delay`.
+    /// Jitter: the delay of each copy differs by at most this much; not larger than `delay`.
     pub(crate) jitter: Duration,
 }
 
-/// Whether a scenario needs doors at all: they cost a wake-up per message.
+/// Whether a scenario needs doors: they cost a wake-up per message.
 pub(crate) fn is_needed(scenario: &Scenario) -> bool {
     scenario.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Control(_)))
 }
@@ -59,7 +60,7 @@ pub(crate) fn port(scenario: &Scenario) -> u16 {
     if is_needed(scenario) { DOOR } else { plan::CONTROL_PORT }
 }
 
-/// What the thread and its owner share.
+/// State that the thread and its owner share.
 #[derive(Default)]
 struct Shared {
     /// Per host.
@@ -70,7 +71,7 @@ struct Shared {
     doubled: AtomicU64,
     held: AtomicU64,
     no_room: AtomicU64,
-    /// How long those that passed were inside, together, in µs.
+    /// Total time that passed messages spent inside, in µs.
     inside: AtomicU64,
 }
 
@@ -87,7 +88,7 @@ impl Relay {
             return Ok(None);
         }
         let hosts = scenario.topology.hosts.len();
-        // A thread of its own, because it wanders from namespace to namespace.
+        // A thread of its own, because it changes its namespace.
         let sockets = std::thread::scope(|scope| {
             scope
                 .spawn(|| (0..hosts).map(|host| door(world, host)).collect::<Result<Vec<_>, _>>())
@@ -97,7 +98,7 @@ impl Relay {
         Self::keep(sockets).map(Some)
     }
 
-    /// Starts the thread that keeps these doors, one per host.
+    /// Starts the thread that serves these doors, one per host.
     fn keep(doors: Vec<(UdpSocket, SocketAddrV4)>) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             weather: Mutex::new(vec![Weather::default(); doors.len()]),
@@ -111,18 +112,18 @@ impl Relay {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// From now on messages to `host` meet this.
+    /// Sets the fault of messages to `host` from now on.
     pub(crate) fn set(&self, host: usize, weather: Weather) {
         self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner)[host] = weather;
     }
 
-    /// How long a message was held here so far, on average; `None` if none has passed.
+    /// Mean time for which messages were held so far; `None` if none has passed.
     pub(crate) fn delay(&self) -> Option<Span> {
         let passed = self.shared.passed.load(Ordering::Relaxed);
         self.shared.inside.load(Ordering::Relaxed).checked_div(passed).map(Span::from_micros)
     }
 
-    /// What became of the messages so far, for the notes.
+    /// Result of the messages so far, for the notes.
     pub(crate) fn note(&self) -> String {
         let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let s = &self.shared;
@@ -162,19 +163,19 @@ fn door(world: &World, host: usize) -> Result<(UdpSocket, SocketAddrV4), Error> 
     Ok((socket, SocketAddrV4::new(address, plan::CONTROL_PORT)))
 }
 
-/// A message on its last step.
+/// A message on its last hop.
 struct Waiting {
     host: usize,
     octets: Vec<u8>,
     came: Instant,
 }
 
-/// The thread that keeps the doors.
+/// The thread that serves the doors.
 struct Keeper {
     doors: Vec<(UdpSocket, SocketAddrV4)>,
     epoll: Epoll,
     chance: Vec<Chance>,
-    /// What is to be passed on later. The number keeps the order of what is due at one time.
+    /// Messages to pass on later. The number keeps the order of messages that are due at one time.
     waiting: BTreeMap<(Instant, u64), Waiting>,
     taken: u64,
     shared: Arc<Shared>,
@@ -242,7 +243,8 @@ impl Keeper {
             }
             let Waiting { host, octets, came } = first.remove();
             let (socket, agent) = &self.doors[host];
-            // Nobody there, or no room at the agent's door: lost as on any network.
+            // The agent does not listen or its buffer is full: the message is lost, as on any
+            // network.
             if socket.send_to(&octets, agent).is_ok() {
                 let inside = now.duration_since(came).as_micros() as u64;
                 self.shared.inside.fetch_add(inside, Ordering::Relaxed);
@@ -252,17 +254,17 @@ impl Keeper {
     }
 }
 
-/// What becomes of one message.
+/// Fate of one message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fate {
     /// 0 = lost, 2 = doubled.
     copies: u8,
     is_held: bool,
-    /// How late each copy is.
+    /// Delay of each copy.
     late: [Duration; 2],
 }
 
-/// A seeded generator: splitmix64, which is enough for dice.
+/// A seeded generator (splitmix64).
 struct Chance(u64);
 
 impl Chance {
@@ -279,8 +281,8 @@ impl Chance {
         (z ^ (z >> 31)) as f64 / u64::MAX as f64
     }
 
-    /// Five dice for every message, whatever the weather: a change of one part does not shift the
-    /// others' luck.
+    /// Five draws for every message, whatever the fault. So a change of one part does not change
+    /// the fate of other messages.
     fn fate(&mut self, weather: &Weather) -> Fate {
         let [lost, doubled, held, first, second] = std::array::from_fn(|_| self.next());
         let copies =
@@ -382,7 +384,7 @@ mod tests {
         relay.set(0, Weather { delay: Duration::from_millis(100), ..Weather::default() });
         let start = Instant::now();
         assert_eq!(through(&agent, door, 1), [0]);
-        // The last reading waits in vain for its time-out.
+        // The last reading waits until its time-out.
         assert!(start.elapsed() >= Duration::from_millis(400), "{:?}", start.elapsed());
         assert!(relay.note().contains("50 doubled"), "{}", relay.note());
     }

@@ -1,8 +1,8 @@
-//! What an earlier lab left behind when it was killed, and how this one names its things.
+//! Remains of an earlier lab that was killed, and names of this lab's things.
 //!
-//! Problem   A killed lab cannot clean up; its namespaces would stay for ever.
-//! Approach  Names carry the process id of their lab and when it started: ids are given again. What
-//!           carries a process that does not live is dead.
+//! Problem   A killed lab cannot clean up, so its namespaces would stay for ever.
+//! Approach  Names carry the process id of their lab and its start time, because process ids are
+//!           used again. A name whose process does not live is dead.
 //! Promises  Nothing of a living lab is touched, and nothing that does not bear the lab's prefix.
 //! Not here  The ordinary end of a run: everything made is removed by its owner's `drop`.
 
@@ -39,15 +39,15 @@ fn started(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The name of a node's namespace in a run. The kind (`h`, `s`, `v`) and the index keep apart what
-/// has the same name, or would have without its odd characters.
+/// Name of a node's namespace in a run. The kind (`h`, `s`, `v`) and the index distinguish nodes of
+/// equal names, or of names that are equal without their special characters.
 pub(crate) fn name(run: &str, kind: char, index: usize, node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     format!("{run}-{kind}{index}-{}", node.chars().map(plain).take(100).collect::<String>())
 }
 
-/// The name of an agent's instance in a run: `lab<pid>-<n>s<start>-h<host>`. Short: it becomes part of
-/// paths of Unix sockets, which have room for 107 octets.
+/// The name of an agent's instance in a run: `lab<pid>-<n>s<start>-h<host>`. Short: it becomes part
+/// of paths of Unix sockets, which have room for 107 octets.
 pub(crate) fn instance(run: &str, host: usize) -> String {
     format!("{INSTANCE}{}-h{host}", &run[PREFIX.len()..])
 }
@@ -91,7 +91,7 @@ pub(crate) fn remove_pins(run: &str) {
     }
 }
 
-/// Directories that agents of labs may have pinned things in.
+/// Directories that may hold pins of labs' agents.
 fn pins() -> Vec<PathBuf> {
     let entries = |path: &Path| -> Vec<PathBuf> {
         fs::read_dir(path).map_or(Vec::new(), |e| e.flatten().map(|e| e.path()).collect())
@@ -116,8 +116,8 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Whether `name` is `<prefix><pid>-<n>s<start>…` of a process that is gone, even if another has its
-/// id by now. Without the start, as earlier versions had it, the id must be free.
+/// Whether `name` is `<prefix><pid>-<n>s<start>…` of a process that is gone, even if another
+/// process has its id by now. Names of earlier versions have no start; then the id must be free.
 fn is_stale(name: &str, prefix: &str) -> bool {
     let Some(mut parts) = name.strip_prefix(prefix).map(|rest| rest.split(['-', '.'])) else {
         return false;
@@ -133,11 +133,12 @@ fn is_stale(name: &str, prefix: &str) -> bool {
     if !Path::new("/proc").join(pid.to_string()).exists() {
         return true;
     }
-    // Who is there but does not tell its start is taken for the lab: a living one is never touched.
+    // A process whose start time cannot be read is taken for the lab, so that a live lab is never
+    // touched.
     matches!((start, started(pid)), (Some(then), Some(now)) if then != 0 && then != now)
 }
 
-/// What tells a namespace from all others: device and inode.
+/// Device and inode, which identify a namespace.
 pub(crate) type Identity = (u64, u64);
 
 /// The identity of the namespace that `path` names.

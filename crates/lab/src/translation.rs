@@ -1,9 +1,10 @@
-//! vCC on the ports of VMs where no agent is: what a scenario's `none+TRANSLATION` and its budgets ask for.
+//! vCC on the ports of VMs without an agent, for a scenario's `none+TRANSLATION` and its budgets.
 //!
-//! Problem   A guest's congestion control is translated at its port, also where nothing else is done.
-//! Approach  One object of programs per host that has such ports. Budgets are divided here meanwhile.
-//! Promises  Gone with its owner, or with its namespaces on kernels without TCX.
-//! Not here  The law and the programs: `weir_dataplane::vcc`. Beside other mechanisms their agents translate.
+//! Problem   A guest's congestion control is translated at its port, also where no mechanism runs.
+//! Approach  One object of programs per host that has such ports. The lab divides budgets here.
+//! Promises  The programs go with their owner, or with their namespaces on kernels without TCX.
+//! Not here  The law and the programs: `weir_dataplane::vcc`. Beside other mechanisms, agents
+//!           translate.
 
 use crate::world::World;
 use crate::{Error, budget, plan};
@@ -15,7 +16,7 @@ use weir_dataplane::vcc::{Law, Program, Programs};
 use weir_model::agent::POLICING_MOST;
 use weir_model::scenario::{Scenario, Translation, Vm};
 
-/// Connections of one VM that are known at the same time.
+/// Connections of one VM in the table.
 const FLOWS: u32 = 8192;
 
 /// The translated ports of all hosts.
@@ -70,7 +71,7 @@ impl Translators {
         Ok(Self { hosts, looked_ns: 0 })
     }
 
-    /// To be called often: divides budgets when it is time to.
+    /// Divides budgets when it is time. The caller calls it often.
     pub(crate) fn tend(&mut self) -> Result<(), Error> {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC)
             .map_err(Error::kernel("read the kernel's clock"))?;
@@ -87,7 +88,7 @@ impl Translators {
         Ok(())
     }
 
-    /// What a reader of the results should know: connections that were not translated as they should be.
+    /// Notes for a reader of the results: connections that were not translated as they should be.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for host in &self.hosts {
@@ -121,7 +122,7 @@ fn thread_cpu_ns() -> u64 {
     t.map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
-/// How far beyond its window a VM's guest may send.
+/// Octets that a VM's guest may send beyond its window.
 fn slack(vm: &Vm) -> u32 {
     vm.policing.map_or(ANY_SLACK, |slack| u32::try_from(slack.get()).unwrap_or(POLICING_MOST))
 }

@@ -8,26 +8,25 @@
 //! Not here  Which names and addresses: see `plan`. Rates and queues: see `ports`.
 
 use crate::linkbox::LinkBox;
-use crate::netlink::{
-    Batch, NEW, Netlink, PUT, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE,
-    Request, link_header,
-};
+use crate::netlink::{self, Batch, Socket, Verb, link_header};
 use crate::netns::{self, Namespace};
 use crate::plan::{self, BRIDGE, Plan, UPLINK};
 use crate::ports::{self, Counters, Passed, PortList};
 use crate::{Error, sweep};
 use nix::errno::Errno;
+use nix::libc;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::mark::{Marker, MarkingPort};
+use weir_dataplane::nl::Body;
 use weir_model::scenario::{IpVersion, PortPart, Scenario};
 
 /// A datacenter that exists.
 pub(crate) struct World {
-    /// Links that are carried by a thread. Dropped first: their TAPs are theirs.
+    /// Links that a thread carries. They are dropped first, since their TAPs belong to them.
     boxes: Vec<Carried>,
     /// Per switch that marks: its marking ports, and the direction each of them sends in.
     markers: Vec<(Marker, Vec<usize>)>,
@@ -40,6 +39,7 @@ pub(crate) struct World {
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
+
 /// A link that is carried by a thread.
 struct Carried {
     link: usize,
@@ -48,17 +48,9 @@ struct Carried {
     taps: [(usize, u32); 2],
 }
 
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_MASTER: u16 = 10;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_GSO_MAX_SEGS: u16 = 40;
 const MTU: u32 = 1500;
-/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is the
-/// one that is meant to be full.
+/// Frames that a TAP holds while its box is busy: some 100 ms at 200 Mb/s. The box's own queue is
+/// the one that should be full.
 const TAP_QUEUE: u32 = 2048;
 /// How long the kernel may take to notice that all devices are connected.
 const UP: Duration = Duration::from_secs(10);
@@ -89,13 +81,13 @@ impl World {
             let (kind, index) = if node < hosts { ('h', node) } else { ('s', node - hosts) };
             let mut namespace = Namespace::create(&sweep::name(run, kind, index, name))?;
             let mut batch = Batch::default();
-            batch.push(bridge((node < hosts).then_some(node)));
+            bridge(&mut batch, (node < hosts).then_some(node));
             if node < hosts {
                 // An agent may talk to itself: two of its VMs may be a pair.
-                batch.push(Request::new("set lo up", RTM_NEWLINK, 0, &link_header(1, true)));
-                batch.push(address(BRIDGE, plan::host_address(node).into()));
+                set(&mut batch, "lo", 1, |_| {});
+                address(&mut batch, BRIDGE, plan::host_address(node).into());
             }
-            namespace.netlink.send(batch)?;
+            netlink::send(&mut namespace.netlink, &batch)?;
             world.nodes.push(namespace);
             done.fetch_add(1, Ordering::Relaxed);
         }
@@ -134,7 +126,8 @@ impl World {
         devices.extend(std::iter::repeat_n(vec![UPLINK], self.vms.len()));
         let until = Instant::now() + UP;
         for (namespace, devices) in self.nodes.iter_mut().chain(&mut self.vms).zip(devices) {
-            while namespace.netlink.up(&devices)?.contains(&false) {
+            let socket = &mut namespace.netlink;
+            while netlink::devices(socket, &devices, |one| one.carries)?.contains(&false) {
                 go_on(stop)?;
                 if Instant::now() >= until {
                     return Err(Error::Kernel {
@@ -156,28 +149,23 @@ impl World {
         let (b_name, b_port) = plan::link_port(scenario, link.b, index);
         let far = self.nodes[link.b].file().as_raw_fd();
         let mut batch = Batch::default();
-        batch.push(
-            veth(format!("make link {}", link.name), a_port, &a_name, |r| {
-                r.raw(&link_header(b_port, false))
-                    .attr_text(IFLA_IFNAME, &b_name)
-                    .attr_u32(IFLA_MTU, MTU)
-                    .attr_u32(IFLA_NET_NS_FD, far as u32)
-            })
-            .attr_u32(IFLA_MASTER, BRIDGE),
-        );
-        batch.push(bridge_port(a_port, true));
+        let end = |body: &mut Body<'_>| {
+            body.raw(&link_header(b_port, false));
+            body.text(libc::IFLA_IFNAME, &b_name);
+            body.word(libc::IFLA_MTU, MTU);
+            body.word(libc::IFLA_NET_NS_FD, far as u32);
+        };
+        veth(&mut batch, &format!("link {}", link.name), (a_port, &a_name), end);
+        bridge_port(&mut batch, a_port, true);
         ports::shape(&mut batch, a_port, link, is_switch(link.a));
-        self.nodes[link.a].netlink.send(batch)?;
+        netlink::send(&mut self.nodes[link.a].netlink, &batch)?;
 
         let mut batch = Batch::default();
-        let what = format!("join link {} to its bridge", link.name);
-        batch.push(
-            Request::new(what, RTM_NEWLINK, 0, &link_header(b_port, true))
-                .attr_u32(IFLA_MASTER, BRIDGE),
-        );
-        batch.push(bridge_port(b_port, true));
+        let what = format!("end of link {}", link.name);
+        set(&mut batch, &what, b_port, |body| body.word(libc::IFLA_MASTER, BRIDGE));
+        bridge_port(&mut batch, b_port, true);
         ports::shape(&mut batch, b_port, link, is_switch(link.b));
-        self.nodes[link.b].netlink.send(batch)
+        netlink::send(&mut self.nodes[link.b].netlink, &batch)
     }
 
     /// A TAP at each of two nodes, and a thread that carries frames between them.
@@ -188,14 +176,13 @@ impl World {
             self.nodes[node].enter()?;
             let file = weir_dataplane::tap::open(&name, port).map_err(Error::Dataplane)?;
             let mut batch = Batch::default();
-            let what = format!("join the box of link {} to its bridge", link.name);
-            batch.push(
-                Request::new(what, RTM_NEWLINK, 0, &link_header(port, true))
-                    .attr_u32(IFLA_MASTER, BRIDGE)
-                    .attr_u32(IFLA_TXQLEN, TAP_QUEUE),
-            );
-            batch.push(bridge_port(port, true));
-            self.nodes[node].netlink.send(batch)?;
+            let what = format!("box of link {}", link.name);
+            set(&mut batch, &what, port, |body| {
+                body.word(libc::IFLA_MASTER, BRIDGE);
+                body.word(libc::IFLA_TXQLEN, TAP_QUEUE);
+            });
+            bridge_port(&mut batch, port, true);
+            netlink::send(&mut self.nodes[node].netlink, &batch)?;
             Ok::<_, Error>((file, (node, port)))
         };
         let [(a, tap_a), (b, tap_b)] = [end(link.a)?, end(link.b)?];
@@ -259,16 +246,18 @@ impl World {
         })
     }
 
-    /// The port of a VM vanishes, as if the VM had died: its sockets stay, with nobody to talk to.
+    /// Removes a VM's port, as if the VM had died. Its sockets stay, without a network.
     pub(crate) fn stop_vm(&mut self, scenario: &Scenario, vm: usize) -> Result<(), Error> {
         let port = plan::vm_port_index(vm);
         let mut batch = Batch::default();
-        let what = format!("remove the port of VM {}", scenario.vms[vm].name);
-        batch.push(Request::new(what, RTM_DELLINK, 0, &link_header(port, false)));
-        self.nodes[scenario.vms[vm].host].netlink.send(batch)
+        let what = format!("port of VM {}", scenario.vms[vm].name);
+        let (request, header) = ((libc::RTM_DELLINK, Verb::Delete), link_header(port, false));
+        netlink::push(&mut batch, request, (&what, None), &header, |_| {});
+        netlink::send(&mut self.nodes[scenario.vms[vm].host].netlink, &batch)
     }
 
-    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's namespace.
+    /// A VM that was stopped gets a new port. On a thread of its own, which enters the VM's
+    /// namespace.
     pub(crate) fn start_vm(
         &mut self,
         scenario: &Scenario,
@@ -279,13 +268,14 @@ impl World {
             let work = scope.spawn(|| {
                 self.vms[vm].enter()?;
                 let inside = self.vms[vm].file().as_raw_fd();
-                self.plug(scenario, plan, vm, (inside, &mut Netlink::open()?))
+                let mut socket = Socket::open().map_err(|e| Error::Dataplane(e.into()))?;
+                self.plug(scenario, plan, vm, (inside, &mut socket))
             });
             work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    /// Breaks a part of what carries a VM's packets, with the tools that an operator has.
+    /// Breaks a part of a VM's plumbing, with an operator's tools.
     pub(crate) fn break_port(
         &self,
         scenario: &Scenario,
@@ -321,28 +311,26 @@ impl World {
         scenario: &Scenario,
         plan: &Plan,
         vm: usize,
-        (inside, netlink): (RawFd, &mut Netlink),
+        (inside, socket): (RawFd, &mut Socket),
     ) -> Result<(), Error> {
         let name = &scenario.vms[vm].name;
         let port = plan::vm_port_index(vm);
         let mac = plan::vm_mac(vm);
         let mut batch = Batch::default();
-        batch.push(
-            veth(format!("make the port of VM {name}"), port, &plan::vm_port(vm), |r| {
-                r.raw(&link_header(UPLINK, false))
-                    .attr_text(IFLA_IFNAME, "eth0")
-                    .attr_u32(IFLA_MTU, MTU)
-                    .attr(IFLA_ADDRESS, &mac)
-                    // Packets of at most one segment: a queue of octets then holds what a real
-                    // port would hold, and drops what it would drop.
-                    .attr_u32(IFLA_GSO_MAX_SEGS, 1)
-                    .attr_u32(IFLA_NET_NS_FD, inside as u32)
-            })
-            .attr_u32(IFLA_MASTER, BRIDGE),
-        );
-        batch.push(bridge_port(port, false));
-        batch.push(forward(port, mac));
-        self.nodes[scenario.vms[vm].host].netlink.send(batch)?;
+        let end = |body: &mut Body<'_>| {
+            body.raw(&link_header(UPLINK, false));
+            body.text(libc::IFLA_IFNAME, "eth0");
+            body.word(libc::IFLA_MTU, MTU);
+            body.put(libc::IFLA_ADDRESS, &mac);
+            // Packets of at most one segment: a queue of octets then holds what a real
+            // port would hold, and drops what it would drop.
+            body.word(libc::IFLA_GSO_MAX_SEGS, 1);
+            body.word(libc::IFLA_NET_NS_FD, inside as u32);
+        };
+        veth(&mut batch, &format!("port of VM {name}"), (port, &plan::vm_port(vm)), end);
+        bridge_port(&mut batch, port, false);
+        forward(&mut batch, port, mac);
+        netlink::send(&mut self.nodes[scenario.vms[vm].host].netlink, &batch)?;
 
         let versions = [Some(IpVersion::V4), plan::has_ip6(scenario).then_some(IpVersion::V6)];
         if plan::has_ip6(scenario) {
@@ -350,22 +338,23 @@ impl World {
             netns::allow_ipv6("eth0");
         }
         let mut batch = Batch::default();
-        batch.push(Request::new("set eth0 up", RTM_NEWLINK, 0, &link_header(UPLINK, true)));
+        set(&mut batch, "eth0", UPLINK, |_| {});
         for ip in versions.into_iter().flatten() {
-            batch.push(address(UPLINK, plan::vm_ip(scenario, vm, ip)));
+            address(&mut batch, UPLINK, plan::vm_ip(scenario, vm, ip));
             if plan::has_outside(scenario) {
-                batch.push(everybody_is_a_neighbour(UPLINK, ip));
+                everybody_is_a_neighbour(&mut batch, UPLINK, ip);
             }
             for &peer in &plan.peers[vm] {
                 let mac = plan::vm_mac(peer);
-                batch.push(neighbour(UPLINK, plan::vm_ip(scenario, peer, ip), mac));
+                neighbour(&mut batch, UPLINK, plan::vm_ip(scenario, peer, ip), mac);
             }
         }
         for &host in &plan.attacked[vm] {
-            batch.push(neighbour(UPLINK, plan::host_address(host).into(), plan::host_mac(host)));
+            let address = plan::host_address(host).into();
+            neighbour(&mut batch, UPLINK, address, plan::host_mac(host));
         }
         ports::detach_from_sockets(&mut batch, UPLINK, "eth0");
-        netlink.send(batch)
+        netlink::send(socket, &batch)
     }
 
     /// Forwarding entries on switches, and neighbours of hosts. A host's bridge needs none: what
@@ -380,20 +369,20 @@ impl World {
             let port = |host: usize| plan::link_port(scenario, hosts + switch, toward[host]).1;
             let mut batch = Batch::default();
             for host in 0..hosts {
-                batch.push(forward(port(host), plan::host_mac(host)));
+                forward(&mut batch, port(host), plan::host_mac(host));
             }
             for (vm, placed) in scenario.vms.iter().enumerate() {
-                batch.push(forward(port(placed.host), plan::vm_mac(vm)));
+                forward(&mut batch, port(placed.host), plan::vm_mac(vm));
             }
-            self.nodes[hosts + switch].netlink.send(batch)?;
+            netlink::send(&mut self.nodes[hosts + switch].netlink, &batch)?;
         }
         for (host, peers) in plan.host_peers.iter().enumerate() {
             let mut batch = Batch::default();
             for &peer in peers {
                 let address = plan::host_address(peer).into();
-                batch.push(neighbour(BRIDGE, address, plan::host_mac(peer)));
+                neighbour(&mut batch, BRIDGE, address, plan::host_mac(peer));
             }
-            self.nodes[host].netlink.send(batch)?;
+            netlink::send(&mut self.nodes[host].netlink, &batch)?;
         }
         Ok(())
     }
@@ -410,7 +399,7 @@ impl World {
 
     /// Octets that reached a VM, layer 2 without FCS.
     pub(crate) fn received_by(&mut self, vm: usize) -> Result<u64, Error> {
-        Ok(self.vms[vm].netlink.received(&[UPLINK])?[0])
+        Ok(netlink::devices(&mut self.vms[vm].netlink, &[UPLINK], |one| one.received)?[0])
     }
 
     /// What passed since the last call, by link direction.
@@ -427,7 +416,8 @@ impl World {
             let both = carrier.passed()?;
             for ((direction, so_far), (node, tap)) in (2 * *link..).zip(both).zip(*taps) {
                 // What a TAP had no room for never came to its box.
-                let unsent = self.nodes[node].netlink.unsent(tap)?;
+                let socket = &mut self.nodes[node].netlink;
+                let unsent = netlink::devices(socket, &[tap], |one| one.unsent)?[0];
                 passed[direction] = Passed { drops: so_far.drops + unsent, ..so_far };
             }
         }
@@ -444,7 +434,8 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
 }
 
-/// The ports of each node that have a queue of the kernel's, and the direction each of them sends in.
+/// The ports of each node that have a queue of the kernel's, and the direction each of them sends
+/// in.
 fn ports_of(scenario: &Scenario) -> Vec<PortList> {
     let topology = &scenario.topology;
     let mut ports = vec![PortList::new(); topology.hosts.len() + topology.switches.len()];
@@ -456,59 +447,89 @@ fn ports_of(scenario: &Scenario) -> Vec<PortList> {
 }
 
 /// A bridge without spanning tree or multicast snooping; a host's bridge is also its interface.
-fn bridge(host: Option<usize>) -> Request {
-    let mut request = Request::new("make a bridge", RTM_NEWLINK, NEW, &link_header(BRIDGE, true))
-        .needs("bridges (CONFIG_BRIDGE, module bridge)")
-        .attr_text(IFLA_IFNAME, "br0");
-    if let Some(host) = host {
-        request = request.attr(IFLA_ADDRESS, &plan::host_mac(host));
-    }
-    request.nest(IFLA_LINKINFO, |r| {
-        r.attr_text(1, "bridge").nest(2, |r| {
+fn bridge(batch: &mut Batch, host: Option<usize>) {
+    let what = ("bridge", Some("bridges (CONFIG_BRIDGE, module bridge)"));
+    make(batch, what, (BRIDGE, "br0"), |body| {
+        host.iter().for_each(|host| body.put(libc::IFLA_ADDRESS, &plan::host_mac(*host)));
+        body.nest(libc::IFLA_LINKINFO, |body| {
             let (stp_state, multicast_snooping) = (5, 23);
-            r.attr_u32(stp_state, 0).attr(multicast_snooping, &[0])
-        })
-    })
+            body.text(1, "bridge");
+            body.nest(2, |body| {
+                body.word(stp_state, 0);
+                body.put(multicast_snooping, &[0]);
+            });
+        });
+    });
+}
+
+/// A device that is up.
+fn make(
+    batch: &mut Batch,
+    what: (&str, Option<&'static str>),
+    (index, name): (u32, &str),
+    fill: impl FnOnce(&mut Body<'_>),
+) {
+    let request = (libc::RTM_NEWLINK, Verb::Create);
+    netlink::push(batch, request, what, &link_header(index, true), |body| {
+        body.text(libc::IFLA_IFNAME, name);
+        fill(body);
+    });
+}
+
+/// Changes a device, and sets it up.
+fn set(batch: &mut Batch, what: &str, index: u32, fill: impl FnOnce(&mut Body<'_>)) {
+    let (request, header) = ((libc::RTM_NEWLINK, Verb::Change), link_header(index, true));
+    netlink::push(batch, request, (what, None), &header, fill);
 }
 
 /// A veth whose far end is described by `peer`. The far end cannot be set up in the same breath:
 /// the kernel ties the two together last.
-fn veth(what: String, index: u32, name: &str, peer: impl FnOnce(Request) -> Request) -> Request {
-    Request::new(what, RTM_NEWLINK, NEW, &link_header(index, true))
-        .needs("veth (CONFIG_VETH, module veth)")
-        .attr_text(IFLA_IFNAME, name)
-        .attr_u32(IFLA_MTU, MTU)
-        .nest(IFLA_LINKINFO, |r| r.attr_text(1, "veth").nest(2, |r| r.nest(1, peer)))
+fn veth(batch: &mut Batch, what: &str, near: (u32, &str), far: impl FnOnce(&mut Body<'_>)) {
+    make(batch, (what, Some("veth (CONFIG_VETH, module veth)")), near, |body| {
+        body.word(libc::IFLA_MTU, MTU);
+        body.nest(libc::IFLA_LINKINFO, |body| {
+            body.text(1, "veth");
+            body.nest(2, |body| body.nest(1, far));
+        });
+        body.word(libc::IFLA_MASTER, BRIDGE);
+    });
 }
 
 /// A bridge's port learns nothing; unknown destinations are sent to it only if it is `outward`.
-fn bridge_port(index: u32, outward: bool) -> Request {
+fn bridge_port(batch: &mut Batch, index: u32, outward: bool) {
     let (learning, unicast_flood) = (8, 9);
-    Request::new("configure a bridge's port", RTM_NEWLINK, 0, &link_header(index, true)).nest(
-        IFLA_LINKINFO,
-        |r| {
-            r.attr_text(4, "bridge")
-                .nest(5, |r| r.attr(learning, &[0]).attr(unicast_flood, &[u8::from(outward)]))
-        },
-    )
+    set(batch, "port of a bridge", index, |body| {
+        body.nest(libc::IFLA_LINKINFO, |body| {
+            body.text(4, "bridge");
+            body.nest(5, |body| {
+                body.put(learning, &[0]);
+                body.put(unicast_flood, &[u8::from(outward)]);
+            });
+        });
+    });
 }
 
 /// A fixed forwarding entry of the bridge to which port `index` belongs.
-fn forward(index: u32, mac: [u8; 6]) -> Request {
+fn forward(batch: &mut Batch, index: u32, mac: [u8; 6]) {
     const PF_BRIDGE: u8 = 7;
     const NUD_NOARP: u16 = 0x40;
     const NTF_MASTER: u8 = 0x04;
     let header = neighbour_header(PF_BRIDGE, index, NUD_NOARP, NTF_MASTER);
-    Request::new("write a forwarding entry", RTM_NEWNEIGH, NEW, &header).attr(2, &mac)
+    let request = (libc::RTM_NEWNEIGH, Verb::Create);
+    netlink::push(batch, request, ("forwarding entry", None), &header, |body| body.put(2, &mac));
 }
 
-/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of a VM
-/// that returns may have made an entry of their own.
-fn neighbour(index: u32, address: IpAddr, mac: [u8; 6]) -> Request {
+/// A fixed neighbour, so that no start is spoilt by an ARP request lost in a full queue. Packets of
+/// a VM that returns may have made an entry of their own.
+fn neighbour(batch: &mut Batch, index: u32, address: IpAddr, mac: [u8; 6]) {
     const NUD_PERMANENT: u16 = 0x80;
     let (family, octets) = family(address);
     let header = neighbour_header(family, index, NUD_PERMANENT, 0);
-    Request::new("write a neighbour", RTM_NEWNEIGH, PUT, &header).attr(1, &octets).attr(2, &mac)
+    let request = (libc::RTM_NEWNEIGH, Verb::Replace);
+    netlink::push(batch, request, ("neighbour", None), &header, |body| {
+        body.put(1, &octets);
+        body.put(2, &mac);
+    });
 }
 
 /// The kernel's number of an address's family, and its octets.
@@ -529,22 +550,23 @@ fn neighbour_header(family: u8, index: u32, state: u16, flags: u8) -> [u8; 12] {
     header
 }
 
-/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16. Nobody
-/// is asked whether it is in use.
-fn address(index: u32, address: IpAddr) -> Request {
+/// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16.
+/// Nobody is asked whether it is in use.
+fn address(batch: &mut Batch, index: u32, address: IpAddr) {
     const IFA_F_NODAD: u8 = 2;
     let (family, octets) = family(address);
     let (length, flags) = if family == AF_INET { (8, 0) } else { (16, IFA_F_NODAD) };
     let mut header = [family, length, flags, 0, 0, 0, 0, 0]; // struct ifaddrmsg
     header[4..8].copy_from_slice(&index.to_ne_bytes());
-    Request::new("give an address", RTM_NEWADDR, NEW, &header)
-        .needs("IPv6 (CONFIG_IPV6)")
-        .attr(2, &octets)
-        .attr(1, &octets)
+    let what = ("address", Some("IPv6 (CONFIG_IPV6)"));
+    netlink::push(batch, (libc::RTM_NEWADDR, Verb::Create), what, &header, |body| {
+        body.put(2, &octets);
+        body.put(1, &octets);
+    });
 }
 
 /// A route that makes all addresses reachable without a router: the outside has any.
-fn everybody_is_a_neighbour(index: u32, ip: IpVersion) -> Request {
+fn everybody_is_a_neighbour(batch: &mut Batch, index: u32, ip: IpVersion) {
     const TABLE_MAIN: u8 = 254;
     const PROTOCOL_BOOT: u8 = 3;
     const SCOPE_LINK: u8 = 253;
@@ -555,10 +577,11 @@ fn everybody_is_a_neighbour(index: u32, ip: IpVersion) -> Request {
     let mut header = [0; 12];
     header[0] = family;
     header[4..8].copy_from_slice(&[TABLE_MAIN, PROTOCOL_BOOT, SCOPE_LINK, UNICAST]);
-    Request::new("write a route", RTM_NEWROUTE, NEW, &header).attr_u32(RTA_OIF, index)
+    let request = (libc::RTM_NEWROUTE, Verb::Create);
+    netlink::push(batch, request, ("route", None), &header, |body| body.word(RTA_OIF, index));
 }
 
-/// Runs a command that breaks a part of a VM's port; what it printed.
+/// Runs a command that breaks a part of a VM's port; returns its output.
 fn run(vm: &str, part: PortPart, line: &str) -> Result<String, Error> {
     let mut words = line.split(' ');
     let program = words.next().expect("a line has a first word");

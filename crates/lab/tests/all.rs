@@ -1,5 +1,6 @@
-//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking each.
-//! `scripts/run-tests` plays each module in a process of its own, and refuses a file that is not named here.
+//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking
+//! each. `scripts/run-tests` plays each module in a process of its own, and refuses a file that is
+//! not named here.
 #![allow(clippy::disallowed_methods, reason = "tests of real agents read clocks and sleep")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Control messages between real agents suffer as the scenario says, and the agents notice. As root.
+//! Control messages between real agents suffer as the scenario says, and the agents notice. As
+//! root.
 
 use crate::common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
 use std::sync::atomic::AtomicBool;
@@ -26,7 +27,7 @@ fn fault(at: Span, control: ControlFault) -> Fault {
     Fault { at, kind: FaultKind::Control(control) }
 }
 
-/// Nothing happens to messages to anybody, from the start to the end.
+/// No message suffers a fault, from the start to the end.
 fn calm() -> ControlFault {
     ControlFault {
         hosts: vec![0, 1, 2],

@@ -1,5 +1,5 @@
-//! Requests, short flows, shuffles and programs: all arrives, and is timed from when it should have begun.
-//! As root.
+//! Requests, short flows, shuffles and programs: all arrives, and is timed from when it should have
+//! begun. As root.
 
 use crate::common;
 
@@ -79,7 +79,8 @@ fn requests_at_a_rate_are_answered_on_new_and_on_kept_connections() {
             // 1.5 s are judged.
             assert!((149..=151).contains(&work.due), "{connections:?}: {work:?}");
             assert!(work.due - work.done <= 3, "{connections:?}: {} of {}", work.done, work.due);
-            // Seven segments on a link of 100 Mbit/s take 0.85 ms, less what a port sends at once after idling.
+            // Seven segments on a link of 100 Mbit/s take 0.85 ms, less what a port sends at once
+            // after idling.
             let half = quantile(work, 0.5);
             assert!((0.2..10.0).contains(&half), "{connections:?}: {half} ms");
             assert!(record.notes.iter().all(|n| !n.contains("failed")), "{:?}", record.notes);

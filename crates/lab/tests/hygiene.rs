@@ -178,6 +178,47 @@ fn a_vm_that_stops_has_no_port_and_agents_are_told_and_it_comes_back() {
     assert_eq!(traces(), Vec::<String>::new());
 }
 
+/// Plays three seconds of UDP in which VM 1 stops after one, so that all agents are told.
+fn told_of_a_vm_that_stops(preset: &str) -> weir_lab::Record {
+    use weir_model::scenario::{Fault, FaultKind};
+    let mut scenario = short();
+    scenario.duration = Span::from_secs(3);
+    scenario.traffic[0].kind = udp(5.0);
+    scenario.traffic[0].stop = Span::from_secs(3);
+    scenario.faults = vec![Fault { at: Span::from_secs(1), kind: FaultKind::StopVm { vm: 1 } }];
+    let (options, never) = (Options::new(stand_in()), AtomicBool::new(false));
+    play(&scenario, &mechanism(ES, preset), &options, &mut |_| {}, &never).expect("plays")
+}
+
+#[test]
+fn what_was_measured_until_an_agent_died_unasked_is_kept_with_the_reason_and_the_time() {
+    let _alone = alone();
+    let record = told_of_a_vm_that_stops("mortal");
+    let failure = record.failure.expect("an agent died");
+    assert!(failure.why.contains("the agent of host0 ended (exit status: 9)"), "{}", failure.why);
+    assert_eq!(failure.log, "ready\nno room for this list");
+    assert!(failure.at >= Span::from_secs(1), "not before it was told: {}", failure.at);
+    let samples = record.flows[0].octets.len();
+    assert!((10..30).contains(&samples), "until it died: {samples} samples");
+    assert!(record.flows[0].octets.iter().sum::<u64>() > 0);
+    assert!(record.links.iter().all(|link| link.octets.len() == samples));
+    assert_eq!((record.ends.len(), record.idle.len()), (samples, samples));
+    assert_eq!(record.notes, Vec::<String>::new());
+    assert_eq!(traces(), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_in_which_an_agent_refuses_a_list_is_measured_to_its_end_and_says_so() {
+    let _alone = alone();
+    let record = told_of_a_vm_that_stops("stubborn");
+    let failure = record.failure.expect("an agent refused");
+    assert!(failure.why.contains("the agent of host0 refused 1 list"), "{}", failure.why);
+    assert_eq!(failure.log, "ready\nrefused: a list of VMs that nobody ordered");
+    assert!(failure.at >= Span::from_secs(2) && failure.at < Span::from_secs(3), "{}", failure.at);
+    assert_eq!(record.flows[0].octets.len(), 30, "the whole run");
+    assert_eq!(traces(), Vec::<String>::new());
+}
+
 #[test]
 fn stopping_at_any_time_leaves_nothing() {
     let _alone = alone();
@@ -259,8 +300,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within ten seconds");
 }
 
-/// Plays a lab with 19 namespaces and 13 agents, kills it and sweeps; says what was left and what the
-/// sweep said.
+/// Plays a lab with 19 namespaces and 13 agents, kills it and sweeps; says what was left and what
+/// the sweep said.
 fn kill_a_lab_and_sweep() -> (usize, Vec<String>) {
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/elasticswitch/fig05.yaml");
     let mut lab = std::process::Command::new(stand_in().with_file_name("play"))

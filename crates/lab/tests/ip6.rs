@@ -40,8 +40,8 @@ fn tcp_and_udp_flow_over_ipv6_beside_ipv4() {
     assert!((30.0..75.0).contains(&got[0]), "{got:?} {:?}", record.notes);
 }
 
-/// Without marks, losses of IPv6 do not show: a pair has its floor and borrows nothing. Without a mechanism
-/// the UDP, which offers the whole link, would leave TCP next to nothing.
+/// Without marks, losses of IPv6 do not show: a pair has its floor and borrows nothing. Without a
+/// mechanism the UDP, which offers the whole link, would leave TCP next to nothing.
 #[test]
 fn floors_hold_over_ipv6_under_elasticswitch_and_nothing_is_borrowed() {
     let mut scenario = dumbbell(2, 2, 100);
@@ -78,7 +78,8 @@ fn floors_hold_over_ipv6_under_elasticswitch_and_nothing_is_borrowed() {
     }
 }
 
-/// Why a run says nothing of what was played, as far as this machine knows: the bounds by which runs of the lab are judged.
+/// Why a run says nothing of what was played, as far as this machine knows: the bounds by which
+/// runs of the lab are judged.
 fn disturbance(record: &Record) -> Option<String> {
     let samples = record.idle.len();
     let saturated = record.idle.iter().filter(|&&idle| idle < 0.05).count();

@@ -120,8 +120,9 @@ fn while_the_server_stands_still_requests_are_due_all_the_same() {
         let work = work(&record);
         assert!((599..=601).contains(&work.due), "{work:?}");
         assert!(work.due - work.done <= 4, "{} of {}", work.done, work.due);
-        // 200 were due while it stood still for half a second: 160 of them waited for 100 ms or more. A
-        // client that waits for its four connections before it asks again would have seen four.
+        // 200 were due while it stood still for half a second: 160 of them waited for 100 ms or
+        // more. A client that waits for its four connections before it asks again would have seen
+        // four.
         let slow: u64 = work
             .times
             .iter_recorded()

@@ -1,4 +1,5 @@
-//! What switches and links do to packets beside making them wait: marks, delay, exact queues. As root.
+//! What switches and links do to packets beside making them wait: marks, delay, exact queues. As
+//! root.
 
 #![expect(clippy::disallowed_methods, reason = "measures round trips")]
 
@@ -33,8 +34,9 @@ fn played(scenario: &Scenario, watch: &mut dyn FnMut(&Frame)) -> Record {
         .expect("plays; these tests need root")
 }
 
-/// Judges what was measured, and once more, at most twice, what a machine measured that was busy with something
-/// else: it had no time left, a CPU came late, or the lab itself did, which its notes say.
+/// Judges what was measured, and once more, at most twice, what a machine measured that was busy
+/// with something else: it had no time left, a CPU came late, or the lab itself did, which its
+/// notes say.
 fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
     expect_watched(scenario, |_| {}, judge);
 }
@@ -103,7 +105,8 @@ fn become_capable() -> bool {
     sockets.lines().skip(1).all(|line| line.split_whitespace().nth(3) == Some("0A"))
 }
 
-/// Floods VM 3 from VM 1, both of [`dumbbell`], with 90 Mbit/s of lower effort, until the end of the flood is said.
+/// Floods VM 3 from VM 1, both of [`dumbbell`], with 90 Mbit/s of lower effort, until the end of
+/// the flood is said.
 fn flood_with_lower_effort(ip: IpVersion) -> (JoinHandle<()>, Arc<AtomicBool>) {
     const TOS: i32 = 1 << 2;
     let end = Arc::new(AtomicBool::new(false));
@@ -118,7 +121,7 @@ fn flood_with_lower_effort(ip: IpVersion) -> (JoinHandle<()>, Arc<AtomicBool>) {
             IpVersion::V4 => setsockopt(&socket, Ipv4Tos, &TOS),
             IpVersion::V6 => setsockopt(&socket, Ipv6TClass, &TOS),
         }
-        .expect("a field that everybody may set");
+        .expect("a field that needs no rights");
         let (begin, mut sent) = (Instant::now(), 0.0);
         while !told.load(Ordering::Relaxed) {
             while sent < begin.elapsed().as_secs_f64() * 90e6 / 8.0 {
@@ -264,9 +267,9 @@ fn a_link_box_has_the_rate_of_its_link_within_two_percent_and_counts_every_packe
     expect(&scenario, |record| {
         let got = carried(&scenario, record);
         ensure((got / 50.0 - 1.0).abs() < 0.02, format!("{got} Mb/s on a link of 50"))?;
-        // All that came and did not go on was dropped, but for what waits at the end; twice that, since counters
-        // are read one after the other. What came is what the hosts' links carried: senders on a busy machine
-        // offer less than they should.
+        // All that came and did not go on was dropped, but for what waits at the end; twice that,
+        // since counters are read one after the other. What came is what the hosts' links carried:
+        // senders on a busy machine offer less than they should.
         let sum = |counts: &[u64]| counts.iter().sum::<u64>() as f64;
         let came: f64 = [0, 1].map(|host| sum(&record.links[to_switch(host)].octets)).iter().sum();
         let missing = (came - sum(&record.links[CORE].octets)) / 1514.0;
@@ -300,7 +303,8 @@ fn red_in_a_link_box_drops_before_the_buffer_is_full() {
     core.rate = weir_units::Rate::from_mbps(50);
     let (min, max) = (Bytes::new(10_000), Bytes::new(40_000));
     core.queueing.red = Some(Red { min, max, probability: 0.1, weight: 0.02 });
-    // A little more than fits. UDP, for TCP has little on the way where its kernel sees the whole of it, as here.
+    // A little more than fits. UDP, for TCP has little on the way where its kernel sees the whole
+    // of it, as here.
     scenario.duration = scenario.duration * 3;
     flow(&mut scenario, 0, 2, udp(26.0));
     flow(&mut scenario, 1, 2, udp(26.0));
@@ -329,9 +333,9 @@ fn red_in_a_link_box_drops_before_the_buffer_is_full() {
     });
 }
 
-/// The round trip of small packets from VM 0 to another in microseconds: of 100, of which so many come back at
-/// least, the one that a quarter are not above. What else the machine does makes round trips longer, never
-/// shorter.
+/// The round trip of small packets from VM 0 to another in microseconds: of 100, of which so many
+/// come back at least, the one that a quarter are not above. What else the machine does makes round
+/// trips longer, never shorter.
 fn round_trip(to: usize, least: usize) -> f64 {
     let address = format!("10.1.0.{}:9000", to + 1);
     let there = address.clone();
@@ -383,8 +387,9 @@ fn trip_through(delay: u64) -> f64 {
     trip.expect("it ran")
 }
 
-/// Keeps the CPUs from sleeping, with nothing that anybody has to wait for: how long a CPU takes to wake
-/// depends on how long it slept, and would be in round trips of 2 ms more than in those without a box.
+/// Keeps the CPUs from sleeping, with nothing that anybody has to wait for: how long a CPU takes to
+/// wake depends on how long it slept, and would be in round trips of 2 ms more than in those
+/// without a box.
 struct Awake(Vec<Child>);
 
 impl Awake {
@@ -413,16 +418,16 @@ fn a_link_box_has_the_delay_of_its_link_within_ten_percent() {
     let _alone = alone();
     let _awake = Awake::new();
     for delay in [500, 1000] {
-        // What the ends need to wake up is not the link's, and depends on what else the machine's host does,
-        // which makes any round trip longer, never shorter.
+        // What the ends need to wake up is not the link's, and depends on what else the machine's
+        // host does, which makes any round trip longer, never shorter.
         let least = |delay: u64| {
             let tries: Vec<f64> = std::iter::repeat_with(|| trip_through(delay)).take(3).collect();
             println!("{delay} us one way: round trips of {tries:.0?} us");
             tries.into_iter().fold(f64::MAX, f64::min)
         };
         let (trip, ends) = (least(delay), least(0));
-        // What woke a box counts as up to 25 us on the way, and it delivers up to 5 us early: where waking is quick,
-        // the ends' own time is partly in the link's. Never more of it than that.
+        // What woke a box counts as up to 25 us on the way, and it delivers up to 5 us early: where
+        // waking is quick, the ends' own time is partly in the link's. Never more of it than that.
         let early = 2.0 * (25.0 + 5.0);
         assert!(trip >= 2.0 * delay as f64 - early, "{trip} us through {delay} us and back");
         let ratio = (trip - ends) / (2.0 * delay as f64);

@@ -10,9 +10,9 @@ use weir_units::Span;
 /// The core link from left to right.
 const CORE: usize = 0;
 
-/// Plays `scenario` and judges what was measured. A machine that is busy with something else, or that
-/// stands still for a moment because its host is, measures that: what fails is repeated twice, and a
-/// defect fails three times.
+/// Plays `scenario` and judges what was measured. A machine that is busy with something else, or
+/// that stands still for a moment because its host is, measures that: what fails is repeated twice,
+/// and a defect fails three times.
 fn expect(scenario: &Scenario, judge: impl Fn(&Record) -> Result<(), String>) {
     for attempt in 1.. {
         let record =
@@ -68,7 +68,7 @@ fn a_trace_shows_each_connection_from_its_start_to_its_end() {
     scenario.traffic[0].trace = Some(Span::from_millis(10));
     scenario.traffic[0].stop = Span::from_secs(2);
     expect(&scenario, |record| {
-        assert!(record.flows[1].windows.is_empty(), "nobody asked");
+        assert!(record.flows[1].windows.is_empty(), "no trace was asked for");
         let traced = &record.flows[0];
         ensure(traced.windows.len() == 2, "two connections")?;
         for looks in &traced.windows {
@@ -85,7 +85,8 @@ fn a_trace_shows_each_connection_from_its_start_to_its_end() {
             let has_windows = looks.iter().all(|look| look.cwnd > 0 && look.shown > 0);
             ensure(has_windows, "each look has both windows")?;
         }
-        // The last octets arrive after the last look, and some that arrived are not acknowledged then.
+        // The last octets arrive after the last look, and some that arrived are not acknowledged
+        // then.
         let acked = traced.windows.iter().filter_map(|looks| looks.last()).map(|look| look.acked);
         let (acked, received) =
             (acked.sum::<u64>() as f64, traced.octets.iter().sum::<u64>() as f64);
@@ -115,8 +116,8 @@ fn twice_the_link_rate_is_half_dropped_and_every_packet_is_accounted_for() {
     expect(&scenario, |record| {
         let carried = mbps(&scenario, record, &record.links[CORE].octets);
         ensure((49.0..51.0).contains(&carried), format!("{carried} Mb/s on a link of 50"))?;
-        // Both sources offer what they were told. Who of two constant streams meets the full queue is
-        // a matter of phase, and nobody's promise.
+        // Both sources offer what they were told. Who of two constant streams meets the full queue
+        // is a matter of phase, and nobody's promise.
         let links = scenario.topology.links.iter().enumerate();
         let sources: Vec<_> = links.filter(|(_, l)| l.a < 2).collect();
         assert_eq!(sources.len(), 2, "each source has a link of its own");
@@ -278,7 +279,7 @@ fn tcp_has_the_congestion_control_that_is_named() {
     let said = seen.expect("it ran for a second").join("\n");
     for name in ["reno", "cubic"] {
         let words = said.split_whitespace().filter(|word| *word == name).count();
-        assert!(words >= 1, "{name} is used by nobody: {said}");
+        assert!(words >= 1, "{name} is not used: {said}");
     }
     assert!(goodput(&scenario, &record, 0) > 5.0, "reno carries: {:?}", record.flows[0].octets);
 }

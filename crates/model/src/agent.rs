@@ -9,12 +9,13 @@ pub use budget::{Ports, WindowBudget, WindowClass};
 
 use crate::net::{Mac, Prefix};
 use crate::scenario;
-use crate::text::{RateText, SizeText, SpanText};
+use crate::text::{RateText, SizeText};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use weir_units::{HostId, Span, VmId};
+use weir_core::mechanism::registry;
+use weir_units::{HostId, VmId};
 
 /// `agent.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,66 +28,64 @@ pub struct AgentConfig {
     /// What this host is: a gateway has ports that lead out of the cloud.
     #[serde(default)]
     pub role: Role,
-    /// Where control messages arrive, and the address they are sent from: one of the host's own, which
-    /// is closed to VMs.
+    /// Address and port of the control channel. It is an address of this host, and its port is
+    /// closed to VMs.
     pub listen: SocketAddr,
-    /// File with the keys that all agents share, one per line: `ID KEY`, a key being 32 hexadecimal
-    /// digits (128 bits). The first signs, all are accepted; read again when it changes.
+    /// File with the keys of the control channel: see docs/keys.md. The first key of a peer signs,
+    /// all are accepted. The agent reads the file again when it changes.
     pub key_file: PathBuf,
     /// YAML file with all VMs and hosts.
     pub directory: PathBuf,
-    /// Where the socket, the lock and the heartbeat live. Default `/run/weir`.
+    /// Directory of the socket, the lock and the heartbeat. Default `/run/weir`.
     #[serde(default = "default_run_dir")]
     pub run_dir: PathBuf,
-    /// Where BPF objects are pinned: a mounted bpffs. Default `/sys/fs/bpf`.
+    /// Directory for pinned BPF objects: a mounted bpffs. Default `/sys/fs/bpf`.
     #[serde(default = "default_bpffs")]
     pub bpffs: PathBuf,
     /// The interface toward the network.
     pub uplink: Uplink,
-    /// Whether floors are enforced, or only what would be done is said. Default `enforce`.
+    /// Whether the agent enforces floors or only reports what it would do. Default `enforce`.
     #[serde(default)]
     pub mode: Mode,
-    /// How pairs are limited. Default `auto`.
+    /// How the shaper limits pairs. Default `auto`.
     #[serde(default)]
     pub shaper: ShaperChoice,
-    /// How rates are decided.
+    /// The mechanism that decides rates.
     pub mechanism: MechanismConfig,
-    /// How many pairs one VM may send on, and as many to receive on; beyond it traffic goes without a
-    /// floor. Default 512.
+    /// Number of pairs on which one VM may send, and of pairs on which it may receive. Traffic
+    /// beyond them has no floor. Default 512.
     #[serde(default = "default_pairs_per_vm")]
     pub pairs_per_vm: u32,
-    /// How many connections of one VM are known to its translation at the same time; who is silent longest
-    /// gives way, and is left alone from then on. Default 8192, some 1.4 MB for each VM that has one.
+    /// Number of connections of one VM in its translation's table. When the table is full, the
+    /// connection that was silent longest loses its place and is no longer translated. Default
+    /// 8192, about 1.4 MB for each VM with a table.
     #[serde(default = "default_flows_per_vm")]
     pub flows_per_vm: u32,
-    /// Window budgets that VMs share, by their names.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub budgets: BTreeMap<String, WindowBudget>,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
 }
 
-/// What a host is.
+/// Role of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It has VMs.
+    /// The host has VMs.
     #[default]
     Host,
-    /// It joins the cloud to the outside, for which it has one endpoint per tenant (ElasticSwitch §3,
-    /// external traffic). It may have VMs, too.
+    /// The host joins the cloud to the outside and has one endpoint per tenant for it
+    /// (ElasticSwitch §3, external traffic). It may have VMs, too.
     Gateway,
 }
 
-/// How many pairs a VM may send on, and as many to receive on, if the file does not say.
+/// Default number of pairs on which a VM may send, and of pairs on which it may receive.
 pub const PAIRS_PER_VM: u32 = 512;
 
 const fn default_pairs_per_vm() -> u32 {
     PAIRS_PER_VM
 }
 
-/// How many connections of one VM are known to its translation, if the file does not say.
+/// Default number of connections of one VM in its translation's table.
 pub const FLOWS_PER_VM: u32 = 8192;
 
 const fn default_flows_per_vm() -> u32 {
@@ -101,15 +100,15 @@ fn default_bpffs() -> PathBuf {
     "/sys/fs/bpf".into()
 }
 
-/// Whether an agent enforces.
+/// Whether an agent enforces floors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Floors are enforced.
+    /// The agent enforces floors.
     #[default]
     Enforce,
-    /// Packets are classified and counted, rates are decided and told, and no packet is changed,
-    /// delayed or dropped.
+    /// The agent classifies and counts packets and reports the rates that it would set. It changes,
+    /// delays or drops no packet.
     Observe,
 }
 
@@ -117,8 +116,8 @@ pub enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShaperChoice {
-    /// Departure times where the uplink is faster than HTB can carry and the host has what they need,
-    /// else HTB.
+    /// Departure times if the uplink is faster than HTB can carry and the host can do them, else
+    /// HTB.
     #[default]
     Auto,
     /// HTB classes on an IFB device.
@@ -158,10 +157,10 @@ pub const VXLAN_OVERHEAD: u32 = 50;
 pub struct VmConfig {
     /// The VM's name in the directory.
     pub name: String,
-    /// The VM's port: the host's end of its veth, or its tap. For one with prefixes, the interface
-    /// toward the outside, which several may share.
+    /// The VM's port: the host's end of its veth, or its tap. For an endpoint with prefixes it is
+    /// the interface toward the outside, which several endpoints may share.
     pub port: String,
-    /// The only MAC address that may send there; any if left out.
+    /// The only MAC address that may send on the port. Any address if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// Minimum rate to anyone of its tenant.
@@ -171,54 +170,45 @@ pub struct VmConfig {
     /// Maximum rate out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_out: Option<RateText>,
-    /// What it may send in any case to addresses that no directory lists, beside `floor_out`. A twentieth
-    /// of that if left out, as long as the uplink has room beside all floors.
+    /// Floor for traffic to addresses that no directory lists, beside `floor_out`. Default: a
+    /// twentieth of `floor_out`, as far as the uplink has room beside all floors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_floor: Option<RateText>,
-    /// The most it may send there while others leave it. Nobody says what the network loses of it: where
-    /// that has not so much to spare, it takes others' floors. `external_floor` if left out.
+    /// Ceiling for the same traffic. A ceiling above the floor may take other VMs' floors where the
+    /// network has no room, because no receiver reports the losses. Default: `external_floor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_ceiling: Option<RateText>,
-    /// The congestion control that its connections shall follow, whatever its guest's is. Default `none`.
+    /// Congestion control that the VM's connections show to the network, whatever the guest has.
+    /// Default `none`.
     #[serde(default, skip_serializing_if = "Translation::is_none")]
     pub translation: Translation,
-    /// How far beyond the window that it was shown its guest may send on a translated connection, before what goes
-    /// further is dropped (AC/DC). Any if left out.
+    /// How far beyond the window that it was shown its guest may send on a translated connection,
+    /// before what goes further is dropped (AC/DC). Any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policing: Option<SizeText>,
     /// What the windows of its connections may be together; any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<WindowBudget>,
-    /// Instead: the one of `budgets` on which its connections live with those of all other VMs that name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_budget: Option<String>,
-    /// Its connections keep to their pairs' rates by their windows, which are what a pair's rate carries in this time:
-    /// the round trip between hosts, and what may wait. No shorter than the round trip. By the limiter's queue alone if
-    /// left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window_shaping: Option<SpanText>,
 }
-
-/// What waits of a pair lasts so long at most at its limiter: windows for longer shape nothing.
-pub const WINDOW_SHAPING_MOST: Span = Span::from_millis(250);
 
 /// No policing may allow more beyond a window, octets: it is more than any window.
 pub const POLICING_MOST: u32 = 1 << 30;
 
-/// What guests' congestion control is translated into (vCC).
+/// Congestion control into which the guest's is translated (vCC).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Translation {
-    /// Nothing: new connections are as the guest makes them.
+    /// No translation: new connections stay as the guest makes them.
     #[default]
     None,
-    /// Reacts to marks as Reno does to losses.
+    /// Reaction to marks like Reno's to losses.
     VirtualEcn,
-    /// Reacts to the part that is marked.
+    /// Reaction to the marked part of the octets (DCTCP).
     Dctcp,
-    /// CUBIC, with marks for losses.
+    /// CUBIC with marks instead of losses.
     CubicEcn,
-    /// As `virtual-ecn`, and also for guests that agree on ECN by themselves and do not heed it.
+    /// Like `virtual-ecn`, and also for guests that agree on ECN by themselves and do not answer
+    /// marks.
     Auto,
 }
 
@@ -256,17 +246,17 @@ impl From<Option<scenario::Translation>> for Translation {
     }
 }
 
-/// How rates are decided.
+/// The mechanism that decides rates, and its constants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
-    /// `elasticswitch`, `eyeq`, `reservation`, `seawall`.
+    /// A name of the registry ([`weir_core::mechanism::registry`]).
     pub name: String,
-    /// Named set of constants of `elasticswitch` or `eyeq`; see [`MechanismConfig::preset`].
+    /// Named set of constants of the mechanism; see [`MechanismConfig::preset`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md or eyeq.md.
-    /// Rates and spans as text (`"0.1Mbit"`, `"15ms"`), the rest as numbers.
+    /// Constants that differ from the preset, by the names of docs/algorithms/elasticswitch.md or
+    /// eyeq.md. Rates and spans as text (`"0.1Mbit"`, `"15ms"`), the rest as numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, toml::Value>,
     /// `reservation` only: the rate of each pair.
@@ -275,15 +265,11 @@ pub struct MechanismConfig {
 }
 
 impl MechanismConfig {
-    /// The preset that is named. Without one: of `elasticswitch` the one that keeps what GUARANTEES.md
-    /// promises, of the others their usual one.
+    /// The named preset. Default: for `elasticswitch` the preset for which GUARANTEES.md promises
+    /// floors, for other mechanisms their usual one.
     pub fn preset(&self) -> &str {
-        match (&self.preset, self.name.as_str()) {
-            (Some(preset), _) => preset,
-            (None, "elasticswitch") => "steady",
-            (None, "eyeq") => scenario::MechanismKind::EyeQ.usual_preset(),
-            (None, _) => scenario::MechanismKind::None.usual_preset(),
-        }
+        let usual = registry::row(&self.name).map_or("paper", |row| row.agents);
+        self.preset.as_deref().unwrap_or(usual)
     }
 }
 
@@ -299,7 +285,7 @@ pub struct Reserve {
     pub rate: RateText,
 }
 
-/// The directory: address → VM → host. No floors: those of remote VMs arrive by message.
+/// The directory: address → VM → host. It has no floors; messages bring those of remote VMs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Directory {
@@ -315,9 +301,9 @@ pub struct Directory {
 pub struct DirectoryHost {
     /// Unique.
     pub name: String,
-    /// Where its agent listens.
+    /// Address and port of its agent.
     pub control: SocketAddr,
-    /// The number that agents call it by, unique; its position in the list if left out.
+    /// Number that agents use for the host, unique. Default: its position in the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
 }
@@ -332,20 +318,22 @@ pub struct DirectoryVm {
     pub tenant: String,
     /// Name of its host.
     pub host: String,
-    /// The number that agents call it by, unique; its position in the list if left out. A list from
-    /// which entries are removed while agents run needs it: numbers of others must stay.
+    /// Number that agents use for the VM, unique. Default: its position in the list. A list from
+    /// which entries are removed while agents run needs it, because the numbers of the other VMs
+    /// must stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// Its addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// The hardware address at which other VMs reach it, if all share a bridge: what they send to its
-    /// addresses goes there, or is dropped. Left out where a router is between them.
+    /// Hardware address at which other VMs reach the VM if all share a bridge. Their port drops
+    /// packets to the VM's addresses at another hardware address. Absent where a router is between
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// For the one endpoint that stands for what is outside the cloud: which addresses that is for
-    /// its tenant. Of several prefixes with an address the longest counts. An address of a VM is
-    /// never outside.
+    /// Only for the endpoint that stands for the outside of the cloud: the prefixes that it covers
+    /// for its tenant. The longest prefix of an address counts. An address of a VM is never
+    /// outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<Prefix>,
 }
@@ -368,11 +356,11 @@ impl Directory {
 ///
 /// # Errors
 ///
-/// What is wrong, with its line.
+/// A mistake in the text, with its line.
 pub fn parse_directory(text: &str) -> Result<Directory, String> {
     serde_saphyr::from_str(text).map_err(|e| match e.location() {
         Some(_) => e.to_string(),
-        // Of a document that is not there, or empty.
+        // The error of a missing or empty document.
         None => format!("line 1: {e}"),
     })
 }

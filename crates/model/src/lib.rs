@@ -1,5 +1,5 @@
-//! What people write and read: scenarios, the agent's configuration, results, and the records
-//! that worlds hand to whoever judges.
+//! Data that people write and read: scenarios, the agent's configuration, results. And the records
+//! that worlds give to the judge.
 
 pub mod agent;
 pub mod net;

@@ -1,7 +1,7 @@
 //! Addresses as people write them: prefixes and MAC addresses.
 //!
-//! Problem   A directory names ranges of addresses, and a port the one MAC address behind it; a slip
-//!           in either opens or closes the wrong thing.
+//! Problem   A directory names ranges of addresses, and a port the one MAC address behind it; a
+//!           slip in either opens or closes the wrong thing.
 //! Approach  Parsed once, at the edge; what is shown parses back to the same.
 //! Promises  A [`Prefix`] has no bits behind its length; a [`Mac`] is that of one interface.
 //! Not here  Sockets' addresses, which the standard library has.

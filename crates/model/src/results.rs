@@ -1,14 +1,14 @@
-//! What a run measured, as `--json` prints it: rates in bit/s, times in seconds.
+//! Measurements of a run, as `--json` prints them: rates in bit/s, times in seconds.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What `--json` prints and `--out` keeps: one object with one entry per run.
+/// Content of `--json` and `--out`: one object with one entry per run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// One per point of the sweep, mechanism and repeat.
     pub runs: Vec<Run>,
-    /// What the scenario expected, and whether it held.
+    /// The scenario's expectations, and whether they held.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
     /// The scenario's title and the command that plays it again, for the report.
@@ -16,7 +16,7 @@ pub struct Results {
     pub about: About,
 }
 
-/// What a reader of a result wants to know before its numbers.
+/// Introduction to a result: what a reader needs before the numbers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     /// The scenario in one line.
@@ -25,7 +25,7 @@ pub struct About {
     pub command: String,
 }
 
-/// One expectation of a scenario at one point, and what became of it.
+/// One expectation of a scenario at one point, and its verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The sweep's parameters.
@@ -34,10 +34,10 @@ pub struct Verdict {
     pub mechanism: String,
     /// Name of the number in `summary`.
     pub metric: String,
-    /// What it says, for people.
+    /// The expectation in words.
     pub says: String,
-    /// If given, all numbers are ratios to this one: the same of another mechanism, or another of the
-    /// same run.
+    /// If given, all numbers are ratios to this one: the same of another mechanism, or another of
+    /// the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// If given, all numbers are differences to this one.
@@ -55,13 +55,15 @@ pub struct Verdict {
     /// The worst over the valid repeats (with two bounds, the one farthest from their middle); for
     /// promises about floors this must lie within, too.
     pub worst: Option<f64>,
-    /// Valid repeats without this number: each has not shown what is expected.
+    /// Valid repeats without this number. Each counts as not having shown the expectation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub absent: u32,
-    /// Repeats that are not valid, of this and of what it is compared with: none may be, for it to be held.
+    /// Repeats that are not valid, of this run and of the one that it is compared with. The
+    /// expectation holds only if there is none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub invalid: u32,
-    /// `None` = not judged: a repeat is not valid, none was played, or there is nothing to compare with.
+    /// `None` if not judged: a repeat is not valid, none was played, or the number to compare with
+    /// is missing.
     pub held: Option<bool>,
 }
 
@@ -87,11 +89,11 @@ pub struct Run {
     pub repeat: u32,
     /// The sweep's parameters.
     pub point: BTreeMap<String, f64>,
-    /// Whether the run may be used as a result (docs/results/README.md).
+    /// Whether the run is valid as a result (docs/results/README.md).
     pub valid: bool,
-    /// Why it may not.
+    /// Reasons why it is not valid.
     pub reasons: Vec<String>,
-    /// What the world had to say about it; does not make it invalid.
+    /// Remarks of the world. They do not make the run invalid.
     #[serde(default)]
     pub notes: Vec<String>,
     /// One per traffic entry of the scenario, in its order.
@@ -99,7 +101,7 @@ pub struct Run {
     /// One per flow group, in the order of first appearance in the scenario.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// What changes during the run, in the order of time.
+    /// Changes during the run, in the order of time.
     #[serde(default)]
     pub events: Vec<Event>,
     /// One per pair of VMs whose demand is constant while it sends.
@@ -136,7 +138,7 @@ pub struct Flow {
     pub series_bps: Vec<f64>,
     /// Goodput of each connection over the measured interval, bit/s.
     pub connections_bps: Vec<f64>,
-    /// How long its requests, flows or shuffle took.
+    /// Durations of its requests, flows or shuffle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
     /// Where it has a trace, one per connection.
@@ -144,14 +146,14 @@ pub struct Flow {
     pub windows: Vec<Windows>,
 }
 
-/// A TCP connection over time, as its sender's system has it: one number per look.
+/// A TCP connection over time, from the sender's kernel or model: one number per sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Windows {
     /// Seconds since traffic started.
     pub at_s: Vec<f64>,
     /// Congestion window, octets.
     pub cwnd: Vec<u64>,
-    /// What may be in flight by what the sender was told last, octets.
+    /// Octets that may be in flight by the last window that the sender was shown.
     pub shown: Vec<u64>,
     /// Octets acknowledged so far.
     pub acked: Vec<u64>,
@@ -159,13 +161,14 @@ pub struct Windows {
     pub again: Vec<u64>,
 }
 
-/// How long requests, flows or shuffles took, from the moment at which each should have begun to its
-/// last octet; of those that should have begun after the warmup. A number of nothing is absent.
+/// Durations of requests, flows or shuffles, from the moment at which each should have begun to its
+/// last octet. Only those that should have begun after the warmup count. A statistic of nothing is
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// How many should have begun.
+    /// Number that should have begun.
     pub due: u64,
-    /// How many of these were done in time; the others are in none of the numbers below.
+    /// Number that finished in time. The others are in none of the statistics below.
     pub done: u64,
     /// Mean, seconds.
     pub mean_s: Option<f64>,
@@ -179,12 +182,12 @@ pub struct Times {
     pub max_s: Option<f64>,
 }
 
-/// Something that the scenario changes while it is played.
+/// A change that the scenario makes during the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Seconds since traffic started.
     pub at_s: f64,
-    /// In a few words.
+    /// Description in a few words.
     pub says: String,
 }
 
@@ -197,7 +200,7 @@ pub struct Group {
     pub kind: String,
     /// Number of connections.
     pub connections: u32,
-    /// What the floors promise its pairs (the oracle's F), as goodput, bit/s; 0 = no floor.
+    /// Goodput that the floors promise its pairs (the oracle's F), bit/s; 0 = no floor.
     pub promised_bps: f64,
     /// What the ideal allocation gives it, as goodput, bit/s.
     pub ideal_bps: f64,
@@ -207,34 +210,34 @@ pub struct Group {
     pub series_bps: Vec<f64>,
     /// Promised goodput per sample, bit/s; 0 while it is not active.
     pub promised_series_bps: Vec<f64>,
-    /// How long its requests took, or if it has none its flows.
+    /// Durations of its requests, or of its flows if it has no requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
 }
 
-/// What one pair of VMs got while it sends, all its traffic entries together. Rates on the wire.
+/// Rates of one pair while it sends, all its traffic entries together, on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairResult {
     /// VM name.
     pub from: String,
     /// VM name.
     pub to: String,
-    /// What the floors promise (the oracle's F), bit/s; 0 = no floor.
+    /// Rate that the floors promise (the oracle's F), bit/s; 0 = no floor.
     pub promised_bps: f64,
-    /// What the ideal allocation gives, bit/s.
+    /// Rate of the ideal allocation, bit/s.
     pub ideal_bps: f64,
-    /// What arrived, bit/s.
+    /// Rate that arrived, bit/s.
     pub got_bps: f64,
 }
 
-/// How one VM's floor did in one direction.
+/// Result of one VM's floor in one direction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VmResult {
     /// VM name.
     pub vm: String,
     /// `in`, `out`.
     pub direction: String,
-    /// What the floor promises here (the oracle's F), on the wire, bit/s.
+    /// Rate that the floor promises here (the oracle's F), on the wire, bit/s.
     pub promised_bps: f64,
     /// Application goodput over the backlogged part of the measured interval, bit/s.
     pub goodput_bps: f64,
@@ -246,7 +249,8 @@ pub struct VmResult {
     /// The 1st percentile of the same over 500 ms windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_p1: Option<f64>,
-    /// The smallest over 100 ms windows; absent if the floor is worth too few frames in each of them.
+    /// The smallest over 100 ms windows; absent if the floor is worth too few frames in each of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_100ms_min: Option<f64>,
     /// The 1st percentile of the same over 100 ms windows.
@@ -261,7 +265,7 @@ pub struct LinkResult {
     pub link: String,
     /// Its rate, bit/s.
     pub rate_bps: f64,
-    /// What the oracle would carry, averaged over the measured interval, bit/s.
+    /// Rate that the oracle carries, averaged over the measured interval, bit/s.
     pub ideal_bps: f64,
     /// Carried on the wire per sample, bit/s.
     pub series_bps: Vec<f64>,
@@ -272,7 +276,7 @@ pub struct LinkResult {
     pub marks: Vec<f64>,
 }
 
-/// What the run cost.
+/// Cost of the run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Perf {
     /// Links crossed by packets.
@@ -285,14 +289,17 @@ pub struct Perf {
     pub wall_s: f64,
     /// Smallest share of idle time of any CPU in any 100 ms sample.
     pub worst_idle: f64,
-    /// The smallest share of idle time of any CPU in each sample; tells a bad half second of the network
-    /// from one of the machine. All 1 in a simulator.
+    /// Smallest share of idle time of any CPU in each sample. It distinguishes a bad half second of
+    /// the network from one of the machine. All 1 in a simulator.
     #[serde(default)]
     pub idle: Vec<f64>,
-    /// The largest share of any CPU in each sample that the machine below a virtual machine took away:
-    /// all that plays here stands still meanwhile. All 0 in a simulator.
+    /// Largest share of any CPU in each sample that the hypervisor took away (steal). Everything
+    /// that plays here stands still meanwhile. All 0 in a simulator.
     #[serde(default)]
     pub stolen: Vec<f64>,
+    /// The share of samples in which some CPU had less than 5 % of idle time.
+    #[serde(default)]
+    pub saturated: f64,
     /// User and system CPU of all agents together, seconds.
     pub agents_cpu_s: f64,
 }

@@ -2,11 +2,12 @@
 //!
 //! Problem   A figure of a paper is a topology, tenants, traffic and a claim; every world must play
 //!           the same, and a slip in the file must be found before an hour of playing.
-//! Approach  [`File`] reads YAML (docs/scenarios.md) and resolves it into one [`Scenario`] per point of
-//!           its sweep: all text parsed, all parameters substituted, `scale` applied, all names resolved
-//!           to indices.
-//! Promises  An [`Error`] names file, line and field, what is wrong and what would be right. A resolved
-//!           scenario needs no further checks: it is connected, and its floors fit its links.
+//! Approach  [`File`] reads YAML (docs/scenarios.md) and resolves it into one [`Scenario`] per
+//!           point of its sweep: all text parsed, all parameters substituted, `scale` applied, all
+//!           names resolved to indices.
+//! Promises  An [`Error`] names file, line and field, what is wrong and what would be right. A
+//!           resolved scenario needs no further checks: it is connected, and its floors fit its
+//!           links.
 //! Not here  Playing it, and judging what was measured.
 
 mod admission;
@@ -25,7 +26,7 @@ pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
-pub use mechanism::{Mechanism, MechanismKind, Presets, Translation};
+pub use mechanism::{Mechanism, MechanismKind, Translation};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
@@ -41,17 +42,17 @@ use weir_units::{Bytes, Rate, Span};
 pub struct Scenario {
     /// The scenario's name (`metadata.name`).
     pub name: String,
-    /// One line for people.
+    /// A title of one line.
     pub title: String,
     /// The sweep point and parameters that made it, in the order of the file.
     pub point: Vec<(String, f64)>,
-    /// How long traffic is played.
+    /// Length of the run.
     pub duration: Span,
-    /// What is cut from the start before anything is judged.
+    /// Time at the start of the run that the judge ignores.
     pub warmup: Span,
-    /// Width of the samples that are taken.
+    /// Width of a sample.
     pub sample: Span,
-    /// The factor that was applied to links, floors, offered rates and A.
+    /// Factor that was applied to links, floors, offered rates and A.
     pub scale: f64,
     /// Hosts, switches, links.
     pub topology: Topology,
@@ -61,16 +62,16 @@ pub struct Scenario {
     pub tenants: Vec<String>,
     /// Traffic; one entry per flow group between two VMs.
     pub traffic: Vec<Traffic>,
-    /// What nobody should believe.
+    /// Attacks: packets and messages that must not be believed.
     pub attacks: Vec<Attack>,
-    /// What breaks, in the order of time. Agents break only where some run.
+    /// Faults, in the order of time. Faults of agents need a mechanism with agents.
     pub faults: Vec<Fault>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
     /// or mark there is invalid.
     pub congested: Vec<String>,
-    /// What a good run shows.
+    /// Expectations of a good run.
     pub expect: Vec<Expectation>,
 }
 
@@ -83,26 +84,26 @@ pub struct Topology {
     pub switches: Vec<String>,
     /// Full-duplex links.
     pub links: Vec<Link>,
-    /// How equal ways are used; `None`: the first of them, by destination alone.
+    /// Use of equal paths; `None`: the first of them, by destination alone.
     pub ecmp: Option<Ecmp>,
 }
 
-/// Who chooses among equal ways.
+/// Node that chooses among equal paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecmp {
     /// Switches, by addresses, protocol and ports: packets of one flow stay in order.
     Flow,
     /// Switches: each packet takes the next way.
     Packet,
-    /// The sending host, by a number in the packet that switches go by, for each flow. It can tell the
-    /// ways apart, and knows nothing of them.
+    /// The sending host chooses per flow, by a number in the packet that switches use. The host
+    /// distinguishes the paths but knows nothing else of them.
     Host,
 }
 
 /// A full-duplex link between two nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// For people and results; a direction is named `NAME:a>b` with the node names.
+    /// Name, for people and results; a direction is `NAME:a>b` with the node names.
     pub name: String,
     /// Node index.
     pub a: usize,
@@ -112,47 +113,48 @@ pub struct Link {
     pub rate: Rate,
     /// Drop-tail buffer of the port at each end.
     pub buffer: Bytes,
-    /// One way.
+    /// Delay in one direction.
     pub delay: Span,
-    /// What else happens to packets at its ports and on it.
+    /// Further treatment of packets at its ports and on it.
     pub queueing: Queueing,
 }
 
 impl Link {
-    /// Whether it takes more than a rate, a buffer and a threshold to play it: time, chance, or several
-    /// ways.
+    /// Whether the link needs more than a rate, a buffer and a marking threshold: delay, random
+    /// loss, RED or several paths.
     pub fn is_more_than_a_queue(&self) -> bool {
         let Queueing { ecn: _, priorities: _, red, loss, paths } = &self.queueing;
         self.delay > Span::ZERO || red.is_some() || *loss > 0.0 || paths.is_some()
     }
 }
 
-/// What happens to packets on a link beside waiting for their turn. Marking and RED are done by
-/// switches: a host's end of the link does neither.
+/// Treatment of packets on a link beside queueing. Only switches mark and do RED, so a host's end
+/// of the link does neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queueing {
-    /// ECN-capable packets that find a longer queue than this get the congestion mark.
+    /// ECN-capable packets get the congestion mark if the queue is longer than this.
     pub ecn: Option<Bytes>,
-    /// Two queues: packets of best effort wait for all others, if the mechanism tells them apart. The
-    /// second one holds half of the buffer at most.
+    /// Two queues: packets of best effort wait for all others, if the mechanism distinguishes them.
+    /// The second queue holds at most half of the buffer.
     pub priorities: bool,
     /// Random early detection.
     pub red: Option<Red>,
-    /// The part of packets that is lost at random.
+    /// Part of packets lost at random.
     pub loss: f64,
     /// The link is a bundle of paths of different lengths.
     pub paths: Option<Paths>,
 }
 
-/// Random early detection (Floyd and Jacobson 1993): ECN-capable packets are marked, others dropped,
-/// with a chance that grows with the average queue from `min` to `max`, and always beyond.
+/// Random early detection (Floyd and Jacobson 1993). It marks ECN-capable packets and drops others,
+/// with a probability that grows with the average queue from `min` to `max`, and always above
+/// `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Red {
-    /// Average queue at which it begins.
+    /// Average queue at which RED begins.
     pub min: Bytes,
-    /// Average queue beyond which nothing passes unharmed.
+    /// Average queue above which every packet is marked or dropped.
     pub max: Bytes,
-    /// The chance just below `max`.
+    /// Probability just below `max`.
     pub probability: f64,
     /// Weight of the newest queue length in the average.
     pub weight: f64,
@@ -161,11 +163,11 @@ pub struct Red {
 /// Paths side by side that share the link's rate and queue; path `i` takes `i × skew` longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// How many, from 2.
+    /// Number of paths, from 2.
     pub count: u32,
-    /// How much longer each takes than the one before it.
+    /// Extra delay of each path over the one before it.
     pub skew: Span,
-    /// Who chooses.
+    /// Choice of the path.
     pub by: PathBy,
 }
 
@@ -178,12 +180,12 @@ pub enum PathBy {
     Packet,
 }
 
-/// What a VM may send to addresses that no directory lists, beside its floor.
+/// Hose of a VM for addresses that no directory lists, beside its floor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct External {
-    /// In any case; the agents' default if absent.
+    /// Floor; the agents' default if absent.
     pub floor: Option<Rate>,
-    /// The most; the floor if absent.
+    /// Ceiling; the floor if absent.
     pub ceiling: Option<Rate>,
 }
 
@@ -202,30 +204,32 @@ pub struct Vm {
     pub floor_in: Rate,
     /// Maximum rate out, if any.
     pub cap_out: Option<Rate>,
-    /// What it may send to addresses that no directory lists.
+    /// Hose for addresses that no directory lists.
     pub external: External,
-    /// The addresses it stands for, if it is not a VM but the outside of the cloud as its tenant
-    /// sees it; its host is the gateway.
+    /// Prefixes, if this is not a VM but the outside of the cloud as its tenant sees it. Its host
+    /// is the gateway then.
     pub outside: Vec<Prefix>,
     /// Whether its guest speaks ECN; `None`: as the world's guests do.
     pub ecn: Option<bool>,
-    /// Whether its guest does not heed what it agreed on: it neither lowers its window for marks nor says so.
+    /// Whether the guest ignores the marks that it agreed to answer: it neither lowers its window
+    /// nor sends CWR.
     pub deaf: bool,
     /// Whether its port translates, where a mechanism has a translation.
     pub translated: bool,
-    /// How far beyond its window its guest may send where its port translates; `None`: as far as it likes.
+    /// Octets that the guest may send beyond its window where its port translates; `None`: any
+    /// number.
     pub policing: Option<Bytes>,
     /// Whether its guest's TCP finds losses by time and by probes (RACK-TLP, RFC 8985).
     pub rack: bool,
-    /// Whether its sockets own what waits in its host's shaper, and wait instead of losing it.
+    /// Whether the guest's sockets own the octets that wait in the host's shaper, so that they wait
+    /// instead of losing packets.
     pub backpressure: bool,
     /// The windows of its connections together, if its port bounds them.
     pub budget: Option<Budget>,
-    /// Its connections to another VM have in flight what the pair's rate carries in this time, where rates are set.
-    pub window_shaping: Option<Span>,
 }
 
-/// A constant total of windows for what a VM sends, divided among its live connections by their weights (vCC §4).
+/// A constant total of windows for what a VM sends, divided among its live connections by their
+/// weights (vCC §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// All windows together.
@@ -260,7 +264,8 @@ pub struct Traffic {
     pub stop: Span,
     /// By which version of IP.
     pub ip: IpVersion,
-    /// How often each of its connections is looked at, if it is; of TCP that lasts.
+    /// Interval at which each of its connections is sampled, if it has a trace; only for long-lived
+    /// TCP.
     pub trace: Option<Span>,
     /// What is sent.
     pub kind: TrafficKind,
@@ -301,7 +306,7 @@ pub enum TrafficKind {
         /// Kernel name of the congestion control: pinned per socket.
         congestion: String,
     },
-    /// UDP that does not listen to anybody.
+    /// UDP that does not react to losses.
     Udp {
         /// Offered rate on the wire while on, layer 2 without FCS.
         rate: Rate,
@@ -312,36 +317,36 @@ pub enum TrafficKind {
         /// UDP payload.
         payload: Bytes,
     },
-    /// Requests, whose answers are the next traffic entry.
+    /// Requests; the next traffic entry has their answers.
     Request(Request),
     /// Answers to the requests of the traffic entry before this one; sizes are means.
     Reply {
         /// Octets of an answer.
         response: Bytes,
-        /// Requests per second, if that is known.
+        /// Requests per second, if known.
         per_second: Option<f64>,
         /// Kernel name of the congestion control.
         congestion: String,
     },
     /// Short TCP flows, each on a new connection.
     Flows(Flows),
-    /// One TCP connection that ends when so much has arrived.
+    /// One TCP connection that ends after a number of octets.
     Shuffle {
         /// Octets.
         octets: Bytes,
         /// Kernel name of the congestion control.
         congestion: String,
     },
-    /// Requests to a real memcached, whose answers are the next traffic entry.
+    /// Requests to a real memcached; the next traffic entry has their answers.
     Memcached(Memcached),
     /// A real program.
     Exec(Exec),
 }
 
-/// What a number is held against.
+/// Number with which an expectation compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Against {
-    /// Whether the bounds are of the difference; else they are of the ratio.
+    /// Whether the bounds apply to the difference; otherwise they apply to the ratio.
     pub difference: bool,
     /// The other number.
     pub other: Other,
@@ -350,9 +355,9 @@ pub struct Against {
 /// Another number of the same point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Other {
-    /// The same one under the mechanism with this label: the median of its valid runs.
+    /// The same number under the mechanism with this label: the median of its valid runs.
     Mechanism(String),
-    /// This one of the same run.
+    /// Another number of the same run.
     Metric(String),
 }
 
@@ -378,7 +383,7 @@ pub struct Attack {
 pub enum Attacker {
     /// A VM; index into `vms`.
     Vm(usize),
-    /// Somebody on a host, or on the network between hosts, who holds no key; index into
+    /// An attacker on a host, or on the network between hosts, without a key; index into
     /// `topology.hosts`.
     Host(usize),
 }
@@ -390,15 +395,17 @@ pub enum AttackKind {
     Forge {
         /// Whose address; index into `vms`.
         source: usize,
-        /// To whom; index into `vms`.
+        /// The receiver; index into `vms`.
         to: usize,
         /// UDP payload.
         payload: Bytes,
     },
-    /// Ethernet frames that belong to no pair of VMs, to a VM's hardware address.
+    /// Ethernet frames that belong to no pair of VMs or to another one, to a VM's hardware address.
     Frames {
         /// What they carry.
         kind: FrameKind,
+        /// To whose address, for [`FrameKind::Misdirected`]; index into `vms`.
+        addressed: Option<usize>,
         /// Whose hardware address they have; index into `vms`.
         to: usize,
         /// On layer 2, without FCS.
@@ -424,94 +431,99 @@ pub enum FrameKind {
     LinkLocal,
     /// IPv4 to 255.255.255.255, in a broadcast frame: `to` receives it as every VM does.
     Broadcast,
+    /// IPv4 to another VM's address: packets of that pair, which never arrive where they are addressed.
+    Misdirected,
 }
 
 /// How false control messages are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlAttack {
+    /// Octets that are no message at all: no version, no key, no length of one.
+    Garbage,
     /// Well formed, with a tag that was guessed.
     Forged,
     /// Recorded on their way to this agent, and sent again.
     Replayed,
 }
 
-/// Something that breaks, or is mended.
+/// A fault or its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// When, since the start of traffic.
+    /// Time since the start of traffic.
     pub at: Span,
-    /// What.
+    /// The fault.
     pub kind: FaultKind,
 }
 
-/// What breaks. Hosts are indices into `topology.hosts`, links into `topology.links`.
+/// Kinds of faults. Hosts are indices into `topology.hosts`, links into `topology.links`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultKind {
     /// The host's agent is killed without a chance to do anything (SIGKILL).
     KillAgent {
-        /// Whose.
+        /// The host.
         host: usize,
-        /// Its guardian too, in the same moment.
+        /// Whether its guardian is killed in the same moment.
         guardian: bool,
     },
     /// A dead agent is started again, with the configuration it had.
     StartAgent {
-        /// Whose.
+        /// The host.
         host: usize,
     },
     /// The agent is asked to stop, which restores its host, and is started again.
     RestartAgent {
-        /// Whose.
+        /// The host.
         host: usize,
     },
-    /// A VM's port vanishes from its host, and the agents are told that the VM is gone.
+    /// A VM's port vanishes from its host, and the agents learn that the VM is gone.
     StopVm {
-        /// Which, an index into `vms`.
+        /// Index into `vms`.
         vm: usize,
     },
-    /// A VM that was stopped gets a port again, a new one, and the agents are told.
+    /// A VM that was stopped gets a new port, and the agents learn of it.
     StartVm {
-        /// Which, an index into `vms`.
+        /// Index into `vms`.
         vm: usize,
     },
-    /// A part of what carries a VM's packets on its host is broken, as an operator's tools or another program
-    /// would do it. The agent has to find and mend it, or to say that it cannot.
+    /// A part of a VM's plumbing on its host is broken, as an operator's tools or another program
+    /// would do it. The agent has to find and repair it, or to report that it cannot.
     BreakPort {
-        /// Whose packets, an index into `vms`.
+        /// Index into `vms`.
         vm: usize,
-        /// What of it.
+        /// The part.
         part: PortPart,
     },
-    /// Control messages suffer. A later one for the same host replaces it.
+    /// Control messages are lost, delayed, repeated or reordered. A later fault of this kind for
+    /// the same host replaces it.
     Control(ControlFault),
-    /// A cable is pulled: what is sent into either of its ends is lost. Routes stay.
+    /// A cable is pulled: packets sent into either end are lost. Routes stay.
     LinkDown {
-        /// Which.
+        /// The link.
         link: usize,
     },
-    /// It is plugged in again.
+    /// The cable is plugged in again.
     LinkUp {
-        /// Which.
+        /// The link.
         link: usize,
     },
-    /// A host stands still with its VMs and its agent, and then goes on.
+    /// A host stands still with its VMs and its agent, and then continues.
     PauseHost {
-        /// Which.
+        /// The host.
         host: usize,
-        /// When it goes on.
+        /// Time at which it continues.
         until: Span,
     },
-    /// The clock by which a host's agent lives jumps forward.
+    /// The clock of a host's agent jumps forward.
     StepClock {
-        /// Whose.
+        /// The host.
         host: usize,
-        /// By how much.
+        /// Length of the jump.
         by: Span,
     },
 }
 
 impl FaultKind {
-    /// Whether it breaks something that is not there where nothing protects.
+    /// Whether the fault needs something that exists only with a mechanism.
     pub const fn is_of_agents(&self) -> bool {
         match self {
             Self::KillAgent { .. }
@@ -528,7 +540,7 @@ impl FaultKind {
         }
     }
 
-    /// The key by which a file calls it.
+    /// Key of the fault in a file.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::KillAgent { .. } => "kill-agent",
@@ -546,7 +558,7 @@ impl FaultKind {
     }
 }
 
-/// What carries a VM's packets on its host, where HTB shapes them.
+/// Parts of a VM's plumbing on its host, where HTB shapes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortPart {
     /// The filter that redirects the port's packets to the shaper is deleted.
@@ -574,7 +586,7 @@ impl PortPart {
         Self::Name,
     ];
 
-    /// The word by which a file calls it.
+    /// Word for it in a file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Redirection => "redirection",
@@ -587,22 +599,23 @@ impl PortPart {
     }
 }
 
-/// What happens to control messages on their last step to a host's agent, each for itself.
+/// Faults of control messages on their last hop to a host's agent. They are independent of each
+/// other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlFault {
-    /// To whose agents.
+    /// Hosts of the agents.
     pub hosts: Vec<usize>,
-    /// The part that is lost.
+    /// Part of messages that is lost.
     pub loss: f64,
-    /// The part that arrives twice.
+    /// Part that arrives twice.
     pub duplicate: f64,
-    /// The part that is held back, so that later ones overtake it.
+    /// Part that is held back, so that later messages overtake it.
     pub reorder: f64,
-    /// How much later than without it they arrive, on average.
+    /// Mean extra delay.
     pub delay: Span,
-    /// Up to so much more or less than that, each for itself; not larger than `delay`.
+    /// Jitter: each message's delay differs by at most this much; not larger than `delay`.
     pub jitter: Span,
-    /// When it is over.
+    /// Time at which it ends.
     pub until: Span,
 }
 
@@ -614,15 +627,15 @@ pub struct Expectation {
     /// Name of a field of a run's summary: `worst_floor_ratio`, `goodput.GROUP` (bit/s), …; all are
     /// listed in docs/scenarios.md.
     pub metric: String,
-    /// If given, the bounds are of what remains of the number when it is held against another.
+    /// If given, the bounds apply to the comparison of the number with another one.
     pub against: Option<Against>,
-    /// If given, the bounds are of what then remains as a part of the same at another point of the
-    /// sweep, whose parameters these are.
+    /// If given, the bounds apply to the ratio of the result to the same result at another point of
+    /// the sweep, which these parameters name.
     pub at: Option<Vec<(String, f64)>>,
-    /// At least this.
+    /// Lower bound.
     pub at_least: Option<f64>,
-    /// At most this.
+    /// Upper bound.
     pub at_most: Option<f64>,
-    /// What it says, for the table.
+    /// The expectation in words, for the table.
     pub says: String,
 }

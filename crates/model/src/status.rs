@@ -1,14 +1,15 @@
-//! What an agent answers on its socket: one JSON object per line in, one per line out.
+//! Questions to an agent and its answers on its socket: one JSON object per line in, one per line
+//! out.
 
 use serde::{Deserialize, Serialize};
 
-/// What can be asked.
+/// A question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
     /// All pairs and the agent's counters.
     Top,
-    /// Reads all files again, as SIGHUP does, and says what became of it.
+    /// Read all files again, as SIGHUP does, and answer with the outcome.
     Reload,
     /// One pair, and why it has its rate.
     Explain {
@@ -19,34 +20,34 @@ pub enum Request {
     },
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reply {
-    /// To [`Request::Top`].
+    /// Answer to [`Request::Top`].
     Top(Top),
-    /// To [`Request::Explain`].
+    /// Answer to [`Request::Explain`].
     Explain(Explain),
-    /// To [`Request::Reload`].
+    /// Answer to [`Request::Reload`].
     Done {
-        /// For people.
+        /// Text for people.
         message: String,
     },
-    /// What is wrong and what to do.
+    /// An error: what is wrong and what to do.
     Error {
-        /// For people.
+        /// Text for people.
         message: String,
     },
 }
 
-/// The agent at a glance. Rates in bit/s.
+/// State of the agent. Rates in bit/s.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Top {
     /// This host's name.
     pub host: String,
     /// The mechanism and its preset.
     pub mechanism: String,
-    /// Nothing is enforced: rates are those that would be set.
+    /// The agent enforces nothing: the rates are those that it would set.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observing: bool,
     /// Seconds since the agent started.
@@ -63,25 +64,26 @@ pub struct Top {
     pub keyless: Vec<String>,
     /// User and system CPU of the agent so far, seconds.
     pub cpu_s: f64,
-    /// There while the floors promised exceed what the uplink can hold.
+    /// Present while the floors promised exceed what the uplink can hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overbooked: Option<Overbooked>,
-    /// VMs of this host whose port is gone: nobody guards them until it is back.
+    /// VMs of this host whose port is gone. They are not guarded until it is back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<Gone>,
-    /// What the VMs of this host exchange with places that no directory lists, and what they send to none.
+    /// Traffic of this host's VMs with addresses that no directory lists, and their strays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub externals: Vec<External>,
     /// VMs of this host whose packets are not limited as they should be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unenforced: Vec<Unenforced>,
-    /// The guardian does not run: a stuck agent's loans are then taken back by the programs alone.
+    /// The guardian does not run. If the agent hangs, only the programs take back what was
+    /// borrowed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub guardian_down: bool,
-    /// Interfaces that have another name by now than `agent.toml` gives them. They stay enforced.
+    /// Interfaces whose name differs from `agent.toml`. They stay enforced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renamed: Vec<Renamed>,
-    /// What the VMs of this host may receive, where EyeQ decides.
+    /// Receiving limits of this host's VMs, under EyeQ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters: Vec<Meter>,
     /// VMs of this host whose connections are translated, or were to be.
@@ -90,106 +92,59 @@ pub struct Top {
     /// VMs of this host whose connections share a window budget, or were to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
-    /// VMs of this host whose connections keep to their pairs' rates by their windows, or were to.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub window_shaping: Vec<Shaping>,
 }
 
-/// What a VM exchanges with addresses that no directory lists, and what it sends to no place at all. Counts
-/// are cumulative.
+/// A VM's traffic with addresses that no directory lists, and its strays. Counts are cumulative.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct External {
     /// Its name.
     pub vm: String,
-    /// What it may send there in any case, bit/s.
+    /// Floor of its external traffic, bit/s.
     pub floor_bps: u64,
-    /// The most it may send there, bit/s.
+    /// Ceiling of its external traffic, bit/s.
     pub ceiling_bps: u64,
-    /// Octets that it sent there.
+    /// Octets sent to such addresses.
     pub sent: u64,
-    /// Octets that it got from there.
+    /// Octets received from such addresses.
     pub received: u64,
-    /// Packets that its queue had no room for.
+    /// Packets that its queue dropped.
     pub dropped: u64,
-    /// Packets dropped that were of no pair and went to no place: not IP, or to itself, the link or
-    /// everybody.
+    /// Strays that were dropped: packets that are not IP, or that go to the VM itself, the link, a
+    /// group or all hosts.
     pub unpaired: u64,
-    /// Packets dropped that spoke for a router or a DHCP server.
+    /// Packets dropped that only a router or a DHCP server may send.
     pub rogue: u64,
-    /// Packets dropped that went to a VM's address at another hardware address than its own.
+    /// Packets dropped that went to a VM's address at another VM's hardware address.
     pub misdirected: u64,
 }
 
-/// A VM whose packets are not limited as they should be: somebody changed what carries them, and it
-/// cannot be put back.
+/// A VM whose packets are not limited as they should be. Another process changed what carries them,
+/// and the agent cannot restore it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Unenforced {
     /// Its name.
     pub vm: String,
-    /// What is wrong, and what to do.
+    /// The reason, and what to do.
     pub why: String,
 }
 
-/// An interface that has another name than `agent.toml` gives it.
+/// An interface whose name differs from `agent.toml`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Renamed {
-    /// As `agent.toml` calls it.
+    /// Name in `agent.toml`.
     pub configured: String,
-    /// Its name by now.
+    /// Present name.
     pub now: String,
-    /// Another interface has the name that `agent.toml` gives, and is not guarded.
+    /// Another interface has the name of `agent.toml` now, and is not guarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
 }
 
-/// What became of a VM's `window_shaping`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Shaping {
-    /// Its name.
-    pub vm: String,
-    /// Why the limiter's queue alone shapes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
-    /// So long a pair's rate is to carry what its connections have in flight, nanoseconds.
-    pub round_trip_ns: u64,
-    /// Whom it has connections to.
-    pub pairs: Vec<ShapedPair>,
-    /// Segments whose window was lowered, by whatever asks for it at this port.
-    #[serde(default)]
-    pub lowered: u64,
-    /// Connections that found no place in the table: the queue alone shapes them.
-    #[serde(default)]
-    pub no_place: u64,
-    /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
-    #[serde(default)]
-    pub unedited: u64,
-}
-
-/// The connections of a VM to another.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct ShapedPair {
-    /// The other VM's name.
-    pub to: String,
-    /// Live connections.
-    pub live: u32,
-    /// What each of them may have in flight, octets, two segments at least; any if left out, for no rate of the pair is
-    /// set (any more), or the round trip is too long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<u32>,
-    /// Windows held them below their rate while nothing waited at the limiter: the round trip takes longer than what was
-    /// said, and the limiter's queue shapes instead.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub too_long: bool,
-}
-
-/// What became of the window budget of a VM, its own or a shared one.
+/// What became of a VM's window budget.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Budget {
     /// Its name.
     pub vm: String,
-    /// Other VMs of this host whose connections live on the same.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<String>,
     /// Why nothing bounds its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -199,7 +154,8 @@ pub struct Budget {
     pub flows_most: u32,
     /// In the order of the file.
     pub classes: Vec<BudgetClass>,
-    /// Connections that took a place in the VM's table: of these classes, or of any where it has a translation.
+    /// Connections that took a place in the VM's table: of these classes, or of any where it has a
+    /// translation.
     #[serde(default)]
     pub connections: u64,
     /// Segments whose window was lowered.
@@ -220,100 +176,101 @@ pub struct BudgetClass {
     pub name: String,
     /// A connection's part, beside those of other weights.
     pub weight: u32,
-    /// Live connections, of all these VMs.
+    /// Live connections.
     pub live: u32,
     /// What each of them may have at present, octets; if there are none, what one would have.
     pub share: u32,
 }
 
-/// What became of a VM's `translation`. Counts are cumulative, from when its port began to translate; segments
+/// State of a VM's `translation`. Counts are cumulative since its port began to translate. Segments
 /// are super-packets where those pass the port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Translation {
     /// Its name.
     pub vm: String,
-    /// What new connections get; `none` where only connections of before go on.
+    /// Translation of new connections; `none` where only older connections are still translated.
     pub to: String,
-    /// Why they do not get it: they are as the guest makes them.
+    /// Reason why new connections are not translated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Segments of connections that are known.
+    /// Segments of known connections.
     pub segments: u64,
-    /// Of these, changed in anything.
+    /// Of these, segments that were changed.
     pub edited: u64,
-    /// Of these, in their window.
+    /// Of these, segments whose window was changed.
     pub lowered: u64,
-    /// Of these, came with a mark that the guest was not shown.
+    /// Of these, segments that came with a mark that the guest was not shown.
     pub marks_hidden: u64,
-    /// Connections seen from their beginning on.
+    /// Connections seen from their beginning.
     pub connections: u64,
-    /// Of these, that agreed on ECN in the guest's place.
+    /// Of these, connections for which the port agreed on ECN in the guest's place.
     pub agreed: u64,
-    /// Connections that are left alone, or only in part translated, and why.
+    /// Connections that are not or only partly translated, by reason.
     pub left_alone: LeftAlone,
-    /// Segments that were to be changed, and could not be. Not zero is a fault: alarm on it.
+    /// Segments that could not be changed as they should. A value above 0 is a fault: alarm on it.
     pub unedited: u64,
-    /// Segments that were dropped: beyond the window that the guest was shown, and what its policing allows.
+    /// Segments dropped by policing: they exceeded the window shown to the guest and its tolerance.
     #[serde(default)]
     pub policed: u64,
-    /// Fragments of TCP that were dropped, since policing could not count their octets.
+    /// Fragments of TCP that were dropped, because policing cannot count their octets.
     #[serde(default)]
     pub fragments: u64,
-    /// SYNs that changed nothing, since policing would have forgotten a window that was agreed.
+    /// SYNs that changed nothing, because they would have made policing forget an agreed window.
     #[serde(default)]
     pub repeated_syns: u64,
-    /// Connections that peers began. Many more of them than `connections` agreed on: a flood of SYNs.
+    /// Connections that peers began. If they exceed `connections` by far, a flood of SYNs goes on.
     #[serde(default)]
     pub asked_by_peers: u64,
-    /// Connections of guests that agreed on ECN by themselves, were found not to heed it, and are translated from then
-    /// on (`auto`).
+    /// Connections of guests that agreed on ECN by themselves, did not answer marks, and are
+    /// translated since (`auto`).
     #[serde(default)]
     pub found_deaf: u64,
-    /// Reports of marked octets that came from the other end's port (`dctcp`).
+    /// Reports of marked octets from the other end's port (`dctcp`).
     #[serde(default)]
     pub reports: u64,
 }
 
-/// Connections that are not translated as they might be, by the reason.
+/// Connections that are not translated as they might be, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LeftAlone {
-    /// Their other end knows no ECN: no mark will come.
+    /// The other end has no ECN, so no mark will come.
     pub peer_without_ecn: u64,
-    /// Their guest speaks ECN itself.
+    /// The guest speaks ECN itself.
     pub guest_with_ecn: u64,
-    /// Their SYNs are not both known, or contradict each other.
+    /// The port did not see both SYNs, or they contradict each other.
     pub unclear: u64,
-    /// They found no place in the VM's table.
+    /// The VM's table had no place.
     pub no_place: u64,
-    /// Segments of connections that began before, or have lost their place to younger ones.
+    /// Segments of connections that began before the translation, or that lost their place to
+    /// younger ones.
     pub unknown_segments: u64,
-    /// Segments that no host could read.
+    /// Segments that no host can parse.
     pub malformed_segments: u64,
 }
 
-/// What a VM may receive from other hosts, where EyeQ decides. Rates in bit/s.
+/// Receiving limit of a VM under EyeQ. Rates in bit/s.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Meter {
     /// Its name.
     pub vm: String,
-    /// Its minimum.
+    /// The VM's floor in.
     pub floor_bps: u64,
-    /// Its part of the link, all senders together: C.
+    /// The VM's share of the link, all senders together: C.
     pub capacity_bps: u64,
-    /// What each sender is told: R. Zero before the first packet.
+    /// Rate that each sender is told: R. Zero before the first packet.
     pub advertised_bps: u64,
-    /// What came in the last period: y.
+    /// Rate that arrived in the last period: y.
     pub received_bps: u64,
 }
 
-/// A VM whose port is not on its host (any more), or cannot be guarded.
+/// A VM whose port is missing on its host, or cannot be guarded.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Gone {
     /// Its name.
     pub vm: String,
     /// The interface.
     pub port: String,
-    /// Why it cannot be guarded; absent if it is missing.
+    /// Reason why it cannot be guarded; absent if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -337,16 +294,17 @@ impl Overbooked {
 /// A key of the control channel, by its id.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Key {
-    /// As in the key file.
+    /// Id, as in the key file.
     pub id: u8,
     /// Whether all hosts have this very key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// Peers for whom it signs what this agent sends.
+    /// Number of peers for which it signs this agent's messages.
     pub signs: usize,
-    /// Peers that may use it.
+    /// Number of peers that may sign with it.
     pub accepted: usize,
-    /// Authentic datagrams that others signed with it. One that stands still on every host may go.
+    /// Authentic datagrams that peers signed with it. The key may be removed when this counter
+    /// stands still on every host.
     pub seen: u64,
 }
 
@@ -361,28 +319,28 @@ pub struct Pair {
     pub side: String,
     /// The pair's floor, bit/s; the last offer on the receiving side.
     pub floor_bps: u64,
-    /// The most the pair may send now, bit/s; zero on the receiving side.
+    /// Ceiling of the pair now, bit/s; zero on the receiving side.
     pub rate_bps: u64,
     /// Measured over the last partitioning period, bit/s.
     pub measured_bps: u64,
-    /// What the law does, or why the floor is what it is.
+    /// State of the law, or the reason of the floor.
     pub phase: String,
     /// Segments lost so far.
     pub lost: u64,
     /// Segments marked CE so far.
     #[serde(default)]
     pub marked: u64,
-    /// There while the path is longer than the floor's promise reaches.
+    /// Present while the round trip is longer than floors are promised for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_path: Option<LongPath>,
 }
 
-/// The condition `LongPath` of a pair: its round trip is beyond that for which floors are promised.
+/// The condition `LongPath` of a pair: its round trip is longer than floors are promised for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LongPath {
-    /// The least round trip of control messages lately, microseconds.
+    /// Least recent round trip of control messages, microseconds.
     pub round_trip_us: u64,
-    /// What the pair sent over the last partitioning period, in percent of its floor.
+    /// Rate that the pair sent over the last partitioning period, in percent of its floor.
     pub percent_of_floor: u64,
 }
 

@@ -1,9 +1,10 @@
 //! Quantities as people write them: `450Mbit`, `1.5G`, `128kB`, `15ms`.
 //!
-//! Problem   Files say `450Mbit`, tc says `450mbit`, Kubernetes says `450M`; and `Mbps` means megabits
-//!           to people but megabytes to tc.
+//! Problem   Files say `450Mbit`, tc says `450mbit`, Kubernetes says `450M`; and `Mbps` means
+//!           megabits to people but megabytes to tc.
 //! Approach  One table of units for rates, sizes and spans; decimal arithmetic in integers, so that
-//!           what is shown parses back to the same octet. What is ambiguous is refused, with advice.
+//!           a shown value parses back to the same octet. An ambiguous unit is refused, with
+//!           advice.
 //! Promises  `rate(&show_rate(r)) == r` for every `r`, and likewise for sizes and spans.
 //! Not here  Arithmetic on quantities: see `scenario`'s expressions.
 
@@ -105,6 +106,12 @@ const UNITS: &[(&str, Quantity, u64)] = &[
     ("gbit", Quantity::Rate, 1_000_000_000),
     ("Tbit", Quantity::Rate, 1_000_000_000_000),
     ("tbit", Quantity::Rate, 1_000_000_000_000),
+    // What is printed to people can be typed, too.
+    ("b/s", Quantity::Rate, 1),
+    ("kb/s", Quantity::Rate, 1_000),
+    ("Mb/s", Quantity::Rate, 1_000_000),
+    ("Gb/s", Quantity::Rate, 1_000_000_000),
+    ("Tb/s", Quantity::Rate, 1_000_000_000_000),
     ("B", Quantity::Size, 1),
     ("kB", Quantity::Size, 1_000),
     ("MB", Quantity::Size, 1_000_000),
@@ -258,6 +265,15 @@ mod tests {
         assert!(rate("fast").unwrap_err().contains("is not a rate"));
         assert!(rate("99999999999Gbit").unwrap_err().contains("more than any rate"));
         assert!(rate("1.2.3Mbit").is_err() && rate("").is_err() && rate("-1Mbit").is_err());
+    }
+
+    #[test]
+    fn what_people_are_shown_can_be_typed() {
+        for shown in [Rate::from_bps(312_500), Rate::from_mbps(450), Rate::from_mbps(8_180)] {
+            assert_eq!(rate(&shown.to_string()), Ok(shown));
+        }
+        let shown = Span::from_micros(1_500);
+        assert_eq!(span(&shown.to_string()), Ok(shown));
     }
 
     #[test]

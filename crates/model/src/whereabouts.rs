@@ -1,9 +1,10 @@
-//! In which line of a file a field was written.
+//! Line of a file in which a field is written.
 //!
-//! Problem   What is wrong with a value often shows long after parsing, when its line is forgotten.
+//! Problem   A wrong value often shows long after parsing, when its line is no longer known.
 //! Approach  The text is parsed again, for positions only, and walked along the field's path
-//!           (`vm[2].name`). Only what is wrong pays for it.
-//! Promises  The line of the deepest part of the path that is there; nothing if the text is no document.
+//!           (`vm[2].name`). Only errors pay for it.
+//! Promises  Returns the line of the deepest part of the path that exists, or nothing if the text
+//!           is no document.
 
 use crate::scenario::Place;
 use crate::scenario::yaml::{self, Kind, Node};

@@ -1,6 +1,7 @@
-//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be right.
+//! Bad input: each mistake gets one error with file, line, field, what is wrong and what would be
+//! right.
 
-use weir_model::scenario::{Error, File, Presets, Scenario};
+use weir_model::scenario::{Error, File, Scenario};
 
 /// A good file; line numbers are those of the comments.
 const GOOD: &str = "\
@@ -88,12 +89,6 @@ fn a_guest_has_ecn_or_not_and_its_port_translates_or_not() {
     let error = play(&with("policing: 2GB"), &[]).expect_err("no window is so large");
     let at = "spec.tenants.x.vms.x-src.policing";
     check(&error, 12, at, "2GB is more than any window", "15kB");
-    let windows = |keys: &str| vm(keys).window_shaping.map(weir_units::Span::as_nanos);
-    assert_eq!((windows("floor: share"), windows("window_shaping: 0ms")), (None, None));
-    assert_eq!(windows("window_shaping: senders * 2ms"), Some(4_000_000));
-    let error = play(&with("window_shaping: 251ms"), &[]).expect_err("no queue lasts so long");
-    let at = "spec.tenants.x.vms.x-src.window_shaping";
-    check(&error, 12, at, "251ms is longer than any limiter's queue", "2ms");
     let error = play(&with("ecn: 2"), &[]).expect_err("no such thing");
     check(&error, 12, "spec.tenants.x.vms.x-src.ecn", "2 is neither yes nor no", "1 or 0");
     let error = changed("[none, elasticswitch]", "[none+ecn, elasticswitch]");
@@ -339,7 +334,7 @@ fn an_expectation_is_about_a_mechanism_that_is_played() {
 fn a_preset_that_does_not_exist_is_refused_with_its_line() {
     let check_presets = |text: &str| {
         let file = File::parse("bad.yaml", text, &[]).expect("the keys are known");
-        file.check_presets(&Presets { elasticswitch: &["paper", "steady"], eyeq: &["final"] })
+        file.check_presets()
     };
     let text = GOOD.replace("elasticswitch]", "\"elasticswitch:stedy\"]");
     let error = check_presets(&text).expect_err("a slip");
@@ -369,8 +364,8 @@ fn mechanisms_metrics_and_groups_are_known() {
 #[test]
 fn floors_that_do_not_fit_name_the_link_and_the_largest_entry() {
     let error = changed("share: 450Mbit", "share: 500Mbit");
-    let needed = "the floors need 1Gbit of link core:left>right, which can promise 900Mbit \
-                  (1Gbit less 10% headroom); `x-src` adds most: 500Mbit";
+    let needed = "the floors need 1 Gb/s of link core:left>right, which can promise 900 Mb/s \
+                  (1 Gb/s less 10% headroom); `x-src` adds most: 500 Mb/s";
     let help = "give link `core` at least 1.112Gbit";
     check(&error, 12, "spec.tenants.x.vms.x-src.floor", needed, help);
     let text = GOOD.replace("share: 450Mbit", "share: 500Mbit");
@@ -395,7 +390,7 @@ fn each_direction_has_its_own_cut() {
         .replace("right-1, floor: share", "right-1, floor_out: 100Mbit, floor_in: 800Mbit");
     let error = play(&text, &[]).unwrap_err();
     // x needs 450 Mbit/s and y the 800 Mbit/s that y-dst may receive; line 21, one was added.
-    let message = "1.25Gbit of link core:left>right";
+    let message = "1.25 Gb/s of link core:left>right";
     check(&error, 21, "spec.tenants.y.vms.y-dst.floor_in", message, "at least 1.389Gbit");
 }
 
@@ -576,7 +571,8 @@ fn a_point_to_compare_with_is_one_of_the_sweep() {
     field(&error("at: {share: 1Mbit}"), ".at.share", "`share` is not swept", "senders");
     field(&error("at: senders"), ".at", "is", "map");
     field(&error("over: none, at: {senders: 0}"), ".at", "`at` beside `over`", "keep one");
-    // Where it does not hold, no such point is needed; at the point itself there is nothing to compare.
+    // Where it does not hold, no such point is needed; at the point itself there is nothing to
+    // compare.
     let points = expects("at: {senders: senders - 2}, when: senders >= 2").expect("sound");
     assert!(points[0].expect.is_empty());
     let there = points[1].expect[0].at.clone().expect("compared");
@@ -627,8 +623,8 @@ fn topologies_with_equal_ways_say_what_they_cannot_be() {
     check(&error, 8, &at("leaf-spine", "leaves"), "under 100 spines are too many", "10000 uplinks");
 }
 
-/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if the first is
-/// used alone.
+/// A host under two spines of 500 Mb/s: a floor of 900 Mb/s fits if both spines are used, not if
+/// the first is used alone.
 #[test]
 fn floors_are_admitted_on_all_equal_ways_together() {
     let text = |ecmp: &str| {
@@ -649,8 +645,8 @@ fn floors_are_admitted_on_all_equal_ways_together() {
     );
 }
 
-/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all that they
-/// have where hosts choose.
+/// Links of 800 and 200 Mb/s side by side: spread evenly they carry twice the slower one, and all
+/// that they have where hosts choose.
 #[test]
 fn uneven_links_side_by_side_are_one_that_depends_on_who_chooses() {
     let text = |ecmp: &str, floor: u32| {
@@ -685,4 +681,40 @@ fn a_trace_is_of_tcp_that_lasts_and_bounded() {
     check(&error, 22, field, "a trace of 3000000 looks", "at most 1000000");
     let error = changed("goodput.x, at_least: 400Mbit", "window_low.x, at_least: 0.45");
     check(&error, 27, "spec.expect.0.metric", "no connection of `x` is traced", "trace: 10ms");
+}
+
+#[test]
+fn a_misdirected_frame_is_addressed_to_a_third_vm_and_no_other_frame_is() {
+    let attack = |body: &str| {
+        let attacks = format!(
+            "  attacks:\n    - {{name: astray, from: y-dst, frames: {{{body}, per_second: 100}}}}\n  congested"
+        );
+        play(&GOOD.replacen("  congested", &attacks, 1), &[])
+    };
+    let field = "spec.attacks.astray.frames";
+    let cases = [
+        ("kind: misdirected, to: x-dst", ".kind", "addressed to nobody", "`addressed: fence`"),
+        (
+            "kind: misdirected, to: x-dst, addressed: x-dst",
+            ".addressed",
+            "the attacker or the victim itself",
+            "a third VM",
+        ),
+        (
+            "kind: broadcast, to: x-dst, addressed: x-src",
+            ".addressed",
+            "have an address already",
+            "leave `addressed` out",
+        ),
+    ];
+    for (body, at, message, help) in cases {
+        let error = attack(body).expect_err(body);
+        check(&error, 25, &format!("{field}{at}"), message, help);
+    }
+    let sound = attack("kind: misdirected, to: x-dst, addressed: x-src").expect("a third VM");
+    let weir_model::scenario::AttackKind::Frames { to, addressed, .. } = sound[0].attacks[0].kind
+    else {
+        panic!("{:?}", sound[0].attacks[0].kind)
+    };
+    assert_eq!((to, addressed), (1, Some(0)));
 }

@@ -517,7 +517,8 @@ fn each_end_dies_in_turn_and_comes_back_while_senders_start() {
     assert_eq!(starts[2..], [Span::ZERO, Span::from_secs(11)], "the borrower has the link alone");
 }
 
-/// ALGORITHMS.md, vCC: limit, min, max, probability and weight of RED1 to RED3, and of Fig 7's three.
+/// ALGORITHMS.md, vCC: limit, min, max, probability and weight of RED1 to RED3, and of Fig 7's
+/// three.
 #[test]
 fn the_ports_of_vccs_figures_mark_as_its_table_1_says() {
     let port = |file: &str, point: &[(&str, &str)]| {

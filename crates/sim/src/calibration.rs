@@ -1,8 +1,8 @@
-//! What the machine does when there is nothing to simulate: events that only come and go.
+//! Speed of the machine without a simulation: bare events on a wheel.
 //!
 //! Problem   Speeds of different days and machines do not compare.
-//! Approach  A wheel as full as that of a middling network, and no more: each event is scheduled again
-//!           a little later. A simulation does this for every hop, and much beside it.
+//! Approach  A wheel as full as in a medium network. Each event is scheduled again a little later.
+//!           A simulation does this for every hop, and much more besides.
 
 use crate::packet::{Kind, Packet, Slab};
 use crate::rng::Rng;
@@ -12,7 +12,7 @@ use crate::wheel::Wheel;
 const WAITING: u32 = 8192;
 const AHEAD: u64 = 1 << 16;
 
-/// Plays so many events on a bare wheel; returns the instant of the last one, in ns, which is always
+/// Plays this many events on a bare wheel. Returns the time of the last one, in ns, which is always
 /// the same.
 pub fn turn_wheel(events: u64) -> u64 {
     let (mut slab, mut wheel) = (Slab::default(), Wheel::new(AHEAD));

@@ -1,4 +1,4 @@
-//! One number for all results of a run: if it is the same, so was the run.
+//! A digest over all results of a run. Two runs with the same digest are the same.
 //!
 //! Source    FNV-1a, 64 bits, over the little-endian octets of each word.
 

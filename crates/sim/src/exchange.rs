@@ -1,16 +1,17 @@
-//! Traffic that comes and goes: requests and answers, short flows, shuffles.
+//! Requests and answers, short flows, shuffles.
 //!
-//! Problem   What an application feels is a time, counted from the moment at which something should
-//!           have begun; and most of its connections live for milliseconds.
-//! Approach  An entry knows what begins when; a line is a connection's place: two flows, there and back,
-//!           whose numbers are used again when nothing of the connection before can be under way. A
-//!           connection opens with a segment of its own (the handshake), messages follow each other on
-//!           it one at a time. When a message has arrived is seen at its receiver.
-//! Promises  A time counts from the intended start, also of what waited for a connection. Connections
-//!           at a time and what waits for one are bounded. What is not done at the end is counted.
-//! Not here  When things start and how large they are: see `weir_model::scenario`. Closing: both ends
-//!           forget the connection at once, as a reset does.
-//! Source    `weir-lab`'s `traffic/exchange`, whose rules and bounds these are.
+//! Problem   An application notices a time, counted from the moment at which something should have
+//!           begun. Most of its connections live for milliseconds.
+//! Approach  An entry has an agenda of starts. A line is the place of a connection: two flows,
+//!           there and back. Their numbers are used again when no packet of the former connection
+//!           can be under way. A connection opens with a segment of its own (the handshake) and
+//!           carries one message at a time. The receiver decides when a message has arrived.
+//! Promises  A time counts from the intended start, also if the message waited for a connection.
+//!           The numbers of connections and of waiting messages are bounded. What is not done at
+//!           the end is counted.
+//! Not here  Starts and sizes: see `weir_model::scenario`. Closing: both ends forget the connection
+//!           at once, like a reset.
+//! Source    `weir-lab`'s `traffic/exchange`, which has the same rules and bounds.
 
 use crate::host::Speaker;
 use crate::rng::Rng;
@@ -19,65 +20,66 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use weir_units::{Span, Time};
 
-/// What may wait for a connection; what comes on top counts as never finished.
+/// Most messages that wait for a connection. Any further one counts as never finished.
 const WAITING: usize = 100_000;
-/// No packet of a connection is under way so long after its end, ns.
+/// Longest time in ns for which a packet may be under way after its connection's end.
 pub(crate) const QUARANTINE: u64 = 30_000_000_000;
 
 /// Starts in ns and sizes in octets, ascending.
 type Starts = Box<dyn Iterator<Item = (u64, u64)> + Send>;
 
-/// The VMs at both ends of a flow, data's source first.
+/// Guests at both ends of a flow, the data's source first.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Guests {
     pub(crate) vms: (u32, u32),
-    /// How long before the run their kernels were started, ns.
+    /// Start of their kernels, in ns before the run.
     pub(crate) booted: (u64, u64),
-    /// What they make of ECN; `None`: what the run's TCP does.
+    /// Their ECN; `None`: as the run's TCP.
     pub(crate) speakers: Option<(Speaker, Speaker)>,
-    /// Whether what waits in their hosts' shapers is their sockets' still.
+    /// Whether the packets in their hosts' shapers still belong to their sockets.
     pub(crate) own: (bool, bool),
-    /// Whether they know nothing of RACK-TLP.
+    /// Whether their kernels lack RACK-TLP.
     pub(crate) old: (bool, bool),
-    /// Whether they do not heed the ECN that they agreed on.
+    /// Whether they ignore the ECN that they agreed on.
     pub(crate) deaf: (bool, bool),
 }
 
-/// What one traffic entry sends.
+/// Traffic of one entry.
 pub(crate) struct ExchangeSpec {
     /// Nodes of the client and of the server.
     pub(crate) ends: (u32, u32),
     pub(crate) guests: Guests,
-    /// Links there and back, of all equal ways.
+    /// Links there and back, for all equal paths.
     pub(crate) ways: (Vec<Vec<u32>>, Vec<Vec<u32>>),
-    /// Packets take all ways in turn. Else each connection takes one, drawn.
+    /// Whether packets take all paths in turn. Otherwise each connection takes one, drawn from the
+    /// seed.
     pub(crate) by_packet: bool,
     pub(crate) algorithm: Algorithm,
     /// What begins by itself.
     pub(crate) starts: Starts,
-    /// When all ends, in ns, and before when nothing is judged.
+    /// End of the traffic, in ns, and the time before which nothing is judged.
     pub(crate) stop: u64,
     pub(crate) warmup: u64,
     /// Octets of an answer; none if zero.
     pub(crate) response: u64,
-    /// Octets of what follows an answer, in a closed loop.
+    /// Octets of the next request after an answer, in a closed loop.
     pub(crate) follows: Option<u64>,
     /// Whether connections are used again.
     pub(crate) keeps: bool,
-    /// Connections at a time.
+    /// Most connections at a time.
     pub(crate) most: usize,
 }
 
-/// What became of all that was due of one entry.
+/// Result of everything that was due in one entry.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Work {
-    /// What should have begun in the measured time.
+    /// Number that should have begun in the measured time.
     pub due: u64,
-    /// How many of these were done.
+    /// Number of these that were done.
     pub done: u64,
     /// When the last of them was done.
     pub last: Time,
-    /// How long each took, in the order of their ends.
+    /// Duration of each, in the order of their ends.
     pub times: Vec<Span>,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct Entry {
     /// Packets take several ways in turn, there and back.
     pub(crate) sprayed: (bool, bool),
     chance: Rng,
-    /// Pairs of its data there and back, where somebody guards.
+    /// Pairs of its data there and back, if there are agents.
     pub(crate) pairs: (u32, u32),
     pub(crate) algorithm: Algorithm,
     starts: Peekable<Starts>,
@@ -100,17 +102,16 @@ pub(crate) struct Entry {
     pub(crate) follows: Option<u64>,
     pub(crate) keeps: bool,
     pub(crate) most: usize,
-    /// Intended starts and sizes of what waits for a connection.
+    /// Intended starts and sizes of the messages that wait for a connection.
     waiting: VecDeque<(u64, u64)>,
-    /// Lines that are connected and have nothing to do.
+    /// Lines that are connected and idle.
     pub(crate) idle: Vec<u32>,
-    /// Lines that were closed, and when.
+    /// Lines that were closed, with the time.
     closed: VecDeque<(u64, u32)>,
     /// Connections that exist.
     pub(crate) open: usize,
     pub(crate) over: bool,
-    /// Octets of messages that have arrived whole, or of whose connections nothing more comes: there
-    /// and back.
+    /// Octets of messages that are complete, or whose connections have ended: there and back.
     pub(crate) octets: [u64; 2],
     pub(crate) work: Work,
 }
@@ -131,13 +132,13 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// What has arrived of it when `expected` comes next.
+    /// Octets of it that have arrived when `expected` comes next.
     pub(crate) fn arrived(&self, expected: u32, segment: u64) -> u64 {
         (u64::from(expected.saturating_sub(self.from)) * segment).min(self.octets)
     }
 }
 
-/// What a connection does.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Closed,
@@ -153,9 +154,9 @@ pub(crate) enum State {
 pub(crate) struct Line {
     pub(crate) entry: u32,
     pub(crate) state: State,
-    /// When what it does should have begun, ns.
+    /// Intended start of its present message, ns.
     pub(crate) intended: u64,
-    /// When it last did something, ns.
+    /// Time of its last activity, ns.
     pub(crate) used_at: u64,
 }
 
@@ -211,17 +212,17 @@ impl Entry {
         (one(&routes.0), one(&routes.1))
     }
 
-    /// When the next thing begins by itself, or all ends.
+    /// Time of the next start, or of the end.
     pub(crate) fn when(&mut self) -> u64 {
         self.starts.peek().map_or(self.stop, |(at, _)| (*at).min(self.stop))
     }
 
-    /// What should have begun by `now`, one at a time.
+    /// The next message that should have begun by `now`.
     pub(crate) fn next(&mut self, now: u64) -> Option<(u64, u64)> {
         self.starts.next_if(|(at, _)| *at <= now)
     }
 
-    /// Whether what should have begun then counts.
+    /// Whether a start at this time is judged.
     fn is_judged(&self, intended: u64) -> bool {
         intended >= self.warmup
     }
@@ -245,7 +246,7 @@ impl Entry {
         }
     }
 
-    /// What has waited for longest.
+    /// The message that has waited longest.
     pub(crate) fn turn(&mut self) -> Option<(u64, u64)> {
         self.waiting.pop_front()
     }

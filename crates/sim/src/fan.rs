@@ -1,12 +1,12 @@
-//! Several ways of one flow: each packet takes the next.
+//! Several paths of one flow: each packet takes the next one.
 //!
-//! Approach  The ways stand one after the other in the table of routes, all of one length. A place in
-//!           that table that holds a fan's number instead of a link's stands for all of them, and is
-//!           looked at once per packet, where it starts.
-//! Promises  Of n packets each way gets n divided by their number, to one. Where the first one goes is
-//!           drawn from the seed.
+//! Approach  The paths stand one after the other in the table of routes, all of one length. A place
+//!           in that table with a fan's number instead of a link's stands for all of them. It is
+//!           read once per packet, where the packet starts.
+//! Promises  Of n packets each path gets n divided by the number of paths, within one. The seed
+//!           decides which path the first packet takes.
 
-/// From this number on, what stands in the table of routes is a fan and not a link.
+/// Numbers from this one on in the table of routes are fans and not links.
 pub(crate) const FANS: u32 = 1 << 31;
 
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub(crate) struct Fan {
 }
 
 impl Fan {
-    /// Adds ways of one length to the table of routes, each followed by `end`. The packet that comes
-    /// first takes the way numbered `first`, or what is left of that number.
+    /// Adds paths of one length to the table of routes, each followed by `end`. The first packet
+    /// takes path `first`, modulo the number of paths.
     pub(crate) fn new(routes: &mut Vec<u32>, ways: &[&[u32]], end: u32, first: u64) -> Self {
         let (count, length) = (ways.len(), ways[0].len());
         assert!(ways.iter().all(|way| way.len() == length), "networks check that");

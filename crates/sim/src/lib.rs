@@ -1,17 +1,17 @@
 //! A network simulated packet by packet: links, queues, TCP and UDP, as fast as one core can.
 //!
-//! Problem   Real Linux on one machine shows that an algorithm works; it cannot show a hundred hosts
-//!           at 10 Gb/s, nor the same run twice.
+//! Problem   Real Linux on one machine shows that an algorithm works; it cannot show a hundred
+//!           hosts at 10 Gb/s, nor the same run twice.
 //! Approach  One event per packet and hop ([`world`]'s loop, [`link`]); a timing wheel with a total
-//!           order ([`wheel`]); packets of 32 octets in a slab ([`packet`]); TCP as two pure machines
-//!           per flow ([`tcp`]). One thread; runs of a sweep are so many threads or processes.
-//!           Scenario files: the network, and on each host the very `HostAgent` of `weir-core`
-//!           ([`scenario`], [`host`]); traffic that comes and goes ([`exchange`]).
-//! Promises  Same network, same options, same outcome to the octet ([`Outcome::digest`]); no clock, no
-//!           chance but the seed's, no hash order. A packet is delivered, dropped or in flight.
-//! Not here  What was good: the judge is in `weir`.
-//! Source    htsim (Raiciu, Handley): source routes, pooled packets, integer time. The files named
-//!           above say theirs.
+//!           order ([`wheel`]); packets of 32 octets in a slab ([`packet`]); TCP as two pure
+//!           machines per flow ([`tcp`]). One thread; runs of a sweep are so many threads or
+//!           processes. Scenario files: the network, and on each host the very `HostMachine` of
+//!           `weir-core` ([`scenario`], [`host`]); traffic that comes and goes ([`exchange`]).
+//! Promises  Same network, same options, same outcome to the octet ([`Outcome::digest`]); no clock,
+//!           no chance but the seed's, no hash order. A packet is delivered, dropped or in flight.
+//! Not here  Judging results: `weir` has the judge.
+//! Source    htsim (Raiciu, Handley): source routes, pooled packets, integer time. The modules name
+//!           their own sources.
 //!
 //! ```
 //! use weir_sim::{Network, Options, play};

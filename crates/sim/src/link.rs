@@ -1,15 +1,16 @@
 //! A port and its link: a FIFO queue that needs no event of its own.
 //!
-//! Problem   A queue simulated packet by packet costs two events per hop: one to leave the queue, one
-//!           to arrive. On a FIFO port the first says nothing that was not known at enqueue.
-//! Approach  A port remembers until when it is busy. A packet leaves at max(now, busy) + its own time
-//!           on the wire; what is queued is (busy − now) × rate. Bounds on the queue are kept as
-//!           times, so that a hop divides nothing.
-//! Promises  A packet that does not fit is dropped whole; one that finds more than K octets queued is
-//!           marked; no link carries more than its rate. One cache line per port.
-//! Not here  Ports that do more than that: see [`special`]. Those whose order of service is decided
+//! Problem   A queue simulated packet by packet costs two events per hop: one for leaving the
+//!           queue, one for arriving. On a FIFO port the first tells nothing that was not known at
+//!           enqueue.
+//! Approach  A port stores until when it is busy. A packet leaves at max(now, busy) + its own time
+//!           on the wire. The queue is (busy − now) × rate. Bounds on the queue are stored as
+//!           times, so that a hop needs no division.
+//! Promises  A packet that does not fit is dropped whole; one that finds more than K octets queued
+//!           is marked; no link carries more than its rate. One cache line per port.
+//! Not here  Ports with further functions: see [`special`]. Ports that decide the order of service
 //!           later need an event per departure: see `queues`. Propagation without a queue is a link
-//!           with a great rate.
+//!           with a high rate.
 //! Source    The marking rule: DCTCP (SIGCOMM 2010) §3.1, instantaneous queue at arrival.
 //!
 //! Instants of the simulation are whole nanoseconds, as everywhere in Weir: a packet of 1500 octets
@@ -32,7 +33,7 @@ const FINE: u32 = 16;
 /// Further fractional bits of the time of an octet.
 const PACE: u32 = 8;
 
-/// What a port did with a packet.
+/// Result of a packet at a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// It arrives at the far end at `at` ns, with a mark or without.
@@ -59,7 +60,7 @@ pub(crate) struct Link {
     pub(crate) packets: u64,
     /// Propagation, in ns.
     delay: u32,
-    /// Number of this port among those that do more than the ordinary, plus one; 0 if it does not.
+    /// Number of this port among the special ones, plus one; 0 for an ordinary port.
     pub(crate) special: u32,
     pub(crate) drops: u32,
     pub(crate) marks: u32,
@@ -71,7 +72,7 @@ impl Link {
     pub(crate) fn new(spec: &LinkSpec) -> Self {
         let bps = u128::from(spec.rate.as_bps().max(1));
         let pace = (8_000_000_000u128 << (FINE + PACE)).div_ceil(bps) as u64;
-        // And half an octet, so that roundings decide nothing.
+        // Half an octet more, so that rounding decides nothing.
         let time = |octets: u64| {
             let halves = 2 * u128::from(octets) + 1;
             ((halves * u128::from(pace)) >> (PACE + 1)).try_into().unwrap_or(u64::MAX)
@@ -109,8 +110,8 @@ impl Link {
         Verdict::Sent { at: self.arrival(self.busy), mark }
     }
 
-    /// Octets that wait at `now` ns, what is on the wire included with what has not left. To the
-    /// nearest octet. With several queues only what is on the wire.
+    /// Octets in the port at `now` ns, including the octets of the packet on the wire that have not
+    /// left, to the nearest octet. With several queues only the packet on the wire counts.
     pub(crate) fn queued(&self, now: u64) -> u64 {
         let wait = self.busy.saturating_sub(now << FINE);
         if wait < 1 << (63 - PACE) {

@@ -1,11 +1,12 @@
-//! How much memory a run takes, before it takes it.
+//! Memory of a run, computed before the run.
 //!
-//! Problem   A network that does not fit into memory is killed in the middle of its run, or takes the
-//!           machine with it.
-//! Approach  What is there from the start is counted by the sizes of its parts. Packets in flight are
-//!           not known: at most every port that a flow uses is full, or every window is.
-//! Promises  `least` is taken in any case; more than `most` only by what the allocator wastes.
-//! Not here  How much the machine has: drivers know.
+//! Problem   A network that does not fit into memory is killed in the middle of its run, or takes
+//!           the machine with it.
+//! Approach  State that exists from the start is counted by the sizes of its parts. The number of
+//!           packets in flight is not known: at most every port that a flow uses is full, or every
+//!           window is.
+//! Promises  A run takes at least `least`, and exceeds `most` only by the allocator's overhead.
+//! Not here  The machine's memory: drivers know it.
 
 use crate::link::Link;
 use crate::network::{FlowSpec, LinkSpec, Network, Traffic};
@@ -16,10 +17,10 @@ use crate::world::Flow;
 use std::collections::BTreeSet;
 use weir_units::Bytes;
 
-/// What an allocation costs beside its octets.
+/// Overhead of an allocation.
 const ALLOCATION: usize = 16;
-/// With RACK or HyStart, of each segment of a window: when it was sent, and its number in the queue of what was
-/// sent again. Both grow by doubling.
+/// With RACK or HyStart, for each segment of a window: the time at which it was sent, and its
+/// number in the queue of retransmitted segments. Both grow by doubling.
 const STAMPS: u64 = 2 * (8 + 4);
 /// Outcomes that are kept at a time: the last one, the one before, and the one at the warmup.
 const OUTCOMES: usize = 3;
@@ -51,7 +52,7 @@ pub(crate) fn full(link: &LinkSpec, mtu: u16) -> u64 {
 }
 
 impl Network {
-    /// What it takes to play this network, itself included.
+    /// Memory for playing this network, the network included.
     pub fn memory(&self, tcp: &TcpConfig) -> Memory {
         let flow = |flow: &FlowSpec| of_flow(flow.forward.len() + flow.reverse.len());
         let flows: usize = self.flows().iter().map(flow).sum();
@@ -117,7 +118,8 @@ mod tests {
             let memory = network.memory(&tcp);
             (memory.most.get() - 2 * memory.least.get()) / 64
         };
-        // A buffer of 100 packets and a wire of 10, twice, and two for rounding; three boards of 4309 bits.
+        // A buffer of 100 packets and a wire of 10, twice, and two for rounding; three boards of
+        // 4309 bits.
         assert_eq!(packets(&two_nodes(None, 150_000)), 2 * 112 + 4309 * 3 / 8 / 64);
         assert_eq!(packets(&two_nodes(Some(30 * 1460), 150_000)), 45);
         let few = two_nodes(Some(30 * 1460), 150_000);

@@ -1,8 +1,9 @@
-//! The network in motion: ports, packets under way, routes, and what happens next.
+//! The network in motion: ports, packets under way, routes, and the next event.
 //!
 //! Problem   Per hop there is time for one packet, one port and the wheel: three cache lines.
-//! Approach  A packet carries its place in one flat table of routes; a hop reads the next link there,
-//!           asks that port for the instant of arrival, and schedules the packet itself as the event.
+//! Approach  A packet carries its place in one flat table of routes; a hop reads the next link
+//!           there, asks that port for the instant of arrival, and schedules the packet itself as
+//!           the event.
 //! Promises  A packet is delivered, dropped or in flight: the three sum up to those launched.
 //! Not here  What hosts do with packets: see `world`.
 
@@ -29,16 +30,16 @@ pub(crate) struct Net {
     /// Routes that are several.
     fans: Vec<Fan>,
     pub(crate) blocks: Blocks,
-    /// What agents have written to each other and is under way.
+    /// Datagrams between agents that are under way.
     pub(crate) letters: Letters,
-    /// Guests that see what waits in their hosts' shapers, if there are any.
+    /// Guests that see the packets in their hosts' shapers, if there are any.
     pub(crate) sockets: Option<Box<Sockets>>,
     specials: Vec<Special>,
     pools: Vec<Pool>,
     seed: u64,
     pub(crate) launched: u64,
     pub(crate) dropped: u64,
-    /// Wake-ups scheduled and not yet played.
+    /// Wake-ups that are scheduled and not yet played.
     pub(crate) asleep: u32,
 }
 
@@ -73,7 +74,7 @@ impl Net {
         }
     }
 
-    /// The cable of a link is pulled, or plugged in again.
+    /// Pulls the cable of a link, or plugs it in again.
     pub(crate) fn set_down(&mut self, link: u32, down: bool) {
         let special = &mut self.links[link as usize].special;
         if *special == 0 {
@@ -91,8 +92,8 @@ impl Net {
         begin
     }
 
-    /// Adds routes of one length, which packets take in turn; returns where they begin. `first` is the
-    /// number of the first one, or so many rounds more.
+    /// Adds routes of one length, which packets take in turn; returns where they begin. `first` is
+    /// the number of the first one, or so many rounds more.
     pub(crate) fn add_ways(&mut self, ways: &[&[u32]], first: u64) -> u32 {
         if let [way] = ways {
             return self.add_route(way);
@@ -122,8 +123,7 @@ impl Net {
         self.forward(id, link);
     }
 
-    /// A packet that has left its guest and waits for something: [`Net::release`] or [`Net::drop`]
-    /// comes next.
+    /// A packet has left its guest and is held. [`Net::release`] or [`Net::drop`] follows.
     pub(crate) fn hold(&mut self, mut packet: Packet) -> u32 {
         self.launched += 1;
         self.first_link(&mut packet);
@@ -149,7 +149,7 @@ impl Net {
         }
     }
 
-    /// A packet is gone; its flow may have waited for that.
+    /// A packet is gone, and its flow may have waited for that.
     #[cold]
     fn leave(&mut self, id: u32) {
         if let Some(flow) = self.sockets.as_mut().and_then(|sockets| sockets.leave(id)) {
@@ -157,7 +157,7 @@ impl Net {
         }
     }
 
-    /// Reads what the event after this one will need, so that it is in the cache by then.
+    /// Prefetches the memory of the event after this one.
     #[inline]
     pub(crate) fn look_ahead(&self) {
         if let Some(id) = self.wheel.ahead() {
@@ -195,7 +195,7 @@ impl Net {
         }
     }
 
-    /// The same where the port does more than that.
+    /// The same for a special port.
     #[inline(never)]
     fn forward_special(&mut self, id: u32, link: u32) {
         let number = self.links[link as usize].special as usize - 1;
@@ -223,7 +223,8 @@ impl Net {
         }
     }
 
-    /// Octets in the port of a link, what is on the wire included as far as it has not left.
+    /// Octets in the port of a link, including the octets of the packet on the wire that have not
+    /// left.
     pub(crate) fn queued(&self, link: u32) -> u64 {
         let link = &self.links[link as usize];
         match self.special(link) {
@@ -232,7 +233,7 @@ impl Net {
         }
     }
 
-    /// Packets lost by chance on a link, or because its cable was out.
+    /// Packets lost at random on a link, or because its cable was out.
     pub(crate) fn lost(&self, link: &Link) -> u64 {
         self.special(link).map_or(0, Special::lost)
     }

@@ -1,19 +1,19 @@
-//! What a run was: per flow, per link, in all.
+//! Results of a run: per flow, per link, in all.
 
 use crate::digest::Digest;
 use weir_units::{Bytes, Rate, Span, Time};
 
-/// What became of a flow.
+/// Result of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowOutcome {
-    /// When it was to begin.
+    /// Intended start.
     pub start: Time,
-    /// When its last octet had arrived, if it has an end and that has come.
+    /// Time at which its last octet had arrived, if it has an end and has reached it.
     pub completed: Option<Time>,
-    /// Octets of payload that the receiver's application got: in order, each once.
+    /// Octets of payload that the receiver's application got, in order and without duplicates.
     pub octets: Bytes,
-    /// `octets` over the time from start to completion or, if it is not completed, to the end of the
-    /// run.
+    /// `octets` over the time from start to completion or, if it is not completed, to the end of
+    /// the run.
     pub goodput: Rate,
     /// TCP: segments sent again. UDP: 0.
     pub repeats: u64,
@@ -31,7 +31,7 @@ pub struct FlowOutcome {
     pub rtt: Span,
 }
 
-/// What a link did.
+/// Counters of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkOutcome {
     /// Octets that have left the port.
@@ -40,7 +40,7 @@ pub struct LinkOutcome {
     pub packets: u64,
     /// Packets that found none.
     pub drops: u64,
-    /// Packets lost by chance.
+    /// Packets lost at random.
     pub lost: u64,
     /// Packets marked.
     pub marks: u64,
@@ -48,7 +48,7 @@ pub struct LinkOutcome {
     pub queued: Bytes,
 }
 
-/// Where all packets are.
+/// Places of all packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packets {
     /// Sent by hosts: segments, ACKs, datagrams.
@@ -79,7 +79,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// One number for all of it: two runs with the same one did the same.
+    /// Digest of the run: equal digests mean equal runs.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::new();
         let packets = &self.packets;

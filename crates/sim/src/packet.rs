@@ -1,12 +1,12 @@
-//! What moves: a packet, or a wake-up that travels through time alone, and the slab they live in.
+//! A packet, or a wake-up that travels through time alone, and the slab that holds both.
 //!
 //! Problem   Millions of packets are in flight and each is looked at once per hop; a pointer, an
 //!           allocation or a second cache line per hop is most of the cost.
 //! Approach  32 octets, aligned, so that none straddles a cache line. A packet names its neighbours
 //!           by 32-bit index: the next of its slot in the wheel while it waits, the next free cell
 //!           when it is gone. The cell freed last is used first: it is still in the cache.
-//! Promises  No allocation once the slab has grown to what is in flight.
-//! Not here  What it means to arrive: see `world`.
+//! Promises  No allocation once the slab has grown to the number of packets in flight.
+//! Not here  Arrivals: see `world`.
 
 /// No cell.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -28,7 +28,7 @@ pub(crate) const OF_AGAIN: u8 = CWR;
 /// The bits from this one on are the packet's class.
 pub(crate) const CLASS: u32 = 5;
 
-/// What a cell is.
+/// Kind of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Start,
     /// Wake-up: a sender's retransmission timer may have expired.
     Timeout,
-    /// Wake-up: of what a sender had waiting in its host's shaper something has gone.
+    /// Wake-up: some packets of a sender have left its host's shaper.
     Resume,
     /// Wake-up: a receiver's delayed ACK may be due.
     AckDue,
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     Emit,
     /// Wake-up: a flow has nothing more to send.
     Halt,
-    /// Wake-up: a letter that came late is read.
+    /// Wake-up: a delayed datagram of an agent is read.
     Mail,
     /// Wake-up: a host's agent has something to do.
     Agent,
@@ -60,13 +60,13 @@ pub(crate) enum Kind {
     Shaper,
     /// Wake-up: a host's guardian takes back what is borrowed.
     Guardian,
-    /// Wake-up: something breaks, or is mended.
+    /// Wake-up: a fault begins or ends.
     Fault,
-    /// Wake-up: a host's agent is told to take up new lists.
+    /// Wake-up: a host's agent reloads its lists.
     Told,
     /// Wake-up: a flow begins that should have begun while its host stood still.
     Late,
-    /// Wake-up: something of traffic that comes and goes begins, or all of it ends.
+    /// Wake-up: an entry of requests, flows or shuffles begins something, or ends.
     Agenda,
     /// Wake-up: the wire of a port with several queues is free.
     Port,

@@ -39,8 +39,8 @@ impl Rng {
     }
 }
 
-/// The natural logarithm of a positive normal number, from + − × ÷ alone: the same on every machine,
-/// which a library's need not be.
+/// The natural logarithm of a positive normal number, from + − × ÷ alone: the same on every
+/// machine, which a library's need not be.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i32 - 1023;

@@ -1,15 +1,19 @@
-//! Guests whose sockets own what waits in their host's shaper: they wait instead of losing it.
+//! Guests whose sockets own the packets in their host's shaper. Such a guest waits instead of
+//! losing packets.
 //!
-//! Problem   Who shares its host's kernel (a container; departure times, which leave a packet its socket's
-//!           until it goes) feels the queue before the uplink. A guest behind a TAP does not: its packets are the
-//!           host's at once, and what finds the queue full is lost.
-//! Approach  TCP's small queues, as in Linux: of each flow what waits is counted, and with as much waiting as it
-//!           sends in a millisecond, two packets at least, it sends nothing more until something has gone.
-//! Promises  Costs nothing where no guest is so. Whatever leaves the shaper, dropped or sent, is counted off.
-//! Not here  UDP; ports of links: what is full there drops.
+//! Problem   A guest that shares its host's kernel notices the queue before the uplink: a
+//!           container, or any guest with departure times, which leave a packet its socket until it
+//!           goes. A guest behind a TAP does not: its packets belong to the host at once, and those
+//!           that find the queue full are lost.
+//! Approach  TCP small queues, as in Linux: each flow's waiting packets are counted. A flow with as
+//!           many waiting as it sends in a millisecond, and at least two, sends no more until one
+//!           has gone.
+//! Promises  Costs nothing without such guests. Every packet that leaves the shaper, dropped or
+//!           sent, is counted off.
+//! Not here  UDP; ports of links, which drop when they are full.
 //! Source    Linux `tcp_small_queue_check`, `tcp_update_pacing_rate`.
 
-/// Of each TCP flow what waits, by flow and by packet.
+/// Waiting packets of each TCP flow, by flow and by packet.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     flows: Vec<Socket>,
@@ -19,11 +23,11 @@ pub(crate) struct Sockets {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Socket {
-    /// Its guest is so.
+    /// Whether its guest's sockets own its packets.
     owns: bool,
-    /// Packets that wait.
+    /// Waiting packets.
     waiting: u32,
-    /// It would have sent more.
+    /// Whether the flow stopped although it had more to send.
     blocked: bool,
 }
 
@@ -33,7 +37,8 @@ impl Sockets {
         self.flows.push(Socket { owns, ..Socket::default() });
     }
 
-    /// Whether a flow may send one more, with `most` waiting at most. If not it is told when it may.
+    /// Whether a flow may send one more packet, with at most `most` waiting. A flow that may not is
+    /// woken when it may.
     pub(crate) fn has_room(&mut self, flow: u32, most: u32) -> bool {
         let socket = &mut self.flows[flow as usize];
         socket.blocked = socket.owns && socket.waiting >= most;
@@ -54,7 +59,7 @@ impl Sockets {
         self.waits[id] = flow + 1;
     }
 
-    /// A packet is gone, wherever it was: the flow that may send again for that.
+    /// A packet is gone; returns the flow that may send again because of that.
     pub(crate) fn leave(&mut self, id: u32) -> Option<u32> {
         let flow = std::mem::take(self.waits.get_mut(id as usize)?).checked_sub(1)?;
         let socket = &mut self.flows[flow as usize];
@@ -80,7 +85,7 @@ mod tests {
         assert_eq!(sockets.leave(7), None, "it waited nowhere");
         assert_eq!(sockets.leave(9), Some(0));
         assert_eq!(sockets.leave(9), None, "its place is another's now");
-        assert_eq!(sockets.leave(5), None, "nobody asked meanwhile");
+        assert_eq!(sockets.leave(5), None, "no flow waits for room");
         sockets.wait(3, 1);
         assert!(sockets.has_room(1, 0), "its packets are its host's");
         assert_eq!(sockets.leave(3), None);

@@ -4,8 +4,8 @@
 //!           the middle of their route.
 //! Approach  The loop forwards those at once. What arrives at the end of its route goes to its
 //!           flow's end there: a pure machine that says what to send. A flow has at most two
-//!           wake-ups waiting, for its two timers; each is looked at when it comes, and sleeps again
-//!           if the timer has moved.
+//!           wake-ups waiting, for its two timers; each is looked at when it comes, and sleeps
+//!           again if the timer has moved.
 //! Promises  Same network, same options: same outcome, in one go or in many.
 //! Not here  What stands between a host's flows and its first link, where something does: see
 //!           [`edge`]. It is called in [`Sim::pump`], [`Sim::emit`] and [`Sim::arrive`].
@@ -140,10 +140,7 @@ impl Sim {
         let window = options.tcp.receive_window.get() / u64::from(network.segment());
         let window = window.clamp(1, 1 << 16) as u32;
         let budgets = std::mem::take(&mut stage.budgets);
-        let shapes = |guests: &Guests| guests.speakers.is_some_and(|ends| ends.0.shape.is_some());
-        let is_asked = stage.translation.is_some()
-            || !budgets.is_empty()
-            || (shim.is_some() && stage.guests.iter().any(shapes));
+        let is_asked = stage.translation.is_some() || !budgets.is_empty();
         let translator = is_asked.then(|| {
             let translation = stage.translation.unwrap_or_default();
             Translator::new(translation, Shares::new(budgets), (network.segment(), window))

@@ -55,8 +55,8 @@ fn a_request_takes_a_round_trip_and_the_time_of_its_answer() {
              request: {{size: 100B, response: 20kB, rate: 20, connections: {how}}}}}\n"
         ))
     };
-    // Two links of 14 segments, the second one segment behind: 182 µs; what hosts add: two times up to
-    // 12 µs, in the mean 12.
+    // Two links of 14 segments, the second one segment behind: 182 µs; what hosts add: two times up
+    // to 12 µs, in the mean 12.
     let kept = run(&text("kept"), "none");
     let median = quantile(work(&kept, 0), 0.5);
     assert!((4.18..4.25).contains(&median), "{median} ms");
@@ -127,8 +127,8 @@ fn a_time_counts_from_when_it_should_have_begun() {
     let record = run(&scenario, "none");
     let work = work(&record, 0);
     let left = 1.0 - work.done as f64 / work.due as f64;
-    // After 10 s of 8 Mbit requests at 200/s, 0.95 Gbit/s have been carried: 120 a second. Those that
-    // should have begun in the measured time are the last ones.
+    // After 10 s of 8 Mbit requests at 200/s, 0.95 Gbit/s have been carried: 120 a second. Those
+    // that should have begun in the measured time are the last ones.
     assert!((0.4..0.6).contains(&left), "{left} is left");
     assert!(quantile(work, 1.0) > 3000.0, "the last one waited for {} ms", quantile(work, 1.0));
 }
@@ -189,7 +189,7 @@ fn traffic_within_a_host_takes_no_link_but_its_shaper() {
     let free = run(&scenario, "none");
     assert!((9.0..9.6).contains(&rate(&free)), "{} Gbit/s", rate(&free));
     let shaped = run(&scenario, "elasticswitch:steady");
-    // The shaper is the uplink's, whoever it goes to.
+    // The shaper is the uplink's, for any destination.
     assert!((0.1..0.96).contains(&rate(&shaped)), "{} Gbit/s", rate(&shaped));
     for record in [free, shaped] {
         assert!(record.links.iter().all(|link| link.octets.iter().sum::<u64>() == 0));

@@ -1,4 +1,5 @@
-//! EyeQ's scenario files, played short: what its figures need, and that a run is the same each time.
+//! EyeQ's scenario files, played short: what its figures need, and that a run is the same each
+//! time.
 
 use std::sync::atomic::AtomicBool;
 use weir_model::scenario::{File, LinkDir, Mechanism, Scenario};
@@ -92,9 +93,9 @@ fn best_effort_takes_what_is_left_and_nothing_else() {
     assert!(rest > 0.95 * 9.0, "{rest}");
 }
 
-/// One message of 64 octets for 10 kB that a VM receives, and none twice to one source in a period. In 200 µs of
-/// 4.5 Gbit/s the incast's VM has 11.25 for its fourteen sources, the other one is told once. All is UDP, so that
-/// nothing else leaves the receiver's host.
+/// One message of 64 octets for 10 kB that a VM receives, and none twice to one source in a period.
+/// In 200 µs of 4.5 Gbit/s the incast's VM has 11.25 for its fourteen sources, the other one is
+/// told once. All is UDP, so that nothing else leaves the receiver's host.
 #[test]
 fn feedback_takes_64_mbit_of_10_gbit_at_most() {
     let set = [("duration", "200ms"), ("sweep", "[{tcp: 0}]")];

@@ -13,7 +13,7 @@ fn borrower() -> Scenario {
     let set = set.map(|(k, v)| (k.to_owned(), v.to_owned()));
     let file = File::load(path.as_ref(), &set).expect("a scenario of ours");
     let mut scenario = file.points().expect("sound").remove(3);
-    // All others of its group start while somebody is dead.
+    // All others of its group start while one is dead.
     scenario.traffic.retain(|traffic| traffic.group == "y" && traffic.start == Span::ZERO);
     scenario.faults.clear();
     assert_eq!(scenario.traffic.len(), 1);
@@ -34,8 +34,8 @@ fn run(scenario: &Scenario, mechanism: &str) -> Record {
     play(scenario, &mechanism, &setup, &mut |_| {}, &AtomicBool::new(false)).expect("playable")
 }
 
-/// A timer of TCP that expired while its host stood still is late, and time goes on: acknowledgements that
-/// came meanwhile are heard first, and need not have moved it.
+/// A timer of TCP that expired while its host stood still is late, and time goes on:
+/// acknowledgements that came meanwhile are heard first, and need not have moved it.
 #[test]
 fn a_timer_that_expired_in_a_pause_is_looked_at_when_the_host_goes_on() {
     let mut scenario = borrower();

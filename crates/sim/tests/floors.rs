@@ -21,8 +21,8 @@ fn param(scenario: &Scenario, name: &str) -> f64 {
     scenario.point.iter().find(|(known, _)| known == name).expect("a parameter").1
 }
 
-/// Goodput of the entries whose names begin with `group` between two times in seconds, Mbit/s of full
-/// frames, as the scenario states it (without its scale).
+/// Goodput of the entries whose names begin with `group` between two times in seconds, Mbit/s of
+/// full frames, as the scenario states it (without its scale).
 fn mbps(scenario: &Scenario, record: &Record, group: &str, from: f64, to: f64) -> f64 {
     let sample = record.sample.as_secs_f64();
     let (first, last) = ((from / sample) as usize, (to / sample) as usize);

@@ -1,4 +1,4 @@
-//! Somebody who sees all hosts at once.
+//! The global view of all hosts at once.
 
 use weir_model::scenario::{File, Scenario};
 use weir_sim::scenario::{Run, Setup};

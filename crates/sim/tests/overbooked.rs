@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 use weir_model::scenario::{File, Mechanism};
 use weir_sim::scenario::{Setup, play};
 
-/// Six VMs on one host talk to each other, with floors beyond its link; one talks to another host, too.
+/// Six VMs on one host talk to each other, with floors beyond its link; one talks to another host,
+/// too.
 const TEXT: &str = "{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {name: t}, spec: {duration: 8s, \
     warmup: 3s, topology: {single-switch: {hosts: 2, link: 100Mbit}}, tenants: [\
     {name: t, vms: [{name: a, host: host-0, floor: 72Mbit}, {name: b, host: host-0, floor: 72Mbit}, \
@@ -18,7 +19,8 @@ const TEXT: &str = "{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {name:
     {group: g, from: e, to: g, tcp: {congestion: cubic}}, \
     {group: g, from: f, to: g, tcp: {congestion: dctcp}}]}}";
 
-/// The least part of its scaled floor that a pair gets, as goodput: floors are what the hoses divide to.
+/// The least part of its scaled floor that a pair gets, as goodput: floors are what the hoses
+/// divide to.
 fn worst(preset: &str, seed: u64) -> f64 {
     let file = File::parse("t.yaml", TEXT, &[]).unwrap_or_else(|e| panic!("{e}"));
     let scenario = file.points().unwrap_or_else(|e| panic!("{e}")).remove(0);

@@ -1,7 +1,7 @@
 //! Two uneven paths: floors fail where flows are spread evenly, and hold where they are divided.
 
 use std::sync::atomic::AtomicBool;
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, File, Mechanism, Scenario, Traffic};
 use weir_sim::PairLook;
 use weir_sim::scenario::{Failure, FlowRecord, Record, Run, Setup, play};
@@ -64,8 +64,8 @@ fn floors_hold_again_after_agents_were_started_again() {
     assert!(parts.iter().all(|part| *part > 0.95), "{parts:?}");
 }
 
-/// X's source goes and comes, and once more while its agent is dead: until that lives again nobody guards
-/// its port or divides anything.
+/// X's source goes and comes, and once more while its agent is dead: until that lives again nobody
+/// guards its port or divides anything.
 #[test]
 fn floors_hold_again_after_a_vm_came_back_and_nothing_stays_of_one_that_went() {
     let mut scenario = scenario("25s");
@@ -90,7 +90,7 @@ fn floors_hold_again_after_a_vm_came_back_and_nothing_stays_of_one_that_went() {
     assert_eq!(gone.agent_pairs, [0, 0, 2, 2]);
 }
 
-/// Somebody who sees all hosts at once sees one pair, however many paths it has.
+/// The global view has one pair, however many paths it has.
 #[test]
 fn a_look_shows_what_all_paths_of_a_pair_have_together() {
     let scenario = scenario("20s");
@@ -109,7 +109,7 @@ fn a_look_shows_what_all_paths_of_a_pair_have_together() {
     assert!(x.is_met && x.source.send.is_some() && x.destination.receive.is_some());
 }
 
-/// How many paths there are the network says, whatever constants somebody set.
+/// The network decides the number of paths, whatever constants are set.
 #[test]
 fn constants_that_were_set_are_those_of_all_paths() {
     let mut scenario = scenario("12s");

@@ -1,5 +1,5 @@
-//! Ports that do more than first come, first served, under TCP: against theory, and against what the
-//! papers say of them.
+//! Ports that do more than first come, first served, under TCP: against theory, and against what
+//! the papers say of them.
 
 use crate::common::{BULK, Dumbbell, options};
 use weir_sim::{
@@ -106,8 +106,8 @@ fn red(min: u64, max: u64, probability: f64, weight: f64) -> RedSpec {
     RedSpec { min, max, probability, weight, gentle: false }
 }
 
-/// Reno's window is sqrt(1.5/p) segments if a share p of them is marked (Mathis et al. 1997), and RED's
-/// share is known by its average: both must hold at once.
+/// Reno's window is sqrt(1.5/p) segments if a share p of them is marked (Mathis et al. 1997), and
+/// RED's share is known by its average: both must hold at once.
 #[test]
 fn red_marks_as_often_as_renos_window_asks_for() {
     for (min, max, probability) in [(30_000, 300_000, 0.1), (90_000, 400_000, 0.02)] {

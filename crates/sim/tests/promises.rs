@@ -174,8 +174,8 @@ fn packets_of_a_flow_take_its_ways_in_turn() {
     assert_eq!(outcome.flows[0].repeats, 0, "of the same length: nothing is overtaken");
 }
 
-/// The same on every machine and in every build: all arithmetic is exact or IEEE 754's. When the model
-/// changes on purpose, so does this number.
+/// The same on every machine and in every build: all arithmetic is exact or IEEE 754's. When the
+/// model changes on purpose, so does this number.
 #[test]
 fn a_run_is_the_same_on_every_machine() {
     let digests = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Dctcp].map(|algorithm| {

@@ -1,7 +1,8 @@
-//! Scenario files played whole: what the papers' figures need, and that a run is the same each time.
+//! Scenario files played whole: what the papers' figures need, and that a run is the same each
+//! time.
 
 use std::sync::atomic::AtomicBool;
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::scenario::{File, Mechanism, Scenario, TrafficKind};
 use weir_sim::scenario::{Failure, Record, Setup, play};
 use weir_units::{PairId, Rate, Span, VmId};
@@ -64,9 +65,10 @@ fn fig05_x_keeps_its_floor_against_ten_tcp_senders() {
     x_keeps_its_floor_and_nobody_starves("fig05.yaml");
 }
 
-/// All lose their first windows, and time out within the same millisecond. With timers to the nanosecond
-/// a third of them would do so again at each doubling, and hear nothing for 25 s: Jain's index would be
-/// 0.4. One that loses its segment six times, by chance, is silent for as long: one to three are.
+/// All lose their first windows, and time out within the same millisecond. With timers to the
+/// nanosecond a third of them would do so again at each doubling, and hear nothing for 25 s: Jain's
+/// index would be 0.4. One that loses its segment six times, by chance, is silent for as long: one
+/// to three are.
 #[test]
 fn guests_that_time_out_together_do_not_do_so_for_ever() {
     for seed in 1..=3 {
@@ -79,8 +81,8 @@ fn guests_that_time_out_together_do_not_do_so_for_ever() {
     }
 }
 
-/// Each has 4.5 % of the link for a floor. A loss holds a rate for the longer the smaller its floor is: if
-/// their first windows met at the full rate, they would hardly grow for the rest of the run.
+/// Each has 4.5 % of the link for a floor. A loss holds a rate for the longer the smaller its floor
+/// is: if their first windows met at the full rate, they would hardly grow for the rest of the run.
 #[test]
 fn an_agent_is_there_before_the_first_packet() {
     for seed in 1..=3 {
@@ -166,7 +168,8 @@ fn guests_that_own_what_waits_lose_it_in_slow_start_only_and_are_as_fast() {
     assert!(without.shaper_drops > 500, "{} drops", without.shaper_drops);
     scenario.vms.iter_mut().for_each(|vm| vm.backpressure = true);
     let with = run(&scenario, "reservation", 1);
-    // What is left is of slow start: a millisecond at twice the window per idle round trip is more than fits.
+    // What is left is of slow start: a millisecond at twice the window per idle round trip is more
+    // than fits.
     assert!(with.shaper_drops * 5 < without.shaper_drops, "{} drops", with.shaper_drops);
     assert_eq!(with.digest, run(&scenario, "reservation", 1).digest);
     for entry in 0..scenario.traffic.len() {
@@ -258,7 +261,8 @@ fn a_fat_tree_carries_a_permutation_by_packet_and_not_all_of_it_by_flow() {
     let mean = |played: &(Scenario, Record)| parts(played).iter().sum::<f64>() / 16.0;
     let (by_flow, alone) = (mean(&permutation("flow", 1)), mean(&permutation("none", 1)));
     assert!((0.6..0.95).contains(&by_flow) && alone < 0.4, "{by_flow} {alone}");
-    // With a quarter of the uplinks these are full, and nobody gets more than a quarter of his link.
+    // With a quarter of the uplinks these are full, and nobody gets more than a quarter of his
+    // link.
     let quarter = permutation("packet", 4);
     for (number, link) in quarter.0.topology.links.iter().enumerate() {
         if link.name.starts_with("edge") {
@@ -307,7 +311,7 @@ fn floors_hold_while_messages_are_late_doubled_and_overtaken_and_that_is_counted
     let control = |n: usize| records[n].control.expect("a fault of this kind");
     let calm = control(0);
     assert!(calm.believed > 1000, "{calm:?}");
-    // They share full queues with everybody.
+    // They share full queues with all others.
     assert!(calm.lost * 100 < calm.believed, "{calm:?}");
     assert_eq!((calm.repeated, calm.overtaken), (0, 0));
     assert_eq!(calm.delay, Some(Span::ZERO));

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicBool;
 use weir_model::scenario::{File, Mechanism};
 use weir_sim::scenario::{Record, Setup, play};
 
-/// A pair with a floor of 40 Mbit/s, and a VM without any floor that sends twice what the core carries, to
-/// forty others.
+/// A pair with a floor of 40 Mbit/s, and a VM without any floor that sends twice what the core
+/// carries, to forty others.
 fn run(mechanism: &str) -> Record {
     let text = "{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {name: t}, spec: {duration: 4s, \
                 warmup: 1s, topology: {dumbbell: {left: 2, right: 2, edge: 400Mbit, core: 100Mbit}}, \

@@ -22,6 +22,7 @@ mod soak;
 mod terms;
 
 pub use breach::Breach;
+pub use checks::{Exempt, Judged};
 pub use draft::{Draft, World};
 pub use many::{Tally, play_all};
 pub use play::{Report, Subject, play, watch};

@@ -1,7 +1,7 @@
 //! One run, looked at all the time.
 
 use crate::breach::Breach;
-use crate::checks::Checks;
+use crate::checks::{Checks, Judged};
 use crate::draft::Draft;
 use crate::terms::Terms;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,11 +22,8 @@ pub struct Report {
     pub breaches: Vec<Breach>,
     /// How often somebody looked.
     pub looks: u64,
-    /// Directions of VMs whose floors were judged, and what the worst of them got of its floor.
-    pub floors: (usize, Option<f64>),
-    /// Directions that were not judged: a pair of theirs comes from a host whose link carries less than its
-    /// pairs are owed.
-    pub overbooked: usize,
+    /// Directions of VMs that were backlogged.
+    pub floors: Judged,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// One number for all that came out.
@@ -39,8 +36,7 @@ impl Report {
             seed,
             breaches: Vec::new(),
             looks: 0,
-            floors: (0, None),
-            overbooked: 0,
+            floors: Judged::default(),
             packet_hops: 0,
             digest: 0,
         }
@@ -108,7 +104,7 @@ fn look_on(subject: &Subject<'_>, stop: &AtomicBool, at: &mut Time) -> Option<Re
         Err(error) => return broken(error.to_string()),
     };
     let judged_from = terms.judged_from();
-    let mut checks = Checks::new(terms);
+    let mut checks = Checks::new(terms, &run.ways());
     let mut before = Vec::new();
     let looks = played.duration.div_span(LOOK);
     for number in 1..=looks {
@@ -130,8 +126,7 @@ fn look_on(subject: &Subject<'_>, stop: &AtomicBool, at: &mut Time) -> Option<Re
             return Some(Report {
                 breaches,
                 looks,
-                floors: (floors.count, floors.worst),
-                overbooked: floors.overbooked_count,
+                floors,
                 packet_hops: run.packet_hops(),
                 digest: run.digest(),
                 ..Report::of(seed)

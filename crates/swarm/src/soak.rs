@@ -1,14 +1,15 @@
 //! A random world in which traffic and VMs come and go for hours, judged second by second.
 //!
 //! Approach  Demands are constant within each second of such a world, so the oracle gives one F for each.
-//!           A direction of a VM whose demand is its floor or more is owed 0.95 of the F of its pairs in
-//!           that second.
-//! Promises  Each window that falls short is either shortly after its own tenant's demands changed, or
-//!           told with its time.
+//!           A direction of a VM whose demand is its floor or more is owed 0.95 of the F of its pairs. No
+//!           law knows a demand before it has measured it: in the first two seconds after a demand of the
+//!           tenant changed, each pair is owed 0.95 of the least F that it had since before the change.
+//! Promises  Each window that falls short is told with its time. Those that only lack what a change of
+//!           demands has brought are counted.
 //! Source    GUARANTEES.md 1.1; docs/swarm.md, "Soak".
 
 use crate::draft::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::oracle::{Hose, PairDemand, TCP_PAYLOAD, hose_max_min, udp_payload};
 use weir_model::scenario::{Mechanism, Scenario, Traffic, TrafficKind};
@@ -19,10 +20,10 @@ use weir_units::{PairId, Rate, Span, VmId};
 const WINDOW: Span = Span::from_secs(1);
 /// What of F a VM is owed in each.
 const OWED: f64 = 0.95;
-/// Windows from a change of a tenant's demands on that count as disturbed by it.
-const DISTURBED: u64 = 2;
+/// Windows from a change of demands on in which what it brought need not be there yet.
+const LEARNING: usize = 2;
 
-/// A window in which a VM had less than it was owed, though nothing had changed in its tenant.
+/// A window in which a VM had less than it was owed.
 #[derive(Clone, Debug)]
 pub struct Short {
     /// The window's number: seconds since the start.
@@ -40,9 +41,10 @@ pub struct SoakReport {
     pub seed: u64,
     /// Windows of VMs' directions in which they were backlogged.
     pub windows: u64,
-    /// Those with less than 0.95 of F in the two seconds after a change in their tenant.
-    pub disturbed: u64,
-    /// All others with less than 0.95 of F.
+    /// Those with less than 0.95 of F, and no less than 0.95 of the least F since before a change in the last
+    /// two seconds.
+    pub learning: u64,
+    /// Those with less than that.
     pub short: Vec<Short>,
     /// Seconds that were played.
     pub seconds: u64,
@@ -51,7 +53,15 @@ pub struct SoakReport {
 impl SoakReport {
     /// Share of the windows that had what they are owed.
     pub fn held(&self) -> f64 {
-        let below = self.disturbed + self.short.len() as u64;
+        self.part(self.short.len() as u64)
+    }
+
+    /// Share of the windows that had 0.95 of the F of their second.
+    pub fn held_at_once(&self) -> f64 {
+        self.part(self.learning + self.short.len() as u64)
+    }
+
+    fn part(&self, below: u64) -> f64 {
         if self.windows == 0 { 1.0 } else { 1.0 - below as f64 / self.windows as f64 }
     }
 }
@@ -93,10 +103,8 @@ struct Judge<'a> {
     before: Vec<u64>,
     /// Traffic entries that send in the window, and those that did in the one before.
     sending: Vec<usize>,
-    /// By tenant: the window in which its demands changed last.
-    changed: BTreeMap<usize, u64>,
-    /// F of the pairs that send.
-    promised: BTreeMap<(usize, usize), Rate>,
+    /// F of the pairs that send: in this window, and in those before it that count.
+    promised: VecDeque<BTreeMap<(usize, usize), Rate>>,
 }
 
 impl<'a> Judge<'a> {
@@ -108,8 +116,7 @@ impl<'a> Judge<'a> {
             hoses: scenario.vms.iter().map(hose).collect(),
             before: vec![0; scenario.traffic.len()],
             sending: Vec::new(),
-            changed: BTreeMap::new(),
-            promised: BTreeMap::new(),
+            promised: VecDeque::new(),
         }
     }
 
@@ -132,21 +139,26 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let is_mine = |(from, to): &(usize, usize)| if is_in { *to == vm } else { *from == vm };
-            let mine = self.promised.iter().filter(|(pair, _)| is_mine(pair));
-            let owed: Rate = mine.map(|(_, promised)| *promised).sum();
+            let mine = || self.promised[0].iter().filter(|(pair, _)| is_mine(pair));
+            let owed: Rate = mine().map(|(_, promised)| *promised).sum();
+            let least: Rate = mine().map(|(pair, _)| self.least(*pair)).sum();
             report.windows += 1;
-            let part = got / owed.as_f64();
-            if part >= OWED {
+            if got >= owed.as_f64() * OWED {
                 continue;
             }
-            let since = self.changed.get(&spec.tenant).copied().unwrap_or(0);
-            if second < since + DISTURBED {
-                report.disturbed += 1;
-            } else {
-                let of = format!("{}, {}", spec.name, if is_in { "in" } else { "out" });
-                report.short.push(Short { second, of, part });
+            if got >= least.as_f64() * OWED {
+                report.learning += 1;
+                continue;
             }
+            let of = format!("{}, {}", spec.name, if is_in { "in" } else { "out" });
+            report.short.push(Short { second, of, part: got / least.as_f64() });
         }
+    }
+
+    /// The least F of a pair in the windows that count.
+    fn least(&self, pair: (usize, usize)) -> Rate {
+        let all = self.promised.iter().map(|f| f.get(&pair).copied().unwrap_or_default());
+        all.min().unwrap_or_default()
     }
 
     /// What is wanted in this second, and the F of it if that has changed.
@@ -157,13 +169,10 @@ impl<'a> Judge<'a> {
             traffic.start <= at && at < traffic.stop
         };
         let sending: Vec<usize> = (0..self.scenario.traffic.len()).filter(sends).collect();
-        if sending == self.sending {
+        if sending == self.sending && !self.promised.is_empty() {
+            let same = self.promised[0].clone();
+            self.remember(same);
             return;
-        }
-        let differs = |entry: &usize| !(sending.contains(entry) && self.sending.contains(entry));
-        for entry in sending.iter().chain(&self.sending).filter(|entry| differs(entry)) {
-            let vm = self.scenario.traffic[*entry].from;
-            self.changed.insert(self.scenario.vms[vm].tenant, second);
         }
         self.sending = sending;
         let traffic: Vec<&Traffic> =
@@ -175,7 +184,12 @@ impl<'a> Judge<'a> {
         };
         let demands: Vec<PairDemand> = traffic.iter().map(wanted).collect();
         let pairs = traffic.iter().map(|traffic| (traffic.from, traffic.to));
-        self.promised = pairs.zip(hose_max_min(&self.hoses, &demands)).collect();
+        self.remember(pairs.zip(hose_max_min(&self.hoses, &demands)).collect());
+    }
+
+    fn remember(&mut self, promised: BTreeMap<(usize, usize), Rate>) {
+        self.promised.push_front(promised);
+        self.promised.truncate(LEARNING + 1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is promised in a scenario, and the times that promises are given.
 
 use std::collections::BTreeMap;
-use weir_core::host::ElasticSwitch;
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 

@@ -34,9 +34,71 @@ spec:
     - {group: d, from: other, to: y-src-1, udp: {rate: 50Mbit}, stop: 500ms}
 ";
 
+/// X sends to two VMs, to one of them little, beside three blasters of Y. Its hose owes the other one all
+/// that is left; the equal parts of both hoses are 62 % of the hose.
+const UNEQUAL: &str = "
+apiVersion: weir/v1alpha1
+kind: Scenario
+metadata: {name: unequal}
+spec:
+  duration: 6s
+  warmup: 3s
+  scale: 0.1
+  mechanisms: [\"elasticswitch:steady\"]
+  topology: {single-switch: {hosts: 4, link: 1Gbit}}
+  tenants:
+    - name: x
+      vms:
+        - {name: x-src, host: host-0, floor: 400Mbit}
+        - {name: x-much, host: host-3, floor: 400Mbit}
+        - {name: x-little, host: host-2, floor: 100Mbit}
+    - name: y
+      vms:
+        - {name: y-src, hosts: [host-0..host-2], count: 3, floor: 160Mbit}
+        - {name: y-dst, host: host-3, floor: 480Mbit}
+  traffic:
+    - {group: much, from: x-src, to: x-much, tcp: {connections: 1}}
+    - {group: little, from: x-src, to: x-little, udp: {rate: 50Mbit}}
+    - {group: y, from: y-src, to: y-dst, udp: {rate: 900Mbit}}
+";
+
+/// Two VMs that send to each other, beside a blaster into each of their hosts; one of the two has a
+/// burst to send now and then.
+const OTHERS: &str = "
+apiVersion: weir/v1alpha1
+kind: Scenario
+metadata: {name: others}
+spec:
+  duration: 6s
+  warmup: 3s
+  scale: 0.1
+  mechanisms: [\"elasticswitch:steady\"]
+  topology: {leaf-spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, link: 1Gbit, oversubscription: 1, ecmp: flow}}
+  tenants:
+    - name: x
+      vms:
+        - {name: a, host: host-0-0, floor: 300Mbit}
+        - {name: b, host: host-1-0, floor: 300Mbit}
+        - {name: c, host: host-1-1, floor: 300Mbit}
+    - name: y
+      vms:
+        - {name: y-left, host: host-0-0, floor: 300Mbit}
+        - {name: y-right, host: host-1-0, floor: 300Mbit}
+  traffic:
+    - {group: there, from: a, to: b, tcp: {connections: 1}}
+    - {group: back, from: b, to: a, tcp: {connections: 1}}
+    - {group: burst, from: c, to: a, udp: {rate: 300Mbit, on: 20ms, off: 200ms}}
+    - {group: y, from: y-left, to: y-right, udp: {rate: 900Mbit}}
+    - {group: z, from: y-right, to: y-left, udp: {rate: 900Mbit}}
+";
+
 fn scenario(set: &[(&str, &str)]) -> Scenario {
+    scenario_of(TEXT, set)
+}
+
+fn scenario_of(text: &str, set: &[(&str, &str)]) -> Scenario {
     let set: Vec<_> = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let file = File::parse("mutants.yaml", TEXT, &set).expect("sound");
+    let file = File::parse("mutants.yaml", text, &set).expect("sound");
     file.points().expect("sound").swap_remove(0)
 }
 
@@ -131,6 +193,42 @@ fn a_floor_that_nobody_keeps_is_found() {
     let breaches = watched(&promised, &none, &promised);
     complains(&breaches, "floor", "x-src, out", "on the wire");
     complains(&breaches, "floor", "x-dst, in", "on the wire");
+}
+
+/// What a `floor` breach says that it got of what is owed.
+fn part_of(breaches: &[Breach], of: &str) -> f64 {
+    let breach = breaches.iter().find(|breach| breach.of == of).expect("a breach of it");
+    let part = breach.what.rsplit(' ').next().expect("words");
+    part.parse().expect("a part")
+}
+
+#[test]
+fn a_hose_that_is_divided_into_equal_parts_and_not_by_what_is_wanted_is_found() {
+    let promised = scenario_of(UNEQUAL, &[]);
+    let mechanism = &promised.mechanisms[0];
+    let breaches = watched(&promised, mechanism, &promised);
+    assert!(breaches.is_empty(), "{breaches:#?}");
+    // Its equal part of both hoses for each, as if both wanted much: 50 and 200 of 400 Mbit/s.
+    let mut played = promised.clone();
+    vm(&mut played, "x-src").floor_out = vm(&mut played, "x-src").floor_out.scale(0.65);
+    let breaches = watched(&played, mechanism, &promised);
+    complains(&breaches, "floor", "x-src, out", "on the wire");
+    assert!(breaches.iter().all(|breach| breach.check == "floor"), "{breaches:#?}");
+    // What owed no more than equal parts, 0.625 of F, found nothing.
+    let part = part_of(&breaches, "x-src, out");
+    assert!(part > 0.625, "{part}");
+}
+
+#[test]
+fn two_way_tcp_over_equal_ways_in_a_tenant_that_varies_is_judged_too() {
+    let promised = scenario_of(OTHERS, &[]);
+    let breaches = watched(&promised, &promised.mechanisms[0], &promised);
+    assert!(breaches.is_empty(), "{breaches:#?}");
+    let none = Mechanism::parse("none").expect("known");
+    let breaches = watched(&promised, &none, &promised);
+    for of in ["a, out", "a, in", "b, out", "b, in"] {
+        complains(&breaches, "floor", of, "on the wire");
+    }
 }
 
 #[test]

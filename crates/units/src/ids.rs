@@ -5,7 +5,7 @@ use std::fmt;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
         pub struct $name(pub u32);
 
         impl fmt::Display for $name {
@@ -35,7 +35,19 @@ id!(
 );
 
 /// All traffic from one VM to another, whatever its flows: what a limiter limits (ElasticSwitch §3).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct PairId {
     /// The sending VM.
     pub src: VmId,

@@ -3,11 +3,12 @@
 //! Problem   A bit is not an octet, a rate is not an amount, and a rounding error in the wrong
 //!           direction credits somebody with bandwidth that was never there.
 //! Approach  One integer type per quantity; conversions say which way they round.
-//! Promises  No wrap-around: arithmetic saturates or is checked. No dependency.
-//! Not here  Text ("450Mbit"): see `weir-model`.
+//! Promises  No wrap-around: arithmetic saturates or is checked. No dependency but `serde`.
+//! Not here  Text that is read back ("450Mbit"): see `weir-model`. What people read: see [`show`].
 
 mod ids;
 mod rate;
+pub mod show;
 mod time;
 
 pub use ids::{HostId, PairId, PathId, TenantId, VmId};

@@ -4,7 +4,7 @@
 //! Approach  [`parse`] checks everything that can be checked without state; [`encode`] is its
 //!           inverse. Both directions use one test of what can be said, [`sayable`].
 //! Promises  `encode` of what `parse` gave is the same octets again (with the same key).
-//! Not here  Who sent it, and when: tags and freshness are [`crate::Session`]'s.
+//! Not here  Authenticity and freshness: [`crate::Session`] checks them.
 
 use crate::packet::{self, FIRST, HEADER, Packet, TAG, VERSION, at, record_of, records_in};
 use crate::{Key, KeyId};
@@ -14,7 +14,7 @@ use weir_core::message::{Congestion, Echo, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_units::{HostId, PairId, PathId, Rate, Span, VmId};
 
-/// 10 Tbit/s. A floor above it is no floor of any link, but an error.
+/// 10 Tbit/s. A record with a higher rate is an error, since no link has it.
 pub const MAX_RATE: Rate = Rate::from_mbps(10_000_000);
 
 const OFFER: u8 = 1;
@@ -24,7 +24,7 @@ const PATH_CONGESTION: u8 = 4;
 const UNBOUNDED: u8 = 0b01;
 const CONFIRM: u8 = 0b10;
 const SAYS_MOST: u8 = 0b100;
-/// What of an epoch a datagram of the first version has room for.
+/// Largest epoch that fits into a datagram of the first version.
 const FIRST_EPOCH: u32 = 0xff_ffff;
 
 /// One start of an agent: a random number that the caller draws, never 0.
@@ -46,26 +46,26 @@ impl Incarnation {
     }
 }
 
-/// What a host last heard from another.
+/// What a host last heard from another host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heard {
-    /// From which of its incarnations.
+    /// The other host's incarnation.
     pub incarnation: Incarnation,
     /// The highest sequence heard from that incarnation, at least 1.
     pub sequence: u64,
 }
 
-/// Everything of a datagram but records and tag.
+/// A datagram's header: everything but records and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The version of the datagram: [`VERSION`], or [`FIRST`](crate::packet::FIRST).
     pub version: u8,
     /// The highest version that the sender parses, not below `version`.
     pub speaks: u8,
-    /// Which key makes the tag.
+    /// Id of the key that makes the tag.
     pub key_id: KeyId,
-    /// Of floors and configuration: reserved for a controller, see [`packet`](crate::packet). In a
-    /// datagram of the first version, its lowest 24 bits.
+    /// Epoch of floors and configuration, reserved for a controller: see [`packet`](crate::packet).
+    /// A datagram of the first version has its lowest 24 bits.
     pub epoch: u32,
     /// Sender.
     pub from: HostId,
@@ -73,18 +73,19 @@ pub struct Header {
     pub to: HostId,
     /// The sender's incarnation.
     pub incarnation: Incarnation,
-    /// From this sender's incarnation to this receiver, strictly increasing, from 1.
+    /// Sequence from this incarnation of the sender to this receiver. It begins with 1 and strictly
+    /// grows.
     pub sequence: u64,
-    /// What the sender knows of the receiver, if anything.
+    /// What the sender knows of the receiver, if it knows it.
     pub echo: Option<Heard>,
 }
 
-/// A datagram that is well formed. Nothing is said about who made it.
+/// A well-formed datagram. Its tag is not verified, so its sender is not known.
 #[derive(Clone, Debug)]
 pub struct Datagram<'a> {
-    /// Who to whom, and when.
+    /// Sender, receiver, incarnation and sequence.
     pub header: Header,
-    /// What it says. Empty: a greeting.
+    /// The messages. A datagram without messages is a greeting.
     pub messages: Messages<'a>,
 }
 
@@ -110,16 +111,16 @@ impl Iterator for Messages<'_> {
 
 impl ExactSizeIterator for Messages<'_> {}
 
-/// Why octets are not a datagram.
+/// Reason why octets are not a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ParseError {
-    /// Shorter or longer than its count of records says, or than any datagram may be.
+    /// The length does not fit the count of records, or is outside the bounds of datagrams.
     #[error("{got} octets are not the length of a datagram")]
     Length {
         /// Octets given.
         got: usize,
     },
-    /// None of our versions.
+    /// The version is not one of ours.
     #[error("version {got}, this side speaks {FIRST} and {VERSION}")]
     Version {
         /// The version given.
@@ -141,7 +142,7 @@ pub enum ParseError {
     },
 }
 
-/// Why a record is not a message.
+/// Reason why a record is not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RecordError {
     /// Not a kind that is known.
@@ -153,29 +154,32 @@ pub enum RecordError {
     /// A bit that the kind does not use is set.
     #[error("unused bits are set")]
     ReservedBits,
-    /// A VM does not talk to itself over the network.
+    /// The pair's source is its destination: a VM does not talk to itself over the network.
     #[error("the pair's source is its destination")]
     ReservedPair,
-    /// Above [`MAX_RATE`].
-    #[error("{bps} bit/s is beyond any link")]
+    /// The rate is above [`MAX_RATE`].
+    #[error("{} is beyond any link", Rate::from_bps(*bps))]
     RateBeyondLink {
         /// The rate given, in bit/s.
         bps: u64,
     },
-    /// Two hosts have no more than [`MAX_PATHS`].
+    /// The path is beyond [`MAX_PATHS`], the most that two hosts have.
     #[error("{path} is beyond the {MAX_PATHS} that two hosts may have")]
     UnknownPath {
         /// The path given.
         path: PathId,
     },
+    /// EyeQ's feedback has packets of its own ([`crate::FeedbackPacket`]).
+    #[error("feedback is no record")]
+    OtherPacket,
 }
 
-/// Untrusted octets in, values that need no further checks out. Does not look at the tag.
+/// Parses untrusted octets into values that need no further checks. Does not verify the tag.
 pub fn parse(octets: &[u8]) -> Result<Datagram<'_>, ParseError> {
     of(Packet::new(octets)?)
 }
 
-/// The same for octets whose length is checked already.
+/// The same as [`parse`] for octets whose length is checked already.
 pub(crate) fn of(packet: Packet<'_>) -> Result<Datagram<'_>, ParseError> {
     let header = header_of(&packet)?;
     let (version, records) = (packet.version(), packet.records());
@@ -220,7 +224,7 @@ fn header_of(packet: &Packet<'_>) -> Result<Header, ParseError> {
     })
 }
 
-/// Whether a message can be put on the wire, that is, whether the other side would take it.
+/// Whether a message has a form on the wire that the receiver accepts.
 pub fn sayable(message: &Message) -> Result<(), RecordError> {
     let pair = message.pair();
     if pair.src == pair.dst {
@@ -238,22 +242,28 @@ pub fn sayable(message: &Message) -> Result<(), RecordError> {
         Message::PathCongestion(path, _) if path.0 as usize >= MAX_PATHS => {
             Err(RecordError::UnknownPath { path: *path })
         }
+        Message::Feedback(_) => Err(RecordError::OtherPacket),
         _ => Ok(()),
     }
 }
 
-/// One datagram, with its tag.
+/// Builds one datagram with its tag.
 ///
-/// A datagram of the first version leaves out what that cannot say: [`Echo::most`] and
-/// [`Offer::round_trip`]. The second says that in whole microseconds, below 72 minutes.
+/// A datagram of the first version omits [`Echo::most`] and [`Offer::round_trip`], for which it has
+/// no room. The second version has the round trip in whole microseconds, below 72 minutes.
 ///
-/// Panics if there are more than [`records_in`](crate::packet::records_in) messages or one is not
-/// [`sayable`], if a sequence in the header is 0, and if it has another version than ours: what goes in
-/// here is ours.
+/// # Panics
+///
+/// There are more messages than [`records_in`](crate::packet::records_in), a message is not
+/// [`sayable`], a sequence of the header is 0, or the version is not ours. All of these are
+/// mistakes of the caller.
 pub fn encode(header: &Header, key: &Key, messages: &[Message]) -> Vec<u8> {
     let version = header.version;
-    assert!(version == FIRST || version == VERSION, "the caller chooses a version that we speak");
-    assert!(header.speaks >= version, "who speaks a version parses it");
+    assert!(
+        version == FIRST || version == VERSION,
+        "the caller chose a version that this side does not speak"
+    );
+    assert!(header.speaks >= version, "a sender parses every version that it speaks");
     assert!(messages.len() <= records_in(version), "the caller cuts batches");
     assert!(header.sequence > 0, "sequences begin with 1");
     let mut octets = vec![0; HEADER + messages.len() * record_of(version) + TAG];
@@ -322,10 +332,11 @@ fn write(version: u8, record: &mut [u8], message: &Message) {
             record[at] = u8::try_from(path.0).expect("sayable");
             write_report(record, report);
         }
+        Message::Feedback(_) => unreachable!("not sayable"),
     }
 }
 
-/// What an offer says of the round trip: microseconds, and 0 if it is not known.
+/// Round trip of an offer as a field: microseconds, 0 if it is not known.
 fn round_trip_of(version: u8, record: &[u8]) -> Option<Span> {
     let micros = if version == FIRST { 0 } else { packet::u32_at(record, at::ROUND_TRIP) };
     (micros > 0).then_some(Span::from_micros(micros.into()))
@@ -349,7 +360,7 @@ fn read(version: u8, record: &[u8]) -> Result<Message, RecordError> {
         marked: packet::u32_at(record, at::MARKED),
         received: packet::u32_at(record, at::RECEIVED),
     };
-    // Where a record has something that its kind or its version does not use: all of it must be 0.
+    // Fields that this kind or version does not use must be 0.
     let is_second = version != FIRST;
     let path = record[if is_second { at::PATH } else { at::FIRST_PATH }];
     let (message, used_flags) = match record[at::KIND] {

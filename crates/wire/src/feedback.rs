@@ -1,16 +1,17 @@
 //! EyeQ's feedback between hosts: a packet of one message, which BPF programs make and read.
 //!
 //! Problem   A receiver tells a sender its rate every 10 kB: a hundred thousand times a second at
-//!           10 Gb/s, from within the kernel, where there is no session that could be asked.
-//! Approach  One frame of the least length that Ethernet has, 60 octets without FCS. Agents derive a key
-//!           for each direction between two lives of two hosts ([`crate::Session::feedback_key`]) and hand
-//!           it to their programs. Then the tag alone says who speaks to whom, in which lives; a
-//!           sequence says when.
-//! Promises  What is not tagged with such a key changes nothing but a counter. Nothing is believed twice,
-//!           nor by another life than that for which it was made.
-//! Not here  Whether the rate makes sense for the pair: the link, who is where (`weir_core::eyeq`).
-//!           Feedback that is overtaken by newer feedback of its pair: the programs drop it.
-//! Source    EyeQ §3.2, §4.1 (the paper's has no authentication); docs/decisions/0007-feedback.md.
+//!           10 Gb/s. The kernel does this, and has no session to ask.
+//! Approach  One frame of Ethernet's minimal length, 60 octets without FCS. Agents derive a key for
+//!           each direction between two incarnations of two hosts
+//!           ([`crate::Session::feedback_key`]) and give it to their programs. The tag then proves
+//!           sender, receiver and incarnations. A sequence proves freshness.
+//! Promises  A packet without a valid tag changes nothing but a counter. No packet is believed
+//!           twice, nor by another incarnation than the one for which it was made.
+//! Not here  Whether the rate makes sense for the pair: its link and the hosts of its VMs
+//!           (`weir_core::eyeq`). Feedback that newer feedback of its pair has overtaken: the
+//!           programs drop it.
+//! Source    EyeQ §3.2, §4.1 (the paper has no authentication); docs/decisions/0007-feedback.md.
 //!
 //! An IPv4 packet of 46 octets, behind 14 of Ethernet. Integers are big endian:
 //!
@@ -22,15 +23,15 @@
 //! | 21 | key id: which of the shared keys the tag's key was derived from |
 //! | 22..24 | the rate, in units, not 0 |
 //! | 24..26 | bits 16 to 31 of the sequence |
-//! | 26..28 | anything: where the checksum of a UDP packet was, of which this one was made |
-//! | 28..32 | the pair's source VM: who is told |
-//! | 32..36 | the pair's destination VM: who tells |
-//! | 36..38 | anything: where the checksum of a TCP segment was |
+//! | 26..28 | any value: the place of the UDP checksum of the original packet |
+//! | 28..32 | the pair's source VM, which the rate limits |
+//! | 32..36 | the pair's destination VM, which gives the rate |
+//! | 36..38 | any value: the place of the TCP checksum of the original packet |
 //! | 38..46 | SipHash-2-4 of: the whole sequence (8 octets), octets 20..24, 28..36 |
 //!
-//! The sequence has 64 bits, of which 32 travel; the receiver takes those 64 that are nearest to the
-//! newest it knows (as ESP does, RFC 4303 §2.2.1), and the tag says whether that was right. Sequences begin
-//! with 1 for each key.
+//! The sequence has 64 bits, of which 32 are in the packet. The receiver completes them to the
+//! sequence nearest to the newest one that it knows (as ESP does, RFC 4303 §2.2.1), and the tag
+//! verifies the result. Sequences begin with 1 for each key.
 
 mod inbox;
 
@@ -42,7 +43,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
-use weir_core::eyeq::Feedback;
+use weir_core::message::Feedback;
 use weir_units::{HostId, PairId, Rate, VmId};
 
 /// The protocol in the IPv4 header: for experimentation (RFC 3692).
@@ -52,14 +53,14 @@ pub const FEEDBACK_PACKET: usize = 46;
 /// The version this crate speaks.
 pub const FEEDBACK_VERSION: u8 = 1;
 
-/// What every derived key begins with: nothing else that is tagged does.
+/// Prefix of every text from which a key is derived. Nothing else that is tagged begins with it.
 const LABEL: &[u8] = b"weir feedback";
 /// DSCP CS6: control traffic of the network.
 const TOS: u8 = 48 << 2;
 const DONT_FRAGMENT: u8 = 0x40;
 const TTL: u8 = 64;
 
-/// Where each field begins.
+/// Offsets of the fields.
 mod at {
     pub(super) const TOTAL: usize = 2;
     pub(super) const ID: usize = 4;
@@ -77,19 +78,19 @@ mod at {
     pub(super) const TAG: usize = 38;
 }
 
-/// The key for one direction between two lives of two hosts.
+/// Key for one direction between two incarnations of two hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FeedbackKey {
     id: KeyId,
     halves: [u64; 2],
 }
 
-/// Who feeds back to whom, and in which of their lives.
+/// Direction of feedback: both hosts and their incarnations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lives {
-    /// The host that meters, and tells.
+    /// The receiver's host, which meters and sends feedback.
     pub from: (HostId, Incarnation),
-    /// The host that is told.
+    /// The sender's host, which gets the feedback.
     pub to: (HostId, Incarnation),
 }
 
@@ -109,12 +110,12 @@ impl FeedbackKey {
         Self { id, halves: [half(0), half(1)] }
     }
 
-    /// The name of the hosts' key that it was derived from.
+    /// Id of the shared key from which this key was derived.
     pub const fn id(&self) -> KeyId {
         self.id
     }
 
-    /// The key of SipHash as two words, the first eight octets first: what a BPF program is given.
+    /// The key of SipHash as two words, the first eight octets first, as a BPF program takes it.
     pub const fn halves(&self) -> [u64; 2] {
         self.halves
     }
@@ -135,21 +136,22 @@ impl fmt::Debug for FeedbackKey {
     }
 }
 
-/// One message: what a packet says, but for sequence and tag.
+/// One message: the contents of a packet without sequence and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Told {
     /// The host that meters.
     pub from: Ipv4Addr,
     /// The host that is told.
     pub to: Ipv4Addr,
-    /// Who sends to whom.
+    /// Source and destination VM.
     pub pair: PairId,
-    /// What it may send, in units of the fleet's; not 0.
+    /// Rate that the pair may send, in the fleet's units; not 0.
     pub units: u16,
 }
 
 impl Told {
-    /// As it goes over the network. `None`: it is no whole number of units, or more than 16 bits tell.
+    /// Rate as the packet carries it. `None` if it is no whole number of units or needs more than
+    /// 16 bits.
     pub fn new(from: Ipv4Addr, to: Ipv4Addr, feedback: Feedback, unit: Rate) -> Option<Self> {
         let units = feedback.rate.as_bps().checked_div(unit.as_bps())?;
         let units = u16::try_from(units).ok().filter(|n| *n > 0)?;
@@ -157,19 +159,19 @@ impl Told {
         (told.feedback(unit) == feedback).then_some(told)
     }
 
-    /// What the core is told.
+    /// The same message as an input of the core.
     pub fn feedback(&self, unit: Rate) -> Feedback {
         Feedback { pair: self.pair, rate: unit * u64::from(self.units) }
     }
 }
 
-/// Why octets are no feedback.
+/// Reason why octets are not feedback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FeedbackError {
-    /// Another length, a header with options, a fragment, or not of the protocol.
+    /// The packet has another length, options, or another protocol, or is a fragment.
     #[error("not an IPv4 packet of {FEEDBACK_PACKET} octets and protocol {FEEDBACK_PROTOCOL}")]
     Packet,
-    /// Not our version.
+    /// The version is not ours.
     #[error("version {got}, this side speaks {FEEDBACK_VERSION}")]
     Version {
         /// The version given.
@@ -177,12 +179,13 @@ pub enum FeedbackError {
     },
 }
 
-/// A well-formed packet. Nothing is said about who made it.
+/// A well-formed packet. Its tag is not verified, so its sender is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FeedbackPacket<'a>(&'a [u8; FEEDBACK_PACKET]);
 
 impl<'a> FeedbackPacket<'a> {
-    /// Untrusted octets, from the IPv4 header on; what the link adds to fill a frame is cut off already.
+    /// Parses untrusted octets, from the IPv4 header on. The caller has cut off the padding of the
+    /// frame.
     pub fn parse(octets: &'a [u8]) -> Result<Self, FeedbackError> {
         let packet: &[u8; FEEDBACK_PACKET] =
             octets.try_into().map_err(|_| FeedbackError::Packet)?;
@@ -202,7 +205,7 @@ impl<'a> FeedbackPacket<'a> {
         }
     }
 
-    /// The name of the key, as the packet says.
+    /// Id of the key that the packet claims.
     pub const fn key_id(&self) -> KeyId {
         KeyId(self.0[at::KEY_ID])
     }
@@ -213,7 +216,7 @@ impl<'a> FeedbackPacket<'a> {
         u32::from_be_bytes([p[at::SEQUENCE], p[at::SEQUENCE + 1], p[at::ID], p[at::ID + 1]])
     }
 
-    /// What it says; the units may be 0.
+    /// The message; its rate in units may be 0.
     pub fn told(&self) -> Told {
         let address = |at: usize| Ipv4Addr::from_bits(u32_at(self.0, at));
         Told {
@@ -230,9 +233,11 @@ impl<'a> FeedbackPacket<'a> {
     }
 }
 
-/// One packet, with its tag and the checksum of its header.
+/// Builds one packet with its tag and its header's checksum.
 ///
-/// Panics if the sequence is 0: what goes in here is ours.
+/// # Panics
+///
+/// The sequence is 0, which is a mistake of the caller.
 pub fn encode_feedback(told: &Told, key: &FeedbackKey, sequence: u64) -> [u8; FEEDBACK_PACKET] {
     assert!(sequence > 0, "sequences begin with 1");
     let mut packet = [0; FEEDBACK_PACKET];

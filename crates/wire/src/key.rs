@@ -18,7 +18,7 @@ use thiserror::Error;
 /// Most keys that a [`Keyring`] accepts at once: the old, the new, and room for a mistake.
 pub const MAX_KEYS: usize = 4;
 
-/// A 128-bit key that two agents share, or the master key that theirs are made of.
+/// A 128-bit key that two agents share, or the master key from which the shared keys are derived.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 16]);
 
@@ -52,7 +52,8 @@ impl Key {
         Self(octets)
     }
 
-    /// The octets, where a text of keys is written or compared. Never shown.
+    /// Octets of the key, for writing or comparing a text of keys. Messages and `Debug` never show
+    /// them.
     pub(crate) const fn octets(&self) -> [u8; 16] {
         self.0
     }
@@ -62,7 +63,8 @@ impl Key {
         self.0.iter().map(|octet| format!("{octet:02x}")).collect()
     }
 
-    /// The key of two hosts that follows from this master key. The same for `a`, `b` as for `b`, `a`.
+    /// The key of two hosts that follows from this master key. The same for `a`, `b` as for `b`,
+    /// `a`.
     fn between(&self, a: &str, b: &str) -> Self {
         let (low, high) = (a.min(b), a.max(b));
         let half = |n: u8| {
@@ -102,7 +104,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Why a text is not a key. Says nothing of the text that would help to guess it.
+/// Reason why a text is not a key. The message says nothing that helps to guess the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum KeyError {
     /// Too short or too long.
@@ -117,12 +119,12 @@ pub enum KeyError {
         /// Where, in octets from the first that is not white space.
         at: usize,
     },
-    /// All zero: a placeholder that somebody forgot to replace.
+    /// A key of zeros: a placeholder that was not replaced.
     #[error("a key of zeros protects nothing: draw a random one")]
     Zero,
 }
 
-/// The name of a key within the fleet.
+/// Number by which all hosts name a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct KeyId(pub u8);
 
@@ -190,8 +192,8 @@ impl Keyring {
         self.keys.iter().map(|(id, key)| (*id, key))
     }
 
-    /// The keys of two hosts, by name, that follow from these master keys: in the same order, under the
-    /// same ids. Neither these nor the keys of other hosts follow from them.
+    /// The keys of two hosts, by name, that follow from these master keys: in the same order, under
+    /// the same ids. Neither these nor the keys of other hosts follow from them.
     #[must_use]
     pub fn between(&self, a: &str, b: &str) -> Self {
         Self { keys: self.keys.iter().map(|(id, key)| (*id, key.between(a, b))).collect() }
@@ -208,16 +210,16 @@ impl Keyring {
     }
 }
 
-/// Why a [`Keyring`] refused a change.
+/// Reason why a [`Keyring`] refused a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum KeyringError {
-    /// Two keys of one name.
+    /// The id is in use already.
     #[error("key {id} is accepted already; give the new key another id")]
     Known {
         /// The name.
         id: u8,
     },
-    /// No key of this name.
+    /// No accepted key has this id.
     #[error("key {id} is not among those accepted")]
     Unknown {
         /// The name.

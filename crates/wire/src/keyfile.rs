@@ -1,15 +1,16 @@
-//! The files that hold keys, and what they become.
+//! The files that hold keys, and the keys that they describe.
 //!
-//! Problem   Whoever takes over one hypervisor has its keys. They must not be enough to speak for any
-//!           other host. And a key must be replaceable on a thousand hosts, one after the other, while
-//!           datagrams flow between those that have the new one and those that do not.
-//! Approach  Two hosts share a key that no third one has. All of them follow from one *master* file,
-//!           `ID KEY` per line, which stays off the hosts ([`Keyring::between`], [`host_file`]). A
-//!           host's file has a line `PEER ID KEY` per peer and key ([`Keys::read`]). Of the lines for a
-//!           peer the first signs, all are accepted. A rotation is three edits of the master file, each
-//!           carried to all hosts before the next begins: add the new key as second line; swap the
-//!           two; remove the old one. No datagram is refused on the way.
-//! Promises  A text that leaves any doubt is refused with its line: a doubtful key is no key.
+//! Problem   An intruder on one hypervisor has its keys, which must not be enough to speak for
+//!           another host. And a key must be replaceable on a thousand hosts, one after the other,
+//!           while hosts with and without the new key exchange datagrams.
+//! Approach  Two hosts share a key that no third one has. All of them follow from one *master*
+//!           file, `ID KEY` per line, which stays off the hosts ([`Keyring::between`],
+//!           [`host_file`]). A host's file has a line `PEER ID KEY` per peer and key
+//!           ([`Keys::read`]). Of the lines for a peer the first signs, all are accepted. A
+//!           rotation is three edits of the master file, each carried to all hosts before the next
+//!           begins: add the new key as second line; swap the two; remove the old one. No datagram
+//!           is refused on the way.
+//! Promises  A text with any doubtful line is refused with the line's number.
 //!           An error says nothing of a key that would help to guess it.
 //! Not here  Reading the file, and noticing that it changed: see `weir-agent`.
 
@@ -23,10 +24,10 @@ use weir_units::HostId;
 /// Longest text that can be a key file: four keys for each of as many peers as a session may have.
 pub const MAX_KEY_FILE: usize = 32 << 20;
 
-/// Why a text is not a key file.
+/// Reason why a text is not a key file.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum KeyFileError {
-    /// A line that is no key.
+    /// A line does not hold a key.
     #[error("line {line}: {why}")]
     Line {
         /// Which one, from 1.
@@ -34,10 +35,10 @@ pub enum KeyFileError {
         /// What is wrong with it.
         why: LineError,
     },
-    /// Nothing but comments and empty lines.
+    /// The text has only comments and empty lines.
     #[error("no key in it; make it with `weir keys make`")]
     Empty,
-    /// Another host's file.
+    /// The file is another host's.
     #[error(
         "these are the keys of another host; this one is `{own}`: take the file of this name that \
          `weir keys make` made"
@@ -46,7 +47,7 @@ pub enum KeyFileError {
         /// The host that reads it.
         own: String,
     },
-    /// Longer than [`MAX_KEY_FILE`].
+    /// The text is longer than [`MAX_KEY_FILE`].
     #[error("{octets} octets are no key file: at most {MAX_KEYS} lines for each peer")]
     TooLong {
         /// Octets given.
@@ -57,22 +58,22 @@ pub enum KeyFileError {
 /// What is wrong with a line of a key file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum LineError {
-    /// Neither `ID KEY` nor `PEER ID KEY`.
+    /// The line is neither `ID KEY` nor `PEER ID KEY`.
     #[error("has {words} words; write ID KEY, or PEER ID KEY")]
     Words {
         /// Words on the line.
         words: usize,
     },
-    /// What stands before the key is no id.
+    /// The word before the key is no id.
     #[error("what stands before the key is no id; write a number from 0 to 255")]
     Id,
-    /// What should be the key is none.
+    /// The last word is no key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Two keys of one id, or too many keys.
+    /// An id is used twice, or there are too many keys.
     #[error(transparent)]
     Ring(#[from] KeyringError),
-    /// The same key under two ids.
+    /// The same key has two ids.
     #[error("the same key stands in an earlier line; draw another")]
     Twice,
 }
@@ -100,11 +101,11 @@ impl FromStr for Keyring {
     }
 }
 
-/// The keys of one host, by the peer that it shares them with.
+/// The keys of one host, by the peer with which it shares them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Keys {
     by_peer: BTreeMap<HostId, Keyring>,
-    /// What is shared with all other peers: of a file without peers.
+    /// Keys of a file without peers, which this host shares with all other peers.
     everyone: Option<Keyring>,
     /// Keys that stand in the file without a peer, so that every host has them.
     shared: BTreeSet<KeyId>,
@@ -120,14 +121,14 @@ impl From<Keyring> for Keys {
 impl Keys {
     /// Reads the key file of the host `own`; `hosts` has all hosts of the directory by name.
     ///
-    /// A line `host NAME` says whose file it is. A line `PEER ID KEY` has a key that is shared with that
-    /// peer alone. A line `ID KEY`, as in a master file, has one that is shared with all: whoever has it
-    /// can speak for every host. Of the lines for a peer the first signs. Lines of peers that the
-    /// directory does not know (yet, or any more) are ignored.
+    /// A line `host NAME` gives the host to which the file belongs. A line `PEER ID KEY` has a key
+    /// that is shared with that peer alone. A line `ID KEY`, as in a master file, has a key that
+    /// all hosts share, so each of them can speak for every host. The first line of a peer signs.
+    /// Lines of peers that the directory does not list are ignored.
     ///
     /// # Errors
     ///
-    /// With the line.
+    /// An error of the text, with its line.
     pub fn read(
         text: &str,
         own: &str,
@@ -171,7 +172,7 @@ impl Keys {
     }
 
     fn add_for(&mut self, host: HostId, id: KeyId, key: Key) -> Result<(), LineError> {
-        // What every peer has so far stands before it in the file.
+        // Keys for every peer come before the peer's own in the file.
         let mut ring = self.by_peer.remove(&host).or_else(|| self.everyone.clone());
         add(&mut ring, id, key)?;
         self.by_peer.extend(ring.map(|ring| (host, ring)));
@@ -197,7 +198,7 @@ impl Keys {
     }
 }
 
-/// The key file of the host `own` among `hosts`: what [`Keys::read`] reads.
+/// Text of the key file of the host `own` among `hosts`, as [`Keys::read`] reads it.
 pub fn host_file<'a>(
     master: &Keyring,
     own: &str,
@@ -340,7 +341,8 @@ mod tests {
         assert!(error.contains("keys of another host; this one is `h0`"), "{error}");
     }
 
-    /// A host of the release before, whose file was the same everywhere, is replaced like any key.
+    /// A host of the previous release, which has the same file as all hosts, is replaced like any
+    /// key.
     #[test]
     fn a_shared_key_stands_beside_those_of_a_peer_in_the_order_of_the_file() {
         let text = format!("1 {OLD}\nh1 2 {NEW}\n");

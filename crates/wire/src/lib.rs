@@ -1,11 +1,11 @@
 //! Control messages between hosts: octets ↔ values, authenticated and protected against replay.
 //!
-//! Problem   Floors and congestion reports travel over the very network that tenants share. Whoever
-//!           can inject a datagram there must not be able to lower another's rate or to raise his
-//!           own, and neither may a recording, a restart or a reordering switch.
-//! Approach  One datagram layout of fixed sizes ([`packet`]), a SipHash-2-4 tag with a key that
-//!           two hosts share ([`Keys`]), and one machine ([`Session`]) that knows per peer whom it
-//!           talks to: which incarnation, what was already heard, what proves freshness.
+//! Problem   Floors and congestion reports travel over the network that tenants share. An attacker
+//!           that injects datagrams must neither lower another VM's rate nor raise its own. The
+//!           same holds for recordings, restarts and switches that reorder.
+//! Approach  One datagram layout of fixed sizes ([`packet`]), a SipHash-2-4 tag with a key that two
+//!           hosts share ([`Keys`]), and one machine ([`Session`]) that knows the incarnation of
+//!           each peer, the sequences already heard, and what proves freshness.
 //! Promises  1. Octets never panic, and never become messages without a valid tag.
 //!           2. A message is delivered at most once, whatever is repeated, reordered or restarted.
 //!           3. Nothing is believed from an incarnation that a later one of its host has replaced.
@@ -13,7 +13,8 @@
 //!           5. A rejected datagram changes nothing but a counter.
 //! Not here  Sockets, clocks, DSCP, random numbers (the caller gives the incarnation), secrecy
 //!           (floors are not secret), and protection against a host that was taken over: it can lie
-//!           about its own VMs, but for no other host. What a message means: see `weir_core::message`.
+//!           about its own VMs, but for no other host. What a message means: see
+//!           `weir_core::message`.
 //! Source    ElasticSwitch §6 (control packets), §7.3 (their cost), §9 (loss and priority); it has
 //!           no authentication. The window is that of IPsec (RFC 4303 §3.4.3).
 //!
@@ -23,19 +24,21 @@
 //! sequence, and *echoes* the receiver's: the incarnation the sender knows, and the highest
 //! sequence it heard from it. A receiver believes a datagram only if
 //!
-//! - it echoes the receiver's current incarnation: it was made during this life, for this life;
-//! - the echoed sequence is not below the *fence*, the sequence the receiver had reached when it
-//!   confirmed the previous incarnation of that peer: whoever was replaced then has never heard a
-//!   later one, so none of its recordings can pass;
-//! - its own sequence was not seen yet: above the highest, or unseen in the window of 64 below.
+//! - it echoes the receiver's current incarnation, which proves that it was made for this
+//!   incarnation;
+//! - the echoed sequence is not below the *fence*, the sequence that the receiver had reached when
+//!   it confirmed the previous incarnation of that peer. An incarnation that was replaced then has
+//!   never heard a later sequence, so none of its recordings can pass;
+//! - its own sequence was not seen yet: it is above the highest, or unseen in the window of 64
+//!   below.
 //!
-//! Anything else with a valid tag is not believed, but answered by a *greeting*: a datagram without
-//! records that echoes the incarnation just heard. It gives a live peer the proof it lacks, and a
-//! recording nothing.
+//! The session does not believe any other datagram with a valid tag, and answers it with a
+//! *greeting*: a datagram without records that echoes the incarnation just heard. A greeting gives
+//! a live peer the proof that it lacks. To a recording it gives nothing.
 //!
 //! ```text
-//!  A (restarted as a2, knows nobody)                      B (b1, has confirmed a1)
-//!  offers  a2 #1  echo: nobody     ─────────────────────►  not believed; hears a2 #1; greets
+//!  A (restarted as a2, knows no peer)                     B (b1, has confirmed a1)
+//!  offers  a2 #1  echo: none       ─────────────────────►  not believed; hears a2 #1; greets
 //!          believed: b1 confirmed  ◄─────────────────────  greeting  b1 #90  echo a2 #1
 //!  greeting a2 #2 echo b1 #90      ─────────────────────►  90 ≥ fence: a2 confirmed, a1 is history
 //! ```
@@ -46,16 +49,15 @@
 //! promise 3 a host must not run two agents at once: they would take turns in being believed (each
 //! message still at most once).
 //!
-//! EyeQ's feedback is no such datagram: BPF programs make and read it, in packets of their own
-//! ([`FeedbackPacket`], [`Inbox`]) whose keys follow from what two sessions know of each other
-//! ([`Session::feedback_key`]).
+//! BPF programs make and read EyeQ's feedback in packets of their own ([`FeedbackPacket`],
+//! [`Inbox`]). Their keys follow from the state of two sessions ([`Session::feedback_key`]).
 //!
 //! # Two versions
 //!
-//! Hosts are upgraded one by one, so an agent speaks two versions of the layout. It says in each
-//! datagram the highest that it parses; greetings have the older one, and so has all that is said to a
-//! peer that is not confirmed. A peer that is gets what it parses. What the older version has no room
-//! for is left out, and costs no floor: see [`packet`].
+//! Hosts are upgraded one by one, so an agent speaks two versions of the layout. Each datagram has
+//! the highest version that its sender parses. Greetings, and all datagrams to a peer that is not
+//! confirmed, have the older version. A confirmed peer gets the version that it parses. The older
+//! version omits what it has no room for, which costs no floor: see [`packet`].
 //!
 //! # What it costs
 //!
@@ -72,11 +74,10 @@
 //! | full datagrams of 42 records | 34.3 | 4.6 | |
 //!
 //! So a tag, incarnations and echoes double the paper's cost for a pair that is alone between its
-//! hosts; from four pairs per peer on, batching pays for them. A record was 24 octets in the first
-//! version. Echoes that say what a sender's hose has add 3.3 records a second and pair, and one or two
-//! more after each change. At worst it is 0.02 % of a 10 Gb/s
-//! link. Greetings are 98 octets, at most three per restart and peer. `tests/layout.rs` holds all
-//! this.
+//! hosts; from four pairs per peer on, batching pays for them. A record of the first version has
+//! 24 octets. Echoes with the most of a sender's hose add 3.3 records a second and pair, and one or
+//! two after each change. At worst the cost is 0.02 % of a 10 Gb/s link. Greetings are 98 octets,
+//! at most three per restart and peer. `tests/layout.rs` holds all of this.
 
 mod datagram;
 mod feedback;

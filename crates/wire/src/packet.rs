@@ -1,4 +1,4 @@
-//! The octets of a datagram, and nothing of their meaning.
+//! The octets of a datagram, without their meaning.
 //!
 //! Problem   A layout that two releases, and one day a BPF program, must agree on.
 //! Approach  Fixed offsets, big endian, every integer aligned to its size; a view that has checked
@@ -44,34 +44,35 @@
 //! | 27 | | | | |
 //! | 28..32 | round trip, µs; 0: not known | | | |
 //!
-//! Kind 4 is said of pairs that have several paths only, which no data plane gives them yet; agents from
-//! before it refuse a datagram that has one.
+//! Only pairs with several paths have records of kind 4, and no data plane gives a pair several
+//! paths yet. Agents from before kind 4 refuse a datagram that has one.
 //!
-//! **Reserved** fields are 0 in version 2, and a record in which one is not is refused. A *hose id*
-//! tells one of several hoses of a VM from the others, 0 being the only one of today. A *level* is
-//! what a receiver lends above the floors of a path or of a VM, as 2048·log₂ of 1 + λ. The agent that
-//! uses them first says so by a higher version in octet 2, and sends them to peers that say the same.
+//! **Reserved** fields are 0 in version 2. A record in which one is not 0 is refused. A *hose id*
+//! distinguishes the hoses of a VM; 0 is the only one today. A *level* is the share that a receiver
+//! lends above the floors of a path or of a VM, as 2048·log₂ of 1 + λ. An agent that begins to use
+//! a reserved field announces a higher version in octet 2, and uses the field only with peers that
+//! announce the same.
 //!
-//! **Version 1** has records of 24 octets: the first 24 of the above, with a path in octet 3, which
-//! is 0 otherwise, no most and no round trip. Its epoch has 24 bits (octets 5..8); octet 4 is the highest version
-//! that the sender parses, or 0 if that is 1: agents that know no other version send 0 there, and
-//! take any number. So a greeting in version 1 is understood by all, and tells which version its
-//! sender can be sent from then on.
+//! **Version 1** has records of 24 octets: the first 24 of the above, with a path in octet 3 (0 for
+//! all other kinds), without most and round trip. Its epoch has 24 bits (octets 5..8). Octet 4 is
+//! the highest version that the sender parses, or 0 if that is version 1. Agents that know only
+//! version 1 send 0 there and accept any number. So every agent understands a greeting in version
+//! 1, and learns from it which version its sender parses.
 //!
-//! **The epoch** is reserved for a controller, which there is none yet. It will number each set of
-//! floors and bindings that it hands out; the epoch in a datagram is then the one that its sender has
-//! in force, so that who waits for a change sees that all agents have taken it. Until then agents send
-//! 0. A receiver takes any number, reports it ([`crate::Opened::Believed`]) and obeys messages all the
-//! same: offers are ordered by their serials and bounded by both ends' own hoses, so agents of two
-//! epochs may talk while a change spreads, and no floor depends on their agreeing. It is no protection
-//! against replay either: incarnation and sequence are.
+//! **The epoch** is reserved for a controller, which does not exist yet. A controller will number
+//! each set of floors and bindings that it hands out, and a datagram will carry the epoch that its
+//! sender has in force. The controller then sees when all agents have taken a change. Until then
+//! agents send 0. A receiver accepts any number, reports it ([`crate::Opened::Believed`]) and obeys
+//! the messages. Offers are ordered by their serials and bounded by the hoses of both ends, so no
+//! floor depends on the epoch, and agents of two epochs may talk. The epoch does not protect
+//! against replay; incarnation and sequence do.
 
 use crate::{Key, KeyId, ParseError};
 use weir_units::HostId;
 
-/// The version that peers are sent who parse it.
+/// Version of datagrams to peers that parse it.
 pub const VERSION: u8 = 2;
-/// The version before it: for peers that parse no later one, and for those of whom that is not known.
+/// The version before [`VERSION`], for peers that parse no later one or whose version is not known.
 pub const FIRST: u8 = 1;
 /// Octets before the records.
 pub const HEADER: usize = 48;
@@ -98,7 +99,7 @@ pub const fn records_in(version: u8) -> usize {
     (MAX_DATAGRAM - HEADER - TAG) / record_of(version)
 }
 
-/// Where each field begins.
+/// Offsets of the fields.
 pub(crate) mod at {
     pub(crate) const VERSION: usize = 0;
     pub(crate) const KEY_ID: usize = 1;
@@ -157,12 +158,12 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Which key made the tag, as the datagram says.
+    /// Id of the key that made the tag, as the datagram claims.
     pub fn key_id(&self) -> KeyId {
         KeyId(self.octets[at::KEY_ID])
     }
 
-    /// Its sender, as the datagram says: whose keys may have made the tag.
+    /// Sender that the datagram claims. Its keys verify the tag.
     pub fn sender(&self) -> HostId {
         HostId(self.u32(at::SENDER))
     }
@@ -202,12 +203,14 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Four octets as an integer. Panics beyond the end: offsets are ours, lengths were checked.
+/// Four octets as an integer. Panics beyond the end, which is a mistake in this crate: lengths were
+/// checked.
 pub(crate) fn u32_at(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(octets[at..at + 4].try_into().expect("four octets"))
 }
 
-/// Eight octets as an integer. Panics beyond the end: offsets are ours, lengths were checked.
+/// Eight octets as an integer. Panics beyond the end, which is a mistake in this crate: lengths
+/// were checked.
 pub(crate) fn u64_at(octets: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(octets[at..at + 8].try_into().expect("eight octets"))
 }

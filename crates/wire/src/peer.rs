@@ -1,7 +1,7 @@
-//! One peer as its host's session sees it: which incarnation is believed, and what proves it.
+//! State of one peer in its host's session: the incarnation that is believed, and its proof.
 //!
-//! Problem   Incarnations are random numbers: of two, none is the older. A recording of a former
-//!           one must be told from a restart.
+//! Problem   Incarnations are random numbers, so their order is unknown. The session must
+//!           distinguish a restart from a recording of a former incarnation.
 //! Approach  A restart can hear what we send now; a recording cannot have. A new incarnation is
 //!           confirmed once it echoes a sequence of ours from after the last confirmation (the
 //!           fence). See the crate's documentation for the argument.
@@ -12,7 +12,7 @@ use crate::packet::FIRST;
 use crate::window::{Came, Window};
 use crate::{Header, Heard, Incarnation};
 
-/// What is known of a peer. Its only transition between incarnations is [`Peer::confirm`].
+/// State of a peer. Only [`Peer::confirm`] changes its incarnation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Peer {
     /// The sequence of our next datagram to it.
@@ -20,13 +20,13 @@ pub(crate) struct Peer {
     /// A new incarnation must have heard this sequence of ours, or a later one.
     fence: u64,
     standing: Standing,
-    /// What we heard from an incarnation that is not believed: whom a greeting answers.
+    /// The incarnation last heard and not believed, with its sequence; a greeting echoes it.
     candidate: Option<Heard>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Standing {
-    /// It has not echoed us yet.
+    /// No incarnation has echoed a datagram of ours yet.
     Unconfirmed,
     Confirmed(Confirmed),
 }
@@ -35,33 +35,35 @@ enum Standing {
 struct Confirmed {
     /// Its incarnation, and the highest sequence heard from it, believed or not.
     heard: Heard,
-    /// The fence that it passed. Its own earlier datagrams must pass it too: they may have been
-    /// believed in an earlier confirmation of the same incarnation.
+    /// The fence that the incarnation passed. Its own earlier datagrams must pass the fence too,
+    /// since they may have been believed in an earlier confirmation of the same incarnation.
     fence: u64,
     window: Window,
-    /// It has heard something that we sent since, which echoed it: so it has confirmed us, too.
+    /// The peer heard a datagram that we sent since its confirmation and that echoed it. So the
+    /// peer has confirmed us, too.
     knows_us: bool,
     /// The highest version of datagrams that it parses.
     speaks: u8,
 }
 
-/// What to do with an authentic datagram.
+/// Judgement of an authentic datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Its messages count.
+    /// Its messages are believed.
     Believe(Came),
-    /// They count, and its incarnation is new: greet it, so that it confirms us too.
+    /// Its messages are believed, and its incarnation is new. The caller greets it, so that it
+    /// confirms us too.
     Confirm,
-    /// They do not count; a greeting lets the sender prove itself, if it lives.
+    /// Its messages are not believed. A greeting lets a live sender prove itself.
     Greet,
-    /// It does not know our incarnation, and later ones from the same sender did.
+    /// The sender does not know our incarnation, although earlier datagrams of it did.
     Stale,
-    /// Seen before, or too late to tell.
+    /// The sequence was seen before, or is too old to decide.
     Replayed,
 }
 
 impl Peer {
-    /// An unknown peer, to whom `first` is the next sequence.
+    /// An unknown peer; `first` is the sequence of the first datagram to it.
     pub(crate) const fn new(first: u64) -> Self {
         Self { next: first, fence: first, standing: Standing::Unconfirmed, candidate: None }
     }
@@ -83,13 +85,13 @@ impl Peer {
         matches!(self.standing, Standing::Confirmed(_))
     }
 
-    /// Whether it showed that it has confirmed us, since we confirmed it.
+    /// Whether the peer showed that it has confirmed us, since we confirmed it.
     pub(crate) const fn knows_us(&self) -> bool {
         matches!(&self.standing, Standing::Confirmed(confirmed) if confirmed.knows_us)
     }
 
-    /// The highest version of datagrams that it is known to parse. One that returns in an older release
-    /// is a new incarnation, and nobody is known to parse more than the first until it is believed.
+    /// Highest version of datagrams that the peer is known to parse. A peer that returns with an
+    /// older release is a new incarnation, for which the first version holds until it is believed.
     pub(crate) const fn speaks(&self) -> u8 {
         match &self.standing {
             Standing::Confirmed(confirmed) => confirmed.speaks,
@@ -105,8 +107,8 @@ impl Peer {
         }
     }
 
-    /// What a datagram with messages echoes. A candidate must wait until it is confirmed: it may be
-    /// a recording, and the true peer would not believe what is addressed to it.
+    /// Echo of a datagram with messages. A candidate is not echoed before its confirmation: it may
+    /// be a recording, and the true peer would not believe a datagram addressed to it.
     pub(crate) const fn echo(&self) -> Option<Heard> {
         match &self.standing {
             Standing::Confirmed(confirmed) => Some(confirmed.heard),
@@ -114,14 +116,14 @@ impl Peer {
         }
     }
 
-    /// What a greeting echoes: whoever was heard last and not believed.
+    /// Echo of a greeting: the incarnation that was heard last and is not believed.
     pub(crate) fn greeting_echo(&self) -> Option<Heard> {
         self.candidate.or(self.echo())
     }
 
     /// Judges an authentic, well-formed datagram of this peer, and takes note of it.
     pub(crate) fn judge(&mut self, own: Incarnation, header: &Header) -> Verdict {
-        // Bounded above too: nobody has heard what was never sent.
+        // The echo is also bounded above: no peer has heard a sequence that was never sent.
         let next = self.next;
         let has_heard_us_since = |fence: u64| {
             let heard = header.echo.filter(|echo| echo.incarnation == own);
@@ -154,8 +156,9 @@ impl Peer {
         }
     }
 
-    /// The only way to a new incarnation: believed from this datagram on. Whatever came before is
-    /// history, as none of it can have heard what we send from now on.
+    /// Begins a new incarnation, which is believed from this datagram on. This is the only
+    /// transition. Earlier datagrams cannot echo what we send from now on, so none of them is
+    /// believed later.
     fn confirm(&mut self, header: &Header) -> Verdict {
         self.standing = Standing::Confirmed(Confirmed {
             heard: self.heard_from(header),

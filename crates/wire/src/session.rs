@@ -1,6 +1,7 @@
-//! Everything one host knows to talk with others: keys, incarnations, sequences, windows, counters.
+//! State of one host for its messages with others: keys, incarnations, sequences, windows,
+//! counters.
 //!
-//! Problem   See the crate: believe peers, and nobody and nothing else.
+//! Problem   See the crate: only a peer's own fresh datagrams may be believed.
 //! Approach  One way in, [`Session::open`], that checks in the order version, length, key, tag,
 //!           header and records, receiver, sender, freshness; one way out, [`Session::seal`]. The
 //!           caller moves the octets.
@@ -21,37 +22,37 @@ use weir_units::HostId;
 /// Most peers of one session; about 200 octets each.
 pub const MAX_PEERS: usize = 65_536;
 
-/// Why a datagram is not believed, and not answered.
+/// Reason why a datagram is neither believed nor answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Rejected {
-    /// Shorter or longer than its count of records says, or than any datagram may be.
+    /// The length does not fit the count of records, or is outside the bounds of datagrams.
     #[error("{got} octets are not the length of a datagram")]
     Length {
         /// Octets given.
         got: usize,
     },
-    /// None of our versions.
+    /// The version is not one of ours.
     #[error("version {got} is not spoken here")]
     Version {
         /// The version given.
         got: u8,
     },
-    /// Signed with a key that is not shared with the sender it names.
+    /// The claimed key is not shared with the claimed sender.
     #[error("key {id} is not accepted")]
     Key {
         /// The key's id, as the datagram says.
         id: u8,
     },
-    /// Not signed by the key it names.
+    /// The tag was not made with the claimed key.
     #[error("the tag is wrong")]
     Tag,
-    /// Addressed to another host.
+    /// The datagram is addressed to another host.
     #[error("addressed to {to}")]
     NotForUs {
         /// The host it is addressed to.
         to: HostId,
     },
-    /// From a host that is not a peer.
+    /// The claimed sender is not a peer.
     #[error("{from} is not a peer")]
     UnknownPeer {
         /// The host it claims to be from.
@@ -63,7 +64,7 @@ pub enum Rejected {
         /// Its name in the table of [`crate::packet`].
         field: &'static str,
     },
-    /// A record makes no sense, and with it the datagram.
+    /// A record makes no sense, so the whole datagram is refused.
     #[error("record {index}: {why}")]
     Record {
         /// Which one, from 0.
@@ -71,13 +72,14 @@ pub enum Rejected {
         /// What is wrong with it.
         why: RecordError,
     },
-    /// Meant for an earlier incarnation of ours, by a sender who has learned the current one since.
+    /// The datagram was made for an earlier incarnation of this host, and its sender has learned
+    /// the current one since.
     #[error("from {from}, meant for an earlier incarnation of this host")]
     Stale {
         /// Its sender.
         from: HostId,
     },
-    /// Its sequence was seen before, or is too old to tell.
+    /// The sequence was seen before, or is too old to decide.
     #[error("sequence {sequence} from {from} was seen, or is too old")]
     Replayed {
         /// Its sender.
@@ -98,54 +100,58 @@ impl From<ParseError> for Rejected {
     }
 }
 
-/// What an authentic datagram asks for.
+/// Result of an authentic datagram.
 #[derive(Clone, Debug)]
 pub enum Opened<'a> {
-    /// Believed.
+    /// The messages are believed.
     Believed {
-        /// Who says it.
+        /// The sender.
         from: HostId,
-        /// The sender's epoch of floors and configuration, whatever ours is; 0 without a controller.
+        /// The sender's epoch of floors and configuration, 0 without a controller. It need not
+        /// equal ours.
         epoch: u32,
-        /// What it says; empty if it is a greeting.
+        /// The messages; none if it is a greeting.
         messages: Messages<'a>,
-        /// The sender's incarnation is new to us. Unless there is something to say to it anyway,
+        /// The sender's incarnation is new to us. Unless messages go to it anyway,
         /// [`Session::greet`] it at once, so that it believes us one round trip earlier.
         greet: bool,
     },
-    /// Not believed: the sender may be alive, but has not proved it. [`Session::greet`] it at once,
-    /// within a limit per host: a live one is believed one round trip later, a recording never.
+    /// The messages are not believed: the sender may be alive, but has not proved it.
+    /// [`Session::greet`] it at once, within a limit per host. A live sender is believed one round
+    /// trip later, a recording never.
     Greet(HostId),
 }
 
-/// Counts of one session, since its start. Datagrams unless they say otherwise.
+/// Counters of one session since its start. They count datagrams unless they say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(missing_docs, reason = "`rejected_*` count the variants of `Rejected`, documented there")]
 pub struct Counters {
-    /// Sealed, greetings among them.
+    /// Datagrams that were sealed, greetings included.
     pub sent: u64,
-    /// Greetings sealed.
+    /// Greetings that were sealed.
     pub greeted: u64,
-    /// Messages sealed.
+    /// Messages that were sealed.
     pub messages_sent: u64,
-    /// Messages that no peer would take ([`crate::sayable`]) and that were left out. Not zero means
-    /// a bug above: alarm on it.
+    /// Messages that were omitted because no peer would accept them ([`crate::sayable`]). A value
+    /// above 0 means a bug in the caller: alarm on it.
     pub unsayable: u64,
-    /// Believed.
+    /// Datagrams that were believed.
     pub accepted: u64,
-    /// Messages in them.
+    /// Messages in believed datagrams.
     pub messages_accepted: u64,
     /// Incarnations confirmed: one per peer, and one more for each of its restarts.
     pub confirmed: u64,
-    /// Authentic, but its sender did not know any incarnation of ours: greeted, not believed.
+    /// Authentic datagrams whose sender did not know any incarnation of ours: greeted, not
+    /// believed.
     pub unconfirmed: u64,
-    /// Authentic, but its sender knew an earlier incarnation of ours, or had not heard from us
-    /// since its successor was confirmed: greeted, not believed. Grows with restarts and replays.
+    /// Authentic datagrams whose sender knew an earlier incarnation of ours, or had not heard from
+    /// us since its successor was confirmed: greeted, not believed. Grows with restarts and
+    /// replays.
     pub outdated: u64,
-    /// Believed after a later one of its sender: a part of `accepted`.
+    /// Datagrams that were believed after a later one of their sender; `accepted` includes them.
     pub late: u64,
-    /// Sequences that a peer's datagram was ahead by: those that are late come after all, the rest
-    /// ([`Counters::lost`]) do not.
+    /// Sequences that datagrams skipped when they came. Late datagrams fill a part of them; the
+    /// rest ([`Counters::lost`]) never comes.
     pub skipped: u64,
     pub rejected_length: u64,
     pub rejected_version: u64,
@@ -185,7 +191,7 @@ impl Counters {
         ]
     }
 
-    /// Datagrams that peers sent and that have not come. A late one counts as long as it is away.
+    /// Datagrams that peers sent and that have not come. A late datagram counts until it comes.
     pub const fn lost(&self) -> u64 {
         self.skipped.saturating_sub(self.late)
     }
@@ -212,23 +218,23 @@ impl Counters {
     }
 }
 
-/// A key as a session uses it. Says which key, never the key.
+/// State of a key in a session. It has the key's id, never the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyUse {
     /// Its id.
     pub id: KeyId,
     /// Whether all hosts have this very key, so that any of them can speak for the others.
     pub shared: bool,
-    /// Peers for whom it signs what is sent.
+    /// Number of peers for which it signs outgoing datagrams.
     pub signs: usize,
-    /// Peers whose datagrams it is accepted from.
+    /// Number of peers from which its datagrams are accepted.
     pub accepted: usize,
     /// Authentic datagrams that were signed with it, since it was first accepted. An old key may be
-    /// removed when this stands still on every host.
+    /// removed when this counter stands still on every host.
     pub seen: u64,
 }
 
-/// Why nothing was said to a host.
+/// Reason why a host cannot be told anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Untold {
     /// It is not a peer of this session.
@@ -239,7 +245,7 @@ pub enum Untold {
     NoKey(HostId),
 }
 
-/// Why a peer was not added.
+/// Reason why a peer was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PeerError {
     /// A host does not talk to itself over the network.
@@ -269,11 +275,11 @@ pub struct Session {
     epoch: u32,
     keys: Keys,
     peers: BTreeMap<HostId, Peer>,
-    /// First sequence of a new peer: above all that removed peers have heard, so that one that
-    /// returns neither takes us for a replay nor can be replayed.
+    /// First sequence of a new peer. It is above all sequences that removed peers have heard, so a
+    /// peer that returns neither takes us for a replay nor can be replayed.
     first: u64,
     counters: Counters,
-    /// Authentic datagrams by their sender and the key that signed them; of accepted keys only.
+    /// Authentic datagrams by sender and signing key, for accepted keys only.
     seen: BTreeMap<(HostId, KeyId), u64>,
 }
 
@@ -292,13 +298,13 @@ impl Session {
         }
     }
 
-    /// The epoch that datagrams carry from now on: that of the floors in force here. Reserved for a
+    /// Sets the epoch that datagrams carry: that of the floors in force here. Reserved for a
     /// controller; without one it stays 0.
     pub fn set_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
     }
 
-    /// Other keys from now on; peers stay confirmed.
+    /// Replaces the keys. Confirmed peers stay confirmed.
     pub fn set_keys(&mut self, keys: impl Into<Keys>) {
         let keys = keys.into();
         let one = |keys: &Keys, (host, id)| keys.of(host).and_then(|ring| ring.get(id)).cloned();
@@ -325,12 +331,12 @@ impl Session {
         uses
     }
 
-    /// Peers without a key: nothing can be told to them, nothing of theirs is believed.
+    /// Peers without a key. They are told nothing, and none of their datagrams is believed.
     pub fn without_keys(&self) -> impl Iterator<Item = HostId> + '_ {
         self.peers.keys().copied().filter(|host| self.keys.of(*host).is_none())
     }
 
-    /// Talks with `host` from now on. One that is there already stays as it is.
+    /// Adds the peer `host`. A peer that exists already stays as it is.
     pub fn add_peer(&mut self, host: HostId) -> Result<(), PeerError> {
         if host == self.own {
             return Err(PeerError::Ourselves);
@@ -342,7 +348,7 @@ impl Session {
         Ok(())
     }
 
-    /// Does not talk with `host` any more; says whether it did.
+    /// Removes the peer `host`. Returns whether it existed.
     pub fn remove_peer(&mut self, host: HostId) -> bool {
         let removed = self.peers.remove(&host);
         if let Some(peer) = &removed {
@@ -351,21 +357,21 @@ impl Session {
         removed.is_some()
     }
 
-    /// Whether what `host` says is believed, as far as it has spoken.
+    /// Whether the incarnation of `host` that was last heard is believed.
     pub fn is_confirmed(&self, host: HostId) -> bool {
         self.peers.get(&host).is_some_and(Peer::is_confirmed)
     }
 
-    /// Whether `host` has confirmed us, as far as what it sends shows it. Who is believed and speaks without
-    /// knowing us missed our greetings: [`remind`](Self::remind) it. Those who always have something to say
-    /// need not ask: what they say next does the same.
+    /// Whether `host` has confirmed us, as far as its datagrams show. A believed peer that does not
+    /// know us missed our greetings: [`remind`](Self::remind) it. A caller that always has messages
+    /// for the peer need not ask, because the next datagram has the same effect.
     pub fn is_known_to(&self, host: HostId) -> bool {
         self.peers.get(&host).is_some_and(Peer::knows_us)
     }
 
-    /// The key with which this host feeds back to `host` in their present lives: made of their key that
-    /// signs. `None` until `host` is confirmed. It changes when either is restarted and when the signing
-    /// key is another; its sequences begin with 1.
+    /// Key with which this host sends feedback to `host`, derived from their signing key for their
+    /// present incarnations. `None` until `host` is confirmed. It changes with a restart of either
+    /// host and with the signing key. Its sequences begin with 1.
     pub fn feedback_key(&self, host: HostId) -> Option<FeedbackKey> {
         let their = self.peers.get(&host)?.incarnation()?;
         let lives = Lives { from: (self.own, self.incarnation), to: (host, their) };
@@ -373,8 +379,8 @@ impl Session {
         Some(FeedbackKey::derive(id, key, lives))
     }
 
-    /// The keys with which `host` may feed back to this one: one for each key of theirs that is accepted.
-    /// None until it is confirmed.
+    /// Keys with which `host` may send feedback to this host: one for each of its accepted keys.
+    /// None until `host` is confirmed.
     pub fn feedback_keys_from(&self, host: HostId) -> Vec<FeedbackKey> {
         let Some(their) = self.peers.get(&host).and_then(Peer::incarnation) else {
             return Vec::new();
@@ -384,19 +390,20 @@ impl Session {
         rings.flat_map(Keyring::all).map(|(id, key)| FeedbackKey::derive(id, key, lives)).collect()
     }
 
-    /// Counts since the start.
+    /// Counters since the start.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Appends the datagrams that tell `to` all of `messages`, in their order and in as few as
-    /// possible (42 messages each, 56 in the first version); none if there is no message.
+    /// Appends the datagrams that carry all of `messages` to `to`, in order and in as few as
+    /// possible (42 messages each, 56 in the first version). Appends nothing if there is no
+    /// message.
     ///
-    /// They have the highest version that both sides parse, as far as what the peer says shows it;
-    /// until it is confirmed the first, which every peer parses.
+    /// The datagrams have the highest version that both sides parse, as far as the peer's datagrams
+    /// show. A peer that is not confirmed gets the first version, which every peer parses.
     ///
-    /// A peer that is not confirmed is told too: it may have confirmed us, and if not, it greets. A
-    /// message that is not [`sayable`] is left out and counted.
+    /// A peer that is not confirmed gets messages, too: it may have confirmed us, and otherwise it
+    /// greets. A message that is not [`sayable`] is omitted and counted.
     pub fn seal(
         &mut self,
         to: HostId,
@@ -427,8 +434,9 @@ impl Session {
         Ok(())
     }
 
-    /// Appends one datagram without messages: it tells `to` our incarnation, and that we heard it. It has
-    /// the first version, which every peer parses, and says that this side parses the present one.
+    /// Appends one datagram without messages, a greeting. It tells `to` our incarnation and echoes
+    /// the one last heard. It has the first version, which every peer parses, and names the present
+    /// version as the highest that this side parses.
     pub fn greet(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), Untold> {
         let echo = self.peers.get(&to).ok_or(Untold::UnknownPeer(to))?.greeting_echo();
         out.push(self.datagram(to, (echo, FIRST), &[])?);
@@ -436,9 +444,10 @@ impl Session {
         Ok(())
     }
 
-    /// The same for a peer that is confirmed and does not know us yet: a recording in between, which a
-    /// greeting would answer, is no matter. Whoever answers believed datagrams with this while
-    /// [`is_known_to`](Self::is_known_to) says no comes to an end: each shows more than the one before.
+    /// Appends a greeting for a confirmed peer that does not know us yet. It echoes the believed
+    /// incarnation, even if a recording was heard since. A caller that answers believed datagrams
+    /// with it while [`is_known_to`](Self::is_known_to) is false comes to an end, because each
+    /// answer proves more than the one before.
     pub fn remind(&mut self, to: HostId, out: &mut Vec<Vec<u8>>) -> Result<(), Untold> {
         let echo = self.peers.get(&to).ok_or(Untold::UnknownPeer(to))?.echo();
         out.push(self.datagram(to, (echo, FIRST), &[])?);
@@ -469,7 +478,7 @@ impl Session {
         Ok(encode(&header, key, messages))
     }
 
-    /// Judges a datagram from the network: the only way in.
+    /// Judges a datagram from the network. This is the only way in.
     pub fn open<'a>(&mut self, octets: &'a [u8]) -> Result<Opened<'a>, Rejected> {
         let opened = self.judge(octets);
         match &opened {
@@ -491,7 +500,7 @@ impl Session {
         if !packet.is_signed_by(key) {
             return Err(Rejected::Tag);
         }
-        // From here on the sender holds the key.
+        // From here on the sender is known to hold the key.
         *self.seen.entry((sender, id)).or_default() += 1;
         let datagram::Datagram { header, messages } = datagram::of(packet)?;
         let Header { from, to, epoch, sequence, echo, .. } = header;

@@ -2,7 +2,7 @@
 //!
 //! Problem   Networks reorder and repeat; a message must be taken once, late or not.
 //! Approach  A bit per sequence below the highest, as IPsec does (RFC 4303 §3.4.3).
-//! Promises  No sequence is admitted twice. What is older than the window is refused unseen.
+//! Promises  No sequence is admitted twice. A sequence below the window is refused, seen or not.
 
 /// How far below the highest sequence a late datagram is still taken.
 const WIDTH: u64 = u64::BITS as u64;

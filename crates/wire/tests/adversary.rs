@@ -1,5 +1,5 @@
-//! Two hosts, and a network in the hands of somebody who records everything, holds no key, and
-//! delivers what he likes, when he likes, to whom he likes; agents restart meanwhile.
+//! Two hosts and a network under the control of an attacker. The attacker holds no key, records
+//! everything, and delivers any datagram at any time to any host. Agents restart meanwhile.
 
 use crate::common::{Said, incarnation, offer, session};
 use proptest::prelude::*;
@@ -40,10 +40,10 @@ struct World {
     sessions: [Session; 2],
     lives: [u32; 2],
     recorded: Vec<Vec<u8>>,
-    /// Who said which message, in which of its lives.
+    /// Sender and incarnation of each message.
     said: BTreeMap<u32, Said>,
     delivered: BTreeSet<u32>,
-    /// The latest life of each host that the other has believed.
+    /// The latest incarnation of each host that the other has believed.
     believed_life: [u32; 2],
 }
 
@@ -150,7 +150,7 @@ proptest! {
         for event in events {
             world.play(event);
         }
-        // The network behaves again: whoever speaks first, after that exchange all is believed.
+        // The network behaves again: after one exchange, whichever side begins, all is believed.
         let first = world.recorded.len();
         world.say(starts, 1);
         world.quietly(first);

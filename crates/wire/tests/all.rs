@@ -1,5 +1,5 @@
-//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking each.
-//! `scripts/run-tests` refuses a file of this folder that is not named here.
+//! All tests of the crate from outside, in one binary: linking one is much cheaper than linking
+//! each. `scripts/run-tests` refuses a file of this folder that is not named here.
 
 mod adversary;
 mod arbitrary;

@@ -122,7 +122,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Octets that pass for a datagram until somebody looks closer.
+/// Octets that look like a datagram at first sight.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let octets = prop::collection::vec(any::<u8>(), 56 + 3 * 32);
     (0..4_usize, any::<bool>(), octets).prop_map(|(count, is_first, mut octets)| {

@@ -86,7 +86,8 @@ fn every_datagram_of_the_corpus_gets_the_verdict_in_its_name() {
     assert!(met.iter().map(String::as_str).eq(VERDICTS), "{met:?}");
 }
 
-/// For a change of the layout before its first release: `WEIR_WRITE_CORPUS=1` writes all files anew.
+/// For a change of the layout before its first release: `WEIR_WRITE_CORPUS=1` writes all files
+/// anew.
 #[test]
 fn the_corpus_is_what_its_entries_say() {
     for (name, octets) in entries() {

@@ -1,8 +1,8 @@
-//! EyeQ's feedback: its octets, whose key it is, and what is not believed.
+//! EyeQ's feedback: its layout, its keys, and the packets that are not believed.
 
 use crate::common::*;
 use std::net::Ipv4Addr;
-use weir_core::eyeq::Feedback;
+use weir_core::message::Feedback;
 use weir_units::{PairId, Rate, VmId};
 use weir_wire::{
     FeedbackCounters, FeedbackError, FeedbackKey, FeedbackPacket, FeedbackRejected, Inbox, KeyId,
@@ -13,7 +13,8 @@ const HOST1: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const HOST2: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const UNIT: Rate = Rate::from_mbps(1);
 
-/// Key 000102…0f of the fleet; keys and tags were computed by another implementation of SipHash-2-4.
+/// Key 000102…0f of the fleet; keys and tags were computed by another implementation of
+/// SipHash-2-4.
 const GOLDEN: &str = "
 45 c0 002e                  # IPv4, CS6, 46 octets
 0304 4000                   # the low half of the sequence; not to be cut
@@ -170,7 +171,8 @@ fn a_sequence_may_pass_what_its_low_half_can_say() {
 #[test]
 fn a_packet_with_any_bit_changed_is_refused_unless_the_bit_means_nothing() {
     let sound = encode_feedback(&told(3500), &derived(), 77);
-    // Service, hops, checksum, the bits that say "do not cut", and two places that the network may fill.
+    // Service, hops, checksum, the bits that say "do not cut", and two places that the network may
+    // fill.
     let idle = |at: usize| matches!(at, 1 | 8 | 10 | 11 | 26 | 27 | 36 | 37);
     for at in 0..sound.len() {
         for bit in 0..8 {

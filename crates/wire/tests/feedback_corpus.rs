@@ -1,8 +1,8 @@
-//! Replays `feedback-corpus/`: one file per packet, named by the verdict it must get; as `corpus.rs` does
-//! for datagrams.
+//! Replays `feedback-corpus/`: one file per packet, named by the verdict it must get; as
+//! `corpus.rs` does for datagrams.
 //!
-//! Each is opened by 192.0.2.2, host2 in its life 0, which believes host1 in its life 0 at 192.0.2.1 and
-//! has heard its sequences 1 and 9.
+//! Each is opened by 192.0.2.2, host2 in its life 0, which believes host1 in its life 0 at
+//! 192.0.2.1 and has heard its sequences 1 and 9.
 
 use crate::common::*;
 use std::collections::BTreeSet;
@@ -68,7 +68,8 @@ fn every_packet_of_the_corpus_gets_the_verdict_in_its_name() {
     assert!(met.iter().map(String::as_str).eq(VERDICTS), "{met:?}");
 }
 
-/// For a change of the layout before its first release: `WEIR_WRITE_CORPUS=1` writes all files anew.
+/// For a change of the layout before its first release: `WEIR_WRITE_CORPUS=1` writes all files
+/// anew.
 #[test]
 fn the_corpus_is_what_its_entries_say() {
     for (name, octets) in entries() {

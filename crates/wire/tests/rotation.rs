@@ -87,8 +87,8 @@ impl Fleet {
     }
 
     /// The host takes the next step, unless another is a step behind: the procedure says that each
-    /// step is finished everywhere before the next begins. What is under way arrives before a key is
-    /// removed: a second is enough.
+    /// step is finished everywhere before the next begins. What is under way arrives before a key
+    /// is removed: a second is enough.
     fn advance(&mut self, host: usize) {
         let behind = self.step.iter().any(|step| *step < self.step[host]);
         let Some(keys) = steps().into_iter().nth(self.step[host] + 1).filter(|_| !behind) else {

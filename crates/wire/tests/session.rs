@@ -216,7 +216,8 @@ fn who_confirmed_a_peer_that_did_not_hear_of_it_sees_that_and_reminds_it() {
     assert!(matches!(b.open(&reminder), Ok(Opened::Believed { greet: true, .. })));
     assert_eq!(believed(&mut a, &reminded(&mut b, A)), []);
     assert!(a.is_known_to(B) && !b.is_known_to(A));
-    // Also the other way round; a restart is not known to whoever knew the former life.
+    // The same the other way round: a host that knew the former incarnation does not know a
+    // restart.
     assert_eq!(believed(&mut b, &reminded(&mut a, B)), []);
     assert!(b.is_known_to(A));
     let a = restarted_a(a, &mut b);
@@ -256,7 +257,7 @@ fn a_recording_of_a_former_incarnation_is_greeted_and_never_believed() {
         assert!(matches!(b.open(octets), Ok(Opened::Greet(A))));
     }
     assert_eq!(b.counters().outdated, 4);
-    // Who is greeted now is dead; the living one loses nothing.
+    // The incarnation that is greeted now is dead; the living one loses nothing.
     let greeting = greeting(&mut b, A);
     assert!(matches!(a.open(&greeting), Ok(Opened::Greet(B))));
     assert_eq!(believed(&mut a, &sealed(&mut b, A, &[offer(9)])), [offer(9)]);
@@ -379,9 +380,9 @@ fn pair_with_itself() -> PairId {
 fn only_peers_are_talked_to() {
     let mut a = at_a(0);
     let mut out = Vec::new();
-    let nobody = HostId(9);
-    assert_eq!(a.seal(nobody, &[offer(1)], &mut out), Err(Untold::UnknownPeer(nobody)));
-    assert_eq!(a.greet(nobody, &mut out), Err(Untold::UnknownPeer(nobody)));
+    let stranger = HostId(9);
+    assert_eq!(a.seal(stranger, &[offer(1)], &mut out), Err(Untold::UnknownPeer(stranger)));
+    assert_eq!(a.greet(stranger, &mut out), Err(Untold::UnknownPeer(stranger)));
     assert_eq!(a.add_peer(A), Err(PeerError::Ourselves));
     assert!(out.is_empty());
 }

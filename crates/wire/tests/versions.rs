@@ -31,7 +31,7 @@ fn version_of(octets: &[u8]) -> u8 {
 fn two_present_hosts_come_to_speak_the_present_version() {
     let (mut a, mut b) = (at_a(0), at_b(0));
     let hello = sealed(&mut a, B, &[offer(1)]);
-    assert_eq!(version_of(&hello), FIRST, "nobody knows yet what B parses");
+    assert_eq!(version_of(&hello), FIRST, "A does not know yet which version B parses");
     assert!(matches!(b.open(&hello), Ok(Opened::Greet(A))));
     let answer = greeting(&mut b, A);
     assert_eq!(version_of(&answer), FIRST);
@@ -79,11 +79,12 @@ fn a_host_that_is_upgraded_or_set_back_is_spoken_to_as_it_can_hear() {
     assert_eq!(version_of(&sealed(&mut a, B, &[offer(5)])), FIRST);
 }
 
-/// `b` begins; what it says passes `rewritten`. It hears the first version only, as far as this goes.
+/// `b` begins; what it says passes `rewritten`. It hears the first version only, as far as this
+/// goes.
 fn handshake(b: &mut Session, a: &mut Session, rewritten: fn(&[u8]) -> Vec<u8>) {
     let hello = rewritten(&greeting(b, A));
     assert!(matches!(a.open(&hello), Ok(Opened::Greet(B))));
     let answer = greeting(a, B);
-    believed(b, once_heard(&answer).expect("a greeting is for everybody"));
+    believed(b, once_heard(&answer).expect("every version parses a greeting"));
     believed(a, &rewritten(&greeting(b, A)));
 }

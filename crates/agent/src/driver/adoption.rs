@@ -10,7 +10,6 @@ use super::{ALL, Driver};
 use std::collections::BTreeSet;
 use weir_core::host::{Input, Setting};
 use weir_dataplane::Counters;
-use weir_dataplane::shaper::MIN_RATE;
 use weir_units::{PairId, Time};
 
 impl Driver {
@@ -21,9 +20,7 @@ impl Driver {
             Vec::new()
         });
         for level in &levels {
-            // The least rate of a class stands for every smaller floor, also for none.
-            let floor = Some(level.floor).filter(|floor| *floor > MIN_RATE).unwrap_or_default();
-            let setting = Setting { floor, ceiling: level.ceiling };
+            let setting = Setting { floor: level.floor, ceiling: level.ceiling };
             self.agent.handle(now, Input::Adopt(level.pair, setting), &mut self.outbox);
         }
         let mut found = Counters::default();
@@ -45,7 +42,8 @@ impl Driver {
     /// Classes for which the machine has no pair: nobody would ever lower their floors, and the others
     /// could not have what is kept for them.
     fn give_up(&mut self, now: Time, bound: impl Iterator<Item = PairId>) {
-        let own: BTreeSet<PairId> = self.agent.desired(now).iter().map(|(pair, _)| pair).collect();
+        let own: BTreeSet<PairId> =
+            self.agent.orders(now).pairs.iter().map(|(pair, _)| pair).collect();
         let over: Vec<_> = bound
             .filter(|pair| !own.contains(pair))
             .map(|pair| (pair, weir_dataplane::Direction::Tx))

@@ -9,16 +9,18 @@
 //!           heartbeat; peers that are not confirmed are greeted, a few per heartbeat, and who
 //!           was believed without knowing this host is answered: no messages do it.
 //! Promises  A key that stays is not given again, also if another could not be: its sequence and its window go
-//!           on. A limit of a pair that is nobody's here is removed within a heartbeat. With another mechanism all this is nothing.
-//! Not here  What follows from a limit: `machine`. The programs: `weir_dataplane::eyeq`.
+//!           on. A limit of a pair that is nobody's here is removed within a heartbeat. Unused unless the mechanism is EyeQ.
+//! Not here  What follows from a limit: `weir_core::eyeq`. The programs: `weir_dataplane::eyeq`.
 
 use super::Driver;
 use crate::config::Setup;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use weir_core::host::{Input, Metered, Observed, Receive, Told};
 use weir_dataplane::Error;
-use weir_dataplane::eyeq::intf::Settings;
-use weir_units::{HostId, Time};
+use weir_dataplane::eyeq::intf::{self, Meter, Settings};
+use weir_model::status;
+use weir_units::{HostId, PairId, Rate, Time, VmId};
 use weir_wire::FeedbackKey;
 
 /// Peers greeted with each heartbeat until they are confirmed.
@@ -80,8 +82,8 @@ impl Given {
 
 /// What EyeQ's programs need to know; `None` if another mechanism decides.
 pub(super) fn of(setup: &Setup) -> Option<weir_dataplane::EyeQ> {
-    let law = setup.eyeq.as_ref()?;
-    let (eyeq, input) = (&law.eyeq, law.eyeq.law());
+    let eyeq = setup.eyeq()?;
+    let input = eyeq.law();
     let unit = eyeq.feedback_unit.as_bps().max(1);
     let at = |host: &HostId| setup.hosts.get(host).and_then(|(_, control)| ipv4(control));
     let place = |(vm, location): (_, &weir_core::host::Location)| Some((vm, at(&location.host)?));
@@ -91,7 +93,7 @@ pub(super) fn of(setup: &Setup) -> Option<weir_dataplane::EyeQ> {
             period_ns: eyeq.period.as_nanos(),
             feedback_octets: eyeq.feedback_octets.get(),
             unit_bps: unit,
-            most_units: law.fastest_line.as_bps().div_ceil(unit).min(u16::MAX.into()),
+            most_units: setup.host.fastest_line.as_bps().div_ceil(unit).min(u16::MAX.into()),
             alpha: input.alpha,
             least_factor: input.least_factor,
             queue_octets: input.queue_octets,
@@ -110,39 +112,91 @@ const fn ipv4(control: &SocketAddr) -> Option<Ipv4Addr> {
     }
 }
 
+/// What the kernel heard of a pair.
+fn told((pair, limit): (PairId, intf::Limit)) -> (PairId, Told) {
+    (pair, Told { rate: Rate::from_bps(limit.rate_bps), times: limit.told })
+}
+
 impl Driver {
     /// What the ring told of limits.
     pub(super) fn take_limits(&mut self, now: Time) {
         let limited = self.dataplane.take_limited();
-        let Some(eyeq) = self.agent.eyeq() else { return };
-        if limited.is_empty() {
+        if self.agent.eyeq().is_none() || limited.is_empty() {
             return;
         }
         match self.dataplane.limits_of(limited) {
-            Ok(limits) => limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit)),
+            Ok(limits) => self.hear(now, limits.into_iter().map(told)),
             // The next heartbeat reads them again.
             Err(e) => tracing::debug!("limits could not be read: {e}"),
         }
-        eyeq.follow_limits();
+    }
+
+    /// Receivers have spoken.
+    fn hear(&mut self, now: Time, limits: impl Iterator<Item = (PairId, Told)>) {
+        let heard = Observed { limits: limits.collect(), ..Observed::default() };
+        self.agent.handle(now, Input::Observed(&heard), &mut self.outbox);
     }
 
     /// Meters, and what receivers allow the pairs of this host.
-    pub(super) fn read_feedback(&mut self, now: Time) -> Result<(), Error> {
-        let Some(eyeq) = self.agent.eyeq() else { return Ok(()) };
-        for (vm, meter) in self.dataplane.meters()? {
-            eyeq.meter(now, vm, meter);
+    pub(super) fn read_feedback(&mut self) -> Result<(), Error> {
+        if self.agent.eyeq().is_none() {
+            return Ok(());
         }
-        let limits = self.dataplane.limits_of(eyeq.take_asked())?;
-        limits.iter().for_each(|(pair, limit)| eyeq.hear(now, *pair, limit));
+        let metered = |(vm, meter): (VmId, Meter)| {
+            let Meter { octets, steps, rate_bps, .. } = meter;
+            (vm, Metered { octets, steps, advertised: Rate::from_bps(rate_bps) })
+        };
+        self.sample.meters.extend(self.dataplane.meters()?.into_iter().map(metered));
+        let asked = self.agent.limits_wanted();
+        let limits = self.dataplane.limits_of(asked.iter().copied())?;
+        let limits: BTreeMap<PairId, Told> = limits.into_iter().map(told).collect();
+        // One of which nothing is there was read, too.
+        let read = |pair: PairId| (pair, limits.get(&pair).copied().unwrap_or_default());
+        self.sample.limits.extend(asked.into_iter().map(read));
         Ok(())
     }
 
     /// What VMs here may receive, if it changed.
-    pub(super) fn write_shares(&mut self) {
-        let Some(eyeq) = self.agent.eyeq() else { return };
-        for (vm, share) in eyeq.take_shares() {
-            self.dataplane.set_share(vm, share);
+    pub(super) fn write_shares(&mut self, now: Time) {
+        for (vm, level) in self.agent.orders(now).meters.take_changed() {
+            let Some(Receive { capacity, least }) = level else { continue };
+            let (capacity_bps, floor_bps) = (capacity.as_bps(), least.as_bps());
+            self.dataplane.set_share(vm, intf::Share { capacity_bps, floor_bps });
         }
+    }
+
+    /// What the VMs of this host may receive, for people.
+    pub(super) fn meters(&self) -> Vec<status::Meter> {
+        let Some(eyeq) = self.agent.eyeq() else { return Vec::new() };
+        let row = |vm| {
+            let view = eyeq.receiver(vm)?;
+            Some(status::Meter {
+                vm: self.setup.names.name(vm),
+                floor_bps: view.floor.as_bps(),
+                capacity_bps: view.capacity.as_bps(),
+                advertised_bps: view.advertised.as_bps(),
+                received_bps: view.received.as_bps(),
+            })
+        };
+        eyeq.vms().filter_map(row).collect()
+    }
+
+    /// What the machine counted about itself.
+    pub(super) fn machine_counters(&self) -> Vec<(&'static str, u64)> {
+        let c = self.agent.counters();
+        let mut rows = vec![
+            ("agent.messages", c.messages),
+            ("agent.misdirected", c.misdirected),
+            ("agent.strayed", c.strayed),
+            ("agent.refused_pairs", c.refused_pairs),
+            ("agent.unknown_pairs", c.unknown_pairs),
+            ("agent.refused_policies", c.refused_policies),
+        ];
+        if let Some(eyeq) = self.agent.eyeq() {
+            rows.push(("eyeq.halved", eyeq.counters().halved));
+            rows.push(("eyeq.impossible_limits", eyeq.counters().impossible));
+        }
+        rows
     }
 
     /// With every heartbeat: limits of nobody, keys, and peers that are not confirmed.
@@ -150,14 +204,15 @@ impl Driver {
         let Some(eyeq) = self.agent.eyeq() else { return };
         match self.dataplane.limits() {
             Ok(limits) => {
-                for (pair, limit) in limits {
-                    // Also one of which the ring had no room to tell.
-                    if eyeq.knows(pair) {
-                        eyeq.hear(now, pair, &limit);
-                    } else if let Err(e) = self.dataplane.lift_limit(pair) {
+                // Also one of which the ring had no room to tell.
+                let (known, unknown): (Vec<_>, Vec<_>) =
+                    limits.into_iter().partition(|(pair, _)| eyeq.knows(*pair));
+                for (pair, _) in unknown {
+                    if let Err(e) = self.dataplane.lift_limit(pair) {
                         tracing::error!("a limit of nobody stays: {e}");
                     }
                 }
+                self.hear(now, known.into_iter().map(told));
             }
             Err(e) => tracing::error!("limits could not be read: {e}"),
         }

@@ -21,7 +21,7 @@ use crate::{overbooked, promised, reload};
 use anyhow::{Result, anyhow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use weir_core::host::{HostConfig, Input};
+use weir_core::host::{Input, Policy};
 use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
@@ -50,7 +50,7 @@ pub(super) struct Reloads {
 /// What shall be in force.
 pub(super) struct Wanted {
     dataplane: weir_dataplane::Config,
-    host: HostConfig,
+    policy: Policy,
     gone: BTreeSet<VmId>,
     /// This host's VMs, for who is told.
     vms: BTreeMap<VmId, Shown>,
@@ -64,7 +64,7 @@ impl Wanted {
         };
         Self {
             dataplane: dataplane_config(setup, &gone),
-            host: host_config(setup, &gone),
+            policy: policy(setup, &gone),
             vms: setup.file.vms.iter().filter_map(shown).collect(),
             gone,
         }
@@ -113,12 +113,12 @@ impl Driver {
             tracing::warn!("{}: {warning}", self.config.display());
         }
         let (before, after) = (&self.setup.host, &next.host);
-        let came = after.vms.keys().filter(|vm| !before.vms.contains_key(vm)).count();
-        let went = before.vms.keys().filter(|vm| !after.vms.contains_key(vm)).count();
+        let came = after.vms().filter(|(vm, _)| !before.is_here(*vm)).count();
+        let went = before.vms().filter(|(vm, _)| !after.is_here(*vm)).count();
         let mode = if next.observes() { "observing" } else { "enforcing" };
         let said = format!(
             "{mode}; {} VMs here ({came} came, {went} went), {} in the directory",
-            after.vms.len(),
+            after.vms().count(),
             after.directory.len()
         );
         let (places, wanted) = self.dataplane.pair_room();
@@ -132,9 +132,8 @@ impl Driver {
         self.setup = next;
         if switched {
             tracing::warn!("{}", if self.setup.observes() { OBSERVING } else { ENFORCING });
-            self.agent.write_again(now);
+            self.agent.orders(now).write_again();
         }
-        self.take_up_shaping();
         self.take_up_budgets(now);
         Ok(said)
     }
@@ -149,11 +148,11 @@ impl Driver {
         // It may take its time, and the guardian is not to think that nobody is there.
         self.renew(super::now());
         let lost = self.unguarded();
-        let Wanted { dataplane, host, gone, vms } = wanted;
+        let Wanted { dataplane, policy, gone, vms } = wanted;
         if let Err(e) = self.dataplane.apply(dataplane, strangers) {
             if matches!(e, weir_dataplane::Error::Undone { .. }) {
                 // What was put back has the smallest rates until they are written again.
-                self.agent.write_again(now);
+                self.agent.orders(now).write_again();
             }
             return Err(e);
         }
@@ -161,12 +160,12 @@ impl Driver {
         self.tell_of_translations(&|vm| vms.get(&vm).map(|shown| shown.name.clone()));
         if !strangers.is_empty() {
             // The machine knows numbers only: without them once, they are other VMs the next time.
-            let mut without = host.clone();
-            without.vms.retain(|vm, _| !strangers.contains(vm));
+            let mut without = policy.clone();
+            without.retain_vms(|vm| !strangers.contains(&vm));
             without.directory.retain(|vm, _| !strangers.contains(vm));
-            self.agent.handle(now, Input::Population(&without), &mut self.outbox);
+            self.agent.handle(now, Input::Policy(&without), &mut self.outbox);
         }
-        self.agent.handle(now, Input::Population(&host), &mut self.outbox);
+        self.agent.handle(now, Input::Policy(&policy), &mut self.outbox);
         self.gone = gone;
         Ok(())
     }
@@ -260,10 +259,10 @@ pub(super) fn gone_at_start(setup: &Setup) -> Result<BTreeSet<VmId>> {
 }
 
 /// What the machine is told: the VMs that are there.
-pub(super) fn host_config(setup: &Setup, gone: &BTreeSet<VmId>) -> HostConfig {
-    let mut host = setup.host.clone();
-    host.vms.retain(|vm, _| !gone.contains(vm));
-    host
+pub(super) fn policy(setup: &Setup, gone: &BTreeSet<VmId>) -> Policy {
+    let mut policy = setup.host.clone();
+    policy.retain_vms(|vm| !gone.contains(&vm));
+    policy
 }
 
 /// Nothing where the agent only observes.
@@ -285,7 +284,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
             mac: vm.mac.map(|mac| mac.0),
-            floor_out: promised::to(setup, id, vm.floor_out.0),
+            floor_out: setup.host.law.promised(id, vm.floor_out.0),
             cap_out: vm.cap_out.map(|c| c.0),
             external: promised::external(vm),
             best_effort: setup.is_best_effort(id),
@@ -314,12 +313,11 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         translations: unless(setup, super::translation::of(setup, gone)),
         policing: unless(setup, super::translation::policing(setup)),
         budgets: unless(setup, super::budget::of(setup, gone)),
-        window_shaping: unless(setup, super::shaping::of(setup, gone)),
         observe: setup.observes(),
         flows_per_vm: file.flows_per_vm,
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.
-            ShaperChoice::Auto if setup.eyeq.is_some() => Some(Kind::Htb),
+            ShaperChoice::Auto if setup.eyeq().is_some() => Some(Kind::Htb),
             ShaperChoice::Auto => None,
             ShaperChoice::Htb => Some(Kind::Htb),
             ShaperChoice::DepartureTime => Some(Kind::DepartureTime),

@@ -66,20 +66,9 @@ impl Driver {
 
     /// The same while VMs may have other names than those in force.
     pub(super) fn tell_of_translations(&mut self, named: &dyn Fn(VmId) -> Option<String>) {
-        let shown = |vm: VmId| named(vm).unwrap_or_else(|| vm.to_string());
-        let mut refused = BTreeMap::new();
-        for one in self.dataplane.translations() {
-            let Some(why) = one.refused else { continue };
-            if self.untranslated.get(&one.vm) != Some(&why) {
-                let (vm, to) = (shown(one.vm), name(one.asked));
-                tracing::error!("vm {vm} is not translated to {to}: {why}");
-            }
-            refused.insert(one.vm, why);
-        }
-        for vm in self.untranslated.keys().filter(|vm| !refused.contains_key(vm)) {
-            tracing::info!("no translation of vm {} is refused any more", shown(*vm));
-        }
-        self.untranslated = refused;
+        let all = self.dataplane.translations().into_iter();
+        let refused = all.filter_map(|one| Some((one.vm, one.refused?))).collect();
+        self.untranslated.tell("translation", refused, named);
     }
 
     /// What is between these VMs' guests and the network, one sentence for each that is here.

@@ -2,11 +2,11 @@
 
 use super::{Facts, kernel, overbooked};
 use crate::config::Names;
-use crate::machine::{ReceiveView, SendView, View};
+use weir_core::eyeq::{PairView, ReceiveView, SendView};
 use weir_model::status::{Explain, Pair};
 
 /// One row of `weir top`.
-pub(crate) fn row(view: &View, names: &Names) -> Pair {
+pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
     let mut pair = Pair {
         from: names.name(view.pair.src),
         to: names.name(view.pair.dst),
@@ -30,7 +30,7 @@ pub(crate) fn row(view: &View, names: &Names) -> Pair {
 }
 
 /// The chain of reasons, from the receiver's word to the kernel.
-pub(crate) fn explain(view: &View, names: &Names, facts: &Facts) -> Explain {
+pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain {
     let mut reasons = Vec::new();
     let (src, dst) = (names.name(view.pair.src), names.name(view.pair.dst));
     if let Some(s) = &view.send {
@@ -124,7 +124,7 @@ mod tests {
             is_local: false,
         };
         let pair = PairId::new(VmId(0), VmId(1));
-        let view = View { pair, send: Some(send), receive: None };
+        let view = PairView { pair, send: Some(send), receive: None };
         let told = explain(&view, &Names::of(&["a", "b"]), &facts(setting));
         let wanted = [
             "a sent 29Mbit in the last period.",
@@ -148,10 +148,13 @@ mod tests {
             received: mbps(59),
         };
         let pair = PairId::new(VmId(0), VmId(1));
-        let view = View { pair, send: None, receive: Some(receive) };
+        let view = PairView { pair, send: None, receive: Some(receive) };
         let told = explain(&view, &Names::of(&["a", "b"]), &facts(Setting::default()));
-        assert!(told.reasons[0].contains("Its part of this host's link is 60Mbit by now"));
-        assert_eq!(told.reasons[1], "Each sender is told 30Mbit, for every few packets that come.");
+        assert!(told.reasons[0].contains("Its part of this host's link is 60 Mb/s by now"));
+        assert_eq!(
+            told.reasons[1],
+            "Each sender is told 30 Mb/s, for every few packets that come."
+        );
         assert_eq!(told.pair.side, "receive");
     }
 }

@@ -71,7 +71,7 @@ fn sending() -> SendView {
 
 fn reasons(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) -> Vec<String> {
     let view = PairView { pair: PAIR, is_default: false, send, receive };
-    explain(&view, &names(), facts).reasons
+    chain(&view, &names(), facts).reasons
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn floors_beyond_the_uplink_are_among_the_reasons_with_the_factor() {
          floors: each is scaled to 65.0 %. Here the floor of 45Mbit is worth 29.25Mbit."
     );
     let tail = "small rises wait, and what HTB cannot express is rounded.";
-    assert!(got[9].contains("a floor of 29.25Mbit") && got[9].ends_with(tail), "{}", got[9]);
+    assert!(got[9].contains("a floor of 29.25 Mb/s") && got[9].ends_with(tail), "{}", got[9]);
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn a_round_trip_beyond_the_promise_is_a_condition_with_what_the_pair_has_of_its_
         |ms| Offer { round_trip: Some(Span::from_millis(ms)), ..offer(mbps(60), false, false) };
     let at = |ms| SendView { heard: heard(over(ms)), measured: mbps(36), ..sending() };
     let view = |ms| PairView { pair: PAIR, is_default: false, send: Some(at(ms)), receive: None };
-    assert_eq!(row(&view(10), &names()).long_path, None, "promised");
-    let long = row(&view(40), &names()).long_path.expect("a condition");
+    assert_eq!(row_of(&view(10), &names()).long_path, None, "promised");
+    let long = row_of(&view(40), &names()).long_path.expect("a condition");
     assert_eq!(long.to_string(), "LongPath (40.0 ms, 0.80 of its floor)");
     let got = reasons(Some(at(40)), None, &facts(None));
     let said = got.iter().find(|r| r.starts_with("LongPath")).expect("among the reasons");

@@ -5,9 +5,7 @@
 
 use super::{octets, one_of, rate, real, span};
 use anyhow::{Context, Error, Result, bail, ensure};
-use std::collections::BTreeMap;
-use weir_core::eyeq::{Backend, Bounds, Constant, EyeQ, HostConfig, Tuned, VmBounds};
-use weir_core::host::{self, Hose};
+use weir_core::eyeq::{Backend, Constant, EyeQ, Tuned};
 use weir_model::agent::MechanismConfig;
 use weir_units::{Rate, Span};
 
@@ -36,35 +34,7 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
     Ok(Some(tuned))
 }
 
-/// EyeQ on a host.
-#[derive(Clone, Debug)]
-pub(crate) struct OnHost {
-    /// Its constants there.
-    pub(crate) eyeq: EyeQ,
-    /// The fastest link of the fleet.
-    pub(crate) fastest_line: Rate,
-}
-
-impl OnHost {
-    /// What the machine is told of a host: its VMs' hoses are their minima.
-    pub(crate) fn config(&self, host: &host::HostConfig) -> HostConfig {
-        let bounds = |hose: &Hose| VmBounds {
-            out: Bounds::at_least(hose.floor_out),
-            in_: Bounds::at_least(hose.floor_in),
-            splits: BTreeMap::new(),
-        };
-        HostConfig {
-            host: host.host,
-            line: host.line,
-            fastest_line: self.fastest_line,
-            eyeq: self.eyeq.clone(),
-            vms: host.vms.iter().map(|(vm, hose)| (*vm, bounds(hose))).collect(),
-            directory: host.directory.clone(),
-        }
-    }
-}
-
-/// EyeQ on a host with an uplink of `line`, whose limiters `backend` sets; `None` if `config` names another
+/// EyeQ on a host with an uplink of `line`, whose limiters `backend` sets, and the fastest link of the fleet; `None` if `config` names another
 /// mechanism.
 ///
 /// # Errors
@@ -75,7 +45,7 @@ pub(crate) fn on_host(
     config: &MechanismConfig,
     line: Rate,
     backend: Backend,
-) -> Result<Option<OnHost>> {
+) -> Result<Option<(EyeQ, Rate)>> {
     if config.name != "eyeq" {
         return Ok(None);
     }
@@ -110,7 +80,7 @@ pub(crate) fn on_host(
         Backend::Kernel => tuned.departing_on(line, round_trip),
     };
     eyeq.check(line).map_err(Error::new).context("set")?;
-    Ok(Some(OnHost { eyeq, fastest_line }))
+    Ok(Some((eyeq, fastest_line)))
 }
 
 fn set(tuned: &mut Tuned, key: &str, value: &toml::Value) -> Result<()> {
@@ -145,6 +115,7 @@ fn set(tuned: &mut Tuned, key: &str, value: &toml::Value) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {
         let set: BTreeMap<_, _> = set.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();
@@ -179,15 +150,15 @@ mod tests {
         let on = |mbps: u64, set: &[(&str, toml::Value)]| {
             on_host(&config("eyeq", "final", set), Rate::from_mbps(mbps), Backend::Agent)
         };
-        let period = |mbps| on(mbps, &[]).expect("sound").expect("it is eyeq").eyeq.period;
+        let period = |mbps| on(mbps, &[]).expect("sound").expect("it is eyeq").0.period;
         let micros = |mbps| (period(mbps).as_nanos() + 500) / 1000;
         assert_eq!([200, 1_000, 10_000].map(micros), [10_000, 2_000, 1_000]);
         let text = |text: &str| toml::Value::String(text.into());
         let set = [("round_trip", text("300us")), ("fastest_line", text("40Gbit"))];
-        let got = on(10_000, &set).expect("sound").expect("it is eyeq");
-        assert_eq!(got.fastest_line, Rate::from_mbps(40_000));
-        assert_eq!(got.eyeq.loop_delay.round_trip, Span::from_micros(300));
-        assert_eq!(got.eyeq.loop_delay.actuation, Span::from_millis(1));
+        let (got, fastest) = on(10_000, &set).expect("sound").expect("it is eyeq");
+        assert_eq!(fastest, Rate::from_mbps(40_000));
+        assert_eq!(got.loop_delay.round_trip, Span::from_micros(300));
+        assert_eq!(got.loop_delay.actuation, Span::from_millis(1));
         let other =
             on_host(&config("elasticswitch", "paper", &[]), Rate::from_mbps(200), Backend::Agent);
         assert!(other.expect("another").is_none());
@@ -199,7 +170,7 @@ mod tests {
             on_host(&config("eyeq", "final", set), Rate::from_mbps(10_000), Backend::Kernel)
         };
         let text = |text: &str| toml::Value::String(text.into());
-        let got = on(&[("round_trip", text("100us"))]).expect("sound").expect("it is eyeq").eyeq;
+        let got = on(&[("round_trip", text("100us"))]).expect("sound").expect("it is eyeq").0;
         assert_eq!((got.period, got.alpha), (Span::from_micros(200), 0.2));
         assert_eq!(got.loop_delay.actuation, Span::ZERO);
         assert_eq!(got.departs_within, Some(Span::from_micros(1200)));

@@ -144,17 +144,8 @@ fn vms_floors_and_addresses_are_taken_up() {
     let config = ("floor_out = \"450Mbit\"", "floor_out = \"100Mbit\"");
     let (_, next) = reload("floors", config, ("[10.1.0.3]", "[10.1.0.4]"));
     let next = next.expect("sound");
-    assert_eq!(next.host.vms[&VmId(0)].floor_out, weir_units::Rate::from_mbps(100));
+    assert_eq!(next.host.hose(VmId(0)).expect("here").out.floor, weir_units::Rate::from_mbps(100));
     let vms = CONFIG.split_once("[[vm]]").expect("VMs").1;
     let (_, next) = reload("none", (&format!("[[vm]]{vms}"), ""), SAME);
-    assert!(next.expect("sound").host.vms.is_empty());
-}
-
-#[test]
-fn budgets_that_vms_share_are_taken_up() {
-    let budget = "shared_budget = \"gold\"\n[budgets.gold]\ntotal = \"90kB\"\nflows_most = 5\n\
-                  class = [{ name = \"all\", weight = 1 }]\n";
-    let last = "floor_in = \"400Mbit\"\n";
-    let (_, next) = reload("budgets", (last, &format!("{last}{budget}")), SAME);
-    assert!(next.expect("taken up").file.budgets.contains_key("gold"));
+    assert!(next.expect("sound").host.hoses.is_empty());
 }

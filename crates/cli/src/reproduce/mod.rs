@@ -8,26 +8,23 @@
 //!           kept when somebody stops.
 //! Not here  What is expected: mostly in the scenarios, which `weir lab` and `weir sim` judge alike.
 
-pub(crate) mod figure;
-pub(crate) mod judge;
-pub(crate) mod kept;
 mod play;
-pub(crate) mod stats;
-
-pub(crate) use kept::World;
 
 use crate::args;
 use crate::commands::{self, INTERRUPTED};
-use crate::report;
-use crate::table::Grid;
-use anyhow::{Context as _, Result, bail};
-use figure::Figure;
-use judge::{Ending, criteria};
-use kept::Shown;
+use crate::input;
+use crate::output::{errln, out, outln};
+use anyhow::{Result, anyhow, bail};
 use play::{Asked, Before, Ready};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use weir_study::report;
+use weir_study::reproduce::World;
+use weir_study::reproduce::figure::Figure;
+use weir_study::reproduce::judge::{Ending, code, criteria};
+use weir_study::reproduce::kept::Shown;
+use weir_study::table::Grid;
 
 /// Plays, or lists, what was asked for.
 ///
@@ -35,20 +32,24 @@ use std::path::{Path, PathBuf};
 /// Bad input, or something that cannot be written.
 pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
     let figures = select(&args.from, &args.what)?;
-    let asked =
-        Asked { world: args.world, quick: args.quick, jobs: args.jobs, out: args.out.clone() };
+    let world = match args.world {
+        args::WorldName::Sim => World::Sim,
+        args::WorldName::Lab => World::Lab,
+    };
+    let asked = Asked { world, quick: args.quick, jobs: args.jobs, out: args.out.clone() };
     let ready = figures.iter().map(|f| play::ready(f, &asked)).collect::<Result<Vec<_>>>()?;
     if args.list {
-        print!("{}", list(&figures, &ready, args.world));
+        out!("{}", list(&figures, &ready, world))?;
         return Ok(0);
     }
+    input::make_folder(&asked.out)?;
     let stop = commands::stop_flag()?;
     let mut before = Before::default();
     let mut stopped = false;
     let mut shown = Vec::new();
     let total = figures.len();
     for (order, (figure, ready)) in figures.iter().zip(ready).enumerate() {
-        eprintln!("── {} of {total}: {} {}", order + 1, figure.id(), figure.metadata.title);
+        errln!("── {} of {total}: {} {}", order + 1, figure.id(), figure.metadata.title);
         stopped = play::play(figure, order, ready, &asked, &mut before, &stop)?;
         shown.push(Shown::load(&asked.out.join(figure.id()))?);
         if stopped {
@@ -56,23 +57,14 @@ pub(crate) fn reproduce(args: &args::Reproduce) -> Result<u8> {
         }
     }
     let page = report::write(&asked.out)?;
-    eprintln!("page: {}", fs::canonicalize(&page).unwrap_or(page).display());
+    errln!("page: {}", fs::canonicalize(&page).unwrap_or(page).display());
     let endings: Vec<Ending> = shown.iter().map(|s| Ending::of(s, &criteria(s))).collect();
-    println!("{}", summary(&shown).table());
+    outln!("{}", summary(&shown).table())?;
     if stopped {
-        eprintln!("stopped; what was finished is kept, also on the page");
+        errln!("stopped; what was finished is kept, also on the page");
         return Ok(INTERRUPTED);
     }
     Ok(code(&endings))
-}
-
-/// 0 if all was played and held, 1 if something failed, 3 if something was not played or not judged.
-fn code(endings: &[Ending]) -> u8 {
-    match () {
-        () if endings.contains(&Ending::Failed) => 1,
-        () if endings.iter().all(|ending| ending.is_held()) => 0,
-        () => 3,
-    }
 }
 
 /// The figures that `what` names, in the order of their files; without any, all.
@@ -109,8 +101,9 @@ fn select(from: &Path, what: &[String]) -> Result<Vec<Figure>> {
 pub(crate) fn library(from: &Path) -> Result<Vec<(String, Figure)>> {
     let help = "run this in the repository's folder, or name it: --from DIR";
     let read = |folder: &Path| -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(folder)
-            .with_context(|| format!("cannot read {}\n  help: {help}", folder.display()))?;
+        let entries = fs::read_dir(folder).map_err(|error| {
+            anyhow!("cannot read {}: {error}\n  help: {help}", folder.display())
+        })?;
         let mut paths =
             entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, std::io::Error>>()?;
         paths.sort();

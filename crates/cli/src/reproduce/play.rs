@@ -7,15 +7,13 @@
 //!           another figure with the same settings is referred to, not played again.
 //! Promises  What a world refuses is kept as "not played" with its reason, never as a result.
 
-use super::figure::{Figure, How, Part};
-use super::kept::{Kept, KeptPart, PLAYED, World};
-use crate::commands::{self, quoted};
+use crate::args::quoted;
+use crate::commands;
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
 use crate::lab::Lab;
 use crate::live::Live;
+use crate::output::errln;
 use crate::sim::scenario::{self as sim, Chance};
-use crate::world::Cut;
 use anyhow::{Context as _, Result, bail};
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -24,6 +22,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use weir_model::results::{About, Results};
 use weir_model::scenario::{File, Scenario};
+use weir_study::experiment::{self, Played};
+use weir_study::reproduce::World;
+use weir_study::reproduce::figure::{Figure, How, Part};
+use weir_study::reproduce::kept::{Kept, KeptPart, PLAYED};
+use weir_study::world::Cut;
+use weir_study::{report, table};
 
 /// Repeats where a figure says nothing: seeds in the simulator, plays in the lab.
 const SEEDS: u32 = 5;
@@ -89,7 +93,7 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     let sets = sets(how, part, asked.quick);
     let file = File::load(&path, &sets)
         .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
-    file.check_presets(&commands::PRESETS)?;
+    file.check_presets()?;
     let mut points = file.points().with_context(|| figure.file.display().to_string())?;
     let mechanisms: Vec<String> = part.mechanisms.iter().map(|m| m.value.clone()).collect();
     commands::override_mechanisms(&mut points, &mechanisms)?;
@@ -187,7 +191,7 @@ pub(crate) fn play(
         };
         match (&part.not, before.0.get(&part.command)) {
             (Some(reason), _) => {
-                eprintln!("{} {}: not played: {reason}", figure.id(), part.name);
+                errln!("{} {}: not played: {reason}", figure.id(), part.name);
                 entry.not_played = Some(reason.clone());
             }
             (None, Some(folder)) => entry.results = Some(format!("../{folder}")),
@@ -196,8 +200,11 @@ pub(crate) fn play(
                 kept.stopped = matches!(cut, Some(Cut::Stopped));
                 entry.cut = match cut {
                     Some(Cut::Failed(error)) => Some(format!("{error:#}")),
+                    Some(Cut::Broke(failure)) => {
+                        Some(format!("the last run {}", weir_study::judge::failed(&failure)))
+                    }
                     Some(Cut::Stopped) => Some("stopped".into()),
-                    Some(Cut::SeenEnough) | None => None,
+                    None => None,
                 };
                 if entry.cut.is_none() {
                     let at = format!("{}/{}", figure.id(), entry.name);
@@ -223,7 +230,7 @@ fn run(
     stop: &AtomicBool,
 ) -> Result<Option<Cut>> {
     let mechanisms = part.points.first().map_or(0, |point| point.mechanisms.len());
-    eprintln!(
+    errln!(
         "{} {}: {} points, {mechanisms} mechanisms, {} × each",
         figure.id(),
         part.name,
@@ -255,7 +262,7 @@ fn run(
     if !results.runs.is_empty() {
         slim(&mut results);
         let folder = asked.out.join(figure.id()).join(&part.name);
-        commands::keep(&results, &crate::table::text(&results), &folder)?;
+        report::keep(&results, &table::text(&results), &folder)?;
         entry.results = Some(part.name);
     }
     Ok(cut)

@@ -1,8 +1,8 @@
 //! Completion times by size, of whichever engine.
 
-use crate::table::Grid;
 use serde_json::{Value, json};
-use weir_units::{Bytes, Rate, Span, Time};
+use weir_study::table::Grid;
+use weir_units::{Bytes, Rate, Span, Time, show};
 
 /// A full packet on the wire, and what of it is payload: those of the packet engine.
 pub(super) const PACKET: (u64, u64) = (1500, 1460);
@@ -74,12 +74,12 @@ pub(super) fn table(finishes: &[Finish]) -> String {
         "size",
         "flows",
         "completed",
-        "mean ms",
-        "p50 ms",
-        "p99 ms",
+        "mean",
+        "p50",
+        "p99",
         "p50 slowdown",
         "p99 slowdown",
-        "mean goodput Mb/s",
+        "mean goodput",
     ];
     let mut grid = Grid::new(&header, 1);
     let mut add = |name: &str, of: Vec<&Finish>| {
@@ -106,25 +106,24 @@ fn class_of(finish: &Finish) -> usize {
 
 fn row(name: &str, of: &[&Finish]) -> Vec<String> {
     let mut times: Vec<f64> =
-        of.iter().filter_map(|one| one.took()).map(|took| took.as_secs_f64() * 1e3).collect();
+        of.iter().filter_map(|one| one.took()).map(|took| took.as_secs_f64()).collect();
     let mut slower: Vec<f64> = of.iter().filter_map(|one| one.slowdown()).collect();
     times.sort_by(f64::total_cmp);
     slower.sort_by(f64::total_cmp);
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     let goodput = of.iter().map(|one| one.goodput.as_f64()).sum::<f64>() / of.len() as f64;
-    let text = |value: Option<f64>, digits: usize| {
-        value.map_or("–".into(), |value| format!("{value:.digits$}"))
-    };
+    let time = |value: Option<f64>| value.map_or("–".into(), show::time);
+    let factor = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2}"));
     vec![
         name.into(),
         of.len().to_string(),
         times.len().to_string(),
-        text(Some(mean).filter(|mean| mean.is_finite()), 3),
-        text(percentile(&times, 0.50), 3),
-        text(percentile(&times, 0.99), 3),
-        text(percentile(&slower, 0.50), 2),
-        text(percentile(&slower, 0.99), 2),
-        format!("{:.1}", goodput / 1e6),
+        time(Some(mean).filter(|mean| mean.is_finite())),
+        time(percentile(&times, 0.50)),
+        time(percentile(&times, 0.99)),
+        factor(percentile(&slower, 0.50)),
+        factor(percentile(&slower, 0.99)),
+        show::rate(goodput),
     ]
 }
 
@@ -173,7 +172,8 @@ mod tests {
             let found = rows.iter().find(|row| row.starts_with(name));
             found.unwrap_or_else(|| panic!("{name:?} is missing in {table}"))[name.len()..].to_vec()
         };
-        assert_eq!(row(&["to", "10", "kB"])[..5], ["2", "2", "3.000", "2.000", "4.000"]);
+        let times = ["2", "2", "3.00", "ms", "2.00", "ms", "4.00", "ms"];
+        assert_eq!(row(&["to", "10", "kB"])[..8], times);
         assert_eq!(row(&["above"])[..2], ["1", "1"]);
         assert_eq!(row(&["without", "end"])[..3], ["1", "0", "–"]);
         assert_eq!(row(&["all"])[..2], ["4", "3"]);

@@ -9,12 +9,13 @@ use super::completion::{self, Finish, PACKET, on_the_wire};
 use super::import::{Import, Sent};
 use super::tenants::Tenants;
 use crate::args;
+use crate::output::{errln, outln};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_flow::{Arrival, Floor, Flow, Outcome, Routes, Tally, Tolerance, World, play_into};
-use weir_units::{Bytes, Rate, Time};
+use weir_units::{Bytes, Rate, Time, show};
 
 /// Plays and prints.
 ///
@@ -45,10 +46,10 @@ pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8>
     };
     let finishes: Vec<Finish> = import.flows.iter().zip(finishes).map(late).collect();
     if args.json {
-        println!("{}", whole(import, &finishes, until, &tally, wall));
+        outln!("{}", whole(import, &finishes, until, &tally, wall))?;
     } else {
-        println!("{}", completion::table(&finishes));
-        println!("{}", summary(until, &tally, wall));
+        outln!("{}", completion::table(&finishes))?;
+        outln!("{}", summary(until, &tally, wall))?;
         overbooked(&tally, args.files.tenants.as_deref());
     }
     Ok(0)
@@ -99,9 +100,9 @@ fn whole(
 
 fn summary(until: Time, tally: &Tally, wall: Duration) -> String {
     format!(
-        "{:.3} s of ideal rates in {:.3} s: {} flows came, {} ended, {} at once at most",
-        until.as_secs_f64(),
-        wall.as_secs_f64(),
+        "{} of ideal rates in {}: {} flows came, {} ended, {} at once at most",
+        show::time(until.as_secs_f64()),
+        show::time(wall.as_secs_f64()),
         tally.arrivals,
         tally.ended,
         tally.most
@@ -111,7 +112,7 @@ fn summary(until: Time, tally: &Tally, wall: Duration) -> String {
 /// Floors that do not fit are not kept, and that is said.
 fn overbooked(tally: &Tally, tenants: Option<&Path>) {
     if let Some(file) = tenants.filter(|_| tally.overbooked > 0) {
-        eprintln!(
+        errln!(
             "{}: at {} moments the floors of those who sent were more than some link carries, and were not kept: \
              lower them, or place tenants elsewhere",
             file.display(),

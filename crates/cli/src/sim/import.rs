@@ -9,9 +9,9 @@
 
 use super::room::{self, Need};
 use crate::args;
+use crate::input;
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use weir_flow::Routes;
 use weir_flow::import::{
@@ -224,7 +224,7 @@ fn path(named: Option<&Path>) -> Result<&Path> {
 }
 
 fn text(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| file.display().to_string())
+    input::read(file)
 }
 
 /// HPCC's files begin with a number, htsim's with a word.

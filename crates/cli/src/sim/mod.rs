@@ -10,6 +10,7 @@ pub(crate) mod scenario;
 mod tenants;
 
 use crate::args;
+use crate::output::errln;
 use anyhow::{Result, bail};
 use import::Import;
 use weir_units::Time;
@@ -34,7 +35,7 @@ fn imported(args: &args::Sim) -> Result<u8> {
     let import = Import::read(&args.files)?;
     let until = args.files.until.map_or_else(|| import.end(), |until| Time::ZERO + until);
     for note in &import.notes {
-        eprintln!("{note}");
+        errln!("{note}");
     }
     if args.files.flow_level {
         flows::play(&import, until, args)

@@ -4,14 +4,16 @@
 
 use super::room::{self, Need};
 use crate::args::{self, CongestionControl};
-use crate::table::Grid;
-use anyhow::{Context as _, Result, anyhow};
+use crate::input;
+use crate::output::outln;
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_sim::{Algorithm, FlowOutcome, LinkOutcome, Network, Options, Outcome, Sim, TcpConfig};
-use weir_units::Time;
+use weir_study::table::Grid;
+use weir_units::{Time, show};
 
 /// What to do if it does not fit.
 const FEWER: &str = "write fewer flows or smaller buffers into it";
@@ -22,10 +24,10 @@ const FEWER: &str = "write fewer flows or smaller buffers into it";
 /// The file cannot be read, or says nothing that can be played.
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = path.display();
-    let length = fs::metadata(path).with_context(|| file.to_string())?.len();
+    let length = fs::metadata(path).map_or(0, |found| found.len());
     // Numbers take less room as text than in memory.
     room::check(path, Need { least: 2 * length, most: 0 }, FEWER)?;
-    let text = fs::read_to_string(path).with_context(|| file.to_string())?;
+    let text = input::read(path)?;
     let network = Network::parse(&text).map_err(|error| anyhow!("{file}: {error}"))?;
     drop(text);
     let (algorithm, name) = algorithm(args.cc.unwrap_or(CongestionControl::Dctcp));
@@ -35,11 +37,11 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
         all["network"] = json!(file.to_string());
         all["cc"] = json!(name);
         all["seed"] = json!(args.seed);
-        println!("{all}");
+        outln!("{all}")?;
     } else {
-        println!("{file}: {name}, seed {}", args.seed);
-        println!("{}", table(&outcome));
-        println!("{}", cost(&outcome, wall));
+        outln!("{file}: {name}, seed {}", args.seed)?;
+        outln!("{}", table(&outcome))?;
+        outln!("{}", cost(&outcome, wall))?;
     }
     Ok(0)
 }
@@ -128,7 +130,7 @@ fn link(link: &LinkOutcome) -> Value {
 
 /// All flows in one row: people who want each ask for JSON.
 fn table(outcome: &Outcome) -> String {
-    let header = ["flows", "completed", "goodput Gb/s", "drops", "marks", "repeats", "time-outs"];
+    let header = ["flows", "completed", "goodput", "drops", "marks", "repeats", "time-outs"];
     let mut grid = Grid::new(&header, 0);
     let octets: u64 = outcome.flows.iter().map(|flow| flow.octets.get()).sum();
     let seconds = outcome.now.as_secs_f64().max(1e-9);
@@ -136,7 +138,7 @@ fn table(outcome: &Outcome) -> String {
     grid.rows.push(vec![
         outcome.flows.len().to_string(),
         completed.to_string(),
-        format!("{:.3}", octets as f64 * 8.0 / seconds / 1e9),
+        show::rate(octets as f64 * 8.0 / seconds),
         outcome.links.iter().map(|link| link.drops).sum::<u64>().to_string(),
         outcome.links.iter().map(|link| link.marks).sum::<u64>().to_string(),
         outcome.flows.iter().map(|flow| flow.repeats).sum::<u64>().to_string(),
@@ -147,9 +149,9 @@ fn table(outcome: &Outcome) -> String {
 
 pub(super) fn cost(outcome: &Outcome, wall: Duration) -> String {
     format!(
-        "{:.3} s simulated in {:.3} s: {} packet-hops, {:.1} M packet-hops/s; digest {:016x}",
-        outcome.now.as_secs_f64(),
-        wall.as_secs_f64(),
+        "{} simulated in {}: {} packet-hops, {:.1} M packet-hops/s; digest {:016x}",
+        show::time(outcome.now.as_secs_f64()),
+        show::time(wall.as_secs_f64()),
         outcome.packet_hops,
         per_second(outcome, wall) / 1e6,
         outcome.digest(),

@@ -4,6 +4,7 @@ use super::completion::{self, Finish, on_the_wire};
 use super::import::{Import, Sent};
 use super::network;
 use crate::args::{self, CongestionControl};
+use crate::output::outln;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 use std::num::NonZero;
@@ -55,12 +56,12 @@ pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8>
                 flow[key] = value.clone();
             }
         }
-        println!("{all}");
+        outln!("{all}")?;
     } else {
-        println!("{name}, seed {}", args.seed);
-        println!("{}", completion::table(&finishes));
-        println!("{}", losses(&outcome));
-        println!("{}", network::cost(&outcome, wall));
+        outln!("{name}, seed {}", args.seed)?;
+        outln!("{}", completion::table(&finishes))?;
+        outln!("{}", losses(&outcome))?;
+        outln!("{}", network::cost(&outcome, wall))?;
     }
     Ok(0)
 }

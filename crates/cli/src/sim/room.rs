@@ -3,6 +3,7 @@
 //! Promises  What surely does not fit is refused; what may not fit is warned of. Where the kernel does
 //!           not say how much there is, nothing is said.
 
+use crate::output::errln;
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -29,7 +30,7 @@ pub(super) fn check(file: &Path, need: Need, instead: &str) -> Result<()> {
     }
     if need.most > available {
         let (most, available) = (amount(need.most), amount(available));
-        eprintln!(
+        errln!(
             "{file}: may need up to {most} of memory, and {available} are available; if it does, {instead}"
         );
     }

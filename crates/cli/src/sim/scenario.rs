@@ -10,16 +10,15 @@
 
 use super::room::{self, Need};
 use crate::args;
+use crate::args::quoted;
 use crate::commands;
 use crate::constants::Constants;
-use crate::experiment::{self, Played};
-use crate::judge::{self, Observed, ObservedFlow, Work};
-use crate::live::{Live, Screen};
-use crate::world::{Cut, Moment, World};
+use crate::input;
+use crate::live::Live;
+use crate::output::errln;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,6 +27,11 @@ use weir_lab::Histogram;
 use weir_model::results::{About, Run};
 use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
 use weir_sim::scenario::{Failure, Record, Setup};
+use weir_study::experiment::Screen;
+use weir_study::experiment::{self, Played};
+use weir_study::judge::{self, Observed, ObservedFlow, Work};
+use weir_study::verdict::Outcome;
+use weir_study::world::{Cut, Moment, World};
 use weir_units::Span;
 
 /// Steps of the progress bar per run.
@@ -40,7 +44,7 @@ const STEPS: f64 = 1000.0;
 pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     let file = File::load(path, &args.set)?;
     let mut points = file.points()?;
-    file.check_presets(&commands::PRESETS)?;
+    file.check_presets()?;
     commands::override_mechanisms(&mut points, &args.mechanisms)?;
     let repeats = match args.repeat {
         Some(repeats) => repeats,
@@ -51,15 +55,16 @@ pub(crate) fn play(path: &Path, args: &args::Sim) -> Result<u8> {
     if let Some(error) = refused(&points, &constants) {
         return Err(anyhow!("{}: {error}", path.display()));
     }
+    args.out.as_deref().map_or(Ok(()), input::make_folder)?;
     let about = About { title: file.title().into(), command: command_line(path, args) };
     let stop = commands::stop_flag()?;
     let chance = Chance { seed: args.seed, repeats };
     enough_memory(path, &jobs(&points, &chance, &constants), threads(args.jobs))?;
     let played = play_points(&points, &chance, &constants, threads(args.jobs), about, &stop);
-    let deciding = played.results.verdicts.clone();
-    let code = commands::conclude(played, &deciding, args.out.as_deref(), args.json)?;
+    let outcome = Outcome::of(&played.results.runs, &played.results.verdicts);
+    let code = commands::conclude(played, outcome, args.out.as_deref(), args.json)?;
     if commands::nothing_applies(&file, &points) {
-        eprintln!(
+        errln!(
             "No verdict: what {} expects of these mechanisms does not apply at any point that was \
              played.",
             path.display()
@@ -306,14 +311,13 @@ impl Screen for Brief {
     fn begin(&mut self, _: &str, _: &Scenario, _: &Mechanism) {}
     fn show(&mut self, _: &Moment) {}
     fn end(&mut self) {}
-    fn judged(&mut self, title: &str, run: &Run) -> ControlFlow<()> {
-        self.0.judged(title, run)
+    fn judged(&mut self, title: &str, run: &Run) {
+        self.0.judged(title, run);
     }
 }
 
 /// What to type to play this again.
 fn command_line(path: &Path, args: &args::Sim) -> String {
-    use commands::quoted;
     let mut words = vec!["weir sim".into(), quoted(&path.display().to_string())];
     words.extend(args.mechanisms.iter().map(|m| format!("--mechanism {}", quoted(m))));
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));

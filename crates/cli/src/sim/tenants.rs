@@ -1,10 +1,10 @@
 //! Which tenant a host of an imported topology belongs to, and what it is promised.
 
 use super::import::Import;
+use crate::input;
 use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use weir_flow::Floor;
@@ -70,7 +70,7 @@ impl Tenants {
     /// What is wrong in it: with the line if it is no such file, with the tenant or the host otherwise.
     pub(super) fn read(file: &Path, import: &Import) -> Result<Self> {
         let name = file.display();
-        let text = fs::read_to_string(file).map_err(|error| anyhow!("{name}: {error}"))?;
+        let text = input::read(file)?;
         let nodes = &import.topology.nodes;
         let tenants = Self::parse(&text, nodes).map_err(|error| anyhow!("{name}: {error}"))?;
         for (host, (_, floor)) in &tenants.hosts {

@@ -3,16 +3,16 @@
 use super::BROKEN;
 use crate::args;
 use crate::commands;
+use crate::output::out;
 use crate::sim::scenario;
-use crate::table::Grid;
 use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use std::io::{Write as _, stdout};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use weir_model::scenario::Mechanism;
+use weir_study::table::Grid;
 use weir_swarm::{SoakReport, soak};
 use weir_units::Span;
 
@@ -32,7 +32,8 @@ struct Soaked {
     seconds: u64,
     windows: u64,
     held: f64,
-    disturbed: u64,
+    held_at_once: f64,
+    learning: u64,
     short: Vec<(u64, String, f64)>,
     /// Resident memory of the process after a tenth of the world and at its end, kB.
     memory_kb: (u64, u64),
@@ -84,10 +85,9 @@ pub(super) fn run(args: &args::Worlds, length: Span) -> Result<u8> {
         worlds.into_iter().collect::<Result<_, String>>().map_err(|error| anyhow!(error))?;
     worlds.sort_by_key(|world| world.seed);
     if args.json {
-        serde_json::to_writer(stdout().lock(), &worlds)?;
-        writeln!(stdout())?;
+        crate::output::json(&worlds)?;
     } else {
-        print!("{}", text(&worlds));
+        out!("{}", text(&worlds))?;
     }
     Ok(match (holds(&worlds), worlds.iter().any(|world| world.seconds < seconds)) {
         (false, _) => BROKEN,
@@ -97,14 +97,15 @@ pub(super) fn run(args: &args::Worlds, length: Span) -> Result<u8> {
 }
 
 fn of(report: SoakReport, memory_kb: (u64, u64), wall_s: f64) -> Soaked {
-    let held = report.held();
+    let (held, held_at_once) = (report.held(), report.held_at_once());
     let short = report.short.into_iter().map(|short| (short.second, short.of, short.part));
     Soaked {
         seed: report.seed,
         seconds: report.seconds,
         windows: report.windows,
         held,
-        disturbed: report.disturbed,
+        held_at_once,
+        learning: report.learning,
         short: short.collect(),
         memory_kb,
         wall_s,
@@ -114,7 +115,7 @@ fn of(report: SoakReport, memory_kb: (u64, u64), wall_s: f64) -> Soaked {
 /// Whether so many windows of all worlds hold as have to, and no world's memory grew.
 fn holds(worlds: &[Soaked]) -> bool {
     let windows: u64 = worlds.iter().map(|world| world.windows).sum();
-    let below: u64 = worlds.iter().map(|world| world.disturbed + world.short.len() as u64).sum();
+    let below: u64 = worlds.iter().map(|world| world.short.len() as u64).sum();
     let grew = |world: &Soaked| {
         let (early, late) = world.memory_kb;
         early > 0 && late as f64 > early as f64 * GROWTH + SLACK_KB as f64
@@ -135,8 +136,9 @@ fn text(worlds: &[Soaked]) -> String {
         "hours",
         "windows",
         "held",
-        "after a change",
-        "others",
+        "at once",
+        "learning",
+        "short",
         "MB early",
         "MB at the end",
         "wall s",
@@ -149,7 +151,8 @@ fn text(worlds: &[Soaked]) -> String {
             format!("{:.2}", world.seconds as f64 / 3600.0),
             world.windows.to_string(),
             format!("{:.5}", world.held),
-            world.disturbed.to_string(),
+            format!("{:.5}", world.held_at_once),
+            world.learning.to_string(),
             world.short.len().to_string(),
             mb(world.memory_kb.0),
             mb(world.memory_kb.1),
@@ -159,7 +162,10 @@ fn text(worlds: &[Soaked]) -> String {
     let mut text = format!("{}\n", grid.table());
     for world in worlds {
         for (second, of, part) in world.short.iter().take(LISTED) {
-            text += &format!("world {}, second {second}: {of} had {part:.3} of F\n", world.seed);
+            text += &format!(
+                "world {}, second {second}: {of} had {part:.3} of what it is owed\n",
+                world.seed
+            );
         }
         if world.short.len() > LISTED {
             text += &format!("world {}: {} more\n", world.seed, world.short.len() - LISTED);

@@ -1,12 +1,13 @@
-//! What goes into and comes out of a [`HostAgent`](super::HostAgent).
+//! What goes into a [`HostMachine`](super::HostMachine), whatever its mechanism.
 
-use super::HostConfig;
-use super::paths::together;
+use super::orders::Setting;
+use super::policy::Policy;
 use crate::message::Message;
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HostId, PairId, PathId, Rate};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use weir_units::{HostId, PairId, PathId, Rate, VmId};
 
-/// The only things that ever happen to a host's agent.
+/// The only things that ever happen to a host's machine.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// The first packet of a pair passed this host.
@@ -18,23 +19,21 @@ pub enum Input<'a> {
     Found(PairId),
     /// A peer's agent has a new life, and is believed: it does not know what its senders here hold.
     PeerRestarted(HostId),
-    /// Counters of the data plane: of all pairs of a direction, or of none. Also shows pairs that were
-    /// never `Seen`, for instance after a restart.
-    Sample(&'a Sample),
-    /// Counters of single paths, of the pairs that have several. Losses and marks of these are here, and
-    /// not in the [`Input::Sample`] that comes first, which has the rest of all their paths together.
-    PathSample(&'a PathSample),
+    /// What the data plane has counted and decided: of all pairs of a direction, or of none. Also shows pairs that
+    /// were never `Seen`, for instance after a restart.
+    Observed(&'a Observed),
     /// An authenticated message from a peer's agent.
     Message(HostId, Message),
-    /// The VMs of this host, their hoses, and the directory are these from now on; the rest of the
-    /// configuration is not looked at. An id that became another VM's is to be left out once first.
-    Population(&'a HostConfig),
+    /// The VMs of this host, their hoses, and the directory are these from now on; the rest of the policy is not
+    /// looked at. An id that became another VM's is to be left out once first. Refused whole, and counted, if a
+    /// tenant's version is older than what is in force, or if the mechanism cannot keep it.
+    Policy(&'a Policy),
     /// The deadline has passed.
     Tick,
 }
 
 /// Which end of a pair this host is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Direction {
     /// The source VM lives here: this host limits.
     Send,
@@ -42,26 +41,39 @@ pub enum Direction {
     Receive,
 }
 
-/// Counters of all pairs, cumulative since the data plane first saw the pair.
-#[derive(Clone, Default, Debug)]
-pub struct Sample {
+/// What a data plane has counted and decided. Counters are cumulative since it first saw the pair.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Observed {
     /// Pairs whose source is here.
     pub send: Vec<(PairId, SendCount)>,
     /// Pairs whose destination is here.
     pub receive: Vec<(PairId, ReceiveCount)>,
+    /// The same of single paths, of pairs that have several. Losses and marks of these are here, and not in
+    /// `receive`, which has the rest of all their paths together.
+    pub send_paths: Vec<(PairId, PathId, SendCount)>,
+    /// Likewise.
+    pub receive_paths: Vec<(PairId, PathId, ReceiveCount)>,
+    /// VMs that the data plane meters by itself ([`super::Capabilities::meters`]).
+    pub meters: Vec<(VmId, Metered)>,
+    /// What receivers told the data plane by itself, of pairs that were asked for
+    /// ([`super::HostMachine::limits_wanted`]) or that spoke.
+    pub limits: Vec<(PairId, Told)>,
 }
 
-/// The same of single paths of pairs that have several.
-#[derive(Clone, Default, Debug)]
-pub struct PathSample {
-    /// Paths of pairs whose source is here.
-    pub send: Vec<(PairId, PathId, SendCount)>,
-    /// Paths of pairs whose destination is here.
-    pub receive: Vec<(PairId, PathId, ReceiveCount)>,
+impl Observed {
+    /// Empties it; the room stays.
+    pub fn clear(&mut self) {
+        self.send.clear();
+        self.receive.clear();
+        self.send_paths.clear();
+        self.receive_paths.clear();
+        self.meters.clear();
+        self.limits.clear();
+    }
 }
 
 /// What left a VM toward another, before shaping.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct SendCount {
     /// Octets on layer 2 without FCS.
     pub octets: u64,
@@ -71,10 +83,12 @@ pub struct SendCount {
     pub unnumbered: u64,
     /// Segments that left with a number.
     pub segments: u64,
+    /// Octets that wait on the host now, in the limiter or for the uplink. Zero where the data plane does not say.
+    pub waiting: u64,
 }
 
 /// What arrived.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct ReceiveCount {
     /// Octets on layer 2 without FCS.
     pub octets: u64,
@@ -88,130 +102,24 @@ pub struct ReceiveCount {
     pub marked: u64,
 }
 
-/// The rates of one pair: a level, not an edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Setting {
-    /// What the pair gets whatever the others do; stands without anyone alive.
-    pub floor: Rate,
-    /// The most it may send, floor included; what is above the floor is a lease.
-    pub ceiling: Rate,
+/// What a meter of the data plane has counted, cumulative, and what it tells.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Metered {
+    /// Octets received from other hosts.
+    pub octets: u64,
+    /// Times that the rate was computed.
+    pub steps: u64,
+    /// The rate that senders are told.
+    pub advertised: Rate,
 }
 
-impl Setting {
-    /// Whether `next` only raises the ceiling, by less than 1/64: not worth a call into the kernel.
-    /// Growing pairs do it every period; what is taken away is written at once.
-    fn is_close_below(self, next: Self) -> bool {
-        let least = self.ceiling.as_bps() / 64;
-        self.floor == next.floor
-            && next.ceiling >= self.ceiling
-            && next.ceiling.as_bps() - self.ceiling.as_bps() < least.max(1)
-    }
-}
-
-/// Rates that the data plane should have: a table with a dirty set, so that nothing is lost when a
-/// write fails or comes late.
-#[derive(Default, Debug)]
-pub struct Desired {
-    table: BTreeMap<PairId, Setting>,
-    dirty: BTreeSet<PairId>,
-    forgotten: Vec<(PairId, Direction)>,
-    /// Of pairs with several paths: the levels of these, which sum to the pair's.
-    paths: BTreeMap<PairId, Vec<Setting>>,
-    dirty_paths: BTreeSet<PairId>,
-}
-
-impl Desired {
-    /// Sets the levels of a pair.
-    ///
-    /// # Panics
-    /// The ceiling is below the floor.
-    pub fn set(&mut self, pair: PairId, setting: Setting) {
-        assert!(setting.ceiling >= setting.floor, "a ceiling below its floor");
-        if self.table.insert(pair, setting) != Some(setting) {
-            self.dirty.insert(pair);
-        }
-    }
-
-    /// What the floors of all pairs sum to.
-    pub(super) fn floors(&self) -> Rate {
-        self.table.values().map(|setting| setting.floor).sum()
-    }
-
-    /// The same for a ceiling that will go on growing: small steps are left out.
-    ///
-    /// # Panics
-    /// As [`Desired::set`].
-    pub fn grow(&mut self, pair: PairId, setting: Setting) {
-        if !self.table.get(&pair).is_some_and(|now| now.is_close_below(setting)) {
-            self.set(pair, setting);
-        }
-    }
-
-    /// Sets the levels of a pair's paths. Small steps of growing ceilings are left out.
-    pub(super) fn set_paths(&mut self, pair: PairId, paths: Vec<Setting>, line: Rate) {
-        let known = self.paths.get(&pair).filter(|known| known.len() == paths.len());
-        let is_close = known.is_some_and(|known| {
-            known.iter().zip(&paths).all(|(now, next)| now.is_close_below(*next))
-        });
-        if !is_close {
-            self.set(pair, together(&paths, line));
-            self.paths.insert(pair, paths);
-            self.dirty_paths.insert(pair);
-        }
-    }
-
-    /// An end of a pair is over.
-    pub fn forget(&mut self, pair: PairId, direction: Direction) {
-        if direction == Direction::Send {
-            self.table.remove(&pair);
-            self.dirty.remove(&pair);
-            self.paths.remove(&pair);
-            self.dirty_paths.remove(&pair);
-        }
-        self.forgotten.push((pair, direction));
-    }
-
-    /// The setting of a pair, if it has one.
-    pub fn get(&self, pair: PairId) -> Option<Setting> {
-        self.table.get(&pair).copied()
-    }
-
-    /// All settings, in the order of pairs.
-    pub fn iter(&self) -> impl Iterator<Item = (PairId, Setting)> + '_ {
-        self.table.iter().map(|(p, s)| (*p, *s))
-    }
-
-    /// Takes what changed since the last call.
-    pub fn take_changed(&mut self) -> Vec<(PairId, Setting)> {
-        let dirty = std::mem::take(&mut self.dirty);
-        dirty.into_iter().filter_map(|p| self.table.get(&p).map(|s| (p, *s))).collect()
-    }
-
-    /// The levels of a pair's paths, if it has several.
-    pub fn paths(&self, pair: PairId) -> Option<&[Setting]> {
-        self.paths.get(&pair).map(Vec::as_slice)
-    }
-
-    /// Takes the pairs the levels of whose paths changed since the last call.
-    pub fn take_changed_paths(&mut self) -> Vec<(PairId, Vec<Setting>)> {
-        let dirty = std::mem::take(&mut self.dirty_paths);
-        dirty.into_iter().filter_map(|p| self.paths.get(&p).map(|s| (p, s.clone()))).collect()
-    }
-
-    /// Marks pairs as changed again: their write failed.
-    pub fn retry(&mut self, pairs: impl IntoIterator<Item = PairId>) {
-        self.dirty.extend(pairs);
-    }
-
-    /// Says again that pairs are over: they could not be removed.
-    pub fn retry_forgotten(&mut self, ends: Vec<(PairId, Direction)>) {
-        self.forgotten.extend(ends);
-    }
-
-    /// Takes the pairs that are over since the last call.
-    pub fn take_forgotten(&mut self) -> Vec<(PairId, Direction)> {
-        std::mem::take(&mut self.forgotten)
-    }
+/// What a receiver told the data plane of a pair that sends from here.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Told {
+    /// What the pair may send.
+    pub rate: Rate,
+    /// How often the receiver has spoken so far; 0: never.
+    pub times: u64,
 }
 
 /// The directions whose counters are to be read before a tick.
@@ -223,15 +131,52 @@ pub struct Wanted {
     pub receive: bool,
 }
 
-/// Why the agent wants to be woken.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// Why the machine wants to be woken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Why {
-    /// Receivers look for losses.
+    /// ElasticSwitch: receivers look for losses.
     Sample,
-    /// The rate allocation period is over.
+    /// ElasticSwitch: the rate allocation period is over.
     Rate,
-    /// The guarantee partitioning period is over.
+    /// ElasticSwitch: the guarantee partitioning period is over.
     Partition,
-    /// New pairs appeared: their hoses are divided again, and the new parts are offered.
+    /// ElasticSwitch: new pairs appeared: their hoses are divided again, and the new parts are offered.
     NewPairs,
+    /// EyeQ: a period of the receiver module is over: rates are computed and told.
+    Receive,
+    /// EyeQ: a period of the sender module is over: the uplink is shared anew.
+    Send,
+    /// Reservation: idle pairs are looked for.
+    Idle,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sample => "receivers look for losses",
+            Self::Rate => "the rate allocation period ends",
+            Self::Partition => "the guarantee partitioning period ends",
+            Self::NewPairs => "new pairs share their hoses",
+            Self::Receive => "EyeQ's receivers compute rates",
+            Self::Send => "EyeQ's senders look for silent receivers",
+            Self::Idle => "idle pairs are looked for",
+        })
+    }
+}
+
+/// What a host's machine counts about itself.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Counters {
+    /// Messages that were believed.
+    pub messages: u64,
+    /// Messages about a pair whose other end is not on the host they came from, or not here; or of another mechanism.
+    pub misdirected: u64,
+    /// Messages about a pair that is not active here (any more).
+    pub strayed: u64,
+    /// Sightings of pairs that found no room: they stay in their VM's default queue.
+    pub refused_pairs: u64,
+    /// Sightings of pairs whose VM the directory does not know.
+    pub unknown_pairs: u64,
+    /// Policies that promised too much, or were older than what is in force, and changed nothing.
+    pub refused_policies: u64,
 }

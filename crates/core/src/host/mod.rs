@@ -1,12 +1,14 @@
-//! One host's agent: the composition of guarantee partitioning and rate allocation.
+//! One host's machine: the same inputs, outputs and rules of driving for every mechanism.
 //!
-//! Problem   Floors are per VM, limiters per pair, and the two ends of a pair live on two hosts.
-//! Approach  The host of a pair's source limits it; the host of its destination offers a part of the
-//!           receiver's hose and reports losses. Each decides alone; messages only improve.
-//! Promises  Rates are levels in a table, never lost; messages go through a bounded outbox; the
-//!           floors of one hose never exceed it; no input in any order panics.
-//! Not here  Clocks, sockets, counters: a driver brings them (`weir-agent`, `weir-fluid`).
-//! Source    ElasticSwitch §3, §4, §5, §6.
+//! Problem   A host's agent, the simulator and the fluid world drive each mechanism. If each of them wraps each
+//!           mechanism in its own way, what was measured is not what runs.
+//! Approach  One machine around one mechanism ([`crate::mechanism`]). It is told a [`Policy`], what the data plane
+//!           [`Observed`], and messages; it wants [`Orders`]. What a data plane can do is a value
+//!           ([`Capabilities`]).
+//! Promises  Pure: the same state, `now` and input give the same orders and messages. Orders are levels in tables,
+//!           never lost; messages go through a bounded outbox. A policy is taken whole or refused.
+//!           No input in any order panics.
+//! Not here  Clocks, sockets, counters: a driver brings them (`weir-agent`, `weir-sim`, `weir-fluid`).
 //!
 //! # How to drive it
 //!
@@ -15,479 +17,118 @@
 //! | a pair's first packet passes | `handle(now, Input::Seen(…))` |
 //! | at a restart | `handle(now, Input::Adopt(…))` and `Input::Found(…)` for what is there |
 //! | a message arrives, authenticated | `handle(now, Input::Message(…))` |
-//! | VMs come, go or move, or hoses change | `handle(now, Input::Population(…))` |
+//! | VMs come, go or move, or hoses change | `handle(now, Input::Policy(…))` |
 //! | a peer has a new life | `handle(now, Input::PeerRestarted(…))`, before its messages |
-//! | [`HostAgent::next_deadline`] has come | `handle(now, Input::Sample(…))` with at least what [`HostAgent::wants`], where pairs have several paths `handle(now, Input::PathSample(…))`, then `handle(now, Input::Tick)` |
-//! | after a batch of these | write the changes of [`HostAgent::desired`], send what is in the [`Outbox`] |
+//! | [`HostMachine::next_deadline`] has come | `handle(now, Input::Observed(…))` with at least what [`HostMachine::wants`] and [`HostMachine::limits_wanted`], then `handle(now, Input::Tick)` |
+//! | after a batch of these | write the changes of [`HostMachine::orders`], send what is in the [`Outbox`] |
 
-mod config;
-mod hidden;
 mod io;
-mod pairs;
-mod paths;
-mod periods;
-mod population;
-mod view;
+mod orders;
+mod policy;
 
 pub use crate::outbox::Outbox;
-pub use config::{ElasticSwitch, Hose, HostConfig, Location, Mechanism, Promise};
 pub use io::{
-    Desired, Direction, Input, PathSample, ReceiveCount, Sample, SendCount, Setting, Wanted, Why,
+    Counters, Direction, Input, Metered, Observed, ReceiveCount, SendCount, Told, Wanted, Why,
 };
-pub use pairs::Blind;
-pub use view::{Counters, Ends, PairView, ReceiveView, SendView};
+pub use orders::{Levels, Orders, Pairs, Receive, Setting, Share};
+pub use policy::{Bounds, Capabilities, Class, Hose, HoseId, Location, Policy, Version};
 
-use crate::message::{Congestion, Echo, Message, Offer};
-use crate::partition::{ReceiveHose, SendHose};
-use pairs::{ReceivePair, SendPair};
-use paths::Paths;
-use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
+use crate::mechanism::{Mechanism, PairView, Refusal, elasticswitch, eyeq};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weir_units::{PairId, TenantId, Time};
 
-/// The least rate of a pair with a queue of its own: HTB cannot well do with less. Pairs for which the
-/// hose has no more stay in their VM's default queue.
-const LEAST_PAIR_RATE: Rate = Rate::from_bps(64_000);
-/// Pairs that a host reserves at most: a VM that talks to everybody makes no more.
-const MAX_RESERVED: usize = 4096;
-/// How often pairs are looked at when nothing but their age matters.
-const HOUSEKEEPING: Span = Span::from_millis(500);
-
-/// One host's agent.
-#[derive(Debug)]
-pub struct HostAgent {
-    config: HostConfig,
-    vms: BTreeMap<VmId, Vm>,
-    send: BTreeMap<PairId, SendPair>,
-    receive: BTreeMap<PairId, ReceivePair>,
-    desired: Desired,
-    /// Pairs whose floor may have changed since it was last written down.
-    stale: BTreeSet<PairId>,
-    /// Hoses out that a new pair shares since: what it takes, the others no longer have.
-    stale_hoses: BTreeSet<(VmId, bool)>,
-    sample_at: Time,
-    rate_at: Time,
-    partition_at: Time,
-    rate_stepped_at: Time,
-    partitioned_at: Time,
-    new_pairs_at: Option<Time>,
-    /// A sending pair's counters were never read: what it sends counts from the first reading on.
-    has_uncounted: bool,
-    counters: Counters,
+/// One host's machine.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HostMachine {
+    mechanism: Mechanism,
+    /// The versions of tenants in force.
+    tenants: BTreeMap<TenantId, Version>,
+    refused_policies: u64,
 }
 
-/// One VM of this host: the hose its tenant bought, and the small one for everybody else.
-#[derive(Debug)]
-struct Vm {
-    tenant: HosePair,
-    default: HosePair,
-}
-
-#[derive(Debug)]
-struct HosePair {
-    send: SendHose,
-    receive: ReceiveHose,
-}
-
-impl Vm {
-    fn new(es: &ElasticSwitch, vm: VmId, hose: Hose, now: Time) -> Self {
-        // A hose is divided less than a thousand times a second: serials of an earlier life are lower.
-        let serial = (now.as_nanos() / 1_000_000) as u32;
-        let pair = |out, in_| HosePair {
-            send: SendHose::new(es.partition.clone(), out),
-            receive: ReceiveHose::starting_at(es.partition.clone(), vm, in_, serial),
-        };
-        Self {
-            tenant: pair(hose.floor_out, hose.floor_in),
-            default: pair(es.default_floor, es.default_floor),
-        }
-    }
-
-    fn hose(&mut self, is_default: bool) -> &mut HosePair {
-        if is_default { &mut self.default } else { &mut self.tenant }
-    }
-
-    /// The same as it was divided last.
-    fn divided(&self, is_default: bool) -> &HosePair {
-        if is_default { &self.default } else { &self.tenant }
-    }
-}
-
-impl HostAgent {
-    /// An agent that starts at `now`, with no pair.
-    pub fn new(config: HostConfig, now: Time) -> Self {
-        let mut vms = BTreeMap::new();
-        if let Mechanism::ElasticSwitch(es) = &config.mechanism {
-            vms.extend(config.vms.iter().map(|(vm, hose)| (*vm, Vm::new(es, *vm, *hose, now))));
-        }
-        Self {
-            config,
-            vms,
-            send: BTreeMap::new(),
-            receive: BTreeMap::new(),
-            desired: Desired::default(),
-            stale: BTreeSet::new(),
-            stale_hoses: BTreeSet::new(),
-            sample_at: now,
-            rate_at: now,
-            partition_at: now,
-            rate_stepped_at: now,
-            partitioned_at: now,
-            new_pairs_at: None,
-            has_uncounted: false,
-            counters: Counters::default(),
-        }
+impl HostMachine {
+    /// A machine that starts at `now`, without pairs.
+    ///
+    /// # Errors
+    /// The mechanism cannot keep what the policy promises, with what would be right.
+    pub fn new(policy: Policy, now: Time) -> Result<Self, Refusal> {
+        let tenants = policy.tenants.clone();
+        Ok(Self { mechanism: Mechanism::new(policy, now)?, tenants, refused_policies: 0 })
     }
 
     /// The only way in. Pure: same state, `now` and `input` give the same actions.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Outbox) {
-        match input {
-            Input::Seen(pair, Direction::Send) => self.seen_sending(now, pair, out),
-            Input::Seen(pair, Direction::Receive) => self.seen_receiving(now, pair, out),
-            Input::Adopt(pair, setting) => self.adopt(now, pair, setting),
-            Input::Found(pair) => _ = self.insert_receiving(now, pair),
-            Input::PeerRestarted(host) => self.tell_what_is_held(now, host, out),
-            Input::Sample(sample) => self.sample(now, sample, out),
-            Input::PathSample(sample) => self.path_sample(now, sample, out),
-            Input::Message(from, message) => self.message(now, from, message, out),
-            Input::Population(config) => self.repopulate(now, config),
-            Input::Tick => self.tick(now, out),
-        }
-    }
-
-    /// When to call again with [`Input::Tick`], and why; `None` while there is no pair.
-    pub fn next_deadline(&self) -> Option<(Time, Why)> {
-        if self.send.is_empty() && self.receive.is_empty() {
-            return None;
-        }
-        if self.elastic().is_none() {
-            return Some((self.sample_at, Why::Sample));
-        }
-        let mut next = (self.rate_at, Why::Rate).min((self.partition_at, Why::Partition));
-        if self.looks_for_losses() || self.has_uncounted {
-            next = next.min((self.sample_at, Why::Sample));
-        }
-        match self.new_pairs_at {
-            Some(at) => Some(next.min((at, Why::NewPairs))),
-            None => Some(next),
-        }
-    }
-
-    /// The counters without which the [`Input::Tick`] at `now` would go by old ones. Reading them is most of
-    /// an agent's work, and losses are looked for much more often than rates are computed.
-    ///
-    /// A pair whose first packet was not `Seen` shows when all are wanted: once per partitioning period.
-    pub fn wants(&self, now: Time) -> Wanted {
-        if self.elastic().is_none() || self.partition_at <= now {
-            return Wanted { send: true, receive: true };
-        }
-        let rate = self.rate_at <= now && !self.send.is_empty();
-        Wanted {
-            send: rate || self.has_uncounted,
-            receive: self.sample_at <= now && self.looks_for_losses(),
-        }
-    }
-
-    fn looks_for_losses(&self) -> bool {
-        !self.receive.is_empty()
-    }
-
-    /// The rates that the data plane should have, after all that was handled up to `now`.
-    ///
-    /// Many offers or new pairs that come together cost one division of the hose, here, not one each.
-    pub fn desired(&mut self, now: Time) -> &mut Desired {
-        for (vm, is_default) in std::mem::take(&mut self.stale_hoses) {
-            let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
-            let sharing = self.send.range(all).filter(|(_, p)| p.is_default == is_default);
-            self.stale.extend(sharing.map(|(pair, _)| *pair));
-        }
-        for pair in std::mem::take(&mut self.stale) {
-            self.apply(now, pair);
-        }
-        &mut self.desired
-    }
-
-    /// What the agent counted about itself.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    fn elastic(&self) -> Option<&ElasticSwitch> {
-        self.config.elastic()
-    }
-
-    /// Whether the pair's VMs share no hose; `None` if one of them is unknown.
-    fn is_default(&self, pair: PairId) -> Option<bool> {
-        let src = self.config.directory.get(&pair.src)?;
-        let dst = self.config.directory.get(&pair.dst)?;
-        Some(src.tenant != dst.tenant)
-    }
-
-    // -- pairs come ---------------------------------------------------------------------------
-
-    fn seen_sending(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
-        if self.send.contains_key(&pair) {
-            return;
-        }
-        if let Mechanism::Reservation { rates, other } = &self.config.mechanism {
-            if self.send.len() >= MAX_RESERVED {
-                self.counters.refused_pairs += 1;
+        if let Input::Policy(next) = input {
+            if is_older(&next.tenants, &self.tenants) {
+                self.refused_policies += 1;
                 return;
             }
-            let setting = match rates.get(&pair) {
-                Some(rate) => Setting { floor: *rate, ceiling: *rate },
-                None => Setting { floor: Rate::ZERO, ceiling: *other },
-            };
-            self.send.insert(pair, SendPair::new(now, false, setting.ceiling));
-            self.desired.set(pair, setting);
-            return;
+            self.tenants.clone_from(&next.tenants);
         }
-        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
-        else {
-            self.counters.unknown_pairs += 1;
-            return;
-        };
-        let hose = &mut vm.hose(is_default).send;
-        if !has_room(hose) || !hose.see(now, pair.dst) {
-            self.counters.refused_pairs += 1;
-            return;
-        }
-        // The partitioned floor of a new pair is a good beginning for one that has none, too.
-        let start = hose.floor(now, pair.dst);
-        self.insert_sending(now, pair, SendPair::new(now, is_default, start));
-        // A local destination is offered at once, as a remote one is by its own host.
-        if self.config.vms.contains_key(&pair.dst) {
-            self.seen_receiving(now, pair, out);
+        self.mechanism.handle(now, input, out);
+    }
+
+    /// When to call again with [`Input::Tick`], and why; `None` while there is nothing to wait for.
+    pub fn next_deadline(&self) -> Option<(Time, Why)> {
+        self.mechanism.next_deadline()
+    }
+
+    /// The counters without which the [`Input::Tick`] at `now` would go by old ones.
+    pub fn wants(&self, now: Time) -> Wanted {
+        self.mechanism.wants(now)
+    }
+
+    /// Pairs whose limits are to be read with the counters, where the data plane hears them by itself.
+    pub fn limits_wanted(&self) -> Vec<PairId> {
+        self.eyeq().map_or_else(Vec::new, eyeq::Host::limits_wanted)
+    }
+
+    /// What the data plane should have, after all that was handled up to `now`.
+    pub fn orders(&mut self, now: Time) -> &mut Orders {
+        self.mechanism.orders(now)
+    }
+
+    /// What the machine counted about itself.
+    pub fn counters(&self) -> Counters {
+        let counters = self.mechanism.counters();
+        let refused_policies = counters.refused_policies + self.refused_policies;
+        Counters { refused_policies, ..counters }
+    }
+
+    /// All active pairs, in the order of their ids.
+    pub fn pairs(&mut self, now: Time) -> Vec<PairView> {
+        self.mechanism.pairs(now)
+    }
+
+    /// One pair, if it is active here.
+    pub fn pair(&mut self, now: Time, pair: PairId) -> Option<PairView> {
+        self.mechanism.pair(now, pair)
+    }
+
+    /// How many pairs it knows: of those whose source is here, and of those whose destination is.
+    pub fn known(&self) -> (usize, usize) {
+        self.mechanism.known()
+    }
+
+    /// ElasticSwitch's machine, if that decides.
+    pub fn elasticswitch(&self) -> Option<&elasticswitch::Machine> {
+        match &self.mechanism {
+            Mechanism::ElasticSwitch(machine) => Some(machine),
+            _ => None,
         }
     }
 
-    fn insert_sending(&mut self, now: Time, pair: PairId, mut sending: SendPair) {
-        let count = self.paths_of(pair);
-        if count > 1 {
-            let start = sending.rate.rate();
-            sending.paths = Some(Paths::new(now, count, sending.is_default, start));
-        }
-        self.start_clocks_if_first(now);
-        self.has_uncounted = true;
-        self.stale_hoses.insert((pair.src, sending.is_default));
-        self.send.insert(pair, sending);
-        self.new_pairs(now);
-        self.apply(now, pair);
-    }
-
-    /// The levels of an earlier life go on: the floor until the receiver speaks, and what was
-    /// borrowed as if it had been learned here.
-    fn adopt(&mut self, now: Time, pair: PairId, setting: Setting) {
-        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
-        else {
-            return;
-        };
-        let hose = &mut vm.hose(is_default).send;
-        if self.send.contains_key(&pair) || !has_room(hose) {
-            return;
-        }
-        if hose.adopt(now, pair.dst, pair, setting.floor) {
-            self.insert_sending(now, pair, SendPair::new(now, is_default, setting.ceiling));
-        }
-    }
-
-    fn seen_receiving(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
-        if self.insert_receiving(now, pair) {
-            self.new_pairs(now);
-            self.offer(now, pair, out);
-        }
-    }
-
-    /// Without an offer: that comes at once, or with the next partitioning. Says whether it is new.
-    fn insert_receiving(&mut self, now: Time, pair: PairId) -> bool {
-        if self.receive.contains_key(&pair) || self.elastic().is_none() {
-            return false;
-        }
-        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.dst))
-        else {
-            self.counters.unknown_pairs += 1;
-            return false;
-        };
-        if !vm.hose(is_default).receive.see(now, pair.src) {
-            self.counters.refused_pairs += 1;
-            return false;
-        }
-        self.start_clocks_if_first(now);
-        self.receive.insert(pair, ReceivePair::new(is_default));
-        true
-    }
-
-    /// Tells a host that has a new life what was taken from its former one and still holds.
-    fn tell_what_is_held(&mut self, now: Time, host: HostId, out: &mut Outbox) {
-        let at = |vm: VmId| self.config.directory.get(&vm).map(|l| l.host);
-        let mut held = Vec::new();
-        for (pair, p) in &self.send {
-            let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
-            if at(pair.dst) == Some(host) {
-                held.extend(vm.hose(p.is_default).send.held(now, pair.dst));
-            }
-        }
-        for echo in held {
-            self.post(now, echo.pair.dst, Message::Echo(echo), out);
-        }
-    }
-
-    /// Many pairs that start together share one new division of their hoses.
-    fn new_pairs(&mut self, now: Time) {
-        if let (None, Some(es)) = (self.new_pairs_at, self.elastic()) {
-            self.new_pairs_at = Some(now + es.new_pair_delay);
-        }
-    }
-
-    /// The first pair after a silence: the clocks of the periods start with it.
-    fn start_clocks_if_first(&mut self, now: Time) {
-        if !self.send.is_empty() || !self.receive.is_empty() {
-            return;
-        }
-        let Some(es) = self.elastic() else { return };
-        let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
-        self.sample_at = now + sample;
-        self.rate_at = now + rate;
-        self.partition_at = now + partition;
-        self.rate_stepped_at = now;
-        self.partitioned_at = now;
-    }
-
-    // -- counters -----------------------------------------------------------------------------
-
-    fn sample(&mut self, now: Time, sample: &Sample, out: &mut Outbox) {
-        self.has_uncounted &= sample.send.is_empty();
-        for (pair, count) in &sample.send {
-            if !self.send.contains_key(pair) {
-                self.seen_sending(now, *pair, out);
-            }
-            if let Some(p) = self.send.get_mut(pair) {
-                p.count(now, *count);
-            }
-        }
-        let gap = self.elastic().map_or(Span::MAX, |es| es.feedback_gap);
-        for (pair, count) in &sample.receive {
-            if !self.receive.contains_key(pair) {
-                self.seen_receiving(now, *pair, out);
-            }
-            let Some(p) = self.receive.get_mut(pair) else { continue };
-            p.count(*count);
-            if let Some(report) = p.report(now, gap) {
-                let congestion = Congestion { pair: *pair, ..report };
-                self.post(now, pair.src, Message::Congestion(congestion), out);
-            }
-        }
-    }
-
-    // -- messages -----------------------------------------------------------------------------
-
-    /// Sends to the host of `vm`; what is for this host is handled without a detour.
-    fn post(&mut self, now: Time, vm: VmId, message: Message, out: &mut Outbox) {
-        let Some(location) = self.config.directory.get(&vm) else { return };
-        if location.host == self.config.host {
-            self.message(now, location.host, message, out);
-        } else {
-            out.push(location.host, message);
-        }
-    }
-
-    fn message(&mut self, now: Time, from: HostId, message: Message, out: &mut Outbox) {
-        let pair = message.pair();
-        let (here, there) = match message {
-            Message::Offer(_) | Message::Congestion(_) | Message::PathCongestion(..) => {
-                (pair.src, pair.dst)
-            }
-            Message::Echo(_) => (pair.dst, pair.src),
-        };
-        let is_theirs = self.config.directory.get(&there).is_some_and(|l| l.host == from);
-        if !is_theirs || !self.config.vms.contains_key(&here) {
-            self.counters.misdirected += 1;
-            return;
-        }
-        let known = match message {
-            Message::Offer(offer) => self.offered(now, offer, out),
-            Message::Echo(echo) => self.echoed(now, echo),
-            Message::Congestion(congestion) => self.congested(now, congestion),
-            Message::PathCongestion(path, report) => self.path_congested(now, path, report),
-        };
-        match known {
-            Some(()) => self.counters.messages += 1,
-            None => self.counters.strayed += 1,
-        }
-    }
-
-    /// Also for a pair that is over here: the answer "holds nothing" lets the receiver give its part
-    /// to others at once.
-    fn offered(&mut self, now: Time, offer: Offer, out: &mut Outbox) -> Option<()> {
-        let pair = offer.pair;
-        let is_default = self.is_default(pair)?;
-        let hose = &mut self.vms.get_mut(&pair.src)?.hose(is_default).send;
-        let echo = hose.offer(now, pair.dst, offer);
-        if let Some(echo) = echo {
-            self.post(now, pair.dst, Message::Echo(echo), out);
-        }
-        self.send.contains_key(&pair).then(|| _ = self.stale.insert(pair))
-    }
-
-    fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
-        let p = self.receive.get_mut(&echo.pair)?;
-        p.echoed(echo);
-        let is_default = p.is_default;
-        let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(is_default).receive;
-        if hose.learn(now, echo.pair.src, echo) {
-            return Some(());
-        }
-        if hose.echo(now, echo.pair.src, echo) {
-            // Something was freed that others wait for.
-            self.new_pairs(now);
-        }
-        Some(())
-    }
-
-    fn congested(&mut self, now: Time, congestion: Congestion) -> Option<()> {
-        let Mechanism::ElasticSwitch(es) = &self.config.mechanism else { return None };
-        self.send.get_mut(&congestion.pair)?.congested(now, &es.rate, congestion);
-        Some(())
-    }
-
-    /// Tells the source's host the receiver's part of a pair's floor.
-    fn offer(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
-        let Some(p) = self.receive.get_mut(&pair) else { return };
-        let Some(vm) = self.vms.get_mut(&pair.dst) else { return };
-        let offer = vm.hose(p.is_default).receive.offer(now, pair.src);
-        p.offered = Some(offer);
-        self.post(now, pair.src, Message::Offer(offer), out);
-    }
-
-    fn forget(&mut self, pair: PairId, direction: Direction) {
-        match direction {
-            Direction::Send => drop(self.send.remove(&pair)),
-            Direction::Receive => drop(self.receive.remove(&pair)),
-        }
-        self.desired.forget(pair, direction);
-    }
-
-    fn forget_idle_reservations(&mut self, now: Time) {
-        let idle: Vec<PairId> = self
-            .send
-            .iter()
-            .filter(|(_, p)| now.since(p.active_at) > Span::from_secs(10))
-            .map(|(pair, _)| *pair)
-            .collect();
-        for pair in idle {
-            self.forget(pair, Direction::Send);
+    /// EyeQ's machine, if that decides.
+    pub fn eyeq(&self) -> Option<&eyeq::Host> {
+        match &self.mechanism {
+            Mechanism::EyeQ(host) => Some(host),
+            _ => None,
         }
     }
 }
 
-/// Whether one more pair would still get the least rate that a queue can have: a VM that talks to
-/// thousands must not get thousands of least rates, which together are more than its floor.
-fn has_room(hose: &SendHose) -> bool {
-    hose.is_empty() || hose.hose().split(hose.len() + 1) >= LEAST_PAIR_RATE
+/// Whether a tenant's version in `next` is older than in `now`. One that is not listed has version 0.
+fn is_older(next: &BTreeMap<TenantId, Version>, now: &BTreeMap<TenantId, Version>) -> bool {
+    now.iter().any(|(tenant, version)| next.get(tenant).copied().unwrap_or_default() < *version)
 }
-
-#[cfg(test)]
-mod population_tests;
-#[cfg(test)]
-mod signal_tests;
-#[cfg(test)]
-mod tests;

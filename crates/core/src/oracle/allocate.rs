@@ -4,7 +4,7 @@ use crate::fill::{Claim, Fine, Grant, Stop, fill, fine, whole};
 use std::fmt;
 use weir_units::Rate;
 
-/// A network at one moment: what the links carry at most, and who wants to send over which.
+/// A network at one moment: the links' capacities, and the traffic of all pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
     /// Capacity per link and direction, on the wire. Its index is the link's name here. A VM's cap
@@ -19,26 +19,26 @@ pub struct World {
 pub struct Flow {
     /// Indices into [`World::links`]. One named twice is crossed twice and carries the flow twice.
     pub path: Vec<usize>,
-    /// What the pair would send if it were alone, on the wire; `None` = without limit.
+    /// Demand of the pair on the wire; `None` = without limit.
     pub demand: Option<Rate>,
-    /// F: what the floors promise this pair (see [`super::hose_max_min`]); zero if they promise
-    /// nothing. What exceeds the demand is not counted.
+    /// F: rate that the floors promise this pair (see [`super::hose_max_min`]); zero if they
+    /// promise nothing. F above the demand has no effect.
     pub floor: Rate,
 }
 
 impl Flow {
-    /// What this flow is owed: min(demand, F).
+    /// Rate that this flow is owed: min(demand, F).
     pub fn owed(&self) -> Rate {
         self.demand.map_or(self.floor, |demand| demand.min(self.floor))
     }
 }
 
-/// Why a flow has no more.
+/// Reason why a flow has no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bottleneck {
-    /// It has all it wants.
+    /// Its demand is met.
     Demand,
-    /// This link is full, and nobody on it has a greater rate / F.
+    /// This link is full, and no flow on it has a greater rate / F.
     Link(usize),
 }
 
@@ -49,12 +49,12 @@ pub struct Allocation {
     pub rates: Vec<Rate>,
     /// Per flow.
     pub bottlenecks: Vec<Bottleneck>,
-    /// Per link: what the flows put on it.
+    /// Per link: sum of the flows' rates.
     pub loads: Vec<Rate>,
 }
 
 impl Allocation {
-    /// The links that stop some flow, ascending: where the network is worth measuring.
+    /// Links that limit some flow, ascending. These are worth measuring.
     pub fn bottleneck_links(&self) -> Vec<usize> {
         let mut links: Vec<usize> = self
             .bottlenecks
@@ -70,7 +70,7 @@ impl Allocation {
     }
 }
 
-/// Why a world has no ideal allocation.
+/// Reason why a world has no ideal allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocationError {
     /// The floors are not admissible: more is owed on this link than it carries.
@@ -79,11 +79,11 @@ pub enum AllocationError {
         link: usize,
         /// Sum of min(demand, F) over the flows that cross it.
         owed: Rate,
-        /// What it carries.
+        /// Its capacity.
         capacity: Rate,
     },
-    /// The flow wants everything and crosses nothing that could stop it. Two VMs of one host?
-    /// Give it a demand, or a link.
+    /// The flow has no limit and crosses no link. If both VMs are on one host, give the flow a
+    /// demand or a link.
     Unlimited {
         /// Index into [`World::flows`].
         flow: usize,
@@ -115,8 +115,9 @@ impl fmt::Display for AllocationError {
 
 impl std::error::Error for AllocationError {}
 
-/// The ideal allocation of `world`: every flow with a floor grows at F·(1+λ) until its demand is met
-/// or a link is full; flows without a floor then share what remains, max-min with equal weights.
+/// The ideal allocation of `world`: every flow with a floor grows at F·(1+λ) until its demand is
+/// met or a link is full; flows without a floor then share what remains, max-min with equal
+/// weights.
 ///
 /// Exact to 1 bit/s, rounded down; the same world always gives the same result. For i crossings of
 /// links by flows it takes O(i·log i). Ends in [`Allocation::check`].

@@ -1,4 +1,4 @@
-//! What an allocation owes, verified from scratch: each flow's bottleneck is its witness.
+//! Verifies an allocation from scratch: each flow's bottleneck is its witness.
 
 use super::allocate::{Allocation, Bottleneck, Flow, World, clamp, sums};
 use std::fmt;
@@ -7,78 +7,79 @@ use weir_units::Rate;
 /// A promise that an allocation does not keep. Indices are those of the [`World`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Not one rate and bottleneck per flow, or not one load per link, or a path that leads nowhere.
+    /// Not one rate and bottleneck per flow, or not one load per link, or a path that leads
+    /// nowhere.
     Shape,
     /// The load noted for a link is not what the rates put on it.
     WrongLoad {
-        /// Where.
+        /// The link.
         link: usize,
-        /// What the allocation says.
+        /// Load that the allocation claims.
         noted: Rate,
-        /// What the rates sum to.
+        /// Sum of the rates.
         actual: Rate,
     },
-    /// More than a link carries.
+    /// More than a link's capacity.
     Overload {
-        /// Where.
+        /// The link.
         link: usize,
-        /// What the rates sum to.
+        /// Sum of the rates.
         load: Rate,
-        /// What it carries.
+        /// Its capacity.
         capacity: Rate,
     },
     /// Less than promised.
     BelowFloor {
-        /// Whose.
+        /// The flow.
         flow: usize,
-        /// What it has.
+        /// Its rate.
         rate: Rate,
         /// min(demand, F).
         owed: Rate,
     },
-    /// More than it wants.
+    /// More than the demand.
     AboveDemand {
-        /// Whose.
+        /// The flow.
         flow: usize,
-        /// What it has.
+        /// Its rate.
         rate: Rate,
-        /// What it wants.
+        /// Its demand.
         demand: Rate,
     },
-    /// Said to be limited by its demand, and it has less; or it has no demand.
+    /// The flow's bottleneck is its demand, but it has less, or it has no demand.
     DemandUnmet {
-        /// Whose.
+        /// The flow.
         flow: usize,
-        /// What it has.
+        /// Its rate.
         rate: Rate,
     },
-    /// Said to be limited by a link that it does not cross.
+    /// The flow's bottleneck is a link that it does not cross.
     NotOnPath {
-        /// Whose.
+        /// The flow.
         flow: usize,
-        /// Which.
+        /// The link.
         link: usize,
     },
-    /// Said to be limited by a link that still has room. For a flow with a floor, what those
-    /// without one carry counts as room.
+    /// The flow's bottleneck is a link that still has room. For a flow with a floor, the rates of
+    /// flows without one count as room.
     NotFull {
-        /// Whose.
+        /// The flow.
         flow: usize,
-        /// Which.
+        /// The link.
         link: usize,
-        /// What counts as taken.
+        /// Rates that count as taken.
         taken: Rate,
-        /// What the link carries.
+        /// Its capacity.
         capacity: Rate,
     },
-    /// Said to be limited by a link where another flow has a greater rate / F. (Among flows
+    /// The flow's bottleneck is a link where another flow has a greater rate / F. (Among flows
     /// without a floor: a greater rate.)
     NotGreatest {
-        /// Whose.
+        /// The flow.
         flow: usize,
-        /// Where.
+        /// The link.
         link: usize,
-        /// Who has more.
+        /// The other flow.
         other: usize,
     },
 }
@@ -128,7 +129,7 @@ impl std::error::Error for Violation {}
 struct Use {
     /// How often it is crossed: each crossing may have lost less than 1 bit/s to rounding.
     crossings: u64,
-    /// Who has the greatest rate / weight.
+    /// The flow with the greatest rate / weight.
     greatest: Option<usize>,
 }
 
@@ -187,7 +188,7 @@ impl Allocation {
     fn check_bottlenecks(&self, world: &World) -> Result<(), Violation> {
         let floored = |flow: &Flow| !flow.owed().is_zero();
         let (with, without) = (self.uses(world, floored), self.uses(world, |f| !floored(f)));
-        // Those without a floor come last: they are no reason for others to have less.
+        // Flows without a floor come last: they are no reason for others to have less.
         let taken_with =
             sums(world, |i, flow| if floored(flow) { self.rates[i] } else { Rate::ZERO });
 

@@ -1,4 +1,4 @@
-//! What the hoses promise each pair when all demands are known.
+//! F: the rates that the hoses promise each pair, when all demands are known.
 
 use super::allocate::{Flow, World, allocate};
 use weir_units::{PairId, Rate};
@@ -12,10 +12,10 @@ pub struct Hose {
     pub floor_in: Rate,
 }
 
-/// What one pair would send if it were alone.
+/// Demand of one pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairDemand {
-    /// From whom to whom. A pair is named once: the demands of its flows are summed.
+    /// Source and destination. A pair is named once: the demands of its flows are summed.
     pub pair: PairId,
     /// On the wire; `None` = without limit.
     pub demand: Option<Rate>,

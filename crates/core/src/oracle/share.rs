@@ -1,7 +1,7 @@
 //! From the wire to the application, and how equal a set of rates is.
 //!
-//! Floors count octets on the wire: layer 2 without FCS. What an application receives of them
-//! depends on the packet; at an MTU of 1500 a frame has 1514 octets.
+//! Floors count octets on the wire: layer 2 without FCS. The application's part of them depends on
+//! the packet; at an MTU of 1500 a frame has 1514 octets.
 
 use weir_units::Bytes;
 
@@ -9,11 +9,8 @@ use weir_units::Bytes;
 /// timestamp option.
 pub const TCP_PAYLOAD: f64 = 1448.0 / 1514.0;
 
-/// The same for UDP datagrams that fill the MTU of 1500.
-pub const UDP_PAYLOAD: f64 = 1472.0 / 1514.0;
-
-/// The same for UDP datagrams of `payload` octets that fit one packet: 42 octets of Ethernet, IPv4
-/// and UDP headers each.
+/// Part of UDP datagrams of `payload` octets that is payload, if they fit one packet: 42 octets of
+/// Ethernet, IPv4 and UDP headers each.
 pub fn udp_payload(payload: Bytes) -> f64 {
     let payload = payload.get() as f64;
     payload / (payload + 42.0)
@@ -21,7 +18,7 @@ pub fn udp_payload(payload: Bytes) -> f64 {
 
 /// Jain's fairness index (Σx)² / (n·Σx²): 1 if all are equal, 1/n if one has everything.
 ///
-/// Zero if nobody has anything, or nobody is there: a run that carried nothing was not fair.
+/// Zero if all are zero or there is none: a run that carried nothing was not fair.
 pub fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|x| x * x).sum();

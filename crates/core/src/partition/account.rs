@@ -1,29 +1,30 @@
-//! What a receiver must count as spent on one pair.
+//! The part of a hose that a receiver must count as spent on one pair.
 //!
-//! Problem   An offer is a promise in the sender's hands: a smaller one may be lost or late, and until
-//!           it arrives the sender holds the larger.
-//! Approach  Spent = the largest offer that the sender may still hold. It falls when the sender echoes
-//!           a serial from which on all offers were smaller, or must have let go of it (silence).
+//! Problem   An offer is a promise in the sender's hands. A smaller one may be lost or late, and
+//!           until it arrives the sender holds the larger one.
+//! Approach  Spent = the largest offer that the sender may still hold. It falls when the sender
+//!           echoes a serial from which on all offers were smaller, or when the sender must have
+//!           dropped the larger one (silence).
 //! Promises  Spent ≥ every offer whose serial is not older than the last echoed one.
 //! Not here  The sum over pairs: see `receive`.
-//! Source    None: ElasticSwitch §4 takes messages as arriving in time.
+//! Source    None: ElasticSwitch §4 assumes that messages arrive in time.
 
 use super::older;
 use weir_units::{Rate, Span, Time};
 
 /// One pair's account.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Account {
     offer: Rate,
     spent: Rate,
     /// All offers from here on are at most `offer`.
     low: Mark,
-    /// If `spent` is above `offer`: what it falls to, and when.
+    /// If `spent` is above `offer`: the value to which it falls, and the time.
     pending: Option<(Rate, Mark)>,
 }
 
 /// A moment in the sequence of offers.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
 struct Mark {
     serial: u32,
     at: Time,
@@ -70,7 +71,7 @@ impl Account {
         }
     }
 
-    /// Without an echo, the sender let go of what it got `held_for` ago or earlier.
+    /// Without an echo, the sender has dropped the offers that it got `held_for` ago or earlier.
     pub(super) fn expire(&mut self, now: Time, held_for: Span) {
         if let Some((_, mark)) = self.pending
             && now.since(mark.at) > held_for

@@ -1,10 +1,11 @@
-//! What a pair could use, guessed from what it used.
+//! The demand of a pair, estimated from what the pair used.
 //!
-//! Problem   Nobody tells the demand of a pair; its throughput is cut by the guarantee we gave it.
-//! Approach  Start small. Used up: double, up to the fair share, and then it counts as without limit.
-//!           Not used up: what was used, plus a margin. No octets: a trickle, and after a while over.
-//!           At 0.35 Mb/s a period of 60 ms has one packet or two, and one is no proof of less demand:
-//!           a slow pair is measured over several periods before it counts as bounded.
+//! Problem   A pair's demand is not known, and the guarantee that we gave it cuts its throughput.
+//! Approach  Start small. If the guarantee is used up, the estimate doubles, up to the fair share;
+//!           from there the demand counts as without limit. If not, the estimate is what was used,
+//!           plus a margin. Without octets the estimate is a trickle, and after a while the pair is
+//!           over. At 0.35 Mb/s a period of 60 ms has one packet or two, and one is no proof of
+//!           less demand: a slow pair is measured over several periods before it counts as bounded.
 //! Promises  A steady demand below the fair share rests at 1.1 of itself. The estimate of an active
 //!           pair is never below the trickle.
 //! Not here  The split: see `maxmin`.
@@ -13,8 +14,8 @@
 use super::{Demand, PartitionConfig};
 use weir_units::{Bytes, Rate, Span, Time};
 
-/// How an estimate came about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Reason of an estimate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Want {
     /// Not a full period old: the small start, whatever was measured.
     New,
@@ -27,7 +28,7 @@ pub enum Want {
 }
 
 /// The estimate of one pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Estimate {
     want: Want,
     rate: Rate,
@@ -36,8 +37,8 @@ pub(super) struct Estimate {
     open: Option<Open>,
 }
 
-/// What was measured of a slow pair since it was last judged.
-#[derive(Clone, Copy, Debug)]
+/// Measurement of a slow pair since it was last judged.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Open {
     since: Time,
     octets: Bytes,
@@ -45,8 +46,8 @@ struct Open {
     guarantee: Rate,
 }
 
-/// The guarantee that a measurement is held against.
-#[derive(Clone, Copy, Debug)]
+/// The guarantee with which a measurement is compared.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Epoch {
     /// The smallest guarantee that was in force since the last step.
     pub(super) guarantee: Rate,
@@ -59,7 +60,7 @@ pub(super) struct Epoch {
 }
 
 /// The two small values of a hose.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Small {
     pub(super) start: Rate,
     pub(super) trickle: Rate,
@@ -77,12 +78,12 @@ impl Estimate {
         Self { want: Want::New, rate: small.start, active_at: now, read_at: now, open: None }
     }
 
-    /// A pair that had `rate` in an earlier life of this host.
+    /// A pair that had `rate` in an earlier incarnation of this host.
     pub(super) const fn adopted(now: Time, rate: Rate) -> Self {
         Self { want: Want::Growing, rate, active_at: now, read_at: now, open: None }
     }
 
-    /// What the pair asks of the split.
+    /// Demand of the pair in the split.
     pub(super) const fn demand(&self) -> Demand {
         match self.want {
             Want::Unbounded => Demand::Unbounded,
@@ -90,7 +91,7 @@ impl Estimate {
         }
     }
 
-    /// How it came about, and what it is.
+    /// Reason and value of the estimate.
     pub(super) const fn view(&self) -> (Want, Rate) {
         (self.want, self.rate)
     }
@@ -100,12 +101,12 @@ impl Estimate {
         self.want == Want::New
     }
 
-    /// Whether this end thinks that the pair could not use more.
+    /// Whether this end estimates that the pair could not use more.
     pub(super) fn is_bounded(&self) -> bool {
         self.want == Want::Bounded
     }
 
-    /// How long the pair had no octets.
+    /// Time for which the pair had no octets.
     pub(super) const fn idle_for(&self, now: Time) -> Span {
         now.since(self.active_at)
     }

@@ -1,7 +1,7 @@
 //! The static split of a hose: max-min over demands, equal weights, in whole bits per second.
 //!
-//! Problem   A few demands are known, the others are without limit; the hose must not be exceeded,
-//!           and not be left idle while somebody waits.
+//! Problem   A few demands are known, the others are without limit. The hose must not be exceeded,
+//!           and must not be idle while a pair waits.
 //! Approach  Sort the bounded demands; those below the fair share of the rest are met, the others
 //!           share equally. O(n log n), buffers are reused.
 //! Promises  Sum ≤ pool; all bounded demands met or the pool exhausted; those not met are equal ± 1
@@ -11,8 +11,10 @@
 
 use weir_units::Rate;
 
-/// What a pair could use.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// Demand of a pair.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize,
+)]
 pub enum Demand {
     /// This much and no more.
     Bounded(Rate),
@@ -30,7 +32,7 @@ impl Demand {
     }
 }
 
-/// Splits `pool` max-min over `demands`, with equal weights; what nobody wants is left over.
+/// Splits `pool` max-min over `demands`, with equal weights. What exceeds all demands is left over.
 pub fn max_min(pool: Rate, demands: &[Demand]) -> Vec<Rate> {
     let mut split = Split::default();
     split.demands.extend_from_slice(demands);
@@ -38,9 +40,9 @@ pub fn max_min(pool: Rate, demands: &[Demand]) -> Vec<Rate> {
     split.shares
 }
 
-/// Gives what a max-min split left of `pool` to all, in proportion to their demands (equally if there
-/// is no demand), so that the entire pool is allocated (ElasticSwitch §4). Nothing is left, and
-/// nothing happens, if any demand was not met.
+/// Gives what a max-min split left of `pool` to all, in proportion to their demands (equally if
+/// there is no demand), so that the entire pool is allocated (ElasticSwitch §4). Nothing is left,
+/// and nothing happens, if any demand was not met.
 pub fn hand_out(pool: Rate, demands: &[Demand], shares: &mut [Rate]) {
     assert_eq!(demands.len(), shares.len(), "one share per demand");
     let given: u128 = shares.iter().map(|s| u128::from(s.as_bps())).sum();
@@ -70,7 +72,7 @@ fn bps(n: u128) -> Rate {
 }
 
 /// The split with its buffers: a hose divides again and again without a new allocation.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Split {
     /// In: fill before [`Split::max_min`], one per pair.
     pub(super) demands: Vec<Demand>,
@@ -106,8 +108,8 @@ impl Split {
         hand_out(pool, &self.demands, &mut self.shares);
     }
 
-    /// For each demand, in order: what it would get of `pool` if it alone were without limit. Call it
-    /// after [`Split::max_min`] with the same demands and pool. O(log n) for each.
+    /// For each demand, in order: what it would get of `pool` if it alone were without limit. Call
+    /// it after [`Split::max_min`] with the same demands and pool. O(log n) for each.
     pub(super) fn most(&mut self, pool: Rate) -> impl Iterator<Item = Rate> + '_ {
         self.sums.clear();
         self.sums.push(0);
@@ -120,8 +122,8 @@ impl Split {
             if *share < demand.limit() {
                 return *share;
             }
-            // The demand is met. It stays among the claims, one without limit joins them, and the pool
-            // grows by it: the level is the same as without the demand.
+            // The demand is met. It stays among the claims, one without limit joins them, and the
+            // pool grows by it: the level is the same as without the demand.
             let pool = u128::from(pool.as_bps()) + u128::from(demand.limit().as_bps());
             let claims = demands.len() + 1;
             let level = |met: usize| pool.saturating_sub(sums[met]) / (claims - met) as u128;
@@ -156,7 +158,7 @@ impl Split {
         (waiting > 0).then(|| (rest / waiting, rest % waiting))
     }
 
-    /// What the split owes.
+    /// Checks the promises of the split.
     fn check(&self, pool: Rate, level: Option<u64>) {
         let mut given = 0u128;
         for (share, demand) in self.shares.iter().zip(&self.demands) {

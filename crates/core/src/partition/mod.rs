@@ -3,11 +3,12 @@
 //! Problem   A hose promises a VM a rate to anyone; a limiter and a link need a rate per pair.
 //! Approach  Both ends estimate demands from throughput and split max-min; the receiver offers its
 //!           part to the sender, and the pair gets the smaller of the two parts.
-//! Promises  The parts of one VM never exceed its hose, whatever becomes of the messages: a receiver
-//!           counts an older, larger offer as spent until the sender echoes the smaller one. For
-//!           stationary demands the parts converge to max-min within the margin. An active pair is
-//!           always estimated at something, so that it can show that it wants more.
-//! Not here  How far a pair may exceed its part: see `rate`. Who measures, and who carries messages.
+//! Promises  The parts of one VM never exceed its hose, whatever becomes of the messages: a
+//!           receiver counts an older, larger offer as spent until the sender echoes the smaller
+//!           one. For stationary demands the parts converge to max-min within the margin. An active
+//!           pair is always estimated at something, so that it can show that it wants more.
+//! Not here  How far a pair may exceed its part: see `rate`. Measuring, and the transport of
+//!           messages.
 //! Source    ElasticSwitch §4. Departs: see [`PartitionConfig`], field by field, and below.
 //!
 //! # How to drive it
@@ -21,23 +22,25 @@
 //!
 //! # Where the paper is silent, or this departs
 //!
-//! - The paper calls a pair bounded if it uses less than its guarantee by a margin (here 0.9) and then
-//!   estimates a little more than it used (here 1.1). With one margin a steady demand swings between
-//!   its estimate and the fair share, since 1/1.1 > 0.9. A guarantee that is itself an estimate
-//!   therefore counts as used up from 0.95 on ([`PartitionConfig::margin_steady`]).
+//! - The paper calls a pair bounded if it uses less than its guarantee by a margin (here 0.9) and
+//!   then estimates a little more than it used (here 1.1). With one margin a steady demand swings
+//!   between its estimate and the fair share, since 1/1.1 > 0.9. A guarantee that is itself an
+//!   estimate therefore counts as used up from 0.95 on ([`PartitionConfig::margin_steady`]).
 //! - A sender compares what it measures with the smaller of both parts, which is what was in force;
 //!   its own part alone would call every pair bounded whose receiver doubles half a period later.
 //! - What is left over when all are bounded is not given to a receiver's pairs of less than one
 //!   period: the first of three hundred would get the whole hose, and have to give it back.
 //! - A receiver sees what arrives, borrowed or not: a pair that borrows looks as if its demand were
-//!   that large. In the paper it is given a part that its sender's hose may not cover, at the cost of
-//!   other pairs' floors. So a sender says the most that its own hose has for the pair
-//!   ([`Echo::most`](crate::message::Echo::most)), and the receiver keeps no more. That is the pair's
-//!   share if it alone were without limit at the sender: it does not depend on what the receiver
-//!   offers, so the two ends cannot hold each other down. (The advertised rate of Charny, Clark and
-//!   Jain, "Congestion control with explicit rate indication", ICC 1995, between two hoses.)
+//!   that large. In the paper it is given a part that its sender's hose may not cover, at the cost
+//!   of other pairs' floors. So a sender says the most that its own hose has for the pair
+//!   ([`Echo::most`](crate::message::Echo::most)), and the receiver keeps no more. That is the
+//!   pair's share if it alone were without limit at the sender: it does not depend on what the
+//!   receiver offers, so the two ends cannot hold each other down. (The advertised rate of Charny,
+//!   Clark and Jain, "Congestion control with explicit rate indication", ICC 1995, between two
+//!   hoses.)
 //! - Not counted at the receiver: a pair that it does not know yet, or no longer, holds up to the
-//!   small start at its sender. With [`Unconfirmed::OwnShare`], the paper's rule, up to its share.
+//!   small start at its sender. The paper's rule gives it up to the sender's share, so 300 senders
+//!   of one receiver take 300 shares.
 
 mod account;
 mod estimate;
@@ -54,18 +57,19 @@ pub use send::{Heard, SendHose};
 use weir_units::{Bytes, Rate, Span};
 
 /// All constants of guarantee partitioning. The default holds the decided values.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PartitionConfig {
-    /// A pair is bounded if it used less than this part of its guarantee. Paper: "by a significant
-    /// error margin".
+    /// Part of its guarantee below which a pair counts as bounded. Larger: a pair that has just
+    /// reached its guarantee may be cut; smaller: unused guarantees return later. Paper: "by a
+    /// significant error margin".
     pub margin_bounded: f64,
     /// The same for a guarantee that is itself an estimate of the pair's demand. Above
     /// 1/`margin_estimate`, or a steady demand never rests. Not in the paper.
     pub margin_steady: f64,
     /// A bounded pair's next estimate, in units of what it used. Paper: "plus an error margin".
     pub margin_estimate: f64,
-    /// No pair is bounded before its guarantee was worth so many octets: one that sends a packet or two
-    /// in a period is counted over several. Not in the paper, whose pairs send eight and more.
+    /// No pair is bounded before its guarantee was worth so many octets: one that sends a packet or
+    /// two in a period is counted over several. Not in the paper, whose pairs send eight and more.
     pub least_judged: Bytes,
     /// But before this time is over.
     pub judged_within: Span,
@@ -80,31 +84,20 @@ pub struct PartitionConfig {
     /// A pair that used its guarantee up is estimated at this many times of it. Paper:
     /// "exponentially".
     pub growth: f64,
-    /// A pair without octets for this long is over. Paper: silent.
+    /// Time without octets after which a pair is over. Paper: silent.
     pub idle_after: Span,
-    /// A receiver that made no offer for this long is silent. No message is believed to live longer.
+    /// Time without an offer after which a receiver counts as silent. No message lives longer.
     pub silent_after: Span,
-    /// For this long a silent receiver's last offer stays in force; then the small start.
+    /// Time for which a silent receiver's last offer stays in force. Then the small start follows.
     pub silent_hold: Span,
-    /// What a sender takes before the receiver's first word.
-    pub unconfirmed: Unconfirmed,
-    /// A receiver that heard no echo for this long asks for one: for the round trip, and for what the
-    /// sender's hose has for the pair.
+    /// Time without an echo after which a receiver asks for one, for the round trip and for the
+    /// most of the sender's hose.
     pub ask_every: Span,
-    /// A receiver believes what it was told of a sender's hose for this long. Not shorter than three
-    /// times `ask_every`: two messages in a row may be lost.
+    /// Time for which a receiver believes the most of a sender's hose. Not shorter than three times
+    /// `ask_every`, since two messages in a row may be lost.
     pub most_lives: Span,
     /// Most peers of one hose. Further ones are refused and counted: they have no floor.
     pub max_peers: usize,
-}
-
-/// What a sender takes before the receiver's first word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unconfirmed {
-    /// The small start, at most the fair share.
-    SmallStart,
-    /// The source's own share (the paper's rule): 300 senders of one receiver take 300 shares.
-    OwnShare,
 }
 
 impl Default for PartitionConfig {
@@ -122,7 +115,6 @@ impl Default for PartitionConfig {
             idle_after: Span::from_secs(1),
             silent_after: Span::from_millis(600),
             silent_hold: Span::from_secs(5),
-            unconfirmed: Unconfirmed::SmallStart,
             ask_every: Span::from_millis(300),
             most_lives: Span::from_millis(1200),
             max_peers: 4096,
@@ -148,11 +140,11 @@ impl PartitionConfig {
 }
 
 /// Whether a pair may exceed its floor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Borrowing {
     /// As rate allocation decides.
     Allowed,
-    /// The receiver is silent: nobody would report congestion, so what is borrowed decays.
+    /// The receiver is silent and would report no congestion, so what is borrowed decays.
     Decaying {
         /// Since the last offer, or since the pair began.
         silent_for: Span,

@@ -1,13 +1,15 @@
 //! One VM's hose in, divided over the VMs that send to it.
 //!
-//! Problem   The parts are enforced elsewhere, by senders that hear of them late or never.
-//! Approach  Divide as a sender does, but keep no more for a pair than its sender's own hose has for
-//!           it; offer each its part; but spend on one pair only what no other sender may still hold. What is freed goes to those that wait, in proportion to what
-//!           they miss.
+//! Problem   Senders elsewhere enforce the parts, and hear of them late or never.
+//! Approach  Divide as a sender does, but keep no more for a pair than its sender's own hose has
+//!           for it. Offer each pair its part, but spend on one pair only what no other sender may
+//!           still hold. What is freed goes to the pairs that wait, in proportion to what they
+//!           miss.
 //! Promises  Σ over pairs of the largest offer a sender may hold ≤ hose, however messages are lost,
 //!           late, repeated or reordered within [`PartitionConfig::silent_after`].
-//! Not here  Pairs that are not known here (yet, or any more) hold the small start at their sender.
-//! Source    ElasticSwitch §4. Departs: echoes; the paper takes offers as arriving in time.
+//! Not here  Pairs that are not known here (yet, or any more): they hold the small start at their
+//!           sender.
+//! Source    ElasticSwitch §4. Departs: echoes, since the paper assumes that offers arrive in time.
 
 use super::account::Account;
 use super::estimate::{Epoch, Estimate, Small, Want};
@@ -22,7 +24,7 @@ use weir_units::{PairId, Rate, Span, Time, VmId};
 const MOST_BEHIND: u32 = 1 << 30;
 
 /// The receiver's half of guarantee partitioning, for one VM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ReceiveHose {
     config: PartitionConfig,
     vm: VmId,
@@ -33,11 +35,11 @@ pub struct ReceiveHose {
     fair: Rate,
     /// Grows whenever an offer may differ from the one before.
     serial: u32,
-    /// Offers with older serials were made by an earlier life of this host.
+    /// Offers with older serials were made by an earlier incarnation of this host.
     born: u32,
     /// Σ of what senders may hold.
     spent: Rate,
-    /// Σ of what pairs should have and could not be offered yet.
+    /// Σ of what pairs should have and cannot be offered yet.
     missing: Rate,
     /// Something changed since the last division.
     dirty: bool,
@@ -46,8 +48,8 @@ pub struct ReceiveHose {
     idle: Vec<VmId>,
 }
 
-/// What counts as spent on one pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Part of the hose that counts as spent on one pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Spent {
     /// The largest offer that the sender may still hold.
     pub most: Rate,
@@ -55,11 +57,11 @@ pub struct Spent {
     pub awaits_echo: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Pair {
     estimate: Estimate,
     account: Account,
-    /// What the division gives; offered as far as it is not spent elsewhere.
+    /// Share by the division; offered as far as it is not spent elsewhere.
     share: Rate,
     /// The share is the full fair share: the pair's demand was cut to it.
     is_cut: bool,
@@ -69,15 +71,15 @@ struct Pair {
     retiring: bool,
     /// An offer was asked for at least once.
     announced: bool,
-    /// What the sender last said that its own hose has for the pair.
+    /// The most that the sender's own hose has for the pair, by its last echo.
     told: Option<Told>,
-    /// When the sender last echoed, or the pair began.
+    /// Time of the sender's last echo, or of the pair's beginning.
     echoed_at: Time,
     trip: RoundTrip,
 }
 
 /// A sender's [`Echo::most`] as its receiver heard it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Told {
     most: Rate,
     serial: u32,
@@ -90,8 +92,8 @@ impl ReceiveHose {
         Self::starting_at(config, vm, hose, 0)
     }
 
-    /// The same for a host that may have had an earlier life: its serials go on from `serial`, above
-    /// all that it gave before, so that senders take its first offer at once.
+    /// The same for a host that may have had an earlier incarnation: its serials go on from
+    /// `serial`, above all former ones, so that senders take its first offer at once.
     pub fn starting_at(config: PartitionConfig, vm: VmId, hose: Rate, serial: u32) -> Self {
         let small = Small::of(&config, hose);
         Self {
@@ -125,11 +127,11 @@ impl ReceiveHose {
         self.dirty = true;
     }
 
-    /// A packet from `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has
-    /// no floor. Harmless for a pair that is known.
+    /// A packet from `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it
+    /// has no floor. Harmless for a pair that is known.
     ///
-    /// A new pair is offered something at once, out of what is free; never all of it, so that each of
-    /// many that appear together gets a part. Its fair share follows with the next division.
+    /// A new pair is offered something at once, out of what is free; never all of it, so that each
+    /// of many that appear together gets a part. Its fair share follows with the next division.
     pub fn see(&mut self, now: Time, peer: VmId) -> bool {
         if self.pairs.contains_key(&peer) {
             return true;
@@ -163,11 +165,11 @@ impl ReceiveHose {
         true
     }
 
-    /// What to tell the sender `peer` now; sending it repeatedly does no harm. An unknown pair is
+    /// The offer for the sender `peer` now. Sending it repeatedly does no harm. An unknown pair is
     /// offered nothing.
     ///
-    /// If pairs came or an echo freed something, the hose is divided first; but not for the very first
-    /// offer of a pair, so that many that appear together do not cost one division each.
+    /// If pairs came or an echo freed something, the hose is divided first; but not for the very
+    /// first offer of a pair, so that many that appear together do not cost one division each.
     pub fn offer(&mut self, now: Time, peer: VmId) -> Offer {
         let known = |p: &Pair| p.announced || !p.estimate.is_new();
         if self.dirty && self.pairs.get(&peer).is_some_and(known) {
@@ -198,12 +200,12 @@ impl ReceiveHose {
             .map(move |(peer, pair)| pair.announce(now, PairId::new(*peer, vm), serial, config))
     }
 
-    /// The sender holds an offer. True if that freed what others wait for: their offers have changed
-    /// and are worth sending before the period is over.
+    /// Handles an echo: the sender holds an offer. True if that freed what other pairs wait for:
+    /// their offers have changed and are worth sending before the period is over.
     pub fn echo(&mut self, now: Time, peer: VmId, echo: Echo) -> bool {
         let Some(pair) = self.pairs.get_mut(&peer) else { return false };
         let before = pair.account.spent();
-        // Of another life of this hose, or forged: no such offer was made.
+        // The echo is of another incarnation of this hose, or forged: no such offer was made.
         if older(self.serial, echo.serial) || echo.floor > before {
             return false;
         }
@@ -218,9 +220,9 @@ impl ReceiveHose {
         wanted
     }
 
-    /// The sender holds an offer of an earlier life of this host: it counts as made by this one, as far
-    /// as the hose has room. False if it is none of those, or if the pair was offered something since:
-    /// then [`ReceiveHose::echo`] is to judge it.
+    /// The sender holds an offer of an earlier incarnation of this host. It counts as made by this
+    /// one, as far as the hose has room. False if it is none of those, or if the pair was offered
+    /// something since: then [`ReceiveHose::echo`] judges it.
     pub fn learn(&mut self, now: Time, peer: VmId, echo: Echo) -> bool {
         let Some(pair) = self.pairs.get_mut(&peer) else { return false };
         if pair.announced || !older(echo.serial, self.born) {
@@ -241,8 +243,8 @@ impl ReceiveHose {
     /// The periodic step: estimates demands from what was `measured` since the last one and divides
     /// the hose again. Returns the pairs that are over; they are forgotten here.
     ///
-    /// A pair without octets for [`PartitionConfig::idle_after`] is first offered the small start, and
-    /// is over when its sender has echoed that or must have let go of its older offer.
+    /// A pair without octets for [`PartitionConfig::idle_after`] is first offered the small start,
+    /// and is over when its sender has echoed that or must have let go of its older offer.
     pub fn step(&mut self, now: Time, mut measured: impl FnMut(VmId) -> Rate) -> &[VmId] {
         self.idle.clear();
         let Self { config, small, fair, .. } = self;
@@ -268,8 +270,8 @@ impl ReceiveHose {
         &self.idle
     }
 
-    /// The peer is no VM any more, or another one: nothing of it stays, and what it held is free at
-    /// once, for nobody is left to confirm it.
+    /// The peer is no VM any more, or another one. Nothing of it stays, and what it held is free at
+    /// once, because no sender is left to confirm it.
     pub fn forget(&mut self, peer: VmId) {
         if let Some(pair) = self.pairs.remove(&peer) {
             self.spent = self.spent - pair.account.spent();
@@ -282,7 +284,7 @@ impl ReceiveHose {
         self.pairs.get(&peer).map_or(Rate::ZERO, |p| p.account.offer())
     }
 
-    /// What the pair is thought to want of this end, and why.
+    /// Demand of the pair at this end as estimated, with the reason.
     pub fn wants(&self, peer: VmId) -> Option<(Want, Rate)> {
         self.pairs.get(&peer).map(|p| p.estimate.view())
     }
@@ -299,7 +301,7 @@ impl ReceiveHose {
         self.spent
     }
 
-    /// What pairs should have, and wait for until others have echoed their smaller parts.
+    /// Σ of what pairs should have and wait for until others have echoed their smaller parts.
     pub const fn missing(&self) -> Rate {
         self.missing
     }
@@ -344,7 +346,7 @@ impl ReceiveHose {
         assert!(self.spent <= self.hose.max(before), "promised more than the hose");
     }
 
-    /// What each active pair should have, in order, whatever is spent now.
+    /// Share of each active pair, in order, whatever is spent now.
     fn split(&mut self, now: Time) {
         let lives = self.config.most_lives;
         let active = || self.pairs.values().filter(|p| !p.retiring);
@@ -387,7 +389,7 @@ impl ReceiveHose {
         needed
     }
 
-    /// Gives what is free to those that need more, in proportion. Returns what was given.
+    /// Gives free bandwidth to the pairs that need more, in proportion. Returns what was given.
     fn raise(&mut self, now: Time, opens: bool, needed: Rate) -> Rate {
         let free = self.hose.saturating_sub(self.spent);
         if needed.is_zero() || free.is_zero() {
@@ -410,7 +412,7 @@ impl ReceiveHose {
 }
 
 impl Pair {
-    /// What the pair asks of the split: what it seems to want, as far as its sender's hose has that.
+    /// Demand of the pair in the split: its estimate, as far as its sender's hose has that.
     fn demand(&self, now: Time, lives: Span) -> Demand {
         let own = self.estimate.demand();
         match self.told {
@@ -419,7 +421,7 @@ impl Pair {
         }
     }
 
-    /// Takes note of what the sender's hose has, unless the echo is older than the last one.
+    /// Stores the most of the sender's hose, unless the echo is older than the last one.
     fn hear(&mut self, now: Time, echo: Echo) {
         self.echoed_at = now;
         if let Some(most) = echo.most

@@ -1,24 +1,25 @@
 //! One VM's hose out, divided over the VMs it sends to.
 //!
-//! Problem   The sender's part and the receiver's both bind; what the sender keeps for a pair that the
-//!           receiver holds lower is wasted. And the receiver may say nothing.
+//! Problem   The sender's part and the receiver's both bind. What the sender keeps for a pair that
+//!           the receiver holds lower is wasted. And the receiver may be silent.
 //! Approach  The receiver's full fair share counts as the pair's demand, so that the rest goes to
-//!           others. The receiver is told the most that this hose has for the pair
-//!           ([`SendHose::notes`]), and keeps no more. Silence: see [`SendHose::floor`].
-//! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older offers
-//!           change nothing.
+//!           other pairs. The sender tells the receiver the most that this hose has for the pair
+//!           ([`SendHose::notes`]), and the receiver keeps no more. Silence: see
+//!           [`SendHose::floor`].
+//! Promises  Σ shares ≤ hose, hence Σ floors ≤ hose, at any instant. Late, repeated and older
+//!           offers change nothing.
 //! Not here  The receiver's side: see `receive`.
 //! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
 
 use super::estimate::{Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
-use super::{Borrowing, Demand, PartitionConfig, Unconfirmed, older};
+use super::{Borrowing, Demand, PartitionConfig, older};
 use crate::message::{Echo, Offer};
 use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
 /// The sender's half of guarantee partitioning, for one VM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct SendHose {
     config: PartitionConfig,
     hose: Rate,
@@ -33,7 +34,7 @@ pub struct SendHose {
     idle: Vec<VmId>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Pair {
     estimate: Estimate,
     share: Rate,
@@ -46,16 +47,17 @@ struct Pair {
     told: Option<Told>,
 }
 
-/// What the receiver was told of [`Echo::most`].
-#[derive(Clone, Copy, Debug)]
+/// The last [`Echo::most`] that the receiver was told.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Told {
     most: Rate,
-    /// It was a change, and was said once: the next step repeats it, for one message may be lost.
+    /// It was a change, and was sent once. The next step repeats it, because one message may be
+    /// lost.
     is_due_again: bool,
 }
 
-/// The receiver's last word.
-#[derive(Clone, Copy, Debug)]
+/// The receiver's last offer.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Word {
     offer: Offer,
     heard_at: Time,
@@ -63,8 +65,8 @@ struct Word {
     is_adopted: bool,
 }
 
-/// The receiver's last word as a sender remembers it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The receiver's last offer as a sender remembers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Heard {
     /// What it offered.
     pub offer: Offer,
@@ -75,7 +77,7 @@ pub struct Heard {
 }
 
 /// What a pair knows of the receiver's part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 enum Standing {
     Unconfirmed,
     /// Heard of lately, or held through a silence.
@@ -119,8 +121,8 @@ impl Pair {
     }
 }
 
-/// A pair's most is told when it grew by one part in so many. With a smaller number a pair's floor
-/// may stay further below what both hoses have, until the receiver asks.
+/// A change of a pair's most is told when it grew by one part in this many. With a smaller number a
+/// pair's floor may stay further below what both hoses have, until the receiver asks.
 const GROWTH: u64 = 64;
 /// And when it fell by one part in so many: the receiver keeps that much too much meanwhile.
 const FALL: u64 = 32;
@@ -154,8 +156,8 @@ impl SendHose {
         self.dirty = true;
     }
 
-    /// A packet to `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has no
-    /// floor. Harmless for a pair that is known.
+    /// A packet to `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it has
+    /// no floor. Harmless for a pair that is known.
     pub fn see(&mut self, now: Time, peer: VmId) -> bool {
         if self.pairs.contains_key(&peer) {
             return true;
@@ -174,8 +176,8 @@ impl SendHose {
         true
     }
 
-    /// A pair that an earlier life of this host left with a floor of `floor`: it keeps it until the
-    /// receiver speaks or the hold ends, and its demand is taken to be that.
+    /// A pair that an earlier incarnation of this host left with a floor of `floor`. It keeps the
+    /// floor until the receiver speaks or the hold ends, and `floor` is taken for its demand.
     pub fn adopt(&mut self, now: Time, peer: VmId, pair: PairId, floor: Rate) -> bool {
         if !self.see(now, peer) {
             return false;
@@ -212,20 +214,15 @@ impl SendHose {
         self.pairs.is_empty()
     }
 
-    /// The receiver's part. Returns the echo to send if one is due: it names the offer that is held,
-    /// which is a later one if this one was late. Without the pair, nothing is held. The floor follows
-    /// at once; the division of the rest with the next step.
+    /// The receiver's part. Returns the echo to send if one is due: it names the offer that is
+    /// held, which is a later one if this one was late. Without the pair, nothing is held. The
+    /// floor follows at once; the division of the rest with the next step.
     pub fn offer(&mut self, now: Time, peer: VmId, offer: Offer) -> Option<Echo> {
         let Some(pair) = self.pairs.get_mut(&peer) else {
             let Offer { pair, serial, .. } = offer;
             return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO, most: None });
         };
-        // After a silence any serial is taken: the receiver may have started anew. So is the first
-        // word after our own restart.
-        let stale = pair.word.is_some_and(|w| {
-            let is_fresh = now.since(w.heard_at) <= self.config.silent_after;
-            older(offer.serial, w.offer.serial) && is_fresh && !w.is_adopted
-        });
+        let stale = pair.word.is_some_and(|word| is_stale(&self.config, word, offer, now));
         if !stale {
             pair.word = Some(Word { offer, heard_at: now, is_adopted: false });
             // The rest of the epoch cannot be held against more than this.
@@ -246,8 +243,8 @@ impl SendHose {
         (now.since(word.heard_at) <= self.config.held_for()).then(|| pair.echo(word.offer))
     }
 
-    /// After a step: the echoes that tell receivers what this hose has for their pairs, where they do
-    /// not know it. A lost one costs the pair or others efficiency until the next, never a hose.
+    /// After a step: the echoes that tell receivers what this hose has for their pairs, where they
+    /// do not know it. A lost one costs the pair or others efficiency until the next, never a hose.
     pub fn notes(&mut self) -> impl Iterator<Item = Echo> + '_ {
         self.pairs.values_mut().filter_map(Pair::note)
     }
@@ -288,13 +285,12 @@ impl SendHose {
 
     /// The pair's floor: the smaller of both parts. Zero for a pair that is not known.
     ///
-    /// Silence: before the receiver's first word, the small start (or the own share, see
-    /// [`Unconfirmed`]). A receiver that falls silent: its last offer stays for
-    /// [`PartitionConfig::silent_hold`], then the floor falls to the small start.
+    /// Silence: before the receiver's first word, the small start. A receiver that falls silent:
+    /// its last offer stays for [`PartitionConfig::silent_hold`], then the floor falls to the small
+    /// start.
     pub fn floor(&mut self, now: Time, peer: VmId) -> Rate {
         let Some(pair) = self.pairs.get(&peer) else { return Rate::ZERO };
-        let small_start = self.config.unconfirmed == Unconfirmed::SmallStart;
-        if self.dirty && pair.word.is_none() && pair.share.is_zero() && small_start {
+        if self.dirty && pair.word.is_none() && pair.share.is_zero() {
             // What the division will give a new pair at least. Saves a division for each of many
             // pairs that appear at once.
             let fair = self.hose.split(self.pairs.len());
@@ -378,13 +374,28 @@ impl SendHose {
     }
 }
 
+/// Whether an offer is to be ignored for the one that is held. An older one is, but for two cases. The first
+/// word after our own restart is newer than what was found. After a silence the receiver may have started
+/// anew, with any serial; but one that is older by no more than the receiver counts on in the hold may also be
+/// a late letter. Silence is no proof of the contrary: this host may have stood still meanwhile, or its clock
+/// may have jumped, so what is held is held for as long as its receiver takes it to be.
+fn is_stale(config: &PartitionConfig, word: Word, offer: Offer, now: Time) -> bool {
+    if word.is_adopted || !older(offer.serial, word.offer.serial) {
+        return false;
+    }
+    // A hose is divided less than a thousand times a second.
+    let lately = config.held_for().as_nanos() / 1_000_000;
+    let may_be_late = u64::from(word.offer.serial.wrapping_sub(offer.serial)) < lately;
+    let silent_after = if may_be_late { config.held_for() } else { config.silent_after };
+    now.since(word.heard_at) <= silent_after
+}
+
 /// The smaller of both parts, under the rules of silence.
 fn floor_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Rate {
-    match (pair.standing(now, config.held_for()), config.unconfirmed) {
-        (Standing::Held(offer), _) => pair.share.min(offer.floor),
-        (Standing::Lapsed(offer), _) => pair.share.min(offer.floor).min(small.start),
-        (Standing::Unconfirmed, Unconfirmed::SmallStart) => pair.share.min(small.start),
-        (Standing::Unconfirmed, Unconfirmed::OwnShare) => pair.share,
+    match pair.standing(now, config.held_for()) {
+        Standing::Held(offer) => pair.share.min(offer.floor),
+        Standing::Lapsed(offer) => pair.share.min(offer.floor).min(small.start),
+        Standing::Unconfirmed => pair.share.min(small.start),
     }
 }
 
@@ -392,12 +403,9 @@ fn floor_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> R
 /// fair share there is the demand here; in a long silence, the small start.
 fn demand_of(config: &PartitionConfig, small: Small, pair: &Pair, now: Time) -> Demand {
     let own = pair.estimate.demand();
-    let cap = match (pair.standing(now, config.held_for()), config.unconfirmed) {
-        (Standing::Held(offer), _) => offer.unbounded.then_some(offer.floor),
-        (Standing::Lapsed(_), _) | (Standing::Unconfirmed, Unconfirmed::SmallStart) => {
-            Some(small.start)
-        }
-        (Standing::Unconfirmed, Unconfirmed::OwnShare) => None,
+    let cap = match pair.standing(now, config.held_for()) {
+        Standing::Held(offer) => offer.unbounded.then_some(offer.floor),
+        Standing::Lapsed(_) | Standing::Unconfirmed => Some(small.start),
     };
     cap.map_or(own, |cap| own.min(Demand::Bounded(cap)))
 }

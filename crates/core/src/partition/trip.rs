@@ -1,9 +1,10 @@
-//! How long an offer and its echo take.
+//! The time that an offer and its echo take.
 //!
 //! Problem   A pair's path may be long. The law must know it, and hosts have no common clock.
-//! Approach  A receiver asks for an echo now and then; senders answer at once. The least of what passes
-//!           between an offer and its echo is the path's round trip, as far as queues were empty once.
-//! Promises  What is measured is never less than the round trip: an echo of a serial is sent after that
+//! Approach  A receiver asks for an echo now and then, and senders answer at once. The least time
+//!           between an offer and its echo is the path's round trip, if queues were empty once.
+//! Promises  The measured time is never less than the round trip, because an echo of a serial is
+//!           sent after that serial came. The least of the last 10 s to 20 s is kept.
 //!           serial came. The least of the last 10 s to 20 s is kept.
 //! Not here  What follows from it: see `rate`.
 
@@ -13,7 +14,7 @@ use weir_units::{Span, Time};
 const WINDOW: Span = Span::from_secs(10);
 
 /// The round trip of one pair's messages.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct RoundTrip {
     /// Since `since`, and in the window before.
     least: Option<Span>,
@@ -24,8 +25,8 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// An echo of `serial` is asked for now. Another that is awaited goes on, unless it is so old that
-    /// it must be lost.
+    /// An echo of `serial` is asked for now. Another that is awaited goes on, unless it is so old
+    /// that it must be lost.
     pub(super) fn ask(&mut self, now: Time, serial: u32, lost_after: Span) {
         if self.asked.is_none_or(|(_, at)| now.since(at) > lost_after) {
             self.asked = Some((serial, now));

@@ -37,7 +37,7 @@ pub const MAX_PATHS: usize = 16;
 const WHOLE: Rate = Rate::from_mbps(1_000_000);
 
 /// Constants of path partitioning. None is the paper's, which gives no law.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PathConfig {
     /// Paths to every other host that this one can tell apart. With one there is no third layer.
     pub count: usize,
@@ -61,7 +61,7 @@ impl Default for PathConfig {
 }
 
 /// What a path of a pair showed in one period.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Seen {
     /// What the pair sent over it, at most what it was allowed.
     pub used: Rate,
@@ -72,7 +72,7 @@ pub struct Seen {
 }
 
 /// One pair's floor over its paths.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PathPartition {
     /// What each path is thought to hold, in relation to the others.
     rooms: Vec<Rate>,
@@ -134,7 +134,7 @@ impl PathPartition {
 }
 
 /// A path's period in units of its part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Shown {
     /// Sent.
     used: f64,

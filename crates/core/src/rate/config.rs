@@ -3,39 +3,42 @@
 use weir_units::{Bytes, Rate, Span};
 
 /// All constants of the law. [`RateConfig::default`] is the paper's, on a 1 Gb/s link.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct RateConfig {
     /// Rate allocation period. Paper: 15 ms.
     pub period: Span,
-    /// A report that comes within this time after a cut speaks of packets from before it: it adds to
-    /// the history and cuts no second time. The paper's reports leave the receiver's kernel within
-    /// 0.5 ms; ours wait for the next sample (5 ms) and for a full buffer to drain (5 ms for 128 kB at
-    /// 200 Mb/s). With zero, one congestion cuts twice: Table 2 is missed by 24 %, not 7 %.
+    /// Settling time after a cut. A report within it is about packets from before the cut: it adds
+    /// to the history and cuts no second time. The paper's reports leave the receiver's kernel
+    /// within 0.5 ms; ours wait for the next sample (5 ms) and for a full buffer to drain (5 ms for
+    /// 128 kB at 200 Mb/s). With zero, one congestion cuts twice: Table 2 is missed by 24 %, not
+    /// 7 %.
     pub settle: Span,
     /// Part of the rate that a loss takes. Paper: 0.4.
     pub alpha: f64,
-    /// Part of the rate that marks take where nothing was lost. Paper: as a loss. But a marked packet
-    /// arrived: nobody has suffered yet, and small cuts keep the link in use.
+    /// Part of the rate that marks take where nothing was lost. Paper: as a loss. But a marked
+    /// packet arrived, so no harm is done yet, and small cuts keep the link in use.
     pub alpha_marked: f64,
-    /// Part that a loss takes that comes during a hold or within one hold time (`hold_base` / w) after
-    /// it: the pair has hardly grown, so it was not its growth alone that was too much. Meant for the
-    /// linear form. Paper: as any other (`None`).
+    /// Part of the rate that a loss takes during a hold or within one hold time (`hold_base` / w)
+    /// after it. The pair has hardly grown since, so its growth alone was not the cause. Meant for
+    /// the linear form. Paper: as any other loss (`None`).
     pub alpha_again: Option<f64>,
-    /// A loss that comes sooner after a cut is still of the congestion that the cut answered, reported late or
-    /// still in a queue: it takes `alpha`, not `alpha_again`. Four periods; a megabyte at 200 Mb/s drains in
-    /// 40 ms.
+    /// Time after a cut within which a loss still belongs to the congestion that the cut answered,
+    /// reported late or still in a queue. Such a loss takes `alpha`, not `alpha_again`. Four
+    /// periods; a megabyte at 200 Mb/s drains in 40 ms.
     pub again_after: Span,
     /// δ, gain of the concave part. Paper: 0.75.
     pub delta: f64,
-    /// A, added per period, per unit of weight and per step of the convex part. Paper: 0.5 Mb/s on a
-    /// 1 Gb/s link; it goes with the link's rate. The paper does not say "per what"; per period of
-    /// rate allocation is the only reading consistent with its results.
+    /// A, added per period, per unit of weight and per step of the convex part. Paper: 0.5 Mb/s on
+    /// a 1 Gb/s link; it goes with the link's rate. The paper does not say "per what"; per period
+    /// of rate allocation is the only reading consistent with its results.
     pub a: Rate,
-    /// Bound of n, the count of convex steps. The paper has none: a small pair that was spared for
-    /// seconds then grows by several times its floor within one period, before it sees its own loss.
+    /// Bound of n, the count of convex steps. The paper has none. A small pair without losses for
+    /// seconds then grows by several times its floor within one period, before it sees its own
+    /// loss.
     pub steps_max: u32,
-    /// That bound doubles for each such time that a pair grows without seeing congestion, after the first
-    /// and after half a hold time: who is in somebody's way hears of it sooner. The paper has no bound.
+    /// Time in which that bound doubles while a pair grows without congestion, after the first such
+    /// time and after half a hold time. A pair that harms others gets a report sooner. The paper
+    /// has no bound.
     pub steps_patience: Option<Span>,
     /// T_S, divides physical time. Paper: 1.5.
     pub time_scale: f64,
@@ -51,52 +54,47 @@ pub struct RateConfig {
     pub hold: HoldForm,
     /// γ of the packet-loss history. Paper: 0.75, applied as γ^w per period.
     pub gamma: f64,
-    /// Hold time of one loss at weight 1 (linear and logarithmic forms). 60 ms fits the paper's Table 2.
+    /// Hold time of one loss at weight 1 (linear form). 60 ms fits the paper's Table 2.
     pub hold_base: Span,
-    /// No hold is longer than this. The paper has no such cap.
-    pub hold_cap: Option<Span>,
-    /// The floor that has weight 1: w = B / reference. Paper prints w = 450 Mbps/B, which contradicts
-    /// its §5 ("the weight is B") and inverts its Table 2. One number for the whole fleet: 0.45 of the
-    /// link's rate.
+    /// The floor that has weight 1: w = B / reference. Paper prints w = 450 Mbps/B, which
+    /// contradicts its §5 ("the weight is B") and inverts its Table 2. One number for the whole
+    /// fleet: 0.45 of the link's rate.
     pub reference: Rate,
-    /// Pairs with a smaller floor (or none) grow as if they had this one.
+    /// Floor as which a smaller floor (or none) counts in growth.
     pub least_floor: Rate,
-    /// Grow only while at least this share of the rate is used. Paper: not asked (`None`).
-    pub growth_needs_use: Option<f64>,
-    /// Grow only when so much was sent since the pair last grew: of less it cannot have heard anything. As its
-    /// guest sent it, before its queue.
-    /// Paper: not asked (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
+    /// Octets that a pair must have sent since it last grew before it grows again, because less
+    /// brings no feedback. Counted as the guest sent them, before its queue. Paper: not asked
+    /// (zero), but its slowest pairs, a 300th of 0.45 Gb/s, send 1.8 full frames in a period.
     pub growth_needs_sent: Bytes,
-    /// A round trip from which on a loss holds longer than the linear form says: by the square of the
-    /// round trip over this one. Shorter: less is borrowed on paths that need not; longer: a long TCP
-    /// connection loses its floor to losses of those that probe. Paper: not asked (`None`).
+    /// Round trip from which on a loss holds longer than in the linear form, by the square of the
+    /// round trip over this one. Shorter: long paths borrow less than they could. Longer: a long
+    /// TCP connection loses its floor to losses of pairs that probe. Paper: not asked (`None`).
     pub long_path: Option<Span>,
-    /// No rate is above this many times what the pair used in the fastest of its last periods, if that is
-    /// more than its floor. Below 1.5 a TCP connection grows late; larger, a pair that paused keeps what
-    /// nobody has tested. Paper: not asked (`None`).
+    /// Bound of the rate, as a multiple of what the pair used in the fastest of its last periods,
+    /// where that exceeds its floor. Below 1.5 a TCP connection grows late; larger, a pair that
+    /// paused keeps a rate that was never tested. Paper: not asked (`None`).
     pub keeps_used: Option<f64>,
-    /// That use counts half after this time. Shorter than a pause between bursts, and each burst begins
-    /// at the floor again.
+    /// Half-life of that use. If it is shorter than a pause between bursts, each burst begins at
+    /// the floor again.
     pub used_half_life: Span,
-    /// What all pairs of a VM may borrow together, in units of the host's link. Below 2 a VM with many
-    /// TCP connections is held back, each of which has `keeps_used` times what it uses. Paper: not asked.
+    /// Bound of what all pairs of a VM borrow together, in units of the host's link. Below 2 a VM
+    /// with many TCP connections is held back, each of which has `keeps_used` times what it uses.
+    /// Paper: not asked.
     pub lends_vm: Option<f64>,
-    /// What counts as congestion. Paper: losses, or ECN marks where the switches mark (§6, §7.4).
+    /// Signal of congestion. Paper: losses, or ECN marks where the switches mark (§6, §7.4).
     pub signal: Signal,
 }
 
-/// What counts as congestion (ElasticSwitch §6: gaps in the sequence, or ECN).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Signal of congestion (ElasticSwitch §6: gaps in the sequence, or ECN).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Signal {
     /// Lost segments, one by one. Packets leave as the guests made them; marks mean nothing here.
     Loss,
     /// Marks. Every packet leaves ECN-capable. A queue over its threshold marks all that passes, so
-    /// the number of marks says how fast a pair is and not how bad it is: a report counts as one. A
-    /// loss is congestion in any case (RFC 3168 §5) and comes from the same queues: it counts as one
-    /// with them.
+    /// the number of marks shows a pair's rate and not the congestion: a report counts as one. A
+    /// loss is congestion in any case (RFC 3168 §5) and comes from the same queues, so it counts as
+    /// one with them.
     Ecn,
-    /// Marks where ports mark, and lost segments, one by one, where they do not.
-    Both,
 }
 
 impl Signal {
@@ -105,20 +103,18 @@ impl Signal {
         !matches!(self, Self::Loss)
     }
 
-    /// What a report of `lost` and `marked` segments adds to a pair's history of congestion; zero is
-    /// no congestion.
+    /// What a report of `lost` and `marked` segments adds to a pair's history of congestion; zero
+    /// is no congestion.
     pub const fn weigh(self, lost: u32, marked: u32) -> u32 {
         match self {
             Self::Loss => lost,
             Self::Ecn => (lost > 0 || marked > 0) as u32,
-            Self::Both if lost > 0 => lost,
-            Self::Both => (marked > 0) as u32,
         }
     }
 }
 
 /// The unit in which Δt counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum DeltaTUnit {
     /// Rate allocation periods.
     Period,
@@ -127,7 +123,7 @@ pub enum DeltaTUnit {
 }
 
 /// Where Δt starts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum DeltaTFrom {
     /// At the last congestion, as the paper's words say.
     Congestion,
@@ -136,7 +132,7 @@ pub enum DeltaTFrom {
 }
 
 /// How long a pair waits after a loss before it grows again: T ∝ 1/B (ElasticSwitch §5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum HoldForm {
     /// Not at all: what is left, without Rate-Caution too, is Seawall.
     None,
@@ -145,8 +141,6 @@ pub enum HoldForm {
     /// Exponential decay of the packet-loss history: h ← γ^w·h per period, h += losses; no growth
     /// while h ≥ 1. The paper's prototype. T ∝ ln(h) / w, but a single loss holds one period only.
     History,
-    /// T = base·(1 + ln losses) / w: keeps the proportion for single losses too.
-    Logarithmic,
 }
 
 impl Default for RateConfig {
@@ -170,10 +164,8 @@ impl Default for RateConfig {
             hold: HoldForm::History,
             gamma: 0.75,
             hold_base: Span::from_millis(60),
-            hold_cap: None,
             reference: Rate::from_mbps(450),
             least_floor: Rate::from_bps(1_000),
-            growth_needs_use: None,
             growth_needs_sent: Bytes::new(0),
             long_path: None,
             keeps_used: None,

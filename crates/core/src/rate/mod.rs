@@ -1,15 +1,15 @@
 //! Decides how far a pair may exceed its floor.
 //!
-//! Problem   A floor that is not used, and capacity that nobody reserved, should flow to whoever can
-//!           use it; but a host sees neither the link nor its rivals, only its own losses.
-//! Approach  A weighted, TCP-like law per pair: cut on loss, hold in inverse proportion to the floor
-//!           (Hold-Increase), return to the rate of the last loss, then probe beyond it, the slower
-//!           the further above the floor (Rate-Caution). Applied rate = max(floor, this rate). Beyond
-//!           the paper, and off by default: a loss soon after a hold takes more, and who has seen none
-//!           for seconds probes ever faster.
-//! Promises  The rate lies between the floor and the limit, whatever the order of the inputs; one cut
-//!           per period; no growth while held; hold time in inverse proportion to the floor.
-//! Not here  What the floor is: see `partition`. What is lost or marked: the data plane.
+//! Problem   A floor that is not used, and capacity that is not reserved, should go to the pairs
+//!           that can use it. But a host sees neither the link nor its rivals, only its own losses.
+//! Approach  A weighted, TCP-like law per pair: cut on loss, hold in inverse proportion to the
+//!           floor (Hold-Increase), return to the rate of the last loss, then probe beyond it, the
+//!           slower the further above the floor (Rate-Caution). Applied rate = max(floor, this
+//!           rate). Beyond the paper, and off by default: a loss soon after a hold takes more, and
+//!           a pair without losses for seconds probes ever faster.
+//! Promises  The rate lies between the floor and the limit, whatever the order of the inputs; one
+//!           cut per period; no growth while held; hold time in inverse proportion to the floor.
+//! Not here  The floor: see `partition`. Losses and marks: the data plane detects them.
 //! Source    ElasticSwitch §5 and §7 (constants). Departs: see [`RateConfig`], field by field.
 
 mod config;
@@ -22,8 +22,8 @@ pub use view::RateView;
 use hold::Hold;
 use weir_units::{Bytes, Rate, Span, Time};
 
-/// What a pair does at the moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// State of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Phase {
     /// No congestion was ever seen: probing from the floor.
     Starting,
@@ -38,41 +38,42 @@ pub enum Phase {
 }
 
 /// One pair's rate. Fed once per period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PairRate {
     /// bit/s; never below the floor it was last stepped with.
     rate: f64,
     /// The rate at which congestion was last seen, bit/s.
     goal: f64,
-    /// n: convex steps since the last congestion, as far as its bound.
+    /// n: convex steps since the last congestion, up to its bound.
     steps: u32,
     congested_at: Option<Time>,
     held_until: Option<Time>,
-    /// Since when the pair may grow without having seen congestion.
+    /// Time since which the pair may grow without having seen congestion.
     quiet_since: Option<Time>,
     hold: Hold,
     phase: Phase,
     /// Segments lost at the last congestion.
     congestion: u32,
     cuts: u64,
-    /// What was sent since the rate last grew.
+    /// Octets sent since the rate last grew.
     sent: Bytes,
-    /// The most that the pair used in a period lately, bit/s: halves in [`RateConfig::used_half_life`].
+    /// The most that the pair used in a period lately, bit/s: halves in
+    /// [`RateConfig::used_half_life`].
     used: f64,
     /// The path's round trip is so long that a loss holds this many times longer.
     stretch: f64,
 }
 
-/// What a pair learned during one period.
-#[derive(Clone, Copy, Debug, Default)]
+/// Feedback of one period for a pair.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Feedback {
-    /// What the receiver's reports weigh ([`Signal::weigh`]): lost segments, or reports of marks.
+    /// Weight of the receiver's reports ([`Signal::weigh`]): lost segments, or reports of marks.
     pub lost: u32,
-    /// Of that, reported so soon after the last cut that it is from before it.
+    /// Part of it that was reported so soon after the last cut that it precedes the cut.
     pub late: u32,
-    /// All of it but the late is marks: nothing was lost.
+    /// Everything but the late part is marks: nothing was lost.
     pub only_marks: bool,
-    /// How much the pair used of its rate, if the law should look at it: bit/s on the wire.
+    /// Used part of the rate, if the law needs it: bit/s on the wire.
     pub used: Option<Rate>,
     /// The path's round trip, if it is known.
     pub round_trip: Option<Span>,
@@ -122,7 +123,8 @@ impl PairRate {
         limit: Rate,
         feedback: Feedback,
     ) -> Rate {
-        // B = 0 would mean no weight and no growth: a pair without any floor still gets out of zero.
+        // B = 0 would mean no weight and no growth: a pair without any floor still gets out of
+        // zero.
         let least = config.least_floor.as_f64();
         let floor_bps = standing.0.as_f64().max(least);
         let weight = standing.1.as_f64().max(least) / config.reference.as_f64();
@@ -151,9 +153,7 @@ impl PairRate {
             self.phase = Phase::Holding;
             self.held_until = Some(now);
             self.quiet_since = Some(now);
-        } else if uses_its_rate(config, self.rate, feedback.used)
-            && self.sent >= config.growth_needs_sent
-        {
+        } else if self.sent >= config.growth_needs_sent {
             self.sent = Bytes::new(0);
             self.grow(config, now, weight, floor_bps);
         }
@@ -161,8 +161,8 @@ impl PairRate {
         self.rate()
     }
 
-    /// The most that can make sense: the line's rate, and not much more than the pair lately used. A rate
-    /// that is not used was never tested, and who has it may burst at it.
+    /// Upper bound of the rate: the line's rate, and a multiple of the pair's recent use. A rate
+    /// that is not used was never tested, and the pair may burst at it.
     fn limit(&mut self, config: &RateConfig, line: Rate, used: Option<Rate>) -> Rate {
         let (Some(times), Some(used)) = (config.keeps_used, used) else { return line };
         let halves = config.period.as_secs_f64() / config.used_half_life.as_secs_f64();
@@ -224,8 +224,8 @@ impl PairRate {
         self.quiet_since.map(|since| now.since(since).as_secs_f64())
     }
 
-    /// Whether this is another congestion than the last one, and the hold that followed that ended less
-    /// than a hold time ago, or has not ended.
+    /// Whether this is another congestion than the last one, and the hold that followed that ended
+    /// less than a hold time ago, or has not ended.
     fn grew_hardly(&self, config: &RateConfig, now: Time, hold: f64) -> bool {
         let is_another = |cut: Time| now.since(cut) >= config.again_after;
         let soon = |end: Time| now.since(end).as_secs_f64() < hold;
@@ -270,7 +270,7 @@ impl PairRate {
         Rate::from_bps_f64(self.rate)
     }
 
-    /// What the pair does at the moment.
+    /// State of the pair.
     pub const fn phase(&self) -> Phase {
         self.phase
     }
@@ -291,26 +291,19 @@ impl PairRate {
     }
 }
 
-/// A path that is longer by more than this counts as one that is longer by this: a hold of hours ends.
+/// A path that is longer by more than this counts as one that is longer by this: a hold of hours
+/// ends.
 const MOST_STRETCH: f64 = 100.0;
 
-/// How many times longer a loss holds on a path with this round trip. A TCP connection that lost one
-/// segment regains its window in a time that grows with the square of the round trip (Reno), so losses
-/// have to be that much rarer.
+/// How many times longer a loss holds on a path with this round trip. A TCP connection that lost
+/// one segment regains its window in a time that grows with the square of the round trip (Reno), so
+/// losses have to be that much rarer.
 fn stretch(config: &RateConfig, round_trip: Option<Span>) -> f64 {
     match (config.long_path, round_trip) {
         (Some(long), Some(time)) if time > long => {
             (time.as_secs_f64() / long.as_secs_f64()).min(MOST_STRETCH).powi(2)
         }
         _ => 1.0,
-    }
-}
-
-/// Whether unused rate may grow further: always with the paper's law.
-fn uses_its_rate(config: &RateConfig, rate: f64, used: Option<Rate>) -> bool {
-    match (config.growth_needs_use, used) {
-        (Some(share), Some(used)) => used.as_f64() >= share * rate,
-        _ => true,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the law thinks of a pair, for people.
+//! State of the law for a pair, for people.
 //!
 //! Problem   "Why is it not faster?" has its answer in five private numbers.
 //! Approach  A picture of them, taken with the constants that the next step will use.
@@ -7,10 +7,10 @@
 use super::{HoldForm, PairRate, Phase, RateConfig};
 use weir_units::{Rate, Span, Time};
 
-/// What the law thinks of a pair at one moment.
-#[derive(Clone, Debug, PartialEq)]
+/// State of the law for a pair at one moment.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RateView {
-    /// What the pair does.
+    /// State of the pair.
     pub phase: Phase,
     /// The rate that the law allows; applied is the larger of this and the floor.
     pub rate: Rate,
@@ -33,8 +33,8 @@ pub struct RateView {
 }
 
 impl PairRate {
-    /// The picture of this pair. `standing` is its floor, and the rate that stands for its weight, as
-    /// for [`PairRate::step_weighted`].
+    /// The picture of this pair. `standing` is its floor, and the rate that stands for its weight,
+    /// as for [`PairRate::step_weighted`].
     pub fn view(&self, config: &RateConfig, now: Time, standing: (Rate, Rate)) -> RateView {
         let least = config.least_floor.as_f64();
         let floor = standing.0.as_f64().max(least);
@@ -56,7 +56,7 @@ impl PairRate {
     fn hold_end(&self, config: &RateConfig, now: Time, weight: f64) -> Option<Time> {
         let until = match config.hold {
             HoldForm::None => return None,
-            HoldForm::Linear | HoldForm::Logarithmic => self.hold.until?,
+            HoldForm::Linear => self.hold.until?,
             HoldForm::History => {
                 // h·γ^(w·n) < 1 after n periods.
                 let fading = -weight * config.gamma.ln();
@@ -67,8 +67,6 @@ impl PairRate {
                 now + Span::from_secs_f64(periods.floor().min(1e9) * config.period.as_secs_f64())
             }
         };
-        let cap = config.hold_cap.zip(self.hold.since).map(|(cap, since)| since + cap);
-        let until = cap.map_or(until, |cap| until.min(cap));
         (until > now || self.phase == Phase::Holding).then_some(until)
     }
 }

@@ -6,72 +6,18 @@
 //!           reserves anything for flows that are not there. What the shares are is a level: read it after each
 //!           change, and put it into [`Terms::share`](super::Terms::share).
 //! Promises  Shares sum to the budget at most, and stand as the weights do (rounded down to octets). None is below
-//!           two segments: a budget that could not keep that for as many flows as may share it is refused, and so
-//!           is one flow more than that. No flow is in two classes: classes that overlap are refused, by name.
+//!           two segments while no more than `flows_most` live: a budget that could not keep that is refused. No flow is in two classes: classes that overlap are refused, by name.
 //! Not here  Which flows live: the driver's, by [`Flow::is_spent`](super::Flow::is_spent). That a share that fell
 //!           takes nothing back that a guest was shown: the law's.
-//! Source    vCC §4, Fig. 12 (weights 3 : 1, by port). Prefixes and tenants: §5, Configuration.
+//! Source    vCC §4, Fig. 12 (weights 3 : 1, by port).
 
 use std::fmt;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use weir_units::{Bytes, TenantId};
+use weir_units::Bytes;
 
-/// Addresses that begin alike.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prefix {
-    address: IpAddr,
-    bits: u8,
-}
-
-impl Prefix {
-    /// The addresses whose first `bits` are those of `address`; as many as it has at most.
-    pub fn new(address: IpAddr, bits: u8) -> Self {
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        Self { address, bits: bits.min(most) }
-    }
-
-    /// Whether an address begins so.
-    pub fn contains(self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(ours), IpAddr::V4(other)) => {
-                let differ = u128::from(ours.to_bits() ^ other.to_bits()) << 96;
-                differ.leading_zeros() >= u32::from(self.bits)
-            }
-            (IpAddr::V6(ours), IpAddr::V6(other)) => {
-                let differ = ours.to_bits() ^ other.to_bits();
-                differ.leading_zeros() >= u32::from(self.bits)
-            }
-            _ => false,
-        }
-    }
-
-    fn overlaps(self, other: Self) -> bool {
-        let (wide, narrow) = if self.bits <= other.bits { (self, other) } else { (other, self) };
-        wide.contains(narrow.address)
-    }
-}
-
-/// What of a flow classes go by. Local is the guest's end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Endpoints {
-    /// The guest's tenant.
-    pub tenant: TenantId,
-    /// The other end's address.
-    pub remote: IpAddr,
-    /// The guest's port.
-    pub local_port: u16,
-    /// The other end's.
-    pub remote_port: u16,
-}
-
-/// Which flows: those that have all that is said here.
+/// Which flows: those that have all that is said here. Local is the guest's end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Match {
-    /// Guests of this tenant.
-    pub tenant: Option<TenantId>,
-    /// To or from these addresses.
-    pub remote: Option<Prefix>,
     /// By these ports of the guest's.
     pub local_ports: Option<RangeInclusive<u16>>,
     /// By these ports of the other end's.
@@ -80,11 +26,9 @@ pub struct Match {
 
 impl Match {
     /// Whether a flow is one of these.
-    pub fn has(&self, flow: &Endpoints) -> bool {
-        self.tenant.is_none_or(|t| t == flow.tenant)
-            && self.remote.is_none_or(|p| p.contains(flow.remote))
-            && self.local_ports.as_ref().is_none_or(|p| p.contains(&flow.local_port))
-            && self.remote_ports.as_ref().is_none_or(|p| p.contains(&flow.remote_port))
+    pub fn has(&self, local_port: u16, remote_port: u16) -> bool {
+        self.local_ports.as_ref().is_none_or(|p| p.contains(&local_port))
+            && self.remote_ports.as_ref().is_none_or(|p| p.contains(&remote_port))
     }
 
     /// Whether one flow could be of both.
@@ -93,10 +37,7 @@ impl Match {
             (Some(a), Some(b)) => a.start() <= b.end() && b.start() <= a.end(),
             _ => true,
         };
-        let tenant = self.tenant.zip(other.tenant).is_none_or(|(a, b)| a == b);
-        let remote = self.remote.zip(other.remote).is_none_or(|(a, b)| a.overlaps(b));
-        let local = both(&self.local_ports, &other.local_ports);
-        tenant && remote && local && both(&self.remote_ports, &other.remote_ports)
+        both(&self.local_ports, &other.local_ports) && both(&self.remote_ports, &other.remote_ports)
     }
 }
 
@@ -124,7 +65,7 @@ pub struct BudgetConfig {
     pub classes: Vec<Class>,
 }
 
-/// Why a budget, or one flow more, is refused.
+/// Why a budget is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// Two classes that one flow could be in.
@@ -148,11 +89,6 @@ pub enum Refusal {
         /// For so many flows.
         flows: u32,
     },
-    /// As many flows as may share it do.
-    Full {
-        /// So many.
-        flows: u32,
-    },
 }
 
 impl fmt::Display for Refusal {
@@ -161,7 +97,7 @@ impl fmt::Display for Refusal {
             Self::Overlap { one, other } => write!(
                 f,
                 "classes {one} and {other} overlap: one flow could be in both; make them differ in \
-                 ports, prefix or tenant"
+                 ports"
             ),
             Self::Nothing { name } => write!(f, "{name} is nothing; it should be one or more"),
             Self::Small { total, least, flows } => write!(
@@ -169,7 +105,6 @@ impl fmt::Display for Refusal {
                 "a window budget of {total} leaves some of {flows} flows less than two segments; \
                  take {least} or more, or fewer flows"
             ),
-            Self::Full { flows } => write!(f, "{flows} flows share the window budget already"),
         }
     }
 }
@@ -195,48 +130,13 @@ impl Budget {
         Ok(Self { config, live })
     }
 
-    /// The class of a flow; `None`: the budget is none of its business.
-    pub fn class_of(&self, flow: &Endpoints) -> Option<usize> {
-        self.config.classes.iter().position(|class| class.flows.has(flow))
-    }
-
-    /// A flow of this class begins. All shares change.
-    ///
-    /// # Errors
-    /// No flow more may share it. Such a flow has no share: leave it at the law's floor.
-    ///
-    /// # Panics
-    /// There is no such class.
-    pub fn join(&mut self, class: usize) -> Result<(), Refusal> {
-        if self.live() >= u64::from(self.config.flows_most) {
-            return Err(Refusal::Full { flows: self.config.flows_most });
-        }
-        self.live[class] += 1;
-        Ok(())
-    }
-
-    /// A flow of this class is gone. All shares change.
-    ///
-    /// # Panics
-    /// There is none: a bug of the driver's.
-    pub fn leave(&mut self, class: usize) {
-        let live = &mut self.live[class];
-        *live = live.checked_sub(1).expect("who leaves has joined");
-    }
-
-    /// So many flows of each class live, as somebody found who looked at all of them: of those who do not see each
-    /// one come and go. More than may share it count as well, or the sum would not hold: shares may then be less
+    /// So many flows of each class live. More than may share it count as well, or the sum would not hold: shares may then be less
     /// than two segments, below which the law lowers no window.
     ///
     /// # Panics
     /// Not a number for each class.
     pub fn recount(&mut self, live: &[u32]) {
         self.live.copy_from_slice(live);
-    }
-
-    /// Whether more flows live than may share it.
-    pub fn is_crowded(&self) -> bool {
-        self.live() > u64::from(self.config.flows_most)
     }
 
     /// What somebody wrote.
@@ -262,19 +162,27 @@ impl Budget {
         let share = u128::from(self.config.total.get()) * weight / among;
         Bytes::new(u64::try_from(share).expect("a part of the total"))
     }
-
-    /// Other numbers or classes, for flows that live on. The driver puts each flow into its class of now, by
-    /// joining: nobody has joined yet.
-    ///
-    /// # Errors
-    /// As for [`Budget::new`]; what was stays then.
-    pub fn change(&mut self, config: BudgetConfig) -> Result<(), Refusal> {
-        *self = Self::new(config)?;
-        Ok(())
-    }
 }
 
 impl BudgetConfig {
+    /// Of classes (name, weight, ports of the other end), for guests whose frames are Ethernet's.
+    pub fn by_remote_ports(
+        total: Bytes,
+        flows_most: u32,
+        classes: impl Iterator<Item = (String, u32, RangeInclusive<u16>)>,
+    ) -> Self {
+        let class = |(name, weight, ports)| {
+            let flows = Match { remote_ports: Some(ports), ..Match::default() };
+            Class { name, flows, weight }
+        };
+        Self {
+            total,
+            flows_most,
+            segment: Bytes::new(1_460),
+            classes: classes.map(class).collect(),
+        }
+    }
+
     /// Whether the budget can keep what it promises.
     ///
     /// # Errors
@@ -331,54 +239,26 @@ mod tests {
 
     const SEGMENT: u64 = 1_460;
 
-    fn class(name: &str, ports: RangeInclusive<u16>, weight: u32) -> Class {
-        let flows = Match { remote_ports: Some(ports), ..Match::default() };
-        Class { name: name.to_owned(), flows, weight }
-    }
-
     /// The paper's: two preferred flows, three unpreferred ones.
     fn paper(total: u64) -> BudgetConfig {
-        BudgetConfig {
-            total: Bytes::new(total),
-            flows_most: 5,
-            segment: Bytes::new(SEGMENT),
-            classes: vec![class("bulk", 5001..=5003, 1), class("urgent", 5004..=5005, 3)],
-        }
-    }
-
-    fn flow(remote_port: u16) -> Endpoints {
-        let remote = IpAddr::from([10, 0, 0, 2]);
-        Endpoints { tenant: TenantId(1), remote, local_port: 40_000, remote_port }
+        let classes = [("bulk", 1, 5001..=5003), ("urgent", 3, 5004..=5005)];
+        let classes = classes.map(|(name, weight, ports)| (name.to_owned(), weight, ports));
+        BudgetConfig::by_remote_ports(Bytes::new(total), 5, classes.into_iter())
     }
 
     #[test]
-    fn urgent_flows_have_three_times_as_much_and_the_sum_stays() {
+    fn urgent_flows_have_three_times_as_much_and_the_sum_stays_also_of_more_than_may_be() {
         let mut budget = Budget::new(paper(90_000)).expect("enough");
-        for port in 5001..=5003 {
-            let class = budget.class_of(&flow(port)).expect("bulk");
-            budget.join(class).expect("room");
+        for (live, shares) in [
+            ([3, 0], [30_000, 45_000]),
+            ([3, 2], [10_000, 30_000]),
+            ([0, 2], [12_857, 45_000]),
+            ([30, 20], [1_000, 3_000]),
+            ([3, 0], [30_000, 45_000]),
+        ] {
+            budget.recount(&live);
+            assert_eq!([budget.share(0), budget.share(1)], shares.map(Bytes::new), "{live:?}");
         }
-        assert_eq!(budget.share(0), Bytes::new(30_000));
-        assert_eq!(budget.class_of(&flow(80)), None);
-        budget.join(1).expect("room");
-        budget.join(1).expect("room");
-        assert_eq!([budget.share(0), budget.share(1)], [Bytes::new(10_000), Bytes::new(30_000)]);
-        assert_eq!(budget.join(0), Err(Refusal::Full { flows: 5 }));
-        (0..3).for_each(|_| budget.leave(0));
-        assert_eq!(budget.share(1), Bytes::new(45_000), "nothing is kept for who is not there");
-    }
-
-    #[test]
-    fn who_counts_all_flows_at_once_gets_the_same_shares_also_of_more_than_may_be() {
-        let mut budget = Budget::new(paper(90_000)).expect("enough");
-        budget.recount(&[3, 2]);
-        assert_eq!([budget.share(0), budget.share(1)], [Bytes::new(10_000), Bytes::new(30_000)]);
-        assert!(!budget.is_crowded());
-        budget.recount(&[30, 20]);
-        assert!(budget.is_crowded());
-        assert_eq!([budget.share(0), budget.share(1)], [Bytes::new(1_000), Bytes::new(3_000)]);
-        budget.recount(&[3, 0]);
-        assert_eq!(budget.share(0), Bytes::new(30_000));
     }
 
     #[test]
@@ -398,19 +278,9 @@ mod tests {
         config.classes[1].flows.remote_ports = Some(5003..=5004);
         let refused = config.check().expect_err("5003 is in both");
         assert_eq!(refused, Refusal::Overlap { one: "bulk".into(), other: "urgent".into() });
-        // Ports of different ends do not tell flows apart, tenants and prefixes do.
+        // Ports of different ends do not tell flows apart.
         config.classes[1].flows.local_ports = config.classes[1].flows.remote_ports.take();
         assert!(config.check().is_err());
-        let net = |third, bits| Some(Prefix::new(IpAddr::from([10, 0, third, 0]), bits));
-        config.classes[0].flows.remote = net(1, 24);
-        config.classes[1].flows.remote = net(0, 16);
-        assert!(config.check().is_err());
-        config.classes[1].flows.remote = net(2, 24);
-        assert_eq!(config.check(), Ok(()));
-        config.classes[1].flows.remote = None;
-        config.classes[0].flows.tenant = Some(TenantId(1));
-        config.classes[1].flows.tenant = Some(TenantId(2));
-        assert_eq!(config.check(), Ok(()));
     }
 
     #[test]
@@ -430,48 +300,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_prefix_has_the_addresses_that_begin_so() {
-        let prefix = Prefix::new(IpAddr::from([10, 1, 0, 0]), 15);
-        assert!(prefix.contains(IpAddr::from([10, 0, 255, 255])));
-        assert!(!prefix.contains(IpAddr::from([10, 2, 0, 0])));
-        assert!(!prefix.contains(IpAddr::from([0u16; 8])));
-        assert!(Prefix::new(IpAddr::from([1u16; 8]), 0).contains(IpAddr::from([0xffffu16; 8])));
-        assert!(Prefix::new(IpAddr::from([1, 2, 3, 4]), 200).contains(IpAddr::from([1, 2, 3, 4])));
-        assert!(!Prefix::new(IpAddr::from([1, 2, 3, 4]), 32).contains(IpAddr::from([1, 2, 3, 5])));
-    }
-
     proptest! {
         #[test]
         fn shares_sum_to_the_budget_at_most_and_none_is_below_two_segments(
             weights in prop::collection::vec(1u32..50, 1..6),
-            steps in prop::collection::vec((any::<bool>(), 0usize..6), 0..200),
+            steps in prop::collection::vec(prop::collection::vec(0u32..7, 6), 0..50),
             spare in 0u64..1_000_000,
         ) {
-            let classes = weights.iter().enumerate().map(|(n, w)| {
-                let port = n as u16;
-                class(&n.to_string(), port..=port, *w)
-            });
-            let mut config = BudgetConfig {
-                total: Bytes::ZERO,
-                flows_most: 40,
-                segment: Bytes::new(SEGMENT),
-                classes: classes.collect(),
-            };
+            let class = |(n, weight): (usize, &u32)| (n.to_string(), *weight, n as u16..=n as u16);
+            let classes = weights.iter().enumerate().map(class);
+            let mut config = BudgetConfig::by_remote_ports(Bytes::ZERO, 40, classes);
             config.total = config.least() + Bytes::new(spare);
             let mut budget = Budget::new(config.clone()).expect("enough");
-            let mut live = vec![0u64; weights.len()];
-            for (comes, at) in steps {
-                let at = at % weights.len();
-                if comes {
-                    live[at] += u64::from(budget.join(at).is_ok());
-                } else if live[at] > 0 {
-                    budget.leave(at);
-                    live[at] -= 1;
-                }
-                let sum: u64 = (0..weights.len()).map(|c| live[c] * budget.share(c).get()).sum();
+            for live in steps {
+                // Forty may live, and six of each of five classes do at most.
+                let live = &live[..weights.len()];
+                budget.recount(live);
+                let held = |c: usize| u64::from(live[c]) * budget.share(c).get();
+                let sum: u64 = (0..weights.len()).map(held).sum();
                 prop_assert!(sum <= config.total.get());
-                let all: u64 = live.iter().sum();
+                let all: u64 = live.iter().copied().map(u64::from).sum();
                 prop_assert!(all == 0 || sum + all > config.total.get(), "only rounding is lost");
                 for (c, n) in live.iter().enumerate() {
                     prop_assert!(*n == 0 || budget.share(c).get() >= 2 * SEGMENT);

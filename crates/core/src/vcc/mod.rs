@@ -4,8 +4,7 @@
 //!           is left to it. And a tenant's own bulk flows stand in the way of its urgent ones.
 //! Approach  The host speaks ECN in the guest's place and keeps a window W for the flow, by a congestion control of
 //!           its own. The guest obeys it, for every acknowledgement tells it min(advertised, W) as the receiver's
-//!           window. A budget of window ([`Budget`]) is one more bound, divided over a tenant's flows, and what a pair's
-//!           rate carries in a round trip ([`shaping`]) is another.
+//!           window. A budget of window ([`Budget`]) is one more bound, divided over a VM's flows.
 //!           Marks do not lower a window while its pair sends no more than its floor ([`Credit`]): beside traffic that cannot
 //!           be marked they would lower it for ever.
 //! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered, never below two
@@ -22,7 +21,7 @@
 //! | --- | --- |
 //! | a TCP segment passes a VM's port | find the flow, or [`Flow::default`]; [`Flow::handle`]; write what [`Edit::what`] names |
 //! | the table is swept | drop what [`Flow::is_spent`] |
-//! | a flow that a budget covers comes or goes | [`Budget::join`], [`Budget::leave`]; [`Terms::share`] follows |
+//! | a flow that a budget covers comes or goes | [`Budget::recount`]; [`Terms::share`] follows |
 //!
 //! Nothing is due by itself: W matters only when an acknowledgement is written, so time-outs are noticed when the guest
 //! sends again. The same law in C is `bpf/vcc_law.h`; whoever changes one changes the other.
@@ -35,12 +34,11 @@ mod opening;
 mod receiving;
 mod segment;
 mod sending;
-pub mod shaping;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-pub use budget::{Budget, BudgetConfig, Class, Endpoints, Match, Prefix, Refusal};
+pub use budget::{Budget, BudgetConfig, Class, Match, Refusal};
 pub use credit::Credit;
 pub use flow::{Flow, Phase};
 pub use segment::{ACK, AE, CE, CWR, ECE, ECT_0, Edit, FIN, NOT_ECT, RST, SYN, Segment, Way};
@@ -68,7 +66,7 @@ pub enum Translation {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Its part of a window budget, or of what its pair's rate carries, octets; `u32::MAX`: no bound. May change at any
+    /// Its part of a window budget, octets; `u32::MAX`: no bound. May change at any
     /// time.
     pub share: u32,
     /// What is sent again after so many ticks without progress was sent again by a timer.

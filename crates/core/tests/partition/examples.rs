@@ -145,13 +145,8 @@ fn a_part_that_is_not_taken_goes_to_the_others_while_messages_are_lost() {
 
 #[test]
 fn a_new_pair_doubles_from_the_small_start_to_the_fair_share() {
-    let mut hose = SendHose::new(
-        PartitionConfig {
-            unconfirmed: weir_core::partition::Unconfirmed::OwnShare,
-            ..PartitionConfig::default()
-        },
-        Rate::from_mbps(128),
-    );
+    let all = Rate::from_mbps(128);
+    let mut hose = SendHose::new(PartitionConfig::default(), all);
     let [old, new] = [1, 2].map(VmId);
     let greedy = |_| Rate::from_mbps(1000);
     hose.see(Time::ZERO, old);
@@ -159,6 +154,10 @@ fn a_new_pair_doubles_from_the_small_start_to_the_fair_share() {
     hose.see(period(1), new);
     let mut seen = Vec::new();
     for n in 2..9 {
+        // Receivers that would take all of it.
+        for peer in [old, new] {
+            hose.offer(period(n - 1), peer, offer(peer.0, n as u32, all));
+        }
         seen.push(hose.floor(period(n - 1), new).as_bps() / MBPS);
         hose.step(period(n), greedy);
     }

@@ -4,9 +4,7 @@ use super::world::{Flow, Network, World, reference};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use weir_core::message::{Echo, Offer};
-use weir_core::partition::{
-    Demand, PartitionConfig, ReceiveHose, SendHose, Unconfirmed, hand_out, max_min,
-};
+use weir_core::partition::{Demand, PartitionConfig, ReceiveHose, SendHose, hand_out, max_min};
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
 // -- the static split -----------------------------------------------------------------------------
@@ -285,11 +283,9 @@ proptest! {
     #[test]
     fn no_order_of_inputs_panics_or_exceeds_a_hose(
         hose in number(),
-        own_share in any::<bool>(),
         inputs in prop::collection::vec((instant(), input()), 0..120),
     ) {
-        let unconfirmed = if own_share { Unconfirmed::OwnShare } else { Unconfirmed::SmallStart };
-        let config = PartitionConfig { unconfirmed, max_peers: 5, ..PartitionConfig::default() };
+        let config = PartitionConfig { max_peers: 5, ..PartitionConfig::default() };
         let hose = Rate::from_bps(hose);
         let mut send = SendHose::new(config.clone(), hose);
         let mut receive = ReceiveHose::new(config, VmId(99), hose);

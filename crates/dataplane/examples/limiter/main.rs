@@ -7,9 +7,10 @@
 //!     [--kinds htb,weir] [--loads binding,half] [--seconds 0.9] [--slower 1] [--slack 50us]
 //! ```
 //!
-//! `--slower 20` is for a machine that is so many times slower than most, as an emulated one: rates of packets
-//! are divided by it, and what senders do by the clock takes so many times longer. `--slack` is what fq's timer may
-//! be late with departure times, where it is not to be the agent's own 50 us.
+//! `--slower 20` is for a machine that is so many times slower than most, as an emulated one: rates
+//! of packets are divided by it, and what senders do by the clock takes so many times longer.
+//! `--slack` is what fq's timer may be late with departure times, where it is not to be the agent's
+//! own 50 us.
 //!
 //! How it measures, and what came out: docs/results/limiter.md.
 #![allow(unsafe_code, reason = "namespaces, affinity and socket options have no safe call")]
@@ -27,7 +28,8 @@ use world::{Kind, Wanted, World};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A size: what it is called, the payload, its octets on the wire and packets per second at the limit.
+/// A size: what it is called, the payload, its octets on the wire and packets per second at the
+/// limit.
 struct Size {
     name: &'static str,
     payload: usize,
@@ -42,7 +44,8 @@ impl Size {
     }
 }
 
-/// Frames, with FCS in the name as is usual and without it on the wire; then super-packets of full ones.
+/// Frames, with FCS in the name as is usual and without it on the wire; then super-packets of full
+/// ones.
 const SIZES: [Size; 6] = [
     Size { name: "64 B", payload: 18, wire: 60, pace: 20_000 },
     Size { name: "512 B", payload: 466, wire: 508, pace: 20_000 },
@@ -52,8 +55,8 @@ const SIZES: [Size; 6] = [
     Size { name: "64 kB", payload: 44 * 1472, wire: 44 * 1514, pace: 4_000 },
 ];
 
-/// What is offered where a limiter binds. Not more: whoever is not held back, because his packets lost their
-/// socket on the way to the queue, would pay for what is dropped.
+/// What is offered where a limiter binds. Not more: whoever is not held back, because his packets
+/// lost their socket on the way to the queue, would pay for what is dropped.
 const BEYOND: f64 = 1.05;
 /// What counts is three times as long.
 const WARM_UP: Duration = Duration::from_millis(300);

@@ -1,6 +1,6 @@
-//! What the programs cost per packet by test run, with tables of so many pairs: by the same pair again and
-//! again, and by another pair with each packet, which finds nothing in the CPU's caches that the number of pairs
-//! pushes out.
+//! What the programs cost per packet by test run, with tables of so many pairs: by the same pair
+//! again and again, and by another pair with each packet, which finds nothing in the CPU's caches
+//! that the number of pairs pushes out.
 
 use crate::{Result, median};
 use std::net::{IpAddr, Ipv4Addr};

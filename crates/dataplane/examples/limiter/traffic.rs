@@ -1,4 +1,5 @@
-//! Who sends and receives: datagrams that block their sender while the limiter holds them, and requests.
+//! Who sends and receives: datagrams that block their sender while the limiter holds them, and
+//! requests.
 
 use crate::Result;
 use crate::cpu::{self, Busy};
@@ -11,13 +12,14 @@ use weir_dataplane::shaper::SendsByBursts;
 
 /// Payload of one segment of a super-packet: a full frame.
 const SEGMENT: usize = 1472;
-/// So much of a sender may wait in all queues, in the kernel's own measure (it doubles it): less than
-/// the limiter's queue holds, so that nothing is dropped and all that is paid for arrives.
+/// So much of a sender may wait in all queues, in the kernel's own measure (it doubles it): less
+/// than the limiter's queue holds, so that nothing is dropped and all that is paid for arrives.
 const MAY_WAIT: libc::c_int = 40_000;
 /// So often a play is tried that something else disturbs.
 const PATIENCE: u32 = 60;
 const PORT: u16 = 9000;
-/// Between looks at what is due, and what is made up for, where this machine is not said to be slow.
+/// Between looks at what is due, and what is made up for, where this machine is not said to be
+/// slow.
 const TURN: Duration = Duration::from_micros(400);
 const OWED: Duration = Duration::from_millis(5);
 
@@ -94,8 +96,9 @@ fn receiver(world: &World) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Plays it in the n-th world between two moments in which the machine had nothing else to do, and says what it
-/// cost. The other worlds' agents stay awake; what they have of the CPUs is none of the cost.
+/// Plays it in the n-th world between two moments in which the machine had nothing else to do, and
+/// says what it cost. The other worlds' agents stay awake; what they have of the CPUs is none of
+/// the cost.
 pub(crate) fn play(worlds: &[World], n: usize, stream: &Stream) -> Result<Cost> {
     let _sends = SendsByBursts::set(worlds[n].kind.is_by_bursts())?;
     let agents_of = |counts: &dyn Fn(usize) -> bool| {
@@ -106,7 +109,7 @@ pub(crate) fn play(worlds: &[World], n: usize, stream: &Stream) -> Result<Cost> 
     };
     let (all, others) = (|| agents_of(&|_| true), || agents_of(&|i| i != n));
     for _ in 0..PATIENCE {
-        // With many pairs agents go on for a while; nobody else may.
+        // With many pairs agents go on for a while; no other process may.
         if cpu::is_quiet(all)? {
             let cost = play_once(&worlds[n], others, stream)?;
             if cpu::is_quiet(all)? {
@@ -191,8 +194,8 @@ fn send(socket: &UdpSocket, stream: &Stream, sent: &AtomicU64, stop: &AtomicBool
     }
 }
 
-/// Percentiles of round trips in µs: of one octet each way, by so many clients that each wait for their
-/// answer.
+/// Percentiles of round trips in µs: of one octet each way, by so many clients that each wait for
+/// their answer.
 pub(crate) struct Trips {
     pub(crate) per_second: f64,
     pub(crate) median: f64,

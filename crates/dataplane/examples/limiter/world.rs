@@ -4,9 +4,9 @@
 //! vm1 eth0 -- port [h1 br] up ------ up [h2 br] port -- eth0 vm2
 //! ```
 //!
-//! No switch: what all kinds pay alike would hide what one of them costs. What host 1 does happens on
-//! CPU 0, what host 2 does on CPU 1: packets change over at `up` (RPS).
-//! All is removed when dropped, also after a failure.
+//! No switch: what all kinds pay alike would hide what one of them costs. What host 1 does happens
+//! on CPU 0, what host 2 does on CPU 1: packets change over at `up` (RPS). All is removed when
+//! dropped, also after a failure.
 
 use crate::Result;
 use std::fs::{self, File};
@@ -25,7 +25,8 @@ pub(crate) enum Kind {
     Htb,
     /// The same class on an IFB that the VM's port is redirected to, where Weir has its own.
     HtbOnIfb,
-    /// There, too, in classes as Weir has them: uplink, VM, and the pair, which borrows beyond its floor.
+    /// There, too, in classes as Weir has them: uplink, VM, and the pair, which borrows beyond its
+    /// floor.
     HtbTree,
     /// An agent on each host, EyeQ and HTB.
     Weir,
@@ -90,7 +91,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) limit: u64,
     /// Host 1's uplink; with many destinations it is this that limits.
     pub(crate) line: u64,
-    /// VMs in the directory, all but the first on host 2, and all but two of them there in name only.
+    /// VMs in the directory, all but the first on host 2, and all but two of them there in name
+    /// only.
     pub(crate) destinations: u32,
     /// How late fq's timer may be, as tc reads it, if not as the agent has it.
     pub(crate) slack: Option<&'a str>,
@@ -107,8 +109,8 @@ pub(crate) struct World {
 }
 
 const NAMES: [&str; 4] = ["vm1", "h1", "h2", "vm2"];
-/// EyeQ's periods grow as links are slower, and none may be longer than a second: on links slower than this (kbit/s)
-/// these do, which hold the twenty packets that they must.
+/// EyeQ's periods grow as links are slower, and none may be longer than a second: on links slower
+/// than this (kbit/s) these do, which hold the twenty packets that they must.
 const SLOW: u64 = 10_500;
 const LONGEST: &str = ", period = \"250ms\", outer_period = \"1s\"";
 /// Part of the receivers' link that EyeQ leaves unused: the limit is nine tenths.
@@ -220,8 +222,9 @@ impl World {
         })
     }
 
-    /// Classes with these ceilings one under the other, with the bursts and the queue that Weir would give them.
-    /// The last is the only leaf; below another one its floor is half of its ceiling.
+    /// Classes with these ceilings one under the other, with the bursts and the queue that Weir
+    /// would give them. The last is the only leaf; below another one its floor is half of its
+    /// ceiling.
     fn limit(&self, host: &str, device: &str, ceilings: &[u64]) -> Result<()> {
         let leaf = ceilings.len();
         self.tc(host, &format!("qdisc add dev {device} root handle 1: htb default {leaf}"))?;

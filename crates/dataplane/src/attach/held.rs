@@ -1,11 +1,11 @@
-//! Whether what was attached still hangs where it was.
+//! Checks whether attached programs are still where they were.
 //!
-//! Problem   A device that is made again may get the name and the index of the one that died, and the
-//!           programs died with the former.
-//! Approach  A TCX link is asked for its interface: it has none when that is gone. Under clsact the
-//!           filter is asked for its program.
-//! Promises  Only the kernel's word that nothing is there counts: a question that fails for another
-//!           reason (no descriptor left) takes nobody's floor.
+//! Problem   A new device may get the name and the index of one that was deleted, and the programs
+//!           went with the old one.
+//! Approach  A TCX link is asked for its interface, and has none when that is gone. Under clsact
+//!           the filter is asked for its program.
+//! Promises  A program counts as gone only if the kernel says so. A question that fails for another
+//!           reason (no descriptor left) takes no floor away.
 
 use super::{Hook, Mode, path_text};
 use crate::error::checked;
@@ -25,8 +25,8 @@ pub(crate) fn is_held(hook: &Hook, mode: Mode, program: BorrowedFd<'_>, links: &
     })
 }
 
-/// Whether a link of this name is pinned under `links` and hangs on that very interface, whatever
-/// program it has.
+/// Whether a link of this name is pinned under `links` and is on that very interface, with any
+/// program.
 pub(crate) fn is_pinned_on(hook: &Hook, links: &Path) -> bool {
     interface_of(hook, links).is_ok_and(|index| index == hook.interface.index)
 }
@@ -35,7 +35,7 @@ pub(crate) fn is_pinned_on(hook: &Hook, links: &Path) -> bool {
 pub(crate) fn program_name(id: u32) -> Option<String> {
     // SAFETY: no pointers.
     let program = checked(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) }).ok()?;
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor with no other owner.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
     let info = program_info(program.as_fd()).ok()?;
     // SAFETY: an array of the struct, filled up with zeros and ended by one.
@@ -64,7 +64,7 @@ fn interface_of(hook: &Hook, links: &Path) -> io::Result<u32> {
     let pin = path_text(&hook.pin(links)).map_err(io::Error::other)?;
     // SAFETY: a terminated string that outlives the call.
     let link = checked(unsafe { libbpf_sys::bpf_obj_get(pin.as_ptr()) })?;
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor with no other owner.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     // SAFETY: zero is a valid value of a struct of integers and a union of such.
     let mut info: libbpf_sys::bpf_link_info = unsafe { std::mem::zeroed() };

@@ -1,12 +1,12 @@
-//! What an earlier agent left in the maps: what of it is still somebody's.
+//! Cleans the adopted maps of an earlier agent.
 //!
-//! Problem   While nobody was there VMs left, and their numbers may have gone to others. A class that
-//!           nobody speaks for keeps its floor for good, and others cannot have it.
-//! Approach  The directory that the state was made with is pinned beside it. An id none of whose
-//!           addresses of then is its own today is another VM: what was counted and bound for it goes,
-//!           as does what has lost an end.
-//! Promises  After an opening only pairs of VMs that are known have entries and classes.
-//! Not here  The same while an agent runs: see `change`, which is told who is a stranger.
+//! Problem   While no agent ran, VMs left and their numbers may have gone to other VMs. A class
+//!           without a VM keeps its floor for good, and other VMs cannot have it.
+//! Approach  The directory of the adopted state is pinned beside it. An id none of whose former
+//!           addresses is its own today is another VM: its counters and classes are removed, and so
+//!           is every pair that has lost an end.
+//! Promises  After an opening, only pairs of known VMs have entries and classes.
+//! Not here  The same while an agent runs: see `change`, whose caller names the strangers.
 
 use crate::config::Config;
 use crate::error::Error;
@@ -16,8 +16,8 @@ use crate::shaper::{ClassId, Shaper};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{PairId, VmId};
 
-/// Ids that were other VMs when the adopted state was made, and ids of nobody. An endpoint for the
-/// outside has no address to know it by, and is taken for what it was.
+/// Ids that were other VMs when the adopted state was made, and ids without a VM. An endpoint for
+/// the outside has no address that identifies it, and counts as the same.
 pub(super) fn strangers(programs: &Programs, config: &Config) -> BTreeSet<VmId> {
     let octets = |address: intf::Address| address.octets;
     let now: BTreeSet<_> =
@@ -27,7 +27,7 @@ pub(super) fn strangers(programs: &Programs, config: &Config) -> BTreeSet<VmId> 
     before().map(|(_, vm)| vm).filter(|vm| !same.contains(vm)).map(VmId).collect()
 }
 
-/// Takes ports off the map that would keep the counters of another VM.
+/// Removes ports that would keep the counters of another VM.
 pub(super) fn drop_ports(programs: &mut Programs, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
     let ports: Vec<(u32, intf::Port)> = programs.ports.read()?.collect();
     for (index, _) in ports.iter().filter(|(_, port)| strangers.contains(&VmId(port.vm))) {
@@ -36,7 +36,8 @@ pub(super) fn drop_ports(programs: &mut Programs, strangers: &BTreeSet<VmId>) ->
     Ok(())
 }
 
-/// Refuses to adopt state in which ids mean other VMs than now: a directory that was renumbered.
+/// Refuses to adopt state in which ids mean other VMs than now, because the directory was
+/// renumbered.
 pub(super) fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error> {
     let before: BTreeMap<_, _> = programs.before.iter().copied().collect();
     for endpoint in &config.endpoints {
@@ -49,7 +50,8 @@ pub(super) fn same_ids(programs: &Programs, config: &Config) -> Result<(), Error
     Ok(())
 }
 
-/// Whether a pair of a VM here and one elsewhere goes on: both are known, and neither is a stranger.
+/// Whether a pair of a VM here and one elsewhere goes on: both are known, and neither is a
+/// stranger.
 pub(super) fn stays(config: &Config, strangers: &BTreeSet<VmId>) -> impl Fn(VmId, VmId) -> bool {
     let is_known = |vm: &VmId| !strangers.contains(vm);
     let local: BTreeSet<VmId> = config.ports.iter().map(|p| p.vm).filter(is_known).collect();
@@ -59,8 +61,8 @@ pub(super) fn stays(config: &Config, strangers: &BTreeSet<VmId>) -> impl Fn(VmId
     move |here, there| local.contains(&here) && anywhere.contains(&there)
 }
 
-/// Removes pairs whose VM is not here any more, or whose peer is nowhere, or of which either is one of
-/// `strangers`; says which.
+/// Removes pairs whose VM left this host, whose peer is unknown, or with an end in `strangers`.
+/// Returns them.
 pub(super) fn sweep(
     programs: &mut Programs,
     config: &Config,

@@ -1,16 +1,16 @@
 //! VMs that come and go, and a directory that changes, while the datapath is open.
 //!
-//! Problem   A port must be guarded from its first packet and leave nothing behind, and the others
-//!           must not notice: neither a gap, nor new counters, nor a moment without their floors.
-//! Approach  The configuration that shall be is compared with the one that is; what is not named any
-//!           more is taken down, what stays is left as it is, what is new is set up. In this order:
-//!           programs off the ports that leave, pairs of whoever left, the shaper, the directory,
-//!           ports, programs onto new ones, and at last what ports translate.
-//! Promises  What cannot be meant, or cannot change without a restart, is refused before anything is
-//!           touched. If the kernel refuses something on the way, what was in force is put back, and
-//!           the error says so. A VM that left leaves no class, filter, pin, map entry or line in the
+//! Problem   A port must be guarded from its first packet and leave nothing behind. Other ports
+//!           must not notice a change: no gap, no new counters, no moment without their floors.
+//! Approach  The new configuration is compared with the one in force. What it does not name is
+//!           taken down, what stays is left alone, what is new is set up. The order is: programs
+//!           off the ports that leave, pairs of VMs that left, the shaper, the directory, ports,
+//!           programs onto new ports, and at last translations.
+//! Promises  An impossible configuration, or one that needs a restart, is refused before anything
+//!           is changed. If the kernel refuses a step, the former state is restored, and the error
+//!           says so. A VM that left leaves no class, filter, pin, map entry or line in the
 //!           journal, also if its interface was gone before.
-//! Not here  Who is whose pair: the agent forgets its own.
+//! Not here  The agent's own state of pairs: the agent forgets it.
 
 use super::{
     Dataplane, Hook, adoption, attach_one, drop_ports, eyeq, fill_endpoints, fill_places,
@@ -26,16 +26,17 @@ use std::collections::BTreeSet;
 use weir_units::{PairId, VmId};
 
 impl Dataplane {
-    /// Makes the host do what `config` says, from what it does now. `strangers` are ids that are
-    /// other VMs from now on, here or elsewhere: nothing counted or bound for them stays.
+    /// Changes the host to what `config` says. `strangers` are ids that are other VMs from now on,
+    /// here or elsewhere: all their counters and classes go.
     ///
     /// Pairs of VMs that left are forgotten; forgetting them again does no harm.
     ///
     /// # Errors
     ///
-    /// As [`Dataplane::open`], and for what cannot change while it is open: nothing was touched then.
-    /// [`Error::Undone`]: everything is as it was, but for pairs of VMs that were to leave, and for
-    /// ports that were not guarded or went meanwhile. Levels are to be set again.
+    /// Those of [`Dataplane::open`], and settings that cannot change while it is open: nothing was
+    /// changed then. [`Error::Undone`]: the former state is restored, except for pairs of VMs that
+    /// were to leave, and for ports that were not guarded or vanished meanwhile. The caller sets
+    /// levels again.
     pub fn apply(&mut self, config: Config, strangers: &BTreeSet<VmId>) -> Result<(), Error> {
         config.check()?;
         self.follow_names()?;
@@ -57,7 +58,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// This host's VMs whose packets pass both of our programs.
+    /// VMs of this host whose packets pass both of our programs.
     pub fn guarded(&self) -> BTreeSet<VmId> {
         let is_guarded = |name: &str| {
             let on = self.attached.iter().find(|hook| hook.interface.name == name);
@@ -70,30 +71,30 @@ impl Dataplane {
         here.map(|port| port.vm).collect()
     }
 
-    /// VMs of the configuration in force whose interface is gone, or is another one by now, be it of
-    /// the same name and index: nothing of them is guarded any more. [`Dataplane::apply`] without
-    /// them, or once more, is the answer.
+    /// VMs of the configuration in force whose interface is gone or was replaced, even by one of
+    /// the same name and index. They are not guarded. [`Dataplane::apply`] without them, or again
+    /// with them, handles that.
     pub fn lost_ports(&self) -> Vec<VmId> {
         let guarded = self.guarded();
         let all = self.config.ports.iter().map(|port| port.vm);
         all.filter(|vm| !guarded.contains(vm)).collect()
     }
 
-    /// Programs that serve all ports (`stamp`, and EyeQ's `tell` and `heed`) and do not hang where they should any
-    /// more: somebody took them off, or their interface is another one by now. What an uplink that was made anew
-    /// carried besides is not looked at. [`Dataplane::mend`] is the answer.
+    /// Programs that serve all ports (`stamp`, and EyeQ's `tell` and `heed`) and are not attached
+    /// any more: another process detached them, or their interface was replaced. Other state of a
+    /// replaced uplink is not checked. [`Dataplane::mend`] attaches them again.
     pub fn lost_programs(&self) -> Vec<&'static str> {
         let lost = self.attached.iter().filter(|hook| eyeq::is_for_all(hook.program));
         lost.filter(|hook| !self.is_on(hook)).map(|hook| hook.program.name()).collect()
     }
 
-    /// Puts them back, each where it is to be by now. Until EyeQ's `tell` is there nobody is told: clones would
-    /// leave as they are.
+    /// Attaches them again, each at its present place. No feedback is sent until EyeQ's `tell` is
+    /// attached, because clones would leave unchanged.
     ///
     /// # Errors
     ///
-    /// There is no such interface; another instance's program is there; whatever the kernel refuses. That one
-    /// stays lost, all others are tried, and while `tell` is lost nobody is told.
+    /// There is no such interface; another instance's program is there; any refusal of the kernel.
+    /// That program stays lost and all others are tried. No feedback is sent while `tell` is lost.
     pub fn mend(&mut self) -> Result<(), Error> {
         let is_lost = |hook: &&Hook| eyeq::is_for_all(hook.program) && !self.is_on(hook);
         let lost: Vec<Hook> = self.attached.iter().filter(is_lost).cloned().collect();
@@ -131,7 +132,7 @@ impl Dataplane {
             let there = |hook: &&Hook| same(hook) && hook.interface.name == former.interface.name;
             let hook = wanted.iter().find(there).or_else(|| wanted.iter().find(same));
             let Some(hook) = hook.cloned() else { continue };
-            // One that cannot be put on keeps no other off.
+            // A program that cannot be attached does not prevent the others.
             let owned = attach::refuse_owned(&hook, &self.own_on(&hook));
             result = result.and(owned.and_then(|()| self.put_on_one(former, hook)));
         }
@@ -158,8 +159,8 @@ impl Dataplane {
         beside.map(|own| own.program.name()).collect()
     }
 
-    /// Whether we attached there, and the kernel says that it still hangs there: an interface that was
-    /// made anew under the same name and index has lost it.
+    /// Whether we attached there, and the kernel says that it still hangs there: an interface that
+    /// was made anew under the same name and index has lost it.
     pub(super) fn is_on(&self, hook: &Hook) -> bool {
         let program = self.programs.fd(hook.program);
         self.attached.contains(hook)
@@ -227,7 +228,7 @@ impl Dataplane {
         let tells = Program::EyeQ(crate::eyeq::Program::Tell);
         let moves = over.iter().any(|hook| hook.program == tells);
         if moves {
-            // Not one clone may leave unedited.
+            // Not one clone may leave unchanged.
             eyeq::hush(&self.programs, &self.config)?;
         }
         self.leave_translated(&wanted);
@@ -274,7 +275,7 @@ impl Dataplane {
         match self.mode {
             Mode::Tcx if pin.exists() => attach::detach_tcx(&pin)?,
             Mode::Clsact if hook.interface.is_there() => attach::detach_clsact(hook)?,
-            // It went with its interface.
+            // The kernel removed it with its interface.
             Mode::Tcx | Mode::Clsact => {}
         }
         self.attached.retain(|attached| attached != hook);
@@ -293,8 +294,8 @@ impl Dataplane {
         Ok(self.shaper.remove(&over)?)
     }
 
-    /// The rest of what was done to interfaces that left, when neither programs nor redirections are
-    /// there any more. By the journal: a change that failed half way may have detached already.
+    /// The rest of what was done to interfaces that left, when neither programs nor redirections
+    /// are there any more. By the journal: a change that failed half way may have detached already.
     fn clear_up(&mut self, wanted: &[Hook]) -> Result<(), Error> {
         let is_left = |i: &Interface| !wanted.iter().any(|hook| hook.interface == *i);
         for deed in &self.journal.deeds {

@@ -1,12 +1,12 @@
-//! Which devices the configured names mean.
+//! Devices of the configured names.
 //!
-//! Problem   A configuration names interfaces, and names change while devices live. A port that loses
-//!           its name must not lose its programs: its VM still sends through it.
-//! Approach  A name means the device that it meant when that was found, for as long as the device
-//!           lives; the index tells. Only a name whose device is gone is looked up again.
-//! Promises  A device that lives is never given up because of its name. Who asks to have the names
-//!           read again ([`Devices::reread`]) gets what they mean now.
-//! Not here  Whether programs still hang on a device: see `plumbing`.
+//! Problem   A configuration names interfaces, and names change while devices live. A port that
+//!           loses its name must not lose its programs, because its VM still sends through it.
+//! Approach  A name means the device that it meant when it was first found, as long as the device
+//!           lives; its index identifies it. Only a name whose device is gone is looked up again.
+//! Promises  A live device is never given up because of its name. A caller that has the names read
+//!           again ([`Devices::reread`]) gets their present devices.
+//! Not here  Whether programs are still attached to a device: see `plumbing`.
 
 use crate::attach::{Interface, is_pinned_on};
 use crate::config::Config;
@@ -18,14 +18,14 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::BTreeMap;
 use weir_units::VmId;
 
-/// An interface that has another name than the configuration gives it.
+/// An interface whose name differs from the configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Renamed {
     /// Its name in the configuration.
     pub configured: String,
-    /// Its name by now.
+    /// Its present name.
     pub now: String,
-    /// Another device has the configured name, and nothing is enforced on that one.
+    /// Another device has the configured name now, and is not guarded.
     pub taken: bool,
 }
 
@@ -49,7 +49,7 @@ impl Devices {
         known.map_or_else(|| Interface::find(configured), Ok)
     }
 
-    /// `config` with the names that its devices have by now.
+    /// `config` with the present names of its devices.
     pub(super) fn resolve(&self, mut config: Config) -> Config {
         let now = |name: &mut String| {
             if let Ok(found) = self.find(name) {
@@ -80,7 +80,7 @@ impl Devices {
         self.0.retain(|name, known| !is_other(name, known));
     }
 
-    /// Those that have another name by now.
+    /// Devices whose name has changed.
     pub(super) fn renamed(&self) -> Vec<Renamed> {
         let now = |(configured, known): (&String, &Interface)| {
             let now = known.now()?.name;
@@ -91,8 +91,8 @@ impl Devices {
     }
 }
 
-/// The ports that an earlier agent of this instance guarded and that still carry its program, by VM.
-/// Whatever cannot be read is not told: names are then all there is.
+/// Ports by VM that an earlier agent of this instance guarded and that still carry its program. A
+/// port whose state cannot be read is omitted; then only names identify it.
 fn left_ports(instance: &Instance) -> BTreeMap<VmId, Interface> {
     let mut left = BTreeMap::new();
     let filters = Journal::left(instance);
@@ -116,8 +116,8 @@ fn left_ports(instance: &Instance) -> BTreeMap<VmId, Interface> {
     left
 }
 
-/// The name that the port of each VM has by now which an earlier agent of this instance guarded, and
-/// which still carries its program: an agent that returns goes on with it, whatever it is called.
+/// Present name of each VM's port that an earlier agent of this instance guarded and that still
+/// carries its program. An agent that returns goes on with that port, whatever its name is.
 pub fn left_behind(
     instance: &str,
     bpffs: &std::path::Path,

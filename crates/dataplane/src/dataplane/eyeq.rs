@@ -1,13 +1,15 @@
 //! EyeQ's programs as a part of the datapath.
 //!
-//! Problem   Its meters go by the ports and the directory that classify goes by, and must come and go with
-//!           them; what an agent decides and is told passes through maps of its own.
-//! Approach  A second object that shares the first one's maps, and hooks like all others: a meter in the
-//!           place of `weir_meter` on each port, `heed` on the uplink, `tell` on what has this host's address.
-//! Promises  `tell` is there before any meter and goes after all of them: no clone is ever a VM's packet. A
-//!           VM that left has no share, limit or place; a key that stays keeps its sequence and window.
-//! Not here  Rates, keys, and when to look: the agent's. What an earlier agent told and was told is not taken
-//!           over: its keys ended with it, so meters, limits and messages begin anew.
+//! Problem   Its meters use classify's ports and directory, and must come and go with them. The
+//!           agent's rates and the receivers' limits pass through maps of its own.
+//! Approach  A second object that shares the first one's maps, and hooks like all others: a meter
+//!           instead of `weir_meter` on each port, `heed` on the uplink, `tell` on the interface
+//!           with this host's address.
+//! Promises  `tell` is attached before any meter and detached after all of them, so no clone is
+//!           ever a VM's packet. A VM that left has no share, limit or place. A key that stays
+//!           keeps its sequence and window.
+//! Not here  Rates, keys, and when to look: the agent's. An earlier agent's feedback is not
+//!           adopted: its keys ended with it, so meters, limits and messages begin anew.
 
 use super::{Dataplane, Hook};
 use crate::attach::Interface;
@@ -24,7 +26,7 @@ use std::net::Ipv4Addr;
 use std::sync::PoisonError;
 use weir_units::{PairId, VmId};
 
-/// Room for so many hosts at least.
+/// Least number of hosts for which there is room.
 const HOSTS: u32 = 64;
 
 /// The program on a port's egress.
@@ -32,7 +34,8 @@ pub(super) const fn meter(config: &Config) -> Program {
     if config.eyeq.is_some() { Program::EyeQ(Own::Meter) } else { Program::Meter }
 }
 
-/// Its hooks beside those of ports; before these, for what is attached first is taken off last.
+/// Its hooks besides those of ports. They are attached before these, because the program attached
+/// first is detached last.
 pub(super) fn add_hooks(hooks: &mut Vec<Hook>, config: &Config) -> Result<(), Error> {
     let Some(eyeq) = &config.eyeq else { return Ok(()) };
     let interface = Interface::with_address(eyeq.address)?;
@@ -42,7 +45,7 @@ pub(super) fn add_hooks(hooks: &mut Vec<Hook>, config: &Config) -> Result<(), Er
     Ok(())
 }
 
-/// Whether a program serves all ports: it hangs on no port.
+/// Whether a program serves all ports and is on no port itself.
 pub(super) const fn is_for_all(program: Program) -> bool {
     matches!(program, Program::Stamp | Program::EyeQ(Own::Tell | Own::Heed))
 }
@@ -57,7 +60,7 @@ pub(super) fn load(programs: &mut Programs, config: &Config, sizes: Sizes) -> Re
     programs.load_eyeq(eyeq::Sizes { pairs: sizes.pairs, endpoints: sizes.endpoints, hosts })
 }
 
-/// Says what all go by. Before they are attached.
+/// Writes the programs' settings, before they are attached.
 pub(super) fn set(programs: &Programs, config: &Config, hooks: &[Hook]) -> Result<(), Error> {
     let (Some(own), Some(eyeq)) = (&programs.eyeq, &config.eyeq) else { return Ok(()) };
     let tell = hooks.iter().find(|hook| hook.program == Program::EyeQ(Own::Tell));
@@ -65,7 +68,7 @@ pub(super) fn set(programs: &Programs, config: &Config, hooks: &[Hook]) -> Resul
     own.set(Settings { via, address: word(eyeq.address), ..eyeq.settings })
 }
 
-/// Nobody is told any more.
+/// Stops all feedback.
 pub(super) fn hush(programs: &Programs, config: &Config) -> Result<(), Error> {
     let (Some(own), Some(eyeq)) = (&programs.eyeq, &config.eyeq) else { return Ok(()) };
     own.set(Settings { via: 0, address: word(eyeq.address), ..eyeq.settings })
@@ -78,15 +81,15 @@ pub(super) fn is_same(now: &Config, next: &Config) -> bool {
     fixed(now) == fixed(next)
 }
 
-/// What was in force before a change: the configuration, who had which slot, and who of them is another VM now.
+/// State before a change: the configuration, the slots of VMs, and the ids that are other VMs now.
 pub(super) struct Before<'a> {
     pub(super) config: &'a Config,
     pub(super) slots: &'a [(VmId, u32)],
     pub(super) strangers: &'a BTreeSet<VmId>,
 }
 
-/// Says where all VMs are. Who gets a slot that he had not begins with no share and a new meter, whoever had
-/// it before.
+/// Writes the hosts of all VMs. A VM that gets another slot than it had begins with no share and a
+/// new meter, whichever VM had the slot before.
 pub(super) fn fill(
     programs: &Programs,
     before: Option<&Before<'_>>,
@@ -113,7 +116,7 @@ pub(super) fn fill(
             own.shares.clear(slot);
         }
     }
-    // At the start all are new. Without a share one stands still: what comes meanwhile is only counted.
+    // At the start all VMs are new. A meter without a share only counts.
     let is_new = |slot: &u32| before.is_some() && !kept.contains(slot);
     for (_, slot) in slots.iter().filter(|(_, slot)| is_new(slot)) {
         own.meters.put(*slot, Meter::default())?;
@@ -121,12 +124,12 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// A pair is over: what its receiver allowed is, too.
+/// A pair is over, and so is its receiver's limit.
 pub(super) fn lift(programs: &Programs, pair: PairId) -> Result<(), Error> {
     programs.eyeq.as_ref().map_or(Ok(()), |own| own.limits.delete(pair.into()).map(drop))
 }
 
-/// Without EyeQ's programs nothing is ever read here, and what is written has no effect.
+/// Without EyeQ's programs nothing is read here, and writes have no effect.
 impl Dataplane {
     /// The meters of this host's VMs that have one.
     ///
@@ -142,7 +145,7 @@ impl Dataplane {
         Ok(meters)
     }
 
-    /// Sets what a VM of this host may receive. One without a meter is left out.
+    /// Sets the receiving rate of a VM of this host. A VM without a meter is omitted.
     pub fn set_share(&mut self, vm: VmId, share: Share) {
         let slot = self.slots.iter().find(|(here, _)| *here == vm);
         if let (Some(own), Some((_, slot))) = (&self.programs.eyeq, slot)
@@ -158,8 +161,8 @@ impl Dataplane {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).limited)
     }
 
-    /// What the receivers of these pairs allow, of those who ever spoke: one call into the kernel, however
-    /// many.
+    /// Limits of these pairs by their receivers, for those that ever sent feedback: one call into
+    /// the kernel, for any number of pairs.
     ///
     /// # Errors
     ///
@@ -185,7 +188,7 @@ impl Dataplane {
         Ok(own.limits.read()?.map(|(pair, limit)| (pair.into(), limit)).collect())
     }
 
-    /// Forgets what the receiver of a pair allows.
+    /// Forgets the limit of a pair.
     ///
     /// # Errors
     ///
@@ -194,8 +197,9 @@ impl Dataplane {
         lift(&self.programs, pair)
     }
 
-    /// Speaks to a host by this key from now on, with a new sequence; to nobody there, without one.
-    /// Only when the key is another: a sequence that begins again is a replay to who hears it.
+    /// Sends feedback to a host with this key from now on, with a new sequence; without a key,
+    /// sends none. Acts only on a changed key, because a sequence that begins again looks like a
+    /// replay to the host.
     ///
     /// # Errors
     ///
@@ -208,9 +212,9 @@ impl Dataplane {
         }
     }
 
-    /// Believes a host that speaks by this key from now on, from its first word; by none of this name,
-    /// without one. Only when the key is another: else what was heard already is heard again.
-    ///
+    /// Believes a host's feedback with this key from now on, from its first message; without a key,
+    /// believes none with this id. Acts only on a changed key, because otherwise old messages would
+    /// be believed again.
     /// # Errors
     ///
     /// As [`speak_to`](Self::speak_to).
@@ -228,7 +232,7 @@ impl Dataplane {
         }
     }
 
-    /// What became of all messages; `None` without EyeQ's programs.
+    /// Counters of all messages; `None` without EyeQ's programs.
     pub fn feedback(&self) -> Option<Counters> {
         self.programs.eyeq.as_ref().map(eyeq::Programs::counters)
     }

@@ -1,17 +1,17 @@
-//! Whether all that carries VMs' packets is as it should be, and making it so.
+//! Checks and repairs everything that carries VMs' packets.
 //!
-//! Problem   Programs, redirections and queues belong to the kernel, and whoever is root on the host
-//!           may change them. A floor then ends without anybody being told.
-//! Approach  One look compares what should be there (the configuration, the hooks, the shaper's
-//!           levels) with what is there, and lists the differences as [`Fault`]s. What can be mended
-//!           is put back by the same code that made it, and a second look says what is left.
-//! Promises  Everything is looked at in every call, but classes, which every second call reads, and what is
-//!           around the ports, which every eighth does. A VM
-//!           with a fault that is left is named with the reason, and its pairs are bounded to their
-//!           floors by its port's program, if that is still there, until the fault has ended.
-//!           A port that only changed its name stays enforced.
-//! Not here  Ports whose device is gone: see [`Dataplane::lost_ports`]. How often, and whom to tell:
-//!           the agent. vCC's programs: see `vcc`.
+//! Problem   Programs, redirections and queues belong to the kernel, and any process with root's
+//!           rights may change them. A floor then ends unreported.
+//! Approach  One look compares the desired state (the configuration, the hooks, the shaper's
+//!           levels) with the kernel's, and lists the differences as [`Fault`]s. The code that made
+//!           a part also repairs it. A second look shows the faults that are left.
+//! Promises  Every call checks everything, except classes, which every second call reads, and the
+//!           devices around the ports, which every eighth call reads. A VM with a fault that is
+//!           left is named with the reason. Its port's program, if it is still there, bounds its
+//!           pairs to their floors until the fault has ended. A port that only changed its name
+//!           stays enforced.
+//! Not here  Ports whose device is gone: see [`Dataplane::lost_ports`]. How often to look, and
+//!           where to report: the agent. vCC's programs: see `vcc`.
 
 use super::devices::Renamed;
 use super::{Dataplane, eyeq, shares};
@@ -25,28 +25,28 @@ use crate::surroundings::{self, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::VmId;
 
-/// Something that is not as it should be.
+/// A part of the plumbing that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What it is, for people.
+    /// Description, for people.
     pub what: String,
-    /// The VMs whose packets it concerns.
+    /// The VMs whose packets are affected.
     pub vms: BTreeSet<VmId>,
 }
 
-/// What became of the plumbing.
+/// Result of a look.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tended {
-    /// What was not as it should be, and is again.
+    /// Faults that were repaired.
     pub mended: Vec<String>,
-    /// What is left.
+    /// Faults that are left.
     pub faults: Vec<Fault>,
-    /// Interfaces that have another name than the configuration gives them.
+    /// Interfaces whose name differs from the configuration.
     pub renamed: Vec<Renamed>,
 }
 
 impl Tended {
-    /// The VMs that are not enforced, and why.
+    /// The VMs that are not enforced, with the reasons.
     pub fn unenforced(&self) -> BTreeMap<VmId, String> {
         let mut all: BTreeMap<VmId, String> = BTreeMap::new();
         for fault in &self.faults {
@@ -60,7 +60,7 @@ impl Tended {
     }
 }
 
-/// A fault, and what puts it right: the program in its place, or (without a hook) the shaper's levels.
+/// A fault and its repair: a program to attach, or (without a hook) the shaper's levels.
 struct Found {
     fault: Fault,
     hook: Option<Hook>,
@@ -74,12 +74,12 @@ const LOOKS_AROUND: u64 = 8;
 type Sides = BTreeMap<(u32, bool), Vec<u32>>;
 
 impl Dataplane {
-    /// Looks at all of it, and mends what can be mended if `may_mend`; without, it only tells. For
+    /// Checks everything, and repairs what it can if `may_mend`; otherwise it only reports. For
     /// every heartbeat.
     ///
     /// # Errors
     ///
-    /// The kernel does not answer. What it refuses to put back is no error but a fault that is left.
+    /// The kernel does not answer. A repair that it refuses is no error but a fault that is left.
     pub fn tend(&mut self, may_mend: bool) -> Result<Tended, Error> {
         self.follow_names()?;
         self.drain()?;
@@ -106,23 +106,23 @@ impl Dataplane {
     }
 
     /// From now on the names in a configuration mean the devices that have them, also where a port
-    /// that lives under another name had one of them: for when a person asks for a change.
+    /// that lives under another name had one of them. For a change that a person asks for.
     pub fn reread_names(&mut self) {
         self.devices.reread();
     }
 
-    /// The flags that the programs find for a VM's port; `None` for one that has none.
+    /// Flags of a VM's port as the programs see them; `None` without a port.
     pub fn port_flags(&mut self, vm: VmId) -> Option<u32> {
         let mut ports = self.programs.ports.read().ok()?;
         ports.find(|(_, port)| port.vm == vm.0).map(|(_, port)| port.flags)
     }
 
-    /// The name that the device of a configured name has by now, if the device is there.
+    /// Present name of the device of a configured name, if the device is there.
     pub fn device_name(&self, configured: &str) -> Option<String> {
         self.devices.find(configured).ok().map(|device| device.name)
     }
 
-    /// Takes up the names that interfaces have by now.
+    /// Adopts the present names of interfaces.
     pub(super) fn follow_names(&mut self) -> Result<(), Error> {
         let mut names: BTreeMap<u32, (String, String)> = BTreeMap::new();
         for Hook { interface, .. } in self.attached.iter().filter(|hook| is_first(hook)) {
@@ -150,7 +150,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Whether what is around the ports takes their packets past our programs.
+    /// Looks for devices around the ports that carry packets past our programs.
     fn look_around(&mut self) -> Result<(), Error> {
         let links = nl::link::list(&mut nl::Socket::open()?)?;
         let ports: Vec<&str> = self.config.ports.iter().map(|p| p.interface.as_str()).collect();
@@ -158,7 +158,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// All that differs from what should be there.
+    /// All differences from the desired state.
     fn look(&mut self, whole: bool) -> Result<Vec<Found>, Error> {
         let sides = self.sides();
         let ours = self.own_ids();
@@ -182,7 +182,7 @@ impl Dataplane {
             let what = format!("port {port}: {what}; {remedy}");
             found.push(Found { fault: Fault { what, vms }, hook: None, mendable: false });
         }
-        // What has nothing of ours any more is another device by now, or gone: see `lost_ports`.
+        // A device without any of our programs was replaced, or is gone: see `lost_ports`.
         let is_lost = |vm: &VmId| {
             let without =
                 |f: &&Found| f.hook.as_ref().is_some_and(|h| !eyeq::is_for_all(h.program));
@@ -215,7 +215,7 @@ impl Dataplane {
         loaded.filter_map(id).collect()
     }
 
-    /// What is wrong with a program's place, and whether putting it on again helps.
+    /// The fault of a program's place, and whether attaching it again helps.
     fn program_fault(
         &self,
         hook: &Hook,
@@ -227,14 +227,14 @@ impl Dataplane {
         let foreign = |id: &&u32| !ours.values().any(|own| own == *id) && !is_weirs(**id);
         if self.mode == Mode::Clsact {
             if !self.is_on(hook) {
-                return Some((format!("somebody took off {name} from {on}"), true));
+                return Some((format!("another process detached {name} from {on}"), true));
             }
             let id = there.iter().find(foreign)?;
             let by = described(*id);
             return Some((format!("{by} on {on} runs before {name} and decides for it"), false));
         }
         let Some(at) = there.iter().position(|id| ours.get(&hook.program) == Some(id)) else {
-            return Some((format!("somebody took off {name} from {on}"), true));
+            return Some((format!("another process detached {name} from {on}"), true));
         };
         if hook.program.is_second() {
             return None;
@@ -268,7 +268,7 @@ impl Dataplane {
         behind.map(|port| port.vm).collect()
     }
 
-    /// Puts back what can be; why not, by fault.
+    /// Repairs the faults; returns the reasons of those that it cannot repair.
     fn put_right(&mut self, found: &[Found]) -> BTreeMap<String, String> {
         let mut refused = BTreeMap::new();
         let mendable = || found.iter().filter(|found| found.mendable);
@@ -284,14 +284,14 @@ impl Dataplane {
         {
             let shaper = mendable().filter(|found| found.hook.is_none());
             refused.extend(shaper.map(|f| (f.fault.what.clone(), why.to_string())));
-            // Better unshaped and bounded at the port than black-holed.
+            // Unshaped and bounded at the port is better than a black hole.
             let _ = self.shaper.let_pass();
         }
         refused
     }
 
-    /// VMs whose packets may pass the shaper by: their pairs get no more than their floors from the
-    /// programs on their ports.
+    /// VMs whose packets may miss the shaper. The programs on their ports give their pairs no more
+    /// than their floors.
     fn hold_to_floors(&mut self, bare: BTreeSet<VmId>) -> Result<(), Error> {
         if bare == self.bare {
             return Ok(());
@@ -314,13 +314,13 @@ const fn is_first(hook: &Hook) -> bool {
     matches!(hook.program, Program::Classify | Program::Stamp)
 }
 
-/// Whether a program is one of Weir's, of whatever agent.
+/// Whether a program is one of Weir's, of any agent.
 fn is_weirs(id: u32) -> bool {
     attach::program_name(id).is_some_and(|name| name.starts_with("weir_"))
 }
 
-/// A program that is not ours.
+/// Description of a foreign program.
 fn described(id: u32) -> String {
     let name = attach::program_name(id).unwrap_or_default();
-    format!("somebody else's program {name:?} (id {id})")
+    format!("the foreign program {name:?} (id {id})")
 }

@@ -1,24 +1,24 @@
-//! From enforcing to observing and back, while packets flow.
+//! Switches from enforcing to observing and back, while packets flow.
 //!
-//! Problem   Nobody installs an agent blind that may take rates away: it has to show first what it
-//!           would do, and be switched on, and off again, without a packet being lost.
-//! Approach  The pairs and their levels move to another [`Shaper`], of which one limits nothing. Toward
-//!           enforcing its queues are whole before the programs name classes, and these are named
-//!           before a packet is redirected. Toward observing it is the other way round, and the former
-//!           queues stay until what waits in them has left.
-//! Promises  Pairs keep their levels; at no moment is a packet sent to a queue that is not there.
+//! Problem   An operator does not trust an unknown agent with rates. The agent must first show what
+//!           it would do, and be switched on and off without losing a packet.
+//! Approach  The pairs and their levels move to another [`Shaper`], one of which limits nothing.
+//!           Toward enforcing, its queues are complete before the programs name classes, and the
+//!           programs name classes before a packet is redirected. Toward observing the order is
+//!           reversed, and the former queues stay until their packets have left.
+//! Promises  Pairs keep their levels. A packet is never sent to a queue that does not exist.
 //! Not here  What programs do differently: `WEIR_OBSERVE` in `bpf/`.
 
 use super::{Dataplane, open_shaper, settings, shares};
 use crate::error::Error;
-use crate::shaper::{ClassId, Kind, MIN_RATE, Observer, PairRate, Shaper};
+use crate::shaper::{ClassId, Kind, Observer, PairRate, Shaper};
 use std::collections::BTreeMap;
-use weir_units::{PairId, Rate};
+use weir_units::PairId;
 
-/// A shaper whose queues run empty.
+/// A shaper whose queues drain.
 pub(super) struct Draining {
     pub(super) shaper: Box<dyn Shaper + Send>,
-    /// It was empty when it was looked at last: what it had given on may still be on its way.
+    /// It was empty at the last look; its last packets may still be on their way.
     is_idle: bool,
 }
 
@@ -93,11 +93,8 @@ impl Dataplane {
         let gone: Vec<PairId> = gone.into_iter().filter(|p| !self.bound.contains_key(p)).collect();
         next.remove(&gone)?;
         let classes = next.add_pairs(&pairs)?;
-        // The smallest rate stands for zero, and counts as that in sums.
-        let floor = |rate: &PairRate| if rate.floor == MIN_RATE { Rate::ZERO } else { rate.floor };
         let known = levels.iter().filter(|(pair, _)| self.bound.contains_key(pair));
-        let known: Vec<_> =
-            known.map(|(pair, rate)| (*pair, PairRate { floor: floor(rate), ..*rate })).collect();
+        let known: Vec<_> = known.copied().collect();
         next.set(&known)?;
         Ok(pairs.into_iter().zip(classes).collect())
     }
@@ -110,7 +107,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// With every heartbeat: queues that nothing enters any more are removed when they are empty.
+    /// For every heartbeat: removes queues that nothing enters any more when they are empty.
     pub(super) fn drain(&mut self) -> Result<(), Error> {
         let Some(draining) = &mut self.draining else { return Ok(()) };
         let was_idle = std::mem::replace(&mut draining.is_idle, draining.shaper.is_idle()?);

@@ -1,33 +1,33 @@
 //! vCC's programs as a part of the datapath.
 //!
-//! Problem   Ports that translate, have a window budget or shape by windows need two programs behind the datapath's
-//!           own and tables that outlive an agent, and a host that cannot translate has to guard its VMs all the same.
-//! Approach  When all else is in force, ports that shall translate are compared with those that do. A connection
-//!           keeps what it began with: a port that shall not translate any more asks for nothing, and keeps its
-//!           programs while connections live that they are for.
-//! Promises  Nothing here fails an opening or a change: what cannot be had is a refusal, with its reason. The
-//!           programs come after the datapath's own on both sides, in whatever order they were attached. Where no
-//!           port needs them nothing is loaded, attached or pinned.
-//! Not here  The programs: see `vcc`. Who asks for what, and divides budgets: the agent's.
+//! Problem   Ports that translate or have a window budget need two programs behind the datapath's
+//!           own, and tables that outlive an agent. A host that cannot translate has to guard its
+//!           VMs all the same.
+//! Approach  When all else is in force, the ports that should translate are compared with those
+//!           that do. A connection keeps what it began with: a port that should not translate any
+//!           more asks for nothing, and keeps its programs while connections need them.
+//! Promises  Nothing here fails an opening or a change: a translation that the host cannot do is a
+//!           refusal, with its reason. The programs come after the datapath's own on both sides, in
+//!           whatever order they were attached. Where no port needs them, nothing is loaded,
+//!           attached or pinned.
+//! Not here  The programs: see `vcc`. The choice of ports and the division of budgets: the agent's.
 
 use super::{Dataplane, Hook, attach_one, first_ports};
 use crate::attach::{self, Interface};
-use crate::config::{Bounded, Config, PairRate, Shaped, Translated};
+use crate::config::{Bounded, Config, Translated};
 use crate::error::{Context, Error};
 use crate::instance::{Deed, Instance, Journal, list};
-use crate::intf::Address;
 use crate::programs::{MAX_PORTS, Program};
 use crate::vcc::budget::{Class, Divided, Live, Shares};
 use crate::vcc::intf::{ANY_SLACK, Port};
-use crate::vcc::shaping::{self, LEASE_NS, Windows};
-use crate::vcc::{self, Law, Program as Own, SHAPED, STATE};
+use crate::vcc::{self, Law, Program as Own, STATE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weir_units::VmId;
 
-/// How often ports that end are looked at.
+/// Interval at which ports that end are checked.
 const LOOK_NS: u64 = 5_000_000_000;
-/// How the names of all of its programs begin.
+/// Prefix of the names of all its programs.
 const PREFIX: &str = "weir_vcc";
 
 /// Ports that translate.
@@ -37,23 +37,15 @@ pub(super) struct Translators {
     /// Where programs are attached.
     attached: Vec<Hook>,
     refused: BTreeMap<VmId, String>,
-    /// Who counts the connections of window budgets in force, and of windows by pair.
+    /// Counters of connections for the window budgets in force.
     divided: BTreeMap<VmId, Divided>,
-    /// Why others are not.
+    /// Reasons why other budgets are not in force.
     unbounded: BTreeMap<VmId, String>,
-    /// Windows by pair in force.
-    shaped: BTreeMap<VmId, shaping::PortWindows>,
-    /// Why others are not.
-    unshaped: BTreeMap<VmId, String>,
-    /// Whose address it is, of all VMs; empty where no windows are shaped.
-    vms: BTreeMap<Address, VmId>,
-    /// Why shares of budgets that are in force do not follow connections at the moment,
+    /// Reason why shares of the budgets in force do not follow connections at the moment.
     uncounted: BTreeMap<VmId, String>,
-    /// and why windows by pair do not.
-    stale: BTreeMap<VmId, String>,
-    /// Whose ports have a budget or windows by pair alone (any more), and connections that began with a translation.
+    /// VMs whose ports have only a budget, and connections that began with a translation.
     keeping: BTreeSet<VmId>,
-    /// Why what an earlier agent left was given up.
+    /// Reason why an earlier agent's state was given up.
     replaced: Option<String>,
     looked_ns: u64,
 }
@@ -62,27 +54,25 @@ pub(super) struct Translators {
 #[derive(Clone, Debug)]
 struct Place {
     interface: Interface,
-    /// Of its counters and its table.
+    /// Slot of its counters and its table.
     slot: u32,
-    /// For new connections; `None` if it ends.
+    /// Terms of new connections; `None` if it ends.
     law: Option<Law>,
     /// Of its budget; none if it has none.
     classes: Vec<Class>,
-    /// Whether its windows follow pairs' rates.
-    is_shaped: bool,
-    /// Whether nothing of it was there before.
+    /// Whether the port is new.
     is_new: bool,
 }
 
 impl Place {
-    /// Whether connections of before are all that it is there for.
+    /// Whether it exists for older connections only.
     const fn ends(&self) -> bool {
         self.law.is_none() && !self.counts()
     }
 
     /// Whether its connections are counted.
     const fn counts(&self) -> bool {
-        self.is_shaped || !self.classes.is_empty()
+        !self.classes.is_empty()
     }
 
     fn hooks(&self) -> [Hook; 2] {
@@ -93,20 +83,19 @@ impl Place {
     }
 }
 
-/// What ports shall do, of VMs for which it can be had.
+/// Desired state of the ports whose VMs can have it.
 struct Wishes {
     wanted: BTreeMap<VmId, Law>,
     budgets: BTreeMap<VmId, Vec<Class>>,
-    shaped: BTreeSet<VmId>,
 }
 
 impl Wishes {
     fn are_none(&self) -> bool {
-        self.wanted.is_empty() && self.budgets.is_empty() && self.shaped.is_empty()
+        self.wanted.is_empty() && self.budgets.is_empty()
     }
 
     fn vms(&self) -> Vec<VmId> {
-        self.wanted.keys().chain(self.budgets.keys()).chain(&self.shaped).copied().collect()
+        self.wanted.keys().chain(self.budgets.keys()).copied().collect()
     }
 }
 
@@ -117,7 +106,8 @@ impl Translators {
     }
 }
 
-/// Programs that may be on a port before the datapath's own are: those that this instance left there.
+/// Programs that may be on a port before the datapath's own are: those that this instance left
+/// there.
 pub(super) fn left_on(hook: &Hook, instance: &Instance, journal: &Journal) -> Vec<&'static str> {
     let is_ours = |program: &Own| {
         let hook = Hook { interface: hook.interface.clone(), program: Program::Vcc(*program) };
@@ -132,15 +122,14 @@ pub(super) fn translator_on(pin: &Path) -> Option<u32> {
     name.rsplit('-').next()?.parse().ok()
 }
 
-/// Why the connections of a VM can be neither translated nor bounded whatever the kernel says.
+/// Reason why a VM's connections can be neither translated nor bounded, whatever the kernel can do.
 fn outside(config: &Config, vm: VmId) -> Option<&'static str> {
     config.is_outward(vm).then_some(
-        "its port leads outside the cloud, and is no guest's: leave the translation, the budget and the shaping \
-         by windows to the VMs' ports",
+        "its port leads outside the cloud, and is no guest's: leave the translation and the budget to the VMs' ports",
     )
 }
 
-/// Why they cannot be translated.
+/// Reason why they cannot be translated.
 fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
     if config.ecn {
         return Some(
@@ -152,8 +141,8 @@ fn refusal(config: &Config, vm: VmId) -> Option<&'static str> {
 }
 
 impl Dataplane {
-    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on which one of
-    /// the datapath's own programs was just attached: it has to come first.
+    /// Makes ports translate, or not any more, as the configuration says. `fresh` are interfaces on
+    /// which one of the datapath's own programs was just attached: it has to come first.
     pub(super) fn translate(&mut self, strangers: &BTreeSet<VmId>, fresh: &[u32]) {
         let config = &self.config;
         let mut refused = BTreeMap::new();
@@ -170,20 +159,9 @@ impl Dataplane {
             unbounded.extend(why.map(|why| (*vm, why.to_owned())));
             why.is_none()
         });
-        let mut unshaped = BTreeMap::new();
-        let mut shaped = config.window_shaping.clone();
-        shaped.retain(|vm| {
-            let why = outside(config, *vm);
-            unshaped.extend(why.map(|why| (*vm, why.to_owned())));
-            why.is_none()
-        });
-        let vms = config.endpoints.iter().filter(|_| !shaped.is_empty());
-        self.translators.vms = vms.map(|one| (Address::from(one.address), one.vm)).collect();
         (self.translators.refused, self.translators.unbounded) = (refused, unbounded);
-        self.translators.unshaped = unshaped;
         self.translators.uncounted.clear();
-        self.translators.stale.clear();
-        let wishes = Wishes { wanted, budgets, shaped };
+        let wishes = Wishes { wanted, budgets };
         let placed = self
             .load_translators(!wishes.are_none())
             .and_then(|()| self.places_for(&wishes, strangers));
@@ -192,13 +170,12 @@ impl Dataplane {
             BTreeMap::new()
         });
         let was = std::mem::take(&mut self.translators.places);
-        // Budgets and windows go on where they are on the same port as before.
+        // Budgets go on where they are on the same port as before.
         let stays = |vm: &VmId| {
             let slot = |places: &BTreeMap<VmId, Place>| places.get(vm).map(|place| place.slot);
             slot(&was) == slot(&places) && places.get(vm).is_some_and(|place| !place.is_new)
         };
         self.translators.divided.retain(|vm, _| stays(vm));
-        self.end_shaping(|vm, _| !stays(vm));
         self.take_off(|index| {
             let stays = places.values().any(|place| place.interface.index == index);
             !stays || fresh.contains(&index)
@@ -212,13 +189,13 @@ impl Dataplane {
                 }
             }
         }
-        // Who keeps connections of before is found with the next heartbeat.
+        // Ports that keep older connections are found with the next heartbeat.
         self.translators.looked_ns = 0;
         self.unload_translators();
     }
 
-    /// With every heartbeat: programs that somebody has taken off come back, and ports that end are freed once no
-    /// connection needs them.
+    /// For every heartbeat: attaches programs that another process detached, and frees ports that
+    /// end once no connection needs them.
     pub fn tend_translations(&mut self, now_ns: u64) {
         let places = self.translators.places.clone();
         for (vm, place) in &places {
@@ -230,7 +207,6 @@ impl Dataplane {
                 Ok(()) => {
                     self.translators.refused.remove(vm);
                     self.translators.unbounded.remove(vm);
-                    self.translators.unshaped.remove(vm);
                 }
                 Err(e) => self.refuse(&[*vm], &e),
             }
@@ -241,7 +217,7 @@ impl Dataplane {
         self.translators.looked_ns = now_ns;
         self.translators.keeping.clear();
         for (vm, place) in places.iter().filter(|(_, place)| place.law.is_none()) {
-            // A table that cannot be read may have somebody.
+            // A table that cannot be read may have connections.
             if self.has_live(place.slot, now_ns).unwrap_or(true) {
                 self.translators.keeping.insert(*vm);
             } else if place.ends() {
@@ -252,11 +228,11 @@ impl Dataplane {
         self.unload_translators();
     }
 
-    /// What became of all wishes, and of those of before that still matter to connections.
+    /// States of all requested translations, and of former ones that connections still need.
     pub fn translations(&self) -> Vec<Translated> {
         let of = &self.translators;
         let mut vms: BTreeSet<VmId> = self.config.translations.keys().copied().collect();
-        // Who has a budget alone translates nothing, but for connections of before.
+        // A port with only a budget translates nothing, except for older connections.
         let is_told = |vm: &VmId, place: &Place| {
             place.law.is_some() || place.ends() || of.keeping.contains(vm)
         };
@@ -275,49 +251,27 @@ impl Dataplane {
         vms.into_iter().map(told).collect()
     }
 
-    /// Counts the connections that live on window budgets, or whose windows follow pairs' rates, where it is time to, and
-    /// puts in force what `divide` makes of the numbers of all VMs by class: shares for each VM's classes; whom it leaves
-    /// out nothing bounds. And what `windows` makes of the numbers of each pair. To be called every
-    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS) where anybody is counted; `cpu_ns` says how much CPU time the caller has
-    /// had.
+    /// Counts the connections of window budgets when it is time, and puts in force the shares that
+    /// `divide` computes from all VMs' counts by class. A VM that `divide` omits is not bounded.
+    /// The caller calls it every [`LOOK_NS`](crate::vcc::budget::LOOK_NS) while connections are
+    /// counted. `cpu_ns` is the CPU time that the caller has used.
     pub fn tend_windows(
         &mut self,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
         divide: &mut dyn FnMut(&Live<'_>) -> Shares,
-        windows: &mut Windows<'_>,
     ) {
         let Some(own) = &self.programs.vcc else { return };
         let of = &mut self.translators;
         let mut is_counted = false;
         for (vm, divided) in &mut of.divided {
-            let shaped = of.shaped.get_mut(vm);
-            let window = |address: &Address| shaped.as_ref()?.window(address, &of.vms);
-            match divided.count_if_due(own, now_ns, cpu_ns, &window) {
+            match divided.count_if_due(own, now_ns, cpu_ns) {
                 Ok(false) => {}
                 Ok(true) => {
                     is_counted = true;
                     of.uncounted.remove(vm);
-                    of.stale.remove(vm);
-                    if let Some((shaped, live)) = shaped.zip(divided.peers())
-                        && let Err(e) = shaped.count(own, live, &of.vms)
-                    {
-                        of.stale.insert(*vm, e.to_string());
-                    }
                 }
-                Err(e) => {
-                    let why = e.to_string();
-                    of.stale.extend(shaped.map(|_| (*vm, why.clone())));
-                    of.uncounted.insert(*vm, why);
-                }
-            }
-        }
-        for (vm, shaped) in &mut of.shaped {
-            match shaped.follow(own, windows) {
-                // Windows that nobody sees to count no more after a second.
-                Ok(()) if of.stale.contains_key(vm) => {}
-                Ok(()) => own.lease(shaped.slot(), now_ns + LEASE_NS),
-                Err(e) => drop(of.stale.insert(*vm, e.to_string())),
+                Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
             }
         }
         if !is_counted {
@@ -334,40 +288,12 @@ impl Dataplane {
         }
     }
 
-    /// These pairs have other rates: their windows follow at once, for those who live as they were counted last.
-    pub fn follow_rates(&mut self, rates: &[PairRate], windows: &mut Windows<'_>) {
-        let (Some(own), of) = (&self.programs.vcc, &mut self.translators) else { return };
-        for PairRate { pair, .. } in rates {
-            let Some(shaped) = of.shaped.get_mut(&pair.src) else { continue };
-            if let Err(e) = shaped.follow_one(own, pair.dst, windows) {
-                of.stale.insert(pair.src, e.to_string());
-            }
-        }
-    }
-
-    /// Whether anybody's connections are counted.
+    /// Whether any connections are counted.
     pub fn has_windows(&self) -> bool {
         !self.translators.divided.is_empty()
     }
 
-    /// What became of all window shaping.
-    pub fn shaped(&self) -> Vec<Shaped> {
-        let of = &self.translators;
-        let told = |&vm: &VmId| {
-            let shaped = of.shaped.get(&vm);
-            let refused = of.unshaped.get(&vm).or(of.stale.get(&vm)).cloned();
-            let own = self.programs.vcc.as_ref().zip(shaped);
-            Shaped {
-                vm,
-                refused,
-                peers: shaped.map_or_else(Vec::new, shaping::PortWindows::told),
-                counters: own.map(|(own, shaped)| own.counters(shaped.slot())),
-            }
-        };
-        self.config.window_shaping.iter().map(told).collect()
-    }
-
-    /// What became of all window budgets.
+    /// States of all window budgets.
     pub fn budgets(&self) -> Vec<Bounded> {
         let of = &self.translators;
         let told = |&vm: &VmId| {
@@ -384,8 +310,8 @@ impl Dataplane {
         self.config.budgets.keys().map(told).collect()
     }
 
-    /// Why the translations of an earlier agent of this name were given up, if they were: their connections are
-    /// left alone.
+    /// Reason why the translations of an earlier agent of this name were given up, if they were.
+    /// Their connections are no longer translated.
     pub fn replaced_translations(&self) -> Option<&str> {
         self.translators.replaced.as_deref()
     }
@@ -395,7 +321,7 @@ impl Dataplane {
         self.take_off(|index| !wanted.iter().any(|hook| hook.interface.index == index));
     }
 
-    /// Loads the programs if somebody needs them: one that asks, or connections of an earlier agent's time.
+    /// Loads the programs if a port asks for them or connections of an earlier agent need them.
     fn load_translators(&mut self, is_wanted: bool) -> Result<(), Error> {
         if self.programs.vcc.is_some() {
             return Ok(());
@@ -403,7 +329,7 @@ impl Dataplane {
         let pins = self.instance.maps();
         let left = STATE.iter().filter(|name| pins.join(name).exists()).count();
         if left < STATE.len() {
-            // An agent died while it pinned them, or had fewer: whatever is there is not all there must be.
+            // An agent died while it pinned them, or had fewer: the pins are not complete.
             self.forget_translators()?;
             if left > 0 {
                 self.translators.replaced = Some("some of its maps are missing".into());
@@ -424,7 +350,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Which ports shall have programs: those of `wanted`, and those that had.
+    /// Ports that should have programs: those of `wanted`, and those that had.
     fn places_for(
         &mut self,
         wishes: &Wishes,
@@ -436,30 +362,27 @@ impl Dataplane {
         for port in first_ports(&self.config) {
             let law = wishes.wanted.get(&port.vm).copied();
             let classes = wishes.budgets.get(&port.vm).cloned().unwrap_or_default();
-            let is_shaped = wishes.shaped.contains(&port.vm);
             let interface = match Interface::find(&port.interface) {
                 Ok(interface) => interface,
-                // It went in this very moment.
+                // The interface vanished at this moment.
                 Err(e) => {
                     let refused = law.map(|_| (port.vm, e.to_string()));
                     self.translators.refused.extend(refused);
                     let unbounded = (!classes.is_empty()).then(|| (port.vm, e.to_string()));
                     self.translators.unbounded.extend(unbounded);
-                    let unshaped = is_shaped.then(|| (port.vm, e.to_string()));
-                    self.translators.unshaped.extend(unshaped);
                     continue;
                 }
             };
             let is_same = |old: &Port| old.vm == port.vm.0 && !strangers.contains(&port.vm);
             let old = known.get(&interface.index).copied().filter(is_same);
-            if law.is_none() && classes.is_empty() && !is_shaped && old.is_none() {
+            if law.is_none() && classes.is_empty() && old.is_none() {
                 continue;
             }
             if old.is_some() {
                 known.remove(&interface.index);
             }
             let (slot, is_new) = (old.map_or(MAX_PORTS, |old| old.slot), old.is_none());
-            places.insert(port.vm, Place { interface, slot, law, classes, is_shaped, is_new });
+            places.insert(port.vm, Place { interface, slot, law, classes, is_new });
         }
         for (interface, port) in known {
             own.remove(interface, port.slot)?;
@@ -511,29 +434,7 @@ impl Dataplane {
         if place.classes.is_empty() {
             own.set_budget(place.slot, None)?;
         }
-        own.bound(place.slot, SHAPED, place.is_shaped)?;
-        if let Some(divided) = of.divided.get_mut(&vm) {
-            divided.count_peers(place.is_shaped);
-        }
-        if place.is_shaped {
-            of.shaped.entry(vm).or_insert_with(|| shaping::PortWindows::new(vm, place.slot));
-        } else {
-            self.end_shaping(|other, _| *other == vm);
-        }
         Ok(())
-    }
-
-    /// No windows of these VMs follow rates any more. An entry that the kernel does not give up counts when its port is
-    /// shaped again, until that peer is counted.
-    fn end_shaping(&mut self, is_over: impl Fn(&VmId, &shaping::PortWindows) -> bool) {
-        let own = self.programs.vcc.as_ref();
-        self.translators.shaped.retain(|vm, shaped| {
-            let stays = !is_over(vm, shaped);
-            if let Some(own) = own.filter(|_| !stays) {
-                let _ = shaped.end(own);
-            }
-            stays
-        });
     }
 
     fn is_translating(&self, hook: &Hook) -> bool {
@@ -546,7 +447,7 @@ impl Dataplane {
             )
     }
 
-    /// Whatever these VMs ask for.
+    /// Removes everything that these VMs asked for.
     fn refuse(&mut self, vms: &[VmId], why: &Error) {
         let (config, of) = (&self.config, &mut self.translators);
         for vm in vms {
@@ -556,24 +457,21 @@ impl Dataplane {
             if config.budgets.contains_key(vm) {
                 of.unbounded.insert(*vm, why.to_string());
             }
-            if config.window_shaping.contains(vm) {
-                of.unshaped.insert(*vm, why.to_string());
-            }
         }
     }
 
-    /// Nothing of a port's translation stays. What cannot be removed is tried again with the next change.
+    /// Removes everything of a port's translation. What cannot be removed is tried again with the
+    /// next change.
     fn take_down(&mut self, place: &Place) {
         self.translators.divided.retain(|_, divided| divided.slot() != place.slot);
-        self.end_shaping(|_, shaped| shaped.slot() == place.slot);
         self.take_off(|index| index == place.interface.index);
         if let Some(own) = &self.programs.vcc {
             let _ = own.remove(place.interface.index, place.slot);
         }
     }
 
-    /// Detaches the programs on these interfaces (by index), also those that an earlier agent attached. What the
-    /// kernel refuses to detach finds no port in the maps, and does nothing.
+    /// Detaches the programs on these interfaces (by index), also those that an earlier agent
+    /// attached. What the kernel refuses to detach finds no port in the maps, and does nothing.
     fn take_off(&mut self, is_over: impl Fn(u32) -> bool) {
         let is_ours =
             |hook: &Hook| matches!(hook.program, Program::Vcc(_)) && is_over(hook.interface.index);
@@ -600,11 +498,10 @@ impl Dataplane {
         Ok(flows.read()?.any(|(_, state)| state.is_live(now)))
     }
 
-    /// Where no port needs them (any more) nothing stays.
+    /// Removes the programs where no port needs them.
     fn unload_translators(&mut self) {
         if self.translators.places.is_empty() {
             self.translators.divided.clear();
-            self.translators.shaped.clear();
             self.programs.vcc = None;
             let _ = self.forget_translators();
         }

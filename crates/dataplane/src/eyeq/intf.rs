@@ -1,5 +1,5 @@
-//! `bpf/eyeq.h` in Rust: what EyeQ's programs and the agent share. The meaning of each field, and who
-//! writes it, is said there; sizes are asserted on both sides.
+//! `bpf/eyeq.h` in Rust: state that EyeQ's programs and the agent share. The header explains each
+//! field and names its writer. Sizes are asserted on both sides.
 
 use crate::intf::{Plain, Told, shared};
 use std::net::Ipv4Addr;
@@ -19,45 +19,45 @@ pub const fn address(v4: Ipv4Addr) -> u32 {
 }
 
 shared!(
-    /// What all meters go by.
+    /// Settings of all meters.
     Settings, 56, {
-        /// Period of the law; 0: nothing is metered.
+        /// Period of the law; 0: no metering.
         period_ns: u64,
-        /// One message for so many octets; 0: none.
+        /// One message per this many octets; 0: none.
         feedback_octets: u64,
-        /// What feedback counts in.
+        /// Unit of rates in feedback.
         unit_bps: u64,
         /// The fastest link, in units.
         most_units: u64,
         /// α, in 1/65536.
         alpha: u32,
-        /// The least that one step multiplies by, in 1/65536.
+        /// Least factor of one step, in 1/65536.
         least_factor: u32,
-        /// How marks count; see `weir_core::eyeq::RcpInput`.
+        /// Weight of marks; see `weir_core::eyeq::RcpInput`.
         queue_octets: u32,
-        /// Index of the interface that the host's own packets leave by; 0: nobody is told.
+        /// Index of the interface by which the host's own packets leave; 0: no feedback is sent.
         via: u32,
-        /// This host's; see [`address`].
+        /// This host's address; see [`address`].
         address: u32,
         /// Unused.
         spare: u32,
     }
 );
 shared!(
-    /// What a VM may receive.
+    /// Receiving rate of a VM.
     Share, 16, {
         /// C_i.
         capacity_bps: u64,
-        /// R is not below.
+        /// Lower bound of R.
         floor_bps: u64,
     }
 );
 shared!(
-    /// Where a VM is.
+    /// Host of a VM.
     Vm, 8, {
         /// Its host's address; see [`address`].
         host: u32,
-        /// Of a VM of this host: index of its share and meter.
+        /// Index of its share and meter, for a VM of this host.
         slot: u32,
     }
 );
@@ -80,7 +80,7 @@ shared!(
         load: u64,
         /// Steps of the law.
         steps: u64,
-        /// Octets for which nobody was told yet.
+        /// Octets for which no message was sent yet.
         untold: u64,
         /// The kernel's; reads as zero.
         lock: u32,
@@ -89,29 +89,29 @@ shared!(
     }
 );
 shared!(
-    /// How to speak to a host.
+    /// Key and sequence for feedback to a host.
     Mouth, 32, {
         /// `FeedbackKey::halves`.
         key: [u64; 2],
         /// The last sequence.
         sequence: u64,
-        /// The name of the fleet's key.
+        /// Id of the shared key.
         key_id: u32,
         /// Unused.
         spare: u32,
     }
 );
 shared!(
-    /// Whom to believe.
+    /// A sender of feedback that is believed.
     Voice, 8, {
-        /// The host's; see [`address`].
+        /// The host's address; see [`address`].
         address: u32,
-        /// The name of the fleet's key.
+        /// Id of the shared key.
         key_id: u32,
     }
 );
 shared!(
-    /// What was heard by a key.
+    /// Sequences heard with a key.
     Ear, 40, {
         /// `FeedbackKey::halves`.
         key: [u64; 2],
@@ -126,15 +126,15 @@ shared!(
     }
 );
 shared!(
-    /// What a receiver allows a pair that sends from here.
+    /// Limit of a pair that sends from here, by its receiver.
     Limit, 48, {
-        /// It may send so much.
+        /// Rate that it may send.
         rate_bps: u64,
-        /// When that was told, on the kernel's monotonic clock.
+        /// Time of the message, on the kernel's monotonic clock.
         heard_ns: u64,
-        /// With which sequence.
+        /// Sequence of the message.
         sequence: u64,
-        /// How often.
+        /// Number of messages.
         told: u64,
         /// The rate when the agent was last woken for it.
         rung_bps: u64,
@@ -146,7 +146,7 @@ shared!(
 );
 const _: () = assert!(size_of::<Told<Limit>>() == 56);
 shared!(
-    /// What became of all messages.
+    /// Counters of all messages.
     Counters, 120, {
         /// Begun: a frame was cloned.
         sampled: u64,
@@ -158,19 +158,19 @@ shared!(
         unknown: u64,
         /// Not sent: the clone could not be made a message.
         unfit: u64,
-        /// Believed, and written down.
+        /// Believed and stored.
         heard: u64,
-        /// Dropped: not of this form or version.
+        /// Dropped: another form or version.
         malformed: u64,
-        /// Dropped: of a host that has no such key, or about a VM that is not its.
+        /// Dropped: the host has no such key, or the VM is not its own.
         strangers: u64,
-        /// Dropped: not tagged with the key it names.
+        /// Dropped: the tag was not made with the claimed key.
         forged: u64,
-        /// Dropped: heard before, or too old to tell.
+        /// Dropped: seen before, or too old to decide.
         replayed: u64,
         /// Dropped: no rate, or above every link.
         impossible: u64,
-        /// Dropped: of a pair in which nothing is sent from here.
+        /// Dropped: nothing of the pair is sent from here.
         strayed: u64,
         /// Dropped: overtaken by newer feedback of its pair.
         late: u64,
@@ -182,14 +182,14 @@ shared!(
 );
 
 impl Mouth {
-    /// With a key that nothing was said by yet.
+    /// A key with which nothing was sent yet.
     pub const fn new(key_id: u8, key: [u64; 2]) -> Self {
         Self { key, sequence: 0, key_id: key_id as u32, spare: 0 }
     }
 }
 
 impl Ear {
-    /// With a key that nothing was heard by yet: sequence 0, which nobody sends, counts as heard.
+    /// A key with which nothing was heard yet. Sequence 0, which is never sent, counts as heard.
     pub const fn new(key: [u64; 2]) -> Self {
         Self { key, newest: 0, seen: 1, lock: 0, spare: 0 }
     }

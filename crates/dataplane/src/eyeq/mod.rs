@@ -1,13 +1,14 @@
 //! EyeQ in the kernel: meters, feedback and limits, without an agent being awake.
 //!
 //! Problem   Rates that follow 200 µs cannot wait for a process: a wake-up costs 25 µs, each.
-//! Approach  `bpf/eyeq.bpf.c`: three programs, and one that only reads limits for us, an object of its own. The
-//!           receiving VM's port meters, the host's own device makes messages of clones, the sender's uplink
-//!           reads them.
-//! Promises  All maps are bounded. Whoever has no key changes nothing but a counter. Attached for a test
-//!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
-//! Not here  What a VM may receive (C_i), whose keys are whose, HTB's classes: the agent's. The same as a part of
-//!           a whole datapath: see `dataplane::eyeq`.
+//! Approach  `bpf/eyeq.bpf.c`: three programs, and one that only reads limits for the agent, in an
+//!           object of their own. The receiving VM's port meters, the host's own device makes
+//!           messages of clones, and the sender's uplink reads them.
+//! Promises  All maps are bounded. A sender without a key changes nothing but a counter. Programs
+//!           attached for a test ([`Programs::attach`]) go with their owner where the kernel has
+//!           TCX, else with the interfaces.
+//! Not here  Receiving rates (C_i), the assignment of keys, HTB's classes: the agent's. The same as
+//!           a part of a whole datapath: see `dataplane::eyeq`.
 
 pub mod intf;
 
@@ -25,10 +26,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/eyeq.bpf.o")));
 
-/// Most keys that a host may feed back with: as many as a keyring accepts.
+/// Most keys per host for feedback: as many as a keyring accepts.
 const KEYS: u32 = 4;
 
-/// The least size of a table that forgets by itself: kernels before 6.16 keep up to 128 places per CPU aside.
+/// Least size of an LRU table: kernels before 6.16 reserve up to 128 places per CPU.
 const TOLD_LEAST: u32 = 4096;
 
 /// The maps that this object and that of [`crate::programs`] both have (`bpf/maps.h`).
@@ -51,9 +52,9 @@ const SHARED: [&str; 13] = [
 /// One of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Program {
-    /// On a port's egress: what a VM is sent.
+    /// On a port's egress: packets to a VM.
     Meter,
-    /// On the egress of what the host itself talks by: makes messages of clones.
+    /// On the egress of the interface by which the host itself talks: makes messages of clones.
     Tell,
     /// On the uplink's ingress: reads messages.
     Heed,
@@ -80,7 +81,7 @@ impl Program {
     }
 }
 
-/// How large the maps are.
+/// Sizes of the maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Pairs that send from here, and limits.
@@ -103,19 +104,19 @@ pub struct Programs {
     pub tx: Table<Pair, Tx>,
     /// Pair → class, which names its node.
     pub classes: Table<Pair, u32>,
-    /// Node → what it may send; `heed` writes ceilings of pairs where the uplink has one.
+    /// Node → level; `heed` writes ceilings of pairs if the uplink has a level.
     pub levels: Option<CounterArray<Level>>,
-    /// Slot → what the VM may receive.
+    /// Slot → receiving rate of the VM.
     pub shares: CounterArray<Share>,
     /// Slot → meter.
     pub meters: Table<u32, Meter>,
-    /// VM → where it is.
+    /// VM → its host.
     pub vms: Table<u32, Vm>,
-    /// Host's address → how to speak to it.
+    /// Host's address → key and sequence for feedback to it.
     pub mouths: Table<u32, Mouth>,
-    /// Whom to believe, and what was heard.
+    /// Senders that are believed, with the sequences heard.
     pub ears: Table<Voice, Ear>,
-    /// Pair → what its receiver allows.
+    /// Pair → limit by its receiver.
     pub limits: Table<Pair, Limit>,
     counters: CounterArray<Counters>,
     settings: Table<u32, Settings>,
@@ -130,7 +131,7 @@ impl Programs {
         Self::load_with(sizes, None)
     }
 
-    /// Loads the object beside another, whose maps it uses where both have them.
+    /// Loads the object beside another, and uses the maps that both have.
     pub(crate) fn load_beside(sizes: Sizes, other: &libbpf_rs::Object) -> Result<Self, Error> {
         Self::load_with(sizes, Some(other))
     }
@@ -160,7 +161,7 @@ impl Programs {
         let object = open.load().map_err(Error::Load)?;
         let fd = |name| fd(&object, name);
         let (shares, counters) = (fd("eyeq_shares")?, fd("eyeq_counters")?);
-        // Beside others they are another's, and of a size that is not known here.
+        // Beside another object the maps are that object's, with sizes that are not known here.
         let levels = match other {
             Some(_) => None,
             None => Some(
@@ -192,7 +193,7 @@ impl Programs {
         })
     }
 
-    /// Sets what all go by.
+    /// Writes the programs' settings.
     ///
     /// # Errors
     /// The kernel refuses the write.
@@ -200,14 +201,14 @@ impl Programs {
         self.settings.put(0, settings)
     }
 
-    /// What became of all messages so far.
+    /// Counters of all messages so far.
     pub fn counters(&self) -> Counters {
         self.counters.get(0)
     }
 
-    /// Puts a program on an interface of the calling thread's network namespace. On a kernel with TCX it is
-    /// there as long as what this gives. `Tell` comes first, on what `Settings::via` names: clones that
-    /// nobody makes messages of are VMs' packets that leave a second time.
+    /// Attaches a program to an interface of the calling thread's network namespace. On a kernel
+    /// with TCX it stays as long as the returned value. `Tell` comes first, on the interface in
+    /// `Settings::via`, because clones without it are VMs' packets that leave a second time.
     ///
     /// # Errors
     /// The kernel refuses.

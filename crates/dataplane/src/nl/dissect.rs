@@ -1,9 +1,10 @@
-//! A datagram of the kernel's as values: for tests, fuzzing, and whoever records a dump.
+//! A datagram of the kernel as values: for tests, fuzzing, and recorders of dumps.
 //!
-//! Problem   Every dump passes these parsers; what they make of hostile or cut octets must be known
-//!           without a kernel that sends such.
-//! Approach  The same walk and the same parsers as [`super::Socket`] uses, over octets from anywhere.
-//! Promises  Never panics, never reads beyond the octets, gives at most one value per message header.
+//! Problem   Every dump passes these parsers. Their behaviour on hostile or cut octets must be
+//!           known without a kernel that sends such octets.
+//! Approach  The same walk and the same parsers as in [`super::Socket`], over any octets.
+//! Promises  They never panic, never read beyond the octets, and give at most one value per message
+//!           header.
 
 use super::htb::ClassEntry;
 use super::link::Link;

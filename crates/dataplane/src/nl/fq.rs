@@ -12,17 +12,16 @@ const TCA_FQ_TIMER_SLACK: u16 = 13;
 const TCA_FQ_HORIZON: u16 = 14;
 const TCA_FQ_HORIZON_DROP: u16 = 15;
 
-/// The parameters of fq that matter where packets carry their departure time; the others are left
-/// to the kernel.
+/// Parameters of fq that matter for packets with departure times; the kernel chooses the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fq {
-    /// Packets that it holds at most.
+    /// Most packets that it holds.
     pub limit: u32,
-    /// Packets of one flow that it holds at most.
+    /// Most packets of one flow that it holds.
     pub flow_limit: u32,
-    /// Its timer may be so late: what is due meanwhile goes with it. In ns, less than 4.3 s.
+    /// Slack of its timer: packets due within it leave together. In ns, less than 4.3 s.
     pub slack: Span,
-    /// A departure further ahead than this is brought down to it, in whole microseconds.
+    /// Horizon: a departure further ahead is brought down to it, in whole microseconds.
     pub horizon: Span,
 }
 
@@ -97,8 +96,8 @@ mod tests {
         horizon: Span::from_secs(10),
     };
 
-    /// `tc qdisc add dev lo root handle 3e1: fq limit 65536 flow_limit 65536 nopacing timer_slack 50us
-    /// horizon 10s horizon_cap` (iproute2 6.1), from the header's flags on, but for the sequence number.
+    /// `tc qdisc add dev lo root handle 3e1: fq limit 65536 flow_limit 65536 nopacing timer_slack 50us horizon 10s horizon_cap`
+    /// (iproute2 6.1), from the header's flags on, but for the sequence number.
     const TC: [u8; 76] = [
         1, 0, 0, 0, 0, 0, 0xe1, 3, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, //
         7, 0, 1, 0, b'f', b'q', 0, 0, 0x34, 0, 2, 0, //

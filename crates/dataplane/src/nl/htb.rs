@@ -22,18 +22,18 @@ const TC_H_ROOT: u32 = ROOT;
 /// The parameters of one class, in the kernel's own units so that what is read back compares equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Class {
-    /// What it gets in any case, octets per second; not zero.
+    /// Rate, octets per second; not zero.
     pub rate: u64,
-    /// What it may borrow up to, octets per second; not zero.
+    /// Ceiling, octets per second; not zero.
     pub ceil: u64,
-    /// How far it may run ahead of `rate`, in ticks of 64 ns at that rate.
+    /// Burst at `rate`, in ticks of 64 ns.
     pub burst: u32,
-    /// How far it may run ahead of `ceil`, in ticks of 64 ns at that rate.
+    /// Burst at `ceil`, in ticks of 64 ns.
     pub cburst: u32,
     /// Octets it may send per round when it borrows with others. Of no effect in an inner class,
     /// where the kernel keeps the value from the time when it had no children.
     pub quantum: u32,
-    /// Who borrows first: lower is earlier.
+    /// Priority for borrowing: lower is earlier.
     pub prio: u32,
     /// Octets that count beside those of each packet.
     pub overhead: u16,

@@ -1,6 +1,6 @@
 //! Network devices: find, list, and make or remove the IFB devices that are our own.
 
-use super::attr::Attrs;
+use super::attr::{Attrs, Value};
 use super::message::{Body, Verb};
 use super::{Batch, Device, Error, Object, Socket};
 
@@ -10,6 +10,13 @@ const IFLA_TXQLEN: u16 = libc::IFLA_TXQLEN;
 const IFLA_LINKINFO: u16 = libc::IFLA_LINKINFO;
 const IFLA_IFALIAS: u16 = libc::IFLA_IFALIAS;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_STATE: u16 = 1;
+const BR_STATE_FORWARDING: u8 = 3;
+const IF_OPER_UP: u8 = 6;
+/// Where `rtnl_link_stats64` has octets received, and packets dropped when sent.
+const RX_BYTES: usize = 2 * 8;
+const TX_DROPPED: usize = 7 * 8;
 const NAME_OCTETS: std::ops::RangeInclusive<usize> = 1..=15;
 
 /// A network device as the kernel has it.
@@ -19,18 +26,25 @@ pub struct Link {
     pub device: Device,
     /// `ifb`, `veth`, …; empty for hardware.
     pub kind: String,
-    /// A note that somebody left on it; ours on our own devices.
+    /// Its alias: a note, which is ours on our own devices.
     pub alias: String,
     /// Whether it is set up.
     pub up: bool,
     /// How many packets a queue without a bound of its own takes.
     pub queue_length: u32,
-    /// The index of the bridge, bond or switch that it is a port of; 0: of none.
+    /// Index of the bridge, bond or switch of which it is a port; 0 for none.
     pub master: u32,
+    /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to
+    /// it.
+    pub carries: bool,
+    /// Octets received since it was made, layer 2 without FCS.
+    pub received: u64,
+    /// Packets dropped instead of sent since it was made.
+    pub unsent: u64,
 }
 
-/// `ifinfomsg`: family, pad, type, index, flags, change mask.
-fn info(index: u32, flags: u32, change: u32) -> [u8; 16] {
+/// `ifinfomsg`: family, pad, type, index (0: the kernel's choice), flags, change mask.
+pub fn info(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut octets = [0; 16];
     octets[4..8].copy_from_slice(&index.to_ne_bytes());
     octets[8..12].copy_from_slice(&flags.to_ne_bytes());
@@ -41,15 +55,23 @@ fn info(index: u32, flags: u32, change: u32) -> [u8; 16] {
 pub(super) fn parse(payload: &[u8]) -> Option<Link> {
     let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
     let attrs = Attrs(payload.get(16..)?);
-    let text = |kind| attrs.find(kind).map(super::attr::Value::text).unwrap_or_default();
-    let kind = attrs.find(IFLA_LINKINFO).and_then(|v| v.nested().find(IFLA_INFO_KIND));
+    let text = |kind| attrs.find(kind).map(Value::text).unwrap_or_default();
+    let info = attrs.find(IFLA_LINKINFO).map(Value::nested);
+    let kind = info.and_then(|info| info.find(IFLA_INFO_KIND));
+    let port = info.and_then(|info| info.find(IFLA_INFO_SLAVE_DATA));
+    let state = port.and_then(|port| port.nested().find(IFLA_BRPORT_STATE));
+    let runs = attrs.find(libc::IFLA_OPERSTATE).is_some_and(|v| v.0 == [IF_OPER_UP]);
+    let count = |at| attrs.find(libc::IFLA_STATS64).and_then(|v| v.u64_at(at)).unwrap_or(0);
     Some(Link {
         device: Device { name: text(IFLA_IFNAME).into(), index: word(4)? },
-        kind: kind.map(super::attr::Value::text).unwrap_or_default(),
+        kind: kind.map(Value::text).unwrap_or_default(),
         alias: text(IFLA_IFALIAS),
         up: word(8)? & libc::IFF_UP as u32 != 0,
         queue_length: attrs.find(IFLA_TXQLEN).and_then(|v| v.u32_at(0)).unwrap_or(0),
         master: attrs.find(IFLA_MASTER).and_then(|v| v.u32_at(0)).unwrap_or(0),
+        carries: runs && state.is_none_or(|v| v.0 == [BR_STATE_FORWARDING]),
+        received: count(RX_BYTES),
+        unsent: count(TX_DROPPED),
     })
 }
 
@@ -169,6 +191,30 @@ mod tests {
         assert_eq!(link.device, Device { name: "weir-x".into(), index: 7 });
         assert_eq!((link.kind.as_str(), link.alias.as_str()), ("ifb", "note"));
         assert_eq!((link.up, link.queue_length, link.master), (true, 32, 9));
+        assert_eq!((link.carries, link.received, link.unsent), (false, 0, 0));
         assert_eq!(parse(&batch.octets()[16..30]), None);
+    }
+
+    #[test]
+    fn a_bridges_port_carries_packets_once_it_runs_and_the_bridge_forwards() {
+        let link = |operation: u8, state: Option<u8>| {
+            let mut batch = Batch::new();
+            batch.push(libc::RTM_NEWLINK, Verb::Change, Object::Links, &info(7, 0, 0), |body| {
+                body.put(libc::IFLA_OPERSTATE, &[operation]);
+                let stats: Vec<u8> = (0..24u64).flat_map(|n| (n * 10).to_ne_bytes()).collect();
+                body.put(libc::IFLA_STATS64, &stats);
+                body.nest(IFLA_LINKINFO, |body| {
+                    let state = |body: &mut Body<'_>| {
+                        state.iter().for_each(|state| body.put(IFLA_BRPORT_STATE, &[*state]));
+                    };
+                    body.nest(IFLA_INFO_SLAVE_DATA, state);
+                });
+            });
+            parse(&batch.octets()[16..]).unwrap()
+        };
+        let up = link(IF_OPER_UP, None);
+        assert_eq!((up.carries, up.received, up.unsent), (true, 20, 70));
+        assert!(link(IF_OPER_UP, Some(BR_STATE_FORWARDING)).carries);
+        assert!(!link(IF_OPER_UP, Some(1)).carries && !link(2, Some(BR_STATE_FORWARDING)).carries);
     }
 }

@@ -40,7 +40,7 @@ impl Verb {
             Self::Create => libc::NLM_F_CREATE | libc::NLM_F_EXCL | libc::NLM_F_ACK,
             Self::Replace => libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK,
             Self::Change | Self::Delete => libc::NLM_F_ACK,
-            // Traffic control answers a question to who asked only if that one wants an echo.
+            // Traffic control answers such a question only if the sender asks for an echo.
             Self::Read => libc::NLM_F_ACK | libc::NLM_F_ECHO,
             Self::List => libc::NLM_F_DUMP,
         }) as u16
@@ -58,8 +58,8 @@ pub struct Batch {
     messages: Vec<(Range<usize>, Verb, Object)>,
 }
 
-/// The body of the message being written.
-pub(super) struct Body<'a>(&'a mut Vec<u8>);
+/// The body of a message, or of an attribute, that is being written.
+pub struct Body<'a>(&'a mut Vec<u8>);
 
 impl Batch {
     /// No messages.
@@ -87,7 +87,7 @@ impl Batch {
     }
 
     /// Appends a message of type `kind` with a fixed part and whatever `fill` writes.
-    pub(super) fn push(
+    pub fn push(
         &mut self,
         kind: u16,
         verb: Verb,
@@ -114,13 +114,24 @@ impl Body<'_> {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
+    /// Octets as they are: what comes before the attributes of an attribute.
+    pub fn raw(&mut self, octets: &[u8]) {
+        self.0.extend_from_slice(octets);
+        self.pad();
+    }
+
     /// An attribute with these octets.
-    pub(super) fn put(&mut self, kind: u16, value: &[u8]) {
+    pub fn put(&mut self, kind: u16, value: &[u8]) {
         self.nest(kind, |body| body.0.extend_from_slice(value));
     }
 
+    /// An attribute of 32 bits.
+    pub fn word(&mut self, kind: u16, value: u32) {
+        self.put(kind, &value.to_ne_bytes());
+    }
+
     /// An attribute with text, ended by zero.
-    pub(super) fn text(&mut self, kind: u16, value: &str) {
+    pub fn text(&mut self, kind: u16, value: &str) {
         self.nest(kind, |body| {
             body.0.extend_from_slice(value.as_bytes());
             body.0.push(0);
@@ -128,7 +139,7 @@ impl Body<'_> {
     }
 
     /// An attribute that holds whatever `fill` writes.
-    pub(super) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Body<'_>)) {
+    pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Body<'_>)) {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
         fill(&mut Body(self.0));

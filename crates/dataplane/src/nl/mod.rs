@@ -3,9 +3,10 @@
 //! Problem   Rates change every few milliseconds for hundreds of pairs; a `tc` process per change
 //!           costs milliseconds, and its failures are text.
 //! Approach  A raw socket, an encoder of our own, many messages per send with an answer to each.
-//! Promises  Every message is answered for; an error names the object, the number and the kernel's
-//!           own words. Nothing waits longer than [`ANSWER_LIMIT_S`].
-//! Not here  What ought to be in the kernel: see `shaper`.
+//! Promises  Every message is answered. An error names the object, the number and the kernel's own
+//!           words. No call waits longer than [`ANSWER_LIMIT_S`].
+//! Not here  The desired state: see `shaper`. Addresses, neighbours, routes: their users write the
+//!           messages by [`Batch::push`].
 //! Source    rtnetlink(7), include/uapi/linux/{rtnetlink,pkt_sched,pkt_cls}.h. No rate tables are
 //!           sent (`linklayer` = Ethernet makes the kernel compute), buffers are in 64 ns ticks.
 
@@ -20,7 +21,7 @@ mod socket;
 pub mod tc;
 
 pub use dissect::{Answer, dissect};
-pub use message::{Batch, Verb};
+pub use message::{Batch, Body, Verb};
 pub use socket::{ANSWER_LIMIT_S, Socket};
 
 use std::fmt;
@@ -36,7 +37,7 @@ pub struct Device {
     pub index: u32,
 }
 
-/// What a message is about.
+/// Object of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Object {
     /// A network device, by name.
@@ -45,7 +46,7 @@ pub enum Object {
     Links,
     /// A qdisc by its place.
     Qdisc {
-        /// On which device.
+        /// The device.
         device: Device,
         /// Its parent: a class, `0xffff_ffff` for the root, `0xffff_fff1` for clsact.
         parent: u32,
@@ -54,7 +55,7 @@ pub enum Object {
     Qdiscs,
     /// One class.
     Class {
-        /// On which device.
+        /// The device.
         device: Device,
         /// Its handle.
         id: u32,
@@ -63,6 +64,13 @@ pub enum Object {
     Classes(Device),
     /// The redirection of what enters a device.
     Redirect(Device),
+    /// The object of a message that a user outside this crate writes.
+    Named {
+        /// In words.
+        what: Arc<str>,
+        /// The kernel feature without which it is refused.
+        needs: Option<&'static str>,
+    },
 }
 
 /// `major:minor` as `tc` writes it.
@@ -97,17 +105,18 @@ impl fmt::Display for Object {
             Self::Class { device, id } => write!(f, "class {} of {device}", Handle(*id)),
             Self::Classes(device) => write!(f, "classes of {device}"),
             Self::Redirect(device) => write!(f, "redirection of {device}"),
+            Self::Named { what, .. } => f.write_str(what),
         }
     }
 }
 
-/// Why the kernel did not do as asked.
+/// Reason why the kernel did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket itself failed.
     #[error("rtnetlink socket: cannot {action}: {source}")]
     Socket {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -115,9 +124,9 @@ pub enum Error {
     /// The kernel refused one message.
     #[error("cannot {verb} {object}: {}{}", io::Error::from_raw_os_error(*errno), said(message))]
     Refused {
-        /// What was asked.
+        /// The request.
         verb: Verb,
-        /// Of which object.
+        /// The object.
         object: Object,
         /// The error number, positive.
         errno: i32,
@@ -127,11 +136,11 @@ pub enum Error {
     /// The kernel's answer was not understood.
     #[error("cannot {verb} {object}: the kernel's answer {what}")]
     Answer {
-        /// What was asked.
+        /// The request.
         verb: Verb,
-        /// Of which object.
+        /// The object.
         object: Object,
-        /// What was wrong with the answer.
+        /// What is wrong with the answer.
         what: &'static str,
     },
     /// A name that the kernel cannot hold.
@@ -139,7 +148,7 @@ pub enum Error {
         "`{name}` is no name of a network device: it needs 1 to 15 octets without `/` or space"
     )]
     Name {
-        /// As it was given.
+        /// The given name.
         name: String,
     },
 }

@@ -1,9 +1,9 @@
-//! Sends all that enters a port through another device: a u32 filter that matches everything, with
-//! a mirred action, on the port's clsact hook.
+//! Sends all packets that enter a port through another device: a u32 filter that matches
+//! everything, with a mirred action, on the port's clsact hook.
 //!
-//! The action carries a cookie of 16 octets that the kernel keeps and shows. It says whose filter
-//! this is and whether its owner also made the clsact qdisc, so that a later process can undo
-//! exactly what an earlier, dead one did. No file can be lost or lie.
+//! The action carries a cookie of 16 octets that the kernel keeps and shows. The cookie names the
+//! filter's owner and says whether the owner also made the clsact qdisc. So a later process can
+//! undo exactly what a dead one did, without a file that could be lost or wrong.
 
 use super::attr::{Attrs, Value};
 use super::message::Verb;
@@ -51,8 +51,8 @@ pub struct FilterEntry {
     pub handle: u32,
     /// The kernel's number of the program that it runs, if it runs one.
     pub program: Option<u32>,
-    /// Whether it may end a packet's way past the filters behind it, and let the packet pass: not
-    /// what only drops, only goes on, or is a table of other filters.
+    /// Whether it may let a packet pass without the filters behind it. A filter that only drops,
+    /// only continues, or is a table of other filters does not.
     pub may_pass: bool,
 }
 
@@ -84,7 +84,7 @@ fn actions_of(kind: &str) -> Option<u16> {
     }
 }
 
-/// Whether a filter whose options are these may let a packet pass without asking those behind it.
+/// Whether a filter with these options may let a packet pass without the filters behind it.
 fn may_pass(kind: &str, options: Attrs<'_>) -> bool {
     if kind == "u32" && options.find(TCA_U32_SEL).is_none() {
         return false;

@@ -6,7 +6,7 @@ use super::{Batch, Error, Object, Verb};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// How long an answer may take before the socket is given up, in seconds.
+/// Longest wait for an answer before the socket is given up, in seconds.
 pub const ANSWER_LIMIT_S: i64 = 5;
 
 /// Messages per send: their answers must fit into the receive buffer together.
@@ -52,7 +52,7 @@ impl Socket {
         if fd < 0 {
             return Err(failed("open it"));
         }
-        // SAFETY: `fd` was just opened and belongs to nobody else.
+        // SAFETY: `fd` was just opened and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = Self { fd, sequence: 0, buffer: vec![0; RECEIVE_OCTETS], sent: 0 };
         socket.option(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1i32, "shorten answers")?;
@@ -141,8 +141,8 @@ impl Socket {
         if sent < 0 { Err(failed("send")) } else { Ok(()) }
     }
 
-    /// Waits for the answer to the chunk's last message, behind which none is open: the kernel works
-    /// in order. The first refusal is the result.
+    /// Waits for the answer to the chunk's last message. The kernel works in order, so no earlier
+    /// message is open then. The first refusal is the result.
     fn collect(
         &mut self,
         base: u32,
@@ -266,8 +266,8 @@ impl Socket {
     }
 }
 
-/// Asks for a word on success behind the last message only: the kernel always answers what it refuses,
-/// and each answer is a datagram to be allocated and fetched, about as dear as the change of a class.
+/// Asks for an answer on success only for the last message. The kernel always answers a refusal,
+/// and each answer is a datagram that costs about as much as the change of a class.
 fn silence_success(octets: &mut [u8]) {
     let mut at = 0;
     loop {

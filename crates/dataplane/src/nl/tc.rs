@@ -12,8 +12,10 @@ pub const CLSACT: u32 = 0xffff_fff1;
 /// The handle the kernel gives to clsact whatever one asks for.
 pub const CLSACT_HANDLE: u32 = 0xffff_0000;
 
-pub(super) const TCA_KIND: u16 = 1;
-pub(super) const TCA_OPTIONS: u16 = 2;
+/// The kind of an object, as text.
+pub const TCA_KIND: u16 = 1;
+/// What its kind knows of it.
+pub const TCA_OPTIONS: u16 = 2;
 /// Of HTB; see `htb`.
 const TCA_HTB_INIT: u16 = 2;
 const TCA_STATS2: u16 = 7;
@@ -22,19 +24,24 @@ const TCA_STATS_QUEUE: u16 = 3;
 const TCA_STATS_PKT64: u16 = 8;
 
 /// Octets of the fixed part of all traffic-control messages.
-pub(super) const FIXED: usize = 20;
+pub const FIXED: usize = 20;
 
 /// `tcmsg`: family, pad, interface, handle, parent, info.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Fixed {
-    pub(super) index: u32,
-    pub(super) handle: u32,
-    pub(super) parent: u32,
-    pub(super) info: u32,
+pub struct Fixed {
+    /// The device's index.
+    pub index: u32,
+    /// The object's handle.
+    pub handle: u32,
+    /// Where it hangs.
+    pub parent: u32,
+    /// Of a filter: its priority in the high half, its protocol in network order in the low one.
+    pub info: u32,
 }
 
 impl Fixed {
-    pub(super) fn octets(self) -> [u8; FIXED] {
+    /// As the kernel has it.
+    pub fn octets(self) -> [u8; FIXED] {
         let mut octets = [0; FIXED];
         let words = [self.index, self.handle, self.parent, self.info];
         for (i, word) in words.into_iter().enumerate() {

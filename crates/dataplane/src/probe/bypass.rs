@@ -1,21 +1,21 @@
-//! Ways past the host's kernel: virtual functions, passthrough, vhost-user, macvtap.
+//! Traffic that bypasses the host's kernel: virtual functions, passthrough, vhost-user, macvtap.
 //!
-//! Problem   What goes from a guest to the card without passing this kernel has no floor, and takes
+//! Problem   A guest's packets that reach the card without this kernel have no floor, and take
 //!           others' bandwidth unseen.
-//! Approach  sysfs tells virtual functions, who holds them, and what kind a device is; the command
-//!           lines of running machines tell the rest.
+//! Approach  sysfs shows virtual functions, their owners, and the kinds of devices. The command
+//!           lines of running machines show the rest.
 //! Source    Linux Documentation/PCI/pci-iov-howto, Documentation/networking/representors;
 //!           QEMU `-netdev vhost-user`, `-netdev vhost-vdpa`, `-device vfio-pci`.
 
 use super::{Finding, Roots, State, link_name, names, text};
 use std::path::Path;
 
-/// Whether what a device carries passes this kernel's hooks.
+/// Whether a device's packets pass this kernel's hooks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// It does; of what kind the device is.
+    /// They do; the kind of the device.
     Through(String),
-    /// It does not, and why.
+    /// They do not; the reason.
     Past(String),
 }
 
@@ -76,8 +76,8 @@ fn is_representor(name: &str) -> bool {
     !last.is_empty() && last.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Everything on this host that passes its kernel: beside the uplink (if one is named), and in the
-/// command lines of machines that run.
+/// Everything on this host that bypasses its kernel: at the uplink (if named), and in the command
+/// lines of running machines.
 pub fn bypasses(roots: &Roots, uplink: Option<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(name) = uplink {
@@ -91,7 +91,7 @@ pub fn bypasses(roots: &Roots, uplink: Option<&str>) -> Vec<Finding> {
     findings
 }
 
-/// Virtual functions of the uplink, and who holds them.
+/// Virtual functions of the uplink, and their owners.
 fn virtual_functions(roots: &Roots, uplink: &str) -> Option<Finding> {
     let card = roots.device(uplink).join("device");
     let functions: Vec<String> =
@@ -111,7 +111,7 @@ fn virtual_functions(roots: &Roots, uplink: &str) -> Option<Finding> {
     let remedy =
         format!("give guests taps, and the card no functions: echo 0 > {}", switch.display());
     if given.is_empty() {
-        let costs = "whoever is given one sends past every floor";
+        let costs = "a guest that is given one sends past every floor";
         return Some(Finding::new(
             what,
             State::Costs,
@@ -157,7 +157,7 @@ fn passed_through(roots: &Roots) -> Option<Finding> {
     ))
 }
 
-/// Running machines whose command line names a way past the kernel.
+/// Running machines whose command line names a way around the kernel.
 fn machines(roots: &Roots) -> Vec<Finding> {
     let mut findings = Vec::new();
     for process in names(&roots.proc) {
@@ -182,7 +182,7 @@ fn machines(roots: &Roots) -> Vec<Finding> {
     findings
 }
 
-/// Why a machine with these arguments is not seen, if it is one.
+/// The reason why a machine with these arguments is not seen, if so.
 fn past_the_kernel(arguments: &[String]) -> Option<String> {
     let program = Path::new(arguments.first()?).file_name()?.to_string_lossy().into_owned();
     let is_machine = ["qemu", "cloud-hypervisor", "crosvm"].iter().any(|m| program.starts_with(m));
@@ -207,7 +207,7 @@ fn past_the_kernel(arguments: &[String]) -> Option<String> {
     None
 }
 
-/// What QEMU was told to call it, or its process.
+/// QEMU's name of the machine, or its process.
 fn machine_name(arguments: &[String], process: &str) -> String {
     let after = arguments.iter().skip_while(|a| *a != "-name").nth(1);
     let name = after.map(|n| n.split(',').next().unwrap_or_default());

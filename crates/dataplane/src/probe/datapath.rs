@@ -1,30 +1,31 @@
-//! Who else works on a device: others' programs, filters and queues.
+//! Other users of a device: foreign programs, filters and queues.
 //!
-//! Problem   Our detour to a queue can void another program's policy, and another's can void ours.
-//! Approach  Programs on both TCX hooks and filters on both clsact hooks are listed with their names;
-//!           what is Weir's own is left out.
+//! Problem   Our redirection to a queue can void a foreign program's policy, and a foreign program
+//!           can void our redirection.
+//! Approach  Programs on both TCX hooks and filters on both clsact hooks are listed by name,
+//!           without Weir's own.
 
 use super::{Finding, State};
 use crate::attach::{Interface, tcx_programs};
 use crate::nl::{self, Device, Socket, redirect, tc};
 use libbpf_rs::query::ProgInfoIter;
 
-/// Queues that the kernel sets up by itself.
+/// Queues that the kernel itself sets up.
 const BY_DEFAULT: [&str; 6] = ["noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"];
 
-/// Starts the names of our programs.
+/// Prefix of the names of our programs.
 const OURS: &str = "weir_";
 
-/// On what a VM's packets leave.
+/// The direction in which a VM's packets pass a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
-    /// A port: they come in by it.
+    /// A port: they come in there.
     Port,
-    /// The uplink: they go out by it.
+    /// The uplink: they go out there.
     Uplink,
 }
 
-/// What others have on this device; nothing if nobody has.
+/// Findings about foreign users of this device; none if there are none.
 pub(super) fn others(what: &str, name: &str, side: Side) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Ok(interface) = Interface::find(name) else { return findings };
@@ -41,7 +42,7 @@ pub(super) fn others(what: &str, name: &str, side: Side) -> Vec<Finding> {
     findings
 }
 
-/// What hangs on a device.
+/// Foreign objects on a device.
 #[derive(Debug, Default)]
 struct Seen {
     /// Programs by TCX where nothing leaves, by name.
@@ -50,7 +51,7 @@ struct Seen {
     on_the_way: Vec<String>,
     /// Filters by clsact that are not ours: preference and kind.
     filters: Vec<String>,
-    /// The root queue, if somebody chose it.
+    /// The root queue, if it is not the kernel's default.
     queue: Option<String>,
 }
 
@@ -118,7 +119,7 @@ fn judge(what: &str, seen: &Seen) -> Vec<Finding> {
         findings.push(Finding::new(
             format!("{what}, queue"),
             State::Costs,
-            format!("{queue}, chosen by somebody"),
+            format!("{queue}, not the kernel's default"),
             "it delays and drops behind our shaper: floors hold only as far as it lets them",
             "remove it: tc qdisc del dev … root",
         ));
@@ -145,9 +146,9 @@ mod tests {
             (before, others("port", &name, Side::Port))
         });
         let (before, after) = found.expect("needs root");
-        assert_eq!(before, [], "nobody is there");
+        assert_eq!(before, [], "no foreign object is there");
         assert_eq!(after.len(), 1, "{after:?}");
-        assert!(after[0].found.contains("htb, chosen by somebody"), "{after:?}");
+        assert!(after[0].found.contains("htb, not the kernel's default"), "{after:?}");
     }
 
     #[test]

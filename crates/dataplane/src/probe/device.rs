@@ -1,4 +1,4 @@
-//! The uplink and the VMs' ports: are they what programs and queues can work on?
+//! The uplink and the VMs' ports: whether programs and queues can work on them.
 
 use super::bypass::{Way, way_of};
 use super::offload::offloads;
@@ -228,6 +228,9 @@ mod tests {
             up: true,
             queue_length: 0,
             master,
+            carries: true,
+            received: 0,
+            unsent: 0,
         };
         let links =
             [link(1, "br", "bridge", 0), link(2, "tap0", "tun", 1), link(3, "gnv0", "geneve", 1)];

@@ -1,17 +1,18 @@
-//! The kernel: version, privileges, limits, clocks, and what it does when it is tried.
+//! The kernel: version, privileges, limits, clocks, and features that are tried.
 
 use super::{Finding, Roots, State, sandbox, text};
 use crate::instance::is_bpffs;
 use std::path::Path;
 
-/// The oldest kernel on which all of it was run.
+/// Oldest kernel on which everything was tested.
 const TRIED_SINCE: (u32, u32) = (6, 1);
-/// Since when BPF memory counts for the control group, not against `memlock`.
+/// First kernel whose BPF memory counts for the control group, not against `memlock`.
 const MEMLOCK_UNTIL: (u32, u32) = (5, 11);
-/// What the maps of one agent take at most, roughly.
+/// Most memory of one agent's maps, roughly.
 const LOCKED_OCTETS: u64 = 64 << 20;
 
-/// Whether classes of HTB may run into debt by their burst before they wait; of the whole machine.
+/// Whether classes of HTB may run into debt by their burst before they wait; a setting of the whole
+/// machine.
 const HYSTERESIS: &str = "module/sch_htb/parameters/htb_hysteresis";
 
 /// Everything about this kernel and this process. `bpffs` is where an agent would pin its programs.
@@ -43,7 +44,7 @@ pub fn kernel(roots: &Roots, bpffs: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Whether this process may do what an agent does.
+/// Whether this process has an agent's privileges.
 pub fn privileges(roots: &Roots) -> Finding {
     capabilities(&text(&roots.proc.join("self/status")).unwrap_or_default())
 }
@@ -69,7 +70,7 @@ fn version(release: &str) -> Finding {
     }
 }
 
-/// Name, number, what it is for.
+/// Name, number and purpose.
 const CAPABILITIES: [(&str, u32, &str); 4] = [
     ("CAP_NET_ADMIN", 12, "queues and programs on devices"),
     ("CAP_SYS_ADMIN", 21, "pins in a bpffs of this machine, namespaces to try things in"),
@@ -166,8 +167,8 @@ fn clock(source: Option<&str>) -> Finding {
     }
 }
 
-/// Whether HTB sends by bursts, so that a class that is held back needs no timer for each packet. `false` where the
-/// kernel does not say.
+/// Whether HTB sends by bursts, so that a class that is held back needs no timer for each packet.
+/// `false` where the kernel does not say.
 pub fn htb_sends_by_bursts(roots: &Roots) -> bool {
     text(&roots.sys.join(HYSTERESIS)).is_some_and(|value| value != "0")
 }

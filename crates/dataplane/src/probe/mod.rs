@@ -1,12 +1,12 @@
-//! What this host can do, tried out, and what it lacks.
+//! Features of this host, tried out, and those that it lacks.
 //!
-//! Problem   A floor that is not enforced looks like one that is, until somebody needs it. What is
-//!           missing must be known before an agent starts, with what it costs and how to get it.
-//! Approach  Features are tried, not guessed from versions: in a network namespace of a thread of its
-//!           own, which takes all it made along when it ends. The rest is read from sysfs and procfs,
-//!           under paths that a test can replace.
-//! Promises  Nothing is left behind on the host but kernel modules that were loaded on demand, and
-//!           that an agent would load too. What could not be found out is [`State::Unknown`], never
+//! Problem   A floor that is not enforced looks like one that is, until a VM needs it. What is
+//!           missing must be known before an agent starts, with its cost and a remedy.
+//! Approach  Features are tried, not guessed from versions, in a network namespace of a thread of
+//!           its own. The namespace ends with the thread and takes all that was made in it. The
+//!           rest is read from sysfs and procfs, under paths that a test can replace.
+//! Promises  Nothing stays on the host except kernel modules that were loaded on demand and that an
+//!           agent would load, too. A feature whose state is not known is [`State::Unknown`], never
 //!           [`State::Fine`].
 //! Not here  How it is shown, and what an agent's configuration means: see `weir doctor`.
 
@@ -25,16 +25,16 @@ pub use tools::tools;
 
 use std::path::{Path, PathBuf};
 
-/// How things stand with one feature, device or tool.
+/// State of one feature, device or tool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum State {
     /// As it should be.
     Fine,
     /// Floors hold without it, at a price.
     Costs,
-    /// It could not be found out, mostly for lack of a privilege.
+    /// The state is not known, mostly for lack of a privilege.
     Unknown,
-    /// Traffic that no program here sees: its floors cannot be kept, nor can it be kept from others'.
+    /// Traffic that no program sees: it has no floor, and may take others' floors.
     Unenforced,
     /// No floor can be enforced on this host.
     Cannot,
@@ -58,18 +58,18 @@ impl State {
     }
 }
 
-/// One thing that was looked at.
+/// One finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What.
+    /// The feature, device or tool.
     pub what: String,
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// What was found, in a few words.
+    /// The observation, in a few words.
     pub found: String,
-    /// What follows from it; empty if it is fine.
+    /// The consequence; empty if the state is fine.
     pub costs: String,
-    /// How to change it; empty if it is fine or nothing helps.
+    /// The remedy; empty if the state is fine or nothing helps.
     pub remedy: String,
 }
 
@@ -90,7 +90,7 @@ impl Finding {
     }
 }
 
-/// Where the kernel's files are.
+/// Paths of the kernel's files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roots {
     /// Ordinarily `/sys`.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// What a device does for the kernel.
+/// Offloads of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Offloads {
     /// Packets of one flow are merged as they arrive, and could be cut again.
@@ -38,8 +38,8 @@ pub(super) fn offloads(interface: &str) -> io::Result<Offloads> {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: a live socket; the request and the value it points to have the kernel's layout and
-        // outlive the call.
+        // SAFETY: a live socket; the request and the value it points to have the kernel's layout
+        // and outlive the call.
         let ret = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
         if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
     };

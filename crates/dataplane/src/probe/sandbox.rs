@@ -1,7 +1,7 @@
-//! Tries features of the kernel where nobody is disturbed.
+//! Tries features of the kernel where they disturb nothing.
 //!
-//! Approach  A thread moves to a network namespace of its own and tries there; when it ends, the
-//!           namespace goes, and with it every device and queue that was made.
+//! Approach  A thread moves to a network namespace of its own and tries them there. When the thread
+//!           ends, the namespace goes with every device and queue in it.
 
 use super::{Finding, State};
 use crate::attach::{self, Interface};
@@ -24,7 +24,7 @@ pub(super) fn in_namespace<T: Send>(f: impl FnOnce() -> T + Send) -> io::Result<
     })
 }
 
-/// What came of each feature that was tried.
+/// Results of the tries.
 #[derive(Debug)]
 pub(super) struct Tried {
     pub(super) programs: Result<(), String>,

@@ -1,11 +1,11 @@
-//! Programs beside Weir: none is needed to enforce, each is good for something.
+//! Programs beside Weir. Enforcement needs none of them, but each is useful.
 
 use super::{Finding, State};
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Name, Debian package, what is not possible without it.
+/// Name, Debian package, and what needs it.
 const TOOLS: [(&str, &str, &str); 7] = [
     ("ip", "iproute2", "people cannot look at devices; `weir` does not need it"),
     ("tc", "iproute2", "people cannot look at queues; `weir` does not need it"),

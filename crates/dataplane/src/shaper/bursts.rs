@@ -1,18 +1,19 @@
-//! Whether the kernel's HTB sends by bursts, for as long as somebody needs it.
+//! Sets whether the kernel's HTB sends by bursts, while a user needs it.
 //!
-//! Problem   `htb_hysteresis` is one setting of the whole machine. Who emulates links with HTB, or measures
-//!           it, depends on what the host was told.
-//! Approach  A value that sets it, and sets it back when it goes.
-//! Promises  It is back after errors and panics, and after signals that are caught; not after SIGKILL. It is not written if it
-//!           is as wanted, so of two at a time the first decides.
-//! Not here  What a host that runs agents should have: decision 10, and its unit.
+//! Problem   `htb_hysteresis` is one setting of the whole machine. An emulation or measurement with
+//!           HTB depends on the host's setting.
+//! Approach  A value that sets it, and restores it when it is dropped.
+//! Promises  It is restored after errors, panics and signals that are caught, but not after
+//!           SIGKILL. It is not written if it has the wanted value already, so of two users at a
+//!           time the first decides.
+//! Not here  The right setting for a host with agents: decision 10, and the unit.
 
 use std::path::Path;
 use std::{fs, io};
 
 const SETTING: &str = "/sys/module/sch_htb/parameters/htb_hysteresis";
 
-/// HTB sends as somebody wanted, as long as this lives. The kernel's classes look at the setting with each packet.
+/// HTB's setting for as long as this lives. The kernel's classes read the setting with each packet.
 #[derive(Debug)]
 pub struct SendsByBursts {
     /// `None` if nothing had to be changed.
@@ -20,7 +21,7 @@ pub struct SendsByBursts {
 }
 
 impl SendsByBursts {
-    /// A burst at a time, or a packet at a time as kernels do if nobody asks otherwise.
+    /// Sends a burst at a time, or a packet at a time as kernels do by default.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What both backends ask of desired levels before the kernel hears of them. Pure.
+//! Checks of desired levels, for both backends, before the kernel sees them. Pure.
 
 use super::levels::Levels;
 use super::{Error, External, Overbooking, PairRate, ShaperConfig, VmShare};
@@ -15,7 +15,7 @@ pub(super) struct Pair {
 /// Pairs with their queues.
 pub(super) type Pairs = BTreeMap<PairId, Pair>;
 
-/// Refuses VMs that are named twice, or promised more than their cap or (if told so) the uplink.
+/// Refuses VMs that are named twice, or promised more than their cap or (on request) the uplink.
 pub(crate) fn check_vms(config: &ShaperConfig, vms: &[VmShare]) -> Result<(), Error> {
     let mut ids = BTreeSet::new();
     for vm in vms {
@@ -43,13 +43,13 @@ pub(crate) fn check_vms(config: &ShaperConfig, vms: &[VmShare]) -> Result<(), Er
     Ok(())
 }
 
-/// What the floors of one VM's pairs sum to.
+/// Sum of the floors of one VM's pairs.
 pub(super) fn floors_of(pairs: &Pairs, vm: VmId) -> Rate {
     let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
     pairs.range(all).map(|(_, pair)| pair.rate.floor).sum()
 }
 
-/// What the floors of all pairs sum to.
+/// Sum of the floors of all pairs.
 pub(super) fn floors(pairs: &Pairs) -> Rate {
     pairs.values().map(|pair| pair.rate.floor).sum()
 }
@@ -81,7 +81,8 @@ pub(super) fn set_rates(
     }
     for (vm, before) in before {
         let (after, limit) = (floors_of(pairs, vm), floor(vm));
-        // After a VM's floor was lowered its pairs may be above it: lowering them is allowed.
+        // After a VM's floor was lowered, its pairs' floors may exceed it. Lowering them is
+        // allowed.
         if after > limit && after > before {
             for (id, rate) in former {
                 pairs.get_mut(&id).expect("checked above").rate = rate;
@@ -92,8 +93,8 @@ pub(super) fn set_rates(
     Ok(wanted.into_keys().collect())
 }
 
-/// Which of some pairs find a queue: those that have one, and as many others as fit. Of all queues a VM
-/// may have its part, so that one with many pairs leaves the others theirs.
+/// Pairs that get a queue: those that have one, and as many others as fit. A VM gets at most its
+/// quota of queues, so that one with many pairs leaves other VMs theirs.
 pub(super) fn admitted(
     pairs: &Pairs,
     asked: &[PairId],

@@ -1,7 +1,7 @@
 //! The shaper made of HTB classes on an IFB device.
 //!
-//! Problem   Queues must stand before the uplink's sequence stamp (our own drops are not the
-//!           network's), and HTB classes are slow to make but quick to change.
+//! Problem   Queues must come before the uplink's sequence numbers, because our own drops are not
+//!           the network's. HTB classes are slow to make but quick to change.
 //! Approach  One IFB device per instance, to which the VMs' ports are redirected. Its tree:
 //!
 //! ```text
@@ -15,17 +15,17 @@
 //!     1:4000…  one per pair            rate = floor, ceil = lease
 //! ```
 //!
-//! A class cannot change its parent, so each VM has a pool of pair classes, which grows in steps; freed
-//! ones are emptied, set to the smallest rate and used again.
+//! A class cannot change its parent, so each VM has a pool of pair classes, which grows in steps;
+//! freed ones are emptied, set to the smallest rate and used again.
 //!
 //! Promises  Queues are bounded in octets. Dropping the value leaves all in force; a successor
 //!           adopts it without a gap.
-//! Not here  Numbers of classes: `layout`. Their parameters, and why: `levels`. How long what waits may
-//!           last: `waits`.
+//! Not here  Numbers of classes: `layout`. Their parameters, with reasons: `levels`. Bounds in
+//!           time: `waits`.
 
 use super::desired::{self, Pair, Pairs};
 use super::layout::{self, Note, Use, class_id};
-use super::levels::{Levels, MIN_RATE};
+use super::levels::Levels;
 use super::ports::Detour;
 use super::tree::{self, Node, Nodes, Tree};
 use super::waits::Waits;
@@ -39,6 +39,7 @@ use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Device, Socket, Verb, tc};
 use crate::table::CounterArray;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// Packets that may wait inside the IFB device behind the shaper; more would be a second, unbounded
@@ -54,16 +55,16 @@ pub struct Htb {
     levels: Levels,
     vms: BTreeMap<VmId, Vm>,
     pairs: Pairs,
-    /// Who uses which pair class; the others are pool.
+    /// Pairs of the pair classes in use; the other classes are the pool.
     owners: BTreeMap<u16, PairId>,
     /// Pair classes of a predecessor that have not been claimed or given up yet.
     claimable: BTreeSet<u16>,
-    /// What the pairs' floors sum to.
+    /// Sum of the pairs' floors.
     floors: Rate,
-    /// What the kernel has, unless `stale`.
+    /// State of the kernel, unless `stale`.
     tree: Tree,
     stale: bool,
-    /// What the classifier goes by.
+    /// Levels that the classifier uses.
     waits: Waits,
     /// The heartbeat that the classifier sees, if there is one.
     lease: Option<CounterArray<u64>>,
@@ -79,7 +80,7 @@ struct Vm {
 }
 
 impl Htb {
-    /// Takes the instance's device, or makes one. A device found keeps its classes and goes on
+    /// Takes the instance's device, or makes one. An existing device keeps its classes and goes on
     /// shaping. The network namespace is that of the calling thread, for good.
     pub fn open(config: ShaperConfig) -> Result<Self, Error> {
         config.check()?;
@@ -114,8 +115,8 @@ impl Htb {
         })
     }
 
-    /// Bounds pairs' queues in time, too: `levels` are those by which the programs that classify for
-    /// this shaper go ([`Programs::levels`](crate::programs::Programs::levels)). Right after opening.
+    /// Bounds pairs' queues in time, too. `levels` are those that this shaper's classifying
+    /// programs use ([`Programs::levels`](crate::programs::Programs::levels)). Right after opening.
     ///
     /// # Errors
     ///
@@ -131,14 +132,14 @@ impl Htb {
         Ok(link::create_ifb(socket, &name, &owner::alias(&config.instance), IFB_QUEUE)?)
     }
 
-    /// Without a heartbeat in `lease` for a second, the programs that classify for this shaper hold
-    /// pairs to their floors, whoever is alive to lower ceilings.
+    /// Without a heartbeat in `lease` for a second, this shaper's classifying programs hold pairs
+    /// to their floors, also if no process lowers ceilings.
     pub fn leased(self, lease: CounterArray<u64>) -> Self {
         Self { lease: Some(lease), ..self }
     }
 
-    /// Makes the device be there and up: somebody may have deleted it or set it down. What waited in
-    /// one that is gone is lost.
+    /// Makes the device exist and be up, since another process may have deleted it or set it down.
+    /// Packets that waited in a deleted device are lost.
     fn stand_up(&mut self) -> Result<(), Error> {
         match owner::find(&mut self.socket, &self.config.instance)? {
             Some(Link { device, up: true, .. }) => self.device = device,
@@ -151,14 +152,14 @@ impl Htb {
         Ok(())
     }
 
-    /// What is wrong with the device, its root qdisc or its classes.
+    /// Fault of the device, its root qdisc or its classes.
     fn device_fault(&mut self, whole: bool) -> Result<Option<Fault>, Error> {
         let device = self.device.clone();
         let fault = |what| Some(Fault { what, vms: Vec::new(), mendable: true });
         let link = match owner::find(&mut self.socket, &self.config.instance) {
             Ok(link) => link,
             Err(Error::Foreign { what, advice }) => {
-                let what = format!("{what} is somebody else's: {advice}");
+                let what = format!("{what} does not belong to this agent: {advice}");
                 return Ok(Some(Fault { what, vms: Vec::new(), mendable: false }));
             }
             Err(error) => return Err(error),
@@ -182,7 +183,7 @@ impl Htb {
         Ok(what.and_then(|what| fault(format!("in the shaper's device {device}, {what}"))))
     }
 
-    /// The device that shapes.
+    /// Name of the device that shapes.
     pub const fn device(&self) -> &Device {
         &self.device
     }
@@ -197,14 +198,14 @@ impl Htb {
         self.socket.written()
     }
 
-    /// Where packets go that no program has classified.
+    /// Class of packets that no program has classified.
     pub const fn unclassified(&self) -> ClassId {
         class_id(layout::UNCLASSIFIED)
     }
 
     /// Gives each VM the slot it has, else the one that its port remembers, else a fresh one. A
-    /// port that VMs share remembers the first one's: the others' usually follow it. Whoever gets
-    /// another's slot that way claims nothing there.
+    /// port that VMs share remembers the first one's, and the others' usually follow it. A VM that
+    /// gets another VM's slot that way claims nothing there.
     fn slots(
         &self,
         vms: &[(VmShare, Device)],
@@ -240,7 +241,7 @@ impl Htb {
         Ok(found)
     }
 
-    /// The tree as it ought to be.
+    /// The desired tree.
     fn wanted(&self) -> Nodes {
         let levels = &self.levels;
         let mut nodes = Nodes::new();
@@ -279,12 +280,13 @@ impl Htb {
         self.waits.follow(&self.tree.nodes, is_used);
     }
 
-    /// Makes what is believed about the kernel true again after a failure.
+    /// Corrects the cached state of the kernel after a failure.
     fn fresh(&mut self) -> Result<(), Error> {
         if self.stale { self.refresh() } else { Ok(()) }
     }
 
-    /// Sends; after a failure the kernel has to be read again, for part of the batch may be done.
+    /// Sends. After a failure the kernel has to be read again, because a part of the batch may be
+    /// done.
     fn send(&mut self, batch: &Batch) -> Result<(), Error> {
         self.socket.send(batch).map_err(|error| {
             self.stale = true;
@@ -311,7 +313,7 @@ impl Htb {
             wanted.push((pair.minor, node));
         }
         self.send(&batch)?;
-        // Also of classes that are as they were: of a new pair's nothing is said yet.
+        // Also levels of unchanged classes, since a new pair's level was not written yet.
         wanted.iter().for_each(|(minor, node)| self.waits.after(*minor, &node.class));
         self.tree.nodes.extend(wanted);
         Ok(batch.len())
@@ -331,7 +333,7 @@ impl Htb {
             let Some(node) = self.tree.nodes.get(minor).copied() else { continue };
             let id = layout::handle(*minor);
             self.change(&mut batch, *minor, node.parent, &class);
-            // What still waits would be sent under the next pair's name, after minutes.
+            // Waiting packets would be sent under the next pair's name, after minutes.
             batch.delete_qdisc(&self.device, id);
             batch.set_bfifo(&self.device, id, layout::queue_handle(*minor), self.config.queue);
         }
@@ -344,7 +346,7 @@ impl Htb {
         Ok(())
     }
 
-    /// Gives what no pair of ours has claimed to the pool.
+    /// Returns classes that no pair of ours has claimed to the pool.
     fn give_up_unclaimed(&mut self) -> Result<(), Error> {
         let left: Vec<u16> = std::mem::take(&mut self.claimable).into_iter().collect();
         if left.is_empty() { Ok(()) } else { self.retire(&left) }
@@ -400,8 +402,8 @@ impl Htb {
             }
         }
         self.send(&batch)?;
-        // A class is made rarely, so it is read back at once: the kernel takes an unknown parent for
-        // the root, and says nothing.
+        // Classes are made rarely, so they are read back at once: the kernel takes an unknown
+        // parent for the root without an error.
         self.stale = true;
         let nodes = tree::classes(&mut self.socket, &self.device)?;
         self.tree.nodes = nodes;
@@ -410,6 +412,12 @@ impl Htb {
         pool = self.pool();
         Ok(pool)
     }
+}
+
+/// What a pair's class gives it.
+fn rate_of(class: &htb::Class) -> PairRate {
+    let floor = floor_of(htb::rate(class.rate)).unwrap_or_default();
+    PairRate { floor, ceiling: htb::rate(class.ceil) }
 }
 
 impl Shaper for Htb {
@@ -546,10 +554,7 @@ impl Shaper for Htb {
                 refused.push(*id);
                 continue;
             };
-            let floor = htb::rate(node.class.rate);
-            // The smallest rate stands for zero, and counts as that in sums.
-            let floor = if floor == MIN_RATE { Rate::ZERO } else { floor };
-            let rate = PairRate { floor, ceiling: htb::rate(node.class.ceil) };
+            let rate = rate_of(&node.class);
             if let Some(former) = self.pairs.insert(*id, Pair { minor, rate }) {
                 self.owners.remove(&former.minor);
             }
@@ -597,7 +602,7 @@ impl Shaper for Htb {
         if shortfall == self.shortfall() {
             self.write(named.into_iter())
         } else {
-            // Everybody's part of an overbooked uplink has changed.
+            // Every pair's part of an overbooked uplink has changed.
             let all: Vec<PairId> = self.pairs.keys().copied().collect();
             self.write(all.into_iter())
         }
@@ -624,8 +629,7 @@ impl Shaper for Htb {
         let entries = htb::classes(&mut self.socket, &self.device)?;
         let level = |entry: &htb::ClassEntry| {
             let id = self.owners.get(&layout::minor(entry.id))?;
-            let (floor, ceiling) = (htb::rate(entry.class.rate), htb::rate(entry.class.ceil));
-            Some((*id, PairRate { floor, ceiling }))
+            Some((*id, rate_of(&entry.class)))
         };
         Ok(entries.iter().filter_map(level).collect())
     }

@@ -1,10 +1,10 @@
-//! Which number names which class, and the note left on a port's redirection.
+//! Numbers of classes, and the note on a port's redirection.
 //!
-//! The numbers say what a class is for, so that a successor of a dead agent (and a person reading
+//! The number of a class gives its purpose, so that a successor of a dead agent (and a reader of
 //! `tc class show`) needs nothing else: 1:1 the uplink, 1:2 unclassified, then for the VM in slot s
-//! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its external
-//! queue; from 1:4000 on, pairs, whose VM is told by their parent. The note on the port tells which
-//! slot the VM has.
+//! 1:1000+s its share, 1:2000+s its default queue, 1:3000+s its control queue, 1:e000+s its
+//! external queue. From 1:4000 on are pairs, whose VM follows from their parent. The note on the
+//! port gives the VM's slot.
 
 use super::ClassId;
 use crate::nl::redirect::COOKIE;
@@ -24,7 +24,7 @@ const LAST_PAIR: u16 = 0xdfff;
 const EXTERNAL: u16 = 0xe000;
 const LAST_EXTERNAL: u16 = EXTERNAL + SLOTS - 1;
 
-/// What a class is for, by its minor number.
+/// Purpose of a class, by its minor number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Use {
     Uplink,
@@ -96,7 +96,7 @@ pub(super) const fn queue_handle(minor: u16) -> u32 {
 
 const MAGIC: [u8; 5] = *b"WEIR\x01";
 
-/// What the redirection of a port says of itself.
+/// Note on the redirection of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Note {
     /// The instance it belongs to, hashed.
@@ -117,7 +117,7 @@ impl Note {
         octets
     }
 
-    /// `None` if somebody else wrote it.
+    /// `None` if the note is not Weir's.
     pub(super) fn parse(octets: &[u8]) -> Option<Self> {
         let octets: &[u8; COOKIE] = octets.try_into().ok()?;
         (octets[..5] == MAGIC).then_some(())?;

@@ -1,15 +1,16 @@
 //! Limits pairs: a real queue per pair under its VM's share of the uplink, under the uplink.
 //!
-//! Problem   A floor must hold and spare bandwidth must be shared in proportion to floors, for
-//!           whatever a VM sends, without the agent in the packet path.
-//! Approach  A [`Shaper`] holds a desired table of levels (floor and ceiling per pair); it compares
-//!           it with the kernel and writes only differences. [`Htb`] does it with classes on an IFB
-//!           device; [`DepartureTimes`] does it with times that a BPF program computes and the
-//!           uplink's fq qdisc keeps.
-//! Promises  A floor is a class's rate and stands without anybody alive; what is borrowed is its
+//! Problem   A floor must hold, and spare bandwidth must be shared in proportion to floors, for any
+//!           traffic of a VM, without the agent in the packet path.
+//! Approach  A [`Shaper`] holds a desired table of levels (floor and ceiling per pair), compares it
+//!           with the kernel and writes only differences. [`Htb`] uses classes on an IFB device.
+//!           [`DepartureTimes`] uses times that a BPF program computes and the uplink's fq qdisc
+//!           keeps.
+//! Promises  A floor is a class's rate and stands without an agent. A borrowed rate is part of the
 //!           ceiling, which [`reclaim`] takes back. Floors above the parent are refused. Queues are
 //!           bounded in octets, and those of pairs in time. A second pass finds nothing to do.
-//! Not here  Who steers a packet to a class: the BPF programs do, by `skb->priority` = [`ClassId`].
+//! Not here  The choice of a packet's class: the BPF programs make it, by `skb->priority` =
+//!           [`ClassId`].
 
 mod bursts;
 mod departure;
@@ -29,12 +30,13 @@ pub use departure::{DepartureTimes, Observer};
 pub(crate) use desired::check_vms;
 pub use htb::Htb;
 pub use layout::device_name;
-pub use levels::{FRAME, LONGEST_WAIT, MIN_RATE, QUEUE_WAIT, SHORTEST_QUEUE};
+pub use levels::LONGEST_WAIT;
 pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
-pub use waits::longest_wait;
+pub use weir_core::classes::{External, FRAME, MIN_RATE, QUEUE_WAIT, SHORTEST_QUEUE, longest_wait};
 
 use std::collections::BTreeSet;
+use weir_core::classes::{QUEUE, Uplink};
 use weir_units::{Bytes, PairId, Rate, Span, VmId};
 
 /// Names a queue to the classifier: the value for `skb->priority`. For HTB a tc handle
@@ -49,7 +51,7 @@ pub enum Kind {
     Htb,
     /// Departure times and the uplink's fq qdisc.
     DepartureTime,
-    /// Nothing: levels are kept, and limit nobody.
+    /// No limit: levels are kept but have no effect.
     Observer,
 }
 
@@ -63,44 +65,32 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// Above this line rate departure times are tried first when nobody has chosen: one HTB tree with its
-/// one lock does not carry much more. Below it HTB's sharing by weight is worth more.
+/// Line rate above which `auto` tries departure times first. One HTB tree with its one lock does
+/// not carry much more. Below it, HTB's sharing by weight is worth more.
 pub const HTB_CARRIES: Rate = Rate::from_mbps(2500);
 
-/// What one VM of this host gets of the uplink.
+/// Share of one VM of this host in the uplink.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmShare {
-    /// Which VM.
+    /// The VM.
     pub vm: VmId,
-    /// Its port: the host's end of its veth, or its tap. All that arrives there is shaped. Several
-    /// may share one.
+    /// Its port: the host's end of its veth, or its tap. All packets that arrive there are shaped.
+    /// Several VMs may share one.
     pub port: String,
     /// Its floor toward the network, on layer 2 without FCS.
     pub floor: Rate,
     /// Its maximum; the uplink's rate if absent.
     pub cap: Option<Rate>,
-    /// What of that is for places that no directory lists.
+    /// Its external hose.
     pub external: External,
-}
-
-/// What a VM may send to addresses that no directory lists: a hose of its own, beside that of its
-/// pairs. Nobody tells a sender what the network loses of it, so nothing lowers its rate where it
-/// takes others' floors; it gets no more than a rate that is set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct External {
-    /// What it gets in any case. Absent: a twentieth of the VM's floor, which has room in the
-    /// headroom of admission, and gives way on a host whose floors leave none.
-    pub floor: Option<Rate>,
-    /// The most it may use while others leave it. Absent: the floor.
-    pub ceiling: Option<Rate>,
 }
 
 /// The levels of one pair, on layer 2 without FCS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PairRate {
-    /// What the pair gets in any case.
+    /// Floor of the pair.
     pub floor: Rate,
-    /// What it may use while others leave it: never below the floor. Above the VM's cap means the cap.
+    /// Ceiling of the pair, never below the floor. A ceiling above the VM's cap means the cap.
     pub ceiling: Rate,
 }
 
@@ -111,9 +101,9 @@ pub struct VmClasses {
     pub default: ClassId,
     /// For ARP and neighbour discovery: served first, with a small ceiling.
     pub control: ClassId,
-    /// For what goes to addresses that no directory lists.
+    /// For external traffic.
     pub external: ClassId,
-    /// What pairs without a queue of their own may send by the first of them, all together.
+    /// Rate that all pairs without a queue of their own share in the first of them.
     pub stray_rate: Rate,
     /// The levels of the last.
     pub external_rate: PairRate,
@@ -122,7 +112,7 @@ pub struct VmClasses {
 /// Counters of one queue since it was created (they are not reset when a class is reused).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassStats {
-    /// Which queue.
+    /// The queue.
     pub class: ClassId,
     /// The pair that uses it now; `None` for default, control and pooled queues.
     pub pair: Option<PairId>,
@@ -130,9 +120,10 @@ pub struct ClassStats {
     pub octets: u64,
     /// Packets sent, likewise (a super-packet counts as its segments).
     pub packets: u64,
-    /// Packets that found the queue full or too long (for HTB a super-packet that the queue has no room
-    /// for counts once). What HTB's queues would have held for too long is dropped before them:
-    /// [`Dataplane::queues`](crate::Dataplane::queues) adds it, [`Shaper::stats`] does not know it.
+    /// Packets that found the queue full or too long (for HTB a super-packet without room counts
+    /// once). Packets that HTB's queues would have held for too long are dropped before them:
+    /// [`Dataplane::queues`](crate::Dataplane::queues) adds them, [`Shaper::stats`] does not know
+    /// them.
     pub drops: u64,
     /// Octets waiting; with departure times, when the last packet came.
     pub backlog: Bytes,
@@ -140,7 +131,7 @@ pub struct ClassStats {
     pub queued: u32,
 }
 
-/// What an application of desired levels had to write.
+/// Writes that an application of desired levels needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
     /// Objects created.
@@ -158,18 +149,18 @@ impl Changes {
     }
 }
 
-/// Something of a shaper that is not as it was set.
+/// A part of a shaper that is not as it was set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What it is, for people.
+    /// Description, for people.
     pub what: String,
     /// The VMs that it concerns; none means all.
     pub vms: Vec<VmId>,
-    /// Whether [`Shaper::apply_vms`] mends it; somebody else's things are left alone.
+    /// Whether [`Shaper::apply_vms`] repairs it. Foreign objects are left alone.
     pub mendable: bool,
 }
 
-/// What happens when VMs of one host are promised more than its uplink.
+/// Reaction to VMs that are promised more than the uplink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overbooking {
     /// Their shares are scaled to fit. Right where admission uses the hose cut: the other side of
@@ -180,7 +171,7 @@ pub enum Overbooking {
     Refuse,
 }
 
-/// What a shaper needs to know of its host.
+/// Configuration of a shaper.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShaperConfig {
     /// The agent's instance on this machine; gives the device its name.
@@ -189,7 +180,7 @@ pub struct ShaperConfig {
     pub uplink: Rate,
     /// Kept free of floors for all traffic of this host that has none; VMs get equal parts.
     pub default_rate: Rate,
-    /// How far one VM's traffic without a floor may go when there is room.
+    /// Ceiling of one VM's traffic without a floor.
     pub default_ceiling: Rate,
     /// Kept free for ARP and neighbour discovery of all VMs; equal parts, and no more.
     pub control_rate: Rate,
@@ -208,9 +199,10 @@ pub struct ShaperConfig {
     /// many segments it becomes, so that all of the uplink's is held back by what full frames gain.
     pub overhead: u32,
     /// The kernel's HTB lets a class run into debt by a whole burst before it waits
-    /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)): half the burst goes as far then.
+    /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)). Half the burst has the same
+    /// effect then.
     pub sends_by_bursts: bool,
-    /// With departure times: how far ahead a pair's packet may be given one, which it keeps; further if fewer than
+    /// With departure times: how far ahead a pair's packet may be scheduled; further if fewer than
     /// [`SHORTEST_QUEUE`] would wait otherwise. At most [`LONGEST_WAIT`].
     pub departs_within: Span,
 }
@@ -222,14 +214,15 @@ impl ShaperConfig {
     /// Defaults for a host: 2 % of the uplink for traffic without a floor (up to all of it when
     /// there is room), 0.5 % for control, 128 kB per queue, [`MAX_PAIRS`], pools that grow by 8.
     pub fn new(instance: &str, uplink: Rate) -> Self {
+        let kept = Uplink::new(uplink);
         Self {
             instance: instance.to_owned(),
             uplink,
-            default_rate: uplink.mul_ratio(2, 100),
-            default_ceiling: uplink,
-            control_rate: uplink.mul_ratio(5, 1000),
+            default_rate: kept.default_rate,
+            default_ceiling: kept.default_ceiling,
+            control_rate: kept.control_rate,
             overbooking: Overbooking::default(),
-            queue: Bytes::new(128 * 1024),
+            queue: QUEUE,
             max_pairs: MAX_PAIRS,
             pool_step: 8,
             host_floor: Rate::ZERO,
@@ -261,47 +254,50 @@ impl ShaperConfig {
 /// A table of desired levels and the kernel's queues that follow it.
 ///
 /// Order of calls: open the backend, then [`apply_vms`](Self::apply_vms), then
-/// [`claim`](Self::claim) what an earlier agent left, then
-/// [`add_pairs`](Self::add_pairs), [`set`](Self::set), [`remove`](Self::remove) as pairs come and go.
-/// Dropping a shaper leaves everything in the kernel in force; only [`close`](Self::close) removes it.
+/// [`claim`](Self::claim) what an earlier agent left, then [`add_pairs`](Self::add_pairs),
+/// [`set`](Self::set), [`remove`](Self::remove) as pairs come and go. Dropping a shaper leaves
+/// everything in the kernel in force; only [`close`](Self::close) removes it.
 pub trait Shaper {
-    /// Which one it is.
+    /// The kind of shaper.
     fn kind(&self) -> Kind;
 
-    /// Makes exactly these VMs exist, redirects their ports here, and mends whatever in the kernel
-    /// differs from the desired levels (pairs included). Refuses floors that sum above the uplink.
+    /// Makes exactly these VMs exist, redirects their ports here, and repairs every difference
+    /// between the kernel and the desired levels (pairs included). Refuses floors that sum above
+    /// the uplink.
     fn apply_vms(&mut self, vms: &[VmShare]) -> Result<Changes, Error>;
 
-    /// What of this shaper in the kernel is not as it was set, without changing anything: for every
-    /// heartbeat. `whole` looks at each class, too. [`apply_vms`](Self::apply_vms) mends what can be.
+    /// Finds a part of this shaper in the kernel that is not as it was set, without changing
+    /// anything. For every heartbeat. `whole` checks each class, too.
+    /// [`apply_vms`](Self::apply_vms) repairs what it can.
     fn faults(&mut self, whole: bool) -> Result<Vec<Fault>, Error>;
 
-    /// Lets the ports' packets pass by until [`engage`](Self::engage), whatever is applied meanwhile:
-    /// for when there is no device to send them through, or nothing is to be limited.
+    /// Lets the ports' packets bypass the shaper until [`engage`](Self::engage), whatever is
+    /// applied meanwhile. For a missing device, or when nothing is to be limited.
     fn let_pass(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// From the next [`apply_vms`](Self::apply_vms) on packets do not pass by any more.
+    /// From the next [`apply_vms`](Self::apply_vms) on packets do not bypass the shaper any more.
     fn engage(&mut self) {}
 
-    /// Whether nothing waits.
+    /// Whether no packet waits.
     fn is_idle(&mut self) -> Result<bool, Error> {
         Ok(true)
     }
 
-    /// Where a VM's traffic goes that belongs to no pair; `None` for a VM not applied.
+    /// Queues of a VM's traffic that belongs to no pair; `None` for a VM that was not applied.
     fn vm_classes(&self, vm: VmId) -> Option<VmClasses>;
 
-    /// Says which queues found at opening belong to which pairs (their BPF map outlived the agent).
-    /// Those whose queue is not there are returned: add them anew. Levels stay as found until set.
+    /// Assigns queues found at opening to their pairs (the BPF map outlived the agent). Returns the
+    /// pairs whose queue is gone: add them anew. Levels stay as found until set.
     fn claim(&mut self, pairs: &[(PairId, ClassId)]) -> Result<Vec<PairId>, Error>;
 
-    /// Which of these pairs have a queue or find one: not those beyond their VM's part of all queues.
+    /// Pairs of these that have a queue or get one: not those beyond their VM's quota of queues.
     fn admitted(&self, pairs: &[PairId]) -> BTreeSet<PairId>;
 
-    /// A queue for each pair, in the order given, at the smallest floor and ceiling until
-    /// [`set`](Self::set). A pair that has one keeps it. All or none: an error when the pool is full.
+    /// Gives each pair a queue, in the given order, at the smallest floor and ceiling until
+    /// [`set`](Self::set). A pair that has one keeps it. All or none: an error when the pool is
+    /// empty.
     fn add_pairs(&mut self, pairs: &[PairId]) -> Result<Vec<ClassId>, Error>;
 
     /// Sets levels; writes only differences, in one batch. Returns how many were written. Refuses
@@ -314,28 +310,29 @@ pub trait Shaper {
     /// The levels as the kernel has them, of all pairs.
     fn read_back(&mut self) -> Result<Vec<(PairId, PairRate)>, Error>;
 
-    /// Forgets what the kernel was believed to hold, and reads it again: call it whenever somebody
-    /// else may have written (the guardian, after a pause longer than the lease), before the next
-    /// [`set`](Self::set), which else finds "no difference".
+    /// Forgets the cached state of the kernel and reads it again. The caller does so whenever
+    /// another process may have written (the guardian, after a pause longer than the lease), before
+    /// the next [`set`](Self::set), which would otherwise find "no difference".
     fn refresh(&mut self) -> Result<(), Error>;
 
-    /// The agent lives at `now_ns` on the kernel's monotonic clock. Without a further call within one
-    /// second what was lent is taken back: by the programs in the kernel, and from HTB's classes by the
-    /// guardian.
+    /// Renews the lease at `now_ns` on the kernel's monotonic clock. Without a further call within
+    /// one second, borrowed rates are taken back: by the programs in the kernel, and from HTB's
+    /// classes by the guardian.
     fn renew(&mut self, now_ns: u64);
 
-    /// By how much the pairs' floors exceed what the uplink can hold; they are scaled down by the
-    /// kernel's levels then. Zero on a host whose admission and partitioning work.
+    /// Amount by which the pairs' floors exceed what the uplink can hold. The kernel's levels are
+    /// scaled down then. Zero on a host whose admission and partitioning work.
     fn shortfall(&self) -> Rate;
 
-    /// What the uplink leaves for pairs' floors, beside the small parts of default and control traffic.
+    /// Rate that the uplink leaves for pairs' floors, beside the small parts of default and control
+    /// traffic.
     fn budget(&self) -> Rate;
 
     /// Counters of all queues.
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error>;
 
-    /// Packets dropped behind the sequence stamp, which a receiver takes for the network's losses.
-    /// Not zero means that a bound is wrong: alarm on it.
+    /// Packets dropped after they got a sequence number, which a receiver counts as losses of the
+    /// network. A value above 0 means that a bound is wrong: alarm on it.
     fn late_drops(&mut self) -> Result<u64, Error> {
         Ok(0)
     }
@@ -344,7 +341,7 @@ pub trait Shaper {
     fn close(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// Why a shaper did not do as asked.
+/// Reason why a shaper did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused.
@@ -353,7 +350,7 @@ pub enum Error {
     /// A BPF map could not be read.
     #[error("{0}")]
     Map(String),
-    /// Departure times were asked for on a kernel without fq.
+    /// Departure times were requested on a kernel without fq.
     #[error(
         "this kernel has no fq qdisc, which departure times need: load the module sch_fq, or set the shaper to htb"
     )]
@@ -361,14 +358,14 @@ pub enum Error {
     /// The configuration contradicts itself.
     #[error("shaper: {0}")]
     Config(&'static str),
-    /// Floors sum above what holds them.
+    /// Floors sum above their parent.
     #[error("floors under {parent} sum to {floors}, above its {limit}: lower some of them")]
     Floors {
         /// The VM or the uplink.
         parent: String,
-        /// What they sum to.
+        /// Their sum.
         floors: Rate,
-        /// What there is.
+        /// The parent's rate.
         limit: Rate,
     },
     /// A maximum below its minimum.
@@ -384,7 +381,7 @@ pub enum Error {
     /// A VM's port is not on this host.
     #[error("{vm}: there is no port `{port}`")]
     NoPort {
-        /// Whose.
+        /// The VM.
         vm: VmId,
         /// Its name.
         port: String,
@@ -413,8 +410,8 @@ pub enum Error {
         /// The bound.
         limit: usize,
     },
-    /// Something of this name is there, and not ours.
-    #[error("{what} is there already and belongs to somebody else: {advice}")]
+    /// An object of this name exists, and is not ours.
+    #[error("{what} exists already and does not belong to this agent: {advice}")]
     Foreign {
         /// The object.
         what: String,

@@ -1,4 +1,5 @@
-//! What needs no state of an agent: whose device is this, take back what was borrowed, remove all.
+//! Functions without an agent's state: find the owner of a device, take back what was borrowed,
+//! remove all.
 
 use super::layout::{self, Use};
 use super::levels::reclaimed;
@@ -6,12 +7,12 @@ use super::{Error, device_name, ports};
 use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Socket, Verb, htb};
 
-/// The note on an instance's device.
+/// Note on an instance's device.
 pub(super) fn alias(instance: &str) -> String {
     format!("weir instance {instance}")
 }
 
-/// The instance's device, if it is there; an error if somebody else's has its name.
+/// The instance's device, if it is there. It is an error if a foreign device has its name.
 pub(super) fn find(socket: &mut Socket, instance: &str) -> Result<Option<Link>, Error> {
     let name = device_name(instance);
     let Some(link) = link::get(socket, &name)? else { return Ok(None) };
@@ -46,9 +47,9 @@ pub fn reclaim(device: &str) -> Result<usize, Error> {
     Ok(batch.len())
 }
 
-/// Removes all that an instance has set in the kernel: redirections (and each clsact qdisc that was
-/// made for one and that nobody else uses), then the device with its classes. Needs no state of
-/// the agent. Whether there was anything.
+/// Removes all that an instance has set in the kernel: redirections (with each clsact qdisc that
+/// was made for one and has no other user), then the device with its classes. Needs no state of the
+/// agent. Returns whether there was anything.
 pub fn remove(instance: &str) -> Result<bool, Error> {
     let mut socket = Socket::open()?;
     remove_with(&mut socket, instance)

@@ -8,12 +8,12 @@ use crate::nl::tc::{self, CLSACT};
 use crate::nl::{Batch, Device, Socket, link};
 use std::collections::BTreeMap;
 
-/// What sits at our preference on a port.
+/// The filter at our preference on a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hook {
     /// A redirection of some instance's, to the device of this index (0: that device is gone).
     Weir(u32, Note),
-    /// Somebody else's filter.
+    /// A foreign filter.
     Foreign,
 }
 
@@ -46,7 +46,7 @@ fn with_clsact(socket: &mut Socket) -> Result<Vec<Device>, Error> {
     Ok(clsact.filter_map(|q| devices.get(&q.index).cloned()).collect())
 }
 
-/// What sits at our preference on a port; `None` if nothing.
+/// The filter at our preference on a port; `None` if there is none.
 fn read(socket: &mut Socket, port: &Device) -> Result<Option<Hook>, Error> {
     let filters = redirect::filters(socket, port, INGRESS)?;
     let mut here = filters.iter().filter(|f| f.preference == PREFERENCE).peekable();
@@ -60,12 +60,12 @@ fn read(socket: &mut Socket, port: &Device) -> Result<Option<Hook>, Error> {
     Ok(Some(ours.unwrap_or(Hook::Foreign)))
 }
 
-/// What keeps a port's packets from the redirection to `target` of this instance, whoever did it.
+/// Fault that keeps a port's packets from the redirection to `target` of this instance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Detour {
-    /// There is none, or it leads elsewhere: making it anew is enough.
+    /// There is none, or it leads elsewhere. Making it anew repairs that.
     Mendable(&'static str),
-    /// Somebody else's filter stands before it.
+    /// A foreign filter stands before it.
     Foreign(String),
 }
 
@@ -80,7 +80,7 @@ pub(super) fn detour(
     let before = |f: &&FilterEntry| f.preference < PREFERENCE && f.may_pass && !attach::is_own(f);
     if let Some(FilterEntry { preference, kind, .. }) = filters.iter().find(before) {
         let what = format!(
-            "somebody else's {kind} filter with preference {preference} on port {port} stands before \
+            "the foreign {kind} filter with preference {preference} on port {port} stands before \
              the redirection to the shaper: remove it, or give it a preference above {PREFERENCE}"
         );
         return Ok(Some(Detour::Foreign(what)));
@@ -138,8 +138,8 @@ fn foreign(port: &Device, advice: &'static str) -> Error {
     Error::Foreign { what: format!("a redirection of port {port}"), advice }
 }
 
-/// Removes a port's redirection, and the clsact qdisc if it was made for it and nobody else uses
-/// it by now. A port that has vanished took both along.
+/// Removes a port's redirection, and the clsact qdisc if it was made for it and has no other user.
+/// A port that has vanished took both along.
 pub(super) fn undo(socket: &mut Socket, port: &Device, note: Note) -> Result<(), Error> {
     let mut batch = Batch::new();
     batch.delete_redirect(port);

@@ -1,4 +1,4 @@
-//! The tree of classes: what is there, what ought to be there, and the messages between the two.
+//! The tree of classes: the kernel's state, the desired state, and the messages between the two.
 
 use super::layout::{self, Use};
 use super::levels::LONGEST_WAIT;
@@ -19,15 +19,15 @@ pub(super) struct Node {
 /// Classes by minor number. Numbers grow from parents to children.
 pub(super) type Nodes = BTreeMap<u16, Node>;
 
-/// What the kernel has.
+/// State of the kernel.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Nodes,
     /// The bound of each leaf's queue in octets, where it is a bfifo.
     pub(super) queues: BTreeMap<u16, u32>,
-    /// Whether HTB is the root qdisc, with our handle and our class for what names none.
+    /// Whether HTB is the root qdisc, with our handle and our default class.
     pub(super) rooted: bool,
-    /// Whether somebody has put another root there.
+    /// Whether a foreign qdisc is the root.
     pub(super) usurped: bool,
     /// Indices of devices with clsact.
     pub(super) clsact: BTreeSet<u32>,
@@ -44,8 +44,7 @@ pub(super) fn is_ours(root: &Qdisc) -> bool {
     root.kind == "htb" && root.handle == handle && root.default == Some(default)
 }
 
-/// What differs between the classes that the kernel has and those that it was given; `None` if
-/// nothing does.
+/// The difference between the kernel's classes and those that were set; `None` if there is none.
 pub(super) fn difference(found: &[ClassEntry], given: &Nodes) -> Option<String> {
     let name = |minor: u16| Handle(layout::handle(minor));
     let mut left: BTreeSet<u16> = given.keys().copied().collect();
@@ -177,8 +176,8 @@ impl Tree {
 /// A super-packet, for which a queue has room.
 const SUPER_PACKET: Bytes = Bytes::new(64 * 1024);
 
-/// How many octets may wait in a class. No program knows how long external traffic waits: what lasts
-/// [`LONGEST_WAIT`] at its ceiling is enough.
+/// Octets that may wait in a class. No program bounds the wait of external traffic, so its queue
+/// holds what lasts [`LONGEST_WAIT`] at its ceiling.
 fn room(minor: u16, class: &Class, queue: Bytes) -> Bytes {
     match layout::usage(minor) {
         Use::External(_) => {

@@ -1,42 +1,29 @@
 //! How long packets may wait in a pair's class of HTB.
 //!
-//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is short
-//!           enough there would drop every super-packet.
-//! Approach  `bpf/backlog.h` drops what would wait for too long at the class's ceiling before it gets
-//!           to the queue. It goes by the class's level, kept here: an entry of the array that
+//! Problem   A queue that is bounded in octets alone lasts seconds at a low rate, and one that is
+//!           short enough there would drop every super-packet.
+//! Approach  `bpf/backlog.h` drops packets that would wait for too long at the class's ceiling,
+//!           before the queue. It uses the class's level, kept here: an entry of the array that
 //!           departure times use, too. A change is a store.
-//! Promises  No level stays below its class's ceiling, whatever the kernel refuses and whoever dies
-//!           when: it is raised before the class is and lowered after it, and who lowers ceilings
-//!           without us (the guardian) leaves it too high. Then the queue's own bound in octets is
-//!           what is left; nothing is dropped that HTB would have sent in time.
+//! Promises  No level stays below its class's ceiling, whatever the kernel refuses and whichever
+//!           process dies: a level is raised before the class and lowered after it. A process that
+//!           lowers ceilings alone (the guardian) leaves levels too high, so the queue's own bound
+//!           in octets remains. No packet is dropped that HTB would have sent in time.
 //! Not here  Queues that belong to no pair, and levels of departure times: see `departure`.
 
 use super::layout;
-use super::levels::{QUEUE_WAIT, SHORTEST_QUEUE};
 use super::tree::Nodes;
 use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
 use crate::table::CounterArray;
-use weir_units::{Bytes, Rate, Span};
+use weir_core::classes::longest_wait;
+use weir_units::Bytes;
 
-/// A queue is not taken for longer than this, so that the kernel's products fit 64 bits.
+/// Upper bound of a queue's length in time, so that the kernel's products fit 64 bits.
 const MOST: Bytes = Bytes::new(1 << 30);
 
-/// A full queue that lasts no longer needs no bound in time.
-const NO_TIME: Span = Span::from_millis(1);
-
-/// How long what waits in the queue of a pair may last before further packets are dropped: [`QUEUE_WAIT`], or as long
-/// as the fewest octets last. No more than three quarters of the queue's own `queue` octets: the rest is for flows with
-/// little in it, which the queue itself cannot tell from others. `None` where a full queue lasts less than a
-/// millisecond: the packets of a fast pair are not to pay for a clock.
-pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
-    let is_slow = ceiling.time_for(queue) >= NO_TIME;
-    let most = ceiling.time_for(Bytes::new(queue.get() / 4 * 3));
-    is_slow.then(|| QUEUE_WAIT.max(ceiling.time_for(SHORTEST_QUEUE)).min(most))
-}
-
-/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and what is
-/// sent does not wait: so both limits are that much longer.
+/// The level of a pair's class with a queue of `queue` octets. HTB runs ahead by its burst, and
+/// what is sent does not wait: so both limits are that much longer.
 fn level(class: &Class, queue: Bytes) -> Level {
     let ceiling = htb::rate(class.ceil);
     let ahead = htb::burst_octets(class.cburst, class.ceil);
@@ -50,7 +37,7 @@ fn level(class: &Class, queue: Bytes) -> Level {
     }
 }
 
-/// The levels of pairs' classes; of none if nothing reads them.
+/// Levels of pairs' classes; of none if no program reads them.
 pub(super) struct Waits {
     levels: Option<CounterArray<Level>>,
     queue: Bytes,
@@ -118,6 +105,7 @@ impl Waits {
 mod tests {
     use super::*;
     use crate::shaper::tree::Node;
+    use weir_units::Rate;
 
     const QUEUE: Bytes = Bytes::new(128 * 1024);
     const A: u16 = 0x4000;

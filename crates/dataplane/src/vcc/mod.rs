@@ -1,18 +1,19 @@
-//! vCC in the kernel: what a guest's port rewrites in TCP headers, so that the guest follows another
+//! vCC in the kernel: a guest's port rewrites TCP headers, so that the guest follows another
 //! congestion control than its own.
 //!
-//! Problem   A guest that ignores ECN loses what its neighbours only lower, and cannot be changed.
-//! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own, which ask the law
-//!           (`weir_core::vcc`, in C `bpf/vcc_law.h`) what each segment shall become.
-//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port, where the one
-//!           that was silent longest goes first. What cannot be translated passes as it is. Attached by itself
-//!           ([`Programs::attach`]), gone with its owner where the kernel has TCX, with the interfaces elsewhere.
-//! Not here  Which connections have which terms. The same as a part of a whole datapath: see `dataplane::vcc`.
-//!           Window budgets: see [`budget`]; windows by pairs' rates: [`shaping`].
+//! Problem   A guest that ignores ECN loses packets where its neighbours only lower their rates,
+//!           and the guest cannot be changed.
+//! Approach  `bpf/vcc.bpf.c`: two programs on the VM's port, an object of their own. They ask the
+//!           law (`weir_core::vcc`, in C `bpf/vcc_law.h`) how to change each segment.
+//! Promises  Bounded: 64 octets and the kernel's overhead per connection, in a table for each port,
+//!           where the connection that was silent longest goes first. A segment that cannot be
+//!           translated passes unchanged. Programs attached for a test ([`Programs::attach`]) go
+//!           with their owner where the kernel has TCX, else with the interfaces.
+//! Not here  The terms of connections. The same as a part of a whole datapath: see
+//!           `dataplane::vcc`. Window budgets: see [`budget`].
 
 pub mod budget;
 pub mod intf;
-pub mod shaping;
 
 use crate::error::{Context, Error};
 use crate::intf::Flow;
@@ -32,22 +33,22 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// A port's table in the kernel.
 const TABLE: &str = "vcc_table";
 
-/// Maps that hold state: pinned beside those of [`crate::programs`], and adopted by the next agent. The locks, for
-/// programs of both run at once while one takes the other's place.
+/// Maps with state: pinned beside those of [`crate::programs`], and adopted by the next agent. The
+/// locks are among them, because the programs of both agents run at once during a takeover.
 pub(crate) const STATE: [&str; 6] =
     ["vcc_ports", "vcc_counters", "vcc_flows", "vcc_locks", "vcc_budgets", "vcc_bounded"];
 
 /// The same, of a later version: state without it is adopted, too.
 const HALVES: [&str; 1] = ["vcc_halves"];
 
-/// A port has one place for a connection that a peer has begun where it has this many in all, and at least
-/// [`HALVES_LEAST`]. A SYN needs it for a round trip.
+/// A port has one place for a connection that a peer has begun per this many places in all, and at
+/// least [`HALVES_LEAST`]. A SYN needs it for a round trip.
 const HALVES_PART: u32 = 4;
 /// Below some hundred entries the kernel's table pushes out early.
 const HALVES_LEAST: u32 = 512;
 
 /// Maps that have an entry for each port.
-const OF_PORTS: [&str; 8] = [
+const OF_PORTS: [&str; 7] = [
     "vcc_ports",
     "vcc_counters",
     "vcc_flows",
@@ -55,37 +56,32 @@ const OF_PORTS: [&str; 8] = [
     "vcc_budgets",
     "vcc_bounded",
     "vcc_turns",
-    "vcc_leases",
 ];
 
-/// What bounds the windows of a port's connections: a budget,
+/// Flag of a port whose windows are bounded: it has a budget.
 pub(crate) const BUDGETED: u32 = 1;
-/// and what their pairs' rates carry.
-pub(crate) const SHAPED: u32 = 2;
-
-/// Peers that connections of all ports together may be shaped for, by address: each pair that can have a class, twice.
-const PEERS_MOST: u32 = 8192;
 
 /// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Law {
-    /// Halves for marks, as Reno would.
+    /// Halves for marks, like Reno.
     VirtualEcn = 1,
-    /// Falls by half of the marked part.
+    /// Falls by half of the marked part (DCTCP).
     Dctcp = 2,
-    /// Falls to 0.7 and grows as CUBIC does.
+    /// Falls to 0.7 and grows like CUBIC.
     CubicEcn = 3,
-    /// As `VirtualEcn`, and also for guests that agree on ECN by themselves and do not heed it.
+    /// Like `VirtualEcn`, and also for guests that agree on ECN by themselves and do not answer
+    /// marks.
     Auto = 4,
 }
 
 /// One of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Program {
-    /// On a port's ingress: what a guest sends.
+    /// On a port's ingress: segments from a guest.
     From,
-    /// On a port's egress: what a guest is sent.
+    /// On a port's egress: segments to a guest.
     To,
 }
 
@@ -122,13 +118,9 @@ pub struct Programs {
     counters: CounterArray<Counters>,
     /// Slot → budget, where a port has one.
     budgets: Table<u32, budget::Budget>,
-    /// Slot → what else bounds windows there: [`BUDGETED`], [`SHAPED`].
+    /// Slot → [`BUDGETED`] where it has one.
     bounded: Table<u32, u32>,
     turns: CounterArray<u64>,
-    /// Windows by pair, never read as a whole. Neither they nor their leases are pinned: what an agent leaves counts
-    /// for a second.
-    windows: Table<shaping::PeerKey, u32>,
-    leases: CounterArray<u64>,
 }
 
 impl Programs {
@@ -140,7 +132,7 @@ impl Programs {
         Self::load_with(None, None)
     }
 
-    /// Loads it beside the programs that classify, by whose maps it knows pairs and their floors.
+    /// Loads it beside the classifying programs, whose maps give pairs and their floors.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -148,7 +140,7 @@ impl Programs {
         Self::load_with(None, Some(datapath))
     }
 
-    /// Loads it beside these programs, with the state that is pinned there, and pins there what is not.
+    /// Loads it beside these programs. Adopts the state that is pinned there, and pins the rest.
     pub(crate) fn load_pinned(pins: &Path, datapath: &programs::Programs) -> Result<Self, Error> {
         Self::load_with(Some(pins), Some(datapath))
     }
@@ -163,9 +155,6 @@ impl Programs {
             let name = map.name().to_string_lossy().into_owned();
             if OF_PORTS.contains(&name.as_str()) {
                 map.set_max_entries(MAX_PORTS).map_err(Error::Load)?;
-            }
-            if name == "vcc_windows" {
-                map.set_max_entries(PEERS_MOST).map_err(Error::Load)?;
             }
             if let Some(datapath) = datapath {
                 datapath.lend(&mut map)?;
@@ -186,7 +175,6 @@ impl Programs {
         };
         let counters = CounterArray::map(&map("vcc_counters")?, MAX_PORTS);
         let turns = CounterArray::map(&map("vcc_turns")?, MAX_PORTS);
-        let leases = CounterArray::map(&map("vcc_leases")?, MAX_PORTS);
         Ok(Self {
             ports: Table::new("vcc_ports", map("vcc_ports")?, MAX_PORTS),
             tables: Table::new("vcc_flows", map("vcc_flows")?, MAX_PORTS),
@@ -195,13 +183,12 @@ impl Programs {
             budgets: Table::new("vcc_budgets", map("vcc_budgets")?, MAX_PORTS),
             bounded: Table::new("vcc_bounded", map("vcc_bounded")?, MAX_PORTS),
             turns: turns.during(|| "mapping BPF map vcc_turns".to_owned())?,
-            windows: Table::new("vcc_windows", map("vcc_windows")?, 1),
-            leases: leases.during(|| "mapping BPF map vcc_leases".to_owned())?,
             object,
         })
     }
 
-    /// Gives the port in `slot` an empty table for so many connections, in the place of any that it had.
+    /// Gives the port in `slot` an empty table for this many connections, and replaces any former
+    /// one.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -224,8 +211,8 @@ impl Programs {
         if self.halves.get(slot)?.is_some() { Ok(()) } else { self.make_halves(slot, flows) }
     }
 
-    /// What is known of the connections of the port in `slot`, by their names, from the peer to the guest;
-    /// `None` if it has no table.
+    /// State of the connections of the port in `slot`, by their names, from the peer to the guest;
+    /// `None` without a table.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -241,8 +228,8 @@ impl Programs {
         table_in(&self.halves, slot)
     }
 
-    /// Puts a budget on the port in `slot`, or takes it off. Who counts its connections: see
-    /// [`Divided`](budget::Divided).
+    /// Puts a budget on the port in `slot`, or removes it. [`Divided`](budget::Divided) counts its
+    /// connections.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -250,28 +237,22 @@ impl Programs {
         match budget {
             Some(budget) => {
                 self.budgets.put(slot, budget)?;
-                self.bound(slot, BUDGETED, true)
+                self.bound(slot, true)
             }
             None => {
-                self.bound(slot, BUDGETED, false)?;
+                self.bound(slot, false)?;
                 self.budgets.delete(slot).map(drop)
             }
         }
     }
 
-    /// Says whether this bounds windows at the port in `slot`.
-    pub(crate) fn bound(&self, slot: u32, what: u32, is_there: bool) -> Result<(), Error> {
-        let now = self.bounded.get(slot)?.unwrap_or_default();
-        let next = if is_there { now | what } else { now & !what };
-        if next == now { Ok(()) } else { self.bounded.put(slot, next) }
+    /// Sets whether a budget bounds windows at the port in `slot`.
+    pub(crate) fn bound(&self, slot: u32, is_there: bool) -> Result<(), Error> {
+        let next = if is_there { BUDGETED } else { 0 };
+        if self.bounded.get(slot)? == Some(next) { Ok(()) } else { self.bounded.put(slot, next) }
     }
 
-    /// Until when windows by pair count at the port in `slot`, ns since boot.
-    pub(crate) fn lease(&self, slot: u32, until_ns: u64) {
-        self.leases.put(slot as usize, until_ns);
-    }
-
-    /// How often a connection of the port in `slot` began or ended to live on a budget.
+    /// Number of times that a connection of the port in `slot` began or ended to use a budget.
     pub(crate) fn turns(&self, slot: u32) -> u64 {
         self.turns.get(slot as usize)
     }
@@ -280,7 +261,6 @@ impl Programs {
     pub(crate) fn remove(&self, interface: u32, slot: u32) -> Result<(), Error> {
         self.ports.delete(interface)?;
         self.set_budget(slot, None)?;
-        self.bound(slot, SHAPED, false)?;
         self.halves.delete(slot)?;
         self.tables.delete(slot).map(drop)
     }
@@ -290,13 +270,13 @@ impl Programs {
         self.counters.clear(slot as usize);
     }
 
-    /// What the port in `slot` did so far.
+    /// Counters of the port in `slot` so far.
     pub fn counters(&self, slot: u32) -> Counters {
         self.counters.get(slot as usize)
     }
 
-    /// Puts a program on an interface of the calling thread's network namespace, a port that `ports` has or
-    /// will have. On a kernel with TCX it is there as long as what this gives.
+    /// Puts a program on an interface of the calling thread's network namespace, a port that
+    /// `ports` has or will have. On a kernel with TCX it is there as long as what this gives.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -1,4 +1,5 @@
-//! The programs without any interface, on a host with one VM: for tests of what they make of a packet.
+//! The programs without any interface, on a host with one VM: for tests of what they make of a
+//! packet.
 
 use std::net::IpAddr;
 use weir_dataplane::intf::{self, Pair, Rx, Tx};

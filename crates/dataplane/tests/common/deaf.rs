@@ -13,8 +13,8 @@ pub(crate) const WINDOWS: u16 = 1;
 /// Acknowledgements come without ECE.
 pub(crate) const MARKS: u16 = 2;
 
-/// From now on what the peer's `port` says comes to `interface` of this thread's namespace without `what`, as long as
-/// the interface is there.
+/// From now on what the peer's `port` says comes to `interface` of this thread's namespace without
+/// `what`, as long as the interface is there.
 pub(crate) fn make_deaf(interface: u32, port: u16, what: u16) -> Object {
     let open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
     let object = open.load().expect("this test loads BPF programs: run it as root");

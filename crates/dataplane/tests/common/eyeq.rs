@@ -1,4 +1,5 @@
-//! EyeQ's programs without any interface, on a host with one VM: for tests of what they make of a packet.
+//! EyeQ's programs without any interface, on a host with one VM: for tests of what they make of a
+//! packet.
 
 use std::net::{IpAddr, Ipv4Addr};
 use weir_core::eyeq::RcpInput;
@@ -31,7 +32,8 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const UNIT: u64 = 1_000_000;
 pub(crate) const MOST_UNITS: u64 = 10_000;
 
-/// The key of one host's feedback to another, by one of the fleet's keys; hosts are numbered by their last octet.
+/// The key of one host's feedback to another, by one of the fleet's keys; hosts are numbered by
+/// their last octet.
 pub(crate) fn key(from: Ipv4Addr, to: Ipv4Addr, id: u8) -> FeedbackKey {
     let fleet = Key::from_hex(&format!("000102030405060708090a0b0c0d0e{id:02x}")).unwrap();
     let life = |host: Ipv4Addr| {
@@ -56,7 +58,8 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// VM 1 on the loopback as its port, VM 4 on this host too, VM 2 elsewhere, VM 5 nobody knows where.
+/// VM 1 on the loopback as its port, VM 4 on this host too, VM 2 elsewhere, VM 5 nobody knows
+/// where.
 pub(crate) struct Bench(pub(crate) Programs);
 
 impl Bench {

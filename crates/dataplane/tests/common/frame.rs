@@ -120,7 +120,7 @@ pub(crate) fn arp(sender: Ipv4Addr) -> Vec<u8> {
     octets
 }
 
-/// A frame of an ethertype that nobody here knows.
+/// A frame of an unknown EtherType.
 pub(crate) fn alien() -> Vec<u8> {
     let mut octets = ethernet(&[], 0x88b5);
     octets.extend([0; 46]);

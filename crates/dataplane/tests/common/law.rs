@@ -1,4 +1,5 @@
-//! A law by itself in the kernel, as `bpf/*_law.bpf.c` are made: for tests that hold C and Rust equal.
+//! A law by itself in the kernel, as `bpf/*_law.bpf.c` are made: for tests that hold C and Rust
+//! equal.
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 

@@ -6,7 +6,7 @@
 //!
 //! Everything carries this process's id and is removed when dropped, also after a failure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -214,7 +214,6 @@ impl World {
             translations: BTreeMap::new(),
             policing: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            window_shaping: BTreeSet::new(),
             flows_per_vm: 1024,
         }
     }

@@ -1,4 +1,5 @@
-//! Segments as connections have them, and others: for tests that hold vCC's law in C and in Rust equal.
+//! Segments as connections have them, and others: for tests that hold vCC's law in C and in Rust
+//! equal.
 
 use crate::random::Random;
 use weir_core::vcc::{ACK, AE, CWR, ECE, ECT_0, FIN, Flow, Phase, RST, SYN, Segment, Way};
@@ -79,7 +80,8 @@ impl Random {
         let data = MSS * (1 + self.below(16) as u32);
         match self.below(20) {
             0..6 => {
-                // What was lost before the port leaves gaps: any number is in flight, or as much as W allows.
+                // What was lost before the port leaves gaps: any number is in flight, or as much as
+                // W allows.
                 let size = self.of(&[10, 20, 26, 29, 29, 30]);
                 let lost = match self.below(64) {
                     0..2 => self.below(1u64 << size) as u32,

@@ -1,18 +1,21 @@
 //! Whether the median of a noisy ratio is at least so much: measured until that is clear.
 //!
 //! Problem   Who measures again until the median looks good finds it good in the end.
-//! Approach  The sign test, which asks nothing of how the noise is distributed: of a median that is too small at most
-//!           half of the ratios reach what is asked, of one that is not at least half. After each ratio those that
-//!           do are counted, and compared with two limits. How often chance alone may pass a limit in any of the looks
-//!           is laid down beforehand, and divided among them (Lan and DeMets 1983): so looking again is paid for. The
+//! Approach  The sign test, which asks nothing of how the noise is distributed: of a median that is
+//!           too small at most half of the ratios reach what is asked, of one that is not at least
+//!           half. After each ratio those that do are counted, and compared with two limits. How
+//!           often chance alone may pass a limit in any of the looks is laid down beforehand, and
+//!           divided among them (Lan and DeMets 1983): so looking again is paid for. The
 //!           probabilities are exact, summed over all ways in which ratios can come.
-//! Promises  Whatever the noise: a limit holds a median that is too small to be sufficient with a probability of
-//!           [`WRONGLY_ENOUGH`] at most, and one that suffices to be too small with [`WRONGLY_FEW`]. There is an end:
-//!           what no limit has decided by then is, for its noise, too near to what is asked for so many ratios to
-//!           tell. Then the majority decides, but it takes more to fail: it must be shown as well that the ratio is
-//!           not one. So what costs nothing fails at the end with [`WRONGLY_COSTLY`] at most, again whatever the noise.
-//!           How much noise hides a tenth, a test says.
-//! Not here  What is measured; and that ratios do not depend on each other: who plays in turn sees to that.
+//! Promises  Whatever the noise: a limit holds a median that is too small to be sufficient with a
+//!           probability of [`WRONGLY_ENOUGH`] at most, and one that suffices to be too small with
+//!           [`WRONGLY_FEW`]. There is an end: what no limit has decided by then is, for its noise,
+//!           too near to what is asked for so many ratios to tell. Then the majority decides, but
+//!           it takes more to fail: it must be shown as well that the ratio is not one. So what
+//!           costs nothing fails at the end with [`WRONGLY_COSTLY`] at most, again whatever the
+//!           noise. How much noise hides a tenth, a test says.
+//! Not here  What is measured; and that ratios do not depend on each other: who plays in turn sees
+//!           to that.
 
 use crate::random::Random;
 
@@ -34,7 +37,8 @@ pub(crate) struct Rule {
     costly: usize,
 }
 
-/// How probable each number of heads is, of so many coins as were thrown, on the ways that have not ended.
+/// How probable each number of heads is, of so many coins as were thrown, on the ways that have not
+/// ended.
 struct Ways(Vec<f64>);
 
 impl Ways {
@@ -48,8 +52,8 @@ impl Ways {
     }
 }
 
-/// The numbers of heads with which it is over, throw by throw: chance comes to one of them with `level` at most. Two
-/// thirds are for the beginning, so that what is clear is soon over.
+/// The numbers of heads with which it is over, throw by throw: chance comes to one of them with
+/// `level` at most. Two thirds are for the beginning, so that what is clear is soon over.
 fn limits(most: usize, level: f64) -> Vec<usize> {
     let (mut ways, mut spent) = (Ways(vec![1.0]), 0.0);
     let throw = |thrown: usize| {
@@ -99,8 +103,8 @@ impl Rule {
     }
 }
 
-/// Of ratios of two measurements that are off by noise, the second `truly` as large as the first: how often they
-/// are held to be 0.95 or more, of 31 at most, and how many it takes.
+/// Of ratios of two measurements that are off by noise, the second `truly` as large as the first:
+/// how often they are held to be 0.95 or more, of 31 at most, and how many it takes.
 fn played(truly: f64, noise: &dyn Fn(&mut Random) -> f64) -> (f64, f64) {
     const TIMES: usize = 2_000;
     let (rule, mut random) = (Rule::new(0.95, 31), Random(5));

@@ -1,5 +1,5 @@
-//! A wire between the two halves of the switch that delays, loses and reorders: frames pass through two TAPs and a
-//! thread of the test. Kernels without netem have nothing that does.
+//! A wire between the two halves of the switch that delays, loses and reorders: frames pass through
+//! two TAPs and a thread of the test. Kernels without netem have nothing that does.
 
 use crate::net::World;
 use crate::random::Random;

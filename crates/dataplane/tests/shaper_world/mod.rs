@@ -139,7 +139,8 @@ impl World {
             let net = net.to_owned();
             there.run(move || {
                 sh(&format!("ip addr add {net}.2/24 dev eth0"));
-                // Packets of MTU size, as on a wire: a super-packet would be one unit to the shaper.
+                // Packets of MTU size, as on a wire: a super-packet would be one unit to the
+                // shaper.
                 sh("ip link set eth0 gso_max_segs 1");
                 sh("ip link set eth0 up");
                 sh(&format!("ip route add default via {net}.1"));
@@ -203,7 +204,8 @@ fn shares_since(before: &[Ticks]) -> (f64, f64) {
     (idle, stolen)
 }
 
-/// Bounds of a lab's samples: a CPU with less idle time is saturated, and one from which more was taken stood still.
+/// Bounds of a lab's samples: a CPU with less idle time is saturated, and one from which more was
+/// taken stood still.
 const IDLE_LEAST: f64 = 0.05;
 const STOLEN_MOST: f64 = 0.10;
 

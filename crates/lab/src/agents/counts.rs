@@ -1,11 +1,11 @@
-//! What agents counted of attacks and of broken control messages, from their own status.
+//! Counters of attacks and of faulty control messages, from the agents' status.
 
 use super::Agents;
 use super::usage::ask;
 use crate::attack::Sent;
-use crate::{AgentCounts, AttackRecord};
 use std::time::Duration;
 use weir_model::record::ControlRecord;
+use weir_model::record::{AgentCounts, AttackRecord};
 use weir_units::Span;
 
 impl Agents {
@@ -23,8 +23,8 @@ impl Agents {
         }
     }
 
-    /// What the agents say of their control messages, which the lab held back for `delay`; `None` if
-    /// there are no agents, or one does not answer.
+    /// What the agents say of their control messages, which the lab held back for `delay`; `None`
+    /// if there are no agents, or one does not answer.
     pub(crate) fn control(&self, delay: Option<Span>) -> Option<ControlRecord> {
         let all = self.counters()?;
         let count = |wanted: &str| sum(&all, &|name| name == wanted);
@@ -44,6 +44,8 @@ impl Agents {
         let second = self.counters()?;
         Some(AgentCounts {
             dropped: sum(&first, &is_dropped),
+            astray: sum(&first, &is_astray),
+            unread: sum(&first, &|name| name == "agent.control_queue_full"),
             refused: sum(&first, &is_refused),
             believed: sum(&first, &|name| name == "wire.accepted"),
             sent: sum(&second, &|name| name == "wire.sent"),
@@ -64,10 +66,18 @@ fn sum(answers: &[Answer], wanted: &dyn Fn(&str) -> bool) -> u64 {
     answers.iter().flatten().filter(|(name, _)| wanted(name)).map(|(_, n)| n).sum()
 }
 
-/// Counters of ports are called `port.VM.NAME`.
 fn is_dropped(name: &str) -> bool {
+    is_of_port(name, &["spoofed", "spoofed_mac", "control_denied"])
+}
+
+fn is_astray(name: &str) -> bool {
+    is_of_port(name, &["unpaired", "misdirected"])
+}
+
+/// Counters of ports are called `port.VM.NAME`.
+fn is_of_port(name: &str, names: &[&str]) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
-    name.starts_with("port.") && ["spoofed", "spoofed_mac", "control_denied"].contains(&last)
+    name.starts_with("port.") && names.contains(&last)
 }
 
 fn is_refused(name: &str) -> bool {
@@ -82,6 +92,8 @@ mod tests {
     fn what_a_port_drops_and_what_a_session_refuses_is_known_by_name() {
         assert!(is_dropped("port.evil.spoofed") && is_dropped("port.a.b.control_denied"));
         assert!(!is_dropped("port.evil.foreign") && !is_dropped("agent.spoofed"));
+        assert!(is_astray("port.evil.misdirected") && is_astray("port.evil.unpaired"));
+        assert!(!is_astray("agent.misdirected") && !is_astray("port.evil.spoofed"));
         assert!(is_refused("wire.rejected_tag") && is_refused("wire.outdated"));
         assert!(!is_refused("wire.accepted") && !is_refused("agent.misdirected"));
     }

@@ -1,12 +1,13 @@
-//! Tells running agents that VMs came or went, as whoever runs a datacenter would: new lists, then SIGHUP.
+//! Tells running agents that VMs came or went, as an operator does: new lists, then SIGHUP.
 
 use super::usage::ask;
-use super::{Agent, Agents, Life, directory_of, write};
+use super::{Agent, Agents, Life, TAKE, directory_of, write};
 use crate::Error;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 use weir_model::agent::AgentConfig;
 use weir_model::scenario::Scenario;
 
@@ -22,7 +23,7 @@ impl Agents {
         }
         let is_away = |name: &str| away.iter().any(|vm| scenario.vms[*vm].name == name);
         let mut directory = directory_of(scenario);
-        // A static reservation names all of its VMs, whoever is there.
+        // A static reservation names all of its VMs, also those that are away.
         let reserves = self.agents.iter().any(|agent| !agent.setup.mechanism.reserve.is_empty());
         directory.vms.retain(|vm| reserves || !is_away(&vm.name));
         let text = serde_json::to_string_pretty(&directory).expect("a directory is plain data");
@@ -34,14 +35,16 @@ impl Agents {
             replace(&agent.config, &text)?;
             agent.is_stale = true;
         }
-        // Not before all is written: who reads half of it refuses it.
+        // SIGHUP comes only after all files are written, because an agent refuses half of a list.
         self.agents.iter_mut().for_each(Agent::tell_if_stale);
+        self.ask_at = Some(Instant::now() + TAKE);
         Ok(())
     }
 }
 
 impl Agents {
-    /// Fails if an agent refused a list: what was played is another population than the scenario's.
+    /// Fails if an agent refused a list, because then another population was played than the
+    /// scenario's.
     pub(crate) fn check_reloads(&self) -> Result<(), Error> {
         self.agents.iter().try_for_each(|agent| {
             let counters = ask(&agent.socket).map_or_else(Vec::new, |top| top.counters);
@@ -55,7 +58,8 @@ impl Agents {
 }
 
 impl Agent {
-    /// One that starts may not listen yet: SIGHUP would end it. It is told when it answers.
+    /// An agent that starts may not handle SIGHUP yet, which would end it. It is told when it
+    /// answers.
     pub(super) fn tell_if_stale(&mut self) {
         if self.is_stale && self.life == Life::Runs {
             self.signal(Signal::SIGHUP);
@@ -64,7 +68,7 @@ impl Agent {
     }
 }
 
-/// Whoever reads it meanwhile reads the old one or the new one.
+/// A reader sees the old file or the new one, never a part.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     let beside = path.with_extension("new");
     write(&beside, text)?;

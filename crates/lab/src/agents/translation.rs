@@ -1,11 +1,12 @@
-//! What agents say of the translations and budgets that a scenario asks them for.
+//! The agents' status of the translations and budgets that a scenario asks for.
 
 use super::Agents;
 use super::usage::ask;
 use crate::Error;
 
 impl Agents {
-    /// Fails if an agent refuses a translation or a budget: what would be played is not what was asked for.
+    /// Fails if an agent refuses a translation or a budget, because then another setting was
+    /// played.
     pub(crate) fn check_translations(&self) -> Result<(), Error> {
         self.agents.iter().try_for_each(|agent| {
             let Some(top) = ask(&agent.socket) else { return Ok(()) };
@@ -20,7 +21,8 @@ impl Agents {
         })
     }
 
-    /// What a reader of the results should know: connections that were not translated as they should be.
+    /// What a reader of the results should know: connections that were not translated as they
+    /// should be.
     pub(crate) fn untranslated(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for agent in &self.agents {

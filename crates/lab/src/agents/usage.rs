@@ -1,4 +1,4 @@
-//! What agents use: CPU, memory, state; and what they say of the network.
+//! Resources of the agents (CPU, memory, state), and their counts of losses.
 
 use super::{Agent, Agents};
 use crate::machine;

@@ -1,13 +1,13 @@
-//! Attacks of a scenario: packets and control messages that are not what they say.
+//! Attacks of a scenario: packets and control messages with false contents.
 //!
-//! Problem   "Nobody gains by forging" is worth what was tried against it.
-//! Approach  One thread sends raw packets from the attackers' namespaces: with another VM's source,
-//!           and to the agents' control port, made up or recorded on their way there; and frames that
-//!           belong to no pair of VMs. A socket of the victim counts forged packets that arrive; the
-//!           agents' own counters say what they dropped and refused.
-//! Promises  What is counted as delivered was read from a socket. Without a mechanism the same
-//!           attacks succeed, or the scenario shows nothing.
-//! Not here  What counts as success: see the judge.
+//! Problem   The promise that no VM gains by forging needs attempts to forge.
+//! Approach  One thread sends raw packets from the attackers' namespaces: packets with another VM's
+//!           source, messages to the agents' control port, made up or recorded on their way there,
+//!           and frames that belong to no pair of VMs. A socket of the victim counts forged packets
+//!           that arrive. The agents' own counters tell what they dropped and refused.
+//! Promises  A packet counts as delivered only if it was read from a socket. Without a mechanism
+//!           the same attacks succeed, or the scenario shows nothing.
+//! Not here  What counts as success: the judge decides.
 
 mod packet;
 mod record;
@@ -32,14 +32,14 @@ use weir_units::Span;
 
 /// Port that forged packets of attack 0 go to; attack `i` has the `i`-th after it.
 const FIRST_PORT: u16 = 4900;
-/// Attacks of one scenario: each needs a port below those of traffic.
+/// Most attacks of one scenario. Each needs a port below those of traffic.
 const MOST: usize = 100;
 /// How often the thread wakes up.
 const TICK: Duration = Duration::from_millis(5);
-/// Room for what arrives between two looks.
+/// Buffer for packets that arrive between two polls.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// What attackers sent, and what of it arrived where it should not.
+/// Packets that attackers sent, and those that reached their victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Packets with another VM's source.
@@ -74,28 +74,28 @@ struct Tally {
 struct Gun {
     attack: Attack,
     socket: OwnedFd,
-    /// The victim's, for forged packets.
+    /// Socket of the victim, for forged packets.
     ear: Option<OwnedFd>,
     recorder: Option<Recorder>,
     to: SocketAddrV4,
-    /// In whose names: addresses of VMs or hosts, taken in turn.
+    /// Claimed senders: addresses of VMs or hosts, taken in turn.
     names: Vec<Ipv4Addr>,
-    /// What it sends each time, if that is a whole frame.
+    /// Content of each packet, if it is a whole frame.
     frame: Option<Vec<u8>>,
-    /// Whether it can lie about its address: a host always, a VM tries both.
+    /// Whether it can forge its address. A host always can; a VM tries both.
     is_host: bool,
     fired: u64,
 }
 
-/// All attackers of a scenario, at work; dropping it ends them.
+/// All attackers of a scenario. Dropping it ends them.
 pub(crate) struct Attackers {
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
 }
 
 impl Attackers {
-    /// Opens all sockets and begins; `origin` is time zero of the scenario. Nothing happens without
-    /// attacks.
+    /// Opens all sockets and begins. `origin` is time zero of the scenario. Without attacks it does
+    /// nothing.
     pub(crate) fn start(
         scenario: &Scenario,
         world: &World,
@@ -111,7 +111,7 @@ impl Attackers {
                 instead: format!("at most {MOST} have a port"),
             });
         }
-        // A thread of its own, because it wanders from namespace to namespace.
+        // A thread of its own, because it changes its namespace.
         let guns = std::thread::scope(|scope| {
             scope
                 .spawn(|| arm(scenario, world))
@@ -126,7 +126,7 @@ impl Attackers {
         Ok(Self { thread: Some(thread), tally })
     }
 
-    /// What happened so far.
+    /// Counters so far.
     pub(crate) fn sent(&self) -> Sent {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let t = &self.tally;
@@ -141,7 +141,7 @@ impl Attackers {
         }
     }
 
-    /// What a reader of the results should know.
+    /// Notes for a reader of the results.
     pub(crate) fn notes(&self) -> Vec<String> {
         let sent = self.sent();
         let mut notes = Vec::new();
@@ -168,11 +168,12 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
         let port = FIRST_PORT + i as u16;
         let mut frame = None;
         let (to, ear, recorder, names) = match attack.kind {
-            AttackKind::Frames { kind, to, size } => {
+            AttackKind::Frames { kind, to, addressed, size } => {
                 let Attacker::Vm(from) = attack.from else { unreachable!("the file says a VM") };
                 let own = plan::vm_address(scenario, from);
                 let macs = (plan::vm_mac(from), plan::vm_mac(to));
-                frame = Some(packet::frame(kind, macs, own, size.get() as usize));
+                let ends = (own, addressed.map_or(own, |vm| plan::vm_address(scenario, vm)));
+                frame = Some(packet::frame(kind, macs, ends, size.get() as usize));
                 (SocketAddrV4::new(own, port), None, None, vec![own])
             }
             AttackKind::Forge { source, to, .. } => {
@@ -184,7 +185,7 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
             AttackKind::Control { how, to } => {
                 let at = SocketAddrV4::new(plan::host_address(to), plan::CONTROL_PORT);
                 let recorder = match how {
-                    ControlAttack::Forged => None,
+                    ControlAttack::Garbage | ControlAttack::Forged => None,
                     ControlAttack::Replayed => {
                         world.host(to).enter()?;
                         let doing = doing(attack, "open the recorder");
@@ -209,8 +210,8 @@ fn arm(scenario: &Scenario, world: &World) -> Result<Vec<Gun>, Error> {
     scenario.attacks.iter().enumerate().map(one).collect()
 }
 
-/// In whose name control messages are sent: all hosts but the victim and the attacker's own, and if
-/// the attacker is a VM also its own address.
+/// Claimed senders of control messages: all hosts but the victim and the attacker's own. If the
+/// attacker is a VM, its own address is one of them, too.
 fn peers(scenario: &Scenario, from: Attacker, victim: usize) -> Vec<Ipv4Addr> {
     let own = match from {
         Attacker::Vm(vm) => scenario.vms[vm].host,
@@ -249,7 +250,7 @@ fn run(mut guns: Vec<Gun>, origin: Instant, tally: &Tally) {
         }
         std::thread::sleep(TICK);
     }
-    // What was under way.
+    // Packets that were still under way.
     for gun in &mut guns {
         gun.listen(&mut buffer, tally);
     }
@@ -274,7 +275,7 @@ impl Gun {
         }
         let passed = (now - attack.start).as_secs_f64();
         let due = (passed * f64::from(attack.per_second)) as u64;
-        // After a pause of the machine: not all at once.
+        // After a pause of the machine, packets are not sent all at once.
         let most = u64::from(attack.per_second).div_ceil(20);
         for _ in 0..due.saturating_sub(self.fired).min(most) {
             let sent = if let Some(frame) = &self.frame {
@@ -307,9 +308,13 @@ impl Gun {
                 Some(packet::udp(from, self.to, &vec![0; payload.get() as usize]))
             }
             (AttackKind::Control { .. }, Some(recorder)) => recorder.replay(n).map(<[u8]>::to_vec),
-            (AttackKind::Control { to, .. }, None) => {
+            (AttackKind::Control { to, how }, None) => {
                 let from = SocketAddrV4::new(name, plan::CONTROL_PORT);
-                Some(packet::udp(from, self.to, &packet::forged_offer(n, *to as u32)))
+                let payload = match how {
+                    ControlAttack::Garbage => packet::garbage(n),
+                    _ => packet::forged_offer(n, *to as u32),
+                };
+                Some(packet::udp(from, self.to, &payload))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Packets octet by octet: an attacker has no library of ours.
+//! Attack packets octet by octet, without our own library, as an attacker would make them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_model::scenario::FrameKind;
@@ -9,8 +9,8 @@ const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const UDP: u8 = 17;
 
-/// A UDP packet from its IPv4 header on. The checksums stay zero: the kernel fills in that of IP, and
-/// UDP needs none.
+/// A UDP packet from its IPv4 header on. The checksums stay zero: the kernel fills in that of IP,
+/// and UDP needs none.
 pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let length = (IP_HEADER + UDP_HEADER + payload.len()) as u16;
     let mut octets = vec![0x45, 0];
@@ -26,11 +26,12 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
     octets
 }
 
-/// A frame of `size` octets that belongs to no pair of VMs. `own` is the attacker's address.
+/// A frame of `size` octets that belongs to no pair of VMs, or goes astray. `own` is the attacker's address,
+/// `other` that of whom a misdirected one is addressed to.
 pub(super) fn frame(
     kind: FrameKind,
     (source, destination): ([u8; 6], [u8; 6]),
-    own: Ipv4Addr,
+    (own, other): (Ipv4Addr, Ipv4Addr),
     size: usize,
 ) -> Vec<u8> {
     let payload = vec![0; size.saturating_sub(ETHERNET_HEADER + IP_HEADER + UDP_HEADER)];
@@ -45,6 +46,7 @@ pub(super) fn frame(
         // For local experiments (IEEE 802).
         FrameKind::UnknownType => (destination, 0x88b5u16, vec![0; size - ETHERNET_HEADER]),
         FrameKind::OwnAddress => (destination, 0x0800, four(own, own)),
+        FrameKind::Misdirected => (destination, 0x0800, four(own, other)),
         FrameKind::Broadcast => ([0xff; 6], 0x0800, four(own, Ipv4Addr::BROADCAST)),
         FrameKind::LinkLocal => {
             let mut packet = vec![0; size - ETHERNET_HEADER];
@@ -74,8 +76,8 @@ fn checksum(header: &[u8]) -> u16 {
     !(((folded & 0xffff) + (folded >> 16)) as u16)
 }
 
-/// A control message with a tag that was guessed: an offer of 10 Tbit/s to VM `n`, in the name of
-/// each host in turn. Its layout is that of `weir-wire`, version 1.
+/// A control message with a guessed tag: an offer of 10 Tbit/s to VM `n`, in the name of each host
+/// in turn. Its layout is that of `weir-wire`, version 1.
 pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     let noise = noise(n + 1);
     let sender = if n as u32 % 4 == victim { victim + 1 } else { n as u32 % 4 };
@@ -95,13 +97,22 @@ pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     octets
 }
 
+/// Octets that are no control message: their first is no version, their length that of none or of one.
+pub(super) fn garbage(n: u64) -> Vec<u8> {
+    let word = noise(n + 1);
+    let length = 1 + (word % 200) as usize;
+    let mut octets: Vec<u8> = word.to_be_bytes().into_iter().cycle().take(length).collect();
+    octets[0] |= 0x80;
+    octets
+}
+
 /// An incarnation that nobody draws by chance for this sequence.
 fn noise(sequence: u64) -> u64 {
     sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The packet without UDP's checksum: a virtual device leaves that to the next one, and what is
-/// recorded between the two carries half of it.
+/// The packet without UDP's checksum. A virtual device leaves the checksum to the next one, so a
+/// packet recorded between the two has only half of it.
 pub(super) fn without_checksum(packet: &[u8]) -> Vec<u8> {
     let mut octets = packet.to_vec();
     if let Some(sum) = octets.get_mut(IP_HEADER + 6..IP_HEADER + UDP_HEADER) {
@@ -110,15 +121,15 @@ pub(super) fn without_checksum(packet: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// Whether a packet (from its IPv4 header on) is one of [`forged_offer`]: no recording is of use
-/// that was never sent by an agent.
+/// Whether a packet (from its IPv4 header on) is one of [`forged_offer`]. Only a message that an
+/// agent sent is worth replaying.
 pub(super) fn is_forged(packet: &[u8]) -> bool {
     let payload = packet.get(IP_HEADER + UDP_HEADER..).unwrap_or(&[]);
     let word = |at: usize| Some(u64::from_be_bytes(payload.get(at..at + 8)?.try_into().ok()?));
     matches!((word(16), word(24)), (Some(incarnation), Some(n)) if incarnation == noise(n))
 }
 
-/// Whether a frame is a UDP packet to `to`; then the packet from its IPv4 header on.
+/// The packet from its IPv4 header on, if a frame is a UDP packet to `to`.
 pub(super) fn packet_to(frame: &[u8], to: SocketAddrV4) -> Option<&[u8]> {
     let packet = frame.strip_prefix(frame.get(..12)?)?.strip_prefix(&[0x08, 0x00])?;
     let plain = packet.first() == Some(&0x45) && packet.get(9) == Some(&UDP);
@@ -151,12 +162,14 @@ mod tests {
     #[test]
     fn frames_have_the_size_that_was_asked_and_say_what_they_are() {
         let own = Ipv4Addr::new(10, 1, 0, 1);
-        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), own, size);
+        let other = Ipv4Addr::new(10, 1, 0, 9);
+        let of = |kind, size| frame(kind, ([2; 6], [4; 6]), (own, other), size);
         let kinds = [
             (FrameKind::UnknownType, [0x88, 0xb5], [4; 6]),
             (FrameKind::OwnAddress, [0x08, 0x00], [4; 6]),
             (FrameKind::LinkLocal, [0x86, 0xdd], [4; 6]),
             (FrameKind::Broadcast, [0x08, 0x00], [0xff; 6]),
+            (FrameKind::Misdirected, [0x08, 0x00], [4; 6]),
         ];
         for (kind, ethertype, to) in kinds {
             for size in [60, 1514] {
@@ -169,6 +182,8 @@ mod tests {
         let packet = of(FrameKind::OwnAddress, 60);
         assert_eq!(packet[26..30], packet[30..34], "from itself to itself");
         assert_eq!(checksum(&packet[14..34]), 0, "a header with its checksum sums to zero");
+        let packet = of(FrameKind::Misdirected, 1514);
+        assert_eq!(packet[26..34], [10, 1, 0, 1, 10, 1, 0, 9], "to the accomplice's address");
     }
 
     #[test]
@@ -177,6 +192,14 @@ mod tests {
         assert!(is_forged(&packet));
         packet[20 + 8 + 20] ^= 1;
         assert!(!is_forged(&packet) && !is_forged(&packet[..40]));
+    }
+
+    #[test]
+    fn garbage_is_no_message_of_any_version() {
+        for n in 0..1000 {
+            let octets = garbage(n);
+            assert!((1..=200).contains(&octets.len()) && octets[0] >= 0x80, "{n}: {octets:?}");
+        }
     }
 
     #[test]

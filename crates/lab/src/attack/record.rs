@@ -8,11 +8,12 @@ use nix::sys::socket::{
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Messages that are kept: the first ones, from the life of their senders that is believed.
+/// Most messages that are kept: the first ones, from the incarnation of their senders that is
+/// believed.
 const KEPT: usize = 512;
-/// Looks at the network after which the recorder is closed: it sees every frame of its host.
+/// Messages after which the recorder closes, because it sees every frame of its host.
 const LOOKS: u32 = 400;
-/// Room for the frames between two looks.
+/// Buffer for the frames between two polls.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// A socket that sees the frames of a host, until it has recorded enough.
@@ -32,7 +33,7 @@ impl Recorder {
         Ok(Self { socket: Some(socket), to, looks: 0, recorded: Vec::new() })
     }
 
-    /// Takes what came; says how many messages are new.
+    /// Takes the frames that came; returns how many messages are new.
     pub(super) fn listen(&mut self, buffer: &mut [u8]) -> usize {
         let before = self.recorded.len();
         let Some(socket) = &self.socket else { return 0 };

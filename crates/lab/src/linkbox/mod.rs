@@ -1,12 +1,12 @@
-//! A link in user space, where the kernel has no queue that does what the scenario asks.
+//! A link in user space, for queues that the kernel does not have.
 //!
-//! Problem   Exact queues, RED, delay, chance and several ways are in no queue of a bare kernel, and
-//!           experiments with ECN and windows need a round trip that is not 40 us.
-//! Approach  The link's two ends are TAPs; a thread of the lab carries frames from one to the other.
-//!           When a frame arrives at the far end is decided by `queue`, a machine without a clock; the
-//!           thread only has to be there in time.
-//! Promises  The mean rate is exact however late the thread wakes, because lateness is not carried on.
-//!           Frames that arrive late are counted, and told at the end.
+//! Problem   A bare kernel has no queue with exact octets, RED, delay, random loss or several
+//!           paths. Experiments with ECN and windows need a round trip that is not 40 us.
+//! Approach  The link's two ends are TAPs, and a thread of the lab carries frames from one to the
+//!           other. `queue`, a machine without a clock, decides when a frame arrives at the far
+//!           end. The thread only has to be there in time.
+//! Promises  The mean rate is exact however late the thread wakes, because lateness is not carried
+//!           on. Frames that arrive late are counted, and reported at the end.
 //! Not here  Links that only have a rate and a buffer: see `ports`. One box carries some 200 Mb/s.
 
 pub mod packet;
@@ -28,7 +28,7 @@ pub(crate) struct LinkBox {
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
-/// What the carrying thread tells.
+/// State that the carrying thread publishes.
 #[derive(Default)]
 struct Shared {
     /// a→b, then b→a.
@@ -49,8 +49,8 @@ struct Direction {
 }
 
 impl LinkBox {
-    /// Starts to carry frames of `link` between its ends `a` and `b`, which are TAPs. `by_switch` says
-    /// for each end whether a switch sends there.
+    /// Starts to carry frames of `link` between its ends `a` and `b`, which are TAPs. `by_switch`
+    /// says for each end whether a switch sends there.
     pub(crate) fn start(link: &Link, ends: [File; 2], by_switch: [bool; 2]) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         let carrier = thread::Carrier::new(link, ends, by_switch, Arc::clone(&shared));
@@ -81,7 +81,7 @@ impl LinkBox {
         Ok([read(&self.shared.directions[0]), read(&self.shared.directions[1])])
     }
 
-    /// What a reader of the results should know.
+    /// Notes for a reader of the results.
     pub(crate) fn note(&self) -> Option<String> {
         let sum = |of: fn(&Direction) -> &AtomicU64| -> u64 {
             self.shared.directions.iter().map(|d| of(d).load(Ordering::Relaxed)).sum()
@@ -103,7 +103,7 @@ impl Drop for LinkBox {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it has to say was asked for with `passed`; now everything goes.
+            // The counters were read with `passed`; now everything is removed.
             let _ = thread.join();
         }
     }

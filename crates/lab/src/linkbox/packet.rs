@@ -1,8 +1,8 @@
-//! What a link box looks at in a frame: its ECN field, and whose it is.
+//! The fields of a frame that a link box reads: its ECN field, and its flow.
 //!
-//! Problem   A frame is octets that others made.
-//! Approach  Fixed offsets behind the Ethernet header; what is too short or neither IPv4 nor IPv6 is
-//!           nobody's and cannot be marked.
+//! Problem   Frames come from guests, so their octets cannot be trusted.
+//! Approach  Fixed offsets behind the Ethernet header. A frame that is too short or neither IPv4
+//!           nor IPv6 belongs to no flow and cannot be marked.
 //! Promises  No frame makes this panic. A marked IPv4 header has a right checksum if it had one.
 //! Source    RFC 3168 (ECN), RFC 1624 (checksums).
 
@@ -25,7 +25,7 @@ fn network(frame: &[u8]) -> Option<Network> {
     }
 }
 
-/// Whether the packet may be marked: its sender hears of marks.
+/// Whether the packet is ECN-capable, so that it may be marked.
 pub fn is_ecn_capable(frame: &[u8]) -> bool {
     match network(frame) {
         Some(Network::Ip4) => frame[L3 + 1] & 3 != 0,
@@ -54,7 +54,8 @@ pub fn mark(frame: &mut [u8]) {
     frame[L3 + 10..L3 + 12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The same number for all packets of a flow (addresses, protocol, ports); zero for what has none.
+/// A number that is equal for all packets of a flow (addresses, protocol, ports); zero without a
+/// flow.
 pub fn flow(frame: &[u8]) -> u64 {
     let (addresses, protocol, transport) = match network(frame) {
         Some(Network::Ip4) => {
@@ -79,7 +80,7 @@ pub fn flow(frame: &[u8]) -> u64 {
     hash
 }
 
-/// The same number for all packets between two addresses, in one direction; zero for what has none.
+/// A number that is equal for all packets between two addresses, in one direction; zero without.
 pub(crate) fn pair(frame: &[u8]) -> u64 {
     let addresses = match network(frame) {
         Some(Network::Ip4) => L3 + 12..L3 + 20,

@@ -1,28 +1,28 @@
 //! One direction of a link, exactly: a queue, a wire, and what happens on them.
 //!
-//! Problem   Some experiments need a queue whose every octet is known, a wire with length, or a network
-//!           that loses and reorders.
-//! Approach  A FIFO of bounded octets that serves at the link's rate; when a packet's last octet has
-//!           left, it travels for the delay, and longer on a longer path. All of it follows at once
-//!           from the time of arrival: a packet's fate is decided when it comes.
-//! Promises  Between any two departures from the queue no more passes than the rate allows, and no time
-//!           is wasted while anything waits. What waits never exceeds the buffer. Packets of one path
-//!           stay in order. Same seed, same run.
+//! Problem   Some experiments need a queue of which every octet is known, a wire with a length, or
+//!           a network that loses and reorders.
+//! Approach  A FIFO of bounded octets is served at the link's rate. When a packet's last octet has
+//!           left, it travels for the delay, and longer on a longer path. All of this follows from
+//!           the time of arrival, so a packet's fate is decided when it comes.
+//! Promises  Between any two departures from the queue no more passes than the rate allows, and the
+//!           link is never idle while a packet waits. The queue never exceeds the buffer. Packets
+//!           of one path stay in order. The same seed gives the same run.
 //! Not here  Frames and clocks: see `packet` and `thread`.
-//! Source    RED: Floyd and Jacobson 1993, with ECN as RFC 3168 §7 has it.
+//! Source    RED: Floyd and Jacobson 1993, with ECN as in RFC 3168 §7.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use weir_model::scenario::{Link, PathBy, Paths, Queueing, Red};
 use weir_units::{Bytes, Rate, Span, Time};
 
-/// The size of a packet by which RED's average ages while nothing comes.
+/// Size of a packet by which RED's average ages while the queue is idle.
 const RED_PACKET: Bytes = Bytes::new(1000);
 
-/// What a packet tells the queue.
+/// Properties of a packet that the queue uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// On layer 2 without FCS.
+    /// Size on layer 2 without FCS.
     pub(crate) size: Bytes,
     /// Whether it may be marked.
     pub(crate) ecn_capable: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Arrival {
     pub(crate) pair: u64,
 }
 
-/// What happened so far.
+/// Counters so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Octets that arrived at the far end.
@@ -47,26 +47,27 @@ pub(crate) struct Counts {
     pub(crate) overtaken: u64,
 }
 
-/// Pairs whose order is looked at; of two that share a place the one that spoke last. What is counted
-/// as overtaken therefore was.
+/// Number of places for pairs whose order is checked. Of two pairs that share a place, the one that
+/// sent last has it. So each packet that counts as overtaken was overtaken, but some may be missed.
 const PAIRS: usize = 1024;
 
-/// One direction of a link. `T` is what a packet is.
+/// One direction of a link. `T` is the type of a packet.
 pub(crate) struct Queue<T> {
     rate: Rate,
     buffer: Bytes,
     delay: Span,
     queueing: Queueing,
-    /// When the last octet of what waits will have left.
+    /// Time at which the last waiting octet will have left.
     free_at: Time,
-    /// When each waiting packet will have left, and its size.
+    /// Departure time and size of each waiting packet.
     waiting: VecDeque<(Time, Bytes)>,
     backlog: Bytes,
     red: Average,
     /// The path of the next packet, if packets take turns.
     turn: u64,
     random: Random,
-    /// What has a time of arrival at the far end. Bounded by the buffer, and what the wire holds.
+    /// Packets with a known time of arrival at the far end. Bounded by the buffer and the octets on
+    /// the wire.
     flying: BinaryHeap<Reverse<Flight<T>>>,
     sequence: u64,
     /// By a pair's place: the pair, and the latest of its packets that arrived at the far end.
@@ -111,8 +112,8 @@ impl<T> Ord for Flight<T> {
 }
 
 impl<T> Queue<T> {
-    /// A direction of `link`, sent into by a switch (which marks and has RED) or by a host (which does
-    /// not). `seed` decides what chance does.
+    /// A direction of `link`. A switch at its beginning marks and has RED, a host does neither.
+    /// `seed` decides all random choices.
     pub(crate) fn new(link: &Link, by_switch: bool, seed: u64) -> Self {
         let marking = if by_switch { (link.queueing.ecn, link.queueing.red) } else { (None, None) };
         Self {
@@ -133,8 +134,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// A packet comes. `mark` is called if it gets the congestion mark; a packet that is dropped is
-    /// given back.
+    /// Accepts a packet. `mark` is called if it gets the congestion mark. A dropped packet is given
+    /// back.
     pub(crate) fn offer(
         &mut self,
         now: Time,
@@ -160,7 +161,7 @@ impl<T> Queue<T> {
         self.waiting.push_back((self.free_at, arrival.size));
         self.backlog += arrival.size;
         let longer = self.longer_way(arrival.flow);
-        // Lost on the wire: it took its time, and nobody gets it.
+        // Lost on the wire: it used its time on the link and never arrives.
         if self.queueing.loss > 0.0 && self.random.part() < self.queueing.loss {
             self.counts.drops += 1;
             return Some(packet);
@@ -202,7 +203,7 @@ impl<T> Queue<T> {
         self.counts
     }
 
-    /// Takes out of the queue what has left by `now`. If nothing waits, for how long nothing did.
+    /// Removes the packets that have left by `now`. If none waits, it also gives the idle time.
     fn drain(&mut self, now: Time) -> Span {
         while let Some(&(gone, size)) = self.waiting.front() {
             if gone > now {

@@ -1,11 +1,13 @@
 //! Carries frames: reads them from one TAP, holds them until their time, writes them to the other.
 //!
 //! Problem   A timer here is 30 us late and costs 30 us of a CPU, and a frame is due every 60 us.
-//! Approach  While little happens: asleep until a frame comes or shortly before one is due, then a short
-//!           spin, so that times are kept to some 10 us. While a lot happens: asleep for a fixed while
-//!           and then all frames at once, for nobody can tell 50 us more in a queue of milliseconds.
-//! Promises  Bounded CPU: ten thousand wakes per second and box. Never spins for longer than [`LEAD`].
-//!           A scheduling class of its own it has not: one that may not be preempted starves the kernel.
+//! Approach  While few frames come, the thread sleeps until a frame comes or shortly before one is
+//!           due, then spins briefly, so that times are exact to about 10 us. While many frames
+//!           come, it sleeps for a fixed time and then handles all frames at once: 50 us do not
+//!           matter in a queue of milliseconds.
+//! Promises  Bounded CPU: ten thousand wakes per second and box. The thread never spins for longer
+//!           than [`LEAD`]. It has no real-time scheduling class, because a thread that may not be
+//!           preempted starves the kernel.
 
 use super::queue::{Arrival, Queue};
 use super::{Shared, packet};

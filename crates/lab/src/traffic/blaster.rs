@@ -1,10 +1,11 @@
 //! Threads that send UDP.
 //!
-//! Problem   A packet passes the whole network, queue after queue, on the CPU of whoever sent it: one
-//!           thread that sends for hundreds keeps one CPU busy while others idle.
-//! Approach  Sources are dealt to a few threads. Each wakes on a tick and sends what is due of its own,
-//!           a few packets at a time in turn.
-//! Promises  Senders' packets mix, also after a thread came late. Nothing waits for a socket.
+//! Problem   A packet passes the whole network, queue after queue, on the CPU of its sender. One
+//!           thread that sends for hundreds of sources keeps one CPU busy while others idle.
+//! Approach  Sources are dealt to a few threads. Each thread wakes on a tick and sends what is due
+//!           of its own sources, a few packets at a time in turn.
+//! Promises  Packets of different senders mix, also after a thread came late. No source waits for a
+//!           socket.
 //! Not here  Which packets are due: see `udp`.
 
 use super::Tally;
@@ -24,12 +25,12 @@ use std::time::{Duration, Instant};
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;
 
-/// Packets of one source handed to the kernel in one call, before it is another one's turn.
+/// Packets of one source handed to the kernel in one call before the next source.
 const IN_TURN: usize = 8;
 /// The largest payload.
 const OFFERED: usize = 64 * 1024;
-/// A tick sends about this many packets: a burst of more would leave the queue half empty until the
-/// next one, and whoever sends in between would find room that a steady stream leaves nobody.
+/// Packets that a tick sends, about. A larger burst would leave the queue half empty until the next
+/// tick, and another sender would find room in between that a steady stream does not leave.
 const PER_TICK: f64 = 6.0;
 const FASTEST_TICK: Duration = Duration::from_micros(200);
 const SLOWEST_TICK: Duration = Duration::from_millis(1);
@@ -65,7 +66,8 @@ pub(crate) struct Blaster {
     timer: TimerFd,
     tick: Duration,
     sources: Vec<Source>,
-    /// Who goes first in a tick: rotates, because in a full queue the first finds room.
+    /// Source that sends first in a tick. It rotates, because in a full queue the first one finds
+    /// room.
     turn: usize,
 }
 
@@ -95,7 +97,7 @@ impl Blaster {
         }
     }
 
-    /// Lets go of who is over, and adapts the tick to who is left.
+    /// Removes finished sources, and adapts the tick to the rest.
     fn adapt(&mut self, now: Span) {
         self.sources.retain(|source| now < source.stop);
         let active = self.sources.iter().filter(|source| source.start <= now);
@@ -113,8 +115,8 @@ impl Blaster {
         self.timer.set(interval, TimerSetTimeFlags::empty())
     }
 
-    /// Sends what is due of every source, a few packets at a time in turn, each tick beginning with
-    /// another one: several senders' packets mix, also after the thread came late.
+    /// Sends what is due of every source, a few packets at a time in turn, and begins each tick
+    /// with another source. So packets of several senders mix, also after the thread came late.
     fn send(&mut self, now: Span, zeros: &[u8], headers: &mut MultiHeaders<SockaddrStorage>) {
         if self.sources.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The thread that serves all sockets but those that blast.
+//! The thread that serves all sockets except those of UDP senders.
 
 use super::Tally;
 use super::sockets::{Entry, Receiver};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weir_model::scenario::{Scenario, TrafficKind};
 use weir_units::Span;
 
-/// Reads from one socket before it is another one's turn.
+/// Reads from one socket before the next one's turn.
 const READS: usize = 64;
 /// Turns of each UDP socket in one tick.
 const ROUNDS: usize = 20;
@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(2);
 /// The timer's mark in epoll; all others are positions in `Engine::sockets`.
 const TIMER: u64 = u64::MAX;
 
-/// What a socket that epoll watches is for.
+/// Purpose of a socket that epoll watches.
 enum Socket {
     Listener { entry: usize, listener: TcpListener, accepted: usize },
     Connecting { entry: usize, fd: OwnedFd },
@@ -50,13 +50,13 @@ struct Bulk {
     over: bool,
 }
 
-/// Everything the playing thread owns.
+/// State of the playing thread.
 pub(crate) struct Engine {
     origin: Instant,
     tally: Arc<Tally>,
     epoll: Epoll,
-    /// UDP receivers. A blaster's datagrams come one by one, and a wake-up for each would cost more than
-    /// all else here: they gather in their sockets' buffers and are taken once per tick.
+    /// UDP receivers. A sender's datagrams come one by one, and a wake-up for each would cost more
+    /// than all else here. They gather in their sockets' buffers and are read once per tick.
     datagrams: Epoll,
     timer: TimerFd,
     sockets: Vec<Socket>,
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Begins and ends flows whose time has come.
+    /// Begins and ends flows that are due.
     fn start_and_stop(&mut self, now: Span) {
         let mut begin = Vec::new();
         let mut end = Vec::new();
@@ -189,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// At traced connections.
+    /// Samples traced connections.
     fn look(&mut self, now: Span) {
         let sockets = &self.sockets;
         self.tracer.look(now, &self.tally, |position| match &sockets[position] {
@@ -257,7 +257,7 @@ impl Engine {
             Socket::Receiver { entry, connection, fd } => {
                 match drain(fd, buffer, |octets| self.tally.add(*entry, *connection, octets)) {
                     Ok(()) => {}
-                    // The sender's way to stop.
+                    // End of the stream: the sender stops this way.
                     Err(_) => *socket = Socket::Closed,
                 }
                 return;
@@ -298,8 +298,9 @@ fn wait(epoll: &Epoll, events: &mut [EpollEvent], timeout: EpollTimeout) -> usiz
     }
 }
 
-/// Counts what has arrived, without copying it; an error is the end of a connection. Takes several
-/// packets or stretches of a stream at a time, but not all: others wait too.
+/// Counts the octets that have arrived, without copying them. An error is the end of a connection.
+/// It reads several packets or stretches of a stream at a time, but not all, because other sockets
+/// wait.
 fn drain(fd: &OwnedFd, buffer: &mut [u8], mut count: impl FnMut(usize)) -> Result<(), Errno> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
     for _ in 0..READS {

@@ -1,5 +1,5 @@
-//! All traffic of a scenario: what is long-lived by one thread, what comes and goes by another, requests to
-//! memcached by a third, UDP by two.
+//! All traffic of a scenario. One thread plays long-lived connections, another plays requests and
+//! flows, a third asks memcached, and two send UDP.
 //!
 //! Problem   Three hundred senders in three hundred namespaces, on a machine that also has to carry
 //!           their packets.
@@ -100,7 +100,7 @@ impl Tally {
 
     /// Adds what was seen of a connection.
     fn saw(&self, entry: usize, connection: usize, windows: Windows) {
-        let mut all = self.windows.lock().expect("nobody panics while holding it");
+        let mut all = self.windows.lock().expect("no thread panics while it holds the lock");
         let connections = all.entry(entry).or_default();
         connections.resize_with(connections.len().max(connection + 1), Vec::new);
         connections[connection].push(windows);
@@ -108,13 +108,13 @@ impl Tally {
 
     /// Takes what was seen of a traffic entry's connections.
     pub(crate) fn windows(&self, entry: usize) -> Vec<Vec<Windows>> {
-        let mut all = self.windows.lock().expect("nobody panics while holding it");
+        let mut all = self.windows.lock().expect("no thread panics while it holds the lock");
         all.remove(&entry).unwrap_or_default()
     }
 
     fn complain(&self, what: impl FnOnce() -> String) {
         self.troubles.fetch_add(1, Ordering::Relaxed);
-        let mut kept = self.trouble.lock().expect("nobody panics while holding it");
+        let mut kept = self.trouble.lock().expect("no thread panics while it holds the lock");
         if kept.len() < KEPT {
             kept.push(what());
         }
@@ -128,7 +128,8 @@ impl Tally {
 
     /// What a reader of the results should know.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = self.trouble.lock().expect("nobody panics while holding it").clone();
+        let mut notes =
+            self.trouble.lock().expect("no thread panics while it holds the lock").clone();
         let more = self.troubles.load(Ordering::Relaxed).saturating_sub(notes.len() as u64);
         if more > 0 {
             notes.push(format!("{more} more connections failed"));

@@ -1,9 +1,9 @@
-//! Looks at the lab's own connections: their windows over time.
+//! Samples the lab's own connections: their windows over time.
 //!
-//! Approach  On its tick the playing thread asks the kernel for each traced connection that is due. The guest's end
-//!           is asked, so what a port did to a window on the way is what is seen.
-//! Promises  A look is at its time or later, by a tick or what the thread is busy with; it says when it was. One that
-//!           was missed is not made up for.
+//! Approach  On its tick the playing thread asks the kernel for each traced connection that is due.
+//!           It asks the guest's end, so a sample shows windows as ports changed them.
+//! Promises  A sample is taken at its time or later, by at most a tick or the thread's present
+//!           work, and carries its time. A missed sample is not taken later.
 
 use super::Tally;
 use std::os::fd::BorrowedFd;
@@ -40,7 +40,7 @@ impl Tracer {
         }
     }
 
-    /// Looks at what is due. `socket` gives those that stand.
+    /// Samples the connections that are due. `socket` gives the established ones.
     pub(super) fn look<'a>(
         &mut self,
         now: Span,

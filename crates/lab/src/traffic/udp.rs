@@ -1,11 +1,11 @@
-//! UDP that listens to nobody: which packets are due when.
+//! UDP that does not react to losses: the packets that are due at a time.
 //!
 //! Problem   A thread that wakes every fraction of a millisecond must offer an exact rate, and
 //!           three hundred sources that start together must not fire together.
-//! Approach  What is due follows from the time that has passed, not from ticks counted; each source
-//!           starts with a different fraction of a packet in hand.
+//! Approach  The packets that are due follow from the elapsed time, not from counted ticks. Each
+//!           source starts with a different fraction of a packet in hand.
 //! Promises  Over any time the packets due are rate × time on, within one packet, unless the thread
-//!           slept: what was missed for longer than [`PATIENCE`] is given up and counted.
+//!           slept: packets that are late by more than [`PATIENCE`] are given up and counted.
 //! Not here  Sockets.
 
 use weir_model::scenario::IpVersion;
@@ -13,7 +13,8 @@ use weir_units::{Bytes, Rate, Span};
 
 /// Ethernet and UDP headers of one packet.
 const HEADERS: u64 = 14 + 8;
-/// Older debts are not paid: a burst of them would be a different workload.
+/// Packets that are late by more than this are given up, because a burst of them would be a
+/// different workload.
 const PATIENCE: Span = Span::from_millis(20);
 
 /// Decides when packets of one source are due.
@@ -34,15 +35,15 @@ pub(crate) struct Pacer {
 /// Packets of one source for one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// To be sent now.
+    /// Packets to send now.
     pub(crate) now: u64,
-    /// Given up, because they should have been sent long ago.
+    /// Packets given up because they are too late.
     pub(crate) late: u64,
 }
 
 impl Pacer {
-    /// A source of `rate` on the wire with `payload` octets per packet; `number` only serves to
-    /// tell sources apart.
+    /// A source of `rate` on the wire with `payload` octets per packet. `number` distinguishes
+    /// sources.
     pub(crate) fn new(
         rate: Rate,
         (ip, payload): (IpVersion, Bytes),
@@ -69,7 +70,7 @@ impl Pacer {
         self.rate.as_f64() / 8.0 / self.wire as f64
     }
 
-    /// What became due `since_start`; the same moment asked twice gives nothing.
+    /// Packets that became due by `since_start`. A second call with the same time gives none.
     pub(crate) fn due(&mut self, since_start: Span) -> Due {
         if since_start < self.next {
             return Due { now: 0, late: 0 };

@@ -1,4 +1,4 @@
-//! How long requests and flows took, as the playing thread tells it.
+//! Durations of requests and flows, from the playing thread.
 
 use super::Tally;
 use crate::WorkRecord;
@@ -9,15 +9,15 @@ type Book<'a> = MutexGuard<'a, std::collections::BTreeMap<usize, WorkRecord>>;
 
 impl Tally {
     fn book(&self) -> Book<'_> {
-        self.work.lock().expect("nobody panics while holding it")
+        self.work.lock().expect("no thread panics while it holds the lock")
     }
 
-    /// Something of traffic entry `entry` should begin.
+    /// A request or flow of traffic entry `entry` should begin.
     pub(super) fn due(&self, entry: usize) {
         self.book().entry(entry).or_default().due += 1;
     }
 
-    /// Something of it that was due is done: it took so long, and ended at this time of the run.
+    /// A request or flow is done: its duration, and its end in the time of the run.
     pub(super) fn done(&self, entry: usize, took: Span, at: Span) {
         let mut book = self.book();
         let work = book.entry(entry).or_default();

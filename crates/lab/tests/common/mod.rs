@@ -46,7 +46,6 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         rack: true,
         backpressure: false,
         budget: None,
-        window_shaping: None,
     };
     Scenario {
         name: "test".into(),
@@ -73,8 +72,8 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
     }
 }
 
-/// A tree: `racks` switches with `each` hosts of 100 Mb/s, joined by `root` over links of `uplink` Mb/s,
-/// which are the links 0 to `racks` - 1.
+/// A tree: `racks` switches with `each` hosts of 100 Mb/s, joined by `root` over links of `uplink`
+/// Mb/s, which are the links 0 to `racks` - 1.
 pub(crate) fn tree(racks: usize, each: usize, uplink: u64) -> Scenario {
     let mut scenario = dumbbell(racks * each, 0, 100);
     let hosts = racks * each;

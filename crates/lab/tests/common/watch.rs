@@ -1,6 +1,8 @@
-//! Whether this machine's CPUs ran all the time: what a test measured while they did not is no measurement.
+//! Whether this machine's CPUs ran all the time: what a test measured while they did not is no
+//! measurement.
 //!
-//! A hypervisor that stops a CPU for a moment need not tell. Who sleeps for two milliseconds on each CPU notices.
+//! A hypervisor that stops a CPU for a moment need not tell. Who sleeps for two milliseconds on
+//! each CPU notices.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -59,8 +61,8 @@ fn sleep_on(cpu: usize, is_over: &AtomicBool) -> Duration {
     worst
 }
 
-/// Runs a test; once more, at most twice, if it fails and a CPU was late meanwhile. A defect fails without that,
-/// or three times.
+/// Runs a test; once more, at most twice, if it fails and a CPU was late meanwhile. A defect fails
+/// without that, or three times.
 pub(crate) fn steadily(test: impl Fn()) {
     for attempt in 1.. {
         let watch = Watch::new();

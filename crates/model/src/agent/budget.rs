@@ -1,6 +1,5 @@
-//! A window budget (vCC §4), of one VM or of several, as `agent.toml` has it.
+//! A VM's window budget (vCC §4), as `agent.toml` has it.
 
-use crate::net::Prefix;
 use crate::text::SizeText;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::ops::RangeInclusive;
@@ -41,12 +40,6 @@ pub struct WindowClass {
     pub name: String,
     /// A connection's part, beside those of other weights.
     pub weight: u32,
-    /// Of VMs of this tenant, where VMs of several share the budget.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    /// To or from these addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote: Option<Prefix>,
     /// By these ports of the VM's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_ports: Option<Ports>,
@@ -86,7 +79,7 @@ mod tests {
 
     const GOOD: &str = "total = '180kB'\nflows_most = 5\n\
         [[class]]\nname = 'bulk'\nweight = 1\nremote_ports = '5001-5003'\n\
-        [[class]]\nname = 'urgent'\nweight = 3\nremote = '10.0.0.0/8'\nlocal_ports = '443'\n";
+        [[class]]\nname = 'urgent'\nweight = 3\nlocal_ports = '443'\n";
 
     #[test]
     fn a_budget_is_read_and_written_alike() {

@@ -1,18 +1,20 @@
 //! Do the floors fit? The hose cut on every link and direction.
 //!
 //! Problem   Floors that sum above a link cannot all hold, whatever the mechanism does.
-//! Approach  For a direction of a link, a tenant needs at most min(what its VMs on the sending side may
-//!           send, what its VMs on the receiving side may receive); the sum over tenants must fit into
-//!           the link less its headroom. Where several equal ways are used, a VM counts on a link with
-//!           the greatest part of its traffic that may cross it: even parts if switches choose, parts
-//!           in proportion to rates if hosts do. So links side by side are one generalized link, as fast as
-//!           the slowest as often as there are links, or as all together. What a VM is promised to places
-//!           that no directory lists may go anywhere: it counts on each link that it may cross.
+//! Approach  For a direction of a link, a tenant needs at most min(sum of floors out on the sending
+//!           side, sum of floors in on the receiving side). The sum over tenants must fit into the
+//!           link less its headroom. With several equal paths, a VM counts on a link with the
+//!           greatest part of its traffic that may cross it: equal parts if switches choose, parts
+//!           in proportion to rates if hosts choose. So parallel links are one generalized link: n
+//!           times the slowest, or all rates together. External floors may go anywhere, so they
+//!           count on each link that the VM's packets may cross.
 //! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
-//! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom), §9 (generalized links). Oktopus (SIGCOMM'11) §4.2 for the cut.
+//! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom), §9 (generalized links). Oktopus
+//!           (SIGCOMM'11) §4.2 for the cut.
 
 use super::error::{Error, Place};
 use super::{LinkDir, Topology, Vm};
+use crate::text::show_rate;
 use std::collections::BTreeMap;
 use weir_units::Rate;
 
@@ -137,7 +139,7 @@ fn report(
     let help = format!(
         "lower the floors, or give link `{}` at least {}",
         topology.links[direction.link].name,
-        enough(needed, headroom)
+        show_rate(enough(needed, headroom))
     );
     Error::new(place, path.clone(), message, help)
 }

@@ -1,7 +1,8 @@
 //! What is wrong with a scenario file, where, and what would be right.
 //!
 //! Problem   "invalid value" sends people to the source code.
-//! Approach  One struct with the facts; whoever shows it decides on colours and source lines.
+//! Approach  One struct with the facts. The caller that shows it decides on colours and source
+//!           lines.
 //! Promises  A slip of the pen is recognised: unknown names come with the nearest known one.
 
 use std::fmt;
@@ -60,7 +61,8 @@ impl Error {
         self
     }
 
-    /// The line in the file, from 1; 0 if the value came from the command line or the file is unreadable.
+    /// The line in the file, from 1; 0 if the value came from the command line or the file is
+    /// unreadable.
     pub fn line(&self) -> u32 {
         match self.place {
             Place::File { line, .. } => line,

@@ -1,7 +1,9 @@
 //! Expressions over a scenario's parameters: `min(450Mbit, 9Gbit / senders)`.
 //!
-//! Problem   A floor of 1/N of a link is written for every N of a sweep, and 10Mbit + 3ms is nonsense.
-//! Approach  Recursive descent over the text; a value carries what it measures, and operators check it.
+//! Problem   A floor of 1/N of a link is written for every N of a sweep, and 10Mbit + 3ms is
+//!           nonsense.
+//! Approach  Recursive descent over the text; a value carries what it measures, and operators check
+//!           it.
 //! Promises  Errors give the column. Depth is bounded; nothing panics on any text.
 //! Not here  Rounding to whole bits: see `formula`.
 

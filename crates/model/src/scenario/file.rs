@@ -1,13 +1,14 @@
 //! A scenario file: read once, resolved for every point of its sweep.
 //!
-//! Approach  YAML tree, `--set` changes it, keys are read into a `Spec`, which is resolved per point.
+//! Approach  YAML tree, `--set` changes it, keys are read into a `Spec`, which is resolved per
+//!           point.
 //! Promises  Every error carries the file's name; those of a sweep carry the point.
 
 use super::error::{Error, Place};
 use super::expr::Scope;
 use super::formula::Formula;
 use super::spec::{self, Spec, Word};
-use super::{Presets, Scenario, resolve, set, yaml};
+use super::{Scenario, resolve, set, yaml};
 use std::path::Path;
 
 /// A scenario file that was read; its keys are known and its expressions parsed.
@@ -22,7 +23,10 @@ impl File {
     pub fn load(path: &Path, overrides: &[(String, String)]) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let help = "is the path right?";
+            let help = match path.is_dir() {
+                true => "this is a folder: name a file in it",
+                false => "is the path right?",
+            };
             Error::new(&Place::Whole, "", format!("cannot be read: {error}"), help).in_file(&name)
         })?;
         Self::parse(&name, &text, overrides)
@@ -63,13 +67,13 @@ impl File {
         formula.count(&Scope::default(), 1).map_err(|e| e.in_file(&self.name))
     }
 
-    /// Checks the presets of the file's mechanisms against those there are, which the mechanism knows.
+    /// Checks the presets of the file's mechanisms against those that the registry lists.
     ///
     /// # Errors
     ///
     /// The first that does not exist, with its line.
-    pub fn check_presets(&self, presets: &Presets<'_>) -> Result<(), Error> {
-        resolve::presets(&self.spec, presets).map_err(|e| e.in_file(&self.name))
+    pub fn check_presets(&self) -> Result<(), Error> {
+        resolve::presets(&self.spec).map_err(|e| e.in_file(&self.name))
     }
 
     /// Whether the file expects anything of the mechanism with this label, at whatever point.

@@ -2,7 +2,8 @@
 //!
 //! Problem   `buffer: 450Mbit` must be refused with its line, and `0.2 * 450Mbit` is a whole rate.
 //! Approach  Parsed once, evaluated per point of a sweep; each getter names the kind it wants.
-//! Promises  Quantities are not negative and finite; reals round to the nearest bit, octet, nanosecond.
+//! Promises  Quantities are not negative and finite; reals round to the nearest bit, octet,
+//!           nanosecond.
 
 use super::error::{Error, Place};
 use super::expr::{self, Dim, Expr, Fault, Scope, Value};

@@ -1,12 +1,13 @@
 //! The mechanisms that scenarios name, their presets, and translations beside them.
 
 use super::error::did_you_mean;
+use weir_core::mechanism::registry::{self, Row};
 
 /// A mechanism with the parameters it is played with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mechanism {
-    /// As in results and on the command line: `none`, `reservation`, `seawall`,
-    /// `elasticswitch`, `eyeq`, or one of the last two with `:PRESET`; and any of them with `+TRANSLATION`.
+    /// As in results and on the command line: `none`, `reservation`, `seawall`, `elasticswitch`,
+    /// `eyeq`, or one of the last two with `:PRESET`; and any of them with `+TRANSLATION`.
     pub label: String,
     /// Without the preset.
     pub kind: MechanismKind,
@@ -43,6 +44,11 @@ impl Translation {
         known.expect("all translations have a name").0
     }
 
+    /// All names.
+    pub fn names() -> Vec<&'static str> {
+        Self::KNOWN.iter().map(|(name, _)| *name).collect()
+    }
+
     fn parse(name: &str) -> Result<Self, (String, String)> {
         let known = Self::KNOWN.iter().find(|(known, _)| *known == name);
         known.map(|(_, translation)| *translation).ok_or_else(|| {
@@ -67,15 +73,6 @@ pub enum MechanismKind {
     EyeQ,
 }
 
-/// The presets there are. The laws know them, not this crate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Presets<'a> {
-    /// Of `elasticswitch`.
-    pub elasticswitch: &'a [&'a str],
-    /// Of `eyeq`.
-    pub eyeq: &'a [&'a str],
-}
-
 impl MechanismKind {
     const KNOWN: [(&'static str, Self); 5] = [
         ("none", Self::None),
@@ -91,23 +88,24 @@ impl MechanismKind {
         known.expect("all kinds have a name").0
     }
 
-    /// What a label without a preset means.
-    pub const fn usual_preset(self) -> &'static str {
-        match self {
-            Self::EyeQ => "final",
-            _ => "paper",
-        }
+    /// What the registry says of it; `None` of no mechanism.
+    pub fn row(self) -> Option<&'static Row> {
+        registry::row(self.name())
     }
 
-    const fn has_presets(self) -> bool {
-        matches!(self, Self::ElasticSwitch | Self::EyeQ)
+    /// What a label without a preset means.
+    pub fn usual_preset(self) -> &'static str {
+        self.row().map_or("paper", |row| row.usual)
+    }
+
+    fn presets(self) -> &'static [&'static str] {
+        self.row().map_or(&[], |row| row.presets)
     }
 }
 
 impl Mechanism {
-    /// Parses a label: `none`, `reservation`, `seawall`, `elasticswitch`, `eyeq`, or one of the last two
-    /// with `:PRESET`; any of them may end with `+TRANSLATION`. The error is what is wrong and what would be
-    /// right. Which presets there are, the mechanism knows.
+    /// Parses a label: `none` or a name of the registry, `:PRESET` where it has some; any of them may
+    /// end with `+TRANSLATION`. The error is what is wrong and what would be right.
     pub fn parse(label: &str) -> Result<Self, (String, String)> {
         let (plain, translation) = match label.split_once('+') {
             Some((plain, translation)) => (plain, Some(Translation::parse(translation)?)),
@@ -122,7 +120,7 @@ impl Mechanism {
             let names = MechanismKind::KNOWN.iter().map(|(name, _)| *name);
             return Err((format!("unknown mechanism `{name}`"), did_you_mean(name, names)));
         };
-        if preset.is_some() && !kind.has_presets() {
+        if preset.is_some() && kind.presets().is_empty() {
             return Err((format!("`{name}` has no presets"), format!("write `{name}`")));
         }
         if preset.is_some_and(str::is_empty) {
@@ -137,14 +135,10 @@ impl Mechanism {
         self.kind == MechanismKind::None && self.translation.is_none()
     }
 
-    /// Whether its preset is one of `presets`. The error is what is wrong and what would be right.
-    pub fn check_preset(&self, presets: &Presets<'_>) -> Result<(), (String, String)> {
-        let known = match self.kind {
-            MechanismKind::ElasticSwitch => presets.elasticswitch,
-            MechanismKind::EyeQ => presets.eyeq,
-            _ => return Ok(()),
-        };
-        if known.contains(&self.preset.as_str()) {
+    /// Whether its preset is one that the registry lists. The error is what is wrong and what would be right.
+    pub fn check_preset(&self) -> Result<(), (String, String)> {
+        let known = self.kind.presets();
+        if known.is_empty() || known.contains(&self.preset.as_str()) {
             return Ok(());
         }
         let message = format!("`{}`: there is no preset `{}`", self.label, self.preset);
@@ -155,8 +149,6 @@ impl Mechanism {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PRESETS: Presets<'_> = Presets { elasticswitch: &["paper", "steady"], eyeq: &["final"] };
 
     #[test]
     fn a_translation_stands_beside_any_mechanism() {
@@ -173,15 +165,26 @@ mod tests {
     }
 
     #[test]
+    fn every_row_of_the_registry_is_a_mechanism_of_scenarios_and_every_mechanism_has_a_row() {
+        for row in registry::ALL {
+            let mechanism = Mechanism::parse(row.name).expect("a name of the registry");
+            assert_eq!(mechanism.kind.row(), Some(row));
+        }
+        let named = MechanismKind::KNOWN.iter().filter(|(_, kind)| *kind != MechanismKind::None);
+        assert!(named.clone().all(|(name, _)| registry::row(name).is_some()));
+        assert_eq!(named.count(), registry::ALL.len());
+    }
+
+    #[test]
     fn each_mechanism_has_presets_of_its_own() {
         let of = |label: &str| Mechanism::parse(label).expect("known");
         assert_eq!((of("eyeq").kind, of("eyeq").preset.as_str()), (MechanismKind::EyeQ, "final"));
         assert_eq!(of("elasticswitch").preset, "paper");
         for label in ["eyeq", "eyeq:final", "elasticswitch:steady", "none"] {
-            assert_eq!(of(label).check_preset(&PRESETS), Ok(()), "{label}");
+            assert_eq!(of(label).check_preset(), Ok(()), "{label}");
             assert_eq!(of(label).kind.name(), label.split(':').next().expect("a name"));
         }
-        let (message, help) = of("eyeq:steady").check_preset(&PRESETS).expect_err("another's");
+        let (message, help) = of("eyeq:steady").check_preset().expect_err("another's");
         assert_eq!(message, "`eyeq:steady`: there is no preset `steady`");
         assert!(help.contains("final"), "{help}");
         assert!(Mechanism::parse("seawall:paper").is_err());

@@ -1,9 +1,9 @@
 //! From a file to one playable [`Scenario`].
 //!
 //! Problem   Worlds want indices and whole numbers; files have names, sets and expressions.
-//! Approach  In the order in which things depend on each other: parameters, times, topology, VMs and
-//!           their floors, traffic, expectations. `scale` is applied last, so that errors speak in the
-//!           numbers that people wrote.
+//! Approach  In the order in which things depend on each other: parameters, times, topology, VMs
+//!           and their floors, traffic, expectations. `scale` is applied last, so that errors speak
+//!           in the numbers that people wrote.
 //! Promises  What comes out needs no further checks.
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
@@ -21,34 +21,33 @@ use super::formula::{Formula, MOST};
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
-use super::{
-    Expectation, External, IpVersion, Mechanism, Presets, Scenario, Traffic, TrafficKind, Vm,
-};
-use crate::agent::{POLICING_MOST, WINDOW_SHAPING_MOST};
+use super::{Expectation, External, IpVersion, Mechanism, Scenario, Traffic, TrafficKind, Vm};
+use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
-use crate::text::{show_size, show_span};
+use crate::text::show_size;
 use metrics::Unit;
 pub use metrics::is_metric;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 
-/// Pairs of VMs in a scenario: 144 hosts that all send to all others, and room. The lab has a port for each, below those that
-/// the kernel gives to whoever asks for any.
+/// Most pairs of VMs in a scenario: 144 hosts that all send to all others, and some more. The lab
+/// needs a port number for each, below the range that the kernel assigns by itself.
 const PAIRS_MOST: usize = 25_000;
-/// Pairs that begin within a time do so at this many moments of it, the next one so many further: neighbours are
-/// far apart, and however many they are they are spread evenly. More moments would be as many to judge.
+/// Number of moments at which pairs begin that start within a time, and the step between
+/// neighbours. Neighbours are far apart, and any number of pairs is spread evenly. A larger number
+/// costs the judge more pieces of time.
 const TURNS: u64 = 16;
 const TURN: u64 = 11;
-/// What is cut from the start when the file does not say.
+/// Default warmup.
 const WARMUP: Span = Span::from_secs(5);
-/// Width of a sample when the file does not say, and the least.
+/// Default width of a sample, and the least.
 const SAMPLE: Span = Span::from_millis(100);
 const SAMPLE_LEAST: Span = Span::from_millis(1);
-/// The part of a link that is not promised when the file does not say (ElasticSwitch §7).
+/// Default headroom: the part of a link that is not promised (ElasticSwitch §7).
 const HEADROOM: f64 = 0.1;
-/// How often traced connections are looked at: the lab wakes every 2 ms.
+/// Least interval of a trace: the lab wakes every 2 ms.
 const TRACE: [Span; 2] = [Span::from_millis(2), Span::from_secs(1)];
-/// Looks of one entry of traffic.
+/// Most samples of one traffic entry's trace.
 const LOOKS_MOST: u64 = 1_000_000;
 /// The shortest burst or pause. A world's timers are no finer, and a judge looks at each one.
 const BURST_LEAST: Span = Span::from_millis(1);
@@ -265,8 +264,6 @@ impl<'a> Placement<'a> {
         let (ecn, translated) = (switch(&spec.ecn)?, switch(&spec.translated)?.unwrap_or(true));
         let deaf = switch(&spec.deaf)?.unwrap_or(false);
         let policing = spec.policing.as_ref().map(|f| slack(f, scope)).transpose()?;
-        let round_trip = |f: &Formula| round_trip(f, scope);
-        let window_shaping = spec.window_shaping.as_ref().map(round_trip).transpose()?.flatten();
         let backpressure = switch(&spec.backpressure)?.unwrap_or(false);
         let rack = switch(&spec.rack)?.unwrap_or(true);
         let budget = spec.budget.as_ref();
@@ -309,7 +306,6 @@ impl<'a> Placement<'a> {
                 rack,
                 backpressure,
                 budget: budget.clone(),
-                window_shaping,
             });
             self.origin.push(self.origins.len() - 1);
         }
@@ -378,17 +374,6 @@ fn slack(formula: &Formula, scope: &Scope) -> Result<Bytes, Error> {
         );
     }
     Ok(octets)
-}
-
-/// For how long windows are to last; 0: they are not shaped.
-fn round_trip(formula: &Formula, scope: &Scope) -> Result<Option<Span>, Error> {
-    let span = formula.span(scope)?;
-    if span > WINDOW_SHAPING_MOST {
-        let message = format!("{} is longer than any limiter's queue", show_span(span));
-        let help = "write the round trip and what may wait, for instance 2ms, or 0ms for neither";
-        return Err(formula.error(message, help));
-    }
-    Ok((span > Span::ZERO).then_some(span))
 }
 
 fn twice(word: &Word, name: &str) -> Error {
@@ -591,9 +576,9 @@ fn mechanism(word: &Word) -> Result<Mechanism, Error> {
 }
 
 /// Checks the presets that the file names against those there are.
-pub(crate) fn presets(spec: &Spec, presets: &Presets<'_>) -> Result<(), Error> {
+pub(crate) fn presets(spec: &Spec) -> Result<(), Error> {
     spec.mechanisms.iter().try_for_each(|word| {
-        mechanism(word)?.check_preset(presets).map_err(|(message, help)| word.error(message, help))
+        mechanism(word)?.check_preset().map_err(|(message, help)| word.error(message, help))
     })
 }
 
@@ -601,7 +586,8 @@ pub(crate) fn presets(spec: &Spec, presets: &Presets<'_>) -> Result<(), Error> {
 fn played(spec: &Spec, word: &Word) -> Result<(), Error> {
     mechanism(word)?;
     let known = || spec.mechanisms.iter().map(|m| m.text.as_str());
-    // Who asks for other mechanisms on the command line knows that not everything is judged then.
+    // A caller that chose other mechanisms on the command line accepts that not every expectation
+    // is judged.
     let overridden = spec.mechanisms.iter().any(|m| matches!(m.place, Place::Set(_)));
     if overridden || known().any(|label| label == word.text) {
         return Ok(());
@@ -634,7 +620,7 @@ fn expectations(
         let at = match &entry.at {
             None => None,
             Some(at) => match points::other(spec, at, scope)? {
-                // Compared with itself, or with a point that somebody chose not to play.
+                // The point is compared with itself, or with a point that was not played.
                 None => continue,
                 there => there,
             },

@@ -1,8 +1,9 @@
 //! Which way packets go: shortest paths, hosts never in the middle.
 //!
-//! Problem   Admission, the oracle, the simulator and the lab's static routes must agree on every path.
-//! Approach  Breadth first from the destination; among equals the link that comes first in the file or,
-//!           if the topology says so, all of them alike.
+//! Problem   Admission, the oracle, the simulator and the lab's static routes must agree on every
+//!           path.
+//! Approach  Breadth first from the destination; among equals the link that comes first in the file
+//!           or, if the topology says so, all of them alike.
 //! Promises  A node's next hops depend on the destination alone, and paths have no loops.
 
 use super::{Ecmp, Scenario, Topology};
@@ -62,15 +63,15 @@ impl Topology {
         }
     }
 
-    /// For each node the link it sends packets for `host` into; `None` for `host` itself and for nodes
-    /// that cannot reach it. Shortest paths; among equals the link that comes first in the file.
-    /// Forwarding by destination, as static routes do it. Hosts do not forward for others.
+    /// For each node the link it sends packets for `host` into; `None` for `host` itself and for
+    /// nodes that cannot reach it. Shortest paths; among equals the link that comes first in the
+    /// file. Forwarding by destination, as static routes do it. Hosts do not forward for others.
     pub fn routes_to(&self, host: usize) -> Vec<Option<LinkDir>> {
         self.equal_routes_to(host).iter().map(|links| links.first().copied()).collect()
     }
 
-    /// For each node all links that it may send packets for `host` into: one, or all on shortest paths
-    /// if equal ways are used.
+    /// For each node all links that it may send packets for `host` into: one, or all on shortest
+    /// paths if equal ways are used.
     pub fn forwarding_to(&self, host: usize) -> Vec<Vec<LinkDir>> {
         let mut routes = self.equal_routes_to(host);
         if self.ecmp.is_none() {
@@ -109,10 +110,11 @@ impl Topology {
         routes
     }
 
-    /// What of the traffic from a node to a host crosses each link if every node uses its links alike, or
-    /// in proportion to their rates if hosts choose ([`Ecmp::Host`]): the links that packets may cross
-    /// first, those they may cross second, and so on, each with its part of one. Links of one step are
-    /// one generalized link (ElasticSwitch §9). `routes` are as [`forwarding_to`](Self::forwarding_to) gives them.
+    /// What of the traffic from a node to a host crosses each link if every node uses its links
+    /// alike, or in proportion to their rates if hosts choose ([`Ecmp::Host`]): the links that
+    /// packets may cross first, those they may cross second, and so on, each with its part of one.
+    /// Links of one step are one generalized link (ElasticSwitch §9). `routes` are as
+    /// [`forwarding_to`](Self::forwarding_to) gives them.
     pub fn stages(&self, routes: &[Vec<LinkDir>], from: usize) -> Vec<Vec<(LinkDir, f64)>> {
         let mut stages = Vec::new();
         let mut here = BTreeMap::from([(from, 1.0)]);

@@ -1,11 +1,11 @@
 //! `--set KEY=VALUE`: changes a scenario file's tree before it is read.
 //!
 //! Problem   The same file is played short in CI, long for a result, and at one point of its sweep.
-//! Approach  KEY is a parameter, a key of `spec`, or a dotted path to any value; entries of lists are
-//!           called by name. The new value takes part in all checks, and its errors name the `--set`.
-//! Promises  A key that leads nowhere is an error that lists what exists.
-//!           Setting a parameter that is swept pins the sweep to it; setting it to a list sweeps over
-//!           the list.
+//! Approach  KEY is a parameter, a key of `spec`, or a dotted path to any value; entries of lists
+//!           are called by name. The new value takes part in all checks, and its errors name the
+//!           `--set`.
+//! Promises  A key that leads nowhere is an error that lists what exists. Setting a parameter that
+//!           is swept pins the sweep to it; setting it to a list sweeps over the list.
 
 use super::error::{Error, Place, did_you_mean};
 use super::yaml::{self, Key, Kind, Node};

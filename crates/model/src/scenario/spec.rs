@@ -109,7 +109,6 @@ pub(crate) struct VmSpec {
     pub(crate) backpressure: Option<Formula>,
     pub(crate) rack: Option<Formula>,
     pub(crate) budget: Option<budget::BudgetSpec>,
-    pub(crate) window_shaping: Option<Formula>,
 }
 
 #[derive(Clone, Debug)]
@@ -142,9 +141,9 @@ pub(crate) struct CongestedSpec {
 pub(crate) struct ExpectSpec {
     pub(crate) mechanisms: Vec<Word>,
     pub(crate) metric: Word,
-    /// The number it is held against, and whether by their difference.
+    /// The number with which an expectation compares, and whether by difference.
     pub(crate) against: Option<(Word, bool)>,
-    /// The point of the sweep whose number it is a part of.
+    /// The other point of the sweep with which the result is compared as a ratio.
     pub(crate) at: Option<PointSpec>,
     pub(crate) at_least: Option<Formula>,
     pub(crate) at_most: Option<Formula>,
@@ -368,7 +367,6 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "backpressure",
         "rack",
         "budget",
-        "window_shaping",
     ])?;
     let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let clash = |a: &str, b: &str| match (table.get(a), table.get(b)) {
@@ -382,7 +380,6 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("floor", "floor_out")?;
     clash("count", "outside")?;
     clash("budget", "outside")?;
-    clash("window_shaping", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -410,7 +407,6 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         backpressure: formula("backpressure")?,
         rack: formula("rack")?,
         budget: table.get("budget").map(|f| budget::budget(&f)).transpose()?,
-        window_shaping: formula("window_shaping")?,
     })
 }
 
@@ -461,8 +457,8 @@ fn traffic_entry(field: &Field<'_>) -> Result<TrafficSpec, Error> {
     })
 }
 
-/// The points of a sweep: a list is taken as written, a map of lists is multiplied out, the first key
-/// outermost.
+/// The points of a sweep: a list is taken as written, a map of lists is multiplied out, the first
+/// key outermost.
 fn sweep(field: &Field<'_>) -> Result<Vec<Vec<(Word, Formula)>>, Error> {
     if matches!(field.node.kind, Kind::List(_)) {
         return field.items()?.iter().map(|point| point_of(point)).collect();

@@ -1,6 +1,6 @@
 //! From a topology's kind and numbers to its hosts, switches and links.
 //!
-//! Problem   Nobody wants to write thirteen links for a dumbbell.
+//! Problem   A dumbbell of ten hosts has thirteen links, which is too much to write by hand.
 //! Approach  A few kinds; names follow from the kind, so that tenants and `--set` can use them.
 //! Promises  Every host has one link and reaches every other; no rate is zero.
 

@@ -1,9 +1,9 @@
 //! Traffic that comes and goes: requests, short flows, shuffles, memcached, programs.
 //!
-//! Problem   What an application feels is not a rate but a time: of an answer, of a short flow, of a
+//! Problem   An application notices a time and not a rate: of an answer, of a short flow, of a
 //!           whole shuffle. Every world must ask for the same things at the same moments.
-//! Approach  When things start, how large they are and where they go follows from a seed alone, which
-//!           follows from the entry's position in the file.
+//! Approach  When things start, how large they are and where they go follows from a seed alone,
+//!           which follows from the entry's position in the file.
 //! Promises  The same scenario gives the same starts, sizes and destinations, in every world, under
 //!           every mechanism, in every repeat.
 //! Not here  Keys (`spec::traffic`), tables of sizes (`sizes`), sockets.
@@ -29,14 +29,15 @@ pub fn tcp_on_wire(payload: Bytes) -> Bytes {
     Bytes::new(payload.get() + HEADERS * payload.get().div_ceil(SEGMENT))
 }
 
-/// Connections at a time of an entry whose starts do not wait for answers, if there are few of them.
+/// Parallel connections of an entry with open-loop starts, if the scenario has few such entries.
 pub const OPEN_LOOP: usize = 64;
-/// Connections at a time of all such entries: each is two descriptors in the lab, and a host has 20 000 or so.
+/// Parallel connections of all such entries together. Each needs two descriptors in the lab, and a
+/// host has about 20,000.
 const OPEN_LOOPS: usize = 4096;
-/// What each of them has at least.
+/// Least number of connections of each such entry.
 const LEAST_OPEN_LOOP: usize = 8;
 
-/// How many connections each entry whose starts do not wait for answers may have at a time.
+/// Number of parallel connections that each entry with open-loop starts may have.
 pub fn open_loop(traffic: &[Traffic]) -> usize {
     let waits_for_nobody = |entry: &&Traffic| match &entry.kind {
         TrafficKind::Flows(_) => true,
@@ -197,8 +198,8 @@ impl TrafficKind {
         }
     }
 
-    /// Whether it sends at its rate, or all it can, all the time: only then one moment is like
-    /// another, and connections can be compared with each other.
+    /// Whether it sends at its rate, or all it can, all the time. Only then its connections can be
+    /// compared with each other.
     pub fn is_steady(&self) -> bool {
         matches!(self, Self::Tcp { .. } | Self::Udp { .. })
     }
@@ -216,11 +217,11 @@ impl TrafficKind {
         }
     }
 
-    /// What it offers on the wire while it is on; `None` = all that the network carries.
+    /// Rate that it offers on the wire while on; `None` = unlimited.
     ///
     /// Requests, answers and flows at a rate offer rate × size with headers, on average. Requests
-    /// that wait for answers offer nothing that could be known: zero. A shuffle wants everything
-    /// until it is done, a program as far as we know for ever.
+    /// that wait for answers offer a rate that is not known: zero. A shuffle is unlimited until it
+    /// is done, and a program always.
     pub fn offers(&self) -> Option<Rate> {
         let of = |per_second: f64, octets: Bytes| {
             Some(Rate::from_bps_f64(per_second * tcp_on_wire(octets).get() as f64 * 8.0))
@@ -263,8 +264,8 @@ impl TrafficKind {
     }
 }
 
-/// Completes what one entry of a file became, in place: seeds, who of several destinations each one
-/// is, and the answers to requests. `entry` is the entry's position in the file.
+/// Completes the traffic of one entry of a file, in place: seeds, each destination's position, and
+/// the answers to requests. `entry` is the entry's position in the file.
 pub(crate) fn complete(flows: &mut Vec<Traffic>, entry: usize) {
     let seed = |from: usize, to: usize| Draw::mix(&[entry as u64, from as u64, to as u64]);
     let mut destinations = std::collections::BTreeMap::<usize, u32>::new();

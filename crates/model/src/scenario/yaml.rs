@@ -1,9 +1,10 @@
-//! YAML as a tree whose every key and value knows where it was written.
+//! A YAML tree in which every key and value has its position in the file.
 //!
 //! Problem   An error must name the line of a value that is found wrong long after parsing.
-//! Approach  serde-saphyr parses; its `Spanned` positions are kept in a tree of our own, which
-//!           [`Table`] reads key by key. Scalars stay text: what they mean depends on the field.
-//! Promises  A key that nobody knows is an error, as is one that is written twice.
+//! Approach  serde-saphyr parses. Its `Spanned` positions are kept in a tree of our own, which
+//!           [`Table`] reads key by key. Scalars stay text, because their meaning depends on the
+//!           field.
+//! Promises  An unknown key is an error, and so is one that is written twice.
 
 use super::error::{Error, Place, did_you_mean};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};

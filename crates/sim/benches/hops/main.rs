@@ -4,9 +4,9 @@
 //! cargo bench -p weir-sim --bench hops -- FILE…        plays network files instead
 //! cargo bench -p weir-sim --bench hops -- --print W1   prints the network file
 //!
-//! Two lines of calibration come first, to compare days and machines: a wheel on which events come and
-//! go, and UDP through long chains of links, which is the event loop with ports and nothing else. Each
-//! network is played five times, in a process of its own; the middle one counts.
+//! Two lines of calibration come first, to compare days and machines: a wheel on which events come
+//! and go, and UDP through long chains of links, which is the event loop with ports and nothing
+//! else. Each network is played five times, in a process of its own; the middle one counts.
 
 mod networks;
 mod twister;

@@ -5,8 +5,8 @@
 //! W3  144 hosts under 9 leaves and 4 spines: web search at half the load, 20 ms.
 //! W4  Fat tree, k = 16: each of 1024 hosts sends to another, 5 ms.
 //!
-//! All links have 10 Gb/s, but for leaves to spines 40. Ports hold 250 packets and mark above 65. Ways
-//! depend on the destination alone, so that simulators that route hop by hop play the same.
+//! All links have 10 Gb/s, but for leaves to spines 40. Ports hold 250 packets and mark above 65.
+//! Ways depend on the destination alone, so that simulators that route hop by hop play the same.
 
 use crate::twister::Twister;
 use std::collections::BTreeMap;

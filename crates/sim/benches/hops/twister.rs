@@ -1,7 +1,8 @@
-//! The random numbers of another language's standard library, so that its networks can be made here.
+//! The random numbers of another language's standard library, so that its networks can be made
+//! here.
 //!
-//! Source    MT19937 (Matsumoto and Nishimura 1998) with 53-bit fractions; seeded by an array of one
-//!           word. Whole numbers below n: as many bits as n has, again until it is below.
+//! Source    MT19937 (Matsumoto and Nishimura 1998) with 53-bit fractions; seeded by an array of
+//!           one word. Whole numbers below n: as many bits as n has, again until it is below.
 
 const N: usize = 624;
 const M: usize = 397;

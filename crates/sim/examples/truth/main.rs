@@ -3,7 +3,8 @@
 //! Problem   Two simulators can be compared only where both were given the same things.
 //! Approach  Both read the same command line, word for word, build the same dumbbell from it, count
 //!           payload between the same two instants, and print the same lines.
-//! Promises  Same command line, same lines. Packets are as long on the wire as ns-3's, PPP included.
+//! Promises  Same command line, same lines. Packets are as long on the wire as ns-3's, PPP
+//!           included.
 //! Not here  The cases and what is asked of them: `scripts/truth`. Why things are set as they are:
 //!           `docs/results/truth.md`.
 //!
@@ -20,8 +21,8 @@ use weir_units::{Bytes, Rate, Span, Time};
 /// Octets of a full packet on the wire: IP's 1500, and PPP's header.
 const PACKET: u16 = 1502;
 const PPP: u16 = 2;
-/// Propagation between the switches, and from the right one to a receiver. The rest of a flow's round
-/// trip lies between its sender and the left one.
+/// Propagation between the switches, and from the right one to a receiver. The rest of a flow's
+/// round trip lies between its sender and the left one.
 const MIDDLE: Span = Span::from_micros(500);
 const RIGHT: Span = Span::from_micros(100);
 /// Round trip of UDP flows.

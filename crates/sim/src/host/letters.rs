@@ -68,7 +68,7 @@ impl Written {
             match message {
                 Message::Offer(_) => offers += 1,
                 Message::Congestion(_) | Message::PathCongestion(..) => reports += 1,
-                Message::Echo(_) => {}
+                Message::Echo(_) | Message::Feedback(_) => {}
             }
         }
         self.offers += offers;

@@ -33,11 +33,10 @@ mod stray;
 mod translator;
 mod weather;
 
-pub(crate) use agent::Lists;
 pub(crate) use classes::Share;
 pub(crate) use letters::{Letters, Written};
 pub(crate) use pairs::{Guard, GuardedHost, GuardedPair, PathLinks};
-pub(crate) use shares::{Claim, Shape, Shares};
+pub(crate) use shares::{Claim, Shares};
 pub(crate) use shim::Shim;
 pub(crate) use translator::{Speaker, Translator};
 pub(crate) use weather::Trouble;

@@ -1,10 +1,10 @@
 //! Who there is: hosts with agents, and pairs that may come to life.
 
-use super::agent::Lists;
 use super::classes::Share;
 use super::meter::Meter;
 use super::weather::Trouble;
 use std::collections::BTreeMap;
+use weir_core::host::Policy;
 use weir_units::{HostId, PairId, PathId, Rate};
 
 /// The links of each path from one host to another: as many paths between any two.
@@ -26,7 +26,7 @@ pub(crate) struct Guard {
 
 /// A host with an agent.
 pub(crate) struct GuardedHost {
-    pub(crate) lists: Lists,
+    pub(crate) policy: Policy,
     /// One per VM in the order of the lists.
     pub(crate) shares: Vec<Share>,
     /// In the order of time.

@@ -19,6 +19,7 @@ use super::station::Life;
 use crate::net::Net;
 use crate::packet::Kind;
 use std::collections::BTreeSet;
+use weir_core::host::Input;
 use weir_units::{PairId, VmId};
 
 impl Shim {
@@ -55,7 +56,7 @@ impl Shim {
         self.take_up(net, number);
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        host.agent.take_up(now, &host.lists);
+        host.agent.handle(now, Input::Policy(&host.policy));
         self.carry_out(net, number);
     }
 
@@ -63,8 +64,9 @@ impl Shim {
     pub(super) fn take_up(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         host.populate(&self.away);
-        let lists = host.lists.clone();
-        let knows = |here: VmId, there: VmId| lists.knows(here, there);
+        let policy = host.policy.clone();
+        let knows =
+            |here: VmId, there: VmId| policy.is_here(here) && policy.directory.contains_key(&there);
         let mut closed = BTreeSet::new();
         for pair in host.sends.clone() {
             let pair = &mut self.pairs[pair as usize];

@@ -15,7 +15,7 @@
 mod breaks;
 mod look;
 
-use super::agent::{Lists, Orders};
+use super::agent::Changes;
 use super::backlog;
 use super::letters::{Letter, Words, Written};
 use super::pairs::{Guard, Pair, Sending};
@@ -27,7 +27,8 @@ use crate::net::Net;
 use crate::packet::{CE, CLASS, ECT, Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::host::Direction;
+use weir_core::host::{Direction, Input};
+use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
 use weir_model::record::ControlRecord;
 use weir_units::{HostId, PairId, PathId, Rate, VmId};
@@ -65,7 +66,7 @@ impl Shim {
     /// `net` gets the routes of letters. Which flow has which number, the caller says in `tcp` and
     /// `udp`.
     pub(crate) fn new(guard: &Guard, net: &mut Net, seed: u64) -> Self {
-        let lists = guard.hosts.first().map(|host| &host.lists);
+        let law = guard.hosts.first().map(|host| &host.policy.law);
         let mut hosts: Vec<Host> =
             (0..).zip(&guard.hosts).map(|(number, host)| Host::new(number, host, seed)).collect();
         let (mut pairs, mut first) = (Vec::new(), Vec::new());
@@ -99,8 +100,8 @@ impl Shim {
             udp: Vec::new(),
             stamps: Vec::new(),
             ways: guard.ways.iter().map(|(ends, way)| (*ends, net.add_route(way))).collect(),
-            marks: lists.is_some_and(Lists::needs_marks),
-            window: lists.map_or(0, |lists| lists.reorder_window().as_nanos()),
+            marks: law.is_some_and(Law::needs_marks),
+            window: law.map_or(0, |law| law.reorder_window().as_nanos()),
             written: Written::default(),
         }
     }
@@ -121,11 +122,8 @@ impl Shim {
         let is_set =
             pair.sending.leaf.is_some() && self.hosts[pair.from as usize].life == Life::Runs;
         let all = &self.pairs[number as usize..(number + pair.paths) as usize];
-        is_set.then(|| Paced {
-            pair: number,
-            floor: all.iter().map(|pair| pair.sending.floor).sum(),
-            ceiling: all.iter().map(|pair| pair.sending.ceiling).sum(),
-        })
+        is_set
+            .then(|| Paced { pair: number, floor: all.iter().map(|pair| pair.sending.floor).sum() })
     }
 
     /// The pair of a packet that is held or under way; with several paths, that on which it is.
@@ -310,7 +308,7 @@ impl Shim {
         let known = host.peers.entry(letter.from).or_default();
         if letter.life > *known {
             *known = letter.life;
-            host.agent.peer_restarted(now, letter.from);
+            host.agent.handle(now, Input::PeerRestarted(letter.from));
         }
         host.agent.hear(now, letter.from, &letter.words);
         self.carry_out(net, letter.to.0);
@@ -321,11 +319,11 @@ impl Shim {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
         for (pair, direction) in std::mem::take(&mut host.news) {
-            host.agent.see(now, pair, direction);
+            host.agent.handle(now, Input::Seen(pair, direction));
         }
-        if host.agent.deadline().is_some_and(|at| at <= now) {
+        if host.agent.step_at().is_some_and(|at| at <= now) {
             host.count(&self.pairs, net.now, self.window);
-            host.agent.tick(now);
+            host.agent.handle(now, Input::Tick);
         }
         self.carry_out(net, number);
     }
@@ -334,7 +332,7 @@ impl Shim {
     pub(super) fn carry_out(&mut self, net: &mut Net, number: u32) {
         let host = &mut self.hosts[number as usize];
         let now = host.clock(net.now);
-        let Orders { forgotten, settings, shares } = host.agent.orders(now);
+        let Changes { forgotten, settings, shares } = host.agent.changes(now);
         let over = host.levels.is_over(host.floors);
         for (id, direction) in forgotten {
             let Some(&first) = self.numbers.get(&id) else { continue };

@@ -6,8 +6,8 @@
 //! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: who looks how often.
 //! Not here  When what is called: see `shim`.
 
-use super::agent::{Agent, Counted, Lists};
-use super::classes::{Levels, MIN_RATE, Share};
+use super::agent::{Agent, Counted, without};
+use super::classes::{Levels, Share, floor_of};
 use super::htb::Htb;
 use super::pairs::{GuardedHost, Pair};
 use super::stray::{Stray, is_stray};
@@ -15,7 +15,7 @@ use super::weather::{Heard, Weather};
 use crate::rng::Rng;
 use crate::tcp::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::host::{Direction, Setting};
+use weir_core::host::{Direction, Policy, Setting};
 use weir_units::{HostId, PairId, Rate, Time, VmId};
 
 /// Agents were started within this time, ns.
@@ -45,20 +45,20 @@ fn queues(levels: &Levels, shares: &[Share], now: u64) -> (Htb, Vec<u32>) {
 }
 
 /// What the parameters of a host's queues depend on, when these VMs are here.
-fn levels(lists: &Lists, shares: &[Share]) -> Levels {
-    let levels = Levels::new(lists.line(), lists.default_rate(), shares);
-    if lists.is_paced() { levels.paced() } else { levels }
+fn levels(policy: &Policy, shares: &[Share]) -> Levels {
+    let law = &policy.law;
+    Levels::new(policy.line, law.default_rate(), shares, law.is_paced())
 }
 
 /// A host with its agent.
 #[derive(Debug)]
 pub(super) struct Host {
     /// What it would be told if all VMs were there, and what it was told last.
-    full: Lists,
-    pub(super) lists: Lists,
-    /// Its lists have changed since.
+    full: Policy,
+    pub(super) policy: Policy,
+    /// Its files have changed since.
     pub(super) is_stale: bool,
-    pub(super) agent: Box<dyn Agent>,
+    pub(super) agent: Agent,
     pub(super) life: Life,
     /// How many lives its agent has had before, and the last one of each peer that was heard of.
     pub(super) lives: u32,
@@ -95,15 +95,15 @@ pub(super) struct Host {
 impl Host {
     /// With its clock and phase from the seed.
     pub(super) fn new(number: u32, guarded: &GuardedHost, seed: u64) -> Self {
-        let lists = &guarded.lists;
-        let levels = levels(lists, &guarded.shares);
+        let policy = &guarded.policy;
+        let levels = levels(policy, &guarded.shares);
         let (htb, defaults) = queues(&levels, &guarded.shares, 0);
         let mut rng = Rng::new(seed, STREAM + u64::from(number));
         let origin = rng.next() % PHASES;
         Self {
-            agent: lists.agent(Time::from_nanos(origin)),
-            full: lists.clone(),
-            lists: lists.clone(),
+            agent: Agent::new(policy, Time::from_nanos(origin)),
+            full: policy.clone(),
+            policy: policy.clone(),
             is_stale: false,
             life: Life::Runs,
             lives: 0,
@@ -139,13 +139,13 @@ impl Host {
 
     /// The place of a VM among this host's, there or not.
     pub(super) fn place(&self, vm: VmId) -> Option<u32> {
-        self.full.vms().iter().position(|here| *here == vm).map(|place| place as u32)
+        self.full.vms().position(|(here, _)| here == vm).map(|place| place as u32)
     }
 
     /// Its files say that these VMs are away; the others' ports are guarded from now on.
     pub(super) fn populate(&mut self, away: &BTreeSet<VmId>) {
-        self.lists = self.full.without(away);
-        self.unguarded = self.full.vms().iter().map(|vm| away.contains(vm)).collect();
+        self.policy = without(&self.full, away);
+        self.unguarded = self.full.vms().map(|(vm, _)| away.contains(&vm)).collect();
         let here = self.shares.iter().zip(&self.unguarded).filter(|(_, is_away)| !**is_away);
         let here: Vec<Share> = here.map(|(share, _)| *share).collect();
         self.levels = levels(&self.full, &here);
@@ -198,7 +198,7 @@ impl Host {
         self.lives += 1;
         self.reclaims_at = NEVER;
         self.news.clear();
-        self.agent = self.lists.agent(self.clock(now));
+        self.agent = Agent::new(&self.policy, self.clock(now));
     }
 
     /// The host as it was before any agent: empty queues, no pairs. Returns the packets that were lost.
@@ -215,9 +215,8 @@ impl Host {
     /// What the queues of a pair give it at this moment.
     pub(super) fn level(&self, leaf: u32) -> Setting {
         let class = self.htb.class(leaf);
-        // The least rate of a class stands for every smaller floor, also for none.
-        let floor = Some(Rate::from_bps(class.rate)).filter(|rate| *rate > MIN_RATE);
-        Setting { floor: floor.unwrap_or_default(), ceiling: Rate::from_bps(class.ceil) }
+        let floor = floor_of(Rate::from_bps(class.rate)).unwrap_or_default();
+        Setting { floor, ceiling: Rate::from_bps(class.ceil) }
     }
 
     /// Reads all counters and tells them to the agent.

@@ -7,10 +7,10 @@
 //!           guest as the last segment that it may send. Flows begin established, so the handshake is played
 //!           here once, which also says who speaks ECN.
 //! Promises  A guest that is translated learns of marks by its window alone.
-//! Not here  The law: `weir_core::vcc`. Window budgets, and windows that follow rates: see `shares`. Reports
+//! Not here  The law: `weir_core::vcc`. Window budgets: see `shares`. Reports
 //!           of `dctcp` and policing, as in the kernel's programs. Connections that come and go.
 
-use super::shares::{Claim, Shape, Shares};
+use super::shares::{Claim, Shares};
 use crate::packet::{CE, CWR, ECE, ECT, Kind, Packet};
 use std::collections::BTreeMap;
 use weir_core::vcc::{self, Credit, Edit, Flow, Segment, Terms, Translation, Way, ticks};
@@ -34,8 +34,6 @@ pub(crate) struct Speaker {
     pub(crate) translated: bool,
     /// Its budget and class, if it sends on one.
     pub(crate) claim: Option<Claim>,
-    /// How its window follows its pair's rate, if it sends so.
-    pub(crate) shape: Option<Shape>,
 }
 
 /// All ports.
@@ -61,7 +59,6 @@ pub(crate) struct Paced {
     pub(crate) pair: u32,
     /// Zero if it is promised nothing.
     pub(crate) floor: Rate,
-    pub(crate) ceiling: Rate,
 }
 
 /// A TCP flow at both of its ports; none where nobody translates, and nothing else bounds it.
@@ -70,7 +67,6 @@ struct Ports {
     sender: Option<Box<Flow>>,
     receiver: Option<Box<Flow>>,
     claim: Option<Claim>,
-    shape: Option<Shape>,
     life: Life,
     /// One more than the last segment that the sender may send.
     edge: u32,
@@ -108,13 +104,11 @@ impl Translator {
         let terms = |guest: Speaker| {
             if is_translated(guest) { self.terms } else { Terms::new(Translation::None) }
         };
-        let is_bounded = |guest: Speaker| guest.claim.is_some() || guest.shape.is_some();
-        let has_place = |guest: Speaker| is_translated(guest) || is_bounded(guest);
+        let has_place = |guest: Speaker| is_translated(guest) || guest.claim.is_some();
         let flow = |guest: Speaker| has_place(guest).then(Box::<Flow>::default);
         let edge = if has_place(from) { u32::from(FIRST_WINDOW) / self.payload } else { u32::MAX };
         let (sender, receiver, life) = (flow(from), flow(to), Life::Before);
-        let Speaker { claim, shape, .. } = from;
-        let mut ports = Ports { sender, receiver, claim, shape, life, edge };
+        let mut ports = Ports { sender, receiver, claim: from.claim, life, edge };
         let terms = (terms(from), terms(to));
         let syn = Segment {
             window: FIRST_WINDOW,
@@ -158,9 +152,6 @@ impl Translator {
         if let Some(claim) = ports.claim {
             self.shares.turn(claim, to == Life::Now);
         }
-        if let Some(shape) = ports.shape {
-            self.shares.turn_shaped(shape, to == Life::Now);
-        }
     }
 
     /// A guest sends a packet of a pair whose rates are set, or not.
@@ -202,12 +193,7 @@ impl Translator {
         let flow = if is_sender { &mut ports.sender } else { &mut ports.receiver };
         let Some(flow) = flow else { return };
         let (una, _) = flow.outstanding();
-        let rate = paced.map(|paced| paced.ceiling);
-        let share = if is_sender {
-            self.shares.of(ports.claim).min(self.shares.at_rate(ports.shape, rate))
-        } else {
-            u32::MAX
-        };
+        let share = if is_sender { self.shares.of(ports.claim) } else { u32::MAX };
         // What it is translated into was said when it opened.
         let edit = flow.handle(&segment, &Terms { share, is_within, ..self.terms });
         if edit.what & Edit::ECN != 0 {
@@ -296,7 +282,7 @@ mod tests {
 
     fn speaker(ecn: Option<bool>, translated: bool) -> Speaker {
         let (asks, agrees) = (ecn == Some(true), ecn != Some(false));
-        Speaker { asks, agrees, translated, claim: None, shape: None }
+        Speaker { asks, agrees, translated, claim: None }
     }
 
     fn packet(kind: Kind, seq: u32, bits: u8) -> Packet {
@@ -374,19 +360,12 @@ mod tests {
 
     #[test]
     fn who_lives_on_a_budget_has_its_share_while_it_lives_translated_or_not() {
-        use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+        use weir_core::vcc::{Budget, BudgetConfig};
         use weir_units::Bytes;
-        let class = |port: u16, weight| {
-            let flows = Match { remote_ports: Some(port..=port), ..Match::default() };
-            Class { name: port.to_string(), flows, weight }
-        };
+        let class = |port: u16, weight| (port.to_string(), weight, port..=port);
         let segments = |n: u64| Bytes::new(n * u64::from(PAYLOAD));
-        let config = BudgetConfig {
-            total: segments(60),
-            flows_most: 3,
-            segment: segments(1),
-            classes: vec![class(0, 1), class(1, 4)],
-        };
+        let classes = [class(0, 1), class(1, 4)].into_iter();
+        let config = BudgetConfig::by_remote_ports(segments(60), 3, classes);
         let budget = Budget::new(config).expect("enough");
         let shares = Shares::new([(7, budget)].into());
         let mut ports = Translator::new(Translation::None, shares, SIZES);
@@ -413,35 +392,5 @@ mod tests {
         ports.end(1);
         ports.begin(1);
         assert_eq!(shown(&mut ports, 0, 300), Some(60));
-    }
-
-    #[test]
-    fn windows_follow_the_rate_of_the_pair_and_who_lives_on_it() {
-        use weir_units::Span;
-        let mut ports = Translator::new(Translation::None, Shares::default(), SIZES);
-        let shape = Some(Shape { pair: (1, 2), time: Span::from_millis(10) });
-        for _ in 0..2 {
-            let from = Speaker { shape, ..speaker(None, true) };
-            assert!(!ports.open((from, speaker(None, true))), "nobody translates");
-        }
-        // Sixty segments in ten milliseconds.
-        let rate = Some(Rate::from_bps(60 * u64::from(PAYLOAD) * 800));
-        let shown = |ports: &mut Translator, flow: u32, seq: u32, rate: Option<Rate>| {
-            for seq in seq - 100..seq {
-                ports.leave(0, &mut Packet { flow, ..packet(Kind::Data, seq, 0) }, None);
-            }
-            let floor = Rate::ZERO;
-            let paced = rate.map(|ceiling| Paced { pair: 0, floor, ceiling });
-            ports.come(0, &mut Packet { flow, ..packet(Kind::Ack, seq, 0) }, paced);
-            ports.edge(flow).checked_sub(seq)
-        };
-        ports.begin(0);
-        assert_eq!(shown(&mut ports, 0, 100, rate), Some(61), "nobody else lives");
-        ports.begin(1);
-        assert_eq!(shown(&mut ports, 1, 100, rate), Some(31));
-        assert_eq!(shown(&mut ports, 0, 200, Some(Rate::ZERO)), Some(2), "two segments at least");
-        ports.end(1);
-        assert_eq!(shown(&mut ports, 0, 300, rate), Some(61));
-        assert_eq!(shown(&mut ports, 0, 400, None), Some(u32::MAX - 400), "no rate is set");
     }
 }

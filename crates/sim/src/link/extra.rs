@@ -1,19 +1,20 @@
-//! What some links do beyond a queue, a rate and a delay.
+//! Functions of some links beyond a queue, a rate and a delay.
 //!
-//! Problem   A few links lose packets by chance, are pulled out, or stand behind a host that is never
-//!           quite on time; most do none of it, and should not pay for it.
-//! Approach  A link names its extra; without one nothing is asked. Lateness is added behind the link,
-//!           where no queue can even it out again.
-//! Promises  Packets of a link keep their order, whatever that is behind the queue. Each user of chance has its own stream.
-//! Not here  The queue: see `link` and `special`, which asks here first and last.
+//! Problem   A few links lose packets at random, are pulled out, or stand behind a host with
+//!           jitter. Most links do none of it and should not pay for it.
+//! Approach  A link names its extra; a link without one skips it. Jitter is added behind the link,
+//!           where no queue can smooth it.
+//! Promises  Packets of a link keep their order with any jitter. Each random process has its own
+//!           stream.
+//! Not here  The queue: see `link` and `special`, which calls this module first and last.
 
 use crate::rng::Rng;
 use weir_units::Span;
 
-/// Streams of chance from this one on are the hosts' unevenness; those below are losses'.
+/// Random streams from this number on belong to the hosts' jitter, those below to losses.
 const STREAM: u64 = 1 << 46;
 
-/// What a link does beyond the ordinary.
+/// Functions of a link beyond the ordinary.
 #[derive(Debug)]
 pub(super) struct Extra {
     /// Chance of loss, of 2⁶⁴.
@@ -24,7 +25,7 @@ pub(super) struct Extra {
     lateness: Rng,
     /// When the last packet arrives, ns.
     last: u64,
-    /// Nothing passes.
+    /// The cable is pulled: no packet passes.
     down: bool,
     /// Packets lost here.
     pub(super) lost: u64,
@@ -45,7 +46,7 @@ impl Extra {
         }
     }
 
-    /// The cable is pulled, or plugged in again. What had found room in the queue still arrives.
+    /// Pulls the cable or plugs it in again. Packets that are in the queue still arrive.
     pub(super) fn set_down(&mut self, down: bool) {
         self.down = down;
     }

@@ -1,17 +1,20 @@
 //! A port with several queues: which packet is next is known only when the wire is free.
 //!
-//! Problem   With weights or priorities a packet may be overtaken while it waits, so that its departure
-//!           cannot be computed when it comes.
-//! Approach  What waits is a list per queue, through the packets themselves. A packet that finds the
-//!           port idle leaves as from a FIFO; only while something waits there is an event at the end
-//!           of each packet on the wire, which chooses the next. There are at most eight queues, so
-//!           choosing looks at all.
-//! Promises  Order is kept within a queue, the wire never rests while anything waits. DRR: of two
+//! Problem   With weights or priorities a waiting packet may be overtaken, so its departure cannot
+//!           be computed when it comes.
+//! Approach  Waiting packets are a list per queue, linked through the packets themselves. A packet
+//!           that finds the port idle leaves as from a FIFO. Only while packets wait, an event at
+//!           the end of each packet on the wire chooses the next one. There are at most eight
+//!           queues, and the choice looks at all of them.
+//! Promises  Order is kept within a queue, and the wire is never idle while a packet waits. DRR: of
+//!           two backlogged queues, each gets its weight's share within a quantum and a packet.
+//!           WFQ: no packet leaves later than one full packet after it would with all queues served
+//!           at once.
 //!           queues that wait, each gets its weight's part to a quantum and a packet. WFQ: nothing
 //!           leaves later than one full packet after it would with all queues served at once.
-//! Not here  The wire: see `link`. Sharing memory, and the tests: see `special`.
+//! Not here  The wire: see `link`. Shared memory, and the tests: see `special`.
 //! Source    DRR: Shreedhar and Varghese 1996. WF²Q+: Bennett and Zhang 1997, eq. 27 to 29; virtual
-//!           time goes on when a packet begins, by all of it.
+//!           time advances when a packet begins, by its whole length.
 
 use crate::network::{Discipline, QueueSpec};
 use crate::packet::{NIL, Packet};
@@ -29,7 +32,7 @@ pub(super) struct Queues {
     serving: usize,
     /// WFQ's virtual time.
     virtual_now: u64,
-    /// DRR: whose turn it is, and whether it has had its quantum.
+    /// DRR: the queue whose turn it is, and whether it has had its quantum.
     turn: usize,
     paid: bool,
 }
@@ -110,8 +113,8 @@ impl Queues {
         self.queues[queue].octets + if self.serving == queue { wire } else { 0 }
     }
 
-    /// Whether a packet fits that finds `held` octets in its queue; if so, whether it is marked if it
-    /// may be.
+    /// Whether a packet fits that finds `held` octets in its queue; if so, whether it is marked if
+    /// it may be.
     pub(super) fn admits(&self, queue: usize, held: u64, size: u16) -> Option<bool> {
         let queue = &self.queues[queue];
         (held + u64::from(size) <= queue.buffer).then_some(held > queue.knee)
@@ -119,10 +122,10 @@ impl Queues {
 
     /// A packet leaves at once: the port was idle.
     pub(super) fn pass(&mut self, queue: usize, size: u16) {
-        debug_assert_eq!(self.waiting, 0, "nobody is overtaken by accident");
+        debug_assert_eq!(self.waiting, 0, "no waiting packet is overtaken");
         self.serving = queue;
         if self.order == Order::Wfq {
-            // Whoever was ahead before the silence owes nothing.
+            // A queue that was ahead before the idle time owes nothing.
             self.queues.iter_mut().for_each(|queue| queue.finish = 0);
             let queue = &mut self.queues[queue];
             queue.finish = u64::from(size) * queue.pace;

@@ -1,7 +1,8 @@
-//! Random early detection: marks or drops by the average of the queue.
+//! Random early detection: marks or drops packets by the average queue.
 //!
-//! Approach  The average moves at each arrival, and ages while the queue is empty as if small packets
-//!           had come; between two strikes packets are counted, so that strikes are spread evenly.
+//! Approach  The average moves at each arrival, and ages while the queue is empty as if small
+//!           packets had come; between two strikes packets are counted, so that strikes are spread
+//!           evenly.
 //! Promises  As the lab's link box, so that both worlds mark alike. From + − × ÷ alone: the same on
 //!           every machine.
 //! Source    Floyd and Jacobson 1993: §4 (average, idle time), §7 (method 2: uniform gaps); Floyd
@@ -10,7 +11,7 @@
 use crate::network::RedSpec;
 use crate::rng::Rng;
 
-/// The size of a packet by which the average ages while nothing comes.
+/// Size of a packet by which the average ages while the queue is idle.
 const SMALL: u64 = 1000;
 
 #[derive(Debug)]
@@ -41,8 +42,8 @@ impl Red {
         }
     }
 
-    /// A packet comes and finds `queued` octets, after the port has been idle for as long as it takes
-    /// to send `idle` octets. True if it is struck: to be marked, or dropped.
+    /// A packet comes and finds `queued` octets, after the port has been idle for as long as it
+    /// takes to send `idle` octets. True if it is struck: to be marked, or dropped.
     pub(super) fn strikes(&mut self, queued: u64, idle: u64) -> bool {
         if idle > 0 {
             self.average *= power(1.0 - self.weight, idle / SMALL);

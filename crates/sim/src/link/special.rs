@@ -1,10 +1,10 @@
-//! What a port does beyond first come, first served: one entry per port that does any of it.
+//! Functions of a port beyond first come, first served: one entry per port that has any.
 //!
 //! Problem   A port is one cache line, and nearly all ports need no more.
-//! Approach  A port names its entry here by number. What happens to the cable comes first ([`Extra`]),
-//!           then room in memory shared with other ports, then the discipline; how late the far end
-//!           is comes last.
-//! Promises  Each chance has a stream of its own: one more draw here changes nothing there.
+//! Approach  A port names its entry here by number. The cable comes first ([`Extra`]), then room in
+//!           memory shared with other ports, then the discipline, and jitter at the far end last.
+//! Promises  Each random process has a stream of its own, so one more draw here changes nothing
+//!           elsewhere.
 //! Source    Dynamic thresholds: Choudhury and Hahne 1998, eq. 1: a queue may grow while it is
 //!           shorter than α·(memory − all queues).
 
@@ -39,14 +39,16 @@ pub(crate) struct Pool {
     pub(crate) links: Vec<u32>,
 }
 
-/// What became of a packet that came to a special port.
+/// Result of a packet at a special port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// It is on its way: `at` says when it arrives.
     Sent,
-    /// It waits. If an instant is named, in ns, the port is to be [served](Special::serve) then.
+    /// The packet waits. If a time is named, in ns, the port is to be [served](Special::serve)
+    /// then.
     Waits(Option<u64>),
-    /// On the cable, which the entry has counted; or for want of room, which the link has.
+    /// The packet is lost on the cable, which the entry has counted, or for lack of room, which the
+    /// link has counted.
     Dropped,
 }
 
@@ -75,7 +77,7 @@ impl Pool {
 }
 
 impl Special {
-    /// Of link `number`: `None` if its port does nothing out of the ordinary.
+    /// The entry of link `number`; `None` if its port has no such function.
     pub(crate) fn new(
         network: &Network,
         number: u32,
@@ -98,7 +100,7 @@ impl Special {
         (!plain || !fifo).then_some(special)
     }
 
-    /// Of link `number`, whose port does nothing out of the ordinary until its cable is pulled.
+    /// The entry of link `number`, whose port is ordinary until its cable is pulled.
     pub(crate) fn cable(seed: u64, number: u32) -> Self {
         Self::sound(Extra::new(0.0, Span::ZERO, seed, number))
     }
@@ -108,7 +110,7 @@ impl Special {
         Self { extra, red: None, queues: None, buffer: 0, pool: None }
     }
 
-    /// The cable is pulled, or plugged in again. What had found room in the queue still arrives.
+    /// Pulls the cable or plugs it in again. Packets that are in the queue still arrive.
     pub(crate) fn set_down(&mut self, down: bool) {
         self.extra.set_down(down);
     }
@@ -123,8 +125,8 @@ impl Special {
         link.queued(now) + self.queues.as_ref().map_or(0, |queues| queues.waiting)
     }
 
-    /// Packet `id` comes to `link`'s port, which is this one; `pool` is the memory it shares, with the
-    /// octets of all ports there. The packet is marked if it is to be.
+    /// Packet `id` comes to `link`'s port, which is this one; `pool` is the memory it shares, with
+    /// the octets of all ports there. The packet is marked if it is to be.
     pub(crate) fn offer(
         &mut self,
         link: &mut Link,
@@ -177,8 +179,8 @@ impl Special {
         Fate::Sent
     }
 
-    /// The wire is free, and something waits: returns the packet that goes, with `at` set, and when
-    /// to serve again, in ns, if more waits.
+    /// The wire is free and a packet waits. Returns the packet that goes, with `at` set, and the
+    /// time of the next call, in ns, if more packets wait.
     pub(crate) fn serve(
         &mut self,
         link: &mut Link,

@@ -1,10 +1,10 @@
-//! What is simulated: links, routes and flows, as plain data that has been checked.
+//! The simulated network: links, routes and flows, as plain data that has been checked.
 //!
-//! Problem   A route that does not hang together, or a rate of zero, is found out in the middle of a
-//!           run, if at all.
-//! Approach  A network is built piece by piece, by a caller or by the [reader](self::Network::parse);
-//!           each piece is checked against what is there.
-//! Promises  What has been built can be played without further checks.
+//! Problem   A route that is not connected, or a rate of zero, shows in the middle of a run, if at
+//!           all.
+//! Approach  A network is built piece by piece, by a caller or by the
+//!           [reader](self::Network::parse). Each piece is checked against the others.
+//! Promises  A network that was built can be played without further checks.
 //! Not here  Names, tenants, topologies: see `weir-model`.
 
 mod port;
@@ -23,9 +23,9 @@ use weir_units::{Bytes, Rate, Span, Time};
 
 use crate::tcp::Algorithm;
 
-/// No run and no emptying of a buffer is longer than this: a day. So no sum overflows.
+/// Longest run, and longest time to empty a buffer: a day. So no sum overflows.
 pub(crate) const LONGEST: Span = Span::from_secs(86_400);
-/// Rates of links and sources: below, an octet takes too long, above it takes no time at all.
+/// Bounds of rates. Below, an octet takes too long; above, it takes no time.
 const RATES: RangeInclusive<Rate> = Rate::from_bps(1_000)..=Rate::from_mbps(10_000_000);
 /// Links of one route at most.
 const LONGEST_ROUTE: usize = 64;
@@ -35,7 +35,7 @@ const TCP_HEADER: u16 = 40;
 const UDP_HEADER: u16 = 28;
 /// Ethernet's header, without FCS.
 const ETHERNET: u16 = 14;
-/// What TCP's timestamps take of a segment (RFC 7323 appendix A).
+/// Octets of TCP's timestamps in a segment (RFC 7323 appendix A).
 const TIMESTAMPS: u16 = 12;
 
 /// One direction of a cable, with the port that sends into it: FIFO, drop-tail, unless
@@ -50,18 +50,18 @@ pub struct LinkSpec {
     pub rate: Rate,
     /// Propagation, at most 4 s.
     pub delay: Span,
-    /// Octets the port holds, what is on the wire included as far as it has not left.
+    /// Octets that the port holds, including those of the packet on the wire that have not left.
     pub buffer: Bytes,
     /// ECN-capable packets that find more octets than this queued are marked. `None`: none.
     pub mark_above: Option<Bytes>,
-    /// Chance of each packet to be lost before it gets to the queue. From 0 to 1.
+    /// Probability that a packet is lost before the queue, from 0 to 1.
     pub loss: f64,
 }
 
-/// What a flow sends.
+/// Traffic of a flow.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Traffic {
-    /// TCP: so many octets of payload, `None` for ever. Without an algorithm: the run's.
+    /// TCP with this payload, `None` for ever, and an algorithm; the run's if `None`.
     Tcp {
         /// Octets of payload.
         octets: Option<NonZero<u64>>,
@@ -79,7 +79,7 @@ pub enum Traffic {
     },
 }
 
-/// When a UDP source sends, and when it is silent.
+/// Times at which a UDP source sends and is silent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bursts {
     /// Time on, or its mean.
@@ -108,11 +108,11 @@ pub struct FlowSpec {
     pub reverse: Vec<u32>,
 }
 
-/// Why a piece does not fit into a network.
+/// Reason why a piece does not fit into a network.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// Packets have to hold a header and something else.
+    /// The packets have no room beside their headers.
     #[error("packets of {0} octets: at least 64 are needed")]
     Mtu(u16),
     /// A node's number is too great.
@@ -131,27 +131,27 @@ pub enum Flaw {
         /// How many there are.
         links: usize,
     },
-    /// Too slow or too fast to count in.
-    #[error("a rate of {0} bit/s: from 1000 to 10000000000000 are possible")]
+    /// The rate is below or above the bounds.
+    #[error("a rate of {}: from 1 kb/s to 10 Tb/s are possible", Rate::from_bps(*.0))]
     Rate(u64),
-    /// Longer than counters are made for.
-    #[error("a delay of {0} ns: at most 4 s are possible")]
+    /// The time is longer than the counters allow.
+    #[error("a delay of {}: at most 4 s are possible", Span::from_nanos(*.0))]
     Delay(u64),
     /// A buffer that takes more than a day to empty.
-    #[error("a buffer of {octets} octets takes more than a day to empty at {bps} bit/s")]
+    #[error("a buffer of {octets} octets takes more than a day to empty at {}", Rate::from_bps(*bps))]
     Buffer {
         /// Its size.
         octets: u64,
         /// The link's rate.
         bps: u64,
     },
-    /// No chance.
+    /// The value is no probability.
     #[error("a chance of loss of {0}: it has to be from 0 to 1")]
     Loss(f64),
-    /// A flow needs a route.
+    /// The flow has no route.
     #[error("the {0} route is empty: name at least one link")]
     NoRoute(Way),
-    /// A route that goes in circles.
+    /// The route goes in circles.
     #[error("the {way} route has {links} links: at most {LONGEST_ROUTE} are possible")]
     LongRoute {
         /// Which one.
@@ -159,7 +159,7 @@ pub enum Flaw {
         /// Its length.
         links: usize,
     },
-    /// Links that do not follow each other.
+    /// Two links of the route do not follow each other.
     #[error("the {way} route is broken: link {link} begins at node {begins}, not at {at}")]
     Broken {
         /// Which one.
@@ -171,7 +171,7 @@ pub enum Flaw {
         /// Where the route has got to.
         at: u32,
     },
-    /// A route to another node than the flow's end.
+    /// The route ends at another node than the flow.
     #[error("the {way} route ends at node {ends}, not at {wanted}")]
     Astray {
         /// Which one.
@@ -181,13 +181,13 @@ pub enum Flaw {
         /// Where it should.
         wanted: u32,
     },
-    /// An instant beyond the counters.
+    /// The time is beyond the counters.
     #[error("{0} ns: at most a day can be simulated")]
     Late(u64),
     /// More segments than sequence numbers.
     #[error("{0} octets: a flow has at most 4294967294 segments")]
     Octets(u64),
-    /// A datagram without payload, or larger than packets are.
+    /// The datagram has no payload, or is larger than packets are.
     #[error("datagrams of {size} octets: from {least} to {mtu} are possible")]
     Datagram {
         /// Its size.
@@ -197,7 +197,7 @@ pub enum Flaw {
         /// The largest packet.
         mtu: u16,
     },
-    /// A source that is never on, or whose rhythm is beyond the counters.
+    /// The source is never on, or its period is beyond the counters.
     #[error("bursts of {on} ns every {period} ns: on for at least 1 ns, at most a day in all")]
     Bursts {
         /// Time on, in ns.
@@ -213,16 +213,16 @@ pub enum Flaw {
         /// How many there are.
         flows: usize,
     },
-    /// A class without a queue anywhere.
+    /// The class has no queue anywhere.
     #[error("class {0}: classes are 0 to 7")]
     Class(u8),
-    /// A port without a queue, or with more than there are classes.
+    /// The port has no queue, or more than there are classes.
     #[error("{0} queues: from 1 to 8 are possible")]
     Queues(usize),
-    /// A queue that would never be served, or beyond the counters.
+    /// The queue would never be served, or is beyond the counters.
     #[error("a weight of {0}: from 1 to 65535 are possible")]
     Weight(u32),
-    /// Ways of several lengths: packets would be told apart by them.
+    /// The paths have several lengths.
     #[error("a further {way} way of {links} links: it has to have {first} as the first has")]
     Uneven {
         /// Which one.
@@ -232,7 +232,7 @@ pub enum Flaw {
         /// The length of the flow's route.
         first: usize,
     },
-    /// Two that mark.
+    /// Both the queue and RED mark.
     #[error(
         "link {0} marks above a threshold of its own: let its port mark, or the link, not both"
     )]
@@ -249,7 +249,7 @@ pub enum Flaw {
         /// The port's buffer.
         buffer: u64,
     },
-    /// RED's probability or weight is no part.
+    /// RED's probability or weight is not between 0 and 1.
     #[error("a probability or weight of {0}: more than 0 and at most 1 is possible")]
     RedPart(f64),
     /// A shared memory's number is too great.
@@ -260,17 +260,17 @@ pub enum Flaw {
         /// How many there are.
         pools: usize,
     },
-    /// A memory shared by two switches.
+    /// Ports of two switches share a memory.
     #[error("pool {pool} is memory of node {node}: a port of node {other} cannot share it")]
     Foreign {
         /// The memory.
         pool: u32,
-        /// Whose it is.
+        /// The switch that has it.
         node: u32,
-        /// Who wants to share it.
+        /// The other switch.
         other: u32,
     },
-    /// A threshold that nothing or everything is below.
+    /// The threshold would always or never apply.
     #[error("an alpha of {0}: more than 0 and at most 1024 is possible")]
     Alpha(f64),
 }
@@ -304,7 +304,7 @@ pub struct Network {
     links: Vec<LinkSpec>,
     flows: Vec<FlowSpec>,
     stops: Vec<(u32, Time)>,
-    /// How late packets of a link arrive at most; in the order of links.
+    /// Largest jitter of a link's packets, in the order of links.
     late: Vec<(u32, Span)>,
     /// By link.
     ports: BTreeMap<u32, Port>,
@@ -350,8 +350,8 @@ impl Network {
         Ok(network)
     }
 
-    /// A network without links whose packets are up to `mtu` octets on the wire; `framing` of these are
-    /// the links' own header, beside TCP's of 40 or UDP's of 28, in ACKs too. PPP has 2.
+    /// A network without links whose packets are up to `mtu` octets on the wire; `framing` of these
+    /// are the links' own header, beside TCP's of 40 or UDP's of 28, in ACKs too. PPP has 2.
     pub fn framed(nodes: u32, mtu: u16, framing: u16, until: Time) -> Result<Self, Flaw> {
         let mut network = Self::new(nodes, mtu, until)?;
         let inner = mtu.saturating_sub(framing);
@@ -420,8 +420,8 @@ impl Network {
         Ok(self.flows.len() as u32 - 1)
     }
 
-    /// A flow has nothing more to send from `at` on: what it has sent is still delivered, and sent
-    /// again if it was lost. Its number is one that [`Network::add_flow`] returned.
+    /// A flow has no more to send from `at` on. Segments that were sent are still delivered, and
+    /// retransmitted if lost. [`Network::add_flow`] returned the flow's number.
     pub fn stop_flow(&mut self, flow: u32, at: Time) -> Result<(), Flaw> {
         if at.since(Time::ZERO) > LONGEST {
             return Err(Flaw::Late(at.as_nanos()));

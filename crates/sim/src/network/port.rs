@@ -1,7 +1,7 @@
-//! What a port does beyond first come, first served: as plain data, and what is wrong with it.
+//! Functions of a port beyond first come, first served, as plain data with their checks.
 //!
-//! Promises  What passes can be played: thresholds within buffers, parts between zero and one, a
-//!           memory that belongs to one node.
+//! Promises  Data that passes can be played: thresholds within buffers, parts between zero and one,
+//!           a memory that belongs to one node.
 
 use super::{Flaw, Network};
 use std::ops::RangeInclusive;
@@ -14,18 +14,17 @@ const WEIGHTS: RangeInclusive<u32> = 1..=65_535;
 /// Greatest α of a shared memory.
 const ALPHA: f64 = 1024.0;
 
-/// What a port does, if that is not to keep one queue, to drop its tail and to mark above a
-/// threshold.
+/// Functions of a port that does not simply keep one drop-tail queue and mark above a threshold.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Port {
-    /// Which packet is next, and which is marked or dropped before the queue is full.
+    /// Discipline: the choice of the next packet, and marks or drops before the queue is full.
     pub discipline: Discipline,
-    /// Number of the memory that it shares with other ports, as [`Network::add_pool`] gave it. What
-    /// the port holds is bounded by its own buffer, too.
+    /// Number of the memory that it shares with other ports, as [`Network::add_pool`] returned it.
+    /// The port's own buffer bounds it, too.
     pub pool: Option<u32>,
 }
 
-/// Which packet is next, and which is marked or dropped before the queue is full.
+/// Choice of the next packet, and of marks or drops before the queue is full.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Discipline {
     /// First come, first served.
@@ -41,7 +40,8 @@ pub enum Discipline {
     Wfq(Vec<QueueSpec>),
 }
 
-/// Random early detection (Floyd and Jacobson 1993): marks packets that are ECN-capable, drops others.
+/// Random early detection (Floyd and Jacobson 1993): marks packets that are ECN-capable, drops
+/// others.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RedSpec {
     /// While the average is less octets than this nothing happens.
@@ -56,8 +56,8 @@ pub struct RedSpec {
     pub gentle: bool,
 }
 
-/// One of a port's queues: drop-tail. The class of a packet is the number of its queue; classes beyond
-/// the last queue share that.
+/// One of a port's queues: drop-tail. The class of a packet is the number of its queue; classes
+/// beyond the last queue share that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueSpec {
     /// Part of the link relative to the others', from 1 to 65535. Strict priority has none.
@@ -68,8 +68,8 @@ pub struct QueueSpec {
     pub mark_above: Option<Bytes>,
 }
 
-/// A switch's memory for several of its ports, with dynamic thresholds: a queue may grow while it is
-/// shorter than α times what is free (Choudhury and Hahne 1998).
+/// A switch's memory for several of its ports, with dynamic thresholds: a queue may grow while it
+/// is shorter than α times what is free (Choudhury and Hahne 1998).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PoolSpec {
     /// Octets of all its ports together.
@@ -137,8 +137,8 @@ impl Network {
         Ok(())
     }
 
-    /// All packets of a flow, its ACKs included, are of this class: 0 unless something else is said.
-    /// Its number is one that [`Network::add_flow`] returned.
+    /// All packets of a flow, its ACKs included, are of this class: 0 unless something else is
+    /// said. Its number is one that [`Network::add_flow`] returned.
     pub fn set_class(&mut self, flow: u32, class: u8) -> Result<(), Flaw> {
         let flows = self.flows.len();
         if flow as usize >= flows {
@@ -152,8 +152,8 @@ impl Network {
         Ok(())
     }
 
-    /// Packets on this link are never quite on time: each arrives up to `late` later, drawn evenly from
-    /// the seed, in order. At most 4 s. Its number is one that [`Network::add_link`] returned.
+    /// Sets jitter: each packet on this link arrives up to `late` later, drawn evenly from the
+    /// seed, in order. At most 4 s. [`Network::add_link`] returned the link's number.
     pub fn add_jitter(&mut self, link: u32, late: Span) -> Result<(), Flaw> {
         if late > Span::from_secs(4) {
             return Err(Flaw::Delay(late.as_nanos()));

@@ -36,7 +36,7 @@ use super::{
 use std::num::NonZero;
 use weir_units::{Bytes, Rate, Span, Time};
 
-/// What is wrong with a network file, and where.
+/// A mistake in a network file, with its line.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
@@ -46,7 +46,7 @@ pub struct ParseError {
     pub problem: Problem,
 }
 
-/// What can be wrong with a line.
+/// Kinds of mistakes in a line.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -74,7 +74,7 @@ pub enum Problem {
         /// The greatest number possible.
         most: u64,
     },
-    /// Not a number, or beyond all that could be meant.
+    /// The text is no number, or out of range.
     #[error("{field} is {got:?}: a number like 0.5 was expected")]
     Decimal {
         /// Which one.
@@ -82,7 +82,7 @@ pub enum Problem {
         /// What is written there.
         got: String,
     },
-    /// None of a few words.
+    /// The word is not one of the known ones.
     #[error("{got:?}, where {wanted} was expected")]
     Word {
         /// What is written there.
@@ -93,7 +93,7 @@ pub enum Problem {
     /// The line is too long.
     #[error("{0:?} is more than was expected on this line")]
     Surplus(String),
-    /// Links and flows are numbered from 0, in order.
+    /// The number is out of turn: links and flows are numbered from 0, in order.
     #[error("{what} {got}, where {what} {wanted} was expected: they are numbered from 0, in order")]
     Order {
         /// Link or flow.
@@ -103,7 +103,7 @@ pub enum Problem {
         /// The one that is its turn.
         wanted: u64,
     },
-    /// It can be read, but does not fit.
+    /// The line was read, but the piece does not fit into the network.
     #[error(transparent)]
     Flaw(#[from] Flaw),
 }
@@ -360,7 +360,7 @@ impl Fields<'_> {
     }
 }
 
-/// What of the file is repeated in an error.
+/// Excerpt of the file for an error.
 fn excerpt(text: &str) -> String {
     text.trim().chars().take(40).collect()
 }

@@ -80,17 +80,17 @@ fn each_error_names_its_line_and_what_is_wrong() {
         (
             "1 1 2 1000000",
             "1 1 2 0",
-            "line 6: a rate of 0 bit/s: from 1000 to 10000000000000 are possible",
+            "line 6: a rate of 0 b/s: from 1 kb/s to 10 Tb/s are possible",
         ),
         (
             "0 0 1 1000000 10",
             "0 0 1 1000000 5000000000",
-            "line 5: a delay of 5000000000 ns: at most 4 s are possible",
+            "line 5: a delay of 5 s: at most 4 s are possible",
         ),
         (
             "3000 1500",
             "99000000000000 1500",
-            "line 5: a buffer of 99000000000000 octets takes more than a day to empty at 1000000 bit/s",
+            "line 5: a buffer of 99000000000000 octets takes more than a day to empty at 1 Mb/s",
         ),
         ("2 0 1 2 2 3", "0 2 2 3", "line 10: the forward route is empty: name at least one link"),
         (

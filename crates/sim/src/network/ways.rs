@@ -4,8 +4,8 @@ use super::{Flaw, Network, Way};
 
 impl Network {
     /// Packets of a flow, or its ACKs, take this way, too: its route and its further ways in turn,
-    /// beginning with one drawn from the run's seed. All are of the same length. The flow's number is
-    /// one that [`Network::add_flow`] returned.
+    /// beginning with one drawn from the run's seed. All are of the same length. The flow's number
+    /// is one that [`Network::add_flow`] returned.
     pub fn add_way(&mut self, flow: u32, way: Way, links: Vec<u32>) -> Result<(), Flaw> {
         let flows = self.flows.len();
         let spec = self.flows.get(flow as usize).ok_or(Flaw::Flow { flow, flows })?;

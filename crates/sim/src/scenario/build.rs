@@ -2,18 +2,20 @@
 //!
 //! Problem   Links, ways and flows of a run must be those that the lab builds and that the judge
 //!           counts on.
-//! Approach  Node and link numbers are the scenario's: link `2·l` is a>b of link `l`, `2·l + 1` is b>a.
-//!           Ways are the scenario's own: one per pair of hosts, one drawn per connection if equal ways
-//!           are used by flow, all in turn if by packet. A traffic entry becomes one flow per connection. What starts
-//!           together starts within a millisecond, drawn from the seed, as programs do.
-//! Promises  Frames are Ethernet's without FCS, so that rates and floors mean what they mean in the lab.
-//!           Only ports of switches mark, above a threshold or by RED, and have more than one queue.
+//! Approach  Node and link numbers are the scenario's: link `2·l` is a>b of link `l`, `2·l + 1` is
+//!           b>a. Ways are the scenario's own: one per pair of hosts, one drawn per connection if
+//!           equal ways are used by flow, all in turn if by packet. A traffic entry becomes one
+//!           flow per connection. What starts together starts within a millisecond, drawn from the
+//!           seed, as programs do.
+//! Promises  Frames are Ethernet's without FCS, so that rates and floors mean what they mean in the
+//!           lab. Only ports of switches mark, above a threshold or by RED, and have more than one
+//!           queue.
 //! Not here  Agents: see `guard`. When requests and short flows begin: the model says.
 
 use super::ways::Ways;
 use super::{Failure, Unsupported};
 use crate::exchange::{ExchangeSpec, Guests};
-use crate::host::{Claim, Shape, Speaker};
+use crate::host::{Claim, Speaker};
 use crate::network::{
     Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec, Traffic, Way,
 };
@@ -22,7 +24,7 @@ use crate::tcp::Algorithm;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
-use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
+use weir_core::vcc::{Budget, BudgetConfig};
 use weir_model::scenario::{
     BudgetClass, Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind,
     open_loop,
@@ -31,28 +33,27 @@ use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
 /// A full Ethernet frame without FCS.
 const MTU: u16 = 1514;
-/// The largest segment, TCP's options included.
-const SEGMENT: Bytes = Bytes::new(1_460);
 /// Ethernet, IPv4 and UDP headers.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
-/// TCP connections that start together do so within this time.
+/// TCP connections that start together begin within this time.
 const START: Span = Span::from_millis(1);
-/// Streams of chance from this one on are the starts'.
+/// Random streams from this number on belong to starts.
 const STREAM: u64 = 1 << 41;
-/// And from these on the ways', of pairs of hosts and of flows, where several are equal.
+/// Streams from these numbers on belong to the choice of equal paths, of pairs of hosts and of
+/// flows.
 const WAYS: u64 = 1 << 44;
 const FLOW_WAYS: u64 = 1 << 45;
-/// And from this one on the guests'.
+/// Streams from this number on belong to guests.
 const GUESTS: u64 = 1 << 47;
 
 /// A scenario as a network.
 pub(super) struct Plan {
     pub(super) network: Network,
-    /// What each traffic entry is played by.
+    /// Simulated traffic of each traffic entry.
     pub(super) entries: Vec<Part>,
     /// Of each flow.
     pub(super) guests: Vec<Guests>,
-    /// Traffic that comes and goes.
+    /// Requests, flows and shuffles.
     pub(super) exchanges: Vec<ExchangeSpec>,
     /// The links from one host to another, for those that exchange traffic.
     pub(super) ways: BTreeMap<(usize, usize), Vec<u32>>,
@@ -60,7 +61,7 @@ pub(super) struct Plan {
     pub(super) paths: BTreeMap<(usize, usize), Vec<Vec<u32>>>,
 }
 
-/// What a traffic entry is played by.
+/// Simulated traffic of an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     /// These flows.
@@ -217,8 +218,8 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
     Ok(Plan { network, entries, guests, exchanges, ways, paths })
 }
 
-/// What carries traffic between VMs of one host, for those that have some: its kernel, ten times as
-/// fast as its link, with room for a thousand packets.
+/// The link within each host whose VMs exchange traffic with each other: ten times as fast as its
+/// uplink, with room for a thousand packets, as its kernel.
 fn local_links(
     scenario: &Scenario,
     network: &mut Network,
@@ -246,8 +247,8 @@ fn local_links(
     Ok(local)
 }
 
-/// An entry that comes and goes; `None` if it is another kind. `at_a_time`: connections, if its starts wait for
-/// nobody.
+/// An entry of requests, flows or shuffles; `None` for other kinds. `at_a_time`: most connections,
+/// if its starts do not wait for answers.
 fn exchange(
     scenario: &Scenario,
     entry: &Entry,
@@ -291,7 +292,7 @@ fn exchange(
         }
         TrafficKind::Shuffle { octets, .. } => {
             spec.starts = Box::new(std::iter::once(at((Span::ZERO, *octets))));
-            // Judged whenever it began: it has only one start.
+            // Judged whenever it began, because it has only one start.
             (spec.most, spec.warmup) = (1, 0);
         }
         _ => return None,
@@ -299,42 +300,36 @@ fn exchange(
     Some(spec)
 }
 
-/// What the guests at both ends make of ECN: Linux agrees to it, and asks for it if its congestion control needs it.
+/// ECN of the guests at both ends. Linux accepts ECN, and asks for it if its congestion control
+/// needs it.
 fn speakers(scenario: &Scenario, entry: &Entry) -> (Speaker, Speaker) {
     let needs = entry.kind.congestion().and_then(algorithm) == Some(Algorithm::Dctcp);
     let speaker = |vm: usize| {
         let vm = &scenario.vms[vm];
         let asks = needs || vm.ecn == Some(true);
         let (agrees, translated) = (vm.ecn != Some(false), vm.translated);
-        Speaker { asks, agrees, translated, claim: None, shape: None }
+        Speaker { asks, agrees, translated, claim: None }
     };
     let budget = scenario.vms[entry.from].budget.as_ref();
     let class = budget.and_then(|b| b.classes.iter().position(|c| c.group == entry.group));
     let claim = class.map(|class| Claim { vm: entry.from as u32, class });
-    let pair = (entry.from as u32, entry.to as u32);
-    let shape = scenario.vms[entry.from].window_shaping.map(|time| Shape { pair, time });
-    (Speaker { claim, shape, ..speaker(entry.from) }, speaker(entry.to))
+    (Speaker { claim, ..speaker(entry.from) }, speaker(entry.to))
 }
 
 /// VMs' window budgets.
 ///
 /// # Errors
-/// One cannot keep what it promises.
+/// A budget cannot keep its promise.
 pub(super) fn budgets(scenario: &Scenario) -> Result<BTreeMap<u32, Budget>, Unsupported> {
     let mut budgets = BTreeMap::new();
     for (number, vm) in (0..).zip(&scenario.vms) {
         let Some(asked) = &vm.budget else { continue };
         // Who is of which class is known here by its group: a class's place stands for its ports.
         let class = |(place, class): (u16, &BudgetClass)| {
-            let flows = Match { remote_ports: Some(place..=place), ..Match::default() };
-            Class { name: class.group.clone(), flows, weight: class.weight }
+            (class.group.clone(), class.weight, place..=place)
         };
-        let config = BudgetConfig {
-            total: asked.total,
-            flows_most: asked.flows_most,
-            segment: SEGMENT,
-            classes: (0..).zip(&asked.classes).map(class).collect(),
-        };
+        let classes = (0..).zip(&asked.classes).map(class);
+        let config = BudgetConfig::by_remote_ports(asked.total, asked.flows_most, classes);
         let budget = Budget::new(config).map_err(|refused| {
             let field = format!("spec.tenants ({}, budget)", vm.name);
             Unsupported::new(field, refused.to_string(), "change it, or leave it out")
@@ -349,9 +344,9 @@ fn boot(seed: u64, vm: usize) -> u64 {
     Rng::new(seed, GUESTS + vm as u64).next() >> 24
 }
 
-/// A host is not a clock, nor are two of them the same: a packet of a host arrives at its switch up to
-/// the time later that a full one takes on its link. Without it sources of equal rates keep the
-/// order of their first packets for ever, and at a full queue the same one is dropped each time.
+/// Jitter of hosts: a packet of a host arrives at its switch up to the transmission time of a full
+/// packet later. Without jitter, sources of equal rates keep the order of their first packets for
+/// ever, and at a full queue the same one is dropped each time.
 fn uneven(link: &LinkSpec, hosts: usize) -> Span {
     if link.from as usize >= hosts { Span::ZERO } else { packet(link.rate, MTU) }
 }

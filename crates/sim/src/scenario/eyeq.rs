@@ -1,83 +1,75 @@
-//! EyeQ on the hosts of a scenario: its constants there, its lists, and what speaks against it.
+//! EyeQ on the hosts of a scenario: its constants, its lists, and the reasons to refuse it.
 //!
-//! Problem   Its periods follow the link and the round trip, and some configurations cannot work; that must
-//!           be said before an hour of playing.
-//! Approach  The constants are put onto each host's link ([`Tuned::on`]); then the machine's own check is asked.
-//!           The round trip is that of the idle network: at rest queues are empty, for a tenth of the link is
-//!           headroom, and what is asked is whether rates stay at rest.
-//! Promises  What passes [`check`] is played, and what is refused says where and why.
-//! Not here  Admission of racks' uplinks: a congested core is something to be shown (`core-congestion.yaml`).
+//! Problem   Its periods follow the link and the round trip, and some configurations cannot work.
+//!           The user must learn that before an hour of playing.
+//! Approach  The constants are fitted to each host's link ([`Tuned::on`]), then the machine's own
+//!           check decides. The round trip is that of the idle network. At rest queues are empty,
+//!           since a tenth of the link is headroom, and the check is about stability at rest.
+//! Promises  A configuration that passes [`check`] is played. A refusal names the place and the
+//!           reason.
+//! Not here  Admission of racks' uplinks: a congested core is a scenario of its own
+//!           (`core-congestion.yaml`).
 //! Source    `weir-core`'s `eyeq`; docs/algorithms/eyeq.md, "Stability".
 
-use super::guard::line;
+use super::guard::policies;
 use super::ways::Ways;
 use super::{Failure, Setup, Unsupported};
 use crate::rng::Rng;
-use std::collections::{BTreeMap, BTreeSet};
-use weir_core::eyeq::{Backend, Bounds, EyeQ, HostConfig, Tuned, VmBounds};
-use weir_core::host::Location;
-use weir_model::scenario::{FaultKind, LinkDir, Mechanism, MechanismKind, Scenario, Vm};
-use weir_units::{Bytes, HostId, Rate, Span, TenantId, VmId};
+use std::collections::BTreeSet;
+use weir_core::eyeq::{Backend, EyeQ, Tuned};
+use weir_core::host::Policy;
+use weir_core::mechanism::Law;
+use weir_model::scenario::{FaultKind, LinkDir, Mechanism, MechanismKind, Scenario};
+use weir_units::{Bytes, Rate, Span};
 
 /// A full Ethernet frame without FCS.
 const FRAME: Bytes = Bytes::new(1514);
 
-/// Whether EyeQ, if it is this, can be played here.
+/// Checks whether EyeQ can be played here, if this is EyeQ.
 ///
 /// # Errors
 ///
-/// Why not: where in the file, and what would be right.
+/// The reason: the place in the file, and what would be right.
 pub(super) fn check(
     scenario: &Scenario,
     mechanism: &Mechanism,
     setup: &Setup,
 ) -> Result<(), Failure> {
     if mechanism.kind == MechanismKind::EyeQ {
-        configs(scenario, mechanism, setup)?;
+        policies(scenario, mechanism, setup, 1)?;
     }
     Ok(())
 }
 
-/// What each host's machine is told.
-pub(super) fn configs(
+/// Its constants on a host with a link of `line`.
+pub(super) fn law(
     scenario: &Scenario,
     mechanism: &Mechanism,
     setup: &Setup,
-) -> Result<Vec<HostConfig>, Failure> {
+    line: Rate,
+) -> Result<EyeQ, Failure> {
     faults(scenario, mechanism)?;
     let tuned = match &setup.eyeq {
         Some(tuned) => tuned.clone(),
         None => Tuned::new(preset(mechanism)?, Backend::Kernel),
     };
-    let hosts = scenario.topology.hosts.len();
-    let lines = (0..hosts).map(|host| line(scenario, host)).collect::<Result<Vec<_>, _>>()?;
-    let fastest_line = lines.iter().copied().max().unwrap_or_default();
-    let round_trip = round_trip(scenario);
-    let location = |(number, vm): (usize, &Vm)| {
-        let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
-        (VmId(number as u32), Location { tenant, host })
-    };
-    let directory: BTreeMap<_, _> = scenario.vms.iter().enumerate().map(location).collect();
-    let one = |(host, line): (usize, Rate)| {
-        let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
-        let config = HostConfig {
-            host: HostId(host as u32),
-            line,
-            fastest_line,
-            eyeq: tuned.on(line, round_trip),
-            vms: here.map(|(number, vm)| (VmId(number as u32), bounds(vm))).collect(),
-            directory: directory.clone(),
-        };
-        let refused = |refusal| {
-            let name = &scenario.topology.hosts[host];
-            Failure::Refused {
-                field: format!("spec.mechanisms ({}, host {name})", mechanism.label),
-                refusal,
-            }
-        };
-        config.check().map_err(refused).map(|()| config)
-    };
-    lines.into_iter().enumerate().map(one).collect()
+    Ok(tuned.on(line, round_trip(scenario)))
+}
+
+/// Whether a host can keep what it is told.
+pub(super) fn fits(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    policy: &Policy,
+) -> Result<(), Failure> {
+    let Law::EyeQ(eyeq) = &policy.law else { return Ok(()) };
+    weir_core::eyeq::check(policy, eyeq).map_err(|refusal| {
+        let name = &scenario.topology.hosts[policy.host.0 as usize];
+        Failure::Refused {
+            field: format!("spec.mechanisms ({}, host {name})", mechanism.label),
+            refusal,
+        }
+    })
 }
 
 fn preset(mechanism: &Mechanism) -> Result<EyeQ, Unsupported> {
@@ -91,16 +83,7 @@ fn preset(mechanism: &Mechanism) -> Result<EyeQ, Unsupported> {
     })
 }
 
-fn bounds(vm: &Vm) -> VmBounds {
-    let most = vm.cap_out.unwrap_or(Rate::MAX);
-    VmBounds {
-        out: Bounds { floor: vm.floor_out, most },
-        in_: Bounds::at_least(vm.floor_in),
-        splits: BTreeMap::new(),
-    }
-}
-
-/// What an agent of another life finds and takes over is not written yet.
+/// Adoption of another incarnation's state is not implemented.
 fn faults(scenario: &Scenario, mechanism: &Mechanism) -> Result<(), Unsupported> {
     let is_death = |kind: &FaultKind| {
         matches!(
@@ -158,8 +141,13 @@ mod tests {
 
     const TRAFFIC: &str = "traffic: [{group: g, from: v, to: w, tcp: {}}]";
 
-    fn play(scenario: &Scenario, setup: &Setup) -> Result<Vec<HostConfig>, Failure> {
-        configs(scenario, &scenario.mechanisms[0], setup)
+    fn play(scenario: &Scenario, setup: &Setup) -> Result<Vec<EyeQ>, Failure> {
+        let policies = policies(scenario, &scenario.mechanisms[0], setup, 1)?;
+        let law = |policy: Policy| match policy.law {
+            Law::EyeQ(eyeq) => *eyeq,
+            other => panic!("{other:?}"),
+        };
+        Ok(policies.into_iter().map(law).collect())
     }
 
     #[test]
@@ -168,7 +156,7 @@ mod tests {
             let topology = format!("topology: {{single-switch: {{hosts: 2, {link}}}}}, {TRAFFIC}");
             let scenario = scenario(&topology);
             let configs = play(&scenario, &Setup::default()).expect("sound");
-            (configs[0].eyeq.period, configs[1].eyeq.loop_delay.round_trip)
+            (configs[0].period, configs[1].loop_delay.round_trip)
         };
         // Four links of 1.2 µs each.
         let (period, round_trip) = on("link: 10Gbit");
@@ -210,7 +198,7 @@ mod tests {
         let refused = play(&tight, &Setup::default()).expect_err("too much");
         let text = refused.to_string();
         assert!(
-            text.contains("floors in are 9.1Gbit together") && text.contains("9Gbit"),
+            text.contains("floors in are 9.1 Gb/s together") && text.contains("9 Gb/s"),
             "{text}"
         );
     }
@@ -221,6 +209,6 @@ mod tests {
                     faults: [{at: 1s, kill-agent: host-0}], ";
         let refused = play(&scenario(&format!("{rest}{TRAFFIC}")), &Setup::default());
         let text = refused.expect_err("not there yet").to_string();
-        assert!(text.starts_with("spec.faults (kill-agent at 1s)"), "{text}");
+        assert!(text.starts_with("spec.faults (kill-agent at 1 s)"), "{text}");
     }
 }

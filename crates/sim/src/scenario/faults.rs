@@ -1,7 +1,7 @@
-//! From a scenario's faults to what breaks in a network.
+//! From a scenario's faults to events of the network.
 //!
-//! Promises  What breaks agents breaks nothing where no agent runs.
-//! Not here  Control messages that suffer: see `guard`.
+//! Promises  Faults of agents have no effect where no agent runs.
+//! Not here  Faults of control messages: see `guard`.
 
 use crate::world::Fault;
 use weir_model::scenario::{FaultKind, Mechanism, MechanismKind, Scenario};
@@ -30,7 +30,7 @@ fn of(kind: &FaultKind) -> Vec<Fault> {
         FaultKind::StopVm { vm } => vec![Fault::Vm { vm: *vm as u32, plugged: false }],
         FaultKind::StartVm { vm } => vec![Fault::Vm { vm: *vm as u32, plugged: true }],
         FaultKind::BreakPort { .. } => unreachable!("refused before anything was built"),
-        // Those are the letters' weather.
+        // Control faults are the letters' weather.
         FaultKind::Control(_) => Vec::new(),
         FaultKind::LinkDown { link } => cable(link, true),
         FaultKind::LinkUp { link } => cable(link, false),

@@ -2,23 +2,25 @@
 //!
 //! Problem   Hoses, directories, constants and classes must be those that the lab writes into each
 //!           agent's configuration.
-//! Approach  What `weir-lab` writes and `weir-agent` reads, without the text between them: constants
-//!           that are rates follow the scenario's scale, and each VM's class is guaranteed what all its
-//!           pairs may be promised together.
+//! Approach  The same settings that `weir-lab` writes and `weir-agent` reads, without the text
+//!           between them. Constants that are rates follow the scenario's scale, and each VM's
+//!           class is guaranteed the sum of what its pairs may be promised.
 //! Promises  All pairs that may send are known: those of the traffic and, for ACKs, their reverse.
 //! Source    `weir-lab`'s `agents.rs`, `weir-agent`'s `config.rs` and `driver.rs` (`guaranteed`).
 
 use super::build::{Part, Plan};
 use super::{Failure, Setup, Unsupported};
-use crate::host::{Guard, GuardedHost, GuardedPair, Lists, PathLinks, Share, Trouble};
+use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::eyeq::HostConfig as EyeqConfig;
-use weir_core::host::{ElasticSwitch, Hose, HostConfig, Location, Mechanism as Law};
+use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::host::{Bounds, Capabilities, Hose, Location, Policy};
+use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
-use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario};
+use weir_core::reservation::Reservation;
+use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario, Vm};
 use weir_units::{HostId, PairId, Rate, TenantId, VmId};
 
-/// The agents of a run; `None` if nothing protects.
+/// The agents of a run; `None` without a mechanism.
 pub(super) fn guard(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -30,16 +32,8 @@ pub(super) fn guard(
     }
     let paths = paths(scenario, mechanism, plan)?;
     let count = paths.values().next().map_or(1, Vec::len);
-    let hosts: Vec<GuardedHost> = if mechanism.kind == MechanismKind::EyeQ {
-        let configs = super::eyeq::configs(scenario, mechanism, setup)?;
-        configs.into_iter().enumerate().map(|(host, c)| by_eyeq(scenario, host, c)).collect()
-    } else {
-        let hosts = (0..scenario.topology.hosts.len()).map(|host| -> Result<_, Failure> {
-            let line = line(scenario, host)?;
-            Ok(guarded(scenario, host, line, law(scenario, mechanism, setup, (line, count))?))
-        });
-        hosts.collect::<Result<Vec<_>, _>>()?
-    };
+    let policies = policies(scenario, mechanism, setup, count)?;
+    let hosts = policies.into_iter().map(|policy| guarded(scenario, policy)).collect();
     let pair = |t: &weir_model::scenario::Traffic| PairId::new(vm_id(t.from), vm_id(t.to));
     let ids: BTreeSet<PairId> =
         scenario.traffic.iter().flat_map(|t| [pair(t), pair(t).reversed()]).collect();
@@ -66,8 +60,8 @@ pub(super) fn guard(
     }))
 }
 
-/// The paths among which hosts choose, as many from any host to any other; none without a third layer.
-/// Where there are fewer ways than paths, several paths are one way.
+/// The paths among which hosts choose, the same number between any two hosts; none without a third
+/// layer. If there are fewer ways than paths, several paths share a way.
 fn paths(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -111,7 +105,39 @@ pub(super) fn line(scenario: &Scenario, host: usize) -> Result<Rate, Unsupported
     }
 }
 
-/// The law with the constants it has at this scale, for hosts with so many paths to each other.
+/// What each host's machine is told, where hosts have so many paths to each other.
+pub(super) fn policies(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    setup: &Setup,
+    paths: usize,
+) -> Result<Vec<Policy>, Failure> {
+    let hosts = scenario.topology.hosts.len();
+    let lines = (0..hosts).map(|host| line(scenario, host)).collect::<Result<Vec<_>, _>>()?;
+    let fastest_line = lines.iter().copied().max().unwrap_or_default();
+    let location = |(number, vm): (usize, &Vm)| {
+        let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
+        (vm_id(number), Location { tenant, host })
+    };
+    let directory: BTreeMap<_, _> = scenario.vms.iter().enumerate().map(location).collect();
+    let hose = |(number, vm): (usize, &Vm)| {
+        let out = Bounds { floor: vm.floor_out, most: vm.cap_out.unwrap_or(Rate::MAX) };
+        (vm_id(number), Hose { out, in_: Bounds::at_least(vm.floor_in) })
+    };
+    let one = |(host, line): (usize, Rate)| {
+        let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
+        let law = law(scenario, mechanism, setup, (line, paths))?;
+        let policy = Policy::new(HostId(host as u32), line, law).with_vms(here.map(hose));
+        let can =
+            Capabilities { limiter: true, shares: policy.law.is_paced(), meters: false, paths };
+        let policy = Policy { fastest_line, can, directory: directory.clone(), ..policy };
+        super::eyeq::fits(scenario, mechanism, &policy)?;
+        Ok(policy)
+    };
+    lines.into_iter().enumerate().map(one).collect()
+}
+
+/// The law with the constants it has at this scale.
 fn law(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -132,67 +158,36 @@ fn law(
             Ok(elastic(preset))
         }
         MechanismKind::Seawall => Ok(elastic(ElasticSwitch::seawall())),
-        // EyeQ has its own, and nothing has none.
-        MechanismKind::Reservation | MechanismKind::None | MechanismKind::EyeQ => {
-            Ok(Law::Reservation {
+        MechanismKind::EyeQ => {
+            let eyeq = super::eyeq::law(scenario, mechanism, setup, line)?;
+            Ok(Law::EyeQ(Box::new(eyeq)))
+        }
+        // Nothing has none.
+        MechanismKind::Reservation | MechanismKind::None => {
+            let usual = Reservation::usual_other(scenario.scale, line);
+            Ok(Law::Reservation(Reservation {
                 rates: setup.reserve.iter().copied().collect(),
-                other: setup.unreserved.unwrap_or_else(|| {
-                    Rate::from_mbps(1).scale(scenario.scale).min(line.split(100))
-                }),
-            })
+                other: setup.unreserved.unwrap_or(usual),
+            }))
         }
     }
 }
 
-/// A host with EyeQ's machine. What VMs may send together it says itself.
-fn by_eyeq(scenario: &Scenario, host: usize, config: EyeqConfig) -> GuardedHost {
-    let here = scenario.vms.iter().filter(|vm| vm.host == host);
-    GuardedHost {
-        shares: here.map(|vm| Share { floor: vm.floor_out, cap: vm.cap_out }).collect(),
-        troubles: troubles(scenario, host),
-        lists: Lists::EyeQ(config),
-    }
-}
-
-fn guarded(scenario: &Scenario, host: usize, line: Rate, law: Law) -> GuardedHost {
-    let here = || scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
-    // All that a VM's pairs may be promised together: its hose, and the small one for everybody
-    // else; with reservations all of them, for ACKs come on top of the hose.
-    let share = |(number, vm): (usize, &weir_model::scenario::Vm)| {
-        let floor = match &law {
-            Law::ElasticSwitch(es) => vm.floor_out + es.default_floor,
-            Law::Reservation { rates, other } => {
-                let mine = rates.iter().filter(|(pair, _)| pair.src == vm_id(number));
-                vm.floor_out.max(mine.map(|(_, rate)| *rate).sum()) + *other
-            }
-        };
+fn guarded(scenario: &Scenario, policy: Policy) -> GuardedHost {
+    let host = policy.host.0 as usize;
+    let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
+    let share = |(number, vm): (usize, &Vm)| {
+        let floor = policy.law.promised(vm_id(number), vm.floor_out);
         Share { floor, cap: vm.cap_out }
     };
-    let hose = |(number, vm): (usize, &weir_model::scenario::Vm)| {
-        (vm_id(number), Hose { floor_out: vm.floor_out, floor_in: vm.floor_in })
-    };
-    let location = |(number, vm): (usize, &weir_model::scenario::Vm)| {
-        let (tenant, host) = (TenantId(vm.tenant as u32), HostId(vm.host as u32));
-        (vm_id(number), Location { tenant, host })
-    };
-    GuardedHost {
-        shares: here().map(share).collect(),
-        troubles: troubles(scenario, host),
-        lists: Lists::Pairs(HostConfig {
-            host: HostId(host as u32),
-            line,
-            vms: here().map(hose).collect(),
-            directory: scenario.vms.iter().enumerate().map(location).collect(),
-            mechanism: law,
-        }),
-    }
+    GuardedHost { shares: here.map(share).collect(), troubles: troubles(scenario, host), policy }
 }
 
 fn troubles(scenario: &Scenario, host: usize) -> Vec<Trouble> {
     scenario.faults.iter().filter_map(|fault| trouble(fault, host)).collect()
 }
 
-/// Trouble for a host's control messages, if a fault is that.
+/// Faults of a host's control messages, if a fault is of that kind.
 fn trouble(fault: &Fault, host: usize) -> Option<Trouble> {
     let FaultKind::Control(control) = &fault.kind else { return None };
     control.hosts.contains(&host).then(|| Trouble {

@@ -1,13 +1,12 @@
 //! Plays scenarios: the files that the lab plays on real Linux.
 //!
-//! Problem   A figure of a paper has to be the same thing in both worlds, up to what a simulator can
-//!           be.
-//! Approach  A resolved [`Scenario`] becomes a network ([`build`]) and, unless nothing protects, an
-//!           agent on each host ([`guard`]); the run is sampled as the lab samples. What this
+//! Problem   A figure of a paper must be the same in both worlds, as far as a simulator can be.
+//! Approach  A resolved [`Scenario`] becomes a network ([`build`]) and, with a mechanism, an agent
+//!           on each host ([`guard`]). The run is sampled as the lab samples. A feature that the
 //!           simulator lacks is refused by its name in the file ([`refuse`]).
-//! Promises  Same scenario, mechanism and seed, same [`Record`], to the octet. Nothing that the file
-//!           asks for is left out silently.
-//! Not here  What was good: the judge is the lab's, in `weir`.
+//! Promises  Same scenario, mechanism and seed give the same [`Record`], to the octet. No setting
+//!           of the file is silently ignored.
+//! Not here  Judging: the judge of the lab's runs, in `weir`, judges these, too.
 
 mod build;
 mod eyeq;
@@ -36,29 +35,29 @@ use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::world::GuardedView;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::{Refusal, Tuned};
-use weir_core::host::ElasticSwitch;
 use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
 
-/// What a run needs beside its scenario and mechanism.
+/// Parameters of a run beside its scenario and mechanism.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// All chance is drawn from this.
+    /// Seed of all random choices.
     pub seed: u64,
     /// For `reservation` only: the rate of each pair.
     pub reserve: Vec<(PairId, Rate)>,
-    /// For `reservation` only: the rate of every other pair, if somebody set it.
+    /// For `reservation` only: the rate of every other pair, if set.
     pub unreserved: Option<Rate>,
-    /// The law of ElasticSwitch or Seawall at the scenario's scale, if somebody set constants of it;
-    /// else it is the one that the mechanism's name stands for.
+    /// The law of ElasticSwitch or Seawall at the scenario's scale, if constants of it were set;
+    /// `None`: the law of the mechanism's name.
     pub law: Option<ElasticSwitch>,
     /// The same of EyeQ, before it knows its links.
     pub eyeq: Option<Tuned>,
 }
 
-/// What a run measured, raw.
+/// Raw measurements of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Width of a sample.
@@ -68,18 +67,18 @@ pub struct Record {
     /// Two per link of the scenario: a>b, b>a.
     pub links: Vec<LinkRecord>,
     /// Segments that the agents have seen lost, of the pairs that were active at the end; `None`
-    /// without agents, or where they do not look for losses.
+    /// without agents, or with a mechanism that does not detect losses.
     pub losses_reported: Option<u64>,
     /// Pairs that each agent knew at the end.
     pub agent_pairs: Vec<u64>,
     /// Packets that found no room in a host's shaper.
     pub shaper_drops: u64,
-    /// What became of control messages; `None` without agents, and in scenarios whose faults do not
-    /// break them.
+    /// Result of control messages; `None` without agents, and in scenarios whose faults do not
+    /// break messages.
     pub control: Option<ControlRecord>,
-    /// What agents wrote to each other; `None` without agents.
+    /// Control traffic; `None` without agents.
     pub written: Option<WrittenRecord>,
-    /// What waited in switches' ports before hosts; `None` if no look was taken after the warmup.
+    /// Queues of switches' ports before hosts; `None` without a sample after the warmup.
     pub queue_edge: Option<QueueRecord>,
     /// The same of ports between switches; `None` also if there are none.
     pub queue_core: Option<QueueRecord>,
@@ -87,7 +86,7 @@ pub struct Record {
     pub packet_hops: u64,
     /// Events played.
     pub events: u64,
-    /// One number for all of it.
+    /// Digest of the run.
     pub digest: u64,
 }
 
@@ -98,20 +97,20 @@ pub struct FlowRecord {
     pub octets: Vec<u64>,
     /// Application octets of each connection after the warmup.
     pub connections: Vec<u64>,
-    /// Of requests, short flows and shuffles: what became of them.
+    /// Durations of requests, short flows and shuffles.
     pub work: Option<Work>,
     /// Of traffic with a trace: each connection over time.
     pub windows: Vec<Vec<Windows>>,
 }
 
-/// Why a scenario gave no record.
+/// Reason why a scenario gave no record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The file asks for something that the simulator lacks.
+    /// The file asks for a feature that the simulator lacks.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// A number of the file is beyond what can be simulated.
+    /// A number of the file is beyond the simulator's bounds.
     #[error("{field}: {flaw}")]
     Flaw {
         /// Which field of the file.
@@ -119,7 +118,7 @@ pub enum Failure {
         /// What is wrong.
         flaw: Flaw,
     },
-    /// The mechanism cannot keep what it promises here.
+    /// The mechanism cannot keep its promise here.
     #[error("{field}: {refusal}")]
     Refused {
         /// Which field of the file, and where.
@@ -127,16 +126,16 @@ pub enum Failure {
         /// Why, and what would be right.
         refusal: Refusal,
     },
-    /// Somebody asked to stop.
+    /// The caller asked to stop.
     #[error("stopped")]
     Stopped,
 }
 
-/// Whether this mechanism can be played here.
+/// Checks whether this mechanism can be played here.
 ///
 /// # Errors
 ///
-/// Why not: where in the file, and what would be right.
+/// The reason: the place in the file, and what would be right.
 pub fn check_mechanism(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -210,11 +209,11 @@ pub fn play(
     Ok(record)
 }
 
-/// What is seen of a run at one instant.
+/// Counters of a run at one time.
 #[derive(Clone)]
 struct Seen {
     outcome: Outcome,
-    /// Octets of what comes and goes, there and back.
+    /// Octets of requests, flows and shuffles, there and back.
     exchanged: Vec<[u64; 2]>,
 }
 
@@ -233,14 +232,14 @@ impl Seen {
         }
     }
 
-    /// What has arrived since, on each connection.
+    /// Octets that have arrived since, on each connection.
     fn since(&self, then: &Self, part: &Part) -> Vec<u64> {
         let (now, then) = (self.octets(part), then.octets(part));
         now.iter().zip(then).map(|(now, then)| now - then).collect()
     }
 }
 
-/// From what is seen to series.
+/// Series from the counters.
 struct Sampler<'a> {
     plan: &'a build::Plan,
     width: Span,

@@ -1,11 +1,11 @@
-//! How much waits in ports, looked at every millisecond.
+//! Queue lengths in ports, sampled every millisecond.
 //!
-//! Problem   How full queues are is a question about all instants, and samples may be far apart.
-//! Approach  Between samples the run pauses every millisecond, which changes nothing in it. Ports of
-//!           switches before hosts are the edge, those between switches the core. What a look finds is
+//! Problem   Queue lengths change faster than samples of the run are taken.
+//! Approach  Between samples the run pauses every millisecond, which changes nothing in it. Ports
+//!           of switches before hosts are the edge, those between switches the core. Lengths are
 //!           counted in steps of 64 octets.
-//! Promises  The maximum is exactly that of all looks, a percentile less than a step above it.
-//! Not here  Hosts' own ports: what waits there waits in their shapers, too.
+//! Promises  The maximum is exact for all samples, a percentile is less than a step too high.
+//! Not here  Hosts' own ports: their packets wait in shapers, too.
 
 use crate::Sim;
 use std::collections::BTreeMap;

@@ -1,20 +1,20 @@
-//! What the simulator lacks, said by its name in the file.
+//! Features that the simulator lacks, reported by their names in the file.
 //!
-//! Promises  What passes here is played as the lab plays it, in every point that docs/simulator.md
-//!           does not except.
+//! Promises  A scenario that passes here is played as the lab plays it, except for the points that
+//!           docs/simulator.md lists.
 
 use weir_core::vcc;
 use weir_model::scenario::{
     FaultKind, IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind, Translation,
 };
 
-/// Something that the scenario asks for and the simulator lacks.
+/// A feature that the scenario asks for and the simulator lacks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field}: {what} is not simulated yet; {instead}")]
 pub struct Unsupported {
     /// The field of the scenario's file.
     pub field: String,
-    /// What it asks for.
+    /// The setting.
     pub what: String,
     /// What to do.
     pub instead: String,
@@ -30,7 +30,7 @@ impl Unsupported {
     }
 }
 
-/// Refuses what cannot be played.
+/// Refuses a scenario that cannot be played.
 ///
 /// # Errors
 ///
@@ -58,12 +58,6 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
         let what = "a budget's class of connections that come and go";
         return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
     }
-    let ends = brief(scenario).flat_map(|traffic| [traffic.from, traffic.to]);
-    if let Some(vm) = ends.map(|vm| &scenario.vms[vm]).find(|vm| vm.window_shaping.is_some()) {
-        let field = format!("spec.tenants ({}, window_shaping)", vm.name);
-        let what = "window shaping of connections that come and go";
-        return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
-    }
     if let Some(attack) = scenario.attacks.first() {
         let field = format!("spec.attacks ({})", attack.name);
         return Err(Unsupported::new(field, "an attack", "play it with `weir lab`"));
@@ -77,18 +71,18 @@ pub fn check(scenario: &Scenario) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Traffic whose connections come and go.
+/// Whether the traffic's connections come and go.
 fn brief(scenario: &Scenario) -> impl Iterator<Item = &Traffic> {
     let lasts =
         |kind: &TrafficKind| matches!(kind, TrafficKind::Tcp { .. } | TrafficKind::Udp { .. });
     scenario.traffic.iter().filter(move |traffic| !lasts(&traffic.kind))
 }
 
-/// What ports translate guests' congestion control into.
+/// Refuses translations that the simulator lacks.
 ///
 /// # Errors
 ///
-/// They are to do so for connections that come and go.
+/// A port is to translate connections that come and go.
 pub(super) fn translation(
     scenario: &Scenario,
     mechanism: &Mechanism,
@@ -157,18 +151,6 @@ mod tests {
         assert!(said.contains("(source, budget, class preferred)"), "{said}");
         scenario.vms[0].budget = None;
         assert_eq!(check(&scenario), Ok(()));
-    }
-
-    #[test]
-    fn connections_that_come_and_go_are_not_shaped_by_windows() {
-        let text = include_str!("../../../../scenarios/vcc/window-shaping.yaml");
-        let file = File::parse("window-shaping.yaml", text, &[]).expect("a shipped scenario");
-        let mut points = file.points().expect("two points");
-        assert_eq!(check(&points[0]), Ok(()), "without windows");
-        let said = check(&points[1]).expect_err("questions come and go").to_string();
-        assert!(said.contains("(source, window_shaping)"), "{said}");
-        points[1].traffic.retain(|traffic| traffic.group != "questions");
-        assert_eq!(check(&points[1]), Ok(()));
     }
 
     #[test]

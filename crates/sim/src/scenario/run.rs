@@ -1,4 +1,4 @@
-//! A scenario that is being played, to be looked at in between.
+//! A scenario that is being played and can be inspected in between.
 
 use super::refuse::translation;
 use super::{Failure, Part, Seen, Setup, build, check, faults, guard};
@@ -34,8 +34,8 @@ impl Run {
             budgets: build::budgets(scenario)?,
             established: true,
         };
-        // As guests come: no ECN unless the congestion control needs it, timestamps, RACK-TLP, and 250 ticks
-        // a second.
+        // Usual guests: no ECN unless the congestion control needs it, timestamps, RACK-TLP, and
+        // 250 ticks a second.
         let tick = Span::from_millis(4);
         let (ecn, timestamps) = (false, true);
         let tcp = TcpConfig { ecn, timestamps, tick, ..TcpConfig::default() };
@@ -49,7 +49,7 @@ impl Run {
         self.sim.run_until(Time::ZERO + until);
     }
 
-    /// What is where at this moment.
+    /// Global view at this moment.
     pub fn look(&self) -> Look {
         self.sim.look()
     }
@@ -61,8 +61,8 @@ impl Run {
         self.plan.entries.iter().map(sum).collect()
     }
 
-    /// The links that the connections of each traffic entry take, one list per connection and way; none
-    /// of traffic that comes and goes.
+    /// Links of each traffic entry's connections, one list per connection and path; none for
+    /// traffic that comes and goes.
     pub fn ways(&self) -> Vec<Vec<Vec<u32>>> {
         let of = |part: &Part| match part {
             Part::Flows(range) => {
@@ -78,7 +78,7 @@ impl Run {
         self.sim.packet_hops()
     }
 
-    /// One number for what has come out so far: see [`crate::Outcome::digest`].
+    /// Digest of the results so far: see [`crate::Outcome::digest`].
     pub fn digest(&self) -> u64 {
         self.sim.outcome().digest()
     }

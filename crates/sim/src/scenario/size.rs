@@ -1,10 +1,10 @@
-//! How much memory a scenario takes, before anything is built of it.
+//! Memory of a scenario, computed before anything is built.
 //!
-//! Problem   A few words in a file ask for a hundred million connections.
-//! Approach  Connections, links and samples are counted, with the sizes that `memory` knows.
-//!           Of what comes and goes at most what may be there at once: no more connections than are
-//!           due, or than are opened while those before are not forgotten.
-//! Not here  What agents know of pairs. How often a closed loop goes round.
+//! Problem   A few words in a file can ask for a hundred million connections.
+//! Approach  Connections, links and samples are counted, with the sizes that `memory` knows. For
+//!           traffic that comes and goes it takes the most that may exist at once: no more
+//!           connections than are due, or than are opened while former ones are not forgotten.
+//! Not here  Agents' state of pairs. The number of rounds of a closed loop.
 
 use crate::exchange::QUARANTINE;
 use crate::memory::{Memory, full, of_flow, of_link};
@@ -20,7 +20,7 @@ use weir_units::Bytes;
 const HOPS: usize = 4;
 const FRAME: u16 = 1514;
 
-/// What a run takes while it is played, and what stays of it until all are judged.
+/// Memory of a run while it is played, and of its record until all are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     /// While it is played.
@@ -77,7 +77,7 @@ pub fn size(scenario: &Scenario) -> Size {
     }
 }
 
-/// Octets of what is seen of traced connections, as record and as result.
+/// Octets of the samples of traced connections, as record and as result.
 fn looks(scenario: &Scenario) -> u64 {
     let of = |entry: &Traffic| {
         let TrafficKind::Tcp { connections, .. } = &entry.kind else { return 0 };
@@ -115,7 +115,7 @@ fn comes(scenario: &Scenario, entry: &Traffic) -> Option<Coming> {
                 if *connections == Connections::Kept { OPEN_LOOP as u64 } else { coming.lines };
             Some(Coming { lines, ..coming })
         }
-        // Each answer is followed by the next: how many there are nobody knows before.
+        // Each answer is followed by the next request, so their number is not known before.
         TrafficKind::Request(Request { load: Load::Closed { outstanding }, .. }) => {
             Some(Coming { due: 0, lines: (*outstanding).into() })
         }

@@ -1,8 +1,8 @@
-//! Traffic whose connections are looked at over time.
+//! Traffic whose connections are sampled over time.
 //!
-//! Approach  The run pauses when a look is due, which changes nothing in it. What the lab's kernel counts in octets is
-//!           whole segments here.
-//! Promises  Looks are at multiples of their time since the entry's start, while it lasts.
+//! Approach  The run pauses when a sample is due, which changes nothing in it. Windows are whole
+//!           segments here, where the lab's kernel counts octets.
+//! Promises  Samples are at multiples of their interval since the entry's start, while it lasts.
 
 use super::build::Part;
 use crate::Sim;

@@ -1,14 +1,15 @@
-//! Which ways packets take between two hosts of a scenario.
+//! Paths of packets between two hosts of a scenario.
 //!
-//! Approach  Each node forwards by destination: into one link or, if equal ways are used, into any of
-//!           several. A way is drawn link by link; all ways are listed in the order of their links.
-//! Promises  The same seed draws the same ways.
+//! Approach  Each node forwards by destination: into one link or, if equal paths are used, into one
+//!           of several. A path is drawn link by link; all paths are listed in the order of their
+//!           links.
+//! Promises  The same seed draws the same paths.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use weir_model::scenario::{LinkDir, Topology};
 
-/// More ways than this are not listed: packets take these in turn.
+/// Most paths that are listed. If there are more, packets take these in turn.
 const LISTED: usize = 256;
 
 /// The ways of a topology.

@@ -1,7 +1,8 @@
 //! A set of sequence numbers inside a window that moves forward.
 //!
-//! Approach  A ring of bits, as large as the window; a number's place is the number modulo the ring.
-//!           Who moves the window on clears what it leaves behind. All work goes by words of 64.
+//! Approach  A ring of bits, as large as the window; a number's place is the number modulo the
+//!           ring. The caller that moves the window clears the bits behind it. All work goes by
+//!           words of 64.
 //! Promises  Memory is bounded by the window, not by what the network does to it.
 
 /// Numbers that differ by less than the ring is long.

@@ -1,16 +1,17 @@
-//! A sender's scoreboard: what SACK says has arrived, what is lost, what was sent again.
+//! A sender's scoreboard: segments that SACK reported, segments that are lost, and retransmissions.
 //!
 //! Problem   With cumulative ACKs alone a window with several losses takes a round-trip time for
 //!           each, or a timeout.
-//! Approach  Two bits per segment of the window: SACKed, and sent again. Whatever lies below the edge
-//!           and is not SACKed is lost. The edge is the third-highest SACKed segment, or where time
-//!           says. Counters are kept beside the bits, so that the pipe is a subtraction.
-//! Promises  Bounded by the receive window. A segment is sent again once per edge: again only when
-//!           three segments that were sent after it are SACKed, when time says, or at a timeout.
-//! Not here  What time says: see `rack`. Rule 4, the rescue retransmission.
-//! Source    RFC 6675 §§4-5: IsLost (DupThresh = 3), SetPipe, NextSeg rules 1 to 3. Departs: RFC 6675
-//!           leaves a lost retransmission to the timeout; Linux finds it by later SACKs, and so do
-//!           we, as soon as no retransmission in flight can have been sent later than what arrived.
+//! Approach  Two bits per segment of the window: SACKed, and retransmitted. A segment below the
+//!           edge that is not SACKed is lost. The edge is the third-highest SACKed segment, or
+//!           later by time (RACK). Counters are kept beside the bits, so the pipe is a subtraction.
+//! Promises  Bounded by the receive window. A segment is retransmitted once per edge. It is
+//!           retransmitted again only when three segments that were sent after it are SACKed, by
+//!           time, or at a timeout.
+//! Not here  Losses by time: see `rack`. Rule 4, the rescue retransmission.
+//! Source    RFC 6675 §§4-5: IsLost (DupThresh = 3), SetPipe, NextSeg rules 1 to 3. Departs: RFC
+//!           6675 leaves a lost retransmission to the timeout. Linux finds it by later SACKs, and
+//!           so do we, once no retransmission in flight can have been sent later than what arrived.
 
 use super::bits::{Bits, count_neither, first_neither};
 
@@ -98,7 +99,8 @@ impl Board {
         self.resent.get(seq) && !self.sacked.get(seq)
     }
 
-    /// Segments from `una` to `to` are acknowledged, and forgotten. Returns how many were not SACKed.
+    /// Segments from `una` to `to` are acknowledged, and forgotten. Returns how many were not
+    /// SACKed.
     pub(super) fn advance(&mut self, una: u32, to: u32) -> u32 {
         if una < self.edge {
             let until = to.min(self.edge);
@@ -113,7 +115,8 @@ impl Board {
         to - una - known
     }
 
-    /// Segments `from..to` are SACKed; they lie between the window's ends. Returns how many were not.
+    /// Segments `from..to` are SACKed; they lie between the window's ends. Returns how many were
+    /// not.
     pub(super) fn sack(&mut self, from: u32, to: u32) -> u32 {
         if from < self.edge {
             let until = to.min(self.edge);
@@ -125,8 +128,8 @@ impl Board {
         fresh
     }
 
-    /// Finds what is lost by what is SACKed from `una` on: what has `thresh` SACKed segments above it
-    /// (RFC 6675's DupThresh, three). True if that is more than was known.
+    /// Finds what is lost by what is SACKed from `una` on: what has `thresh` SACKed segments above
+    /// it (RFC 6675's DupThresh, three). True if that is more than was known.
     pub(super) fn judge(&mut self, una: u32, thresh: u32) -> bool {
         let before = self.lost_count;
         let Some(third) = self.sacked.nth_last(una, self.high, thresh) else { return false };

@@ -3,10 +3,10 @@
 //! Problem   A TCP that is simulated a million times a second needs the parts that decide about
 //!           rates, all of them, and none of the rest.
 //! Approach  [`Sender`] and [`Receiver`] are state machines; time comes as an argument, packets are
-//!           what they return. Sequence numbers count segments, whose borders never move. Timers are
-//!           instants to look at: re-arming one is a store.
-//! Promises  No clock, no chance; no allocation while nothing is lost and the window is not greater than
-//!           before.
+//!           what they return. Sequence numbers count segments, whose borders never move. Timers
+//!           are instants to look at: re-arming one is a store.
+//! Promises  No clock, no chance; no allocation while nothing is lost and the window is not greater
+//!           than before.
 //! Not here  The handshake (long-lived flows begin established; others open with a segment of their
 //!           own: see `exchange`) and the FIN (the last segment is acknowledged at once), Nagle,
 //!           window updates (the application reads at once).
@@ -55,8 +55,8 @@ pub struct TcpConfig {
     pub max_rto: Span,
     /// It is this before the first round-trip time is known.
     pub initial_rto: Span,
-    /// Timers are those of a kernel with ticks of this length: they expire on a grid of its own, up to
-    /// some eighth of their time late. To the nanosecond if it is zero.
+    /// Timers are those of a kernel with ticks of this length: they expire on a grid of its own, up
+    /// to some eighth of their time late. To the nanosecond if it is zero.
     pub tick: Span,
     /// Timestamps: what was sent again measures the round-trip time, too (RFC 7323 §4.1).
     pub timestamps: bool,
@@ -66,12 +66,12 @@ pub struct TcpConfig {
     /// what came in vain (RFC 2883). Else SACKed segments above a hole make it a loss, and what is
     /// lost at the end waits for the retransmission timer.
     pub rack: bool,
-    /// So many SACKed segments above a hole make it a loss (RFC 6675's DupThresh; at least one). With
-    /// RACK they do as long as nothing has been overtaken. At least 300 for flows whose packets take
-    /// several ways: Linux adapts to those, up to its `tcp_max_reordering`.
+    /// So many SACKed segments above a hole make it a loss (RFC 6675's DupThresh; at least one).
+    /// With RACK they do as long as nothing has been overtaken. At least 300 for flows whose
+    /// packets take several ways: Linux adapts to those, up to its `tcp_max_reordering`.
     pub dup_thresh: u32,
-    /// CUBIC leaves slow start when round trips grow longer or ACKs come in long trains (HyStart, as
-    /// Linux has it).
+    /// CUBIC leaves slow start when round trips grow longer or ACKs come in long trains (HyStart,
+    /// as Linux has it).
     pub hystart: bool,
 }
 

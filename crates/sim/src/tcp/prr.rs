@@ -1,10 +1,10 @@
 //! How much a sender may send for each ACK while it recovers: proportional rate reduction.
 //!
-//! Problem   With cwnd = ssthresh at once a sender is silent for half a round trip and then sends in
-//!           bursts; and if ssthresh is more than the path holds (CUBIC after slow start), what it
-//!           repairs is lost again, round after round.
-//! Approach  While the pipe is above ssthresh, ssthresh/flight segments go for each delivered; below,
-//!           no more than were delivered, and one more if this ACK told of no new loss.
+//! Problem   With cwnd = ssthresh at once a sender is silent for half a round trip and then sends
+//!           in bursts; and if ssthresh is more than the path holds (CUBIC after slow start), what
+//!           it repairs is lost again, round after round.
+//! Approach  While the pipe is above ssthresh, ssthresh/flight segments go for each delivered;
+//!           below, no more than were delivered, and one more if this ACK told of no new loss.
 //! Source    RFC 6937 §3.1; the choice between its two bounds is Linux's and RFC 9937's SafeACK.
 
 #[derive(Clone, Debug, Default)]

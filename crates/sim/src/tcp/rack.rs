@@ -2,16 +2,18 @@
 //!
 //! Problem   Three SACKed segments above a hole are no proof where packets overtake each other, and
 //!           never come where the hole is near the end, or is of a segment sent again.
-//! Approach  What was sent before something that has arrived, and has not arrived a reordering window
-//!           after it could have, is lost. Segments sent once are in the order of their sending, so
-//!           that the scoreboard's edge moves on; those sent again stand in a queue. Both are looked at
-//!           from the oldest on, and no further than the first that is not lost.
-//! Promises  Nothing to do while nothing is missing. Each segment is passed once each time it is sent.
+//! Approach  What was sent before something that has arrived, and has not arrived a reordering
+//!           window after it could have, is lost. Segments sent once are in the order of their
+//!           sending, so that the scoreboard's edge moves on; those sent again stand in a queue.
+//!           Both are looked at from the oldest on, and no further than the first that is not lost.
+//! Promises  Nothing to do while nothing is missing. Each segment is passed once each time it is
+//!           sent.
 //! Not here  Who sets the timer: see `sender`. Probes: see `sender/probe`.
-//! Source    RFC 8985 §6; Linux, net/ipv4/tcp_recovery.c (`tcp_rack_detect_loss`, `tcp_rack_reo_wnd`,
-//!           `tcp_rack_update_reo_wnd`). Departs: the timer waits for the latest instant at which
-//!           anything sent before the newest arrival could be lost, which may be a little later than
-//!           that of the last hole. Linux forgets the shortest round trip after five minutes.
+//! Source    RFC 8985 §6; Linux, net/ipv4/tcp_recovery.c (`tcp_rack_detect_loss`,
+//!           `tcp_rack_reo_wnd`, `tcp_rack_update_reo_wnd`). Departs: the timer waits for the
+//!           latest instant at which anything sent before the newest arrival could be lost, which
+//!           may be a little later than that of the last hole. Linux forgets the shortest round
+//!           trip after five minutes.
 
 use super::Block;
 use super::board::Board;
@@ -121,8 +123,8 @@ impl Rack {
         }
     }
 
-    /// Finds what is lost of `una` to `next`. Returns when to look again, if more may turn out to be
-    /// lost by time alone. `hasty`: what nobody has ever overtaken is waited for no longer.
+    /// Finds what is lost of `una` to `next`. Returns when to look again, if more may turn out to
+    /// be lost by time alone. `hasty`: no extra time for a segment that was never overtaken before.
     pub(super) fn judge(
         &mut self,
         view: &View<'_>,
@@ -134,7 +136,8 @@ impl Rack {
         let sent_before = |seq: u32| view.stamps.order(seq) < newest;
         let is_lost = |seq: u32| sent_before(seq) && view.stamps.get(seq) + wait <= view.now;
         let mut edge = board.edge();
-        // What has arrived is no reason to stop: it may have been sent again, later than what follows it.
+        // What has arrived is no reason to stop: it may have been sent again, later than what
+        // follows it.
         while edge < next && (board.is_sacked(edge) || is_lost(edge)) {
             edge += 1;
         }
@@ -149,8 +152,8 @@ impl Rack {
             self.resent.pop_front();
         }
         let again = self.resent.front().is_some_and(|seq| sent_before(*seq));
-        // One sent again that is awaited, and of which the scoreboard does not know that, hides what is due
-        // behind it: that is found when it arrives, or by the timeout.
+        // One sent again that is awaited, and of which the scoreboard does not know that, hides
+        // what is due behind it: that is found when it arrives, or by the timeout.
         let more = again || board.hole(next).is_some_and(sent_before);
         more.then_some(instant(newest) + wait).filter(|at| *at > view.now)
     }

@@ -1,14 +1,14 @@
-//! The receiving end: what is in order, what is not, and when to say so.
+//! The receiving end: segments in order and out of order, and the times of ACKs.
 //!
-//! Approach  A sender that begins, or begins anew, has a small window and waits for every ACK: Linux
-//!           acknowledges its first segments one by one, and so after a pause and after a segment that
-//!           came in vain.
-//! Not here  That its window grows while its application reads, which also is told at once; that one
-//!           who answers what he gets need not hurry.
-//! Source    RFC 5681 §4.2 (delayed ACKs; out of order: at once), RFC 2018 §4 (the block that changed
-//!           last first), RFC 2883 §4 (before it the segment that came in vain, if RACK is to know),
-//!           RFC 3168 §6.1.3 (ECE until CWR), RFC 8257 §3.2 (a change of CE is acknowledged with
-//!           what was pending, under the old state). Linux, net/ipv4/tcp_input.c
+//! Approach  A sender that begins, or begins anew, has a small window and waits for every ACK. So
+//!           Linux acknowledges its first segments one by one, and also those after a pause and
+//!           after a duplicate segment.
+//! Not here  The growth of its window while its application reads, which Linux also announces at
+//!           once. The longer delay of ACKs for a receiver that answers what it receives.
+//! Source    RFC 5681 §4.2 (delayed ACKs; out of order: at once), RFC 2018 §4 (the block that
+//!           changed last first), RFC 2883 §4 (before it the segment that came in vain, if RACK is
+//!           to know), RFC 3168 §6.1.3 (ECE until CWR), RFC 8257 §3.2 (a change of CE is
+//!           acknowledged with what was pending, under the old state). Linux, net/ipv4/tcp_input.c
 //!           (`tcp_event_data_recv`, `tcp_incr_quickack`), net/ipv4/tcp_output.c
 //!           (`tcp_send_delayed_ack`: 40 ms, if the round trip is not longer).
 
@@ -46,8 +46,8 @@ pub(crate) struct Receiver {
     pub(crate) looks_at: u64,
     delay: u64,
     ticks: Ticks,
-    /// How many ACKs more go at once; how many, when they do; after a pause of what length; and when
-    /// the last segment came.
+    /// How many ACKs more go at once; how many, when they do; after a pause of what length; and
+    /// when the last segment came.
     quick: u32,
     quick_acks: u32,
     pause: u64,
@@ -122,8 +122,8 @@ impl Receiver {
         self.ticks.booted(before);
     }
 
-    /// Segment `seq` is about to arrive, `again` or for the first time. An ACK echoes the timestamp of
-    /// the first segment in order that it acknowledges (RFC 7323 §4.3).
+    /// Segment `seq` is about to arrive, `again` or for the first time. An ACK echoes the timestamp
+    /// of the first segment in order that it acknowledges (RFC 7323 §4.3).
     pub(crate) fn stamp(&mut self, seq: u32, again: bool) {
         if seq == self.expected && self.pending == 0 {
             self.stamp = if again { OF_AGAIN } else { 0 };

@@ -1,17 +1,18 @@
-//! When to give up waiting: smoothed round-trip time and retransmission timeout.
+//! Smoothed round-trip time and retransmission timeout.
 //!
-//! Approach  As Linux does it, which is not RFC 6298 to the letter. The floor lies under the deviation,
-//!           not under the sum: the timeout is SRTT + max(4·RTTVAR, 200 ms). The deviation that counts
-//!           is the largest of a window, and falls by a quarter of the difference per window. A round
-//!           trip that is shorter than expected moves the deviation by an eighth of what a longer one
-//!           does.
-//! Promises  More than the floor beyond the smoothed round trip; at most `max_rto`, back-off included.
+//! Approach  As Linux does it, which is not RFC 6298 to the letter. The floor lies under the
+//!           deviation, not under the sum: the timeout is SRTT + max(4·RTTVAR, 200 ms). The
+//!           deviation that counts is the largest of a window, and falls by a quarter of the
+//!           difference per window. A round trip that is shorter than expected moves the deviation
+//!           by an eighth of what a longer one does.
+//! Promises  More than the floor beyond the smoothed round trip; at most `max_rto`, back-off
+//!           included.
 //! Not here  When the timer really expires: see `ticks`. Karn's rule is the sender's: it times no
-//!           segment that was sent twice, unless timestamps tell the copies apart. Departs: one sample
-//!           per round trip, where Linux has one per ACK.
-//! Source    Linux, net/ipv4/tcp_input.c (`tcp_rtt_estimator`), include/net/tcp.h (`__tcp_set_rto`),
-//!           net/ipv4/tcp_output.c (`tcp_schedule_loss_probe`); RFC 6298 §2 (α = 1/8, β = 1/4), §5.5
-//!           (back-off).
+//!           segment that was sent twice, unless timestamps tell the copies apart. Departs: one
+//!           sample per round trip, where Linux has one per ACK.
+//! Source    Linux, net/ipv4/tcp_input.c (`tcp_rtt_estimator`), include/net/tcp.h
+//!           (`__tcp_set_rto`), net/ipv4/tcp_output.c (`tcp_schedule_loss_probe`); RFC 6298 §2 (α =
+//!           1/8, β = 1/4), §5.5 (back-off).
 
 use super::TcpConfig;
 use crate::network::LONGEST;
@@ -59,7 +60,8 @@ impl Rtt {
         }
     }
 
-    /// A round trip took `rtt` ns. All before segment `una` has arrived, `next` is the next new one.
+    /// A round trip took `rtt` ns. All before segment `una` has arrived, `next` is the next new
+    /// one.
     pub(super) fn sample(&mut self, rtt: u64, (una, next): (u32, u32)) {
         self.backed_off = 0;
         self.shortest = self.shortest.min(rtt);
@@ -100,9 +102,9 @@ impl Rtt {
         self.shortest
     }
 
-    /// How long a sender waits in silence before it sends a probe, ns: two round trips; if a `single`
-    /// segment is in flight the receiver may be waiting for a second one. No longer than the timeout,
-    /// which it is before the first sample.
+    /// How long a sender waits in silence before it sends a probe, ns: two round trips; if a
+    /// `single` segment is in flight the receiver may be waiting for a second one. No longer than
+    /// the timeout, which it is before the first sample.
     #[inline]
     pub(super) fn patience(&self, single: bool) -> u64 {
         let timeout = self.timeout();
@@ -148,7 +150,8 @@ mod tests {
         assert_eq!(rtt.timeout(), 900 + 2000);
     }
 
-    /// Computed by hand from `tcp_rtt_estimator` with `tcp_rto_min` = 200 ms; each sample ends a window.
+    /// Computed by hand from `tcp_rtt_estimator` with `tcp_rto_min` = 200 ms; each sample ends a
+    /// window.
     #[test]
     fn the_floor_lies_under_the_deviation_and_not_under_the_sum() {
         let mut rtt = rtt(200);
@@ -167,8 +170,8 @@ mod tests {
         }
     }
 
-    /// From 100 ms with a deviation of 200 (of four) down to 10 ms: 90 are 40 more than the usual 50, of
-    /// which an eighth counts. Up to 190 ms all of it does.
+    /// From 100 ms with a deviation of 200 (of four) down to 10 ms: 90 are 40 more than the usual
+    /// 50, of which an eighth counts. Up to 190 ms all of it does.
     #[test]
     fn a_shorter_round_trip_moves_the_deviation_by_an_eighth_of_what_a_longer_one_does() {
         for (sample, mdev) in [(10, 205), (190, 240)] {

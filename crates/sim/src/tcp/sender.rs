@@ -1,15 +1,15 @@
-//! The sending end: what may go now, and what an ACK or a silence means.
+//! The sending end: segments that may go now, and the reaction to ACKs and to silence.
 //!
-//! Approach  While nothing is missing an ACK moves two numbers and lets the window grow; the
+//! Approach  While nothing is missing, an ACK moves two numbers and lets the window grow. The
 //!           scoreboard exists only from the first SACK block until all is repaired. There is one
-//!           timer, and what it waits for is looked at when it has come.
-//! Promises  Never more than min(cwnd, receive window) in flight, but for what the window had
-//!           already let out, and a probe. A congestion signal counts once per window. The timer runs
-//!           exactly while something is in flight.
-//! Not here  Probes, and losses that time alone shows: see `probe`.
-//! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule or timestamps (7323), 6675 §5 (recovery by the pipe), 3168
-//!           §6.1.2 (one reduction per window, CWR), 6937 (see `prr`). Departs: at a timeout what
-//!           was SACKed stays so, as in Linux (our receivers never renege).
+//!           timer; its purpose is evaluated when it expires.
+//! Promises  At most min(cwnd, receive window) is in flight, except for segments that an earlier,
+//!           larger window allowed, and a probe. A congestion signal counts once per window. The
+//!           timer runs exactly while something is in flight.
+//! Not here  Probes, and losses found by time: see `probe`.
+//! Source    RFC 5681, 6298 §5 (5.1-5.6) with Karn's rule or timestamps (7323), 6675 §5 (recovery
+//!           by the pipe), 3168 §6.1.2 (one reduction per window, CWR), 6937 (see `prr`). Departs:
+//!           at a timeout what was SACKed stays so, as in Linux (our receivers never renege).
 
 mod probe;
 #[cfg(test)]
@@ -87,7 +87,8 @@ pub(crate) struct Sender {
     pub(crate) end: u32,
     /// The receiver's window, in segments.
     limit: u32,
-    /// One more than the last segment that a port lets it send, if one has a say; written by the world.
+    /// One more than the last segment that a port lets it send, if one has a say; written by the
+    /// world.
     pub(crate) edge: u32,
     window: Window,
     phase: Phase,
@@ -295,8 +296,9 @@ impl Sender {
         }
     }
 
-    /// A mark asked for a smaller window: what is delivered lets so much less go that a round trip later it is
-    /// reached, as in Linux. The answer to the mark goes at once, and not when all is drained, whatever the windows.
+    /// A mark asked for a smaller window: what is delivered lets so much less go that a round trip
+    /// later it is reached, as in Linux. The answer to the mark goes at once, and not when all is
+    /// drained, whatever the windows.
     #[cold]
     fn reach(&mut self, delivered: u32) {
         let absent = self.board.as_ref().map_or(0, |board| board.absent());
@@ -305,8 +307,9 @@ impl Sender {
         self.window.cwnd = pipe + self.prr.on_ack(delivered, true, pipe, self.goal).max(answer);
     }
 
-    /// How many packets wait at most before its host's uplink, if its guest sees them there: so many as it paces
-    /// in 2⁻¹⁰ s, two at least. Linux: `tcp_update_pacing_rate`, `tcp_small_queue_check`.
+    /// How many packets wait at most before its host's uplink, if its guest sees them there: so
+    /// many as it paces in 2⁻¹⁰ s, two at least. Linux: `tcp_update_pacing_rate`,
+    /// `tcp_small_queue_check`.
     pub(crate) fn small_queue(&self) -> u32 {
         let Window { cwnd, ssthresh, .. } = self.window;
         let (cwnd, is_starting) = (u64::from(cwnd), cwnd < ssthresh / 2);
@@ -350,8 +353,8 @@ impl Sender {
         self.dup_thresh = self.dup_thresh.max(SPRAYED);
     }
 
-    /// Nothing was sent for `idle` ns: after a timeout's time the window is that of the beginning, if it
-    /// is not less (RFC 5681 §4.1).
+    /// Nothing was sent for `idle` ns: after a timeout's time the window is that of the beginning,
+    /// if it is not less (RFC 5681 §4.1).
     pub(crate) fn rested(&mut self, idle: u64, initial: u32) {
         if self.is_idle() && idle > self.rtt.timeout() {
             self.window.cwnd = self.window.cwnd.min(initial);
@@ -503,8 +506,8 @@ impl Sender {
         self.sent.repeats += 1;
     }
 
-    /// Brings the scoreboard up to date; `first` was the first segment not acknowledged, `ack` is the
-    /// one that this ACK expects. Returns how many segments were delivered.
+    /// Brings the scoreboard up to date; `first` was the first segment not acknowledged, `ack` is
+    /// the one that this ACK expects. Returns how many segments were delivered.
     #[cold]
     fn learn(&mut self, now: u64, (first, ack): Block, blocks: &[Block]) -> u32 {
         let (una, next, limit) = (self.una, self.next, self.limit);
@@ -556,7 +559,8 @@ impl Sender {
         (board.lost() > before, again_at)
     }
 
-    /// How long ago the last segment acknowledged was sent, ns; zero if it may have been sent twice.
+    /// How long ago the last segment acknowledged was sent, ns; zero if it may have been sent
+    /// twice.
     fn sample(&self, now: u64) -> u64 {
         match &self.stamps {
             Some(stamps) if self.board.is_none() && self.probe.is_none() => {
@@ -576,8 +580,8 @@ impl Sender {
         self.sent.recoveries += 1;
     }
 
-    /// Enters recovery if something is lost, says what may go during it, and drops the scoreboard if
-    /// it says nothing.
+    /// Enters recovery if something is lost, says what may go during it, and drops the scoreboard
+    /// if it says nothing.
     #[cold]
     fn conclude(&mut self, now: u64, delivered: u32, advanced: bool) {
         let (new_loss, again_at) = self.judge(now);

@@ -1,9 +1,9 @@
 //! When each segment in flight was sent last.
 //!
-//! Approach  A ring of instants, at least as long as what is in flight, doubled when it is too short; a
-//!           segment's place is its number modulo the ring.
-//! Promises  What was sent later has the larger order, also of what left in one instant. A store per segment
-//!           sent. No allocation once as much was in flight as ever will be.
+//! Approach  A ring of instants, at least as long as what is in flight, doubled when it is too
+//!           short; a segment's place is its number modulo the ring.
+//! Promises  What was sent later has the larger order, also of what left in one instant. A store
+//!           per segment sent. No allocation once as much was in flight as ever will be.
 
 /// The shortest ring.
 const LEAST: usize = 16;

@@ -2,12 +2,12 @@
 //!
 //! Problem   Guests that lose their first windows together would try again together, at every
 //!           doubling, for ever: to the nanosecond, which no two kernels do.
-//! Approach  A kernel's timers expire on a grid that is the coarser the later they are, and begins when
-//!           that kernel was started. A timer is set in whole ticks, counted from the tick in which it
-//!           is set, and expires at the first mark of the grid after the last of them.
+//! Approach  A kernel's timers expire on a grid that is the coarser the later they are, and begins
+//!           when that kernel was started. A timer is set in whole ticks, counted from the tick in
+//!           which it is set, and expires at the first mark of the grid after the last of them.
 //! Promises  No timer expires early, none later than some eighth of its time, or two ticks.
-//! Source    Linux, kernel/time/timer.c (`calc_wheel_index`): 64 buckets a level, each level eight times
-//!           as coarse.
+//! Source    Linux, kernel/time/timer.c (`calc_wheel_index`): 64 buckets a level, each level eight
+//!           times as coarse.
 
 use weir_units::Span;
 

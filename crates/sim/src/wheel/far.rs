@@ -2,9 +2,9 @@
 //!
 //! Approach  Time beyond the ring is counted in blocks. Level 0 has a slot for each of 64 blocks,
 //!           level 1 for each of 64 times 64, and so on; an event waits on the level of the highest
-//!           six bits in which its block differs from the next one due. When a wheel has gone round,
-//!           the next slot of the one above is dealt out over it, before anything can be scheduled
-//!           there directly: so each list stays in the order of scheduling.
+//!           six bits in which its block differs from the next one due. When a wheel has gone
+//!           round, the next slot of the one above is dealt out over it, before anything can be
+//!           scheduled there directly: so each list stays in the order of scheduling.
 //! Source    Varghese and Lauck 1987, scheme 7.
 
 use super::in_order;

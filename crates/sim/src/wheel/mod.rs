@@ -1,17 +1,18 @@
 //! What happens next: a timing wheel with a total order.
 //!
-//! Problem   A heap costs log n compares and cache misses per event; a wheel costs a store, but says
-//!           nothing of the order inside a slot, and a run must be the same to the octet.
+//! Problem   A heap costs log n compares and cache misses per event; a wheel costs a store, but
+//!           says nothing of the order inside a slot, and a run must be the same to the octet.
 //! Approach  A ring of slots, each a list through the cells themselves, and a bitmap of those that
 //!           hold something. New events go to the list's front: one store, no other cell touched.
-//!           Before a slot is played its list is turned round, which is the order of scheduling, and
-//!           sorted by time, stably. What is too far for the ring waits in [`far`], and comes in
-//!           before anything can be scheduled into its place. The width of a slot follows the
+//!           Before a slot is played its list is turned round, which is the order of scheduling,
+//!           and sorted by time, stably. What is too far for the ring waits in [`far`], and comes
+//!           in before anything can be scheduled into its place. The width of a slot follows the
 //!           density of events: about one slot in three is used, the ring stays in the cache.
-//! Promises  Events come in the order of (time, scheduling). Nothing is lost, and the width of slots
-//!           changes the speed only.
+//! Promises  Events come in the order of (time, scheduling). Nothing is lost, and the width of
+//!           slots changes the speed only.
 //! Not here  Cancelling: a timer that moved is found out when it fires.
-//! Source    Varghese and Lauck 1987 (hierarchical wheels); Brown 1988 (calendar queues: the width).
+//! Source    Varghese and Lauck 1987 (hierarchical wheels); Brown 1988 (calendar queues: the
+//!           width).
 
 mod far;
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Between guests and their hosts' network: VMs' ports, and what stands behind them.
+//! Between guests and their hosts' network: VMs' ports.
 //!
-//! Problem   A VM that goes takes its port along. Its sockets stay: its timers run, and nobody hears
-//!           from it.
-//! Approach  Whose a packet is follows from its flow. What a VM without a port sends is lost where it
-//!           would enter its host, what comes for it where it would leave.
-//! Promises  What is lost so is dropped and counted. Where no VM ever goes this costs one question per
+//! Problem   A VM that goes takes its port along. Its sockets stay: its timers run, but its packets
+//!           reach no network.
+//! Approach  A packet's VM follows from its flow. Packets from a VM without a port are lost where
+//!           they would enter its host, packets to it where they would leave.
+//! Promises  Lost packets are dropped and counted. Where no VM ever goes, this costs one check per
 //!           packet at each of its ends.
-//! Not here  What agents make of it: see `host`.
+//! Not here  Reactions of agents: see `host`.
 
 use super::faults::Fault;
 use crate::host::{Shim, Speaker, Translator};

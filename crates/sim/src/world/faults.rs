@@ -1,13 +1,13 @@
 //! What breaks while a network is played, and hosts that stand still.
 //!
 //! Problem   What breaks in a datacenter breaks while the rest goes on.
-//! Approach  A fault is a wake-up like others. While a host stands still everything that would happen
-//!           there happens when it goes on, in the same order: packets that arrive, timers, the agent's
-//!           and the shaper's turns. What comes is kept in a ring of a network card.
-//! Promises  A packet that finds no room in the ring is dropped and counted. Where no host ever stands
-//!           still this costs one question per arrival.
-//! Not here  What a killed agent leaves: see `host`. Control messages that suffer: see `host`. VMs that
-//!           lose their port: see `edge`.
+//! Approach  A fault is a wake-up like others. While a host stands still everything that would
+//!           happen there happens when it goes on, in the same order: packets that arrive, timers,
+//!           the agent's and the shaper's turns. What comes is kept in a ring of a network card.
+//! Promises  A packet that finds no room in the ring is dropped and counted. Where no host ever
+//!           stands still this costs one question per arrival.
+//! Not here  What a killed agent leaves: see `host`. Control messages that suffer: see `host`. VMs
+//!           that lose their port: see `edge`.
 
 use super::edge::Ends;
 use super::{End, Sim};

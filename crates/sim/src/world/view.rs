@@ -34,7 +34,8 @@ impl Sim {
         ((link as usize) < self.net.links.len()).then(|| Bytes::new(self.net.queued(link)))
     }
 
-    /// The sender of a flow and the octets of its segments; `None` if there is no such flow, or it is not TCP.
+    /// The sender of a flow and the octets of its segments; `None` if there is no such flow, or it
+    /// is not TCP.
     pub(crate) fn connection(&self, flow: u32) -> Option<(ConnectionLook, u32)> {
         match self.flows.get(flow as usize)?.end {
             End::Tcp(tcp) => {

@@ -31,6 +31,8 @@ struct Departure {
     /// Octets since the pair came to life.
     left: u64,
     at: Time,
+    /// When something left again after a pause in which a receiver takes the pair for over.
+    resumed: Option<Time>,
     /// Octets since all has settled.
     late: u64,
 }
@@ -38,7 +40,7 @@ struct Departure {
 /// What becomes of a pair of which this traffic is all there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// It sends without a pause, and both ends have a hose with room for it.
+    /// It wants to send at every moment, and both ends have a hose with room for it.
     Lives,
     /// Neither it nor its way back has been given anything to send for a hold and longer.
     Dies,
@@ -56,6 +58,9 @@ impl Agreement {
             let more = pair.left.checked_sub(departure.left).unwrap_or(pair.left);
             departure.left = pair.left;
             if more > 0 {
+                if look.at.since(departure.at) >= terms.law.partition.idle_after {
+                    departure.resumed = Some(look.at);
+                }
                 departure.at = look.at;
                 departure.late += if look.at > terms.judged_from() { more } else { 0 };
             }
@@ -78,6 +83,7 @@ impl Agreement {
         for pair in &look.pairs {
             let wrong = match fate(terms, look, pair.id) {
                 Fate::Either => continue,
+                Fate::Lives if self.pauses(terms, look, pair.id) => continue,
                 Fate::Lives => self.disagreement(terms, look, pair),
                 Fate::Dies if self.drains(terms, look, pair.id) => continue,
                 Fate::Dies => remains(pair),
@@ -87,6 +93,21 @@ impl Agreement {
                 breaches.add(look.at, CHECK, &of, what);
             }
         }
+    }
+
+    /// Whether the pair sent nothing for so long that its ends may forget it, now or lately: TCP that waits
+    /// for a timer, which doubles with each loss.
+    fn pauses(&self, terms: &Terms, look: &Look, pair: PairId) -> bool {
+        let partition = &terms.law.partition;
+        let is_its = |t: &&Traffic| (t.from, t.to) == (pair.src.0 as usize, pair.dst.0 as usize);
+        let is_tcp = |t: &Traffic| matches!(t.kind, TrafficKind::Tcp { .. });
+        if !terms.scenario.traffic.iter().filter(is_its).all(is_tcp) {
+            return false;
+        }
+        let Some(departure) = self.departures.get(&pair) else { return true };
+        let settles = partition.silent_after + terms.law.partition_period;
+        look.at.since(departure.at) >= partition.idle_after
+            || departure.resumed.is_some_and(|at| look.at.since(at) <= settles)
     }
 
     /// Whether a queue of a pair, there or back, was still being emptied until lately: with the least

@@ -4,6 +4,7 @@ mod agreement;
 mod floors;
 mod hoses;
 mod limits;
+mod owed;
 mod packets;
 mod state;
 mod trouble;
@@ -11,6 +12,9 @@ mod trouble;
 use crate::breach::{Breach, Breaches};
 use crate::terms::Terms;
 use weir_sim::Look;
+
+pub use floors::Judged;
+pub use owed::Exempt;
 
 /// All checks of one run.
 #[derive(Debug)]
@@ -25,13 +29,14 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    pub(crate) fn new(terms: Terms) -> Self {
+    /// `ways` of each traffic entry of the run, see [`weir_sim::scenario::Run::ways`].
+    pub(crate) fn new(terms: Terms, ways: &[Vec<Vec<u32>>]) -> Self {
         Self {
             hoses: hoses::Hoses::new(&terms),
             limits: limits::Limits::new(&terms),
             packets: packets::Packets::default(),
             agreement: agreement::Agreement::default(),
-            floors: floors::Floors::new(&terms),
+            floors: floors::Floors::new(ways),
             breaches: Breaches::default(),
             terms,
         }
@@ -45,13 +50,14 @@ impl Checks {
         self.packets.look(terms, look, breaches);
         state::look(terms, look, breaches);
         self.agreement.look(terms, look);
+        self.floors.look(look);
     }
 
     /// At the last moment; `octets` of payload have arrived per traffic entry since floors are judged.
-    pub(crate) fn end(mut self, look: &Look, octets: &[u64]) -> (Vec<Breach>, floors::Floors) {
+    pub(crate) fn end(mut self, look: &Look, octets: &[u64]) -> (Vec<Breach>, Judged) {
         self.agreement.end(&self.terms, look, &mut self.breaches);
         self.floors.end(&self.terms, look, octets, &mut self.breaches);
-        (self.breaches.into_list(), self.floors)
+        (self.breaches.into_list(), self.floors.judged)
     }
 }
 

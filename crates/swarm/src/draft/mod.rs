@@ -26,6 +26,10 @@ const JUDGED: Span = Span::from_secs(3);
 /// Runs are sampled so often.
 const TENTH: Span = Span::from_millis(100);
 
+/// The stream of chance that decides whether VMs of a host may be promised more among themselves than its link
+/// carries. Admission does not refuse that; floors are scaled then, and not judged.
+const OVERBOOKED: u64 = 1 << 51;
+
 /// After so long without any trouble all promises hold without exception: what a sender got before is
 /// let go of, its receiver knows, and hoses were divided twice since. Rounded up to a tenth of a second.
 pub(crate) fn settling(partition: &PartitionConfig, period: Span) -> Span {
@@ -61,13 +65,17 @@ impl Draft {
         let text = |factor: u64| -> String { tenants.iter().map(|t| t.text(factor)).collect() };
         let bare =
             |factor| file(seed, preset, scale, &fabric.text, &text(factor), Span::from_secs(9));
-        let accepts =
-            |factor| File::parse("", &bare(factor), &[]).is_ok_and(|f| f.points().is_ok());
+        // Of another stream, so that it changes nothing else.
+        let may_overbook = Draw::new(seed ^ OVERBOOKED).one_in(32);
+        let accepts = |factor| {
+            (may_overbook || tenants::fit_their_hosts(&tenants, factor))
+                && File::parse("", &bare(factor), &[]).is_ok_and(|f| f.points().is_ok())
+        };
         let factor = tenants::factor(&mut draw, accepts);
         let traffic = traffic::draw(&mut draw, &tenants);
         let faults = faults::draw(&mut draw, &fabric);
 
-        let law = weir_core::host::ElasticSwitch::default();
+        let law = weir_core::elasticswitch::ElasticSwitch::default();
         // On the grid of samples.
         let quiet = Span::from_millis(faults.healed.max(traffic::STOPPED).next_multiple_of(100));
         let judged = quiet + settling(&law.partition, law.partition_period);

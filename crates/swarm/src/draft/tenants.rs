@@ -4,6 +4,7 @@
 //!           accepts is found by halving; then it, or a part of it, is taken.
 
 use super::draw::Draw;
+use std::collections::BTreeMap;
 
 /// A VM, its floors in weights.
 #[derive(Clone, Debug)]
@@ -25,6 +26,9 @@ pub(crate) struct Tenant {
 
 /// Largest factor, in kbit/s per weight: with it a floor is about a host's link.
 const MOST: u64 = 60_000;
+
+/// Of a host's link, kbit/s before `scale`, less the headroom of admission.
+const PROMISED: u64 = 900_000;
 
 /// One to three tenants on these hosts.
 pub(crate) fn draw(draw: &mut Draw, hosts: &[String]) -> Vec<Tenant> {
@@ -56,6 +60,23 @@ pub(crate) fn most(accepts: impl Fn(u64) -> bool) -> u64 {
         *(if accepts(middle) { &mut most } else { &mut refused }) = middle;
     }
     most
+}
+
+/// Whether what the VMs of each host may be owed together, those within the host among them, is what admission
+/// promises of the host's link.
+pub(crate) fn fit_their_hosts(tenants: &[Tenant], factor: u64) -> bool {
+    let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
+    for tenant in tenants {
+        let into: u64 = tenant.vms.iter().filter_map(|vm| vm.weights).map(|(_, into)| into).sum();
+        let mut out: BTreeMap<&str, u64> = BTreeMap::new();
+        for vm in &tenant.vms {
+            *out.entry(&vm.host).or_default() += vm.weights.map_or(0, |(out, _)| out);
+        }
+        for (host, out) in out {
+            *hosts.entry(host).or_default() += out.min(into);
+        }
+    }
+    hosts.values().all(|weights| weights * factor <= PROMISED)
 }
 
 /// The factor in kbit/s per weight, when `accepts` is what admission says.

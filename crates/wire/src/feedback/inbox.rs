@@ -1,9 +1,12 @@
-//! Who may feed back to this host, and what was heard of each: as `bpf/eyeq.bpf.c` has it, in Rust.
+//! The hosts that may send feedback to this host, and the sequences heard from each.
+//! `bpf/eyeq.bpf.c` has the same law in C.
 //!
-//! Problem   The same packets must be believed wherever they are read: in the kernel, by an agent where
-//!           no program can set departure times, in the simulator.
-//! Approach  A key and a window for each peer and key id. What is not as it should be ends in one counter.
-//! Promises  At most once; nothing without the key; a refused packet moves one counter and nothing else.
+//! Problem   Every reader must believe the same packets: the kernel, an agent on a host where no
+//!           program can set departure times, and the simulator.
+//! Approach  A key and a window for each peer and key id. Every refused packet is in exactly one
+//!           counter.
+//! Promises  A packet is believed at most once, and only with its key. A refused packet changes one
+//!           counter and nothing else.
 
 use super::{FeedbackError, FeedbackKey, FeedbackPacket, Told};
 use crate::KeyId;
@@ -12,48 +15,48 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use thiserror::Error;
 
-/// Most keys of one inbox: as many as [`crate::MAX_PEERS`], and all again in a rotation.
+/// Most keys of one inbox: two for each of [`crate::MAX_PEERS`], since a rotation needs both.
 pub const MAX_FEEDBACK_KEYS: usize = 2 * crate::MAX_PEERS;
 
-/// Why a packet is not believed.
+/// Reason why a packet is not believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FeedbackRejected {
-    /// Not of this form.
+    /// The packet is not well formed.
     #[error(transparent)]
     Malformed(#[from] FeedbackError),
-    /// To another host.
+    /// The packet is addressed to another host.
     #[error("addressed to {to}")]
     NotForUs {
-        /// Whom it is addressed to.
+        /// Address of its destination.
         to: Ipv4Addr,
     },
-    /// From a host that has no such key here: unknown, or not yet confirmed.
+    /// No key of this id is known for the source: the host is unknown or not confirmed yet.
     #[error("{from} has no key {id} here")]
     Stranger {
-        /// Where it says it comes from.
+        /// Source that the packet claims.
         from: Ipv4Addr,
-        /// The key it names.
+        /// Id of the key that the packet claims.
         id: u8,
     },
-    /// Not tagged with the key it names.
+    /// The tag was not made with the claimed key.
     #[error("the tag is wrong")]
     Tag,
-    /// Seen before, or too old to tell.
+    /// The sequence was seen before, or is too old to decide.
     #[error("sequence {sequence} was seen, or is too old")]
     Replayed {
-        /// The whole sequence.
+        /// The whole sequence, 64 bits.
         sequence: u64,
     },
-    /// Authentic, and no rate.
+    /// The packet is authentic, but has no rate.
     #[error("a rate of zero")]
     Zero,
 }
 
-/// What became of all packets.
+/// Counters of all packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(missing_docs, reason = "all but the first count the variants of `FeedbackRejected`")]
 pub struct FeedbackCounters {
-    /// Believed.
+    /// Packets that were believed.
     pub believed: u64,
     pub malformed: u64,
     pub not_for_us: u64,
@@ -88,15 +91,15 @@ impl FeedbackCounters {
     }
 }
 
-/// One key, and what was heard by it.
+/// One key, and the sequences that came with it.
 #[derive(Clone, Debug)]
 struct Ear {
     key: FeedbackKey,
-    /// Has seen 0, which nobody sends.
+    /// A window in which only 0 was seen, which is never sent.
     window: Window,
 }
 
-/// What one host believes of feedback.
+/// The keys that one host accepts for feedback.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     own: Ipv4Addr,
@@ -105,13 +108,13 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Of the host with this address; believes nobody.
+    /// An inbox of the host with this address, without any key.
     pub fn new(own: Ipv4Addr) -> Self {
         Self { own, ears: BTreeMap::new(), counters: FeedbackCounters::default() }
     }
 
-    /// Believes `from` with this key from now on. Another key of the same id is forgotten with all that was
-    /// heard by it, the same key goes on. Says whether there was room.
+    /// Believes `from` with this key from now on. Another key of the same id is forgotten with its
+    /// sequences; the same key keeps them. Returns false if there was no room.
     pub fn accept(&mut self, from: Ipv4Addr, key: FeedbackKey) -> bool {
         let at = (from, key.id());
         if self.ears.get(&at).is_some_and(|ear| ear.key == key) {
@@ -129,12 +132,13 @@ impl Inbox {
         self.ears.remove(&(from, id));
     }
 
-    /// What became of all packets so far.
+    /// The counters so far.
     pub const fn counters(&self) -> &FeedbackCounters {
         &self.counters
     }
 
-    /// Judges an IPv4 packet: the only way in. What is believed comes with its sequence.
+    /// Judges an IPv4 packet. This is the only way in. Returns the message and its sequence if it
+    /// is believed.
     pub fn open(&mut self, octets: &[u8]) -> Result<(Told, u64), FeedbackRejected> {
         let result = self.judge(octets);
         self.counters.count(&result);

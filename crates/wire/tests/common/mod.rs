@@ -5,7 +5,7 @@ use weir_core::message::{Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{Incarnation, Key, KeyId, Keyring, Opened, Session};
 
-/// Who said a message, and in which of its lives.
+/// Sender of a message, and its incarnation.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     pub host: usize,

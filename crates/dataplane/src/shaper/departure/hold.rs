@@ -1,11 +1,11 @@
 //! The uplink's fq qdisc: holds each packet until its departure time.
 //!
-//! Problem   Whoever configured the uplink must find it as it was; and a drop behind the sequence
-//!           stamp would pass for a loss of the network's.
+//! Problem   The operator must find the uplink as it was configured. And a drop after a packet got
+//!           its sequence number would count as a loss of the network.
 //! Approach  fq takes the root of the uplink only from a qdisc that the kernel put there by itself
-//!           (its handle is zero): when ours goes, the kernel puts it back. Its bounds are far above
-//!           those of `depart.bpf.c`, which drops before the stamp.
-//! Not here  When a packet departs: the program says so.
+//!           (its handle is zero). When ours goes, the kernel restores it. fq's bounds are far
+//!           above those of `depart.bpf.c`, which drops before the sequence number.
+//! Not here  Departure times: the program computes them.
 
 use crate::nl::fq::{self, Entry, Fq};
 use crate::nl::tc::{self, ROOT};
@@ -16,9 +16,10 @@ use weir_units::Span;
 /// Marks the qdisc as ours, for a successor and for people.
 const HANDLE: u32 = 0x3e1_0000;
 
-/// As many packets as no host of ours ever holds: 2 ms of the smallest at 16 Gbit/s, or 512 pairs with
-/// 128 kB of full frames each. The horizon is fq's own, forty times ours. One timer for what departs within 50 µs
-/// (EyeQ §4.2), so that a fast queue does not need one per packet; fq's own would be 10.
+/// More packets than any of our hosts holds: 2 ms of the smallest at 16 Gbit/s, or 512 pairs with
+/// 128 kB of full frames each. The horizon is fq's own, forty times ours. One timer covers all
+/// departures within 50 µs (EyeQ §4.2), so that a fast queue does not need one per packet; fq's own
+/// slack is 10 µs.
 const BOUNDS: Fq = Fq {
     limit: 65_536,
     flow_limit: 65_536,
@@ -26,7 +27,8 @@ const BOUNDS: Fq = Fq {
     horizon: Span::from_secs(10),
 };
 
-/// Makes fq the root of the uplink, or mends the one that is there from before. Whether it was.
+/// Makes fq the root of the uplink, or corrects the fq of an earlier agent. Returns whether there
+/// was one.
 pub(super) fn hold(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> {
     let (found, verb) = match ours(socket, uplink)? {
         Some(entry) if entry.fq == BOUNDS => return Ok(true),
@@ -53,7 +55,7 @@ pub(super) fn hold(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> 
     }
 }
 
-/// What is wrong with it, if something is.
+/// The fault of the uplink's root qdisc, if any.
 pub(super) fn fault(socket: &mut Socket, uplink: &Device) -> Result<Option<Fault>, Error> {
     let root = tc::root(socket, uplink)?;
     let is_there = root.as_ref().is_some_and(|root| root.kind == "fq" && root.handle == HANDLE);
@@ -61,17 +63,17 @@ pub(super) fn fault(socket: &mut Socket, uplink: &Device) -> Result<Option<Fault
         _ if is_there => return Ok(None),
         Some(root) if root.handle != 0 => {
             let handle = Handle(root.handle);
-            format!("somebody put qdisc {} {handle} in the place of fq on {uplink}", root.kind)
+            format!("qdisc {} {handle} has replaced fq on {uplink}", root.kind)
         }
         _ => format!("the fq qdisc of {uplink} is gone: packets leave without waiting"),
     };
-    // Somebody else's root is refused and never replaced.
+    // A foreign root qdisc is refused and never replaced.
     let mendable = refuse_foreign(socket, uplink).is_ok();
     Ok(Some(Fault { what, vms: Vec::new(), mendable }))
 }
 
-/// Removes our fq; the kernel puts its default in its place. What still waits in it is lost. Whether
-/// it was there.
+/// Removes our fq; the kernel restores its default. Packets that still wait in it are lost. Returns
+/// whether it was there.
 pub(super) fn release(socket: &mut Socket, uplink: &Device) -> Result<bool, Error> {
     if ours(socket, uplink)?.is_none() {
         return Ok(false);
@@ -89,7 +91,7 @@ pub(super) fn ours(socket: &mut Socket, uplink: &Device) -> Result<Option<Entry>
     Ok(fq::root(socket, uplink)?.filter(|entry| entry.handle == HANDLE))
 }
 
-/// Refuses an uplink whose root qdisc somebody has chosen.
+/// Refuses an uplink whose root qdisc is not the kernel's default.
 fn refuse_foreign(socket: &mut Socket, uplink: &Device) -> Result<(), Error> {
     let qdiscs = tc::qdiscs(socket, Some(uplink))?;
     let Some(root) = qdiscs.iter().find(|q| q.parent == ROOT && q.handle != 0) else {

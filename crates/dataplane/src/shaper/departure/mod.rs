@@ -1,16 +1,16 @@
 //! The shaper made of departure times: no classes, no queues of its own.
 //!
 //! Problem   HTB has one lock per tree, a timer per packet, and classes that are slow to make.
-//! Approach  On the uplink's egress a BPF program (`bpf/depart.bpf.c`) computes when a packet may leave,
-//!           and the uplink's fq qdisc holds it until then. The tree is HTB's (uplink, VMs, queues),
-//!           its rates are entries of a mapped array: a change is a store, without a system call.
-//!           The agent's heartbeat is in a map, too: when it is stale, the program itself
-//!           limits pairs to their floors.
-//! Promises  The desired levels are those in the map; a second pass finds nothing to do. Dropping the
-//!           value leaves all in force; a successor adopts it without a gap. The uplink's root qdisc
-//!           is taken only from the kernel's default, and given back.
-//! Not here  Traffic within the host: it does not pass the uplink. Weights: what is lent goes to the
-//!           first to come (see docs/decisions/0004-departure-times.md).
+//! Approach  On the uplink's egress a BPF program (`bpf/depart.bpf.c`) computes when a packet may
+//!           leave, and the uplink's fq qdisc holds it until then. The tree is HTB's (uplink, VMs,
+//!           queues), its rates are entries of a mapped array: a change is a store, without a
+//!           system call. The agent's heartbeat is in a map, too: when it is stale, the program
+//!           itself limits pairs to their floors.
+//! Promises  The desired levels are those in the map; a second pass finds nothing to do. Dropping
+//!           the value leaves all in force; a successor adopts it without a gap. The uplink's root
+//!           qdisc is taken only from the kernel's default, and given back.
+//! Not here  Traffic within the host, which does not pass the uplink. Weights: the packets that
+//!           come first get what is lent (see docs/decisions/0004-departure-times.md).
 
 mod hold;
 mod nodes;
@@ -19,7 +19,7 @@ mod observer;
 pub use observer::Observer;
 
 use super::desired::{self, Pair, Pairs};
-use super::levels::{Levels, MIN_RATE};
+use super::levels::Levels;
 use super::{
     Changes, ClassId, ClassStats, Error, Fault, Kind, PairRate, Shaper, ShaperConfig, VmClasses,
     VmShare,
@@ -30,6 +30,7 @@ use crate::programs::Departures;
 use crate::table::CounterArray;
 use nodes::{HOST, PAIRS, Term, UNSORTED, UPLINK};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// The shaper made of departure times. See [`Shaper`] for the order of calls.
@@ -55,11 +56,11 @@ struct Tree {
     /// The slots of VMs that an earlier agent had.
     remembered: BTreeMap<VmId, u16>,
     pairs: Pairs,
-    /// Who has which pair's node.
+    /// Pairs of the pair nodes in use.
     owners: BTreeMap<u16, PairId>,
     /// Nodes of an earlier agent's pairs that have not been claimed or given up yet.
     claimable: BTreeSet<u16>,
-    /// What the pairs' floors sum to.
+    /// Sum of the pairs' floors.
     floors: Rate,
     /// Whether the uplink has a level: without, packets depart at once.
     engaged: bool,
@@ -71,23 +72,24 @@ struct Vm {
     slot: u16,
 }
 
-/// The class of what the host itself sends.
+/// The class of the host's own traffic.
 pub(crate) const HOST_CLASS: ClassId = nodes::class_id(HOST);
 
-/// Gives the uplink its default qdisc back if it has ours. Needs no state of the agent that took it.
+/// Gives the uplink its default qdisc back if it has ours. Needs no state of the agent that took
+/// it.
 pub(crate) fn release(uplink: &Device) -> Result<bool, Error> {
     hold::release(&mut Socket::open()?, uplink)
 }
 
 impl DepartureTimes {
     /// Makes fq the root of the uplink, or takes over what an earlier agent left there and in the
-    /// maps. `remembered` are classes that its VMs had, one or more of each. In this thread's network
-    /// namespace, for good.
+    /// maps. `remembered` are classes that its VMs had, one or more of each. In this thread's
+    /// network namespace, for good.
     ///
     /// # Errors
     ///
-    /// [`Error::NoFq`]; [`Error::Foreign`] for a root qdisc that somebody has chosen; maps of the
-    /// wrong size; whatever the kernel refuses.
+    /// [`Error::NoFq`]; [`Error::Foreign`] for a root qdisc that is not the kernel's default; maps
+    /// of the wrong size; any refusal of the kernel.
     pub fn open(
         config: ShaperConfig,
         uplink: Device,
@@ -135,7 +137,7 @@ impl Tree {
         self.map.get(usize::from(node))
     }
 
-    /// Makes a node's level the wanted one; whether it was another.
+    /// Sets a node's level to the desired one. Returns whether it was another.
     fn write(&self, node: u16, wanted: Level) -> bool {
         let differs = self.found(node) != wanted;
         if differs {
@@ -156,7 +158,7 @@ impl Tree {
         Level { limit_ns, ..self.leaf(class, nodes::share(vm.slot), Term::Lease) }
     }
 
-    /// All nodes as they ought to be. What is not named here ought not to be.
+    /// All desired nodes. A node that is not named here should not exist.
     fn wanted(&self) -> BTreeMap<u16, Level> {
         let (levels, queue) = (&self.levels, self.config.queue);
         let mut wanted = BTreeMap::new();
@@ -257,10 +259,7 @@ impl Tree {
                 refused.push(*id);
                 continue;
             };
-            let rate = rate_of(self.found(node));
-            // The smallest rate stands for zero, and counts as that in sums.
-            let floor = if rate.floor == MIN_RATE { Rate::ZERO } else { rate.floor };
-            let pair = Pair { minor: node, rate: PairRate { floor, ..rate } };
+            let pair = Pair { minor: node, rate: rate_of(self.found(node)) };
             if let Some(former) = self.pairs.insert(*id, pair) {
                 self.retire(&[former.minor]);
             }
@@ -319,7 +318,7 @@ impl Tree {
         pairs.filter(differs).count()
     }
 
-    /// Writes these pairs, or all if everybody's part of an overbooked uplink has changed.
+    /// Writes these pairs, or all if every pair's part of an overbooked uplink has changed.
     fn settle(&mut self, pairs: &BTreeSet<PairId>) -> usize {
         let before = self.shortfall();
         self.floors = desired::floors(&self.pairs);
@@ -353,7 +352,8 @@ impl Tree {
 }
 
 fn rate_of(level: Level) -> PairRate {
-    PairRate { floor: Rate::from_bps(level.floor), ceiling: Rate::from_bps(level.ceiling) }
+    let floor = floor_of(Rate::from_bps(level.floor)).unwrap_or_default();
+    PairRate { floor, ceiling: Rate::from_bps(level.ceiling) }
 }
 
 impl Shaper for DepartureTimes {

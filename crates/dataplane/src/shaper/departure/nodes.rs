@@ -1,8 +1,8 @@
-//! Which number names which node, and what its level is. Pure.
+//! Numbers of nodes, and their levels. Pure.
 //!
-//! The numbers are those of `bpf/intf.h`: 1 the uplink, 2 what has no class, 3 the host itself, then for the VM in slot s
-//! 1024 + s its share, 2048 + s its default queue, 3072 + s its control queue, 8192 + s its external
-//! queue; from 4096 on, pairs.
+//! The numbers are those of `bpf/intf.h`: 1 the uplink, 2 what has no class, 3 the host itself,
+//! then for the VM in slot s 1024 + s its share, 2048 + s its default queue, 3072 + s its control
+//! queue, 8192 + s its external queue; from 4096 on, pairs.
 
 use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
@@ -54,7 +54,7 @@ pub(super) const fn is_leaf(node: u16) -> bool {
     node == UNSORTED || node == HOST || (node >= DEFAULT && node < NODES as u16)
 }
 
-/// The high half of every class, so that it is no priority of anybody else's.
+/// High half of every class, which distinguishes it from foreign priorities.
 const MAJOR: u32 = 1 << 16;
 
 pub(super) const fn class_id(node: u16) -> ClassId {
@@ -67,7 +67,7 @@ pub(super) const fn node(class: ClassId) -> Option<u16> {
     if class.0 & !0xffff == MAJOR && node < NODES as u16 { Some(node) } else { None }
 }
 
-/// Who gets back what a level lends when the agent is silent.
+/// Behaviour of a level when the agent is silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Term {
     /// The ceiling is a lease: without the agent it is the floor.

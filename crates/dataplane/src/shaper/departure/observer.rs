@@ -1,10 +1,10 @@
-//! The shaper that limits nothing: it keeps levels, and the kernel hears of none.
+//! The shaper that limits nothing: it keeps levels that the kernel does not see.
 //!
-//! Problem   An operator wants to see what an agent would do before it does it.
-//! Approach  The tree of departure times in memory of our own, where no program finds it. Levels are
+//! Problem   An operator wants to see what an agent would do before the agent does it.
+//! Approach  The tree of departure times in private memory, where no program finds it. Levels are
 //!           checked, scaled and read back as in a shaper that enforces.
-//! Promises  No packet is delayed, marked or dropped on its account.
-//! Not here  Programs that change nothing either: `WEIR_OBSERVE` in `bpf/`.
+//! Promises  It delays, marks and drops no packet.
+//! Not here  The programs, which change nothing either: `WEIR_OBSERVE` in `bpf/`.
 
 use super::Tree;
 use crate::intf::NODES;

@@ -1,7 +1,7 @@
-//! The table of levels without a kernel: memory in the map's place.
+//! The table of levels without a kernel: memory instead of the map.
 
 use super::*;
-use crate::shaper::{External, LONGEST_WAIT, MAX_PAIRS, Overbooking};
+use crate::shaper::{External, LONGEST_WAIT, MAX_PAIRS, MIN_RATE, Overbooking};
 use weir_units::Span;
 
 const A: VmId = VmId(1);
@@ -56,7 +56,7 @@ fn the_levels_are_the_desired_ones_and_a_second_pass_writes_nothing() {
     assert_eq!((first.floor, first.ceiling, first.fallback), (60_000_000, 200_000_000, 60_000_000));
     assert_eq!(first.parent, u64::from(nodes::share(0)));
 
-    // What somebody else changed is mended.
+    // A change by another process is repaired.
     tree.map.put(1024, Level::default());
     let mended = tree.apply_vms(&vms).unwrap();
     assert_eq!(mended, Changes { created: 1, ..Changes::default() });
@@ -154,7 +154,7 @@ fn an_overbooked_uplink_scales_floors_to_fit() {
     let full: Vec<_> = pairs.iter().map(|id| (*id, mbit(90, 90))).collect();
     assert_eq!(tree.set(&full[..2]).unwrap(), 2);
     assert_eq!(tree.shortfall(), Rate::ZERO);
-    assert_eq!(tree.set(&full[2..]).unwrap(), 4, "everybody's part has changed");
+    assert_eq!(tree.set(&full[2..]).unwrap(), 4, "every pair's part has changed");
     let sum: Rate = tree.read_back().iter().map(|(_, rate)| rate.floor).sum();
     assert!(sum <= Rate::from_mbps(195) && sum > Rate::from_mbps(194), "{sum}");
     tree.remove(&pairs[2..]);

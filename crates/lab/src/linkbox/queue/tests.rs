@@ -227,7 +227,7 @@ fn paths_by_packet_reorder_by_their_skew() {
     };
     assert_eq!(fates.iter().map(us).collect::<Vec<_>>(), [1121, 1442, 1363, 1684]);
     assert_eq!(counts.overtaken, 1, "the second, by the third");
-    // The third is another pair's: nobody of their own overtook anybody.
+    // The third packet is another pair's, so no packet was overtaken by its own pair.
     let mut two = stream(4, 0, false);
     two[2].1.pair = 2;
     assert_eq!(play(&link, &two).1.overtaken, 0);

@@ -1,4 +1,4 @@
-//! Both ends of one connection, and what has still to pass between them.
+//! Both ends of one connection, and the octets that still have to pass between them.
 
 use super::super::sockets::{TCP_SEND_BUFFER, tcp_socket};
 use super::RESET;
@@ -12,17 +12,17 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use weir_units::Span;
 
-/// Calls on one socket before it is another one's turn.
+/// Calls on one socket before the next one's turn.
 const IN_TURN: usize = 16;
 
-/// Which end.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
     Server,
 }
 
-/// What became of a turn.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// There is more to do, or nothing to do yet.
@@ -31,22 +31,22 @@ pub(super) enum Event {
     Done(Span),
 }
 
-/// What has still to pass, in octets.
+/// Octets that still have to pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Left {
-    /// That the client has to give to its socket.
+    /// Octets that the client still gives to its socket.
     asking: u64,
-    /// That the server has to receive.
+    /// Octets that the server still receives.
     asked: u64,
-    /// That the server has to give to its socket, once it has received everything.
+    /// Octets that the server gives to its socket once it has received everything.
     answering: u64,
-    /// That the client has to receive.
+    /// Octets that the client still receives.
     answered: u64,
 }
 
 /// A connection; dropping it resets both ends.
 pub(super) struct Connection {
-    /// Whose it is.
+    /// Traffic entry of the connection.
     pub(super) entry: usize,
     /// The client's own address.
     pub(super) address: SocketAddr,
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     connected: bool,
     intended: Option<Span>,
     left: Left,
-    /// What epoll was asked for at the client and at the server.
+    /// Events that epoll watches at the client and at the server.
     watched: [EpollFlags; 2],
 }
 
@@ -100,7 +100,7 @@ impl Connection {
     /// Sends and receives what it can at one end. `arrived` is told where how many octets came out.
     ///
     /// # Errors
-    /// The connection is no more.
+    /// The connection has failed.
     pub(super) fn serve(
         &mut self,
         side: Side,

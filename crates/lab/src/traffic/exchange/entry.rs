@@ -1,4 +1,4 @@
-//! What one traffic entry wants to send when.
+//! Agenda of one traffic entry: what it sends, and when.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use weir_model::scenario::{Connections, Load, Request, Scenario, TrafficKind};
 use weir_units::{Bytes, Span};
 
-/// What may wait for a connection; what comes on top counts as never finished.
+/// Most things that may wait for a connection. Any further one counts as never finished.
 const WAITING: usize = 100_000;
 
 /// Starts and sizes, ascending.
 type Starts = Peekable<Box<dyn Iterator<Item = (Span, Bytes)> + Send>>;
 
-/// How many connections an entry of this kind has at most at a time, if its starts wait for answers.
+/// How many connections an entry of this kind has at most at a time, if its starts wait for
+/// answers.
 pub(super) const fn bound(kind: &TrafficKind) -> Option<usize> {
     match kind {
         TrafficKind::Request(Request { load: Load::Closed { outstanding }, .. }) => {
@@ -23,7 +24,7 @@ pub(super) const fn bound(kind: &TrafficKind) -> Option<usize> {
     }
 }
 
-/// What an entry does at a moment of its agenda.
+/// An entry's action at a moment of its agenda.
 pub(super) enum Next {
     /// Something with this intended start and size is to be sent.
     Begin(Span, u64),
@@ -40,7 +41,7 @@ pub(super) struct Entry {
     pub(super) to: SocketAddr,
     pub(super) congestion: String,
     pub(super) stop: Span,
-    /// Nothing is judged that should have begun earlier.
+    /// Start of judging: earlier intended starts do not count.
     warmup: Span,
     /// Octets of an answer.
     pub(super) response: u64,
@@ -49,11 +50,11 @@ pub(super) struct Entry {
     /// Connections at a time.
     pub(super) most: usize,
     starts: Starts,
-    /// With a closed loop: the size of what follows an answer.
+    /// With a closed loop: the size of the request after an answer.
     follows: Option<u64>,
     /// Intended starts and sizes of what waits for a connection.
     pub(super) waiting: VecDeque<(Span, u64)>,
-    /// Slots of connections that have nothing to do.
+    /// Slots of idle connections.
     pub(super) idle: Vec<usize>,
     /// Connections that exist.
     pub(super) open: usize,
@@ -100,7 +101,7 @@ impl Entry {
         }
     }
 
-    /// When the next thing is to be sent, whatever is answered until then.
+    /// Time of the next start that does not wait for an answer.
     pub(super) fn when(&mut self) -> Span {
         self.starts.peek().map_or(self.stop, |(at, _)| *at)
     }
@@ -113,12 +114,12 @@ impl Entry {
         }
     }
 
-    /// The size of what is to be sent because an answer has come.
+    /// Size of the next request of a closed loop after an answer.
     pub(super) fn follows(&self, now: Span) -> Option<u64> {
         self.follows.filter(|_| now < self.stop)
     }
 
-    /// Whether what should have begun then counts.
+    /// Whether a start at this time is judged.
     pub(super) fn is_judged(&self, intended: Span) -> bool {
         intended >= self.warmup
     }

@@ -1,14 +1,15 @@
-//! Traffic that comes and goes: requests and answers, short flows, shuffles.
+//! Requests and answers, short flows, shuffles.
 //!
 //! Problem   Hundreds of short connections a second between hundreds of VMs, each timed from the
 //!           moment at which it should have begun.
 //! Approach  A thread of its own, so that bulk traffic cannot make a clock late, holds both ends of
-//!           every connection: who connected is known by its address at a listener, and nothing has to be written
-//!           into the stream to say how long it is. Sockets are opened when they are needed, in the
-//!           VM's namespace; a timer is set to the next start.
-//! Promises  A time counts from the intended start, also of what had to wait for a connection
-//!           (otherwise a slow network would be asked less often, and look fast). Connections at a
-//!           time and what waits for one are bounded. What is not done at the end is counted.
+//!           every connection. The client's address at a listener identifies the connection, so the
+//!           stream needs no header with its length. Sockets are opened when they are needed, in
+//!           the VM's namespace. A timer is set to the next start.
+//! Promises  A time counts from the intended start, also if the request had to wait for a
+//!           connection. Otherwise a slow network would be asked less often, and look fast. The
+//!           numbers of connections and of waiting requests are bounded. What is not done at the
+//!           end is counted.
 //! Not here  When things start and how large they are: see `weir_model::scenario`.
 //! Source    Open and closed loops: Schroeder, Wierman, Harchol-Balter (NSDI'06).
 
@@ -45,13 +46,13 @@ const OFFERED: usize = 32 * 1024;
 const TIMER: u64 = u64::MAX;
 /// Marks of listeners begin here; those of connections are 2 × slot, and one more at the server.
 const LISTENERS: u64 = 1 << 40;
-/// Closing resets: a polite goodbye would keep ports and namespaces for a minute.
+/// Closing resets the connection: an orderly close would keep ports and namespaces for a minute.
 const RESET: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
 
-/// What was opened before anything is played.
+/// Sockets that are opened before anything is played.
 #[derive(Default)]
 pub(crate) struct Opened {
-    /// Traffic entry, its listener, and where that is.
+    /// Traffic entry, its listener, and the listener's address.
     pub(crate) listeners: Vec<(usize, TcpListener, SocketAddr)>,
     /// The namespace of each VM that will connect.
     pub(crate) namespaces: BTreeMap<usize, File>,
@@ -64,7 +65,7 @@ impl Opened {
     }
 }
 
-/// Whether this traffic is played here.
+/// Whether this module plays the traffic.
 pub(crate) fn plays(kind: &TrafficKind) -> bool {
     matches!(kind, TrafficKind::Request(_) | TrafficKind::Flows(_) | TrafficKind::Shuffle { .. })
 }
@@ -76,7 +77,7 @@ pub(crate) fn descriptors(traffic: &[Traffic]) -> usize {
     played.map(|t| 2 * entry::bound(&t.kind).unwrap_or(open_loop) + 1).sum()
 }
 
-/// Everything the playing thread owns.
+/// State of the playing thread.
 pub(crate) struct Exchanges {
     origin: Instant,
     tally: Arc<Tally>,
@@ -84,15 +85,15 @@ pub(crate) struct Exchanges {
     timer: TimerFd,
     listeners: Vec<TcpListener>,
     namespaces: BTreeMap<usize, File>,
-    /// In which VM's namespace the thread is.
+    /// The VM in whose namespace the thread is.
     inside: Option<usize>,
     entries: Vec<Entry>,
-    /// When something begins or ends, and which entry's.
+    /// Times at which something begins or ends, with their entries.
     agenda: BinaryHeap<Reverse<(Span, usize)>>,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Connections that wait to be accepted, by entry and their own address: the kernel gives one address to several
-    /// connections at a time if they go to different places.
+    /// Connections that wait to be accepted, by entry and client address. The kernel gives one
+    /// address to several connections at a time if they go to different destinations.
     expected: BTreeMap<(usize, SocketAddr), usize>,
 }
 
@@ -172,7 +173,7 @@ impl Exchanges {
         Span::from(self.origin.elapsed())
     }
 
-    /// To the next thing on the agenda.
+    /// Sets the timer to the next thing on the agenda.
     fn set_timer(&self) {
         let Some(&Reverse((next, _))) = self.agenda.peek() else { return };
         let wait = Duration::from(next - self.now()).max(Duration::from_micros(1));
@@ -200,7 +201,7 @@ impl Exchanges {
         }
     }
 
-    /// Closes what is left of an entry whose time is over.
+    /// Closes the rest of an entry that has ended.
     fn end(&mut self, number: usize) {
         self.entries[number].over = true;
         self.entries[number].waiting.clear();
@@ -211,7 +212,7 @@ impl Exchanges {
         }
     }
 
-    /// Something is to be sent: now if there is a connection or room for one, else later.
+    /// Sends something now if there is a connection or room for one, else later.
     fn ask(&mut self, number: usize, intended: Span, size: u64) {
         let entry = &mut self.entries[number];
         if entry.is_judged(intended) {
@@ -257,7 +258,7 @@ impl Exchanges {
         Ok(connection)
     }
 
-    /// A connection gets something to do.
+    /// Gives a connection something to do.
     fn begin(&mut self, slot: usize, intended: Span, size: u64) {
         let Some(connection) = &mut self.slots[slot] else { return };
         let answer = self.entries[connection.entry].response;
@@ -265,7 +266,7 @@ impl Exchanges {
         self.watch(slot);
     }
 
-    /// Asks epoll for what the connection waits for.
+    /// Registers with epoll the events that the connection waits for.
     fn watch(&mut self, slot: usize) {
         let Some(connection) = &mut self.slots[slot] else { return };
         for (side, offset) in [(Side::Client, 0), (Side::Server, 1)] {
@@ -282,7 +283,7 @@ impl Exchanges {
     fn accept(&mut self, number: usize) {
         while let Ok((stream, address)) = self.listeners[number].accept() {
             let stream = OwnedFd::from(stream);
-            // One that was closed meanwhile is expected by nobody.
+            // A connection that was closed meanwhile is not expected any more.
             let Some(slot) = self.expected.remove(&(number, address)) else { continue };
             let mark = EpollEvent::new(EpollFlags::EPOLLIN, 2 * slot as u64 + 1);
             match (&mut self.slots[slot], self.epoll.add(stream.as_fd(), mark)) {
@@ -293,13 +294,13 @@ impl Exchanges {
         }
     }
 
-    /// Does what one end of a connection is ready for.
+    /// Serves one end of a connection that is ready.
     fn serve(&mut self, slot: usize, side: Side, buffer: &mut [u8], zeros: &[u8]) {
         let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let number = connection.entry;
         let traffic = self.entries[number].traffic;
         let arrived = |side: Side, octets: usize| {
-            // What arrives at the client is of the entry behind, the answers.
+            // Octets that arrive at the client belong to the next entry, the answers.
             let of = if side == Side::Client { traffic + 1 } else { traffic };
             self.tally.add(of, 0, octets);
         };
@@ -314,7 +315,7 @@ impl Exchanges {
         }
     }
 
-    /// What a connection had to do is done.
+    /// Handles a connection that has finished its work.
     fn done(&mut self, slot: usize, number: usize, intended: Span) {
         let now = self.now();
         let entry = &mut self.entries[number];
@@ -334,7 +335,7 @@ impl Exchanges {
         self.take_turns(number);
     }
 
-    /// What waited for a connection gets one, if there is one now.
+    /// Gives a waiting request a connection, if there is one now.
     fn take_turns(&mut self, number: usize) {
         loop {
             let entry = &mut self.entries[number];

@@ -1,11 +1,11 @@
-//! Which request is due, which connection it has, and how long it took.
+//! State of a memcached client: due requests, their connections, and their durations.
 //!
-//! Problem   A load generator that waits for a slow answer before it asks again does not ask while the
-//!           server is slow, and does not see how slow it was (coordinated omission).
-//! Approach  Requests are due at their moments, whatever is answered. What finds no connection waits for
-//!           one, and a request's time counts from the moment at which it was due.
-//! Promises  No clock and no socket: time is an argument. What waits is bounded; beyond the bound it is
-//!           due and never done.
+//! Problem   A load generator that waits for a slow answer before it asks again does not ask while
+//!           the server is slow, and does not see how slow it was (coordinated omission).
+//! Approach  Requests are due at their moments, independent of answers. A request without a
+//!           connection waits for one, and its time counts from the moment at which it was due.
+//! Promises  No clock and no socket: time is an argument. Waiting requests are bounded; a request
+//!           beyond the bound is due and never done.
 //! Not here  Octets: see `protocol` and `connection`.
 //! Source    Schroeder, Wierman, Harchol-Balter (NSDI'06).
 
@@ -14,7 +14,7 @@ use std::iter::Peekable;
 use weir_model::scenario::{Ask, Memcached};
 use weir_units::Span;
 
-/// Requests that may wait for a connection.
+/// Most requests that wait for a connection.
 const WAITING: usize = 100_000;
 
 type Starts = Peekable<Box<dyn Iterator<Item = (Span, Ask)> + Send>>;
@@ -22,19 +22,19 @@ type Starts = Peekable<Box<dyn Iterator<Item = (Span, Ask)> + Send>>;
 /// The requests of one traffic entry.
 pub(super) struct Client {
     starts: Starts,
-    /// Nothing is judged that was due earlier.
+    /// Start of judging: requests that were due earlier do not count.
     warmup: Span,
     stop: Span,
-    /// What is due and has no connection, each with its moment.
+    /// Due requests without a connection, each with its moment.
     waiting: VecDeque<(Span, Ask)>,
     /// Connections without a request.
     idle: Vec<usize>,
-    /// Per connection: when its request was due.
+    /// Per connection: the moment at which its request was due.
     asked: Vec<Option<Span>>,
 }
 
 impl Client {
-    /// A client whose traffic lasts from `start` to `stop`.
+    /// A client for traffic from `start` to `stop`.
     pub(super) fn new(of: &Memcached, (start, stop): (Span, Span), warmup: Span) -> Self {
         let starts: Box<dyn Iterator<Item = (Span, Ask)> + Send> =
             Box::new(of.starts().map(move |(at, ask)| (start + at, ask)));
@@ -49,17 +49,17 @@ impl Client {
         }
     }
 
-    /// When there is something to do, whatever is answered until then.
+    /// Time of the next action that does not depend on an answer.
     pub(super) fn when(&mut self) -> Span {
         self.starts.peek().map_or(self.stop, |(at, _)| (*at).min(self.stop))
     }
 
-    /// Whether its time is over.
+    /// Whether the traffic has ended.
     pub(super) fn is_over(&self, now: Span) -> bool {
         now >= self.stop
     }
 
-    /// Takes up what is due by `now`; says how many of it are judged.
+    /// Takes the requests that are due by `now`; returns how many of them are judged.
     pub(super) fn take_up(&mut self, now: Span) -> u64 {
         let mut judged = 0;
         let stop = self.stop;
@@ -72,7 +72,7 @@ impl Client {
         judged
     }
 
-    /// The next request that is due and has a connection: this one.
+    /// Assigns the next due request to a connection, and returns both.
     pub(super) fn next(&mut self) -> Option<(usize, Ask)> {
         if self.waiting.is_empty() {
             return None;
@@ -83,14 +83,14 @@ impl Client {
         Some((connection, ask))
     }
 
-    /// The request on this connection is answered. Says how long it took, if it is judged.
+    /// Ends the request on this connection. Returns its duration, if it is judged.
     pub(super) fn answered(&mut self, connection: usize, now: Span) -> Option<Span> {
         let due = self.asked[connection].take()?;
         self.idle.push(connection);
         (due >= self.warmup).then_some(now - due)
     }
 
-    /// A connection is no more: its request is not done, and it gets no other.
+    /// Removes a failed connection: its request is not done, and it gets no other.
     pub(super) fn broke(&mut self, connection: usize) {
         self.asked[connection] = None;
         self.idle.retain(|&idle| idle != connection);
@@ -116,8 +116,8 @@ mod tests {
         Client::new(&of, (Span::ZERO, Span::from_secs(1)), Span::from_millis(100))
     }
 
-    /// Plays a second with a server that answers one request after the other, each in 100 us, and nothing
-    /// in `stall` (ms). Gives how many were due, and the times in us.
+    /// Plays a second with a server that answers one request after the other, each in 100 us, and
+    /// nothing in `stall` (ms). Gives how many were due, and the times in us.
     fn play(client: &mut Client, stall: std::ops::Range<u64>) -> (u64, Vec<u64>) {
         let (mut due, mut times) = (0, Vec::new());
         let mut asked = VecDeque::new();

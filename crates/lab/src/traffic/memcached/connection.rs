@@ -8,21 +8,21 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use weir_model::scenario::{Ask, Memcached};
 
-/// Calls on one socket before it is another one's turn.
+/// Calls on one socket before the next one's turn.
 const IN_TURN: usize = 16;
 
-/// Why a connection is of no more use.
+/// Reason why a connection has failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
-    /// The kernel says so, or the server closed it.
+    /// The kernel reports an error, or the server closed it.
     #[error("{}", .0.desc())]
     Socket(#[from] Errno),
-    /// The server says what it was not asked.
+    /// The server sent something that is not the answer.
     #[error("{0}")]
     Strange(#[from] Strange),
 }
 
-/// What a turn brought.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
     /// Octets that came.
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     /// How much of it the socket has taken.
     given: usize,
     answer: Option<Answer>,
-    /// What epoll was asked for.
+    /// Events that epoll watches.
     watched: EpollFlags,
 }
 

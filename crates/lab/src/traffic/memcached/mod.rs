@@ -1,14 +1,15 @@
-//! A real memcached in the receiving VM, asked by a client of ours in the sending VM.
+//! A real memcached in the receiving VM, and our own client in the sending VM.
 //!
-//! Problem   What a mechanism is good for shows in the tail of a real service's answers, and no load generator
-//!           that Debian has tells percentiles in an open loop.
-//! Approach  The server is a program of the run (`exec`). The client has a thread of its own, for all
-//!           entries: connections that were opened before anything is played, a timer set to the next
-//!           request, a histogram per entry.
-//! Promises  A request's time counts from the moment at which it was due (`client`). What is not answered at
-//!           the end is counted as such, and so is what a broken connection was asked; that is told. An
-//!           octet of a request counts once it was answered: then it did arrive.
-//! Not here  When what is asked: see `weir_model::scenario`.
+//! Problem   The value of a mechanism shows in the tail of a real service's answers, and no load
+//!           generator of Debian reports percentiles in an open loop.
+//! Approach  The server is a program of the run (`exec`). The client has a thread of its own for
+//!           all entries: connections that are opened before anything is played, a timer set to the
+//!           next request, a histogram per entry.
+//! Promises  A request's time counts from the moment at which it was due (`client`). Requests that
+//!           are not answered at the end, and requests on a broken connection, are counted and
+//!           reported. An octet of a request counts once the request was answered, since it has
+//!           arrived then.
+//! Not here  Moments and kinds of requests: see `weir_model::scenario`.
 
 mod client;
 mod connection;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 use weir_model::scenario::{Ask, Memcached, Operation, Scenario, Traffic, TrafficKind};
 use weir_units::Span;
 
-/// Debian's name of it.
+/// Name of the program in Debian.
 pub(crate) const PROGRAM: &str = "memcached";
 /// How long a server may take until it accepts connections.
 const READY: Duration = Duration::from_secs(5);
@@ -58,11 +59,12 @@ pub(crate) fn of(scenario: &Scenario) -> impl Iterator<Item = (usize, &Traffic, 
     })
 }
 
-/// The words that start the server of traffic entry `i`. It has one thread, and memory for twice what it
-/// is to hold.
+/// The command that starts the server of traffic entry `i`. It has one thread, and memory for twice
+/// the values.
 pub(crate) fn server(scenario: &Scenario, i: usize, memcached: &Memcached) -> Vec<String> {
     let traffic = &scenario.traffic[i];
-    // Of an item beside key and value; and memory is dealt in pieces of up to a quarter more.
+    // Overhead of an item beside key and value. The server allocates memory in pieces of up to a
+    // quarter more.
     let item = memcached.key.get() + memcached.value.get() + 100;
     let megabytes = (2 * item * u64::from(memcached.keys)).div_ceil(1 << 20).max(64);
     let address = plan::vm_ip(scenario, traffic.to, traffic.ip);
@@ -74,18 +76,18 @@ pub(crate) fn server(scenario: &Scenario, i: usize, memcached: &Memcached) -> Ve
     words.split(' ').map(Into::into).collect()
 }
 
-/// What was opened before anything is played.
+/// Sockets that are opened before anything is played.
 pub(crate) struct Opened {
     entry: usize,
     sockets: Vec<TcpStream>,
 }
 
 impl Opened {
-    /// Connects from the namespace the thread is in to the memcached of traffic entry `entry`, and stores
-    /// all keys there.
+    /// Connects from the namespace the thread is in to the memcached of traffic entry `entry`, and
+    /// stores all keys there.
     ///
     /// # Errors
-    /// Nobody listens, or the server does not store.
+    /// The server does not listen, or does not store.
     pub(crate) fn connect(entry: usize, of: &Memcached, to: SocketAddr) -> io::Result<Self> {
         let until = Instant::now() + READY;
         let open = || loop {
@@ -102,7 +104,7 @@ impl Opened {
         let mut sockets = Vec::new();
         for _ in 0..of.connections {
             let socket = open()?;
-            // A polite goodbye would keep ports and namespaces for a minute.
+            // An orderly close would keep ports and namespaces for a minute.
             setsockopt(&socket, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
             setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(&of.congestion))?;
             setsockopt(&socket, sockopt::SndBufForce, &TCP_SEND_BUFFER)?;
@@ -158,7 +160,7 @@ struct Entry {
     over: bool,
 }
 
-/// Everything the playing thread owns.
+/// State of the playing thread.
 pub(crate) struct Clients {
     origin: Instant,
     tally: Arc<Tally>,
@@ -238,7 +240,7 @@ impl Clients {
         Span::from(self.origin.elapsed())
     }
 
-    /// To the next request that is due, or the next end.
+    /// Sets the timer to the next due request or the next end.
     fn set_timer(&mut self) {
         let lasting = self.entries.iter_mut().filter(|entry| !entry.over);
         let Some(next) = lasting.map(|entry| entry.client.when()).min() else { return };
@@ -249,7 +251,8 @@ impl Clients {
         }
     }
 
-    /// Sends what is due and has a connection; closes all when its time is over.
+    /// Sends due requests that have a connection; closes all connections when the traffic has
+    /// ended.
     fn ask(&mut self, index: usize, buffer: &mut [u8]) {
         let now = self.now();
         let entry = &mut self.entries[index];
@@ -272,7 +275,7 @@ impl Clients {
         }
     }
 
-    /// Does what one connection is ready for.
+    /// Serves one connection that is ready.
     fn serve(&mut self, index: usize, number: usize, buffer: &mut [u8]) {
         let entry = &mut self.entries[index];
         let Some(connection) = &mut entry.connections[number] else { return };
@@ -298,7 +301,7 @@ impl Clients {
         }
     }
 
-    /// A connection is of no more use.
+    /// Handles a failed connection.
     fn broke(&mut self, index: usize, number: usize, broken: &Broken) {
         let entry = &mut self.entries[index];
         entry.connections[number] = None;
@@ -308,7 +311,7 @@ impl Clients {
     }
 }
 
-/// What epoll calls a connection.
+/// Mark of a connection in epoll.
 fn mark(entry: usize, number: usize) -> u64 {
     (entry as u64) << 32 | number as u64
 }

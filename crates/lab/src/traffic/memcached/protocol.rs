@@ -1,34 +1,35 @@
 //! memcached's text protocol, as far as a load needs it.
 //!
-//! Problem   An answer comes in pieces, and a server that is in trouble says other things than what was
-//!           asked for; either must not look like an answer that came.
-//! Approach  One reader per request, which knows every line that may come. Values are counted, not kept.
-//! Promises  The same answer is read alike however it was cut. At most [`LINE_MOST`] octets are kept,
-//!           whatever is sent. What is not the answer to this request is an error, once and for all.
+//! Problem   An answer comes in pieces, and a server in trouble sends other lines than the answer.
+//!           Neither may look like a complete answer.
+//! Approach  One reader per request, which knows every line that may come. Values are counted, not
+//!           kept.
+//! Promises  The same answer is read alike, however it is cut. At most [`LINE_MOST`] octets are
+//!           kept, whatever comes. Anything but the answer to this request is a final error.
 //! Not here  Sockets, and when a request is due.
 //! Source    memcached's doc/protocol.txt.
 
 use weir_model::scenario::{Ask, Memcached, Operation};
 
-/// The longest line that is an answer has a key of 250 octets; errors are cut in what they say.
+/// Longest line of an answer, with a key of 250 octets. Longer error texts are cut.
 const LINE_MOST: usize = 512;
 
-/// Why something is not the answer to a request.
+/// Reason why a text is not the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Strange {
-    /// The server said that it did not do it.
+    /// The server reported that it did not do it.
     #[error("memcached says `{0}`")]
     Refused(String),
-    /// A key that was stored before is not there.
+    /// A key that was stored before is missing.
     #[error("memcached has lost a key: its memory is too small")]
     Lost,
-    /// Another line than the one that is due.
+    /// A line came that is not expected at this place.
     #[error("memcached answers `{0}`")]
     Unexpected(String),
-    /// A line without an end.
+    /// A line has no end.
     #[error("memcached answers with a line of more than {LINE_MOST} octets")]
     TooLong,
-    /// Something comes after the answer.
+    /// Something came after the answer.
     #[error("memcached answers more than it was asked")]
     Unasked,
 }
@@ -47,7 +48,7 @@ pub(super) fn write(of: &Memcached, ask: Ask, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a request that nobody answers, which stores a value.
+/// Appends a request without an answer, which stores a value.
 pub(super) fn write_silently(of: &Memcached, number: u32, out: &mut Vec<u8>) {
     store(of, &key(of, number), " noreply", out);
 }
@@ -59,16 +60,16 @@ fn store(of: &Memcached, key: &str, more: &str, out: &mut Vec<u8>) {
     out.extend(b"\r\n");
 }
 
-/// What is due next.
+/// Part of an answer that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// `STORED`
     Stored,
     /// `VALUE KEY 0 LENGTH`
     Header,
-    /// So many octets.
+    /// The remaining octets of a value.
     Value(u64),
-    /// The end of the line that a value is.
+    /// The end of the line after a value.
     Empty,
     /// `END`
     End,
@@ -82,7 +83,7 @@ pub(super) struct Answer {
     /// The line before a value.
     header: String,
     octets: u64,
-    /// Of a line that has not ended yet.
+    /// Octets of a line that has not ended yet.
     line: Vec<u8>,
 }
 
@@ -100,7 +101,7 @@ impl Answer {
     /// Reads what has come; says whether the answer is whole.
     ///
     /// # Errors
-    /// It is not the answer. Nothing more is to be read then.
+    /// The text is not the answer. The caller must not read on.
     pub(super) fn read(&mut self, mut come: &[u8]) -> Result<bool, Strange> {
         while !come.is_empty() {
             match self.due {

@@ -1,8 +1,9 @@
 //! Attacks with their VMs, hosts and times.
 //!
 //! Problem   A slip here makes an attack that harms nobody, and a promise that nothing tested.
-//! Promises  Whoever is forged is somebody else than attacker and victim; a control message goes to
-//!           another host's agent if it comes from a host; every rate can be sent by one thread.
+//! Promises  Whoever is forged is another VM than attacker and victim; so is whoever a misdirected frame is
+//!           addressed to; a control message goes to another host's agent if it comes from a host; every
+//!           rate can be sent by one thread.
 
 use super::{Placement, Word};
 use crate::scenario::error::{Error, did_you_mean};
@@ -21,6 +22,8 @@ const FRAME: (u64, std::ops::RangeInclusive<u64>) = (1514, 60..=1514);
 const MOST_PER_SECOND: u32 = 5_000;
 /// The same for frames: a flood of them is the attack, and one frame costs little.
 const MOST_FRAMES_PER_SECOND: u32 = 30_000;
+/// The same for control messages.
+const MOST_CONTROL_PER_SECOND: u32 = 20_000;
 
 /// The attacks of the file.
 pub(super) fn attacks(
@@ -47,7 +50,8 @@ fn one(
     }
     let most = match spec.kind {
         AttackKindSpec::Frames { .. } => MOST_FRAMES_PER_SECOND,
-        _ => MOST_PER_SECOND,
+        AttackKindSpec::Control { .. } => MOST_CONTROL_PER_SECOND,
+        AttackKindSpec::Forge { .. } => MOST_PER_SECOND,
     };
     let per_second = spec.per_second.count_to(scope, 1, most)?;
     let from = attacker(&spec.from, place)?;
@@ -55,8 +59,9 @@ fn one(
         AttackKindSpec::Forge { source, to, payload } => {
             forge(spec, place, from, (source, to), payload.as_ref(), scope)?
         }
-        AttackKindSpec::Frames { kind, to, size } => {
-            frames(spec, place, from, (kind, to), size.as_ref(), scope)?
+        AttackKindSpec::Frames { kind, to, addressed, size } => {
+            let to = (to, addressed.as_ref());
+            frames(spec, place, from, kind, to, size.as_ref(), scope)?
         }
         AttackKindSpec::Control { how, to } => control(place, from, how, to)?,
     };
@@ -116,7 +121,8 @@ fn frames(
     spec: &AttackSpec,
     place: &Placement<'_>,
     from: Attacker,
-    (kind, to): (&Word, &Word),
+    kind: &Word,
+    (to, addressed): (&Word, Option<&Word>),
     size: Option<&Formula>,
     scope: &Scope,
 ) -> Result<AttackKind, Error> {
@@ -125,6 +131,7 @@ fn frames(
         ("own-address", FrameKind::OwnAddress),
         ("link-local", FrameKind::LinkLocal),
         ("broadcast", FrameKind::Broadcast),
+        ("misdirected", FrameKind::Misdirected),
     ];
     let Some((_, frame)) = kinds.iter().find(|(name, _)| *name == kind.text).copied() else {
         let help = did_you_mean(&kind.text, kinds.iter().map(|(name, _)| *name));
@@ -137,11 +144,41 @@ fn frames(
     if victim == attacker {
         return Err(to.error("the attacker attacks itself", "let `to` be another VM"));
     }
+    let addressed = accomplice(place, kind, frame, addressed, (attacker, victim))?;
     let octets = size.map_or(Ok(FRAME.0), |f| f.size(scope).map(Bytes::get))?;
     if let (false, Some(f)) = (FRAME.1.contains(&octets), size) {
         return Err(f.error(format!("a frame of {octets} octets"), "write 60B to 1514B"));
     }
-    Ok(AttackKind::Frames { kind: frame, to: victim, size: Bytes::new(octets) })
+    Ok(AttackKind::Frames { kind: frame, to: victim, addressed, size: Bytes::new(octets) })
+}
+
+/// To whose address misdirected frames are; other frames say nothing of it.
+fn accomplice(
+    place: &Placement<'_>,
+    kind: &Word,
+    frame: FrameKind,
+    addressed: Option<&Word>,
+    (attacker, victim): (usize, usize),
+) -> Result<Option<usize>, Error> {
+    match (frame, addressed) {
+        (FrameKind::Misdirected, Some(word)) => {
+            let other = vm(word, place)?;
+            if other == attacker || other == victim {
+                let message = format!("`{}` is the attacker or the victim itself", word.text);
+                return Err(word.error(message, "let `addressed` be a third VM"));
+            }
+            Ok(Some(other))
+        }
+        (FrameKind::Misdirected, None) => {
+            let message = "misdirected frames are addressed to nobody";
+            Err(kind.error(message, "name a VM beside it: `addressed: fence`"))
+        }
+        (_, Some(word)) => {
+            let message = format!("frames of kind `{}` have an address already", kind.text);
+            Err(word.error(message, "leave `addressed` out, or let `kind` be `misdirected`"))
+        }
+        (_, None) => Ok(None),
+    }
 }
 
 fn control(
@@ -150,7 +187,11 @@ fn control(
     how: &Word,
     to: &Word,
 ) -> Result<AttackKind, Error> {
-    let kinds = [("forged", ControlAttack::Forged), ("replayed", ControlAttack::Replayed)];
+    let kinds = [
+        ("garbage", ControlAttack::Garbage),
+        ("forged", ControlAttack::Forged),
+        ("replayed", ControlAttack::Replayed),
+    ];
     let known = || kinds.iter().map(|(name, _)| *name);
     let Some((_, how)) = kinds.iter().find(|(name, _)| *name == how.text).copied() else {
         let message = format!("control messages cannot be `{}`", how.text);

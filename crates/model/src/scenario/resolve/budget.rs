@@ -11,7 +11,7 @@ use weir_units::Bytes;
 
 /// As many as the programs on a port can tell apart.
 const CLASSES_MOST: usize = 16;
-/// What TCP can say in a window.
+/// Largest window that TCP can express.
 const TOTAL_MOST: u64 = 1 << 30;
 /// The largest segment of a guest of ours.
 const SEGMENT: u64 = 1_460;
@@ -52,7 +52,8 @@ pub(super) fn budget(
     Ok(budget)
 }
 
-/// Two segments for the flow of the least weight, if all others have the greatest: as `weir_core::vcc` has it.
+/// Two segments for the flow of the least weight, if all others have the greatest: as
+/// `weir_core::vcc` has it.
 fn least(budget: &Budget) -> Bytes {
     let weights = || budget.classes.iter().map(|class| u64::from(class.weight));
     let (low, high) = (weights().min().unwrap_or(1), weights().max().unwrap_or(1));
@@ -60,7 +61,8 @@ fn least(budget: &Budget) -> Bytes {
     Bytes::new((2 * SEGMENT).saturating_mul(all).div_ceil(low))
 }
 
-/// Whether the VM of an entry, or one of its set, sends TCP in this group: nobody else's window is a sender's.
+/// Whether the VM of an entry, or one of its set, sends TCP in this group. Only a sender's window
+/// can be divided.
 fn sends(group: &Word, vm: &Word, all: &Spec) -> Result<(), Error> {
     let mut of_group = all.traffic.iter().filter(|entry| entry.group.text == group.text).peekable();
     if of_group.peek().is_none() {

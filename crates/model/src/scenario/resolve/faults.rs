@@ -1,9 +1,11 @@
-//! Faults with their hosts, VMs and times: in order, and each of something that is there to break.
+//! Faults with their hosts, VMs and times, in order. Each breaks something that exists.
 //!
-//! Problem   "Start the agent" of a host whose agent runs is a slip that no measurement shows.
-//! Approach  The steps are walked through in the order of time, with who is alive.
-//! Promises  Steps come sorted by time, those of one time in the order of the file; whoever is killed
-//!           restarted or stopped lives, whoever is started does not; links go down and up in turn.
+//! Problem   "Start the agent" of a host whose agent runs is a mistake that no measurement shows.
+//! Approach  The steps are walked through in the order of time, with the state of all agents, VMs
+//!           and links.
+//! Promises  Steps are sorted by time, those of one time in the order of the file. Only a live
+//!           agent is killed, restarted or stopped, and only a dead one is started. Links go down
+//!           and up in turn.
 
 use super::{Placement, Word};
 use crate::scenario::error::Error;
@@ -37,7 +39,7 @@ pub(super) fn faults(
     Ok(steps.into_iter().map(|(fault, _)| fault).collect())
 }
 
-/// Refuses to kill the dead, to start the living, and the same of VMs and links.
+/// Refuses to kill what is dead and to start what is alive, for agents, VMs and links.
 fn in_turn(steps: &[Step<'_>], place: &Placement<'_>, topology: &Topology) -> Result<(), Error> {
     let mut dead: BTreeSet<usize> = BTreeSet::new();
     let mut down: BTreeSet<usize> = BTreeSet::new();

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 53] = [
+const RUN: [&str; 55] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -40,6 +40,8 @@ const RUN: [&str; 53] = [
     "control_sent",
     "control_believed",
     "control_refused",
+    "control_unread",
+    "frames_counted",
     "frames_sent",
     "control_lost",
     "control_repeated",
@@ -114,7 +116,8 @@ pub fn is_metric(metric: &str) -> bool {
     groups_of(metric).is_some()
 }
 
-/// The groups of a metric, of which the first is the one that it is about; `None` if there is no such metric.
+/// The groups of a metric, of which the first is the one that it is about; `None` if there is no
+/// such metric.
 fn groups_of(metric: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = metric.split('.').collect();
     match parts[..] {

@@ -12,7 +12,8 @@ pub(super) fn named(spec: &Spec, scope: &Scope) -> Vec<(String, f64)> {
 }
 
 /// The point that `at` calls: it has the values given there, and in what else is swept those of the
-/// point at which `here` is. `None` if that is `here` itself, or if the command line chose other points.
+/// point at which `here` is. `None` if that is `here` itself, or if the command line chose other
+/// points.
 pub(super) fn other(
     spec: &Spec,
     at: &PointSpec,

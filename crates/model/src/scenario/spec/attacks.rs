@@ -1,4 +1,4 @@
-//! `attacks:` as it is written: who sends what nobody should believe.
+//! `attacks:` as written: attackers, and the packets that must not be believed.
 
 use super::{Word, name, word};
 use crate::scenario::error::Error;
@@ -19,10 +19,10 @@ pub(crate) struct AttackSpec {
 
 #[derive(Clone, Debug)]
 pub(crate) enum AttackKindSpec {
-    /// Packets of somebody else: from whom they claim to be, to whom they go.
+    /// Packets with a forged source address, and their destination.
     Forge { source: Word, to: Word, payload: Option<Formula> },
     /// Frames of no pair, to a VM's hardware address.
-    Frames { kind: Word, to: Word, size: Option<Formula> },
+    Frames { kind: Word, to: Word, addressed: Option<Word>, size: Option<Formula> },
     /// Control messages to a host's agent.
     Control { how: Word, to: Word },
 }
@@ -41,10 +41,11 @@ pub(crate) fn attack(field: &Field<'_>) -> Result<AttackSpec, Error> {
             (kind, body.need("per_second", "1000")?)
         }
         "frames" => {
-            let body = body.table(&["kind", "to", "per_second", "size"])?;
+            let body = body.table(&["kind", "to", "addressed", "per_second", "size"])?;
             let kind = AttackKindSpec::Frames {
                 kind: word(body.need("kind", "unknown-type")?)?,
                 to: word(body.need("to", "x-dst")?)?,
+                addressed: body.get("addressed").map(word).transpose()?,
                 size: body.get("size").map(Formula::read).transpose()?,
             };
             (kind, body.need("per_second", "15000")?)

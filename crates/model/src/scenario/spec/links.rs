@@ -1,4 +1,5 @@
-//! What a link does to packets, as it is written: for all links of a topology, and for one by its name.
+//! What a link does to packets, as it is written: for all links of a topology, and for one by its
+//! name.
 
 use super::{Word, name, whole, word};
 use crate::scenario::error::Error;

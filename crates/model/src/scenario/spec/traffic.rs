@@ -1,4 +1,5 @@
-//! Traffic that comes and goes, as it is written: requests, short flows, shuffles, memcached, programs.
+//! Traffic that comes and goes, as it is written: requests, short flows, shuffles, memcached,
+//! programs.
 
 use super::{Word, name, word};
 use crate::scenario::error::Error;

@@ -1,7 +1,7 @@
 //! Topologies with several equal ways between two hosts: leaf-spine, and the fat tree.
 //!
-//! Promises  Names say where a node is; a link is called after its two ends. At most as many hosts as
-//!           any world builds.
+//! Promises  Names say where a node is; a link is called after its two ends. At most as many hosts
+//!           as any world builds.
 //! Source    Fat tree: Al-Fares, Loukissas, Vahdat 2008, §3.
 
 use super::Plan;

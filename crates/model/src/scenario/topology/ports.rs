@@ -1,8 +1,8 @@
-//! From what is written of a link's ports to what they do to packets.
+//! From the written settings of a link's ports to their treatment of packets.
 //!
-//! Problem   A threshold beyond the buffer never marks, and nobody would notice.
-//! Approach  Each number is checked where it is written, and against the buffer it is about.
-//! Promises  What comes out can happen: thresholds lie within buffers, parts between zero and one.
+//! Problem   A threshold beyond the buffer never marks, and no measurement shows the mistake.
+//! Approach  Each number is checked where it is written, and against the buffer.
+//! Promises  The result can happen: thresholds lie within buffers, parts between zero and one.
 
 use crate::scenario::error::{Error, did_you_mean};
 use crate::scenario::expr::Scope;
@@ -15,7 +15,7 @@ use weir_units::{Bytes, Span};
 const RED_WEIGHT: f64 = 0.002;
 /// The largest chance to mark below RED's upper threshold.
 const RED_PROBABILITY: f64 = 0.1;
-/// More paths than any link here is bundled of.
+/// Most paths of a bundle: more than any link has here.
 const PATHS_MOST: u32 = 16;
 /// One full-sized frame.
 const FRAME: Bytes = Bytes::new(1514);
@@ -65,7 +65,7 @@ pub(super) fn apply(link: &mut Link, spec: &PortSpec, scope: &Scope) -> Result<(
 
 fn buffer(formula: &Formula, scope: &Scope) -> Result<Bytes, Error> {
     let size = formula.size(scope)?;
-    // Less than one full-sized frame would drop everything.
+    // Less than one full-sized frame would drop every packet.
     if size < FRAME {
         let message = format!("a buffer of {size} holds no full packet");
         return Err(formula.error(message, "write 1514B or more; 128kB is the default"));
@@ -73,7 +73,7 @@ fn buffer(formula: &Formula, scope: &Scope) -> Result<Bytes, Error> {
     Ok(size)
 }
 
-/// Zero is how a single link says that it does not mark although the others do.
+/// Zero turns marking off for a single link although the others mark.
 fn threshold(formula: &Formula, buffer: Bytes, scope: &Scope) -> Result<Option<Bytes>, Error> {
     let size = formula.size(scope)?;
     if size == Bytes::ZERO {

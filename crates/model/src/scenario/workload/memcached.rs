@@ -1,9 +1,9 @@
 //! Requests to a real memcached: when, which, and how many octets they are.
 //!
-//! Problem   A load that is to be the same under every mechanism, of requests of two kinds.
-//! Approach  Moments, kinds and keys follow from the entry's seed, as sizes of flows do.
-//! Promises  Sizes are those of the text protocol to the octet, so that a demand can be known.
-//! Not here  What the words look like (the lab's client), and who listens.
+//! Problem   The load must be the same under every mechanism, with requests of two kinds.
+//! Approach  Moments, kinds and keys follow from the entry's seed, like sizes of flows.
+//! Promises  Sizes are those of the text protocol to the octet, so that the demand is known.
+//! Not here  The text of the protocol (the lab's client), and the server.
 //! Source    memcached's doc/protocol.txt. Ten connections, keys of 32 octets: EyeQ §5.2.2.
 
 use super::Arrivals;

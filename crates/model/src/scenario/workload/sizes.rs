@@ -56,9 +56,9 @@ pub struct Cdf {
 const MOST: usize = 10_000;
 
 impl Cdf {
-    /// Reads a table: `octets probability` per line, both ascending, the last probability 1, or 100 if
-    /// they are percent. Empty lines and what follows a `#` count for nothing. The error is (line, what is wrong, what would
-    /// be right).
+    /// Reads a table: `octets probability` per line, both ascending, the last probability 1, or 100
+    /// in percent. Empty lines and comments after `#` are ignored. The error is (line, what is
+    /// wrong, what would be right).
     pub fn parse(text: &str) -> Result<Self, (u32, String, String)> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         let mut last = 0;

@@ -11,6 +11,7 @@ use crate::net::Net;
 use crate::packet::{Kind, Packet};
 use crate::tcp::NEVER;
 use std::collections::BTreeSet;
+use weir_core::host::Input;
 use weir_units::HostId;
 
 impl Shim {
@@ -35,14 +36,14 @@ impl Shim {
         for paths in sends.chunk_by(|a, b| a.id == b.id) {
             let leaves = paths.iter().filter_map(|path| path.sending.leaf);
             if let Some(level) = together(leaves.map(|leaf| host.level(leaf))) {
-                host.agent.adopt(now, paths[0].id, level);
+                host.agent.handle(now, Input::Adopt(paths[0].id, level));
             }
         }
         for pair in &host.receives {
             let pair = &self.pairs[*pair as usize];
             if pair.receives {
                 peers.insert(pair.from);
-                host.agent.find(now, pair.id);
+                host.agent.handle(now, Input::Found(pair.id));
             }
         }
         let (from, life) = (HostId(number), host.lives);

@@ -28,11 +28,13 @@ impl Shim {
             let pair = &paths[0];
             let ends = |host: u32| self.hosts[host as usize].agent.ends(pair.id);
             let sending = || paths.iter().map(|path| &path.sending);
+            let htb = &self.hosts[pair.from as usize].htb;
             let level = |s: &Sending| Setting { floor: s.floor, ceiling: s.ceiling };
             PairLook {
                 id: pair.id,
                 hosts: (HostId(pair.from), HostId(pair.to)),
                 in_force: together(sending().filter(|s| s.leaf.is_some()).map(level)),
+                waiting: sending().filter_map(|s| s.leaf).map(|leaf| htb.waiting(leaf)).sum(),
                 left: sending().map(|s| s.numbered).sum(),
                 is_met: paths.iter().any(|path| path.receives),
                 source: ends(pair.from),

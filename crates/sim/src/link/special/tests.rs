@@ -1,4 +1,4 @@
-//! Ports played alone: one link, packets that come at given instants, and what becomes of each.
+//! Ports played alone: one link, packets at given times, and the result of each.
 
 use crate::net::{END, Net};
 use crate::network::{Discipline, LinkSpec, Network, PoolSpec, Port, QueueSpec, RedSpec};
@@ -26,7 +26,8 @@ enum Fate {
     Arrives { at: u64, marked: bool },
 }
 
-/// `links` links of 1 Gb/s without propagation from one node, with this buffer, each with this port.
+/// `links` links of 1 Gb/s without propagation from one node, with this buffer, each with this
+/// port.
 fn network(links: u32, buffer: u64, port: &Port, pool: Option<PoolSpec>) -> Network {
     let mut network = Network::new(links + 1, MTU as u16, Time::ZERO).expect("fits");
     if let Some(pool) = pool {
@@ -148,7 +149,7 @@ proptest! {
     ) {
         let network = network(1, 1 << 30, &port(order(queues(&weights))), None);
         let (fates, _) = play(&network, &packets);
-        // Busy periods are the same whoever goes first.
+        // Busy periods do not depend on the order of service.
         let mut departures: Vec<u64> = fates.iter().map(at).collect();
         let (mut free, mut ends) = (0, Vec::new());
         for packet in &packets {
@@ -193,7 +194,7 @@ proptest! {
         let weights = [1, weights[0], weights[1]];
         let network = network(1, 1 << 30, &port(Discipline::Drr(queues(&weights))), None);
         let one = |class: u8, size: u16| Comes { link: 0, at: 0, size, class, capable: true };
-        // One ahead of all, so that all others wait before the first choice.
+        // One packet ahead of all, so that all others wait before the first choice.
         let mut packets = vec![one(0, 40)];
         packets.extend(sizes.iter().flat_map(|s| [one(0, s.0), one(1, s.1), one(2, s.2)]));
         let (fates, _) = play(&network, &packets);
@@ -213,8 +214,8 @@ proptest! {
         }
     }
 
-    /// WF²Q+: a queue that waits gets its part of any stretch of time, less two full packets; and is
-    /// ahead of it by no more, however small the others' packets are.
+    /// WF²Q+: a queue that waits gets its part of any stretch of time, less two full packets; and
+    /// is ahead of it by no more, however small the others' packets are.
     #[test]
     fn wfq_gives_each_its_part_to_two_packets(
         sizes in prop::collection::vec((40u16..=MTU as u16, 40u16..=200, 1000u16..=MTU as u16), 100..200),

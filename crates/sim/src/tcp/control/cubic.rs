@@ -1,8 +1,8 @@
 //! CUBIC: grows as the cube of the time since the last loss, flat where that loss was.
 //!
-//! Source    RFC 9438 §4.2 (eq. 1, 2), §4.3 (Reno-friendly region, eq. 4), §4.4, §4.5 (target within
-//!           [cwnd, 1.5·cwnd]), §4.6 (β = 0.7, also for ECN), §4.7 (fast convergence). C = 0.4.
-//!           Departs: HyStart (§4.10) is Linux's, if it is on: see `hystart`.
+//! Source    RFC 9438 §4.2 (eq. 1, 2), §4.3 (Reno-friendly region, eq. 4), §4.4, §4.5 (target
+//!           within [cwnd, 1.5·cwnd]), §4.6 (β = 0.7, also for ECN), §4.7 (fast convergence). C =
+//!           0.4. Departs: HyStart (§4.10) is Linux's, if it is on: see `hystart`.
 
 use super::hystart::HyStart;
 use super::{Acked, Window, seconds};
@@ -93,7 +93,8 @@ impl Cubic {
     }
 }
 
-/// By Newton's method, from + − × ÷ alone: the same on every machine, which a library's need not be.
+/// By Newton's method, from + − × ÷ alone: the same on every machine, which a library's need not
+/// be.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

@@ -1,14 +1,15 @@
-//! When to leave slow start: before it overruns the path.
+//! Decides when to leave slow start, before it overruns the path.
 //!
-//! Problem   Slow start doubles until something is lost, and by then a whole window too much is under
-//!           way.
-//! Approach  Two signs, each in every round trip anew. The ACKs of a round come one close behind the
-//!           other for half a round trip: half the path is full. Or the round's first eight samples
-//!           are all longer than the shortest one ever by an eighth.
+//! Problem   Slow start doubles until a segment is lost, and by then a whole window too much is
+//!           under way.
+//! Approach  Two signs, evaluated anew in every round trip. The ACKs of a round come close behind
+//!           each other for half a round trip: half the path is full. Or the round's first eight
+//!           samples all exceed the shortest sample ever by an eighth.
 //! Promises  At most one end of slow start until the next timeout; no window falls.
 //! Source    Ha, Rhee: Taming the elephants (2011); Linux, net/ipv4/tcp_cubic.c (`hystart_update`,
 //!           `cubictcp_acked`), and not RFC 9406. Departs: no allowance for segments that are sent
-//!           and acknowledged in bursts of 64 KB (`hystart_ack_delay`), which there are none of here.
+//!           and acknowledged in bursts of 64 KB (`hystart_ack_delay`), which there are none of
+//!           here.
 
 use super::{Acked, Window};
 
@@ -83,9 +84,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Rounds of 20 segments at a window of 20: their ACKs come `apart`, the first of each round 50 ms
-    /// after the first of the one before. Samples are 40 ms in the first round and `sample` later.
-    /// When it ended, in rounds and ACKs.
+    /// Rounds of 20 segments at a window of 20: their ACKs come `apart`, the first of each round
+    /// 50 ms after the first of the one before. Samples are 40 ms in the first round and `sample`
+    /// later. When it ended, in rounds and ACKs.
     fn ends(apart: u64, sample: u64) -> Option<(u32, u32)> {
         let (mut hystart, mut window) = (HyStart::default(), Window::new(20));
         for round in 0..4 {

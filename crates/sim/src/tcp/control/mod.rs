@@ -1,13 +1,13 @@
-//! How much a sender may have in flight: congestion control.
+//! Congestion control: the octets that a sender may have in flight.
 //!
 //! Problem   Three laws, one window, and a call per ACK that must cost nearly nothing.
-//! Approach  The window and slow start are the same for all; each law is a file beside this one and
-//!           says how the window grows in congestion avoidance and what it falls to. An enum, not a
-//!           trait object: the call is inlined.
-//! Promises  cwnd ≥ 1 segment, ssthresh ≥ 2; grows only while the window is what limits the sender.
-//! Not here  What was lost: see `board`. When to react to marks: once per window, see `sender`.
-//! Source    RFC 5681 §3.1 (slow start, counted in segments acknowledged, RFC 3465 without its bound
-//!           as Linux does), §4.1; RFC 7661 in its simplest form.
+//! Approach  The window and slow start are the same for all. Each law is a file beside this one:
+//!           how the window grows in congestion avoidance, and to what it falls. An enum, not a
+//!           trait object, so that the call is inlined.
+//! Promises  cwnd ≥ 1 segment, ssthresh ≥ 2. The window grows only while it limits the sender.
+//! Not here  Detection of losses: see `board`. Reaction to marks once per window: see `sender`.
+//! Source    RFC 5681 §3.1 (slow start, counted in segments acknowledged, RFC 3465 without its
+//!           bound as Linux does), §4.1; RFC 7661 in its simplest form.
 
 mod cubic;
 mod dctcp;
@@ -84,7 +84,8 @@ pub(super) struct Acked {
     pub(super) next: u32,
     /// Smoothed round-trip time, ns.
     pub(super) rtt: u64,
-    /// The round-trip time of the last segment of those, ns; zero if it is not asked for or not known.
+    /// The round-trip time of the last segment of those, ns; zero if it is not asked for or not
+    /// known.
     pub(super) sample: u64,
     /// The window may grow: it was full, and nothing is being repaired.
     pub(super) may_grow: bool,

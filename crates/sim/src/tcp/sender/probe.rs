@@ -1,13 +1,15 @@
-//! Silence and time: what a sender does when no ACK comes.
+//! Silence and time: a sender's actions when no ACK comes.
 //!
-//! Problem   What is lost at the end of a flight has nothing behind it that would tell: it waits for the
-//!           retransmission timer, many round trips, and the window falls to one segment.
-//! Approach  After two silent round trips a probe goes: a new segment if there is one, else the last
-//!           one again. Its SACK tells time (see `rack`) what is lost before it. What has merely
-//!           been overtaken is looked at when time would make it a loss.
-//! Promises  One probe per tail: none while it is unknown what became of the last one. The
-//!           retransmission timer runs anew from the probe on, and is no later than that for it. A
-//!           probe that was needless changes no window; one that repaired a loss counts as a loss.
+//! Problem   A segment lost at the end of a flight has no later segment whose SACK would show the
+//!           loss. It waits for the retransmission timer, many round trips, and the window falls to
+//!           one segment.
+//! Approach  After two silent round trips the sender sends a probe: a new segment if there is one,
+//!           else the last one again. The probe's SACK lets RACK (see `rack`) find losses before
+//!           it. A segment that was only overtaken is checked when RACK's time would make it a
+//!           loss.
+//! Promises  One probe per tail: none while the result of the last one is unknown. The
+//!           retransmission timer restarts with the probe, and is not later because of it. A
+//!           needless probe changes no window; one that repaired a loss counts as a loss.
 //! Source    RFC 8985 §7; Linux, net/ipv4/tcp_output.c (`tcp_schedule_loss_probe`,
 //!           `tcp_send_loss_probe`), net/ipv4/tcp_input.c (`tcp_process_tlp_ack`),
 //!           net/ipv4/tcp_recovery.c (`tcp_rack_reo_timeout`). Departs: no probe before the first
@@ -33,8 +35,8 @@ impl Probe {
     }
 }
 
-/// The segment that an ACK says came in vain: its first block, if that is of what it acknowledges or
-/// of its second block (RFC 2883 §4). Receivers tell them one by one.
+/// The segment that an ACK says came in vain: its first block, if that is of what it acknowledges
+/// or of its second block (RFC 2883 §4). Receivers tell them one by one.
 pub(super) fn in_vain(ack: u32, blocks: &[Block]) -> Option<u32> {
     let &(from, to) = blocks.first()?;
     let within = |around: &Block| around.0 <= from && to <= around.1;

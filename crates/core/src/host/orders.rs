@@ -1,0 +1,237 @@
+//! What a machine wants of its data plane: levels, not edges.
+//!
+//! Promises  Nothing is lost when a write fails or comes late: each table has a dirty set, and what was not written
+//!           is marked again.
+
+use super::Direction;
+use super::policy::Class;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{PairId, Rate, VmId};
+
+/// All that a data plane should have.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub struct Orders {
+    /// The rates of pairs.
+    pub pairs: Pairs,
+    /// Each VM's part of the uplink. Empty unless the data plane takes it ([`super::Capabilities::shares`]).
+    pub shares: Levels<VmId, Share>,
+    /// What each VM may receive. Empty unless the data plane meters ([`super::Capabilities::meters`]).
+    pub meters: Levels<VmId, Receive>,
+    /// The class of each VM's packets in the network. Empty: all are alike.
+    pub tags: Levels<VmId, Class>,
+}
+
+impl Orders {
+    /// Marks everything as changed: what the data plane had may be lost.
+    pub fn write_again(&mut self) {
+        self.pairs.dirty.extend(self.pairs.table.keys());
+        self.pairs.dirty_paths.extend(self.pairs.paths.keys());
+        self.shares.write_again();
+        self.meters.write_again();
+        self.tags.write_again();
+    }
+}
+
+/// The rates of one pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Setting {
+    /// What the pair gets whatever the others do; stands without anyone alive.
+    pub floor: Rate,
+    /// The most it may send, floor included; what is above the floor is a lease.
+    pub ceiling: Rate,
+}
+
+impl Setting {
+    /// Whether `next` only raises the ceiling, by less than 1/64: not worth a call into the kernel.
+    /// Growing pairs do it every period; what is taken away is written at once.
+    fn is_close_below(self, next: Self) -> bool {
+        let least = self.ceiling.as_bps() / 64;
+        self.floor == next.floor
+            && next.ceiling >= self.ceiling
+            && next.ceiling.as_bps() - self.ceiling.as_bps() < least.max(1)
+    }
+}
+
+/// One VM's part of the uplink (EyeQ §3.1, §4.2: the root limiter).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Share {
+    /// Weight in fair queueing, and what it gets in any case.
+    pub floor: Rate,
+    /// What may leave, all destinations together.
+    pub rate: Rate,
+}
+
+/// What one VM may receive, where the data plane meters it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Receive {
+    /// C_i: all senders together.
+    pub capacity: Rate,
+    /// No sender is told less.
+    pub least: Rate,
+}
+
+/// The rates of all pairs.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub struct Pairs {
+    table: BTreeMap<PairId, Setting>,
+    dirty: BTreeSet<PairId>,
+    forgotten: Vec<(PairId, Direction)>,
+    /// Of pairs with several paths: the levels of these, which sum to the pair's.
+    paths: BTreeMap<PairId, Vec<Setting>>,
+    dirty_paths: BTreeSet<PairId>,
+}
+
+impl Pairs {
+    /// Sets the levels of a pair.
+    ///
+    /// # Panics
+    /// The ceiling is below the floor.
+    pub fn set(&mut self, pair: PairId, setting: Setting) {
+        assert!(setting.ceiling >= setting.floor, "a ceiling below its floor");
+        if self.table.insert(pair, setting) != Some(setting) {
+            self.dirty.insert(pair);
+        }
+    }
+
+    /// What the floors of all pairs sum to.
+    pub(crate) fn floors(&self) -> Rate {
+        self.table.values().map(|setting| setting.floor).sum()
+    }
+
+    /// The same for a ceiling that will go on growing: small steps are left out.
+    ///
+    /// # Panics
+    /// As [`Pairs::set`].
+    pub fn grow(&mut self, pair: PairId, setting: Setting) {
+        if !self.table.get(&pair).is_some_and(|now| now.is_close_below(setting)) {
+            self.set(pair, setting);
+        }
+    }
+
+    /// Sets the levels of a pair's paths. Small steps of growing ceilings are left out.
+    pub(crate) fn set_paths(&mut self, pair: PairId, paths: Vec<Setting>, line: Rate) {
+        let known = self.paths.get(&pair).filter(|known| known.len() == paths.len());
+        let is_close = known.is_some_and(|known| {
+            known.iter().zip(&paths).all(|(now, next)| now.is_close_below(*next))
+        });
+        if !is_close {
+            self.set(pair, together(&paths, line));
+            self.paths.insert(pair, paths);
+            self.dirty_paths.insert(pair);
+        }
+    }
+
+    /// An end of a pair is over.
+    pub fn forget(&mut self, pair: PairId, direction: Direction) {
+        if direction == Direction::Send {
+            self.table.remove(&pair);
+            self.dirty.remove(&pair);
+            self.paths.remove(&pair);
+            self.dirty_paths.remove(&pair);
+        }
+        self.forgotten.push((pair, direction));
+    }
+
+    /// The setting of a pair, if it has one.
+    pub fn get(&self, pair: PairId) -> Option<Setting> {
+        self.table.get(&pair).copied()
+    }
+
+    /// All settings, in the order of pairs.
+    pub fn iter(&self) -> impl Iterator<Item = (PairId, Setting)> + '_ {
+        self.table.iter().map(|(p, s)| (*p, *s))
+    }
+
+    /// Takes what changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<(PairId, Setting)> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().filter_map(|p| self.table.get(&p).map(|s| (p, *s))).collect()
+    }
+
+    /// The levels of a pair's paths, if it has several.
+    pub fn paths(&self, pair: PairId) -> Option<&[Setting]> {
+        self.paths.get(&pair).map(Vec::as_slice)
+    }
+
+    /// Takes the pairs the levels of whose paths changed since the last call.
+    pub fn take_changed_paths(&mut self) -> Vec<(PairId, Vec<Setting>)> {
+        let dirty = std::mem::take(&mut self.dirty_paths);
+        dirty.into_iter().filter_map(|p| self.paths.get(&p).map(|s| (p, s.clone()))).collect()
+    }
+
+    /// Marks pairs as changed again: their write failed.
+    pub fn retry(&mut self, pairs: impl IntoIterator<Item = PairId>) {
+        self.dirty.extend(pairs);
+    }
+
+    /// Says again that pairs are over: they could not be removed.
+    pub fn retry_forgotten(&mut self, ends: Vec<(PairId, Direction)>) {
+        self.forgotten.extend(ends);
+    }
+
+    /// Takes the pairs that are over since the last call.
+    pub fn take_forgotten(&mut self) -> Vec<(PairId, Direction)> {
+        std::mem::take(&mut self.forgotten)
+    }
+}
+
+/// What all paths of a pair have together; never more than the line, but for a floor.
+fn together(paths: &[Setting], line: Rate) -> Setting {
+    let floor = paths.iter().map(|path| path.floor).sum();
+    let ceiling: Rate = paths.iter().map(|path| path.ceiling).sum();
+    Setting { floor, ceiling: ceiling.min(line).max(floor) }
+}
+
+/// A table with a dirty set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(bound(deserialize = "K: Ord + Deserialize<'de>, V: Deserialize<'de>"))]
+pub struct Levels<K, V> {
+    table: BTreeMap<K, V>,
+    dirty: BTreeSet<K>,
+}
+
+impl<K, V> Default for Levels<K, V> {
+    fn default() -> Self {
+        Self { table: BTreeMap::new(), dirty: BTreeSet::new() }
+    }
+}
+
+impl<K: Copy + Ord, V: Copy + PartialEq> Levels<K, V> {
+    pub(crate) fn set(&mut self, key: K, level: V) {
+        if self.table.insert(key, level) != Some(level) {
+            self.dirty.insert(key);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: K) {
+        if self.table.remove(&key).is_some() {
+            self.dirty.insert(key);
+        }
+    }
+
+    fn write_again(&mut self) {
+        self.dirty.extend(self.table.keys());
+    }
+
+    /// The level of one, if it has one.
+    pub fn get(&self, key: K) -> Option<V> {
+        self.table.get(&key).copied()
+    }
+
+    /// All levels, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
+        self.table.iter().map(|(k, v)| (*k, *v))
+    }
+
+    /// Takes what changed since the last call; `None`: it has no level any more.
+    pub fn take_changed(&mut self) -> Vec<(K, Option<V>)> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().map(|key| (key, self.get(key))).collect()
+    }
+
+    /// Marks some as changed again: their write failed.
+    pub fn retry(&mut self, keys: impl IntoIterator<Item = K>) {
+        self.dirty.extend(keys);
+    }
+}

@@ -1,0 +1,460 @@
+//! ElasticSwitch on one host: the composition of guarantee partitioning and rate allocation.
+//!
+//! Problem   Floors are per VM, limiters per pair, and the two ends of a pair live on two hosts.
+//! Approach  The host of a pair's source limits it; the host of its destination offers a part of the
+//!           receiver's hose and reports losses. Each decides alone; messages only improve.
+//! Promises  Rates are levels in a table, never lost; messages go through a bounded outbox; the
+//!           floors of one hose never exceed it; no input in any order panics.
+//! Not here  How it is driven: see [`crate::host`].
+//! Source    ElasticSwitch §3, §4, §5, §6.
+
+mod config;
+mod hidden;
+mod pairs;
+mod paths;
+mod periods;
+mod population;
+mod view;
+
+pub use config::{ElasticSwitch, Promise};
+pub use pairs::Blind;
+pub use view::{Ends, PairView, ReceiveView, SendView};
+
+use crate::host::{
+    Counters, Direction, Hose, Input, Observed, Orders, Outbox, Policy, Setting, Wanted, Why,
+};
+use crate::message::{Congestion, Echo, Message, Offer};
+use crate::partition::{ReceiveHose, SendHose};
+use pairs::{ReceivePair, SendPair};
+use paths::Paths;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_units::{HostId, PairId, Rate, Time, VmId};
+
+/// The least rate of a pair with a queue of its own: HTB cannot well do with less. Pairs for which the
+/// hose has no more stay in their VM's default queue.
+const LEAST_PAIR_RATE: Rate = Rate::from_bps(64_000);
+/// ElasticSwitch's machine.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Machine {
+    policy: Policy,
+    es: ElasticSwitch,
+    vms: BTreeMap<VmId, Vm>,
+    send: BTreeMap<PairId, SendPair>,
+    receive: BTreeMap<PairId, ReceivePair>,
+    orders: Orders,
+    /// Pairs whose floor may have changed since it was last written down.
+    stale: BTreeSet<PairId>,
+    /// Hoses out that a new pair shares since: what it takes, the others no longer have.
+    stale_hoses: BTreeSet<(VmId, bool)>,
+    sample_at: Time,
+    rate_at: Time,
+    partition_at: Time,
+    rate_stepped_at: Time,
+    partitioned_at: Time,
+    new_pairs_at: Option<Time>,
+    /// A sending pair's counters were never read: what it sends counts from the first reading on.
+    has_uncounted: bool,
+    counters: Counters,
+}
+
+/// One VM of this host: the hose its tenant bought, and the small one for everybody else.
+#[derive(Debug, Serialize, Deserialize)]
+struct Vm {
+    tenant: HosePair,
+    default: HosePair,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct HosePair {
+    send: SendHose,
+    receive: ReceiveHose,
+}
+
+impl Vm {
+    fn new(es: &ElasticSwitch, vm: VmId, hose: Hose, now: Time) -> Self {
+        // A hose is divided less than a thousand times a second: serials of an earlier life are lower.
+        let serial = (now.as_nanos() / 1_000_000) as u32;
+        let pair = |out, in_| HosePair {
+            send: SendHose::new(es.partition.clone(), out),
+            receive: ReceiveHose::starting_at(es.partition.clone(), vm, in_, serial),
+        };
+        Self {
+            tenant: pair(hose.out.floor, hose.in_.floor),
+            default: pair(es.default_floor, es.default_floor),
+        }
+    }
+
+    fn hose(&mut self, is_default: bool) -> &mut HosePair {
+        if is_default { &mut self.default } else { &mut self.tenant }
+    }
+
+    /// The same as it was divided last.
+    fn divided(&self, is_default: bool) -> &HosePair {
+        if is_default { &self.default } else { &self.tenant }
+    }
+}
+
+impl Machine {
+    /// A machine that starts at `now`, without pairs.
+    pub(crate) fn new(policy: Policy, es: ElasticSwitch, now: Time) -> Self {
+        let vms = policy.vms().map(|(vm, hose)| (vm, Vm::new(&es, vm, *hose, now))).collect();
+        Self {
+            policy,
+            es,
+            vms,
+            send: BTreeMap::new(),
+            receive: BTreeMap::new(),
+            orders: Orders::default(),
+            stale: BTreeSet::new(),
+            stale_hoses: BTreeSet::new(),
+            sample_at: now,
+            rate_at: now,
+            partition_at: now,
+            rate_stepped_at: now,
+            partitioned_at: now,
+            new_pairs_at: None,
+            has_uncounted: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The only way in. Pure: same state, `now` and `input` give the same actions.
+    pub(crate) fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Outbox) {
+        match input {
+            Input::Seen(pair, Direction::Send) => self.seen_sending(now, pair, out),
+            Input::Seen(pair, Direction::Receive) => self.seen_receiving(now, pair, out),
+            Input::Adopt(pair, setting) => self.adopt(now, pair, setting),
+            Input::Found(pair) => _ = self.insert_receiving(now, pair),
+            Input::PeerRestarted(host) => self.tell_what_is_held(now, host, out),
+            Input::Observed(observed) => {
+                self.sample(now, observed, out);
+                self.path_sample(now, observed, out);
+            }
+            Input::Message(from, message) => self.message(now, from, message, out),
+            Input::Policy(policy) => self.repopulate(now, policy),
+            Input::Tick => self.tick(now, out),
+        }
+    }
+
+    /// When to call again with [`Input::Tick`], and why; `None` while there is no pair.
+    pub(crate) fn next_deadline(&self) -> Option<(Time, Why)> {
+        if self.send.is_empty() && self.receive.is_empty() {
+            return None;
+        }
+        let mut next = (self.rate_at, Why::Rate).min((self.partition_at, Why::Partition));
+        if self.looks_for_losses() || self.has_uncounted {
+            next = next.min((self.sample_at, Why::Sample));
+        }
+        match self.new_pairs_at {
+            Some(at) => Some(next.min((at, Why::NewPairs))),
+            None => Some(next),
+        }
+    }
+
+    /// The counters without which the [`Input::Tick`] at `now` would go by old ones. Reading them is most of
+    /// an agent's work, and losses are looked for much more often than rates are computed.
+    ///
+    /// A pair whose first packet was not `Seen` shows when all are wanted: once per partitioning period.
+    pub(crate) fn wants(&self, now: Time) -> Wanted {
+        if self.partition_at <= now {
+            return Wanted { send: true, receive: true };
+        }
+        let rate = self.rate_at <= now && !self.send.is_empty();
+        Wanted {
+            send: rate || self.has_uncounted,
+            receive: self.sample_at <= now && self.looks_for_losses(),
+        }
+    }
+
+    fn looks_for_losses(&self) -> bool {
+        !self.receive.is_empty()
+    }
+
+    /// The rates that the data plane should have, after all that was handled up to `now`.
+    ///
+    /// Many offers or new pairs that come together cost one division of the hose, here, not one each.
+    pub(crate) fn orders(&mut self, now: Time) -> &mut Orders {
+        for (vm, is_default) in std::mem::take(&mut self.stale_hoses) {
+            let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
+            let sharing = self.send.range(all).filter(|(_, p)| p.is_default == is_default);
+            self.stale.extend(sharing.map(|(pair, _)| *pair));
+        }
+        for pair in std::mem::take(&mut self.stale) {
+            self.apply(now, pair);
+        }
+        &mut self.orders
+    }
+
+    /// What the agent counted about itself.
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether the pair's VMs share no hose; `None` if one of them is unknown.
+    fn is_default(&self, pair: PairId) -> Option<bool> {
+        let src = self.policy.directory.get(&pair.src)?;
+        let dst = self.policy.directory.get(&pair.dst)?;
+        Some(src.tenant != dst.tenant)
+    }
+
+    // -- pairs come ---------------------------------------------------------------------------
+
+    fn seen_sending(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        if self.send.contains_key(&pair) {
+            return;
+        }
+        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
+        else {
+            self.counters.unknown_pairs += 1;
+            return;
+        };
+        let hose = &mut vm.hose(is_default).send;
+        if !has_room(hose) || !hose.see(now, pair.dst) {
+            self.counters.refused_pairs += 1;
+            return;
+        }
+        // The partitioned floor of a new pair is a good beginning for one that has none, too.
+        let start = hose.floor(now, pair.dst);
+        self.insert_sending(now, pair, SendPair::new(now, is_default, start));
+        // A local destination is offered at once, as a remote one is by its own host.
+        if self.policy.is_here(pair.dst) {
+            self.seen_receiving(now, pair, out);
+        }
+    }
+
+    fn insert_sending(&mut self, now: Time, pair: PairId, mut sending: SendPair) {
+        let count = self.paths_of(pair);
+        if count > 1 {
+            let start = sending.rate.rate();
+            sending.paths = Some(Paths::new(now, count, sending.is_default, start));
+        }
+        self.start_clocks_if_first(now);
+        self.has_uncounted = true;
+        self.stale_hoses.insert((pair.src, sending.is_default));
+        self.send.insert(pair, sending);
+        self.new_pairs(now);
+        self.apply(now, pair);
+    }
+
+    /// The levels of an earlier life go on: the floor until the receiver speaks, and what was
+    /// borrowed as if it had been learned here.
+    fn adopt(&mut self, now: Time, pair: PairId, setting: Setting) {
+        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
+        else {
+            return;
+        };
+        let hose = &mut vm.hose(is_default).send;
+        if self.send.contains_key(&pair) || !has_room(hose) {
+            return;
+        }
+        if hose.adopt(now, pair.dst, pair, setting.floor) {
+            self.insert_sending(now, pair, SendPair::new(now, is_default, setting.ceiling));
+        }
+    }
+
+    fn seen_receiving(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        if self.insert_receiving(now, pair) {
+            self.new_pairs(now);
+            self.offer(now, pair, out);
+        }
+    }
+
+    /// Without an offer: that comes at once, or with the next partitioning. Says whether it is new.
+    fn insert_receiving(&mut self, now: Time, pair: PairId) -> bool {
+        if self.receive.contains_key(&pair) {
+            return false;
+        }
+        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.dst))
+        else {
+            self.counters.unknown_pairs += 1;
+            return false;
+        };
+        if !vm.hose(is_default).receive.see(now, pair.src) {
+            self.counters.refused_pairs += 1;
+            return false;
+        }
+        self.start_clocks_if_first(now);
+        self.receive.insert(pair, ReceivePair::new(is_default));
+        true
+    }
+
+    /// Tells a host that has a new life what was taken from its former one and still holds.
+    fn tell_what_is_held(&mut self, now: Time, host: HostId, out: &mut Outbox) {
+        let at = |vm: VmId| self.policy.directory.get(&vm).map(|l| l.host);
+        let mut held = Vec::new();
+        for (pair, p) in &self.send {
+            let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
+            if at(pair.dst) == Some(host) {
+                held.extend(vm.hose(p.is_default).send.held(now, pair.dst));
+            }
+        }
+        for echo in held {
+            self.post(now, echo.pair.dst, Message::Echo(echo), out);
+        }
+    }
+
+    /// Many pairs that start together share one new division of their hoses.
+    fn new_pairs(&mut self, now: Time) {
+        if self.new_pairs_at.is_none() {
+            self.new_pairs_at = Some(now + self.es.new_pair_delay);
+        }
+    }
+
+    /// The first pair after a silence: the clocks of the periods start with it.
+    fn start_clocks_if_first(&mut self, now: Time) {
+        if !self.send.is_empty() || !self.receive.is_empty() {
+            return;
+        }
+        let es = &self.es;
+        let (sample, rate, partition) = (es.sample_period, es.rate.period, es.partition_period);
+        self.sample_at = now + sample;
+        self.rate_at = now + rate;
+        self.partition_at = now + partition;
+        self.rate_stepped_at = now;
+        self.partitioned_at = now;
+    }
+
+    // -- counters -----------------------------------------------------------------------------
+
+    fn sample(&mut self, now: Time, sample: &Observed, out: &mut Outbox) {
+        self.has_uncounted &= sample.send.is_empty();
+        for (pair, count) in &sample.send {
+            if !self.send.contains_key(pair) {
+                self.seen_sending(now, *pair, out);
+            }
+            if let Some(p) = self.send.get_mut(pair) {
+                p.count(now, *count);
+            }
+        }
+        let gap = self.es.feedback_gap;
+        for (pair, count) in &sample.receive {
+            if !self.receive.contains_key(pair) {
+                self.seen_receiving(now, *pair, out);
+            }
+            let Some(p) = self.receive.get_mut(pair) else { continue };
+            p.count(*count);
+            if let Some(report) = p.report(now, gap) {
+                let congestion = Congestion { pair: *pair, ..report };
+                self.post(now, pair.src, Message::Congestion(congestion), out);
+            }
+        }
+    }
+
+    // -- messages -----------------------------------------------------------------------------
+
+    /// Sends to the host of `vm`; what is for this host is handled without a detour.
+    fn post(&mut self, now: Time, vm: VmId, message: Message, out: &mut Outbox) {
+        let Some(location) = self.policy.directory.get(&vm) else { return };
+        if location.host == self.policy.host {
+            self.message(now, location.host, message, out);
+        } else {
+            out.push(location.host, message);
+        }
+    }
+
+    fn message(&mut self, now: Time, from: HostId, message: Message, out: &mut Outbox) {
+        let pair = message.pair();
+        let (here, there) = match message {
+            Message::Offer(_) | Message::Congestion(_) | Message::PathCongestion(..) => {
+                (pair.src, pair.dst)
+            }
+            Message::Echo(_) => (pair.dst, pair.src),
+            // Another mechanism's.
+            Message::Feedback(_) => {
+                self.counters.misdirected += 1;
+                return;
+            }
+        };
+        let is_theirs = self.policy.directory.get(&there).is_some_and(|l| l.host == from);
+        if !is_theirs || !self.policy.is_here(here) {
+            self.counters.misdirected += 1;
+            return;
+        }
+        let known = match message {
+            Message::Offer(offer) => self.offered(now, offer, out),
+            Message::Echo(echo) => self.echoed(now, echo),
+            Message::Congestion(congestion) => self.congested(now, congestion),
+            Message::PathCongestion(path, report) => self.path_congested(now, path, report),
+            Message::Feedback(_) => None,
+        };
+        match known {
+            Some(()) => self.counters.messages += 1,
+            None => self.counters.strayed += 1,
+        }
+    }
+
+    /// Also for a pair that is over here: the answer "holds nothing" lets the receiver give its part
+    /// to others at once.
+    fn offered(&mut self, now: Time, offer: Offer, out: &mut Outbox) -> Option<()> {
+        let pair = offer.pair;
+        let is_default = self.is_default(pair)?;
+        let hose = &mut self.vms.get_mut(&pair.src)?.hose(is_default).send;
+        let echo = hose.offer(now, pair.dst, offer);
+        if let Some(echo) = echo {
+            self.post(now, pair.dst, Message::Echo(echo), out);
+        }
+        self.send.contains_key(&pair).then(|| _ = self.stale.insert(pair))
+    }
+
+    fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
+        let p = self.receive.get_mut(&echo.pair)?;
+        p.echoed(echo);
+        let is_default = p.is_default;
+        let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(is_default).receive;
+        if hose.learn(now, echo.pair.src, echo) {
+            return Some(());
+        }
+        if hose.echo(now, echo.pair.src, echo) {
+            // Something was freed that others wait for.
+            self.new_pairs(now);
+        }
+        Some(())
+    }
+
+    fn congested(&mut self, now: Time, congestion: Congestion) -> Option<()> {
+        self.send.get_mut(&congestion.pair)?.congested(now, &self.es.rate, congestion);
+        Some(())
+    }
+
+    /// Tells the source's host the receiver's part of a pair's floor.
+    fn offer(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
+        let Some(p) = self.receive.get_mut(&pair) else { return };
+        let Some(vm) = self.vms.get_mut(&pair.dst) else { return };
+        let offer = vm.hose(p.is_default).receive.offer(now, pair.src);
+        p.offered = Some(offer);
+        self.post(now, pair.src, Message::Offer(offer), out);
+    }
+
+    fn forget(&mut self, pair: PairId, direction: Direction) {
+        match direction {
+            Direction::Send => drop(self.send.remove(&pair)),
+            Direction::Receive => drop(self.receive.remove(&pair)),
+        }
+        self.orders.pairs.forget(pair, direction);
+    }
+}
+
+/// Whether one more pair would still get the least rate that a queue can have: a VM that talks to
+/// thousands must not get thousands of least rates, which together are more than its floor.
+fn has_room(hose: &SendHose) -> bool {
+    hose.is_empty() || hose.hose().split(hose.len() + 1) >= LEAST_PAIR_RATE
+}
+
+#[cfg(test)]
+impl Machine {
+    /// With the law of `policy`.
+    fn of(policy: Policy, now: Time) -> Self {
+        let crate::mechanism::Law::ElasticSwitch(es) = policy.law.clone() else {
+            panic!("another law")
+        };
+        Self::new(policy, *es, now)
+    }
+}
+
+#[cfg(test)]
+mod population_tests;
+#[cfg(test)]
+mod signal_tests;
+#[cfg(test)]
+mod tests;

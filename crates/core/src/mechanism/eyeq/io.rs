@@ -1,0 +1,181 @@
+//! What the modules of EyeQ tell each other: bounds, limits, views.
+
+use super::config::EyeQ;
+use super::refusal::Refusal;
+use crate::host::{Hose, HoseId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weir_units::{Bytes, Rate, Span, TenantId, VmId};
+
+pub use crate::host::{Bounds, Class, Levels};
+pub use crate::message::Feedback;
+
+/// One VM of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VmBounds {
+    /// What it sends.
+    pub out: Bounds,
+    /// What it receives.
+    pub in_: Bounds,
+    /// How it splits what it receives among the tenants that send to it (EyeQ §3.2, "rate meters can be
+    /// hierarchical"). Tenants not named here are best effort within the VM. Empty: no split.
+    pub splits: BTreeMap<TenantId, Bounds>,
+}
+
+impl VmBounds {
+    /// The same minimum in and out, no maximum, no split.
+    pub const fn both(floor: Rate) -> Self {
+        let bounds = Bounds::at_least(floor);
+        Self { out: bounds, in_: bounds, splits: BTreeMap::new() }
+    }
+
+    /// The same as hoses of `vm`.
+    pub fn hoses(&self, vm: VmId) -> impl Iterator<Item = ((VmId, HoseId), Hose)> + '_ {
+        let own = ((vm, HoseId::Own), Hose { out: self.out, in_: self.in_ });
+        let part = move |(tenant, in_): (&TenantId, &Bounds)| {
+            ((vm, HoseId::From(*tenant)), Hose { out: Bounds::BEST_EFFORT, in_: *in_ })
+        };
+        std::iter::once(own).chain(self.splits.iter().map(part))
+    }
+
+    fn check(&self, vm: VmId) -> Result<(), Refusal> {
+        let sides = [(None, &self.out), (None, &self.in_)].into_iter();
+        let splits = self.splits.iter().map(|(tenant, bounds)| (Some(*tenant), bounds));
+        for (part, bounds) in sides.chain(splits) {
+            let Bounds { floor, most } = *bounds;
+            if floor > most {
+                return Err(Refusal::Crossed { vm, part, floor, most });
+            }
+        }
+        let promised = self.splits.values().map(|b| b.floor).sum();
+        let floor = self.in_.floor;
+        if promised > floor {
+            return Err(Refusal::SplitOverbooked { vm, promised, floor });
+        }
+        Ok(())
+    }
+}
+
+/// Whether the VMs of a host with a link of `line` can be promised their bounds.
+///
+/// # Errors
+/// The first that cannot.
+pub(super) fn check_vms(
+    eyeq: &EyeQ,
+    line: Rate,
+    vms: &BTreeMap<VmId, VmBounds>,
+) -> Result<(), Refusal> {
+    for (vm, bounds) in vms {
+        bounds.check(*vm)?;
+    }
+    let available = eyeq.capacity_of(line);
+    let out: Rate = vms.values().map(|vm| vm.out.floor).sum();
+    let in_: Rate = vms.values().map(|vm| vm.in_.floor).sum();
+    for (direction, promised) in [("out", out), ("in", in_)] {
+        if promised > available {
+            return Err(Refusal::Overbooked { direction, promised, available, line });
+        }
+    }
+    Ok(())
+}
+
+/// What a VM sent to another.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sent {
+    /// Octets that left the host. Cumulative.
+    pub octets: u64,
+    /// Octets that wait on the host now, in the limiter or for the uplink.
+    pub waiting: u64,
+}
+
+/// One destination's limiter (EyeQ §3.3, §4.2). A level, not an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Limit {
+    /// What may leave.
+    pub rate: Rate,
+    /// The largest super-packet it takes, UDP's included; larger ones are to be segmented first.
+    pub super_packet: Bytes,
+    /// Bound of its queue.
+    pub queue: Bytes,
+}
+
+/// What a limiter does with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Into the queue.
+    Take,
+    /// Too large: cut into segments first.
+    Segment,
+    /// No room: the sender's stack keeps it and tries again; nothing that it could hold is dropped.
+    PushBack,
+}
+
+impl Limit {
+    pub(super) fn new(eyeq: &EyeQ, rate: Rate) -> Self {
+        let lasting = rate.bytes_in(eyeq.super_packet_span);
+        let super_packet = lasting.min(eyeq.super_packet_most).max(eyeq.mtu);
+        Self { rate, super_packet, queue: eyeq.queue }
+    }
+
+    /// What becomes of `packet` when `waiting` is in the queue.
+    pub fn verdict(&self, waiting: Bytes, packet: Bytes) -> Verdict {
+        if packet > self.super_packet {
+            Verdict::Segment
+        } else if waiting + packet > self.queue {
+            Verdict::PushBack
+        } else {
+            Verdict::Take
+        }
+    }
+}
+
+/// One VM's part of the uplink (EyeQ §3.1, §4.2: the root limiter). A level, not an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Root {
+    /// Weight in fair queueing, and what it gets in any case.
+    pub floor: Rate,
+    /// What may leave, all destinations together.
+    pub rate: Rate,
+    /// How its packets are to be marked.
+    pub class: Class,
+}
+
+/// What a host counts about itself.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Counters {
+    /// Feedback that was believed.
+    pub feedback: u64,
+    /// Dropped: of a VM that is not on the host that it came from.
+    pub strangers: u64,
+    /// Dropped: for a VM that is not here.
+    pub misdirected: u64,
+    /// Dropped: about a pair in which nothing is sent.
+    pub strayed: u64,
+    /// Dropped: a rate above every link of the fleet, or none at all.
+    pub impossible: u64,
+    /// Sightings of peers beyond [`EyeQ::peers_most`]: they get no feedback, or no limiter.
+    pub refused_peers: u64,
+    /// Sightings of pairs whose VM here is nobody's, or whose peer the directory does not know.
+    pub unknown_pairs: u64,
+    /// Populations that promised too much and changed nothing.
+    pub refused_populations: u64,
+    /// Limiters halved because their receiver was silent.
+    pub halved: u64,
+    /// Feedback messages that this host wrote.
+    pub written: u64,
+}
+
+/// One meter of an endpoint, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MeterView {
+    /// The tenant whose traffic it meters; `None`: all, or all that have no part of their own.
+    pub part: Option<TenantId>,
+    /// C_i.
+    pub capacity: Rate,
+    /// R_i.
+    pub advertised: Rate,
+    /// y_i over the last period.
+    pub received: Rate,
+    /// That period.
+    pub over: Span,
+}

@@ -1,0 +1,209 @@
+//! The mechanisms: each a folder here, and one row where they are listed.
+//!
+//! Problem   Worlds, configuration and people name mechanisms; if each of them knows the list, a new one is written
+//!           into many rooms.
+//! Approach  A mechanism is a law (constants, [`Law`]) and a machine ([`Mechanism`]) behind one set of inputs and
+//!           orders ([`crate::host`]). The compiler names all places of this file that a new one needs.
+//! Not here  What a host is told, and when: see [`crate::host`].
+
+pub mod elasticswitch;
+pub mod eyeq;
+pub mod registry;
+pub mod reservation;
+
+use crate::host::{Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use weir_units::{PairId, Rate, Span, Time, VmId};
+
+/// A mechanism and its constants, as a host is told.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Law {
+    /// Guarantee partitioning and rate allocation; Seawall with other constants.
+    ElasticSwitch(Box<elasticswitch::ElasticSwitch>),
+    /// Receivers meter what arrives and tell senders a rate.
+    EyeQ(Box<eyeq::EyeQ>),
+    /// Static rates for a known traffic matrix; nothing is borrowed.
+    Reservation(reservation::Reservation),
+}
+
+impl Law {
+    /// What a host's traffic without a floor gets.
+    pub fn default_rate(&self) -> Rate {
+        match self {
+            Self::ElasticSwitch(es) => es.default_floor,
+            Self::EyeQ(eyeq) => eyeq.default_floor,
+            Self::Reservation(law) => law.other,
+        }
+    }
+
+    /// Whether marks are a signal: all packets of pairs are to leave ECN-capable.
+    pub fn needs_marks(&self) -> bool {
+        match self {
+            Self::ElasticSwitch(es) => es.rate.signal.needs_marks(),
+            Self::EyeQ(_) => true,
+            Self::Reservation(_) => false,
+        }
+    }
+
+    /// How long a gap in a pair's sequence may stay open before it is a loss.
+    pub fn reorder_window(&self) -> Span {
+        match self {
+            Self::ElasticSwitch(es) => es.reorder_window,
+            Self::EyeQ(_) | Self::Reservation(_) => {
+                elasticswitch::ElasticSwitch::default().reorder_window
+            }
+        }
+    }
+
+    /// The levels of a new pair until orders come; `None`: it stays in its VM's default queue.
+    pub fn at_first(&self, line: Rate) -> Option<Setting> {
+        match self {
+            // No limiter until a receiver speaks.
+            Self::EyeQ(_) => Some(Setting { floor: Rate::ZERO, ceiling: line }),
+            Self::ElasticSwitch(_) | Self::Reservation(_) => None,
+        }
+    }
+}
+
+impl Law {
+    /// Whether limiters let packets go one by one: a rate that is measured within 200 µs bears no
+    /// bursts of a millisecond.
+    pub fn is_paced(&self) -> bool {
+        matches!(self, Self::EyeQ(_))
+    }
+
+    /// What a VM with this hose is promised out in all: the pairs of its tenant (with a reservation all that are
+    /// foreseen: acknowledgements come on top of the hose), and the small rate for everybody else.
+    pub fn promised(&self, vm: VmId, floor_out: Rate) -> Rate {
+        let own = match self {
+            Self::ElasticSwitch(_) | Self::EyeQ(_) => floor_out,
+            Self::Reservation(law) => floor_out.max(law.of(vm)),
+        };
+        own + self.default_rate()
+    }
+}
+
+/// Why a policy cannot be kept, with what would be right.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Refusal {
+    /// By EyeQ.
+    EyeQ(eyeq::Refusal),
+}
+
+impl From<eyeq::Refusal> for Refusal {
+    fn from(refusal: eyeq::Refusal) -> Self {
+        Self::EyeQ(refusal)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EyeQ(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// One pair, for people.
+#[derive(Clone, Debug)]
+pub enum PairView {
+    /// As ElasticSwitch sees it.
+    ElasticSwitch(Box<elasticswitch::PairView>),
+    /// As EyeQ sees it.
+    EyeQ(eyeq::PairView),
+    /// As a reservation sees it.
+    Reservation(reservation::PairView),
+}
+
+/// The machine of a mechanism.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Mechanism {
+    ElasticSwitch(Box<elasticswitch::Machine>),
+    EyeQ(Box<eyeq::Host>),
+    Reservation(Box<reservation::Machine>),
+}
+
+impl Mechanism {
+    pub(crate) fn new(policy: Policy, now: Time) -> Result<Self, Refusal> {
+        Ok(match policy.law.clone() {
+            Law::ElasticSwitch(es) => {
+                Self::ElasticSwitch(Box::new(elasticswitch::Machine::new(policy, *es, now)))
+            }
+            Law::EyeQ(eyeq) => Self::EyeQ(Box::new(eyeq::Host::new(&policy, *eyeq, now)?)),
+            Law::Reservation(law) => {
+                Self::Reservation(Box::new(reservation::Machine::new(policy, law, now)))
+            }
+        })
+    }
+
+    pub(crate) fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Outbox) {
+        match self {
+            Self::ElasticSwitch(machine) => machine.handle(now, input, out),
+            Self::EyeQ(machine) => machine.handle(now, input, out),
+            Self::Reservation(machine) => machine.handle(now, input),
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<(Time, Why)> {
+        match self {
+            Self::ElasticSwitch(machine) => machine.next_deadline(),
+            Self::EyeQ(machine) => machine.next_deadline(),
+            Self::Reservation(machine) => machine.next_deadline(),
+        }
+    }
+
+    pub(crate) fn wants(&self, now: Time) -> Wanted {
+        match self {
+            Self::ElasticSwitch(machine) => machine.wants(now),
+            Self::EyeQ(machine) => machine.wants(),
+            Self::Reservation(_) => Wanted { send: true, receive: false },
+        }
+    }
+
+    pub(crate) fn orders(&mut self, now: Time) -> &mut Orders {
+        match self {
+            Self::ElasticSwitch(machine) => machine.orders(now),
+            Self::EyeQ(machine) => machine.orders(),
+            Self::Reservation(machine) => machine.orders(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        match self {
+            Self::ElasticSwitch(machine) => machine.counters(),
+            Self::EyeQ(machine) => machine.common_counters(),
+            Self::Reservation(machine) => machine.counters(),
+        }
+    }
+
+    pub(crate) fn pairs(&mut self, now: Time) -> Vec<PairView> {
+        match self {
+            Self::ElasticSwitch(machine) => {
+                machine.pairs(now).into_iter().map(Box::new).map(PairView::ElasticSwitch).collect()
+            }
+            Self::EyeQ(machine) => machine.pairs().into_iter().map(PairView::EyeQ).collect(),
+            Self::Reservation(machine) => machine.pairs().map(PairView::Reservation).collect(),
+        }
+    }
+
+    pub(crate) fn pair(&mut self, now: Time, pair: PairId) -> Option<PairView> {
+        match self {
+            Self::ElasticSwitch(machine) => {
+                machine.pair(now, pair).map(Box::new).map(PairView::ElasticSwitch)
+            }
+            Self::EyeQ(machine) => machine.pair(pair).map(PairView::EyeQ),
+            Self::Reservation(machine) => machine.pair(pair).map(PairView::Reservation),
+        }
+    }
+
+    pub(crate) fn known(&self) -> (usize, usize) {
+        match self {
+            Self::ElasticSwitch(machine) => machine.known(),
+            Self::EyeQ(machine) => machine.known(),
+            Self::Reservation(machine) => (machine.pairs().count(), 0),
+        }
+    }
+}

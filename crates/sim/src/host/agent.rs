@@ -1,0 +1,286 @@
+//! A host's agent: the machine of `weir-core`, what it is told of counters, and what it wants of queues.
+//!
+//! Problem   The machine wants counters and gives orders; packets, queues, clocks and letters are the shim's.
+//! Approach  Counters become what a data plane observes; messages become letters; orders that an agent carries out late
+//!           wait for their time ([`weir_core::eyeq::Backend`]).
+//! Promises  The machine sees nothing of the network but what passes here, whatever its mechanism.
+//! Not here  When it is called: see `shim`. What orders do to queues: see `station` and `classes`.
+
+use super::classes::Share;
+use super::htb::Htb;
+use super::letters::Words;
+use super::meter::Meter;
+use super::pairs::{Pair, Sending};
+use std::collections::{BTreeSet, VecDeque};
+use weir_core::elasticswitch::Ends;
+use weir_core::host::{
+    Class, Counters, Direction, HostMachine, Input, Observed, Outbox, Policy, ReceiveCount,
+    SendCount, Setting,
+};
+use weir_core::mechanism::{Law, PairView};
+use weir_core::message::Message;
+use weir_units::{HostId, PairId, Span, Time, VmId};
+use weir_wire::MAX_RECORDS;
+
+/// The class of packets of VMs with a floor, and of messages; and of those without.
+const FIRST: u8 = 0;
+const LAST: u8 = 1;
+
+/// What an agent wants of its host's queues, as far as it has changed.
+#[derive(Default, Debug)]
+pub(super) struct Changes {
+    /// Ends of pairs of which nothing is left.
+    pub(super) forgotten: Vec<(PairId, Direction)>,
+    /// What pairs may send, on each of their paths.
+    pub(super) settings: Vec<(PairId, Vec<Setting>)>,
+    /// What VMs may send, and the class of their packets in the network.
+    pub(super) shares: Vec<(VmId, Share, u8)>,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.forgotten.is_empty() && self.settings.is_empty() && self.shares.is_empty()
+    }
+}
+
+/// What a host's programs have counted.
+pub(super) struct Counted<'a> {
+    pub(super) pairs: &'a [Pair],
+    /// Numbers of those whose source is here, and whose destination is.
+    pub(super) sends: &'a [u32],
+    pub(super) receives: &'a [u32],
+    pub(super) htb: &'a Htb,
+    /// By the network's clock, and how long a gap may stay open. In ns.
+    pub(super) now: u64,
+    pub(super) window: u64,
+}
+
+/// What decides on a host. All times are its own clock's.
+#[derive(Debug)]
+pub(super) struct Agent {
+    machine: HostMachine,
+    outbox: Outbox,
+    observed: Observed,
+    /// How long after it was decided a level is in force, and what waits for that.
+    late: Span,
+    decided: VecDeque<(Time, Changes)>,
+    /// The levels of a new pair until orders come.
+    at_first: Option<Setting>,
+}
+
+impl Agent {
+    /// An agent with nothing but its policy.
+    pub(super) fn new(policy: &Policy, now: Time) -> Self {
+        let machine = HostMachine::new(policy.clone(), now);
+        let late = match &policy.law {
+            Law::EyeQ(eyeq) => eyeq.loop_delay.actuation,
+            Law::ElasticSwitch(_) | Law::Reservation(_) => Span::ZERO,
+        };
+        Self {
+            machine: machine.expect("what is refused is not played"),
+            outbox: Outbox::default(),
+            observed: Observed::default(),
+            late,
+            decided: VecDeque::new(),
+            at_first: policy.law.at_first(policy.line),
+        }
+    }
+
+    pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.machine.handle(now, input, &mut self.outbox);
+    }
+
+    /// Another agent's words.
+    pub(super) fn hear(&mut self, now: Time, from: HostId, words: &Words) {
+        match words {
+            Words::Records(messages) => {
+                for message in messages {
+                    self.handle(now, Input::Message(from, *message));
+                }
+            }
+            Words::Feedback(feedback) => {
+                self.handle(now, Input::Message(from, Message::Feedback(*feedback)));
+            }
+        }
+    }
+
+    /// Reads what was counted.
+    pub(super) fn count(&mut self, now: Time, counted: &Counted<'_>) {
+        self.observed.clear();
+        self.read_sent(counted);
+        self.read_received(counted);
+        self.machine.handle(now, Input::Observed(&self.observed), &mut self.outbox);
+    }
+
+    fn read_sent(&mut self, counted: &Counted<'_>) {
+        let Observed { send, send_paths, .. } = &mut self.observed;
+        for pair in counted.sending() {
+            let Sending { octets, numbered, .. } = pair.sending;
+            let waiting = pair.sending.leaf.map_or(0, |leaf| counted.htb.waiting(leaf));
+            let count = SendCount { octets, numbered, waiting, ..SendCount::default() };
+            if pair.has_several() {
+                send_paths.push((pair.id, pair.path, count));
+                // The paths of a pair come in a row.
+                if let Some((_, all)) = send.last_mut().filter(|(id, _)| *id == pair.id) {
+                    all.octets += octets;
+                    all.numbered += numbered;
+                    continue;
+                }
+            }
+            send.push((pair.id, count));
+        }
+    }
+
+    fn read_received(&mut self, counted: &Counted<'_>) {
+        let Observed { receive, receive_paths, .. } = &mut self.observed;
+        for pair in counted.receiving() {
+            let Meter { octets, segments, marked, .. } = pair.meter;
+            let lost = pair.meter.lost(counted.now, counted.window);
+            let mut count = ReceiveCount { octets, segments, numbered: None, lost, marked };
+            if pair.has_several() {
+                receive_paths.push((pair.id, pair.path, count));
+                (count.lost, count.marked) = (0, 0);
+                if let Some((_, all)) = receive.last_mut().filter(|(id, _)| *id == pair.id) {
+                    all.octets += octets;
+                    all.segments += segments;
+                    continue;
+                }
+            }
+            receive.push((pair.id, count));
+        }
+    }
+
+    /// When the machine wants its counters, and then [`Input::Tick`].
+    pub(super) fn step_at(&self) -> Option<Time> {
+        self.machine.next_deadline().map(|(at, _)| at)
+    }
+
+    /// When it wants to be called next: also to carry out what it decided before.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let decided = self.decided.front().map(|(at, _)| *at);
+        self.step_at().into_iter().chain(decided).min()
+    }
+
+    /// What has changed since the last call, and is due.
+    pub(super) fn changes(&mut self, now: Time) -> Changes {
+        let changed = self.changed(now);
+        if self.late == Span::ZERO {
+            return changed;
+        }
+        if !changed.is_empty() {
+            self.decided.push_back((now + self.late, changed));
+        }
+        let mut due = Changes::default();
+        while self.decided.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, changes) = self.decided.pop_front().expect("there is a front");
+            due.forgotten.extend(changes.forgotten);
+            due.settings.extend(changes.settings);
+            due.shares.extend(changes.shares);
+        }
+        due
+    }
+
+    fn changed(&mut self, now: Time) -> Changes {
+        let orders = self.machine.orders(now);
+        let forgotten = orders.pairs.take_forgotten();
+        let (changed, of_paths) = (orders.pairs.take_changed(), orders.pairs.take_changed_paths());
+        // What a pair has is what its paths have, if it has several.
+        let of_pairs = changed.into_iter().map(|(id, setting)| (id, vec![setting]));
+        let settings = of_pairs.chain(of_paths).collect();
+        let mut shares = Vec::new();
+        for (vm, share) in orders.shares.take_changed() {
+            // A VM that went has no share, nor anything to send.
+            let Some(share) = share else { continue };
+            let is_last = orders.tags.get(vm) == Some(Class::BestEffort);
+            let class = if is_last { LAST } else { FIRST };
+            shares.push((vm, Share { floor: share.floor, cap: Some(share.rate) }, class));
+        }
+        Changes { forgotten, settings, shares }
+    }
+
+    /// What it has to say: one letter each. A datagram per peer, or several if it is much.
+    pub(super) fn say(&mut self) -> Vec<(HostId, Words)> {
+        let messages = self.outbox.take();
+        let mut letters: Vec<(HostId, Words)> = Vec::new();
+        for (to, message) in messages {
+            if let Message::Feedback(feedback) = message {
+                letters.push((to, Words::Feedback(feedback)));
+                continue;
+            }
+            match letters.last_mut() {
+                Some((last, Words::Records(records)))
+                    if *last == to && records.len() < MAX_RECORDS =>
+                {
+                    records.push(message);
+                }
+                _ => letters.push((to, Words::Records(vec![message]))),
+            }
+        }
+        letters
+    }
+
+    /// What the queue of a pair is from its first packet on; `None`: it has none before it is ordered.
+    pub(super) fn at_first(&self) -> Option<Setting> {
+        self.at_first
+    }
+
+    /// Segments that it has seen lost, of pairs that it knows; `None` if it does not look for them.
+    pub(super) fn losses(&mut self, now: Time) -> Option<u64> {
+        let views = self.machine.pairs(now);
+        let lost = |view: &PairView| match view {
+            PairView::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
+            PairView::EyeQ(_) | PairView::Reservation(_) => None,
+        };
+        self.machine.eyeq().is_none().then(|| views.iter().filter_map(lost).sum())
+    }
+
+    /// Pairs that it lists.
+    pub(super) fn listed(&mut self, now: Time) -> u64 {
+        match self.machine.eyeq() {
+            Some(_) => (self.observed.send.len() + self.observed.receive.len()) as u64,
+            None => self.machine.pairs(now).len() as u64,
+        }
+    }
+
+    /// Words that found no room.
+    pub(super) fn unsent(&self) -> u64 {
+        self.outbox.dropped
+    }
+
+    /// Pairs that it knows: whose source is here, and whose destination is.
+    pub(super) fn known(&self) -> (usize, usize) {
+        self.machine.known()
+    }
+
+    /// What it counted about itself.
+    pub(super) fn counters(&self) -> Counters {
+        self.machine.counters()
+    }
+
+    /// What it holds of a pair.
+    pub(super) fn ends(&self, pair: PairId) -> Ends {
+        self.machine.elasticswitch().map_or_else(Ends::default, |machine| machine.ends(pair))
+    }
+}
+
+impl Counted<'_> {
+    /// Pairs that send from here, paths in a row.
+    fn sending(&self) -> impl Iterator<Item = &Pair> {
+        self.sends.iter().map(|pair| &self.pairs[*pair as usize]).filter(|p| p.sending.seen)
+    }
+
+    /// Pairs that send to here, likewise.
+    fn receiving(&self) -> impl Iterator<Item = &Pair> {
+        self.receives.iter().map(|pair| &self.pairs[*pair as usize]).filter(|p| p.receives)
+    }
+}
+
+/// The same policy without these VMs. A static reservation has all in its directory, whoever is there.
+pub(super) fn without(policy: &Policy, away: &BTreeSet<VmId>) -> Policy {
+    let mut policy = policy.clone();
+    policy.retain_vms(|vm| !away.contains(&vm));
+    if !matches!(policy.law, Law::Reservation(_)) {
+        policy.directory.retain(|vm, _| !away.contains(vm));
+    }
+    policy
+}

@@ -1,0 +1,108 @@
+//! May this run be used as a result at all?
+
+use super::case::Case;
+use weir_model::record::Failure;
+use weir_model::results::Run;
+use weir_model::scenario::Scenario;
+
+/// A CPU with less idle time than this is saturated.
+const IDLE_LEAST: f64 = 0.05;
+/// The share of samples in which some CPU may be saturated.
+const SATURATED_MOST: f64 = 0.10;
+
+/// What a machine that loses less of a CPU within a sample is not worth a word.
+const STOLEN_LEAST: f64 = 0.10;
+
+/// What to know before a bad half second is called the network's. Such a run is a result all the same.
+pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
+    let stolen = || case.observed.stolen.iter().copied();
+    let samples = stolen().filter(|&share| share >= STOLEN_LEAST).count();
+    if samples == 0 {
+        return Vec::new();
+    }
+    let most = 100.0 * stolen().fold(0.0, f64::max);
+    vec![format!(
+        "in {samples} of {} samples the machine below took away 10 % of a CPU or more, at most {most:.0} %: \
+         what plays here stood still meanwhile (`perf.stolen` says when)",
+        case.observed.stolen.len()
+    )]
+}
+
+/// What failed and when, in one sentence.
+pub fn failed(failure: &Failure) -> String {
+    format!("failed {:.1} s after traffic began: {}", failure.at.as_secs_f64(), failure.why)
+}
+
+/// Why the run itself may not be used. Empty = it may.
+pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
+    let mut reasons: Vec<String> = case.observed.failure.iter().map(failed).collect();
+    let samples = case.observed.idle.len();
+    let saturated = saturated(&case.observed.idle);
+    if saturated > SATURATED_MOST {
+        let percent = 100.0 * saturated;
+        reasons.push(format!(
+            "a CPU was under 5 % idle in {percent:.0} % of the samples: the machine, not the network, \
+             was the limit"
+        ));
+    }
+    if samples < case.observed.samples() {
+        let taken = case.observed.samples();
+        reasons.push(format!(
+            "how busy the machine was is known of {samples} of {taken} samples only"
+        ));
+    }
+    let planned = case.scenario.duration.as_secs_f64() / case.sample_s;
+    let taken = case.observed.samples() as f64;
+    if taken + 1.0 < planned {
+        reasons.push(format!("the run ended early: {taken:.0} of {planned:.0} samples"));
+    }
+    if case.measured.is_empty() {
+        reasons.push("nothing was measured: the warmup is as long as the run".into());
+    }
+    reasons
+}
+
+/// The share of samples in which some CPU had next to no idle time; none of no sample.
+pub(super) fn saturated(idle: &[f64]) -> f64 {
+    let saturated = idle.iter().filter(|&&idle| idle < IDLE_LEAST).count();
+    saturated as f64 / idle.len().max(1) as f64
+}
+
+/// Whether the only thing that is wrong with a run is that something kept a CPU busy.
+pub fn is_merely_busy(run: &Run) -> bool {
+    // Each reason is one sentence, and this one is always said.
+    !run.valid && run.reasons.len() == 1 && run.perf.saturated > SATURATED_MOST
+}
+
+/// Marks all runs of a point invalid whose `none` run shows neither a drop nor a mark where the scenario
+/// says that the network is congested at this point: then nothing was there to protect against. `runs`
+/// are those of one point.
+pub fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
+    let is_none = |run: &Run| {
+        let kind = |m: &&weir_model::scenario::Mechanism| m.label == run.mechanism;
+        scenario.mechanisms.iter().find(kind).is_some_and(|m| m.is_none())
+    };
+    let mut reasons = Vec::new();
+    for run in runs.iter().filter(|run| is_none(run)) {
+        for name in &scenario.congested {
+            let here = |link: &&weir_model::results::LinkResult| {
+                link.link.rsplit_once(':').is_some_and(|(of, _)| of == name)
+            };
+            let from = (run.warmup_s / run.sample_s).ceil() as usize;
+            let struck = |l: &weir_model::results::LinkResult| -> f64 {
+                [&l.drops, &l.marks].into_iter().flat_map(|series| series.iter().skip(from)).sum()
+            };
+            if run.links.iter().filter(here).all(|link| struck(link) == 0.0) {
+                reasons.push(format!(
+                    "link {name} should be congested, and without protection (repeat {}) nothing \
+                     was dropped or marked there",
+                    run.repeat
+                ));
+            }
+        }
+    }
+    for run in runs.iter_mut().filter(|_| !reasons.is_empty()) {
+        run.valid = false;
+        run.reasons.extend(reasons.iter().cloned());
+    }
+}
