@@ -158,7 +158,7 @@ vms:
         assert_eq!(
             said,
             [
-                "the VMs of host `h0` are promised 901Mbit out over an uplink of 1Gbit, of which 900Mbit \
+                "the VMs of host `h0` are promised 901 Mb/s out over an uplink of 1 Gb/s, of which 900 Mb/s \
               are for floors (10 % are headroom). Unless their tenants are promised less at the other \
               end, floors will be scaled down: lower floor_out, move VMs to other hosts, or use a \
               faster uplink"

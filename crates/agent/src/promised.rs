@@ -75,8 +75,8 @@ mod tests {
         assert_eq!(loaded("1Gbit", "cap_out = \"101Mbit\"\n"), Ok(()), "just fits");
         assert_eq!(
             loaded("1Gbit", "cap_out = \"100Mbit\"\n"),
-            Err("agent.toml:13: vm[0].cap_out: vm `a` may send 100Mbit, and is promised 101Mbit in all, \
-                 with 1Mbit for traffic without a floor: raise it, or lower floor_out"
+            Err("agent.toml:13: vm[0].cap_out: vm `a` may send 100 Mb/s, and is promised 101 Mb/s in all, \
+                 with 1 Mb/s for traffic without a floor: raise it, or lower floor_out"
                 .into())
         );
         let external = "cap_out = \"121Mbit\"\nexternal_floor = \"20Mbit\"\n";

@@ -270,7 +270,7 @@ fn a_rate_of_zero_is_refused() {
 #[test]
 fn times_are_in_order() {
     let error = changed("stop: 25s", "stop: 4s");
-    check(&error, 23, "spec.traffic.y.stop", "stops at 4s, which is not after its start at 5s", "");
+    check(&error, 23, "spec.traffic.y.stop", "stops at 4 s, which is not after its start at 5 s", "");
     let error = changed("duration: 30s", "duration: 5s");
     check(&error, 6, "spec.duration", "the warmup of 5s leaves nothing", "longer");
     let error = changed("start: 5s, stop: 25s", "start: 40s");
@@ -296,7 +296,7 @@ fn traffic_runs_between_two_vms_that_exist() {
 #[test]
 fn bursts_and_pauses_are_not_shorter_than_a_timer_can_play() {
     let error = changed("rate: 500Mbit", "rate: 500Mbit, on: 5ms, off: 50us");
-    check(&error, 23, "spec.traffic.y.udp.off", "a time of 50us", "write 1ms or more");
+    check(&error, 23, "spec.traffic.y.udp.off", "a time of 50 µs", "write 1 ms or more");
     let error = changed("rate: 500Mbit", "rate: 500Mbit, on: 0s, off: 1ms");
     check(&error, 23, "spec.traffic.y.udp.on", "a time of 0", "leave out both");
     let text = GOOD.replace("rate: 500Mbit", "rate: 500Mbit, on: 1ms, off: 1ms");
@@ -676,7 +676,7 @@ fn a_trace_is_of_tcp_that_lasts_and_bounded() {
     let field = "spec.traffic.x.trace";
     let error = with("udp: {rate: 1Mbit}, trace: 10ms");
     check(&error, 22, field, "a trace of `udp`", "only `tcp` lasts");
-    check(&with("tcp: {}, trace: 1ms"), 22, field, "a look every 1ms", "2ms to 1s");
+    check(&with("tcp: {}, trace: 1ms"), 22, field, "a look every 1 ms", "2 ms to 1 s");
     let error = with("tcp: {connections: 1000}, trace: 10ms");
     check(&error, 22, field, "a trace of 3000000 looks", "at most 1000000");
     let error = changed("goodput.x, at_least: 400Mbit", "window_low.x, at_least: 0.45");

@@ -92,7 +92,7 @@ fn a_fault_may_happen_at_some_points_only() {
 #[test]
 fn who_is_dead_cannot_be_killed_and_who_lives_cannot_be_started() {
     let dead = "    - {at: 10s, kill-agent: host-0}\n    - {at: 12s, kill-agent: host-0}\n";
-    refused(dead, "spec.faults.1.kill-agent", "at 12s the agent of host-0 is dead by then");
+    refused(dead, "spec.faults.1.kill-agent", "at 12 s the agent of host-0 is dead by then");
     let gone = "    - {at: 10s, kill-agent: host-0}\n    - {at: 12s, restart-agent: host-0}\n";
     refused(gone, "spec.faults.1.restart-agent", "the agent of host-0 is dead by then");
     let alive = "    - {at: 12s, start-agent: host-0}\n";
@@ -146,7 +146,7 @@ fn links_hosts_and_clocks_can_break() {
 #[test]
 fn a_link_goes_down_and_up_in_turn() {
     let down = "    - {at: 4s, link-down: host-1}\n    - {at: 5s, link-down: host-1}\n";
-    refused(down, "spec.faults.1.link-down", "at 5s the link host-1 is down already");
+    refused(down, "spec.faults.1.link-down", "at 5 s the link host-1 is down already");
     let up = "    - {at: 4s, link-up: host-1}\n";
     refused(up, "spec.faults.0.link-up", "at 4s the link host-1 is up already");
     refused("    - {at: 4s, link-up: core}\n", "spec.faults.0.link-up", "no link `core`");
@@ -163,9 +163,9 @@ fn vms_go_and_come_and_none_twice() {
     assert_eq!(faults(&one("v")), wanted);
     assert_eq!(faults(&one("w")).len(), 4, "a set is all of its VMs");
     let twice = one("w-0") + "    - {at: 6s, stop-vm: w}\n";
-    refused(&twice, "spec.faults.2.stop-vm", "at 6s VM w-0 is gone by then");
+    refused(&twice, "spec.faults.2.stop-vm", "at 6 s VM w-0 is gone by then");
     let alive = "    - {at: 5s, start-vm: w-1}\n";
-    refused(alive, "spec.faults.0.start-vm", "at 5s VM w-1 runs already");
+    refused(alive, "spec.faults.0.start-vm", "at 5 s VM w-1 runs already");
     refused("    - {at: 5s, stop-vm: z}\n", "spec.faults.0.stop-vm", "`z`");
 }
 
@@ -173,7 +173,7 @@ fn vms_go_and_come_and_none_twice() {
 fn each_slip_is_named_with_its_field() {
     let one = |entry: &str| format!("    - {entry}\n");
     refused(&one("{at: 10s, kill-agent: host-9}"), "spec.faults.0.kill-agent", "no host `host-9`");
-    refused(&one("{at: 30s, kill-agent: host-0}"), "spec.faults.0.at", "scenario of 20s is over");
+    refused(&one("{at: 30s, kill-agent: host-0}"), "spec.faults.0.at", "scenario of 20 s is over");
     refused(&one("{at: 10s}"), "spec.faults.0", "has none of `kill-agent`");
     refused(&one("{kill-agent: host-0}"), "spec.faults.0.at", "`at` is missing");
     let guarded = "{at: 10s, restart-agent: host-0, guardian: true}";

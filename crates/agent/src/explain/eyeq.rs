@@ -127,11 +127,11 @@ mod tests {
         let view = PairView { pair, send: Some(send), receive: None };
         let told = explain(&view, &Names::of(&["a", "b"]), &facts(setting));
         let wanted = [
-            "a sent 29Mbit in the last period.",
-            "b's host spoke 0.50 s ago: the limit is 30Mbit.",
-            "a is promised 20Mbit out, divided over 2 active pairs: 10Mbit each, and no more than the \
-             limit. So the floor is 10Mbit.",
-            "Now it may send 30Mbit; the uplink is shared by floors.",
+            "a sent 29 Mb/s in the last period.",
+            "b's host spoke 0.50 s ago: the limit is 30 Mb/s.",
+            "a is promised 20 Mb/s out, divided over 2 active pairs: 10 Mb/s each, and no more than the \
+             limit. So the floor is 10 Mb/s.",
+            "Now it may send 30 Mb/s; the uplink is shared by floors.",
             "The kernel has just that.",
         ];
         assert_eq!(told.reasons, wanted);

@@ -78,15 +78,15 @@ fn reasons(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) 
 fn a_held_pair_is_explained_from_its_demand_to_the_kernel() {
     let kernel = Some(Setting { floor: mbps(45), ceiling: mbps(63) });
     let wanted = [
-        "web sent 62Mbit in the last period, all it could, and that is its fair share: it wants all \
+        "web sent 62 Mb/s in the last period, all it could, and that is its fair share: it wants all \
          there is.",
-        "web is promised 90Mbit out, divided over 2 active pairs; this pair's part is 45Mbit.",
-        "db's host offers 60Mbit (offer 4711, 0.04 s ago): no less than web's own part.",
-        "So the floor is 45Mbit, the smaller of both: it holds whatever the neighbours do.",
-        "0.30 s ago, at 100Mbit, 3 segments got lost. The rate was cut and is held before it may \
+        "web is promised 90 Mb/s out, divided over 2 active pairs; this pair's part is 45 Mb/s.",
+        "db's host offers 60 Mb/s (offer 4711, 0.04 s ago): no less than web's own part.",
+        "So the floor is 45 Mb/s, the smaller of both: it holds whatever the neighbours do.",
+        "0.30 s ago, at 100 Mb/s, 3 segments got lost. The rate was cut and is held before it may \
          grow, 0.70 s more if nothing is lost.",
         "So far 31 segments were lost and 7 marked; the rate was cut 9 times.",
-        "Now it may send 63Mbit: its floor and 18Mbit borrowed.",
+        "Now it may send 63 Mb/s: its floor and 18 Mb/s borrowed.",
         "What is borrowed is a lease, renewed 0.12 s ago: the guardian takes it back after 1.0 s \
          without.",
         "The kernel has just that.",
@@ -109,23 +109,23 @@ fn a_receiver_that_cannot_give_more_is_named_and_so_is_what_the_kernel_lacks() {
     let got = reasons(Some(send), None, &facts);
     assert_eq!(
         got[0],
-        "web sent 62Mbit in the last period, less than it could: it is taken to want 50Mbit and no \
+        "web sent 62 Mb/s in the last period, less than it could: it is taken to want 50 Mb/s and no \
          more."
     );
     assert_eq!(
         got[2],
-        "db's host offers 9Mbit (offer 4711, 0.04 s ago, which was echoed): its full fair share \
+        "db's host offers 9 Mb/s (offer 4711, 0.04 s ago, which was echoed): its full fair share \
          there, and less than web's part: the rest goes to web's other pairs."
     );
     assert_eq!(
         got[4],
-        "0.30 s ago, at 100Mbit, 3 segments got lost. The rate is still below that and probes for more \
+        "0.30 s ago, at 100 Mb/s, 3 segments got lost. The rate is still below that and probes for more \
          (steps of 6 by now, weight 0.500, slowed to 30 % by caution)."
     );
     assert_eq!(
         got[6],
-        "Now it may send 200Mbit: its floor and 191Mbit borrowed; no more than the uplink's line \
-         rate; all pairs of the VM together no more than its cap of 300Mbit."
+        "Now it may send 200 Mb/s: its floor and 191 Mb/s borrowed; no more than the uplink's line \
+         rate; all pairs of the VM together no more than its cap of 300 Mb/s."
     );
     assert_eq!(got[8], "The kernel has no queue for this pair: it shares its VM's default one.");
 }
@@ -147,7 +147,7 @@ fn silence_and_a_restart_are_told_as_what_they_are() {
     let got = reasons(Some(SendView { heard: Some(found), ..sending() }), None, &facts(None));
     assert_eq!(
         got[2],
-        "db's host was not heard since this agent started 0.90 s ago: the 45Mbit that was found in \
+        "db's host was not heard since this agent started 0.90 s ago: the 45 Mb/s that was found in \
          force counts as its part, for 5.6 s."
     );
     let got = reasons(Some(SendView { heard: None, ..sending() }), None, &facts(None));
@@ -172,11 +172,11 @@ fn the_receiving_end_tells_its_division_and_what_is_not_confirmed() {
         marked: 0,
     };
     let wanted = [
-        "web reached us with 10Mbit in the last period, all it could: it is taken to want 12Mbit, \
+        "web reached us with 10 Mb/s in the last period, all it could: it is taken to want 12 Mb/s, \
          and more each period.",
-        "db is promised 90Mbit in, divided over 10 active pairs; senders hold 88Mbit of it.",
-        "web is offered 9Mbit (offer 4711), its full fair share.",
-        "web has not confirmed the smaller offer: 20Mbit counts as spent until it does.",
+        "db is promised 90 Mb/s in, divided over 10 active pairs; senders hold 88 Mb/s of it.",
+        "web is offered 9 Mb/s (offer 4711), its full fair share.",
+        "web has not confirmed the smaller offer: 20 Mb/s counts as spent until it does.",
         "On the way 2 segments were lost so far, and 0 marked.",
         "40 more seemed to be: the host of web knows of no such pair, so its packets have no number of \
          ours (an address that is translated on the way), and losses do not show.",
@@ -192,8 +192,8 @@ fn floors_beyond_the_uplink_are_among_the_reasons_with_the_factor() {
     let got = reasons(Some(sending()), None, &facts);
     assert_eq!(
         got[8],
-        "Overbooked: the floors of this host's pairs sum to 300Mbit, and its uplink holds 195Mbit of \
-         floors: each is scaled to 65.0 %. Here the floor of 45Mbit is worth 29.25Mbit."
+        "Overbooked: the floors of this host's pairs sum to 300 Mb/s, and its uplink holds 195 Mb/s of \
+         floors: each is scaled to 65.0 %. Here the floor of 45 Mb/s is worth 29.25 Mb/s."
     );
     let tail = "small rises wait, and what HTB cannot express is rounded.";
     assert!(got[9].contains("a floor of 29.25 Mb/s") && got[9].ends_with(tail), "{}", got[9]);

@@ -46,8 +46,8 @@ fn an_agent_that_sets_limiters_once_a_millisecond_cannot_do_it_every_200_us() {
     assert!(matches!(refusal, Refusal::Unstable { delay: 6, .. }), "{refusal:?}");
     assert_eq!(
         refusal.to_string(),
-        "alpha = 0.5 oscillates: feedback is 6 periods of 200us late, and only gains below 0.241 \
-         come to rest then; lower it, or take a period of 550us or more"
+        "alpha = 0.5 oscillates: feedback is 6 periods of 200 µs late, and only gains below 0.241 \
+         come to rest then; lower it, or take a period of 550 µs or more"
     );
 }
 
@@ -98,7 +98,7 @@ fn floors_above_nine_tenths_of_the_link_are_refused() {
     let refusal = host(&config(EyeQ::default(), [4_500, 4_501])).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "the VMs' floors out are 9.001Gbit together; of the link's 10Gbit only 9Gbit may be promised"
+        "the VMs' floors out are 9.001 Gb/s together; of the link's 10 Gb/s only 9 Gb/s may be promised"
     );
 }
 

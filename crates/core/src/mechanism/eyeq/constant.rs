@@ -140,7 +140,7 @@ mod tests {
         let refusal = wild.departing_on(line, RTT).check(line).expect_err("it swings");
         assert_eq!(
             refusal.to_string(),
-            "alpha = 0.7 oscillates: feedback is 2 periods of 200us late, and only gains below \
+            "alpha = 0.7 oscillates: feedback is 2 periods of 200 µs late, and only gains below \
              0.618 come to rest then; lower it"
         );
     }
