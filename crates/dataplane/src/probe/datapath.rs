@@ -99,8 +99,9 @@ fn judge(what: &str, seen: &Seen) -> Vec<Finding> {
             format!("{what}, other programs"),
             State::Unenforced,
             seen.on_the_way.join(", "),
-            "they may send packets elsewhere or change them between our programs, and with HTB the packets \
-             that come back from our queue do not pass them: no floor is sure, nor are these programs' policies",
+            "they may redirect or change packets between our programs, and with HTB the packets that \
+             come back from our queue do not pass them: neither floors nor the policy of these \
+             programs are sure",
             "remove them; on a VM's port departure times (`shaper = \"departure-time\"`) need no detour",
         ));
     }
