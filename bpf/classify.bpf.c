@@ -342,6 +342,7 @@ static __always_inline int classify(struct __sk_buff *skb)
 			return TC_ACT_SHOT;
 		}
 	}
+	add_outer(&p, to);
 	dhcp = dhcp_of(skb, &p, kind);
 	if ((kind == KIND_ROUTER || dhcp == DHCP_REPLY) && !(port->flags & WEIR_OUTWARD)) {
 		__sync_fetch_and_add(&counters->rogue, 1);

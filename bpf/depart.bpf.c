@@ -27,12 +27,19 @@
  * short, and why a queue stores the last packet's size and not the moment at
  * which it is free: when the rate is raised, the next packet uses the new rate.
  *
+ * What the host itself sends (storage, migration) has a queue beneath the
+ * uplink if it has a floor. Agents' messages wait in no queue.
+ *
  * When the agent has not renewed its lease for LEASE_NS, ceilings fall back:
  * for pairs, to the floor. No process needs to be alive for that.
  */
 
+#define FEEDBACK 253  /* the protocol of EyeQ's feedback */
 #define WEIR_MAJOR 1u /* the high half of a class */
 #define UNSORTED 2u  /* the queue of our packets without a class */
+#define HOST 3u	     /* the queue of the host's own packets */
+/* The class of a packet that has departed into a tunnel: on the uplink it is the host's own packet. */
+#define DEPARTED (WEIR_MAJOR << 16 | HOST)
 #define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */
 #define TRIES 8
 
@@ -78,18 +85,48 @@ static __always_inline int is_lease_over(__u64 now)
 }
 
 /*
- * The queue of a packet: the class that classify chose, or, where routing has
- * overwritten that, the one that its addresses give. 0: the packet is not of a
- * VM of ours.
+ * Whether an agent sent the packet: what keeps floors does not wait. Datagrams
+ * are told by their port, EyeQ's feedback by its protocol.
  */
-static __always_inline __u32 queue_of(struct ends *ends, __u32 priority)
+static __always_inline int is_of_an_agent(struct __sk_buff *skb, struct packet *p)
+{
+	struct weir_control at = { .address = p->src };
+	__be16 port;
+
+	if (p->protocol == FEEDBACK)
+		return is_host(&p->src);
+	if (p->protocol != IPPROTO_UDP || p->fragment ||
+	    bpf_skb_load_bytes(skb, p->l4, &port, sizeof(port)))
+		return 0;
+	at.port = port;
+	return port && bpf_map_lookup_elem(&controls, &at);
+}
+
+/* The queue of a packet that comes from no VM: the host's own, if that has a floor. */
+static __always_inline __u32 host_queue(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 node = HOST;
+	struct weir_level *level = bpf_map_lookup_elem(&levels, &node);
+
+	return level && level->ceiling && !is_of_an_agent(skb, p) ? HOST : 0;
+}
+
+/*
+ * The queue of a packet: the class that classify chose, or, where routing has
+ * overwritten that, the one that its addresses give. 0: the packet waits in no
+ * queue.
+ */
+static __always_inline __u32 queue_of(struct __sk_buff *skb, struct packet *p, struct ends *ends,
+				      __u32 priority)
 {
 	struct weir_pair pair;
 	__u32 *class;
 
 	if (priority >> 16 == WEIR_MAJOR)
 		return priority & 0xffff;
-	if (!ends->from || !(ends->from->flags & WEIR_LOCAL))
+	if (!ends->from)
+		return host_queue(skb, p);
+	if (!(ends->from->flags & WEIR_LOCAL))
 		return 0;
 	if (!ends->to)
 		return UNSORTED;
@@ -254,6 +291,6 @@ static __always_inline int depart(struct __sk_buff *skb, struct packet *p, struc
 
 	if (!uplink || !uplink->ceiling)
 		return 0;
-	node = queue_of(ends, priority);
+	node = queue_of(skb, p, ends, priority);
 	return node && weir_depart(skb, node, p->octets, p->segments);
 }

@@ -54,6 +54,19 @@ static __always_inline int find_ends(struct packet *p, struct ends *ends)
 	return ends->from && ends->to;
 }
 
+/*
+ * Counts the outer headers of a packet that leaves this host, where a tunnel will put them before each of its
+ * segments: what is promised of the uplink is promised of what is on it.
+ */
+static __always_inline void add_outer(struct packet *p, const struct weir_endpoint *to)
+{
+	__u32 zero = 0;
+	struct weir_settings *all = bpf_map_lookup_elem(&settings, &zero);
+
+	if (all && !(to && to->flags & WEIR_LOCAL))
+		p->octets += all->overhead * p->segments;
+}
+
 /* Whether a packet to the VM behind a port is from an address that no directory lists. */
 static __always_inline int is_from_nowhere(struct packet *p, const struct ends *ends,
 					   const struct weir_port *port)

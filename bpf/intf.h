@@ -25,8 +25,12 @@
 #define WEIR_UNMARK 2u /* marks are counted, so VMs' own are taken off; so they are with WEIR_ECN */
 #define WEIR_OBSERVE 16u /* count, and change or drop nothing */
 
-/* How many segments behind the newest a missing one may still come; a power of two. */
-#define WEIR_WINDOW 512u
+/*
+ * How many segments behind the newest a missing one may still come; a power of two. A pair of
+ * 49 Gbit/s sends so many full frames in 1 ms, the usual `reorder_ns`; a faster one has less time. Each
+ * pair that receives here has a bit for each of them: half a kilobyte.
+ */
+#define WEIR_WINDOW 4096u
 
 /* Event directions. */
 #define WEIR_TX 0u /* a VM of this host began to send */
@@ -128,7 +132,7 @@ _Static_assert(sizeof(struct weir_places) == 40, "intf.rs expects 40");
 struct weir_settings {
 	__u64 reorder_ns; /* a gap that stays open for so long is a loss */
 	__u32 flags;	  /* WEIR_ECN, WEIR_UNMARK, WEIR_OBSERVE */
-	__u32 spare;
+	__u32 overhead;	  /* octets that a tunnel behind the ports adds to a packet; 0: there is none */
 };
 _Static_assert(sizeof(struct weir_settings) == 16, "intf.rs expects 16");
 
@@ -223,17 +227,21 @@ struct weir_rx {
 	__u64 ce;	 /* segments with the congestion mark */
 	__u64 reordered; /* segments that came after later ones (or twice) */
 	__u64 resyncs;	 /* jumps too far for the ring: the sender began anew, or all between is lost */
+	__u64 strange;	 /* packets that nobody numbered: far from the sequence, which went on without them */
+	__u64 missed;	 /* segments missing before and between doubtful packets */
 	__u64 gap_ns;	 /* when the youngest hole appeared */
 	__u64 aged_ns;	 /* all holes before `aged` had appeared by then */
 	__u64 holes[WEIR_WINDOW / 64]; /* a bit per missing segment, at its number modulo WINDOW */
 	__u32 missing;	 /* how many bits are set */
 	__u32 aged;	 /* an identification, 16 bits */
 	__u32 expected;	 /* the next identification, 16 bits */
-	__u32 synced;	 /* 0: `expected` is unknown; else 1 + its way since then, at most NEAR */
+	__u32 synced;	 /* 0: `expected` is unknown; else 1 + its way since then, at most WEIR_WINDOW + 1 */
 	struct bpf_spin_lock lock;
-	__u32 numbered;	 /* segments that had a number; wraps around */
+	__u32 numbered;	 /* segments that had a number, or seemed to; wraps around */
+	__u32 doubts;	 /* packets far from the sequence since it last went on */
+	__u32 doubt;	 /* the identification after the last of them, 16 bits */
 };
-_Static_assert(sizeof(struct weir_rx) == 152, "intf.rs expects 152");
+_Static_assert(sizeof(struct weir_rx) == 624, "intf.rs expects 624");
 
 /* Pairs that are asked for in one run of gather (see gather.bpf.c). */
 #define WEIR_ASKED 1024u
@@ -265,15 +273,19 @@ struct weir_told_rx {
 	__u64 ce;
 	__u64 reordered;
 	__u64 resyncs;
+	__u64 strange;
+	__u64 missed;
 	__u64 gap_ns;
 	__u64 aged_ns;
-	__u64 holes[WEIR_WINDOW / 64];
+	__u64 holes[WEIR_WINDOW / 64]; /* told while something is missing */
 	__u32 missing;
 	__u32 aged;
 	__u32 expected;
 	__u32 synced;
 	__u32 lock;
 	__u32 numbered;
+	__u32 doubts;
+	__u32 doubt;
 };
 _Static_assert(sizeof(struct weir_told_rx) == 8 + sizeof(struct weir_rx), "a copy of it");
 
@@ -287,7 +299,7 @@ _Static_assert(sizeof(struct weir_event) == 16, "intf.rs expects 16");
 
 /*
  * Departure times (see depart.bpf.c). A node is named by the low half of a
- * class: 1 the uplink, 2 what has no class, 1024.. VMs, 2048.. and 3072.. their
+ * class: 1 the uplink, 2 what has no class, 3 the host itself, 1024.. VMs, 2048.. and 3072.. their
  * default and control queues, 4096.. pairs, 8192.. VMs' external queues.
  *
  * In HTB only pairs have levels (see backlog.h and lease.h), and of them only

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the network lost of one pair, told from what it only reordered.
+ * What the network lost of one pair, told from what it only reordered, and from
+ * what nobody numbered.
  *
  * Problem   One sequence counts all of a pair's segments, but its connections
  *           take several paths: what is missing when the next one comes may
- *           still be on its way.
+ *           still be on its way. And some of what comes may have no number: an
+ *           address that was translated after the port, a tunnel. Its
+ *           identification is the guest's, and may be any.
  * Approach  A missing segment is a hole, a bit in a ring. What comes late fills
  *           its hole. A hole becomes a loss when it has been open for
  *           `reorder_ns` and ENOUGH later segments came; on a path that stands
@@ -13,16 +16,24 @@
  *           segments further.
  *           Holes appear in the order of the sequence, so their age needs no
  *           list: all before `aged` had appeared by `aged_ns`.
+ *           A packet farther from the sequence than the ring is long is doubtful. If
+ *           the sequence goes on where it was, nobody numbered that packet:
+ *           `strange`. If DOUBTS doubtful packets come and nothing that goes on, the
+ *           sequence is where they are.
  *
  *   gap 0                        as it should be
- *   0 < gap < FAR                that many holes
- *   -NEAR <= gap < 0             late (or twice): fills holes
- *   everything else              resync, counted: the sender began anew, which is
- *                                at 0, or all between is lost
+ *   0 < gap < WEIR_WINDOW        that many holes
+ *   -WEIR_WINDOW <= gap < 0      late (or twice): fills holes; but what is late by more
+ *                                than START and below START is doubtful, for a
+ *                                sender may have begun anew
+ *   everything else              doubtful, DOUBTS times; then a resync, counted: the
+ *                                sender began anew, which is at 0, or all between
+ *                                is lost
  *
- * A sender that begins anew is believed by its number alone: one below NEAR. A
- * guest that made jumps look like that would have to hide 65 536 segments for
- * each that arrives, which its host finds out (crates/core/src/host/hidden.rs).
+ * A sender that begins anew is believed by its first number alone: one below
+ * START. A guest that made jumps look like that, or that had its packets taken for
+ * strange ones, would have to hide 65 536 segments for the few that arrive, which its
+ * host finds out (crates/core/src/host/hidden.rs).
  *
  * Holes are looked at when a packet comes that carries the sequence on: what a
  * path held back for a while comes in its order, late ones first. If none
@@ -30,32 +41,22 @@
  * to come (the first ones wait for ARP) was never missed, and is not counted
  * as reordered: `synced` tells it.
  *
- * All of this runs under the pair's lock, so it calls no helper.
+ * All of this runs under the pair's lock, so it calls no helper. Up to 64 places of
+ * the ring cost two steps, more of them one for each of its words.
  */
 #ifndef WEIR_SEQUENCE_H
 #define WEIR_SEQUENCE_H
 
-#define FAR 0x4000
-#define NEAR 0x400
+#define START 0x400u
+#define DOUBTS 8u
 #define ENOUGH 3u
 #define PATIENCE 8u
 #define WORDS (WEIR_WINDOW / 64)
 
+/* The `n` lowest bits; fewer than 64. */
 static __always_inline __u64 low_bits(__u32 n)
 {
-	return n >= 64 ? ~0ull : (1ull << n) - 1;
-}
-
-/* The bits of word `i` that lie in `n` places of the ring from `start` on; n <= WEIR_WINDOW. */
-static __always_inline __u64 within(__u32 i, __u32 start, __u32 n)
-{
-	__u32 skip = (i * 64 - start) & (WEIR_WINDOW - 1);
-	__u32 wrap = WEIR_WINDOW - skip;
-	__u64 bits = n > skip ? low_bits(n - skip) : 0;
-
-	if (wrap < 64)
-		bits |= low_bits(wrap + n) & ~low_bits(wrap);
-	return bits;
+	return (1ull << n) - 1;
 }
 
 static __always_inline __u32 ones(__u64 x)
@@ -66,28 +67,59 @@ static __always_inline __u32 ones(__u64 x)
 	return (x * 0x0101010101010101ull) >> 56;
 }
 
+/* Closes the holes of a word; says how many there were. */
+static __always_inline __u32 close_in(struct weir_rx *state, __u32 word, __u64 bits)
+{
+	__u64 hit = state->holes[word % WORDS] & bits;
+
+	state->holes[word % WORDS] ^= hit;
+	return ones(hit);
+}
+
+/* A loop that stays one, and has no other branch: the verifier sees a single way through. */
+#define EACH_WORD(i) \
+	_Pragma("clang loop unroll(disable)") for (__u32 i = 0; i < WORDS; i++)
+
+/* All ones if `i` is below `n`, else 0. The compiler would make a branch of it if it saw what it is. */
+static __always_inline __u64 if_below(__u32 i, __u32 n)
+{
+	__s64 below = (__s64)i - (__s64)n;
+
+	asm volatile("" : "+r"(below));
+	return below >> 63;
+}
+
 /* Closes the holes in `n` places from `start` on; says how many there were. */
 static __always_inline __u32 close_holes(struct weir_rx *state, __u32 start, __u32 n)
 {
-	__u32 closed = 0;
+	__u32 room = 64 - start % 64, head = n < room ? n : room, word = start / 64, closed;
 
-#pragma unroll
-	for (__u32 i = 0; i < WORDS; i++) {
-		__u64 hit = state->holes[i] & within(i, start, n);
-
-		state->holes[i] &= ~hit;
-		closed += ones(hit);
+	closed = close_in(state, word++, (~0ull >> (64 - head)) << start % 64);
+	n -= head;
+	if (n >= 64) {
+		EACH_WORD(i)
+			closed += close_in(state, word + i, if_below(i, n / 64));
+		word += n / 64;
 	}
+	closed += close_in(state, word, low_bits(n % 64));
 	state->missing -= closed;
 	return closed;
 }
 
+/* Opens holes in `n` places from `start` on, which have none. */
 static __always_inline void open_holes(struct weir_rx *state, __u32 start, __u32 n)
 {
-#pragma unroll
-	for (__u32 i = 0; i < WORDS; i++)
-		state->holes[i] |= within(i, start, n);
+	__u32 room = 64 - start % 64, head = n < room ? n : room, word = start / 64;
+
 	state->missing += n;
+	state->holes[word++ % WORDS] |= (~0ull >> (64 - head)) << start % 64;
+	n -= head;
+	if (n >= 64) {
+		EACH_WORD(i)
+			state->holes[(word + i) % WORDS] |= if_below(i, n / 64);
+		word += n / 64;
+	}
+	state->holes[word % WORDS] |= low_bits(n % 64);
 }
 
 /* The time may be another CPU's, read a little before it got the lock. */
@@ -96,44 +128,27 @@ static __always_inline int is_over(__u64 since, __u64 now, __u64 span)
 	return (__s64)(now - since) >= (__s64)span;
 }
 
-/* Holes that were open for too long are losses. */
-static __always_inline void age(struct weir_rx *state, __u64 now, __u64 span)
+/* In how many places from the expected one on holes were open for too long; the oldest place is that one. */
+static __always_inline __u32 aged_places(struct weir_rx *state, __u64 now, __u64 span)
 {
 	__u16 past = state->expected - state->aged;
 	__u32 n = WEIR_WINDOW;
 
 	if (!is_over(state->gap_ns, now, PATIENCE * span)) {
 		if (!is_over(state->aged_ns, now, past >= ENOUGH ? span : PATIENCE * span))
-			return;
+			return 0;
 		n = past < WEIR_WINDOW ? WEIR_WINDOW - past : 0;
 	}
-	/* The oldest place is that of the next segment. */
-	state->lost += close_holes(state, state->expected, n);
 	state->aged = state->expected;
 	state->aged_ns = state->gap_ns;
+	return n;
 }
 
-/* A segment that comes `late` places behind the expected one. */
-static __always_inline void come_late(struct weir_rx *state, __u16 id, __u16 late, __u32 segments)
+/* The sequence goes on by `way`; the first `gap` of that are missing. Their places are free. */
+static __always_inline void go_on(struct weir_rx *state, __u32 gap, __u32 way, __u64 now)
 {
-	__u32 skip = late > WEIR_WINDOW ? late - WEIR_WINDOW : 0;
-	__u32 n = segments < late ? segments : late;
-
-	if (late < state->synced)
-		state->reordered += segments;
-	if (state->missing && n > skip)
-		close_holes(state, id + skip, n - skip);
-}
-
-/* The sequence goes on to the end of these segments; `gap` of them are missing. */
-static __always_inline void go_on(struct weir_rx *state, __u16 gap, __u32 segments, __u64 now)
-{
-	__u32 way = gap + segments;
 	__u32 over = way > WEIR_WINDOW ? way - WEIR_WINDOW : 0;
 
-	/* Holes whose places are taken again have been open for a whole window. */
-	if (state->missing)
-		state->lost += close_holes(state, state->expected, way - over);
 	if (gap) {
 		if (over > gap)
 			over = gap;
@@ -143,24 +158,45 @@ static __always_inline void go_on(struct weir_rx *state, __u16 gap, __u32 segmen
 			state->aged_ns = now;
 		}
 		state->gap_ns = now;
-		open_holes(state, state->expected + over, gap - over);
+		if (gap > over)
+			open_holes(state, state->expected + over, gap - over);
 	}
+	state->synced += way;
+	if (state->synced > WEIR_WINDOW + 1)
+		state->synced = WEIR_WINDOW + 1;
 	state->expected = (__u16)(state->expected + way);
 }
 
-static __always_inline void begin_anew(struct weir_rx *state, __u16 id, __u16 gap)
+/* The sequence is at `id`, where the doubtful packets are, if it was anywhere. What is missing is no more. */
+static __always_inline void begin_anew(struct weir_rx *state, __u16 id)
 {
 	if (state->synced) {
 		state->resyncs++;
-		if (id >= NEAR)
-			state->lost += gap + state->missing;
+		state->lost += state->missed;
+		/* A sender that began anew missed less. */
+		if (state->missed >= WEIR_WINDOW)
+			state->lost += state->missing;
 	}
-#pragma unroll
-	for (__u32 i = 0; i < WORDS; i++)
-		state->holes[i] = 0;
-	state->missing = 0;
 	state->expected = id;
 	state->synced = 1;
+	state->doubts = 0;
+}
+
+/* Whether a packet is passed over: it is far from the sequence, and too few such have come. */
+static __always_inline int is_doubtful(struct weir_rx *state, __u16 id, __u32 segments)
+{
+	__u16 gap = id - (__u16)(state->doubts ? state->doubt : state->expected);
+	__u64 before = state->doubts ? state->missed : 0;
+
+	if (gap >= 0x10000 - WEIR_WINDOW && state->doubts) {
+		/* Another doubtful packet overtook it, and was thought to have missed it. */
+		state->missed = before > segments ? before - segments : 0;
+	} else {
+		/* A sender that begins anew has missed nothing. */
+		state->missed = before + (!state->doubts && id < START ? 0 : gap);
+		state->doubt = (__u16)(id + segments);
+	}
+	return ++state->doubts < DOUBTS;
 }
 
 /* Caller holds the lock. */
@@ -169,21 +205,43 @@ static __always_inline void check_sequence(struct weir_rx *state, __u16 id, __u3
 {
 	__u16 gap = id - (__u16)state->expected;
 	__u16 late = -gap;
+	int is_far = gap >= WEIR_WINDOW && (late > WEIR_WINDOW || (late > START && id < START));
+	int is_late = gap >= WEIR_WINDOW && !is_far, is_lost = 1;
+	__u32 start = state->expected, n = 0, way = gap + segments, closed;
 
-	if (state->synced && late && late <= NEAR) {
-		come_late(state, id, late, segments);
-		return;
-	}
-	if (state->missing)
-		age(state, now, span);
-	if (!state->synced || gap >= FAR) {
-		begin_anew(state, id, gap);
+	/* All that is closed is closed in one place, so that the verifier sees it once. */
+	if (!state->synced || is_far) {
+		if (state->synced && is_doubtful(state, id, segments))
+			return;
+		begin_anew(state, state->synced ? (__u16)(state->doubt - segments) : id);
+		/* Before the first packet `expected` means nothing. */
+		is_late = 0;
+		is_lost = 0;
+		n = WEIR_WINDOW;
 		gap = 0;
+		way = segments;
+	} else {
+		state->strange += state->doubts;
+		state->doubts = 0;
+		if (is_late) {
+			if (late < state->synced)
+				state->reordered += segments;
+			is_lost = 0;
+			start = id;
+			n = segments < late ? segments : late;
+		} else if (state->missing) {
+			n = aged_places(state, now, span);
+			/* Holes whose places are taken again have been open for a whole window. */
+			if (n < way)
+				n = way < WEIR_WINDOW ? way : WEIR_WINDOW;
+		}
 	}
-	state->synced += gap + segments;
-	if (state->synced > NEAR + 1)
-		state->synced = NEAR + 1;
-	go_on(state, gap, segments, now);
+	if (state->missing && n) {
+		closed = close_holes(state, start, n);
+		state->lost += is_lost ? closed : 0;
+	}
+	if (!is_late)
+		go_on(state, gap, way, now);
 }
 
 #endif

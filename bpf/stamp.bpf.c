@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * stamp: on the uplink's egress, after the shaper.
+ * stamp: on the uplink's egress, after the shaper. Where a tunnel begins between
+ * the ports and the uplink, also on the tunnel's device: there packets have the VMs'
+ * headers still, and the uplink's own stamp sees none of a VM's.
  *
  * It writes the pair's sequence, counted in segments, into the IPv4
  * identification field, where the receiving host finds what the network lost.
@@ -30,6 +32,15 @@
  * read it as a band: pfifo_fast uses its low four bits.
  */
 
+/* Whether packets enter a tunnel between the ports and the uplink. */
+static __always_inline int has_tunnel(void)
+{
+	__u32 zero = 0;
+	struct weir_settings *all = bpf_map_lookup_elem(&settings, &zero);
+
+	return all && all->overhead;
+}
+
 static __always_inline void unclass(struct __sk_buff *skb)
 {
 	if (skb->priority >> 16 == WEIR_MAJOR)
@@ -49,10 +60,17 @@ int weir_stamp(struct __sk_buff *skb)
 	__be16 id;
 
 	unclass(skb);
+	/* The outer header of what was seen where it entered the tunnel. */
+	if (class == DEPARTED)
+		return TC_ACT_UNSPEC;
 	kind = parse(skb, &p);
 	is_pair = find_ends(&p, &ends);
+	if (ends.from)
+		add_outer(&p, ends.to);
 	if (!observing && depart(skb, &p, &ends, class))
 		return TC_ACT_SHOT;
+	if (class >> 16 == WEIR_MAJOR && has_tunnel())
+		skb->priority = DEPARTED;
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
 	if (!observing && ends.from && ends.from->flags & WEIR_BEST_EFFORT)

@@ -658,6 +658,7 @@ impl Driver {
             tracing::error!("the uplink's queue could not be read: {e}");
             0
         });
+        let host = self.dataplane.host_traffic().ok().flatten();
         let own = self.machine_counters().into_iter().chain(self.feedback_counters());
         let mut all: Vec<(String, u64)> = own.map(|(name, n)| (name.to_owned(), n)).collect();
         all.extend([
@@ -678,7 +679,16 @@ impl Driver {
             ("agent.guardians_lost".to_owned(), self.guardians_lost),
             ("agent.vms_unenforced".to_owned(), self.plumbing.unenforced() as u64),
             ("shaper.late_drops".to_owned(), late_drops),
+            (
+                "pairs.unnumbered_packets".to_owned(),
+                self.counters.rx.iter().map(|(_, rx)| rx.strange).sum(),
+            ),
         ]);
+        if let Some(host) = host {
+            all.push(("host.floor_bps".into(), host.floor.as_bps()));
+            all.push(("host.sent_octets".into(), host.octets.get()));
+            all.push(("host.dropped_segments".into(), host.dropped));
+        }
         for (name, value) in self.session.counters().rows() {
             all.push((format!("wire.{name}"), value));
         }

@@ -278,6 +278,12 @@ fn rate(s: &SendView, facts: &Facts, reasons: &mut Vec<String>) {
         "So far {} segments were lost and {} marked; the rate was cut {} times.",
         s.lost, s.marked, s.law.cuts
     ));
+    if s.unfounded > 0 {
+        reasons.push(format!(
+            "{} more were reported lost, but nothing had numbered what left: these are not counted.",
+            s.unfounded
+        ));
+    }
     ceiling(s, facts, reasons);
 }
 
@@ -401,6 +407,13 @@ fn receiving(r: &ReceiveView, src: &str, dst: &str, reasons: &mut Vec<String>) {
     }
     let (lost, marked) = (r.lost, r.marked);
     reasons.push(format!("On the way {lost} segments were lost so far, and {marked} marked."));
+    if r.unfounded > 0 {
+        reasons.push(format!(
+            "{} more seemed to be: the host of {src} knows of no such pair, so its packets have no \
+             number of ours (an address that is translated on the way), and losses do not show.",
+            r.unfounded
+        ));
+    }
 }
 
 #[cfg(test)]

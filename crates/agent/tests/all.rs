@@ -13,4 +13,5 @@ mod ports;
 mod service;
 mod survival;
 mod translation;
+mod tunnel;
 mod unprivileged;

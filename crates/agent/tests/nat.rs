@@ -97,7 +97,8 @@ fn a_service_address_has_the_external_hose(ns: &str) {
         assert!(told.sent > 500 * FRAME, "{told:?}");
         assert_eq!((told.unpaired, told.misdirected), (0, 0), "no stray");
         assert_eq!(one.pair(), None, "its host knows no pair");
-        assert!(two.pair().is_some(), "b's host counts it in b's hose");
+        let received = two.pair().expect("b's host counts it in b's hose");
+        assert_eq!(received.lost, 0, "nobody numbered it: {received:?}");
     });
     one.stop();
     two.stop();

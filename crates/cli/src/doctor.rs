@@ -74,7 +74,7 @@ fn devices(roots: &Roots, config: &AgentConfig) -> Vec<Finding> {
     let names: Vec<&str> = ports.iter().map(|(_, port)| *port).collect();
     let uplink = &config.uplink;
     let mut findings = probe::uplink(roots, &uplink.interface, uplink.rate.0, &names);
-    findings.extend(probe::ports(roots, &ports));
+    findings.extend(probe::ports(roots, &ports, &uplink.tunnels));
     findings
 }
 

@@ -90,6 +90,8 @@ pub struct Uplink {
     pub default_ceiling: Rate,
     /// Kept for ARP and neighbour discovery of all VMs; equal parts, and no more.
     pub control_rate: Rate,
+    /// Floor of the host's own traffic; zero if it has none.
+    pub host_floor: Rate,
     /// How far classes run ahead.
     pub pace: Pace,
 }
@@ -176,13 +178,21 @@ impl Uplink {
     /// Of a link of this rate: 2 % for traffic without a floor (up to all of it when there is room), 0.5 % for control.
     pub fn new(rate: Rate) -> Self {
         let (default_rate, control_rate) = (rate.mul_ratio(2, 100), rate.mul_ratio(5, 1000));
-        Self { rate, default_rate, default_ceiling: rate, control_rate, pace: Pace::Burst }
+        Self {
+            rate,
+            default_rate,
+            default_ceiling: rate,
+            control_rate,
+            host_floor: Rate::ZERO,
+            pace: Pace::Burst,
+        }
     }
 }
 
 impl Levels {
     /// Of a host with these VMs.
     pub fn new(uplink: Uplink, vms: &[Share]) -> Self {
+        let others = uplink.default_rate + uplink.control_rate + uplink.host_floor;
         let promised = |vm: &Share| vm.floor + vm.external.floor.unwrap_or_default();
         let plain = Self {
             uplink,
@@ -190,7 +200,7 @@ impl Levels {
             default_part: uplink.default_rate.split(vms.len() + 1).max(MIN_RATE),
             control_part: uplink.control_rate.split(vms.len().max(1)).max(MIN_RATE),
             stray_part: uplink.rate.mul_ratio(1, STRAYS).split(vms.len() + 1),
-            budget: uplink.rate.saturating_sub(uplink.default_rate + uplink.control_rate),
+            budget: uplink.rate.saturating_sub(others),
             vm_floors: vms.iter().map(promised).sum(),
             externals: Rate::ZERO,
             modest: Rate::ZERO,
@@ -231,6 +241,12 @@ impl Levels {
     /// The uplink itself.
     pub fn uplink(&self) -> Class {
         self.class(self.uplink.rate, self.uplink.rate, self.largest)
+    }
+
+    /// The host's own traffic, if it has a floor. It may use what the VMs leave.
+    pub fn host(&self) -> Option<Class> {
+        let floor = self.uplink.host_floor;
+        (!floor.is_zero()).then(|| self.class(floor, self.uplink.rate, floor))
     }
 
     /// What no program has classified.

@@ -29,6 +29,11 @@ pub struct Config {
     pub uplink: String,
     /// Its line rate, on layer 2 without FCS.
     pub uplink_rate: Rate,
+    /// The floor of what this host itself sends by the uplink; zero: it has none, and no limit either. Needs departure
+    /// times.
+    pub host_floor: Rate,
+    /// What carries VMs' packets to other hosts, if not the uplink as they are.
+    pub tunnels: Tunnels,
     /// This host's VMs.
     pub ports: Vec<Port>,
     /// The directory: addresses of all VMs of all hosts.
@@ -74,6 +79,19 @@ pub struct Config {
     /// Bound on connections of one VM that are known to its translation and its budget.
     pub flows_per_vm: u32,
 }
+
+/// Tunnels between the VMs' ports and the uplink: packets have the VMs' headers where they enter these devices, and
+/// none of theirs on the uplink.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tunnels {
+    /// Devices that put an outer header before each packet (VXLAN), in this thread's network namespace.
+    pub interfaces: Vec<String>,
+    /// Octets of that header, with its Ethernet header: VXLAN has 50 over IPv4 and 70 over IPv6.
+    pub overhead: u32,
+}
+
+/// More octets than any tunnel adds.
+const MAX_OVERHEAD: u32 = 512;
 
 /// What became of a VM's window budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -229,6 +247,8 @@ pub struct RxCounters {
     pub reordered: u64,
     /// Jumps of the sequence: the sending host began anew, or all segments between were lost.
     pub resyncs: u64,
+    /// Packets that nobody numbered, told from those that somebody did.
+    pub strange: u64,
 }
 
 /// Counters of a port, cumulative.
@@ -281,6 +301,17 @@ pub struct PortCounters {
     pub unleased: u64,
 }
 
+/// What the host itself sends by the uplink, if that has a floor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostTraffic {
+    /// The rate that the host has in any case.
+    pub floor: Rate,
+    /// Octets sent so far, on layer 2 without FCS.
+    pub octets: Bytes,
+    /// Segments dropped because they would have waited too long.
+    pub dropped: u64,
+}
+
 /// A VM's external hose, as the kernel has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExternalHose {
@@ -329,6 +360,17 @@ impl Config {
         let mut vms = BTreeSet::new();
         // Interfaces, with whether each leads outside.
         let mut interfaces = BTreeMap::from([(self.uplink.as_str(), false)]);
+        for tunnel in &self.tunnels.interfaces {
+            if interfaces.insert(tunnel, false).is_some() {
+                return refuse(format!("interface {tunnel} is named twice"));
+            }
+        }
+        if self.tunnels.overhead > MAX_OVERHEAD {
+            let wrong = self.tunnels.overhead;
+            return refuse(format!(
+                "a tunnel's overhead is {wrong} octets; {MAX_OVERHEAD} is more than any has"
+            ));
+        }
         for port in &self.ports {
             if !vms.insert(port.vm) {
                 return refuse(format!("{} has two ports", port.vm));
@@ -420,6 +462,8 @@ mod tests {
             run_dir: "/run/weir".into(),
             uplink: "uplink".into(),
             uplink_rate: Rate::from_mbps(100),
+            host_floor: Rate::ZERO,
+            tunnels: Tunnels::default(),
             ports: vec![port(1), port(2)],
             endpoints: vec![endpoint(1), endpoint(2), endpoint(3)],
             outside: vec![outside(4, "0.0.0.0", 0), outside(4, "2001:db8::", 32)],

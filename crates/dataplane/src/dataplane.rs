@@ -23,8 +23,8 @@ pub use plumbing::{Fault, Tended};
 
 use crate::attach::{self, Hook, Interface, Mode};
 use crate::config::{
-    Config, Counters, Direction, Event, ExternalHose, PairRate, Port, PortCounters, RxCounters,
-    TxCounters,
+    Config, Counters, Direction, Event, ExternalHose, HostTraffic, PairRate, Port, PortCounters,
+    RxCounters, TxCounters,
 };
 use crate::error::Error;
 use crate::instance::{Deed, Instance, Journal, Lock, list};
@@ -39,6 +39,7 @@ use crate::shaper::{
     self, ClassId, DepartureTimes, HTB_CARRIES, Htb, Kind, LONGEST_WAIT, Observer,
     PairRate as Levels, QUEUE_WAIT, Shaper, ShaperConfig, VmShare,
 };
+use crate::surroundings::Trouble;
 use crate::table::Reading;
 use adoption::{claim, drop_ports, same_ids, strangers, sweep};
 use devices::Devices;
@@ -81,6 +82,8 @@ pub struct Dataplane {
     bare: BTreeSet<VmId>,
     /// Number of looks at the plumbing.
     looks: u64,
+    /// What stood around the ports when that was last looked at.
+    around: Vec<Trouble>,
     /// Where programs are attached.
     attached: Vec<Hook>,
     /// Number of entries for which each map of the directory has room.
@@ -222,6 +225,7 @@ impl Dataplane {
             draining: None,
             bare: BTreeSet::new(),
             looks: 0,
+            around: Vec::new(),
             attached: hooks.to_vec(),
             directory_room: endpoints,
             pair_room: sizes.pairs,
@@ -478,6 +482,17 @@ impl Dataplane {
         Ok(queues)
     }
 
+    /// The host's own traffic, if it has a floor.
+    pub fn host_traffic(&mut self) -> Result<Option<HostTraffic>, Error> {
+        let floor = self.config.host_floor;
+        if floor.is_zero() {
+            return Ok(None);
+        }
+        let queues = self.shaper.stats()?;
+        let own = queues.iter().find(|queue| queue.class == shaper::HOST_CLASS);
+        Ok(own.map(|q| HostTraffic { floor, octets: Bytes::new(q.octets), dropped: q.drops }))
+    }
+
     /// The external hoses of this host's VMs.
     pub fn externals(&mut self) -> Result<Vec<ExternalHose>, Error> {
         let queues = self.shaper.stats()?;
@@ -562,6 +577,9 @@ fn undo(instance: &Instance) -> Result<bool, Error> {
 fn hooks(config: &Config) -> Result<Vec<Hook>, Error> {
     let uplink = Interface::find(&config.uplink)?;
     let mut hooks = vec![Hook { interface: uplink, program: Program::Stamp }];
+    for name in &config.tunnels.interfaces {
+        hooks.push(Hook { interface: Interface::find(name)?, program: Program::Stamp });
+    }
     eyeq::add_hooks(&mut hooks, config)?;
     for port in first_ports(config) {
         let interface = Interface::find(&port.interface)?;
@@ -595,6 +613,13 @@ fn open_shaper(
     programs: &mut Programs,
     journal: &mut Journal,
 ) -> Result<Box<dyn Shaper + Send>, Error> {
+    if kind == Kind::Htb && !config.host_floor.is_zero() {
+        return Err(Error::Config(
+            "a floor of the host itself needs departure times (`shaper = \"departure-time\"`): HTB's queues are \
+             not on the way of what it sends"
+                .into(),
+        ));
+    }
     if kind == Kind::Htb {
         return Ok(Box::new(
             Htb::open(shaper_config(config))?
@@ -611,7 +636,9 @@ fn open_shaper(
     let ports = programs.ports.read()?;
     before.extend(ports.map(|(_, port)| (VmId(port.vm), ClassId(port.default_class))));
     let (maps, uplink) = (programs.departures()?, uplink.device());
-    Ok(Box::new(DepartureTimes::open(shaper_config(config), uplink, maps, &before)?))
+    // Stamp counts every outer header by itself.
+    let config = ShaperConfig { overhead: 0, ..shaper_config(config) };
+    Ok(Box::new(DepartureTimes::open(config, uplink, maps, &before)?))
 }
 
 fn shaper_config(config: &Config) -> ShaperConfig {
@@ -620,6 +647,8 @@ fn shaper_config(config: &Config) -> ShaperConfig {
         departs_within: departs_within.map_or(QUEUE_WAIT, |within| within.min(LONGEST_WAIT)),
         default_rate: config.default_rate,
         max_pairs: config.max_pairs as usize,
+        overhead: config.tunnels.overhead,
+        host_floor: config.host_floor,
         sends_by_bursts: probe::htb_sends_by_bursts(&probe::Roots::default()),
         ..ShaperConfig::new(&config.instance, config.uplink_rate)
     }
@@ -642,7 +671,7 @@ fn settings(config: &Config) -> intf::Settings {
         flags: if config.ecn { intf::ECN } else { 0 }
             | if config.eyeq.is_some() { intf::UNMARK } else { 0 }
             | if config.observe { intf::OBSERVE } else { 0 },
-        spare: 0,
+        overhead: config.tunnels.overhead,
     }
 }
 
@@ -890,6 +919,7 @@ impl From<intf::Rx> for RxCounters {
             ce: rx.ce,
             reordered: rx.reordered,
             resyncs: rx.resyncs,
+            strange: rx.strange,
         }
     }
 }

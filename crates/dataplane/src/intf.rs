@@ -26,13 +26,14 @@ pub const ECN: u32 = 1;
 /// Settings: marks are counted, so VMs' own are taken off.
 pub const UNMARK: u32 = 2;
 /// How many segments behind the newest a missing one may still come.
-pub const WINDOW: u32 = 512;
+pub const WINDOW: u32 = 4096;
 /// Reorder windows after which a hole is a loss though no packet came since.
 pub const SILENCE: u64 = 32;
 /// Parts of a pair's queue, by which flows are told apart.
 pub const PARTS: usize = 16;
-/// Words of the ring of holes.
-const WORDS: usize = WINDOW as usize / 64;
+/// Words of a row of the ring of holes, and rows: an array of more than 32 has no default.
+const ROW: usize = 32;
+const ROWS: usize = WINDOW as usize / 64 / ROW;
 /// Event direction: a VM of this host began to send.
 pub const TX: u32 = 0;
 /// Event direction: a VM of this host began to receive.
@@ -87,7 +88,7 @@ pub struct Told<V> {
 // SAFETY: repr(C), a word and octets; the entries that are told are whole words, so nothing is
 // between.
 unsafe impl<V: Plain> Plain for Told<V> {}
-const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 160);
+const _: () = assert!(size_of::<Told<Tx>>() == 152 && size_of::<Told<Rx>>() == 632);
 
 /// Pairs that are asked for in one run.
 pub const ASKED: u32 = 1024;
@@ -205,8 +206,8 @@ shared!(
         reorder_ns: u64,
         /// [`ECN`], [`OBSERVE`].
         flags: u32,
-        /// Unused.
-        spare: u32,
+        /// Octets that a tunnel behind the ports adds to each packet to another host.
+        overhead: u32,
     }
 );
 shared!(
@@ -304,7 +305,7 @@ shared!(
 );
 shared!(
     /// A pair whose destination is here.
-    Rx, 152, {
+    Rx, 624, {
         /// Octets on the wire.
         octets: u64,
         /// The same in segments.
@@ -317,12 +318,16 @@ shared!(
         reordered: u64,
         /// Jumps too far for the ring.
         resyncs: u64,
+        /// Packets that nobody numbered: far from the sequence, which went on without them.
+        strange: u64,
+        /// Segments missing before and between doubtful packets.
+        missed: u64,
         /// When the youngest hole appeared, on the kernel's monotonic clock.
         gap_ns: u64,
         /// All holes before `aged` had appeared by then.
         aged_ns: u64,
         /// A bit per missing segment, at its number modulo [`WINDOW`].
-        holes: [u64; WORDS],
+        holes: [[u64; ROW]; ROWS],
         /// How many bits are set.
         missing: u32,
         /// An identification.
@@ -333,8 +338,12 @@ shared!(
         synced: u32,
         /// The kernel's; reads as zero.
         lock: u32,
-        /// Segments that had a number; wraps around.
+        /// Segments that had a number, or seemed to; wraps around.
         numbered: u32,
+        /// Packets far from the sequence since it last went on.
+        doubts: u32,
+        /// The identification after the last of them.
+        doubt: u32,
     }
 );
 shared!(
@@ -394,6 +403,11 @@ shared!(
 );
 
 impl Rx {
+    /// A word of the ring of holes.
+    pub fn word(&self, word: usize) -> u64 {
+        self.holes[word / ROW][word % ROW]
+    }
+
     /// Holes that have been open for [`SILENCE`] times `reorder_ns` by `now_ns` while no packet
     /// came that would have counted them as lost. The time is long, because a path that stands
     /// still loses nothing.
@@ -413,7 +427,7 @@ impl Rx {
         let old = WINDOW.saturating_sub(young.into());
         let is_hole = |place: u32| {
             let place = (self.expected + place) % WINDOW;
-            self.holes[place as usize / 64] >> (place % 64) & 1
+            self.word(place as usize / 64) >> (place % 64) & 1
         };
         (0..old).map(is_hole).sum()
     }

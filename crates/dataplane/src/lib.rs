@@ -38,14 +38,15 @@ mod places;
 pub mod probe;
 pub mod programs;
 pub mod shaper;
+mod surroundings;
 pub mod table;
 pub mod tap;
 pub mod vcc;
 
 pub use attach::Mode;
 pub use config::{
-    Bounded, Config, Counters, Direction, Endpoint, Event, ExternalHose, EyeQ, Outside, PairRate,
-    Port, PortCounters, RxCounters, Translated, TxCounters,
+    Bounded, Config, Counters, Direction, Endpoint, Event, ExternalHose, EyeQ, HostTraffic,
+    Outside, PairRate, Port, PortCounters, RxCounters, Translated, Tunnels, TxCounters,
 };
 pub use dataplane::{
     Dataplane, Fault, Renamed, Tended, clean, has_traces, left_behind, refuse_running,

@@ -61,6 +61,7 @@ mod shaper_rates;
 mod shapers;
 mod stray;
 mod tables;
+mod tunnel;
 mod vcc_budget;
 mod vcc_guests;
 mod vcc_hosts;

@@ -326,3 +326,99 @@ fn without_levels_nothing_is_delayed() {
     let ran = programs.run(Program::Stamp, &frame).unwrap();
     assert_eq!((ran.verdict, ran.departs_ns, ran.priority), (PASS, 0, 0));
 }
+
+/// The address of the host itself, which no directory lists.
+const OWN: &str = "10.255.0.1";
+/// What its datagrams come from.
+const OWN_PORT: u16 = 7001;
+/// Its queue.
+const HOST: u16 = 3;
+
+/// A full frame from the host itself to another.
+fn own() -> Vec<u8> {
+    let mut body = udp(9, 1472);
+    body[..2].copy_from_slice(&OWN_PORT.to_be_bytes());
+    packet(OWN, "10.255.0.2", 17, body).octets()
+}
+
+#[test]
+fn the_host_itself_keeps_its_floor_beside_vms_and_they_keep_theirs() {
+    const FRAMES: u64 = 60;
+    let host = Host::new();
+    let (mine, theirs) = (100 * MBIT, 800 * MBIT);
+    host.set(HOST, level(mine, 1000 * MBIT, UPLINK));
+    host.set(ONE, level(theirs, 1000 * MBIT, VM));
+    let (mut last_own, mut last_pair) = (0, 0);
+    for _ in 0..FRAMES {
+        // More than the uplink carries, from both.
+        for _ in 0..4 {
+            last_pair = host.depart(ONE).unwrap_or(last_pair);
+        }
+        let ran = host.send(&own(), 0);
+        assert_eq!(ran.verdict, PASS);
+        last_own = ran.departs_ns;
+    }
+    // Whoever has a floor leaves no later than by it, from now on: however slow this machine was.
+    let sent = host.queue(ONE).segments;
+    let (own, pair) = (time_for(FULL, mine) * FRAMES, time_for(FULL, theirs) * sent);
+    assert!(last_own <= now() + own, "the host's {} ns after", last_own.saturating_sub(now()));
+    assert!(last_pair <= now() + pair, "the VM's {} ns after", last_pair.saturating_sub(now()));
+    assert_eq!((host.queue(HOST).segments, host.queue(HOST).dropped), (FRAMES, 0));
+    assert_eq!(host.queue(HOST).octets, FRAMES * FULL);
+}
+
+#[test]
+fn what_the_host_sends_alone_has_the_line_and_keeps_to_what_vms_leave() {
+    let host = Host::new();
+    host.set(HOST, level(MBIT, 100 * MBIT, UPLINK));
+    let mut last = host.send(&own(), 0).departs_ns;
+    for _ in 0..5 {
+        let departs = host.send(&own(), 0).departs_ns;
+        let is_late = departs > last + time_for(FULL, 100 * MBIT);
+        assert!(departs == last + time_for(FULL, 100 * MBIT) || (is_late && departs <= now()));
+        last = departs;
+    }
+    // A line that VMs' floors have booked lends nothing: then its floor is all it has.
+    host.set(HOST, level(MBIT, 1000 * MBIT, UPLINK));
+    host.set(UPLINK, level(10 * MBIT, 10 * MBIT, 0));
+    host.set(ONE, level(10 * MBIT, 10 * MBIT, VM));
+    for _ in 0..300 {
+        host.depart(ONE);
+    }
+    let (before, sent) = (host.send(&own(), 0).departs_ns, host.queue(HOST).segments);
+    let after = host.send(&own(), 0).departs_ns;
+    assert!(after >= before + time_for(FULL, MBIT), "{} ns after the last", after - before);
+    assert_eq!(host.queue(HOST).segments, sent + 1);
+}
+
+#[test]
+fn agents_and_a_host_without_a_floor_wait_for_nothing() {
+    let host = Host::new();
+    assert_eq!(host.send(&own(), 0).departs_ns, 0, "no floor, no limit");
+    host.set(HOST, level(MBIT, MBIT, UPLINK));
+    assert_ne!(host.send(&own(), 0).departs_ns, 0);
+    let port = u32::from(OWN_PORT.to_be());
+    let address: IpAddr = OWN.parse().unwrap();
+    let at = |port| intf::Control { address: address.into(), port };
+    for port in [0, port] {
+        host.programs.controls.put(at(port), 0).unwrap();
+    }
+    assert_eq!(host.send(&own(), 0).departs_ns, 0, "an agent's");
+    let feedback = packet(OWN, "10.255.0.2", 253, vec![0; 26]).octets();
+    assert_eq!(host.send(&feedback, 0).departs_ns, 0, "EyeQ's");
+    assert_eq!(host.queue(HOST).segments, 1);
+}
+
+#[test]
+fn what_departed_into_a_tunnel_departs_only_once() {
+    let host = Host::new();
+    host.programs.set(intf::Settings { reorder_ns: 0, flags: 0, overhead: 50 }).unwrap();
+    host.set(HOST, level(MBIT, MBIT, UPLINK));
+    host.set(ONE, level(MBIT, MBIT, VM));
+    let inner = host.send(&full(), class(ONE));
+    assert_eq!((inner.verdict, inner.priority), (PASS, class(HOST)));
+    assert_eq!(host.queue(ONE).octets, FULL + 50);
+    let outer = host.send(&own(), inner.priority);
+    assert_eq!((outer.verdict, outer.priority, outer.departs_ns), (PASS, 0, 0));
+    assert_eq!(host.queue(HOST).segments, 0, "it is no packet of the host's");
+}

@@ -148,6 +148,15 @@ struct Stranger(#[expect(dead_code, reason = "its end detaches")] OwnedFd);
 
 impl Stranger {
     fn on(world: &World, kind: libbpf_sys::bpf_attach_type, first: bool) -> Self {
+        Self::on_device(world, c"port", kind, first)
+    }
+
+    fn on_device(
+        world: &World,
+        device: &std::ffi::CStr,
+        kind: libbpf_sys::bpf_attach_type,
+        first: bool,
+    ) -> Self {
         let number = |ret: i32| {
             assert!(ret >= 0, "{}", std::io::Error::last_os_error());
             ret
@@ -169,7 +178,7 @@ impl Stranger {
             // SAFETY: a fresh descriptor that nobody else owns.
             let program = unsafe { OwnedFd::from_raw_fd(program) };
             // SAFETY: a terminated string.
-            let port = unsafe { libc::if_nametoindex(c"port".as_ptr()) };
+            let port = unsafe { libc::if_nametoindex(device.as_ptr()) };
             let flags = if first { libbpf_sys::BPF_F_BEFORE } else { 0 };
             let sz = size_of::<libbpf_sys::bpf_link_create_opts>() as _;
             let options = libbpf_sys::bpf_link_create_opts { sz, flags, ..Default::default() };
@@ -218,6 +227,54 @@ fn a_strangers_program_on_what_a_vm_sends_makes_it_unenforced_in_either_mode() {
         assert_eq!(tend(&world, &mut host), Tended::default(), "{mode:?}");
         world.inside("host1", || host.close()).unwrap();
     }
+}
+
+#[test]
+fn a_strangers_program_behind_the_stamp_makes_all_vms_unenforced_until_it_is_gone() {
+    if !modes().contains(&Mode::Tcx) {
+        return;
+    }
+    let world = World::new();
+    let mut host = open(&world, world.config(1, Mode::Tcx));
+    let stranger = Stranger::on_device(&world, c"uplink", libbpf_sys::BPF_TCX_EGRESS, false);
+    let tended = tend(&world, &mut host);
+    let why = &tended.unenforced()[&VM];
+    assert!(why.contains("\"stranger\"") && why.contains("after weir_stamp"), "{why}");
+    assert_eq!(flags(&mut host), weir_dataplane::intf::BARE);
+    drop(stranger);
+    assert_eq!(tend(&world, &mut host), Tended::default());
+    world.inside("host1", || host.close()).unwrap();
+}
+
+/// Looks so often that what is around the ports is among it.
+fn tend_all(world: &World, host: &mut Dataplane) -> Tended {
+    (0..8).map(|_| tend(world, host)).last().expect("eight")
+}
+
+#[test]
+fn a_tunnel_beside_a_port_makes_its_vm_unenforced_unless_it_is_named() {
+    let world = World::new();
+    let mut host = open(&world, world.config(1, modes()[0]));
+    assert_eq!(tend_all(&world, &mut host), Tended::default());
+    world.ip("host1", "link add tun7 type vxlan id 7 remote 192.0.2.1 dstport 4789");
+    world.ip("host1", "link set dev tun7 master br");
+    let tended = tend_all(&world, &mut host);
+    let why = &tended.unenforced()[&VM];
+    assert!(
+        why.contains("tun7") && why.contains("vxlan") && why.contains("uplink.tunnels"),
+        "{why}"
+    );
+    assert_eq!(flags(&mut host), weir_dataplane::intf::BARE);
+    world.inside("host1", || host.close()).unwrap();
+    let mut config = world.config(1, modes()[0]);
+    config.tunnels.interfaces.push("tun7".into());
+    let mut host = open(&world, config);
+    assert_eq!(tend_all(&world, &mut host), Tended::default());
+    // Its stamp is looked after as the uplink's is.
+    take_off(&world, host.mode(), "weir_stamp", "tun7");
+    assert_eq!(tend(&world, &mut host).mended, ["somebody took off weir_stamp from tun7"]);
+    assert_eq!(tend_all(&world, &mut host), Tended::default());
+    world.inside("host1", || host.close()).unwrap();
 }
 
 #[test]

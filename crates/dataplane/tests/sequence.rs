@@ -7,6 +7,10 @@ use std::collections::BTreeSet;
 use weir_dataplane::intf::{Pair, Rx, WINDOW};
 use weir_dataplane::programs::Program;
 
+/// As in sequence.h: so many packets far from the sequence, and it is where they are.
+const DOUBTS: u16 = 8;
+const RING: u16 = WINDOW as u16;
+
 /// Gives the meter a packet of the peer's: its identification, and its segments.
 fn meter(bench: &Bench, id: u16, segments: u32) {
     // The number of segments is told; the kernel's test run takes no packets as long as they would
@@ -37,7 +41,8 @@ fn missing_then_lost(ids: &[u16], next: u16) -> (u32, u64) {
     bench.set(0, AT_ONCE);
     meter(&bench, next, 1);
     let after = bench.rx();
-    assert_eq!((after.missing, after.holes), (0, [0; 8]), "{ids:?}: nothing stays open");
+    assert_eq!(after.missing, 0, "{ids:?}: nothing stays open");
+    assert_eq!(after.holes, Rx::default().holes, "{ids:?}: nothing stays open");
     (rx.missing, after.lost)
 }
 
@@ -109,24 +114,27 @@ fn gaps_are_found_across_the_end_of_the_sequence() {
 #[test]
 fn the_window_ends_in_packets_too() {
     let (bench, _) = metered(&[100, 102]);
-    // 101 has its place until the sequence is 512 further.
+    // 101 has its place until the sequence is a ring further.
     meter(&bench, 103, 400);
-    meter(&bench, 503, 110);
-    assert_eq!((bench.rx().expected, bench.rx().lost, bench.rx().missing), (613, 0, 1));
-    meter(&bench, 613, 1);
+    meter(&bench, 503, WINDOW - 402);
+    assert_eq!((bench.rx().expected, bench.rx().lost, bench.rx().missing), (101 + WINDOW, 0, 1));
+    meter(&bench, 101 + WINDOW as u16, 1);
     assert_eq!((bench.rx().lost, bench.rx().missing), (1, 0));
 }
 
 #[test]
 fn a_burst_of_losses_beyond_the_window_is_lost_at_once() {
-    let (_, rx) = metered(&[0, 1 + 0x3fff]);
-    // The last 511 before the one that came may still come.
-    assert_eq!((rx.lost, rx.missing), (0x3fff - 511, 511));
-    assert_eq!(missing_then_lost(&[0, 512], 513), (511, 511));
+    assert_eq!(missing_then_lost(&[0, RING], RING + 1), (WINDOW - 1, u64::from(WINDOW) - 1));
     let bench = Bench::new(0, NEVER);
     meter(&bench, 0, 1);
-    meter(&bench, 10, 600);
-    assert_eq!((bench.rx().lost, bench.rx().missing, bench.rx().expected), (9, 0, 610));
+    // All but the oldest nine of those before it may still come.
+    meter(&bench, RING, 10);
+    assert_eq!((bench.rx().lost, bench.rx().missing), (9, WINDOW - 10));
+    let bench = Bench::new(0, NEVER);
+    meter(&bench, 0, 1);
+    meter(&bench, 10, WINDOW + 100);
+    assert_eq!((bench.rx().lost, bench.rx().missing), (9, 0));
+    assert_eq!(bench.rx().expected, 110 + WINDOW);
 }
 
 #[test]
@@ -147,26 +155,56 @@ fn a_super_packet_takes_as_many_numbers_as_it_has_segments() {
 
 #[test]
 fn a_jump_to_the_beginning_is_a_sender_that_began_anew_and_what_was_open_is_forgotten() {
-    for ids in [[0x9000, 0], [2000, 700]] {
+    for [before, first] in [[0x9000, 0], [2000, 700]] {
+        let ids: Vec<u16> = std::iter::once(before).chain(first..first + DOUBTS).collect();
         let (_, rx) = metered(&ids);
         assert_eq!((rx.lost, rx.missing, rx.resyncs), (0, 0, 1), "{ids:?}");
-        assert_eq!(rx.expected, u32::from(ids[1]) + 1);
+        assert_eq!((rx.expected, rx.strange), ((first + DOUBTS).into(), 0), "{ids:?}");
     }
-    assert_eq!(missing_then_lost(&[0x9000, 0x9003, 5, 6], 7), (0, 0));
+    assert_eq!(missing_then_lost(&[0x9000, 0x9003, 5, 6, 7, 8, 9, 10, 11, 12], 13), (0, 0));
 }
 
 #[test]
 fn a_jump_too_far_for_the_ring_is_a_loss_of_all_between() {
-    for (ids, lost) in
+    for ([before, first], lost) in
         [([0, 1 + 0x4000], 0x4000), ([100, 0x9000], 0x9000 - 101), ([1, 16_502], 16_500)]
     {
+        let ids: Vec<u16> = std::iter::once(before).chain(first..first + DOUBTS).collect();
+        let (_, rx) = metered(&ids[..DOUBTS.into()]);
+        assert_eq!((rx.lost, rx.resyncs, rx.doubts), (0, 0, 7), "{ids:?}: one is missing");
         let (_, rx) = metered(&ids);
         assert_eq!((rx.lost, rx.missing, rx.resyncs), (lost, 0, 1), "{ids:?}");
-        assert_eq!(rx.expected, u32::from(ids[1]) + 1);
+        assert_eq!((rx.expected, rx.doubts), ((first + DOUBTS).into(), 0));
     }
-    // What was missing before is lost, too.
-    let (_, rx) = metered(&[100, 103, 0x9000]);
-    assert_eq!((rx.lost, rx.missing), (2 + 0x9000 - 104, 0));
+    // What was missing before is lost, too; and frames that jump each time are believed as well.
+    let ids: Vec<u16> = [100, 103].into_iter().chain((1..=8).map(|n| 0x1800 * n)).collect();
+    let (_, rx) = metered(&ids);
+    assert_eq!((rx.lost, rx.missing, rx.resyncs), (2 + 0x1800 - 104 + 7 * 0x17ff, 0, 1));
+}
+
+#[test]
+fn packets_that_nobody_numbered_are_told_from_the_sequence_that_goes_on_around_them() {
+    let bench = Bench::new(0, NEVER);
+    let mut strange = 0;
+    for n in 0..100u16 {
+        meter(&bench, 500 + n, 1);
+        // Of a guest's own counters: far from the sequence, and some of them in a row.
+        for k in 0..n % DOUBTS {
+            meter(&bench, 0x7000 + n * 13 + k * 5000, 1);
+            strange += 1;
+        }
+    }
+    meter(&bench, 600, 1);
+    let rx = bench.rx();
+    assert_eq!((rx.lost, rx.missing, rx.resyncs, rx.reordered), (0, 0, 0, 0));
+    assert_eq!((rx.strange, rx.expected), (strange, 601));
+    // And the network's own losses show between them as ever.
+    for id in [0xa000, 603, 0xa001] {
+        meter(&bench, id, 1);
+    }
+    bench.set(0, AT_ONCE);
+    meter(&bench, 604, 1);
+    assert_eq!((bench.rx().lost, bench.rx().strange), (2, strange + 2));
 }
 
 #[test]
@@ -187,7 +225,7 @@ fn what_the_very_first_overtook_is_neither_lost_nor_reordered() {
     let (_, rx) = metered(&[102, 100, 101, 104, 103]);
     assert_eq!((rx.lost, rx.missing, rx.reordered, rx.resyncs, rx.expected), (0, 0, 1, 0, 105));
     // Nor is what came before the sender began anew.
-    let (_, rx) = metered(&[0x9000, 11, 10, 12]);
+    let (_, rx) = metered(&[0x9000, 11, 10, 12, 13, 14, 15, 17, 16, 18]);
     assert_eq!((rx.lost, rx.missing, rx.reordered, rx.resyncs), (0, 0, 0, 1));
 }
 
@@ -242,6 +280,9 @@ struct Model {
     expected: u64,
     missing: BTreeSet<u64>,
     lost: u64,
+    /// Packets without a number since the last one with, and those before.
+    doubts: u64,
+    strange: u64,
 }
 
 impl Model {
@@ -251,6 +292,7 @@ impl Model {
     }
 
     fn receive(&mut self, at: u64, segments: u64) {
+        self.strange += std::mem::take(&mut self.doubts);
         if at < self.expected {
             self.missing.retain(|m| !(at..at + segments).contains(m));
             return;
@@ -281,12 +323,20 @@ fn any_order_of_packets_is_judged_as_the_model_judges_it() {
         for step in 0..600 {
             let ends = random(40) == 0;
             bench.set(0, if ends { AT_ONCE } else { NEVER });
+            if model.doubts + 1 < DOUBTS.into() && random(4) == 0 {
+                // What nobody numbered, far from the sequence; a sender that begins anew is another test's.
+                let far = model.expected + u64::from(WINDOW);
+                let id = (far + random(0x1_0000 - 2 * u64::from(WINDOW))) as u16;
+                meter(&bench, id, 1 + random(40) as u32);
+                model.doubts += 1;
+                continue;
+            }
             let segments = if random(3) == 0 { 1 + random(60) } else { 1 };
             let at = match random(10) {
                 0..=3 => model.expected,
                 4..=6 => model.expected + random(12),
-                7 => model.expected + random(700),
-                _ => model.expected.saturating_sub(segments + random(600)).max(65_001),
+                7 => model.expected + random(WINDOW.into()),
+                _ => model.expected.saturating_sub(segments + random(1000)).max(65_001),
             };
             let late = model.expected.saturating_sub(at);
             if late > 0 && late < segments {
@@ -302,7 +352,8 @@ fn any_order_of_packets_is_judged_as_the_model_judges_it() {
             let got = (rx.lost, u64::from(rx.missing), rx.expected as u16, rx.resyncs);
             let want = (model.lost, model.missing.len() as u64, model.expected as u16, 0);
             assert_eq!(got, want, "seed {seed}, step {step}: {segments} segments at {at}");
-            let bits: u32 = rx.holes.iter().map(|word| word.count_ones()).sum();
+            assert_eq!(rx.strange, model.strange, "seed {seed}, step {step}");
+            let bits: u32 = rx.holes.iter().flatten().map(|word| word.count_ones()).sum();
             assert_eq!(bits, rx.missing, "seed {seed}, step {step}");
         }
     }

@@ -91,12 +91,15 @@ fn pairs(programs: &Programs, number: u32) {
             stray_ns: count + 5,
             ..Tx::default()
         };
-        let holes = std::array::from_fn(|i| count << i);
+        let holes = std::array::from_fn(|row| std::array::from_fn(|i| count << (row + i)));
         let rx = Rx {
             octets: count,
             lost: count * 2,
             ce: count * 3,
             holes,
+            missing: 1,
+            strange: count * 4,
+            doubts: dst + 1,
             synced: dst,
             ..Rx::default()
         };
@@ -117,7 +120,7 @@ fn many_pairs_that_are_gathered_in_one_call_are_what_a_look_up_of_each_would_say
     let whole: BTreeMap<Pair, Rx> = programs.rx.read().unwrap().collect();
     let known: BTreeMap<Pair, Rx> = programs.rx.read_as(Reading::Known).unwrap().collect();
     assert_eq!((whole.len(), &known), (1500, &whole));
-    assert_eq!(known[&Pair { src: 7, dst: 3 }].holes[2], 12);
+    assert_eq!(known[&Pair { src: 7, dst: 3 }].word(2), 12);
 
     // What changed is told anew, and what is gone is not, also where all of a run's end is gone.
     let gone = |dst: &u32| dst.is_multiple_of(3) || (1000..=1100).contains(dst) || *dst > 1490;

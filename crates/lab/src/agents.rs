@@ -463,6 +463,9 @@ fn configuration(
         uplink: Uplink {
             interface: "up0".into(),
             rate: RateText(topology.links[plan.uplink[host]].rate),
+            tunnels: Vec::new(),
+            tunnel_overhead: None,
+            host_floor: None,
         },
         mode: weir_model::agent::Mode::default(),
         // The ports that the lab makes of uplinks have an HTB of their own at their root.

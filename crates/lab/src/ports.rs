@@ -109,7 +109,15 @@ fn class_of(rate: Rate, ceiling: Rate, prio: u32) -> htb::Class {
     let ticks = |rate: Rate| htb::ticks(rate.time_for(burst(rate)));
     let per_s = |rate| htb::octets_per_second(rate).max(1);
     let (burst, cburst) = (ticks(rate), ticks(ceiling));
-    htb::Class { rate: per_s(rate), ceil: per_s(ceiling), burst, cburst, quantum: 1514, prio }
+    htb::Class {
+        rate: per_s(rate),
+        ceil: per_s(ceiling),
+        burst,
+        cburst,
+        quantum: 1514,
+        prio,
+        overhead: 0,
+    }
 }
 
 /// Asks for a filter on a VM's `eth0` that sends a clone of each packet instead of the packet.

@@ -134,7 +134,22 @@ pub struct Uplink {
     pub interface: String,
     /// Its line rate, on layer 2 without FCS.
     pub rate: RateText,
+    /// Tunnel devices (VXLAN) between the VMs' ports and this interface: losses show in what enters them. All traffic to
+    /// other hosts is taken to pass one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tunnels: Vec<String>,
+    /// Octets that a tunnel adds to each packet, Ethernet header included: rates count them. Default 50 with tunnels
+    /// (VXLAN over IPv4; over IPv6 it has 70).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel_overhead: Option<u32>,
+    /// The floor of what this host itself sends by this interface (storage, migration), whatever its VMs do. What it
+    /// sends may use what they leave, and no more. Needs departure times; without it the host's traffic is not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_floor: Option<RateText>,
 }
+
+/// What VXLAN over IPv4 puts before a packet: Ethernet, IPv4, UDP, VXLAN.
+pub const VXLAN_OVERHEAD: u32 = 50;
 
 /// One VM of this host and its hose.
 #[derive(Clone, Debug, Serialize, Deserialize)]

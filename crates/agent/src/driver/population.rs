@@ -25,9 +25,9 @@ use weir_core::host::{Input, Policy};
 use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
-use weir_model::agent::{ShaperChoice, VmConfig};
+use weir_model::agent::{ShaperChoice, VXLAN_OVERHEAD, VmConfig};
 use weir_model::status::Reply;
-use weir_units::{HostId, Time, VmId};
+use weir_units::{HostId, Rate, Time, VmId};
 
 /// What is said when an agent observes.
 pub(super) const OBSERVING: &str = "observing: no packet is changed, delayed or dropped, and no floor is enforced. Packets carry no \
@@ -296,6 +296,8 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         run_dir: file.run_dir.clone(),
         uplink: file.uplink.interface.clone(),
         uplink_rate: file.uplink.rate.0,
+        host_floor: file.uplink.host_floor.map_or(Rate::ZERO, |floor| floor.0),
+        tunnels: tunnels(&file.uplink),
         ports,
         endpoints: addresses.endpoints,
         outside: addresses.outside,
@@ -321,4 +323,11 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             ShaperChoice::DepartureTime => Some(Kind::DepartureTime),
         },
     }
+}
+
+/// What carries VMs' packets to other hosts, if not the uplink as they are.
+fn tunnels(uplink: &weir_model::agent::Uplink) -> weir_dataplane::Tunnels {
+    let interfaces = uplink.tunnels.clone();
+    let overhead = if interfaces.is_empty() { 0 } else { VXLAN_OVERHEAD };
+    weir_dataplane::Tunnels { interfaces, overhead: uplink.tunnel_overhead.unwrap_or(overhead) }
 }

@@ -64,6 +64,7 @@ fn sending() -> SendView {
         signal: Signal::Loss,
         blind: None,
         hidden: 0,
+        unfounded: 0,
         is_weighted: false,
     }
 }
@@ -167,6 +168,7 @@ fn the_receiving_end_tells_its_division_and_what_is_not_confirmed() {
         held: Some(Spent { most: mbps(20), awaits_echo: true }),
         measured: mbps(10),
         lost: 2,
+        unfounded: 40,
         marked: 0,
     };
     let wanted = [
@@ -176,6 +178,8 @@ fn the_receiving_end_tells_its_division_and_what_is_not_confirmed() {
         "web is offered 9 Mb/s (offer 4711), its full fair share.",
         "web has not confirmed the smaller offer: 20 Mb/s counts as spent until it does.",
         "On the way 2 segments were lost so far, and 0 marked.",
+        "40 more seemed to be: the host of web knows of no such pair, so its packets have no number of \
+         ours (an address that is translated on the way), and losses do not show.",
     ];
     assert_eq!(reasons(None, Some(receive), &facts(None)), wanted);
 }

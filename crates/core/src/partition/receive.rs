@@ -20,6 +20,9 @@ use crate::message::{Echo, Offer};
 use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
+/// Serials are at most so far behind the clock, in milliseconds: 12 days. Twice as much looks like the future.
+const MOST_BEHIND: u32 = 1 << 30;
+
 /// The receiver's half of guarantee partitioning, for one VM.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ReceiveHose {
@@ -141,7 +144,7 @@ impl ReceiveHose {
         let free = self.hose.saturating_sub(self.spent);
         let first =
             self.small.start.min(fair).min(free.mul_ratio(1, self.config.small_start_divisor));
-        self.serial = self.serial.wrapping_add(1);
+        self.advance(now);
         let mut account = Account::default();
         account.set(now, self.serial, first);
         self.spent += first;
@@ -313,6 +316,19 @@ impl ReceiveHose {
         self.refused
     }
 
+    /// The next serial. A life begins with the clock's milliseconds as a serial, and counts divisions from there: after
+    /// weeks the clock would be so far ahead that what the next life begins with looked older. Before that the serial
+    /// catches up with the clock.
+    fn advance(&mut self, now: Time) {
+        self.serial = self.serial.wrapping_add(1);
+        let clock = (now.as_nanos() / 1_000_000) as u32;
+        let behind = clock.wrapping_sub(self.serial);
+        if (MOST_BEHIND..MOST_BEHIND * 2).contains(&behind) {
+            self.serial = clock;
+            self.born = clock.wrapping_sub(MOST_BEHIND);
+        }
+    }
+
     /// Divides in the middle of a period.
     fn divide(&mut self, now: Time) {
         self.divide_for(now, false);
@@ -321,7 +337,7 @@ impl ReceiveHose {
     /// `opens`: a new epoch begins, and its measurement is held against the offers of now.
     fn divide_for(&mut self, now: Time, opens: bool) {
         self.dirty = false;
-        self.serial = self.serial.wrapping_add(1);
+        self.advance(now);
         self.split(now);
         let before = self.spent;
         let needed = self.lower(now, opens);

@@ -204,3 +204,33 @@ fn a_receiver_that_restarts_learns_what_its_senders_hold() {
     let ours = Echo { serial: born, ..held(B, 80) };
     assert!(!hose.learn(at(61), B, ours), "of this life");
 }
+
+/// A host that lives for weeks divides its hose some ten times a second, and is then restarted.
+#[test]
+fn after_any_time_a_new_life_begins_with_serials_that_are_younger_than_all_of_the_old_one() {
+    let config = || PartitionConfig::default();
+    let day = |n: u64| Time::ZERO + Span::from_secs(n * 24 * 3600);
+    let mut hose = ReceiveHose::starting_at(config(), VmId(0), HOSE, 0);
+    assert!(hose.see(Time::ZERO, VmId(1)));
+    let mut before = hose.offer(Time::ZERO, VmId(1)).serial;
+    for n in 1..=200 {
+        // One division a day stands for all that were made: fewer are worse.
+        hose.step(day(n), |_| Rate::from_mbps(1));
+        let serial = hose.offer(day(n), VmId(1)).serial;
+        assert!(is_younger(serial, before), "day {n}: {serial} after {before}");
+        let clock = (day(n).as_nanos() / 1_000_000) as u32;
+        let mut next = ReceiveHose::starting_at(config(), VmId(0), HOSE, clock);
+        assert!(next.see(day(n), VmId(1)));
+        let first = next.offer(day(n), VmId(1)).serial;
+        assert!(
+            is_younger(first, serial),
+            "day {n}: a new life begins with {first}, after {serial}"
+        );
+        before = serial;
+    }
+}
+
+/// As senders compare serials.
+fn is_younger(serial: u32, before: u32) -> bool {
+    (serial.wrapping_sub(before) as i32) > 0
+}

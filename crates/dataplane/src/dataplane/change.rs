@@ -127,7 +127,10 @@ impl Dataplane {
         let wanted = hooks(&self.config)?;
         let mut result = Ok(());
         for former in lost {
-            let hook = wanted.iter().find(|hook| hook.program == former.program);
+            let same = |hook: &&Hook| hook.program == former.program;
+            // `stamp` is on the uplink and on each tunnel.
+            let there = |hook: &&Hook| same(hook) && hook.interface.name == former.interface.name;
+            let hook = wanted.iter().find(there).or_else(|| wanted.iter().find(same));
             let Some(hook) = hook.cloned() else { continue };
             // A program that cannot be attached does not prevent the others.
             let owned = attach::refuse_owned(&hook, &self.own_on(&hook));
@@ -186,6 +189,8 @@ impl Dataplane {
             ("bpffs", now.bpffs == config.bpffs),
             ("run_dir", now.run_dir == config.run_dir),
             ("uplink", now.uplink == config.uplink && now.uplink_rate == config.uplink_rate),
+            ("host_floor", now.host_floor == config.host_floor),
+            ("tunnels", now.tunnels == config.tunnels),
             ("default_rate", now.default_rate == config.default_rate),
             ("max_pairs", now.max_pairs == config.max_pairs),
             ("pairs_per_vm", now.pairs_per_vm == config.pairs_per_vm),

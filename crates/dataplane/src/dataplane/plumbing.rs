@@ -5,10 +5,11 @@
 //! Approach  One look compares the desired state (the configuration, the hooks, the shaper's
 //!           levels) with the kernel's, and lists the differences as [`Fault`]s. The code that made
 //!           a part also repairs it. A second look shows the faults that are left.
-//! Promises  Every call checks everything, except classes, which every second call reads. A VM with
-//!           a fault that is left is named with the reason. Its port's program, if it is still
-//!           there, bounds its pairs to their floors until the fault has ended. A port that only
-//!           changed its name stays enforced.
+//! Promises  Every call checks everything, except classes, which every second call reads, and the
+//!           devices around the ports, which every eighth call reads. A VM with a fault that is
+//!           left is named with the reason. Its port's program, if it is still there, bounds its
+//!           pairs to their floors until the fault has ended. A port that only changed its name
+//!           stays enforced.
 //! Not here  Ports whose device is gone: see [`Dataplane::lost_ports`]. How often to look, and
 //!           where to report: the agent. vCC's programs: see `vcc`.
 
@@ -17,8 +18,10 @@ use super::{Dataplane, eyeq, shares};
 use crate::attach::{self, Hook, Mode};
 use crate::error::Error;
 use crate::intf;
+use crate::nl;
 use crate::programs::Program;
 use crate::shaper::{self, Kind};
+use crate::surroundings::{self, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::VmId;
 
@@ -64,6 +67,9 @@ struct Found {
     mendable: bool,
 }
 
+/// Every so many looks see what is around the ports: that lists all links of the namespace.
+const LOOKS_AROUND: u64 = 8;
+
 /// The programs on one side of an interface (true: ingress), in the order in which they run.
 type Sides = BTreeMap<(u32, bool), Vec<u32>>;
 
@@ -77,6 +83,9 @@ impl Dataplane {
     pub fn tend(&mut self, may_mend: bool) -> Result<Tended, Error> {
         self.follow_names()?;
         self.drain()?;
+        if self.looks.is_multiple_of(LOOKS_AROUND) {
+            self.look_around()?;
+        }
         self.looks += 1;
         let mut found = self.look(self.looks.is_multiple_of(2))?;
         let mut mended = Vec::new();
@@ -135,8 +144,17 @@ impl Dataplane {
             }
         };
         follow(&mut self.config.uplink);
+        self.config.tunnels.interfaces.iter_mut().for_each(follow);
         self.config.ports.iter_mut().for_each(|port| follow(&mut port.interface));
         self.shaper.apply_vms(&shares(&self.config))?;
+        Ok(())
+    }
+
+    /// Looks for devices around the ports that carry packets past our programs.
+    fn look_around(&mut self) -> Result<(), Error> {
+        let links = nl::link::list(&mut nl::Socket::open()?)?;
+        let ports: Vec<&str> = self.config.ports.iter().map(|p| p.interface.as_str()).collect();
+        self.around = surroundings::judge(&links, &ports, &self.config.tunnels.interfaces);
         Ok(())
     }
 
@@ -157,6 +175,12 @@ impl Dataplane {
             unredirected.extend(vms.iter().copied().filter(|_| mendable));
             let vms = if vms.is_empty() { all.clone() } else { vms.into_iter().collect() };
             found.push(Found { fault: Fault { what, vms }, hook: None, mendable });
+        }
+        for Trouble { port, found: what, remedy } in &self.around {
+            let behind = self.config.ports.iter().filter(|one| one.interface == *port);
+            let vms = behind.map(|port| port.vm).collect();
+            let what = format!("port {port}: {what}; {remedy}");
+            found.push(Found { fault: Fault { what, vms }, hook: None, mendable: false });
         }
         // A device without any of our programs was replaced, or is gone: see `lost_ports`.
         let is_lost = |vm: &VmId| {
@@ -218,8 +242,16 @@ impl Dataplane {
         if let Some(id) = there[..at].iter().find(foreign) {
             return Some((format!("{} was put before {name} on {on}", described(*id)), true));
         }
+        let behind = there[at..].iter().find(foreign);
+        if let (Some(id), Program::Stamp) = (behind, hook.program) {
+            let what = format!(
+                "{} on {on} runs after {name} and may change or redirect what has a number: remove it",
+                described(*id)
+            );
+            return Some((what, false));
+        }
         let is_port = hook.program == Program::Classify && self.shaper.kind() == Kind::Htb;
-        let id = there[at..].iter().find(foreign).filter(|_| is_port)?;
+        let id = behind.filter(|_| is_port)?;
         let what = format!(
             "{} on {on} runs before the redirection to the shaper, and what it lets pass is not \
              shaped: remove it, or set the shaper to departure-time",

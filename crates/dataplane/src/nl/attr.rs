@@ -35,6 +35,11 @@ impl<'a> Value<'a> {
         Attrs(self.0)
     }
 
+    /// The 16-bit number at octet `at`.
+    pub(super) fn u16_at(self, at: usize) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.0.get(at..at + 2)?.try_into().ok()?))
+    }
+
     /// The 32-bit number at octet `at`.
     pub(super) fn u32_at(self, at: usize) -> Option<u32> {
         Some(u32::from_ne_bytes(self.0.get(at..at + 4)?.try_into().ok()?))

@@ -35,6 +35,8 @@ pub struct Class {
     pub quantum: u32,
     /// Priority for borrowing: lower is earlier.
     pub prio: u32,
+    /// Octets that count beside those of each packet.
+    pub overhead: u16,
 }
 
 /// A class as the kernel has it.
@@ -81,6 +83,7 @@ impl Class {
         let mut octets = [0; 44];
         for (at, rate) in [(0, self.rate), (12, self.ceil)] {
             octets[at + 1] = LINKLAYER_ETHERNET;
+            octets[at + 2..at + 4].copy_from_slice(&self.overhead.to_ne_bytes());
             let low = u32::try_from(rate).unwrap_or(u32::MAX);
             octets[at + 8..at + 12].copy_from_slice(&low.to_ne_bytes());
         }
@@ -108,6 +111,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<ClassEntry> {
             cburst: p.u32_at(28)?,
             quantum: p.u32_at(32)?,
             prio: p.u32_at(40)?,
+            overhead: p.u16_at(2)?,
         },
         level: p.u32_at(36)?,
         stats: Stats::parse(attrs),
@@ -177,8 +181,8 @@ mod tests {
         let expected: Vec<u8> = [
             &[8, 0, 1, 0, b'h', b't', b'b', 0, 64, 0, 2, 0][..],
             &[0x0c, 0, 7, 0, 0, 0x74, 0x3b, 0xa4, 0x0b, 0, 0, 0],
-            &[0x30, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x10, 0x5e, 0x5f, 0],
-            &[0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+            &[0x30, 0, 1, 0, 0, 1, 50, 0, 0, 0, 0, 0, 0x10, 0x5e, 0x5f, 0],
+            &[0, 1, 50, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
             &[9, 0x3d, 0, 0, 0x4e, 0, 0, 0, 0x20, 0x4e, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
         ]
         .concat();
@@ -189,6 +193,7 @@ mod tests {
             cburst: 78,
             quantum: 20_000,
             prio: 1,
+            overhead: 50,
         };
         let mut batch = Batch::new();
         let device = Device { name: "pb".into(), index: 2 };

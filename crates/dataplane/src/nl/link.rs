@@ -5,6 +5,7 @@ use super::message::{Body, Verb};
 use super::{Batch, Device, Error, Object, Socket};
 
 const IFLA_IFNAME: u16 = libc::IFLA_IFNAME;
+const IFLA_MASTER: u16 = libc::IFLA_MASTER;
 const IFLA_TXQLEN: u16 = libc::IFLA_TXQLEN;
 const IFLA_LINKINFO: u16 = libc::IFLA_LINKINFO;
 const IFLA_IFALIAS: u16 = libc::IFLA_IFALIAS;
@@ -31,6 +32,8 @@ pub struct Link {
     pub up: bool,
     /// How many packets a queue without a bound of its own takes.
     pub queue_length: u32,
+    /// Index of the bridge, bond or switch of which it is a port; 0 for none.
+    pub master: u32,
     /// Whether it carries packets: it runs, and if it is a bridge's port, the bridge forwards to
     /// it.
     pub carries: bool,
@@ -65,6 +68,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<Link> {
         alias: text(IFLA_IFALIAS),
         up: word(8)? & libc::IFF_UP as u32 != 0,
         queue_length: attrs.find(IFLA_TXQLEN).and_then(|v| v.u32_at(0)).unwrap_or(0),
+        master: attrs.find(IFLA_MASTER).and_then(|v| v.u32_at(0)).unwrap_or(0),
         carries: runs && state.is_none_or(|v| v.0 == [BR_STATE_FORWARDING]),
         received: count(RX_BYTES),
         unsent: count(TX_DROPPED),
@@ -180,12 +184,13 @@ mod tests {
             body.text(IFLA_IFNAME, "weir-x");
             body.put(IFLA_TXQLEN, &32u32.to_ne_bytes());
             body.text(IFLA_IFALIAS, "note");
+            body.put(IFLA_MASTER, &9u32.to_ne_bytes());
             body.nest(IFLA_LINKINFO, |body| body.text(IFLA_INFO_KIND, "ifb"));
         });
         let link = parse(&batch.octets()[16..]).unwrap();
         assert_eq!(link.device, Device { name: "weir-x".into(), index: 7 });
         assert_eq!((link.kind.as_str(), link.alias.as_str()), ("ifb", "note"));
-        assert_eq!((link.up, link.queue_length), (true, 32));
+        assert_eq!((link.up, link.queue_length, link.master), (true, 32, 9));
         assert_eq!((link.carries, link.received, link.unsent), (false, 0, 0));
         assert_eq!(parse(&batch.octets()[16..30]), None);
     }

@@ -2,7 +2,10 @@
 
 use super::bypass::{Way, way_of};
 use super::offload::offloads;
-use super::{Finding, Roots, State, datapath, link_name, text};
+use super::{Finding, Roots, State, datapath, text};
+use crate::nl::Socket;
+use crate::nl::link::{self, Link};
+use crate::surroundings;
 use weir_units::Rate;
 
 /// The uplink, its rate as configured, and the ports behind it.
@@ -34,13 +37,43 @@ pub fn uplink(roots: &Roots, name: &str, rate: Rate, ports: &[&str]) -> Vec<Find
         mtu(roots, &what, name, ports),
         offloaded(&what, name),
     ];
-    findings.extend(datapath::others(roots, &what, name));
+    findings.extend(datapath::others(&what, name, datapath::Side::Uplink));
     findings
 }
 
-/// Each VM's port: name of the VM, name of the interface.
-pub fn ports(roots: &Roots, ports: &[(&str, &str)]) -> Vec<Finding> {
-    ports.iter().flat_map(|(vm, port)| self::port(roots, vm, port)).collect()
+/// Each VM's port: name of the VM, name of the interface. `tunnels` are those that the configuration names.
+pub fn ports(roots: &Roots, ports: &[(&str, &str)], tunnels: &[String]) -> Vec<Finding> {
+    let links = Socket::open().and_then(|mut socket| link::list(&mut socket));
+    let mut findings: Vec<Finding> =
+        ports.iter().flat_map(|(vm, port)| self::port(roots, vm, port)).collect();
+    match links {
+        Ok(links) => findings.extend(around(&links, ports, tunnels)),
+        Err(e) => findings.push(Finding::new(
+            "what is around the ports",
+            State::Unknown,
+            e.to_string(),
+            "a tunnel or a switch beside a port may carry its packets past our programs",
+            "run it as root",
+        )),
+    }
+    findings
+}
+
+/// What stands beside ports that keeps floors from being enforced.
+fn around(links: &[Link], ports: &[(&str, &str)], tunnels: &[String]) -> Vec<Finding> {
+    let names: Vec<&str> = ports.iter().map(|(_, port)| *port).collect();
+    let told = surroundings::judge(links, &names, tunnels).into_iter().map(|trouble| {
+        let vm = ports.iter().find(|(_, port)| *port == trouble.port).map_or("", |(vm, _)| vm);
+        Finding::new(
+            format!("port {} of {vm}, surroundings", trouble.port),
+            State::Unenforced,
+            trouble.found,
+            "its losses do not show or its packets pass our programs by: its pairs keep to their floors, and \
+             what passes by may take others'",
+            trouble.remedy,
+        )
+    });
+    told.collect()
 }
 
 fn port(roots: &Roots, vm: &str, name: &str) -> Vec<Finding> {
@@ -67,7 +100,7 @@ fn port(roots: &Roots, vm: &str, name: &str) -> Vec<Finding> {
             "give the VM a tap or a veth on this host",
         ),
     }];
-    findings.extend(datapath::others(roots, &what, name));
+    findings.extend(datapath::others(&what, name, datapath::Side::Port));
     findings
 }
 
@@ -145,11 +178,6 @@ fn offloaded(what: &str, name: &str) -> Finding {
     }
 }
 
-/// The device that an interface is part of: its bridge, bond or switch.
-pub(super) fn master(roots: &Roots, name: &str) -> Option<String> {
-    link_name(&roots.device(name).join("master"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::bypass::testing::Sysfs;
@@ -184,7 +212,7 @@ mod tests {
     #[test]
     fn a_port_that_is_not_there_is_unenforced_and_says_what_it_may_be() {
         let sysfs = Sysfs::new("absent");
-        let found = ports(&sysfs.roots(), &[("a", "vhost-user-1")]);
+        let found = ports(&sysfs.roots(), &[("a", "vhost-user-1")], &[]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].state, State::Unenforced);
         assert!(found[0].what.contains("vhost-user-1 of a"), "{found:?}");
@@ -192,11 +220,33 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_beside_a_port_is_unenforced_by_the_vms_name_with_the_remedy() {
+        let link = |index, name: &str, kind: &str, master| Link {
+            device: crate::nl::Device { name: name.into(), index },
+            kind: kind.into(),
+            alias: String::new(),
+            up: true,
+            queue_length: 0,
+            master,
+            carries: true,
+            received: 0,
+            unsent: 0,
+        };
+        let links =
+            [link(1, "br", "bridge", 0), link(2, "tap0", "tun", 1), link(3, "gnv0", "geneve", 1)];
+        let found = around(&links, &[("b", "tap9"), ("a", "tap0")], &[]);
+        assert_eq!((found.len(), found[0].state), (1, State::Unenforced));
+        assert_eq!(found[0].what, "port tap0 of a, surroundings");
+        assert!(found[0].found.contains("gnv0") && found[0].remedy.contains("uplink.tunnels"));
+        assert_eq!(around(&links, &[("a", "tap0")], &["gnv0".into()]), []);
+    }
+
+    #[test]
     fn a_virtual_function_as_a_port_is_unenforced_with_its_reason() {
         let sysfs = Sysfs::new("vf-port");
         sysfs.ethernet("eth0v3");
         sysfs.link("class/net/eth0v3/device/physfn", "../0000:3b:00.0");
-        let found = ports(&sysfs.roots(), &[("a", "eth0v3")]);
+        let found = ports(&sysfs.roots(), &[("a", "eth0v3")], &[]);
         assert_eq!(found[0].state, State::Unenforced);
         assert!(found[0].found.contains("SR-IOV"), "{found:?}");
     }

@@ -82,6 +82,7 @@ fn tree(batch: &mut Batch, device: &Device) {
         cburst: 1 << 16,
         quantum: 3000,
         prio: 0,
+        overhead: 0,
     };
     batch.add_htb(device, 0x1_0000, 0);
     batch.set_class(device, Verb::Create, 0x1_0000, 0x1_0001, &class);

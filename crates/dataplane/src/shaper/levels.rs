@@ -3,7 +3,7 @@
 
 use super::{PairRate, ShaperConfig, VmShare};
 use crate::nl::htb::{Class, octets_per_second, ticks};
-use weir_core::classes::{self, Pace, Share, Uplink};
+use weir_core::classes::{self, FRAME, Pace, Share, Uplink};
 use weir_units::{Rate, Span};
 
 /// Upper bound on a departure time, from the moment at which the packet comes: about as long as
@@ -17,18 +17,10 @@ const PRIO_DATA: u32 = 1;
 
 /// Parameters on which all classes depend, beside their own floors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Levels(classes::Levels);
-
-/// A class as the kernel has it.
-fn class(of: classes::Class) -> Class {
-    Class {
-        rate: octets_per_second(of.rate),
-        ceil: octets_per_second(of.ceil),
-        burst: ticks(of.rate.time_for(of.burst)),
-        cburst: ticks(of.ceil.time_for(of.cburst)),
-        quantum: of.quantum,
-        prio: PRIO_DATA,
-    }
+pub(super) struct Levels {
+    rates: classes::Levels,
+    /// As [`ShaperConfig::overhead`].
+    overhead: u16,
 }
 
 impl VmShare {
@@ -39,56 +31,78 @@ impl VmShare {
 
 impl Levels {
     pub(super) fn new(config: &ShaperConfig, vms: &[VmShare]) -> Self {
-        let &ShaperConfig { uplink, default_rate, default_ceiling, control_rate, .. } = config;
+        let &ShaperConfig { default_rate, default_ceiling, control_rate, host_floor, .. } = config;
+        // HTB counts the overhead once per super-packet. The uplink's rate is lower by what HTB
+        // does not count.
+        let inner = FRAME.saturating_sub(config.overhead.into()).max(1);
+        let rate = config.uplink.mul_ratio(inner, FRAME);
         let pace = if config.sends_by_bursts { Pace::HalfBurst } else { Pace::Burst };
-        let uplink = Uplink { rate: uplink, default_rate, default_ceiling, control_rate, pace };
+        let uplink = Uplink { rate, default_rate, default_ceiling, control_rate, host_floor, pace };
         let vms: Vec<Share> = vms.iter().map(VmShare::share).collect();
-        Self(classes::Levels::new(uplink, &vms))
+        let overhead = u16::try_from(config.overhead).unwrap_or(u16::MAX);
+        Self { rates: classes::Levels::new(uplink, &vms), overhead }
+    }
+
+    /// A class as the kernel has it.
+    fn class(&self, of: classes::Class) -> Class {
+        Class {
+            rate: octets_per_second(of.rate),
+            ceil: octets_per_second(of.ceil),
+            burst: ticks(of.rate.time_for(of.burst)),
+            cburst: ticks(of.ceil.time_for(of.cburst)),
+            quantum: of.quantum,
+            prio: PRIO_DATA,
+            overhead: self.overhead,
+        }
     }
 
     pub(super) const fn budget(&self) -> Rate {
-        self.0.budget()
+        self.rates.budget()
     }
 
     pub(super) fn uplink(&self) -> Class {
-        class(self.0.uplink())
+        self.class(self.rates.uplink())
+    }
+
+    pub(super) fn host(&self) -> Option<Class> {
+        self.rates.host().map(|host| self.class(host))
     }
 
     pub(super) fn unclassified(&self) -> Class {
-        class(self.0.unclassified())
+        self.class(self.rates.unclassified())
     }
 
     pub(super) fn vm(&self, vm: &VmShare) -> Class {
-        class(self.0.vm(&vm.share()))
+        self.class(self.rates.vm(&vm.share()))
     }
 
     pub(super) fn stray_rate(&self, vm: &VmShare) -> Rate {
-        self.0.stray_rate(&vm.share())
+        self.rates.stray_rate(&vm.share())
     }
 
     pub(super) fn vm_default(&self, vm: &VmShare) -> Class {
-        class(self.0.vm_default(&vm.share()))
+        self.class(self.rates.vm_default(&vm.share()))
     }
 
     pub(super) fn external_rate(&self, vm: &VmShare) -> PairRate {
-        let (floor, ceiling) = self.0.external_rate(&vm.share());
+        let (floor, ceiling) = self.rates.external_rate(&vm.share());
         PairRate { floor, ceiling }
     }
 
     pub(super) fn vm_external(&self, vm: &VmShare) -> Class {
-        class(self.0.vm_external(&vm.share()))
+        self.class(self.rates.vm_external(&vm.share()))
     }
 
     pub(super) fn vm_control(&self) -> Class {
-        Class { prio: PRIO_CONTROL, ..class(self.0.vm_control()) }
+        Class { prio: PRIO_CONTROL, ..self.class(self.rates.vm_control()) }
     }
 
     pub(super) fn pair(&self, vm: &VmShare, pair: PairRate, sum: Rate) -> Class {
-        class(self.0.pair(&vm.share(), (pair.floor, pair.ceiling), sum))
+        self.class(self.rates.pair(&vm.share(), (pair.floor, pair.ceiling), sum))
     }
 
     pub(super) fn pooled(&self) -> Class {
-        class(self.0.pooled())
+        self.class(self.rates.pooled())
     }
 }
 

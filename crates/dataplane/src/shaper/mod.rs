@@ -24,6 +24,7 @@ mod tree;
 mod waits;
 
 pub use bursts::SendsByBursts;
+pub(crate) use departure::HOST_CLASS;
 pub(crate) use departure::release;
 pub use departure::{DepartureTimes, Observer};
 pub(crate) use desired::check_vms;
@@ -191,6 +192,12 @@ pub struct ShaperConfig {
     pub max_pairs: usize,
     /// By how many classes a VM's pool grows.
     pub pool_step: usize,
+    /// The floor of what the host itself sends, which VMs' floors leave free. Only departure times keep it; zero: what
+    /// the host sends passes them by.
+    pub host_floor: Rate,
+    /// Octets that a tunnel behind the ports adds to each packet. HTB counts them once for each super-packet, however
+    /// many segments it becomes, so that all of the uplink's is held back by what full frames gain.
+    pub overhead: u32,
     /// The kernel's HTB lets a class run into debt by a whole burst before it waits
     /// ([`htb_sends_by_bursts`](crate::probe::htb_sends_by_bursts)). Half the burst has the same
     /// effect then.
@@ -218,6 +225,8 @@ impl ShaperConfig {
             queue: QUEUE,
             max_pairs: MAX_PAIRS,
             pool_step: 8,
+            host_floor: Rate::ZERO,
+            overhead: 0,
             sends_by_bursts: false,
             departs_within: QUEUE_WAIT,
         }

@@ -187,6 +187,8 @@ impl World {
             run_dir: self.run_dir(),
             uplink: "uplink".into(),
             uplink_rate: UPLINK,
+            host_floor: Rate::ZERO,
+            tunnels: Default::default(),
             ports: vec![Port {
                 vm: VmId(n),
                 tenant: TenantId(1),

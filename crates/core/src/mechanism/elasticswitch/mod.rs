@@ -398,7 +398,9 @@ impl Machine {
     }
 
     fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
-        let is_default = self.receive.get(&echo.pair)?.is_default;
+        let p = self.receive.get_mut(&echo.pair)?;
+        p.echoed(echo);
+        let is_default = p.is_default;
         let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(is_default).receive;
         if hose.learn(now, echo.pair.src, echo) {
             return Some(());

@@ -3,7 +3,7 @@
 use super::hidden::{Ledger, REPORT_AGAIN};
 use super::paths::Paths;
 use crate::host::{ReceiveCount, SendCount};
-use crate::message::{Congestion, Offer};
+use crate::message::{Congestion, Echo, Offer};
 use crate::meter::Meter;
 use crate::rate::{Feedback, PairRate, RateConfig, Signal};
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,8 @@ pub(super) struct SendPair {
     /// Something was lost, and not too soon after the last cut.
     has_loss: bool,
     pub(super) lost_total: u64,
+    /// Reported lost while nothing numbered what the pair sends: no number of ours is missing.
+    pub(super) unfounded: u64,
     pub(super) marked_total: u64,
     meter: Meter,
     numbered: Meter,
@@ -80,6 +82,7 @@ impl SendPair {
             late: 0,
             has_loss: false,
             lost_total: 0,
+            unfounded: 0,
             marked_total: 0,
             meter: Meter::default(),
             numbered: Meter::default(),
@@ -108,9 +111,13 @@ impl SendPair {
     }
 
     pub(super) fn congested(&mut self, now: Time, config: &RateConfig, congestion: Congestion) {
-        let Congestion { lost, received, .. } = congestion;
+        let Congestion { lost, marked, received, .. } = congestion;
         self.ledger.reported(now, self.segments.total, lost, received);
-        let weight = config.signal.weigh(congestion.lost, congestion.marked);
+        // The receiver takes identifications for numbers, and cannot know who wrote them.
+        let founded = if self.blind == Some(Blind::Unseen) { 0 } else { lost };
+        self.unfounded = self.unfounded.saturating_add((lost - founded).into());
+        let congestion = Congestion { lost: founded, ..congestion };
+        let weight = config.signal.weigh(founded, marked);
         self.lost = self.lost.saturating_add(weight);
         if self.rate.congested_at().is_some_and(|at| now.since(at) < config.settle) {
             self.late = self.late.saturating_add(weight);
@@ -137,6 +144,10 @@ impl SendPair {
             let sent = self.meter.total.wrapping_sub(self.seen_leaving);
             if sent > UNSEEN.get() && self.unseen_for > self.rate.rate().time_for(UNSEEN) {
                 self.blind = Some(Blind::Unseen);
+                if self.numbered.total == 0 {
+                    let lost = std::mem::take(&mut self.lost_total);
+                    self.unfounded = self.unfounded.saturating_add(lost);
+                }
             }
         }
         if self.ledger.hides {
@@ -178,6 +189,10 @@ pub(super) struct ReceivePair {
     marked: Meter,
     /// The data plane counts segments with a number: reports say how many arrived.
     says_arrived: bool,
+    /// The source's host holds nothing for the pair: it knows of none, and numbers nothing of it.
+    disowned: bool,
+    /// Segments that seemed to be lost while it was.
+    pub(super) unfounded: u64,
     /// Not yet reported.
     pending: Congestion,
     reported_at: Option<Time>,
@@ -200,6 +215,8 @@ impl ReceivePair {
             lost: Meter::default(),
             marked: Meter::default(),
             says_arrived: false,
+            disowned: false,
+            unfounded: 0,
             pending: Congestion { pair: nothing, lost: 0, marked: 0, received: 0 },
             reported_at: None,
             octets_at_partition: 0,
@@ -234,7 +251,8 @@ impl ReceivePair {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         self.octets.read(count.octets);
         let lost = self.lost.read(count.lost);
-        self.lost_total = self.lost_total.saturating_add(lost);
+        let total = if self.disowned { &mut self.unfounded } else { &mut self.lost_total };
+        *total = total.saturating_add(lost);
         self.pending.lost = self.pending.lost.saturating_add(clamp(lost));
         let marked = self.marked.read(count.marked);
         self.marked_total = self.marked_total.saturating_add(marked);
@@ -243,6 +261,18 @@ impl ReceivePair {
         self.says_arrived = count.numbered.is_some();
         let arrived = self.segments.read(count.numbered.unwrap_or(count.segments));
         self.pending.received = self.pending.received.saturating_add(clamp(arrived));
+    }
+
+    /// The source's host has answered an offer. One that holds nothing of what it was offered knows of no
+    /// such pair: its address was translated after its VM's port, for instance.
+    pub(super) fn echoed(&mut self, echo: Echo) {
+        let same = self.offered.filter(|o| o.serial == echo.serial && !o.floor.is_zero());
+        if echo.most.is_some() || !echo.floor.is_zero() {
+            self.disowned = false;
+        } else if same.is_some() {
+            self.disowned = true;
+            self.unfounded = self.unfounded.saturating_add(std::mem::take(&mut self.lost_total));
+        }
     }
 
     /// The report that is due: if there was congestion and the last report is long enough ago; or if

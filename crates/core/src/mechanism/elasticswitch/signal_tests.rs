@@ -1,7 +1,7 @@
 //! What a host's agent makes of losses, of marks, and of traffic in which neither shows.
 
 use super::*;
-use crate::host::{Location, SendCount};
+use crate::host::{Location, ReceiveCount, SendCount};
 use crate::mechanism::Law;
 use crate::rate::Signal;
 use weir_units::{Span, TenantId};
@@ -10,6 +10,8 @@ const A: VmId = VmId(0);
 const B: VmId = VmId(1);
 const PAIR: PairId = PairId::new(A, B);
 const FLOOR: Rate = Rate::from_mbps(300);
+/// Between two readings, and two reports.
+const STEP: Span = Span::from_millis(5);
 
 /// What a VM does for a while: how much of it is numbered, and what the receiver reports of it every
 /// 5 ms.
@@ -57,10 +59,9 @@ impl Sender {
     /// Goes on for `span`; returns the setting at its end.
     fn play(&mut self, span: Span, traffic: Traffic) -> Setting {
         let mut out = Outbox::default();
-        let step = Span::from_millis(5);
-        for _ in 0..span.div_span(step) {
-            self.now += step;
-            let sent = self.setting().ceiling.bytes_in(step);
+        for _ in 0..span.div_span(STEP) {
+            self.now += STEP;
+            let sent = self.setting().ceiling.bytes_in(STEP);
             self.count.octets += sent.get();
             if !traffic.no_number {
                 let without = sent.get() * traffic.unnumbered / 100;
@@ -193,6 +194,59 @@ fn a_pair_that_leaves_where_nothing_numbers_it_does_not_borrow() {
     assert!(sender.play(WHILE, QUIET).ceiling > Rate::from_mbps(400), "and again when it is seen");
     let mut sender = Sender::with(Signal::Ecn);
     assert!(sender.play(WHILE, unseen).ceiling > Rate::from_mbps(500), "marks show anywhere");
+}
+
+/// A receiver takes any identification for a number of ours.
+#[test]
+fn a_pair_whose_packets_were_never_numbered_does_not_borrow_and_loses_nothing() {
+    let mut sender = Sender::with(Signal::Loss);
+    let unseen = Traffic { no_number: true, lost: 3, ..QUIET };
+    let setting = sender.play(WHILE, unseen);
+    assert_eq!((setting.ceiling, sender.view().blind), (FLOOR, Some(Blind::Unseen)));
+    assert_eq!((sender.view().lost, sender.view().unfounded), (0, 3 * WHILE.div_span(STEP)));
+    // Once numbered, what is reported lost is.
+    sender.play(WHILE, QUIET);
+    sender.play(STEP * 2, Traffic { lost: 3, ..QUIET });
+    assert_eq!(sender.view().lost, 6);
+}
+
+/// The receiver's side, where the pair's packets have the identification that the guest gave them.
+#[test]
+fn what_seems_lost_of_a_pair_that_its_source_knows_nothing_of_is_not_told_as_lost() {
+    let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
+    let config = Policy::new(HostId(1), Rate::from_mbps(1000), Law::ElasticSwitch(Box::default()))
+        .with_vms(BTreeMap::from([(B, Hose::of(FLOOR, FLOOR))]))
+        .with_directory(BTreeMap::from([(A, at(0)), (B, at(1))]));
+    let mut agent = Machine::of(config, Time::ZERO);
+    let (mut out, mut count) = (Outbox::default(), ReceiveCount::default());
+    let mut receive = |agent: &mut Machine, ms: u64| {
+        let now = Time::ZERO + Span::from_millis(ms);
+        (count.octets, count.lost) = (count.octets + 15_140, count.lost + 10);
+        let sample = Observed { receive: vec![(PAIR, count)], ..Observed::default() };
+        agent.handle(now, Input::Observed(&sample), &mut Outbox::default());
+        agent.handle(now, Input::Tick, &mut Outbox::default());
+    };
+    let told = |agent: &mut Machine, ms| {
+        let view = agent.pair(Time::ZERO + Span::from_millis(ms), PAIR);
+        let view = view.and_then(|v| v.receive).expect("active");
+        (view.lost, view.unfounded)
+    };
+    agent.handle(Time::ZERO, Input::Seen(PAIR, Direction::Receive), &mut out);
+    (1..=3).for_each(|n| receive(&mut agent, n * 20));
+    assert_eq!(told(&mut agent, 60), (20, 0), "nobody has said anything yet");
+    let answer = |agent: &mut Machine, holds: bool| {
+        let now = Time::ZERO + Span::from_millis(60);
+        let offer = agent.pair(now, PAIR).and_then(|v| v.receive?.offered).expect("offered");
+        let (floor, most) = if holds { (offer.floor, Some(FLOOR)) } else { (Rate::ZERO, None) };
+        let echo = Echo { pair: PAIR, serial: offer.serial, floor, most };
+        agent.handle(now, Input::Message(HostId(0), Message::Echo(echo)), &mut Outbox::default());
+    };
+    answer(&mut agent, false);
+    receive(&mut agent, 80);
+    assert_eq!(told(&mut agent, 80), (0, 30));
+    answer(&mut agent, true);
+    receive(&mut agent, 100);
+    assert_eq!(told(&mut agent, 100), (10, 30), "it is numbered by now");
 }
 
 #[test]

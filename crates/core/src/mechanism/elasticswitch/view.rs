@@ -48,6 +48,8 @@ pub struct SendView {
     pub law: RateView,
     /// Segments reported lost so far.
     pub lost: u64,
+    /// Reported lost, but of packets that nothing here numbered.
+    pub unfounded: u64,
     /// Segments reported marked so far.
     pub marked: u64,
     /// What counts as congestion.
@@ -79,6 +81,8 @@ pub struct ReceiveView {
     pub measured: Rate,
     /// Segments lost on the way so far.
     pub lost: u64,
+    /// Segments that seemed to be, by numbers that nobody wrote: the source's host knows of no such pair.
+    pub unfounded: u64,
     /// Segments that came marked so far.
     pub marked: u64,
 }
@@ -147,6 +151,7 @@ impl Machine {
             measured: p.measured,
             law,
             lost: p.lost_total,
+            unfounded: p.unfounded,
             marked: p.marked_total,
             signal,
             blind: p.blind.filter(|_| p.is_blind(signal)),
@@ -178,6 +183,7 @@ impl Machine {
             held: hose.spent_on(pair.src),
             measured: p.measured,
             lost: p.lost_total,
+            unfounded: p.unfounded,
             marked: p.marked_total,
         })
     }

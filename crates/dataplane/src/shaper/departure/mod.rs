@@ -28,7 +28,7 @@ use crate::intf::{Level, NODES};
 use crate::nl::{Device, Socket};
 use crate::programs::Departures;
 use crate::table::CounterArray;
-use nodes::{PAIRS, Term, UNSORTED, UPLINK};
+use nodes::{HOST, PAIRS, Term, UNSORTED, UPLINK};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::classes::floor_of;
 use weir_units::{Bytes, PairId, Rate, VmId};
@@ -71,6 +71,9 @@ struct Vm {
     share: VmShare,
     slot: u16,
 }
+
+/// The class of the host's own traffic.
+pub(crate) const HOST_CLASS: ClassId = nodes::class_id(HOST);
 
 /// Gives the uplink its default qdisc back if it has ours. Needs no state of the agent that took
 /// it.
@@ -163,6 +166,9 @@ impl Tree {
             wanted.insert(UPLINK, nodes::inner(levels.uplink(), 0, queue));
         }
         wanted.insert(UNSORTED, self.leaf(levels.unclassified(), UPLINK, Term::ForGood));
+        if let Some(host) = levels.host() {
+            wanted.insert(HOST, self.leaf(host, UPLINK, Term::ForGood));
+        }
         for vm in self.vms.values() {
             let share = nodes::share(vm.slot);
             let (default, control) = (levels.vm_default(&vm.share), levels.vm_control());

@@ -1,8 +1,8 @@
 //! Numbers of nodes, and their levels. Pure.
 //!
-//! The numbers are those of `bpf/intf.h`: 1 the uplink, 2 what has no class, then for the VM in
-//! slot s 1024 + s its share, 2048 + s its default queue, 3072 + s its control queue, 8192 + s its
-//! external queue; from 4096 on, pairs.
+//! The numbers are those of `bpf/intf.h`: 1 the uplink, 2 what has no class, 3 the host itself,
+//! then for the VM in slot s 1024 + s its share, 2048 + s its default queue, 3072 + s its control
+//! queue, 8192 + s its external queue; from 4096 on, pairs.
 
 use crate::intf::{FIRST_EXTERNAL, FIRST_PAIR, Level, NODES};
 use crate::nl::htb::{self, Class};
@@ -13,6 +13,8 @@ use weir_units::{Bytes, Rate, Span};
 
 pub(super) const UPLINK: u16 = 1;
 pub(super) const UNSORTED: u16 = 2;
+/// What the host itself sends.
+pub(super) const HOST: u16 = 3;
 /// VMs per host.
 pub(super) const SLOTS: u16 = 1024;
 const SHARE: u16 = SLOTS;
@@ -49,7 +51,7 @@ pub(super) fn slot_of(parent: u64) -> Option<u16> {
 
 /// Whether a node has a queue.
 pub(super) const fn is_leaf(node: u16) -> bool {
-    node == UNSORTED || (node >= DEFAULT && node < NODES as u16)
+    node == UNSORTED || node == HOST || (node >= DEFAULT && node < NODES as u16)
 }
 
 /// High half of every class, which distinguishes it from foreign priorities.
