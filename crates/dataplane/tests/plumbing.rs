@@ -272,7 +272,7 @@ fn a_tunnel_beside_a_port_makes_its_vm_unenforced_unless_it_is_named() {
     assert_eq!(tend_all(&world, &mut host), Tended::default());
     // Its stamp is looked after as the uplink's is.
     take_off(&world, host.mode(), "weir_stamp", "tun7");
-    assert_eq!(tend(&world, &mut host).mended, ["somebody took off weir_stamp from tun7"]);
+    assert_eq!(tend(&world, &mut host).mended, ["another process detached weir_stamp from tun7"]);
     assert_eq!(tend_all(&world, &mut host), Tended::default());
     world.inside("host1", || host.close()).unwrap();
 }
