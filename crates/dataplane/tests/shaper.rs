@@ -148,7 +148,7 @@ fn floors_above_their_parent_and_other_nonsense_are_refused_by_name() {
     let mut apply = |vms: &[VmShare]| refused(shaper.apply_vms(vms).map(|_| ()));
     assert_eq!(
         apply(&[vm(VM_A, "pa", 100), vm(VM_B, "pb", 100)]),
-        "floors under the uplink sum to 200Mbit, above its 195Mbit: lower some of them"
+        "floors under the uplink sum to 200 Mb/s, above its 195 Mb/s: lower some of them"
     );
     assert_eq!(apply(&[vm(VM_A, "px", 1)]), "vm1: there is no port `px`");
     assert_eq!(apply(&[vm(VM_A, "pa", 1), vm(VM_A, "pb", 1)]), "vm1 is given twice");
@@ -313,7 +313,7 @@ fn what_belongs_to_somebody_else_is_not_touched() {
     other.apply_vms(&vms()).unwrap();
     let mut shaper = Htb::open(config()).unwrap();
     let error = shaper.apply_vms(&vms()).unwrap_err().to_string();
-    assert!(error.starts_with("a redirection of port pa is there already"), "{error}");
+    assert!(error.starts_with("a redirection of port pa exists already"), "{error}");
     Box::new(shaper).close().unwrap();
     assert!(other.apply_vms(&vms()).unwrap().is_empty(), "the other one's is untouched");
 }

@@ -278,11 +278,11 @@ fn times_are_in_order() {
         "",
     );
     let error = changed("duration: 30s", "duration: 5s");
-    check(&error, 6, "spec.duration", "the warmup of 5s leaves nothing", "longer");
+    check(&error, 6, "spec.duration", "the warmup of 5 s leaves nothing", "longer");
     let error = changed("start: 5s, stop: 25s", "start: 40s");
-    check(&error, 23, "spec.traffic.y.start", "starts at 40s", "part of `duration`");
+    check(&error, 23, "spec.traffic.y.start", "starts at 40 s", "part of `duration`");
     let error = changed("duration: 30s", "duration: 30s\n  warmup: 60s");
-    check(&error, 7, "spec.warmup", "the warmup of 60s", "shorter");
+    check(&error, 7, "spec.warmup", "the warmup of 60 s", "shorter");
 }
 
 #[test]

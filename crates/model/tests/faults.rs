@@ -148,7 +148,7 @@ fn a_link_goes_down_and_up_in_turn() {
     let down = "    - {at: 4s, link-down: host-1}\n    - {at: 5s, link-down: host-1}\n";
     refused(down, "spec.faults.1.link-down", "at 5 s the link host-1 is down already");
     let up = "    - {at: 4s, link-up: host-1}\n";
-    refused(up, "spec.faults.0.link-up", "at 4s the link host-1 is up already");
+    refused(up, "spec.faults.0.link-up", "at 4 s the link host-1 is up already");
     refused("    - {at: 4s, link-up: core}\n", "spec.faults.0.link-up", "no link `core`");
     // An agent and a link may have one number.
     let both = "    - {at: 4s, link-down: host-0}\n    - {at: 5s, kill-agent: host-0}\n";
@@ -191,9 +191,9 @@ fn each_slip_is_named_with_its_field() {
     refused(&one(most), "spec.faults.0.control.loss", "a part of 1.5");
     refused(&one("{at: 1s, control: {for: 5s}}"), "spec.faults.0.control", "does nothing");
     let early = "{at: 10s, control: {delay: 5ms, jitter: 6ms}}";
-    refused(&one(early), "spec.faults.0.control.jitter", "6ms around a delay of 5ms");
+    refused(&one(early), "spec.faults.0.control.jitter", "6 ms around a delay of 5 ms");
     let alone = "{at: 10s, control: {jitter: 6ms}}";
-    refused(&one(alone), "spec.faults.0.control.jitter", "6ms around a delay of 0");
+    refused(&one(alone), "spec.faults.0.control.jitter", "6 ms around a delay of 0");
     let word = "{at: 10s, control: {lose: 0.5}}";
     refused(&one(word), "spec.faults.0.control.lose", "unknown key `lose`");
 }
