@@ -257,7 +257,7 @@ fn a_change_that_is_refused_changes_nothing() {
         let cases = [
             (missing, r#"no interface "nowhere" in this network namespace"#),
             (loopback, "lo"),
-            (floor, "ceiling 200Mbit is below floor 500Mbit"),
+            (floor, "ceiling 200 Mb/s is below floor 500 Mb/s"),
             (rate, "uplink cannot change while an agent runs"),
             (large, "the directory has outgrown its maps, 2003 entries of 1024: restart the agent"),
         ];
