@@ -161,11 +161,11 @@ fn floors_above_their_parent_and_other_nonsense_are_refused_by_name() {
     let mut set = |a, b| refused(shaper.set(&[(pairs[0], a), (pairs[1], b)]).map(|_| ()));
     assert_eq!(
         set(mbit(50, 60), mbit(50, 60)),
-        "floors under vm1 sum to 100Mbit, above its 90Mbit: lower some of them"
+        "floors under vm1 sum to 100 Mb/s, above its 90 Mb/s: lower some of them"
     );
     assert_eq!(
         set(mbit(50, 60), mbit(30, 20)),
-        "pair vm1→vm11: ceiling 20Mbit is below floor 30Mbit"
+        "pair vm1→vm11: ceiling 20 Mb/s is below floor 30 Mb/s"
     );
     assert_eq!(
         refused(shaper.add_pairs(&[pair(VmId(9), 1)]).map(|_| ())),
