@@ -2,7 +2,7 @@
 //!
 //! Approach  The paths stand one after the other in the table of routes, all of one length. A place
 //!           in that table with a fan's number instead of a link's stands for all of them. It is
-//!           read once per packet, where the packet starts.
+//!           read once per packet, where the packet leaves its host.
 //! Promises  Of n packets each path gets n divided by the number of paths, within one. The seed
 //!           decides which path the first packet takes.
 

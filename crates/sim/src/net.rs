@@ -105,37 +105,39 @@ impl Net {
 
     /// A packet's first link. If it has several ways this is where it takes the next.
     #[inline]
-    fn first_link(&mut self, packet: &mut Packet) -> u32 {
-        let link = self.routes[packet.hop as usize];
+    fn first_link(&mut self, hop: &mut u32) -> u32 {
+        let link = self.routes[*hop as usize];
         if link < FANS {
             return link;
         }
-        packet.hop = self.fans[(link - FANS) as usize].next();
-        self.routes[packet.hop as usize]
+        *hop = self.fans[(link - FANS) as usize].next();
+        self.routes[*hop as usize]
     }
 
     /// Sends a packet from the host at which its route begins.
     #[inline]
     pub(crate) fn launch(&mut self, mut packet: Packet) {
         self.launched += 1;
-        let link = self.first_link(&mut packet);
+        let link = self.first_link(&mut packet.hop);
         let id = self.slab.put(packet);
         self.forward(id, link);
     }
 
     /// A packet has left its guest and is held. [`Net::release`] or [`Net::drop`] follows.
-    pub(crate) fn hold(&mut self, mut packet: Packet) -> u32 {
+    pub(crate) fn hold(&mut self, packet: Packet) -> u32 {
         self.launched += 1;
-        self.first_link(&mut packet);
         self.slab.put(packet)
     }
 
-    /// Sends a packet that was held.
+    /// Sends a packet that was held. Only now it takes one of several ways, as switches choose it:
+    /// a shaper that drops every second packet would otherwise empty every second way.
     pub(crate) fn release(&mut self, id: u32) {
         if self.sockets.is_some() {
             self.leave(id);
         }
-        let link = self.routes[self.slab.cells[id as usize].hop as usize];
+        let mut hop = self.slab.cells[id as usize].hop;
+        let link = self.first_link(&mut hop);
+        self.slab.cells[id as usize].hop = hop;
         self.forward(id, link);
     }
 

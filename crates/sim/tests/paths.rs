@@ -47,6 +47,34 @@ fn floors_fail_on_the_narrow_path_and_hold_when_they_are_divided() {
     }
 }
 
+/// A UDP sender that offers twice its floor loses every second packet in its host's shaper. Ways are
+/// chosen behind the shaper, so both carry what is left.
+#[test]
+fn packets_that_a_shaper_dropped_take_no_turn_among_the_ways() {
+    let text = "\
+apiVersion: weir/v1alpha1
+kind: Scenario
+metadata: {name: turns, title: Every second packet is dropped}
+spec:
+  duration: 4s
+  warmup: 2s
+  mechanisms: [\"elasticswitch:steady\"]
+  topology:
+    leaf-spine: {leaves: 2, spines: 2, hosts_per_leaf: 1, link: 100Mbit, oversubscription: 2, ecmp: packet}
+  tenants:
+    - {name: x, vms: [{name: x-0, host: host-1-0, floor: 45Mbit}, {name: x-1, host: host-0-0, floor: 45Mbit}]}
+  traffic:
+    - {group: x, from: x-0, to: x-1, udp: {rate: 90Mbit}}
+";
+    let file = File::parse("turns.yaml", text, &[]).expect("sound");
+    let scenario = file.points().expect("sound").remove(0);
+    let record = run(&scenario, "elasticswitch:steady", 1).expect("playable");
+    let first = scenario.warmup.div_span(record.sample) as usize;
+    let octets: u64 = record.flows[0].octets[first..].iter().sum();
+    let rate = octets as f64 * 8.0 / 2.0 * 1514.0 / 1472.0;
+    assert!(rate >= 0.95 * 45e6, "{rate}");
+}
+
 #[test]
 fn floors_hold_again_after_agents_were_started_again() {
     let mut scenario = scenario("25s");
