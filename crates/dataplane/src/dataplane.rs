@@ -53,7 +53,7 @@ use weir_units::{Bytes, PairId, Rate, VmId};
 /// One agent's datapath.
 ///
 /// Order of calls: [`open`](Self::open); then any of [`read`](Self::read),
-/// [`drain_events`](Self::drain_events), [`set`](Self::set), [`forget`](Self::forget) and, at least
+/// [`take_events`](Self::take_events), [`set`](Self::set), [`forget`](Self::forget) and, at least
 /// every half second, [`renew_lease`](Self::renew_lease); at the end [`close`](Self::close).
 /// All calls are made in the network namespace in which it was opened.
 pub struct Dataplane {
@@ -304,7 +304,7 @@ impl Dataplane {
     }
 
     /// Like [`Dataplane::read`], for pairs that send from here only, and cheaper while they are
-    /// few. Then a pair whose event was not drained ([`drain_events`](Self::drain_events)) appears
+    /// few. Then a pair whose event was not taken ([`take_events`](Self::take_events)) appears
     /// up to 60 ms late.
     pub fn read_sending(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         let reading = self.programs.tx.due(now_ns);
@@ -379,18 +379,19 @@ impl Dataplane {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Gives all events so far to `f`. An event is a wake-up: a lost event costs 60 ms, no more.
-    pub fn drain_events(&mut self, mut f: impl FnMut(Event)) {
+    /// Takes all events so far. An event is a wake-up: a lost event costs 60 ms, no more.
+    pub fn take_events(&mut self) -> Vec<Event> {
         // It fails only if a callback fails, and ours does not.
         let _ = self.ring.consume();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        for event in heard.events.drain(..) {
+        let events = std::mem::take(&mut heard.events);
+        for event in &events {
             match event.direction {
                 Direction::Tx => self.programs.tx.expect(event.pair.into()),
                 Direction::Rx => self.programs.rx.expect(event.pair.into()),
             }
-            f(event);
         }
+        events
     }
 
     /// Sets levels of pairs that send from here. A pair without a class gets one, with its levels
