@@ -2,6 +2,7 @@
 
 mod adoption;
 mod budget;
+mod events;
 mod external;
 mod eyeq;
 mod journal;
@@ -112,6 +113,7 @@ struct Driver {
     untranslated: refused::Refused,
     budgets: budget::Budgets,
     host: Kept,
+    changes: events::Changes,
     /// The journal that was asked for could not be begun.
     has_no_journal: bool,
     dataplane: Dataplane,
@@ -204,6 +206,7 @@ impl Driver {
             untranslated: refused::Refused::default(),
             budgets: budget::Budgets::default(),
             host: Kept::new(host, log),
+            changes: events::Changes::default(),
             has_no_journal,
             dataplane,
             session,
@@ -441,7 +444,8 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, meters, messages, .. } = work;
+        let Work { forgotten, pairs, meters, messages, events, .. } = work;
+        self.tell_of_events(now, &events);
         let mut outcome = Outcome::default();
         // First what is over: its floor is what others are raised by.
         if !forgotten.is_empty()
@@ -598,6 +602,7 @@ impl Driver {
                 let mut told = explain::explain(&view, names, &facts);
                 let observing = "observing: nothing is enforced, this is what would be";
                 told.reasons.extend(self.setup.observes().then(|| observing.to_owned()));
+                told.reasons.extend(self.changes.explain(now, pair));
                 told.reasons.extend(self.host.machine().next_deadline().map(|(at, why)| {
                     let wait = at.since(now).as_secs_f64() * 1e3;
                     format!("The machine looks again in {wait:.1} ms: {why}.")

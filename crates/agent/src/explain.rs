@@ -105,7 +105,7 @@ fn row_of(view: &PairView, names: &Names) -> Pair {
         pair.measured_bps = s.measured.as_bps();
         pair.lost = s.lost;
         pair.marked = s.marked;
-        pair.phase = s.blind.map_or_else(|| phase(s.law.phase), blind).into();
+        pair.phase = s.blind.map_or_else(|| s.law.phase.to_string(), |why| blind(why).into());
         pair.long_path = long_path(s);
     }
     pair
@@ -150,16 +150,6 @@ fn long_path(s: &SendView) -> Option<LongPath> {
     let of_floor = s.measured.as_f64() / s.setting.floor.as_f64().max(1.0);
     let percent_of_floor = (of_floor * 100.0).round() as u64;
     Some(LongPath { round_trip_us: round_trip.as_nanos() / 1000, percent_of_floor })
-}
-
-fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Starting => "starting",
-        Phase::Holding => "holding",
-        Phase::Regaining => "regaining",
-        Phase::Probing => "probing",
-        Phase::Decaying => "decaying",
-    }
 }
 
 /// The chain of reasons, from the demand to the kernel.

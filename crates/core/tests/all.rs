@@ -2,6 +2,7 @@
 //! `scripts/run-tests` refuses a file of this folder that is not named here.
 
 mod bounds;
+mod events;
 mod eyeq_any_order;
 mod eyeq_law;
 mod host_any_order;

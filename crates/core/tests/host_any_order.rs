@@ -162,9 +162,10 @@ impl Fleet {
             Hose::of(Rate::from_bps(out), Rate::from_bps(in_))
         };
         let here = (0..VMS).filter(|vm| host_of(*vm) == HostId(host));
-        let config = Policy::new(HostId(host), Rate::from_bps(self.line), self.law.clone())
+        let mut config = Policy::new(HostId(host), Rate::from_bps(self.line), self.law.clone())
             .with_vms(here.map(|vm| (VmId(vm), hose(vm))))
             .with_directory((0..VMS).map(|vm| (VmId(vm), location(vm))));
+        config.can.paths = weir_core::path::MAX_PATHS;
         HostMachine::new(config, now).expect("nothing speaks against it")
     }
 }

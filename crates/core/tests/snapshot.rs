@@ -8,6 +8,7 @@ use weir_core::host::{
 };
 use weir_core::mechanism::Law;
 use weir_core::message::{Congestion, Message, Offer};
+use weir_core::path::MAX_PATHS;
 use weir_core::reservation::Reservation;
 use weir_units::{HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
@@ -27,9 +28,11 @@ fn octets(machine: &HostMachine) -> Vec<u8> {
 fn policy(law: Law) -> Policy {
     let host = |vm: u32| if vm < 2 { 0 } else { 1 + vm % 2 };
     let place = |vm: u32| Location { tenant: TenantId(vm % 3), host: HostId(host(vm)) };
-    Policy::new(HostId(0), Rate::from_mbps(10_000), law)
+    let mut policy = Policy::new(HostId(0), Rate::from_mbps(10_000), law)
         .with_vms([0, 1].map(|vm| (VmId(vm), Hose::both(Rate::from_mbps(700)))))
-        .with_directory((0..VMS).map(|vm| (VmId(vm), place(vm))))
+        .with_directory((0..VMS).map(|vm| (VmId(vm), place(vm))));
+    policy.can.paths = MAX_PATHS;
+    policy
 }
 
 /// The n-th turn of a driver: some of everything, no two alike.

@@ -181,6 +181,7 @@ fn difference(then: &Work, again: &Work) -> Option<String> {
         .or_else(|| first("meter of a VM", &then.meters, &again.meters))
         .or_else(|| first("class of a VM", &then.tags, &again.tags))
         .or_else(|| first("message", &then.messages, &again.messages))
+        .or_else(|| first("event", &then.events, &again.events))
 }
 
 fn first<T: PartialEq + Debug>(kind: &str, then: &[T], again: &[T]) -> Option<String> {

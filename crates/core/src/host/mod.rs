@@ -22,12 +22,14 @@
 //! | [`HostMachine::next_deadline`] has come | `handle(now, Input::Observed(…))` with at least what [`HostMachine::wants`] and [`HostMachine::limits_wanted`], then `handle(now, Input::Tick)` |
 //! | after a batch of these | write the changes of [`HostMachine::orders`], send what is in the [`Outbox`] |
 
+mod events;
 mod io;
 mod orders;
 mod policy;
 mod turns;
 
 pub use crate::outbox::Outbox;
+pub use events::{Event, Events};
 pub use io::{
     Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told,
     Wanted, Why,

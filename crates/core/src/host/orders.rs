@@ -3,9 +3,9 @@
 //! Promises  Nothing is lost when a write fails or comes late: each table has a dirty set, and what was not written
 //!           is marked again.
 
-use super::Direction;
 use super::io::Part;
 use super::policy::Class;
+use super::{Direction, Event, Events};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{PairId, Rate, VmId};
@@ -21,9 +21,17 @@ pub struct Orders {
     pub meters: Levels<(VmId, Part), Receive>,
     /// The class of each VM's packets in the network. Empty: all are alike.
     pub tags: Levels<VmId, Class>,
+    /// What changed in the machine: for people, not for the data plane.
+    pub events: Events,
 }
 
 impl Orders {
+    /// An end of a pair is over.
+    pub(crate) fn forget(&mut self, pair: PairId, direction: Direction) {
+        self.pairs.forget(pair, direction);
+        self.events.tell(Event::Ended(pair, direction));
+    }
+
     /// Marks everything as changed: what the data plane had may be lost.
     pub fn write_again(&mut self) {
         self.pairs.dirty.extend(self.pairs.table.keys());

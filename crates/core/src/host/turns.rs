@@ -20,8 +20,8 @@
 //! 5. Sleep until [`HostLoop::next_deadline`].
 
 use super::{
-    Class, Direction, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting, Share,
-    Wanted, Why,
+    Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
+    Share, Wanted, Why,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -105,6 +105,8 @@ pub struct Work {
     pub tags: Vec<(VmId, Option<Class>)>,
     /// Messages to peers, sorted by peer.
     pub messages: Vec<(HostId, Message)>,
+    /// What changed since the last work, in order: for the log and for people.
+    pub events: Vec<Event>,
 }
 
 impl Work {
@@ -213,6 +215,7 @@ impl HostLoop {
             meters: orders.meters.take_changed(),
             tags: orders.tags.take_changed(),
             messages: self.outbox.take(),
+            events: orders.events.take(),
         };
         if !self.classless.is_empty() {
             let is_over = |pair: &PairId| work.forgotten.iter().any(|(over, _)| over == pair);

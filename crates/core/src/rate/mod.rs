@@ -20,6 +20,7 @@ pub use config::{DeltaTFrom, DeltaTUnit, HoldForm, RateConfig, Signal};
 pub use view::RateView;
 
 use hold::Hold;
+use std::fmt;
 use weir_units::{Bytes, Rate, Span, Time};
 
 /// State of a pair.
@@ -35,6 +36,18 @@ pub enum Phase {
     Probing,
     /// The receiver is silent: what was borrowed is given back.
     Decaying,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Holding => "holding",
+            Self::Regaining => "regaining",
+            Self::Probing => "probing",
+            Self::Decaying => "decaying",
+        })
+    }
 }
 
 /// One pair's rate. Fed once per period.
@@ -150,7 +163,7 @@ impl PairRate {
             self.hold.congested(config, now, hold, feedback.late);
             self.quiet_since = Some(now);
         } else if self.hold.holds(config, now) {
-            self.phase = Phase::Holding;
+            self.enter(Phase::Holding);
             self.held_until = Some(now);
             self.quiet_since = Some(now);
         } else if self.sent >= config.growth_needs_sent {
@@ -181,6 +194,11 @@ impl PairRate {
         self.rate = floor + (self.rate - floor).max(0.0) * part;
     }
 
+    /// All changes of phase pass here; the machine tells of them ([`crate::host::Event`]).
+    fn enter(&mut self, to: Phase) {
+        self.phase = to;
+    }
+
     /// Multiplicative decrease.
     fn cut(&mut self, alpha: f64, now: Time) {
         self.goal = self.rate;
@@ -189,7 +207,7 @@ impl PairRate {
         self.congested_at = Some(now);
         self.held_until = Some(now);
         self.quiet_since = Some(now);
-        self.phase = Phase::Holding;
+        self.enter(Phase::Holding);
         self.cuts += 1;
     }
 
@@ -201,15 +219,15 @@ impl PairRate {
             Some(dt) if dt < 1.0 && below_goal => {
                 let v = weight * config.delta * (self.goal - self.rate) * (1.0 - dt).powi(3);
                 self.rate = (self.rate + v * caution).min(self.goal);
-                self.phase = Phase::Regaining;
+                self.enter(Phase::Regaining);
             }
             _ => {
                 let bound = self.steps_bound(config, now, self.hold_time(config, weight));
                 self.steps = self.steps.saturating_add(1).min(bound);
                 let v = f64::from(self.steps) * weight * config.a.as_f64();
                 self.rate += v * caution;
-                self.phase =
-                    if self.congested_at.is_some() { Phase::Probing } else { Phase::Starting };
+                let is_first = self.congested_at.is_none();
+                self.enter(if is_first { Phase::Starting } else { Phase::Probing });
             }
         }
     }
@@ -261,7 +279,7 @@ impl PairRate {
         self.rate = if self.rate > floor { floor + (self.rate - floor) / 2.0 } else { floor };
         self.steps = 0;
         self.quiet_since = None;
-        self.phase = Phase::Decaying;
+        self.enter(Phase::Decaying);
         self.rate()
     }
 

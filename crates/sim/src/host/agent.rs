@@ -190,7 +190,7 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work { forgotten, pairs, paths, tags, messages, shares: _, meters: _ } =
+        let Work { forgotten, pairs, paths, tags, messages, shares: _, meters: _, events: _ } =
             self.host.work(now);
         self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.

@@ -21,7 +21,7 @@ pub use pairs::Blind;
 pub use view::{Ends, PairView, ReceiveView, SendView};
 
 use crate::host::{
-    Counters, Direction, Hose, Input, Observed, Orders, Outbox, Policy, Setting, Wanted, Why,
+    Counters, Direction, Event, Hose, Input, Observed, Orders, Outbox, Policy, Setting, Wanted, Why,
 };
 use crate::message::{Congestion, Echo, Message, Offer};
 use crate::partition::{ReceiveHose, SendHose};
@@ -233,6 +233,7 @@ impl Machine {
         self.has_uncounted = true;
         self.stale_hoses.insert((pair.src, sending.is_default));
         self.send.insert(pair, sending);
+        self.orders.events.tell(Event::Began(pair, Direction::Send));
         self.new_pairs(now);
         self.apply(now, pair);
     }
@@ -276,6 +277,7 @@ impl Machine {
         }
         self.start_clocks_if_first(now);
         self.receive.insert(pair, ReceivePair::new(is_default));
+        self.orders.events.tell(Event::Began(pair, Direction::Receive));
         true
     }
 
@@ -431,7 +433,7 @@ impl Machine {
             Direction::Send => drop(self.send.remove(&pair)),
             Direction::Receive => drop(self.receive.remove(&pair)),
         }
-        self.orders.pairs.forget(pair, direction);
+        self.orders.forget(pair, direction);
     }
 }
 

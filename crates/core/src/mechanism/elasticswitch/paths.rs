@@ -127,7 +127,7 @@ impl Machine {
     pub(super) fn paths_of(&self, pair: PairId) -> usize {
         let is_local =
             self.policy.directory.get(&pair.dst).is_some_and(|l| l.host == self.policy.host);
-        if is_local { 1 } else { self.es.paths.count }
+        if is_local { 1 } else { self.es.paths.count.min(self.policy.can.paths) }
     }
 
     /// Counters of single paths. Pairs that are not known were first seen in the counters of whole pairs.

@@ -141,6 +141,7 @@ impl Machine {
             let feedback = Feedback { round_trip, ..p.take_feedback(span) };
             p.look_for_blindness(span, self.policy.is_here(pair.dst));
             let is_blind = p.is_blind(es.rate.signal);
+            let before = p.rate.phase();
             match hose.borrowing(now, pair.dst) {
                 Borrowing::Allowed if !is_blind => {
                     p.rate.step_weighted(&es.rate, now, (floor, weight), line, feedback);
@@ -149,6 +150,7 @@ impl Machine {
                     p.rate.decay(floor);
                 }
             }
+            self.orders.events.entered(*pair, before, p.rate.phase());
             p.floor = floor;
         }
         if let Some(budget) = es.rate.lends_vm.map(|times| line.scale(times)) {

@@ -52,8 +52,8 @@ pub use stability::{Loop, bound};
 pub use view::{PairView, ReceiveView, SendView};
 
 use crate::host::{
-    self, Capabilities, Direction, Hose, Input, Location, Metered, Observed, Orders, Outbox, Part,
-    Policy, Receive, ReceiveCount, Setting, Share, Wanted, Why,
+    self, Capabilities, Direction, Event, Hose, Input, Location, Metered, Observed, Orders, Outbox,
+    Part, Policy, Receive, ReceiveCount, Setting, Share, Wanted, Why,
 };
 use crate::message::Message;
 use division::Division;
@@ -324,6 +324,7 @@ impl Host {
             return;
         }
         self.leaves.insert(pair, leaf);
+        self.orders.events.tell(Event::Began(pair, Direction::Send));
         self.send(now, pair, Sent::default());
         self.division.see(pair);
     }
@@ -355,7 +356,7 @@ impl Host {
         for pair in pairs {
             self.leaves.remove(pair);
             self.division.forget(*pair);
-            self.orders.pairs.forget(*pair, Direction::Send);
+            self.orders.forget(*pair, Direction::Send);
         }
     }
 

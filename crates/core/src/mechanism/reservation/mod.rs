@@ -5,7 +5,7 @@
 //! Source    ElasticSwitch §7.1 ("Oktopus-like reservation").
 
 use crate::host::{
-    Counters, Direction, Input, Location, Observed, Orders, Policy, SendCount, Setting, Why,
+    Counters, Direction, Event, Input, Location, Observed, Orders, Policy, SendCount, Setting, Why,
 };
 use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
@@ -127,6 +127,7 @@ impl Machine {
         };
         self.pairs.insert(pair, Sending { octets: Meter::default(), active_at: now });
         self.orders.pairs.set(pair, setting);
+        self.orders.events.tell(Event::Began(pair, Direction::Send));
     }
 
     fn observe(&mut self, now: Time, observed: &Observed) {
@@ -159,7 +160,7 @@ impl Machine {
     fn forget(&mut self, pairs: &[PairId]) {
         for pair in pairs {
             self.pairs.remove(pair);
-            self.orders.pairs.forget(*pair, Direction::Send);
+            self.orders.forget(*pair, Direction::Send);
         }
     }
 }

@@ -14,13 +14,15 @@ const FLOOR: Rate = Rate::from_mbps(140);
 
 fn agent(host: u32, es: ElasticSwitch) -> Machine {
     let at = |host| Location { tenant: TenantId(0), host: HostId(host) };
-    let config = Policy::new(
+    let paths = es.paths.count;
+    let mut config = Policy::new(
         HostId(host),
         Rate::from_mbps(1000),
         Law::ElasticSwitch(Box::new(es.scaled(0.2))),
     )
     .with_vms(BTreeMap::from([(VmId(host), Hose::of(FLOOR, FLOOR))]))
     .with_directory(BTreeMap::from([(VmId(0), at(0)), (VmId(1), at(1))]));
+    config.can.paths = paths;
     Machine::of(config, Time::ZERO)
 }
 
