@@ -175,7 +175,7 @@ fn traffic_goes_on_while_a_successor_takes_over() {
     let sender = world.a.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     hold_much(&receiver);
     sender.connect((RECEIVER, 5001)).unwrap();
-    // Who is where is known before anything is counted.
+    // The place of each VM is known before anything is counted.
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     sender.send(&[0]).unwrap();
     assert_eq!(receiver.recv(&mut [0; 16]).unwrap(), 1);

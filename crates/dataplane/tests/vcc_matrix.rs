@@ -259,7 +259,7 @@ fn assert_agreed(case: &Case, played: &Played, is_translated: bool) {
     let on = |factor| level(case, factor) == "on";
     let ecn = match level(case, "ECN") {
         "both" => [true; 2],
-        // Who listens knows none, and is answered for.
+        // A listening guest knows none, and its port answers for it.
         "who connects" => [is_translated, false],
         _ => [false; 2],
     };

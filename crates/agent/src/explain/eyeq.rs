@@ -14,7 +14,7 @@ pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
         ..Pair::default()
     };
     if let Some(r) = &view.receive {
-        // Of the VM: its meter does not know who sends.
+        // Of the VM: its meter does not know the senders.
         pair.floor_bps = r.floor.as_bps();
         pair.measured_bps = r.received.as_bps();
         pair.phase = "metered".into();

@@ -1,4 +1,4 @@
-//! Who sends and receives: datagrams that block their sender while the limiter holds them, and
+//! The senders and receivers: datagrams that block their sender while the limiter holds them, and
 //! requests.
 
 use crate::Result;
@@ -179,7 +179,7 @@ fn send(socket: &UdpSocket, stream: &Stream, sent: &AtomicU64, stop: &AtomicBool
     let (turn, owed) = (TURN * stream.slower, (OWED * stream.slower).as_secs_f64());
     let (began, mut n, mut ahead) = (Instant::now(), 0u32, 0.0f64);
     while !stop.load(Relaxed) {
-        // Whoever was held back makes up for no more than a moment.
+        // A sender that was held back makes up for no more than a moment.
         let due = began.elapsed().as_secs_f64() * stream.pace;
         ahead = ahead.max(due - stream.pace * owed);
         if ahead >= due {

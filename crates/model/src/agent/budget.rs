@@ -32,7 +32,7 @@ fn is_usual(size: &SizeText) -> bool {
     size.0 == SEGMENT
 }
 
-/// Connections of one weight: those that have all that is said here.
+/// Connections of one weight: those that match all fields.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowClass {

@@ -1,9 +1,9 @@
 //! What pairs without a queue of their own may send.
 //!
-//! Problem   Nobody hears of what they lose, and nobody slows them down: in a queue that may borrow they would
-//!           take others' floors wherever the network is full.
-//! Approach  The kernel program's rule: after a moment, all such pairs of a VM get the VM's part of the
-//!           default rate together, and what is beyond is dropped before the queue.
+//! Problem   No receiver reports their losses, so no law slows them down. In a queue that may
+//!           borrow they would take other pairs' floors wherever the network is full.
+//! Approach  The kernel program's rule: after a moment, all such pairs of a VM get the VM's part of
+//!           the default rate together, and what is beyond is dropped before the queue.
 //! Promises  A pair's first moment costs it nothing.
 //! Source    `bpf/stray.h`.
 

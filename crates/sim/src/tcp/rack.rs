@@ -8,7 +8,7 @@
 //!           Both are looked at from the oldest on, and no further than the first that is not lost.
 //! Promises  Nothing to do while nothing is missing. Each segment is passed once each time it is
 //!           sent.
-//! Not here  Who sets the timer: see `sender`. Probes: see `sender/probe`.
+//! Not here  Setting the timer: see `sender`. Probes: see `sender/probe`.
 //! Source    RFC 8985 §6; Linux, net/ipv4/tcp_recovery.c (`tcp_rack_detect_loss`,
 //!           `tcp_rack_reo_wnd`, `tcp_rack_update_reo_wnd`). Departs: the timer waits for the
 //!           latest instant at which anything sent before the newest arrival could be lost, which
