@@ -36,8 +36,9 @@ pub const QUEUE: Bytes = Bytes::new(128 * 1024);
 /// less, one TCP connection does not fill its rate at a round trip of 10 ms; with more, requests of
 /// the same pair wait longer.
 pub const QUEUE_WAIT: Span = Span::from_millis(10);
-/// So much may wait in a pair's queue however long it lasts, which counts below 12.1 Mbit/s: a
-/// first window of ten segments, and what TCP needs to find a loss by duplicate ACKs after a cut.
+/// Octets that may always wait in a pair's queue, however long they last. It counts below
+/// 12.1 Mbit/s: a first window of ten segments, and what TCP needs to find a loss by duplicate ACKs
+/// after a cut.
 pub const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
 /// A full queue that lasts no longer needs no bound in time.
 const NO_TIME: Span = Span::from_millis(1);

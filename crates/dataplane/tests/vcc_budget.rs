@@ -187,7 +187,7 @@ struct Driver {
     budget: Budget,
     divided: Divided,
     later_ns: u64,
-    /// So much CPU time passes when it is looked at, and so often the table was counted.
+    /// CPU time of one look, and the number of counts of the table.
     cost_ns: u64,
     counts: usize,
 }

@@ -47,7 +47,7 @@ const STALL: Duration = Duration::from_secs(4);
 /// Pairs of plays, without translation and with it, at most; [`Rule`] says when there are enough of
 /// them.
 const PAIRS_MOST: usize = 31;
-/// And where marks are answered, which is not to be compared.
+/// Pairs of plays where marks are answered, which are not compared.
 const PAIRS_MARKED: usize = 3;
 /// Of what connections without translation carry, where nothing marks: the median of all that there
 /// could be.

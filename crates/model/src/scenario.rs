@@ -234,7 +234,7 @@ pub struct Vm {
 pub struct Budget {
     /// All windows together.
     pub total: Bytes,
-    /// So many connections may share it.
+    /// Connections that may share it.
     pub flows_most: u32,
     /// Connections of no class are not bounded.
     pub classes: Vec<BudgetClass>,
@@ -262,7 +262,7 @@ pub struct Traffic {
     pub start: Span,
     /// When it stops.
     pub stop: Span,
-    /// By which version of IP.
+    /// Version of IP.
     pub ip: IpVersion,
     /// Interval at which each of its connections is sampled, if it has a trace; only for long-lived
     /// TCP.

@@ -41,7 +41,7 @@ pub(super) struct Sent {
     pub(super) size: Option<Bytes>,
     /// Links from its sender to its receiver.
     pub(super) forward: Vec<u32>,
-    /// And back.
+    /// Links of the way back.
     pub(super) reverse: Vec<u32>,
 }
 

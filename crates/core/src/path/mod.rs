@@ -51,7 +51,7 @@ pub struct PathConfig {
     pub slowness: f64,
     /// No path has less than half of this fraction of an even share.
     pub least_divisor: u64,
-    /// For so many periods after a path was short, what the pair does not use elsewhere is no sign:
+    /// Periods after a path was short in which what the pair does not use elsewhere is no sign:
     /// its flows are on the short path, and are to leave it.
     pub patience: u32,
 }

@@ -61,7 +61,7 @@ pub struct Class {
 pub struct BudgetConfig {
     /// The windows of all live flows together.
     pub total: Bytes,
-    /// So many flows may share it.
+    /// Flows that may share it.
     pub flows_most: u32,
     /// The largest segment of these flows, options of TCP included.
     pub segment: Bytes,
@@ -91,7 +91,7 @@ pub enum Refusal {
         total: Bytes,
         /// What would do.
         least: Bytes,
-        /// For so many flows.
+        /// Number of flows that may share the total.
         flows: u32,
     },
 }
@@ -135,8 +135,9 @@ impl Budget {
         Ok(Self { config, live })
     }
 
-    /// So many flows of each class live. More than may share it count as well, or the sum would not
-    /// hold: shares may then be less than two segments, below which the law lowers no window.
+    /// Sets how many flows of each class live. More than may share the budget count as well, or the
+    /// sum would not hold: shares may then be less than two segments, below which the law lowers no
+    /// window.
     ///
     /// # Panics
     /// Not a number for each class.

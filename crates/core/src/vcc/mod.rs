@@ -51,7 +51,7 @@ pub use segment::{ACK, AE, CE, CWR, ECE, ECT_0, Edit, FIN, NOT_ECT, RST, SYN, Se
 
 use weir_units::Time;
 
-/// By which congestion control a guest's flows are translated.
+/// The congestion control that a guest's flows are translated to.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Translation {

@@ -18,7 +18,7 @@ use super::flow::{Flow, MSS_LEAST, Phase, past};
 use super::segment::{ACK, AE, CWR, ECE, Edit, Segment, Way};
 use super::{Terms, Translation, watch};
 
-/// So many SYNs ask for ECN.
+/// SYNs of a guest that ask for ECN.
 const ASKING: u8 = 2;
 /// The largest shift (RFC 7323 §2.3).
 const SCALE_MOST: u8 = 14;

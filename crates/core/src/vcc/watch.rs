@@ -28,16 +28,16 @@ use super::segment::{ACK, AE, CWR, ECE, NOT_ECT, Segment, Way};
 const END: usize = 0;
 /// What was in flight when the first of both began, octets.
 const FLIGHT: usize = 1;
-/// Which of both it is; 0: neither.
+/// Number of the round, 1 or 2; 0: none.
 const ROUND: usize = 2;
-/// So often the guest did nothing.
+/// Strikes in a row.
 const STRIKES: usize = 3;
 /// 1: something was sent again, and no CWR came since.
 const AGAIN: usize = 4;
 
-/// The guest has so many rounds for its answer.
+/// Rounds that the guest has for its answer.
 const ROUNDS: u32 = 2;
-/// It is deaf with so many strikes.
+/// Strikes with which the guest counts as deaf.
 const STRIKES_MOST: u32 = 3;
 
 /// A SYN passed: whether with it the guest has agreed on ECN by itself.

@@ -12,10 +12,11 @@ use weir_dataplane::shaper::SendsByBursts;
 
 /// Payload of one segment of a super-packet: a full frame.
 const SEGMENT: usize = 1472;
-/// So much of a sender may wait in all queues, in the kernel's own measure (it doubles it): less
-/// than the limiter's queue holds, so that nothing is dropped and all that is paid for arrives.
+/// Octets of a sender that may wait in all queues, in the kernel's own measure (it doubles it):
+/// less than the limiter's queue holds, so that nothing is dropped and all that is paid for
+/// arrives.
 const MAY_WAIT: libc::c_int = 40_000;
-/// So often a play is tried that something else disturbs.
+/// Attempts at a play that something else disturbs.
 const PATIENCE: u32 = 60;
 const PORT: u16 = 9000;
 /// Between looks at what is due, and what is made up for, where this machine is not said to be

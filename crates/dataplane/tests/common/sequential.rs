@@ -29,7 +29,7 @@ const WRONGLY_COSTLY: f64 = 0.02;
 /// When there are enough ratios, and what they say.
 pub(crate) struct Rule {
     least: f64,
-    /// After so many ratios less one: with so many that suffice it suffices.
+    /// By number of ratios, less one: how many of them must suffice.
     enough: Vec<usize>,
     /// With so many that do not it is too small.
     few: Vec<usize>,

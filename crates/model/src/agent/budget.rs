@@ -14,7 +14,7 @@ const SEGMENT: Bytes = Bytes::new(1_460);
 pub struct WindowBudget {
     /// All windows together.
     pub total: SizeText,
-    /// So many connections may share it.
+    /// Connections that may share it.
     pub flows_most: u32,
     /// The largest segment of these connections. Default 1460B.
     #[serde(default = "segment", skip_serializing_if = "is_usual")]

@@ -51,7 +51,7 @@ impl Letter {
 pub(crate) struct Written {
     /// Octets on the wire.
     pub(crate) octets: u64,
-    /// Of these, what reports of congestion took.
+    /// The part of these that reports of congestion took.
     pub(crate) reports: u64,
     /// Offers of floors.
     pub(crate) offers: u64,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use weir_core::vcc::Budget;
 
-/// Of which budget, and of which of its classes, a connection is.
+/// The budget of a connection, and its class there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Claim {
     /// The VM whose budget it is.

@@ -11,7 +11,7 @@ use super::classes::FRAME;
 
 /// An octet in bit/s times nanoseconds.
 const OCTET: u64 = 8_000_000_000;
-/// For so long a pair may wait for a queue of its own.
+/// Nanoseconds for which a pair may wait for a queue of its own.
 const MOMENT: u64 = 250_000_000;
 /// What a VM may send ahead: for so long, or so many octets if that is more.
 const AHEAD: u64 = 250_000_000;

@@ -43,9 +43,9 @@ pub(super) struct Rack {
     reordered: bool,
     /// Quarters of the shortest round-trip time that make the reordering window.
     quarters: u8,
-    /// So many recoveries more they stay.
+    /// Further recoveries for which `quarters` stays.
     kept: u8,
-    /// They grow no more before this segment is acknowledged.
+    /// `quarters` does not grow before this segment is acknowledged.
     settled: u32,
     /// What was sent again, the oldest first; some of it has arrived since.
     resent: VecDeque<u32>,

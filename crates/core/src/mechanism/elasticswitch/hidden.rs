@@ -13,7 +13,7 @@
 
 use weir_units::{Span, Time};
 
-/// Receivers that lost nothing report so often what arrived.
+/// Interval in which receivers without losses report what arrived.
 pub(super) const REPORT_AGAIN: Span = Span::from_millis(250);
 /// What left earlier than this has arrived, or is lost: longer than any queue on the way.
 const LATE: Span = Span::from_millis(250);
@@ -24,7 +24,7 @@ const WINDOW: Span = Span::from_secs(4);
 const MANY: u64 = 32_768;
 /// The same until a pair that was found to hide its losses is believed again.
 const SOME: u64 = 1024;
-/// Of what was sent, the part that has to be accounted for is one in so many.
+/// One in this many segments sent has to be accounted for.
 const ACCOUNTED: u64 = 8;
 
 /// What was sent of a pair against what its receiver says.
@@ -40,14 +40,14 @@ pub(super) struct Ledger {
     accounted: u64,
     /// A report without losses came: the receiver reports what arrives in any case.
     reports_always: bool,
-    /// Most of what was sent in the last window is neither here nor there.
+    /// Most of what was sent in the last window is neither reported as arrived nor as lost.
     pub(super) hides: bool,
     /// Segments that no report accounts for.
     pub(super) hidden: u64,
 }
 
 impl Ledger {
-    /// So many segments have left in all.
+    /// Takes the total of segments that have left.
     pub(super) fn sent(&mut self, now: Time, sent: u64) {
         if now.since(self.later.0) >= LATE {
             self.earlier = self.later.1;

@@ -13,9 +13,9 @@ use weir_units::{Bytes, PairId, PathId, Rate, Span, Time};
 /// the octets it sends: a guest that could hide more of them could borrow without end.
 const BLIND: u64 = 8;
 
-/// So much of a pair may wait for its host's uplink before it is said that it does not leave there:
-/// its queue, a super-packet, and what waits for a class. As much must have been sent, and have had
-/// the time to leave at the pair's rate: of a slow pair nothing may leave for seconds.
+/// Octets of a pair that may wait for its host's uplink before the pair counts as not leaving
+/// there: its queue, a super-packet, and what waits for a class. As much must have been sent, and
+/// have had the time to leave at the pair's rate: of a slow pair nothing may leave for seconds.
 const UNSEEN: Bytes = Bytes::new(512 * 1024);
 
 /// Why losses do not show in what a pair sends.

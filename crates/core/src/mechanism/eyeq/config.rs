@@ -45,8 +45,8 @@ pub struct EyeQ {
     pub feedback_unit: Rate,
     /// A limiter whose receiver is silent for so long halves its rate. Paper: 100 ms.
     pub silence: Span,
-    /// But not before so much was sent unanswered: a sender of little is not told often. Ours:
-    /// 20 kB, twice `feedback_octets`. Paper: no such condition.
+    /// Octets sent unanswered before a silent receiver's limiter halves. A VM that sends little is
+    /// not told often. Ours: 20 kB, twice `feedback_octets`. Paper: no such condition.
     pub silent_octets: Bytes,
     /// A silent receiver's limiter does not fall below this. Paper: 1 Mb/s.
     pub silent_least: Rate,
@@ -57,7 +57,7 @@ pub struct EyeQ {
     /// A limiter takes super-packets that last no longer than this at its rate, and in any case one
     /// MTU.
     pub super_packet_span: Span,
-    /// And none larger than this. Paper: 32 kB.
+    /// No super-packet is larger than this. Paper: 32 kB.
     pub super_packet_most: Bytes,
     /// Bound of a limiter's queue; beyond, it pushes back. Paper: 128 kB.
     pub queue: Bytes,
@@ -122,11 +122,11 @@ pub enum Backend {
 
 /// The link for which the paper's constants are.
 const PAPERS_LINK: Rate = Rate::from_mbps(10_000);
-/// Less than so many packets in a period measure nothing: one more or less is 5 %.
+/// Least packets in a period; fewer measure nothing: one more or less is 5 %.
 const PACKETS_LEAST: u64 = 20;
 /// α where feedback is later than two periods.
 pub(super) const GENTLE: f64 = 0.2;
-/// No departure is further ahead than so many periods, however small the gains.
+/// Periods that a departure may be ahead at most, however small the gains.
 const DEPARTURES_MOST: u64 = 64;
 
 impl Default for Outer {
