@@ -1,4 +1,4 @@
-//! Whose is which address: from the directory to what the data plane asks.
+//! Maps addresses to VMs, from the directory to what the data plane asks.
 //!
 //! Problem   A packet names addresses; floors are per VM. What is outside the cloud has addresses,
 //!           too, but no VM, and what goes to an agent is for no VM to send.

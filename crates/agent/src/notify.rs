@@ -1,4 +1,4 @@
-//! Tells the service manager how it goes: ready, stopping, alive, and a line for
+//! Reports to the service manager: ready, stopping, alive, and a line for
 //! `systemctl status`.
 //!
 //! Problem   A manager that restarts what hangs must hear from the loop itself: a thread of its own

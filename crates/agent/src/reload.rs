@@ -1,4 +1,4 @@
-//! What may differ between a configuration in force and the one that shall take its place.
+//! Decides what may differ between the configuration in force and its replacement.
 //!
 //! Problem   VMs come, go and move while an agent runs, but an uplink or a mechanism that changed
 //!           under it would leave half of the old in force.

@@ -1,4 +1,4 @@
-//! What people type.
+//! The command line: commands, arguments and their help.
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -30,11 +30,11 @@ pub(crate) enum Command {
     Lab(Lab),
     /// Play a scenario, a network file, or other simulators' files, in the packet simulator
     Sim(Sim),
-    /// Draw scenarios and faults from seeds, play them in the simulator, and check every promise all
-    /// the time (docs/swarm.md)
+    /// Draw scenarios and faults from seeds, play them in the simulator, and check every promise
+    /// all the time (docs/swarm.md)
     Swarm(Swarm),
-    /// Draw worlds with constant demands from seeds, play them in the simulator, and hold every pair and
-    /// VM against the oracle (docs/swarm.md, "Random worlds")
+    /// Draw worlds with constant demands from seeds, play them in the simulator, and hold every
+    /// pair and VM against the oracle (docs/swarm.md, "Random worlds")
     Worlds(Worlds),
     /// Play the figures of a paper and compare them with it, on one page
     Reproduce(Reproduce),
@@ -101,13 +101,15 @@ pub(crate) enum Command {
 /// What is done with keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
-    /// Add a random key to the master file, which never goes to a host; makes the file if there is none
+    /// Add a random key to the master file, which never goes to a host; makes the file if there is
+    /// none
     Draw {
         /// The master file: a line `ID KEY` per key, the first one signs
         #[arg(long, value_name = "FILE")]
         master: PathBuf,
     },
-    /// Write a key file for each host of the directory: keys that it shares with each other host alone
+    /// Write a key file for each host of the directory: keys that it shares with each other host
+    /// alone
     Make {
         /// The master file
         #[arg(long, value_name = "FILE")]
@@ -143,8 +145,8 @@ pub(crate) enum WorldName {
 /// Constants of the mechanism, in every world.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Tuning {
-    /// Set one constant of the mechanism on all hosts (docs/algorithms/elasticswitch.md), beside what
-    /// its preset says: --constant alpha=0.5 --constant rate_period=30ms; may be repeated
+    /// Set one constant of the mechanism on all hosts (docs/algorithms/elasticswitch.md), beside
+    /// what its preset says: --constant alpha=0.5 --constant rate_period=30ms; may be repeated
     #[arg(long = "constant", value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) constants: Vec<(String, String)>,
 }
@@ -160,7 +162,8 @@ pub(crate) struct Lab {
     pub(crate) set: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
-    /// This machine's HTB sends by bursts meanwhile, as on hosts that run the agent's unit (docs/decisions/0010-htb-by-bursts.md)
+    /// This machine's HTB sends by bursts meanwhile, as on hosts that run the agent's unit
+    /// (docs/decisions/0010-htb-by-bursts.md)
     #[arg(long)]
     pub(crate) htb_by_bursts: bool,
     /// How often to play each point and mechanism [default: what the file says, else 1]
@@ -204,8 +207,8 @@ pub(crate) struct Sim {
     pub(crate) network: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) files: Files,
-    /// Congestion control of all flows of a network file, or of --flows [default: dctcp; with --flows
-    /// cubic, if nothing marks]
+    /// Congestion control of all flows of a network file, or of --flows [default: dctcp; with
+    /// --flows cubic, if nothing marks]
     #[arg(long, value_enum, conflicts_with_all = ["file", "flow_level"])]
     pub(crate) cc: Option<CongestionControl>,
     /// All chance is drawn from this
@@ -219,8 +222,8 @@ pub(crate) struct Sim {
 /// What other simulators wrote.
 #[derive(Debug, Args)]
 pub(crate) struct Files {
-    /// Instead of a scenario: another simulator's network, htsim's `.topo` or HPCC's `topology.txt`,
-    /// for the flows of --flows (docs/simulator.md)
+    /// Instead of a scenario: another simulator's network, htsim's `.topo` or HPCC's
+    /// `topology.txt`, for the flows of --flows (docs/simulator.md)
     #[arg(long, value_name = "FILE", requires = "flows", conflicts_with = "constants")]
     pub(crate) topology: Option<PathBuf>,
     /// Who sends what to whom there: htsim's connection matrix, or HPCC's `flow.txt`
@@ -281,11 +284,12 @@ pub(crate) struct Worlds {
     /// Play this one alone
     #[arg(long, value_name = "SEED", value_parser = seed, conflicts_with_all = ["seeds", "from"])]
     pub(crate) seed: Option<u64>,
-    /// Play this; may be repeated [default: elasticswitch:steady, elasticswitch:paper, reservation, eyeq;
-    /// with --soak the first of these]
+    /// Play this; may be repeated [default: elasticswitch:steady, elasticswitch:paper, reservation,
+    /// eyeq; with --soak the first of these]
     #[arg(long = "mechanism", value_name = "M")]
     pub(crate) mechanisms: Vec<String>,
-    /// Let traffic and VMs of each world come and go for so long, and judge each second: 480min is 8 h
+    /// Let traffic and VMs of each world come and go for so long, and judge each second: 480min is
+    /// 8 h
     #[arg(long, value_name = "TIME", value_parser = span, conflicts_with = "write")]
     pub(crate) soak: Option<Span>,
     /// Play nothing: write the scenario that the seed draws, for `weir sim` and `weir lab`
@@ -301,7 +305,8 @@ pub(crate) struct Worlds {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
-    /// A paper (elasticswitch, eyeq, vcc), figures by their ids (ES-F5), or files [default: everything]
+    /// A paper (elasticswitch, eyeq, vcc), figures by their ids (ES-F5), or files [default:
+    /// everything]
     #[arg(value_name = "PAPER|ID|FILE")]
     pub(crate) what: Vec<String>,
     /// Where to play them

@@ -1,4 +1,4 @@
-//! What the process prints: results on stdout, everything else on stderr.
+//! Prints results on stdout and everything else on stderr.
 //!
 //! Problem   `weir … | head` closes the pipe while there is more to say. `println!` panics then,
 //!           which in the middle of a play would leave namespaces behind.

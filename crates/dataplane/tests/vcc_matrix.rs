@@ -1,5 +1,5 @@
-//! Guests of this kernel in all their moods, with vCC on their ports and without: each two of what
-//! guests, their devices and the link between them may be occur together at least once. A
+//! Guests of this kernel with all their options, with vCC on their ports and without: each two of
+//! what guests, their devices and the link between them may be occur together at least once. A
 //! connection carries data both ways, of which each octet is looked at. Needs root, and fails
 //! without.
 //!

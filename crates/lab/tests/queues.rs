@@ -1,4 +1,4 @@
-//! What switches and links do to packets beside making them wait: marks, delay, exact queues. As
+//! Effects of switches and links beyond waiting: marks, delay, exact queues. As
 //! root.
 
 #![expect(clippy::disallowed_methods, reason = "measures round trips")]

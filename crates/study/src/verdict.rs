@@ -1,4 +1,4 @@
-//! Did a scenario show what it says it shows?
+//! Compares what a scenario showed with what it says it shows.
 //!
 //! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
 //! Approach  Each expectation is judged at its point on the middle of the repeats: their mean in

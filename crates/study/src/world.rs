@@ -1,4 +1,4 @@
-//! What an experiment needs of a world that plays scenarios.
+//! The trait of a world that plays scenarios, as an experiment needs it.
 
 use crate::judge::Observed;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! The same of EyeQ's pairs: what the receiver said, and what the sender makes of it.
+//! Explains the rate of EyeQ's pairs: the receiver's message, and the sender's limit.
 
 use super::{Facts, kernel, overbooked};
 use crate::config::Names;

@@ -1,4 +1,4 @@
-//! Which path a flow takes.
+//! Chooses the path of a flow.
 //!
 //! Problem   Packets of one flow have to stay in order, so flows and not packets are spread; and
 //!           few flows spread at random are spread unevenly.

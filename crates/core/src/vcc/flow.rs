@@ -1,4 +1,4 @@
-//! What is known of one TCP connection at one VM's port, in 64 octets.
+//! The state of one TCP connection at one VM's port, in 64 octets.
 //!
 //! Both directions share it: the guest as sender (`sending`) and as receiver (`receiving`). Which
 //! part sees a segment is decided here; so are all changes of phase, and when a flow may be

@@ -1,4 +1,4 @@
-//! What frames may have on besides TCP in IP: tags of VLANs, extension headers of IPv6, and that
+//! Frames with more than TCP in IP: tags of VLANs, extension headers of IPv6, and that
 //! they are super-packets, also such as are too long to say their length.
 
 use crate::random::Random;

@@ -1,4 +1,4 @@
-//! How long a pair's queue is, in time and by flows: a bound before the queue.
+//! Bounds a pair's queue in time and by flows, before the queue.
 //!
 //! Problem   128 kB are seconds at a low rate, and the real shaper does not let that much wait.
 //! Approach  The law of `weir-core`, by the ceiling of the pair's class and what that may run

@@ -1,4 +1,4 @@
-//! What agents have written to each other and is under way.
+//! Control messages under way between agents.
 //!
 //! Approach  As with SACK blocks: few packets are letters, so packets point into a table here.
 //! Promises  A letter is taken out exactly once, when it arrives or when it is lost.

@@ -1,4 +1,4 @@
-//! What is lost, by time: recent acknowledgement.
+//! Finds lost segments by time: recent acknowledgement (RACK).
 //!
 //! Problem   Three SACKed segments above a hole are no proof where packets overtake each other, and
 //!           never come where the hole is near the end, or is of a segment sent again.

@@ -1,4 +1,5 @@
-//! What became of control messages, as the agents that they were for say, and how many there were.
+//! The numbers of control messages: lost, repeated, late, as their receivers count them, and their
+//! rate.
 //!
 //! Problem   "Floors hold though messages are late" shows nothing if none was late.
 //! Approach  Parts of what agents believed, so that one bound fits short runs and long ones; how

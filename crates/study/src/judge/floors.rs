@@ -1,4 +1,5 @@
-//! Did every VM get its floor: on the whole, in every half second and in every tenth of one?
+//! Whether every VM got its floor: on the whole, in every half second and in every tenth of a
+//! second.
 //!
 //! Problem   A mean hides half a second without anything, and half a second hides a tenth of one. A
 //!           VM that sends for 300 ms and rests is never backlogged for half a second.

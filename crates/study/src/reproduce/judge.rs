@@ -1,4 +1,4 @@
-//! What was asked of a figure, and what it got.
+//! Judges a figure: what was asked, and what it got.
 //!
 //! Problem   A figure has a verdict per expectation, mechanism and point: hundreds, of which a
 //!           reader wants to see the one that is worst.

@@ -1,4 +1,4 @@
-//! What a host remembers of one active pair, at either end.
+//! The state of one active pair, at either end.
 
 use super::hidden::{Ledger, REPORT_AGAIN};
 use super::paths::Paths;
