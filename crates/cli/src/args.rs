@@ -48,6 +48,14 @@ pub(crate) enum Command {
         /// agent.toml
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Record all that happens to the agent's machine in this folder, for `weir replay`; at most 256 MiB
+        #[arg(long, value_name = "DIR")]
+        journal: Option<PathBuf>,
+    },
+    /// Play an agent's journal again: the same calls must give the same orders to the octet
+    Replay {
+        /// A segment, or a folder with journals of one or more agents, also in folders below it
+        path: PathBuf,
     },
     /// What a running agent does: pairs, floors, rates
     Top(Socket),
@@ -166,6 +174,9 @@ pub(crate) struct Lab {
     /// (docs/decisions/0010-htb-by-bursts.md)
     #[arg(long)]
     pub(crate) htb_by_bursts: bool,
+    /// Record all that happens to each agent's machine in this folder, for `weir replay`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<PathBuf>,
     /// How often to play each point and mechanism [default: what the file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,

@@ -54,10 +54,11 @@ fn run(command: &Command) -> Result<u8> {
             outln!("{}", weir_study::report::write(dir)?.display())?;
             Ok(0)
         }
-        Command::Agent { config } => {
+        Command::Agent { config, journal } => {
             log_to_stderr();
-            weir_agent::run(config).map(|()| 0)
+            weir_agent::run(config, journal.as_deref()).map(|()| 0)
         }
+        Command::Replay { path } => commands::replay(path),
         Command::Top(socket) => ask::top(socket),
         Command::Mode { mode, config } => {
             let mode = match mode {
