@@ -157,6 +157,28 @@ pub struct Quota {
     pub inward: Option<SpecRate>,
 }
 
+impl Quota {
+    /// The first bound that a tenant with so many VMs and such sums of floors exceeds: the field, what it
+    /// would have, and the bound.
+    pub fn excess(
+        &self,
+        vms: u32,
+        out: Rate,
+        inward: Rate,
+    ) -> Option<(&'static str, String, String)> {
+        let rates = [("out", out, self.out), ("in", inward, self.inward)];
+        let rate = |(field, rate, most): (&'static str, Rate, Option<SpecRate>)| {
+            let most = most?.0;
+            let direction = format!("floors {field} of {} in all", text::show_rate(rate));
+            (rate > most).then(|| (field, direction, text::show_rate(most)))
+        };
+        match self.vms {
+            Some(most) if vms > most => Some(("vms", format!("{vms} VMs"), most.to_string())),
+            _ => rates.into_iter().find_map(rate),
+        }
+    }
+}
+
 /// The owner of VMs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
