@@ -20,6 +20,7 @@ mod tests;
 mod tokens;
 
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
+pub(crate) use records::audit_key;
 pub use records::{Event, EventKind, Stored};
 pub use tokens::{NewToken, Token};
 

@@ -131,7 +131,8 @@ pub enum StoreError {
     Fenced,
 }
 
-/// What is in the store at one instant. Later commits do not change it.
+/// What is in the store at one instant. Later commits do not change it. It ends with its store, and with
+/// an error of the disk.
 pub trait Snapshot: Send {
     /// Calls `each` with the records of a table in the order of their keys, from `from` on, until it says
     /// false.

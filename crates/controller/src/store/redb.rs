@@ -209,7 +209,10 @@ impl From<StorageError> for Trouble {
     fn from(error: StorageError) -> Self {
         match error {
             StorageError::Io(error) => Self::Io(error),
-            StorageError::PreviousIo => Self::Io(io::Error::other("an earlier error of the disk")),
+            // Of a snapshot whose file was closed after an error.
+            StorageError::PreviousIo | StorageError::DatabaseClosed => {
+                Self::Io(io::Error::other("an earlier error of the disk"))
+            }
             other => Self::Other(other.to_string()),
         }
     }
