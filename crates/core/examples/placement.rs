@@ -1,10 +1,13 @@
 //! QShare's datacenter (§7.3.1): fills a fat tree with tenants, and prints what docs/results has.
 //!
 //! `cargo run --release -p weir-core --example placement -- [k=16] [ratio=1|4|16|all]
-//! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]`
+//! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
+//! [plays=3]`
 //!
 //! Tenants have max(2, Exp(49)) VMs with one floor of {10, 50, 100, 200, 300} Mb/s. They arrive until
 //! all slots are taken or `refusals` in a row did not fit. The same seed gives the same arrivals.
+//! A request's time is the least of all `plays`: what another process takes of the processor is no
+//! property of the ledger.
 
 use std::time::{Duration, Instant};
 use weir_core::ledger::{Config, Direction, FatTreeShape, Ledger, LinkId, TenantRequest, Topology};
@@ -44,6 +47,7 @@ struct Options {
     is_spread: bool,
     refusals: u32,
     slots: u32,
+    plays: u32,
 }
 
 fn options() -> Options {
@@ -62,6 +66,7 @@ fn options() -> Options {
         is_spread: get("spread").is_some(),
         refusals: number("refusals", 100) as u32,
         slots: number("slots", 100) as u32,
+        plays: number("plays", 3).max(1) as u32,
     }
 }
 
@@ -106,7 +111,6 @@ impl Tally {
 }
 
 /// Accepted and refused requests' times.
-#[derive(Default)]
 struct Times(Vec<Duration>);
 
 impl Times {
@@ -142,17 +146,35 @@ fn main() {
     };
     let config = Config { headroom: 0.0, policy, effort: options.effort, ..Config::default() };
     let begin = now();
-    let mut ledger = Ledger::new(topology, config).expect("a topology");
+    let empty = Ledger::new(topology, config).expect("a topology");
     println!("built in {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);
-    fill(&mut ledger, &options);
-    ledger.audit().expect("sums");
-    ports(&ledger);
+    let mut times: Vec<(Duration, bool)> = Vec::new();
+    for play in 1..=options.plays {
+        let mut ledger = empty.clone();
+        let is_last = play == options.plays;
+        let took = fill(&mut ledger, &options, is_last);
+        if times.is_empty() {
+            times = took;
+        } else {
+            times.iter_mut().zip(took).for_each(|(least, took)| least.0 = least.0.min(took.0));
+        }
+        if is_last {
+            for (name, wanted) in [("accepted", true), ("refused ", false)] {
+                let of = times.iter().filter(|(_, is)| *is == wanted).map(|(took, _)| *took);
+                println!("{name}: {}", Times(of.collect()).show());
+            }
+            println!("peak memory {:.1} MB", peak());
+            ledger.audit().expect("sums");
+            ports(&ledger);
+        }
+    }
 }
 
-fn fill(ledger: &mut Ledger, options: &Options) {
+/// Each request's time, and whether it was accepted.
+fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration, bool)> {
     let mut random = Random(options.seed);
     let (mut accepted, mut before_first) = (Tally::default(), None);
-    let (mut times, mut refused_times) = (Times::default(), Times::default());
+    let mut times = Vec::new();
     let (mut in_a_row, mut arrived) = (0, 0);
     let hosts = ledger.topology().hosts.len() as u64;
     let all = hosts * u64::from(options.slots);
@@ -161,29 +183,24 @@ fn fill(ledger: &mut Ledger, options: &Options) {
         arrived += 1;
         let begin = now();
         let answer = ledger.place(&request);
-        let took = begin.elapsed();
+        times.push((begin.elapsed(), answer.is_ok()));
         if answer.is_ok() {
-            times.0.push(took);
             in_a_row = 0;
             accepted.tenants += 1;
             accepted.vms += request.vms.len() as u64;
             let floor = request.classes[0].hoses[0].floors.out.as_bps() / 1_000_000;
             accepted.mbps += floor * request.vms.len() as u64;
         } else {
-            refused_times.0.push(took);
             in_a_row += 1;
             before_first.get_or_insert_with(|| accepted.show());
         }
     }
-    println!("first refusal after {}", before_first.unwrap_or("none".to_owned()));
-    println!(
-        "full: {} of {arrived} arrivals, {:.2} % of slots",
-        accepted.show(),
-        100.0 * accepted.vms as f64 / all as f64
-    );
-    println!("accepted: {}", times.show());
-    println!("refused:  {}", refused_times.show());
-    println!("peak memory {:.1} MB", peak());
+    if is_told {
+        println!("first refusal after {}", before_first.unwrap_or("none".to_owned()));
+        let part = 100.0 * accepted.vms as f64 / all as f64;
+        println!("full: {} of {arrived} arrivals, {part:.2} % of slots", accepted.show());
+    }
+    times
 }
 
 /// Tenants per port, and tenants that share no port with 8 or more others.

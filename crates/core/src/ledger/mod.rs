@@ -238,6 +238,19 @@ impl Ledger {
         self.tenants.get(&tenant).map(Tenant::placement)
     }
 
+    /// A tenant as it is, each VM with its host: [`restore`](Self::restore) takes it back.
+    pub fn request(&self, tenant: TenantId) -> Option<TenantRequest> {
+        let there = self.tenants.get(&tenant)?;
+        let vm = |vm: &Vm| VmRequest { vm: vm.id, class: vm.class, host: Some(HostId(vm.host)) };
+        Some(TenantRequest {
+            tenant,
+            priority: there.priority,
+            survival: there.survival,
+            classes: there.classes.to_vec(),
+            vms: there.vms.iter().map(vm).collect(),
+        })
+    }
+
     /// Why a tenant's floors do not hold at present; `None` if they hold.
     pub fn fallen(&self, tenant: TenantId) -> Option<&Refusal> {
         self.tenants.get(&tenant)?.fallen.as_ref()
