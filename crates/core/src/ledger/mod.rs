@@ -523,7 +523,7 @@ impl Ledger {
                 Refusal::Link(Box::new(LinkFull { link, direction, needed, available, in_the_way }))
             }
             Stop::Slots { host }
-                if located.iter().any(|vm| vm.host == host || vm.other == host) =>
+                if host != NONE && located.iter().any(|vm| vm.host == host || vm.other == host) =>
             {
                 let here = located.iter().filter(|vm| vm.host == host || vm.other == host);
                 let needed = here.map(|vm| slots(vm.class)).sum();
