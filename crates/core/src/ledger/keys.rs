@@ -2,7 +2,7 @@
 
 use super::request::{Invalid, Placement, Refusal, VmRequest};
 use super::trees::NONE;
-use super::{Ledger, Vm};
+use super::{Ledger, Tenant, Vm};
 use std::collections::{BTreeMap, VecDeque};
 use weir_units::{HostId, TenantId, Time, VmId};
 
@@ -65,6 +65,17 @@ impl Keys {
             self.records.remove(&oldest);
             self.forgotten += 1;
         }
+    }
+
+    /// Gives up what was held for VMs that are lost.
+    pub(super) fn abort_lost(&mut self, tenants: &BTreeMap<TenantId, Tenant>) {
+        let lost = |(key, record): (&Key, &Record)| {
+            let is_held = matches!(record.state, KeyState::Held { .. });
+            let there = tenants.get(&record.tenant).is_some_and(|t| record.is_pending(&t.vms));
+            (is_held && !there).then(|| key.clone())
+        };
+        let keys: Vec<Key> = self.records.iter().filter_map(lost).collect();
+        keys.iter().for_each(|key| self.end(key, KeyState::Aborted));
     }
 
     /// Gives up what a tenant holds.
@@ -269,6 +280,15 @@ impl Record {
                     moved.other = NONE;
                 }
             }
+        }
+    }
+
+    /// Whether some of it still waits.
+    fn is_pending(&self, vms: &[Vm]) -> bool {
+        let find = |id: VmId| vms.binary_search_by_key(&id, |vm| vm.id).ok().map(|i| vms[i]);
+        match &self.wish {
+            Wish::Reserve(wanted) => wanted.iter().any(|w| find(w.vm).is_some_and(|vm| vm.is_held)),
+            Wish::Migrate { vm, .. } => find(*vm).is_some_and(|vm| vm.other != NONE),
         }
     }
 

@@ -18,15 +18,21 @@
 //! - VMs that others place: [`reserve`](Ledger::reserve), then [`confirm`](Ledger::confirm) or
 //!   [`abort`](Ledger::abort); [`release`](Ledger::release). [`migrate`](Ledger::migrate) holds both
 //!   hosts until it is confirmed or aborted. [`expire`](Ledger::expire) ends what was not confirmed.
+//! - What breaks: [`fail`](Ledger::fail), [`repair`](Ledger::repair), [`set_host`](Ledger::set_host),
+//!   and [`without`](Ledger::without), which says it beforehand.
 //! - The rest reads.
 
+mod additive;
 pub(crate) mod book;
+mod breakage;
 mod cut;
 mod keys;
 pub(crate) mod request;
 pub(crate) mod topology;
 pub(crate) mod trees;
 
+pub use additive::{AdditiveRoom, Domain};
+pub use breakage::{Consequence, Element, HostState};
 pub use cut::{Cut, promisable};
 pub use keys::{Key, KeyState};
 pub use request::{
@@ -43,7 +49,7 @@ use crate::placement::spec::Spec;
 use crate::placement::{Nearest, Policy, Search, Weight};
 use book::{Book, side};
 use keys::Keys;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trees::{NONE, Shape};
 use weir_units::{HostId, Rate, TenantId, VmId};
@@ -55,6 +61,9 @@ pub struct Config {
     pub headroom: f64,
     /// How places are chosen.
     pub policy: Policy,
+    /// Steps of an exhaustive search where the policy finds no place; 0 for none. With more, more
+    /// tenants are admitted, and a refusal takes longer: about 5 ns a step.
+    pub effort: u64,
     /// Most keys that are remembered after their end. With fewer, a late repetition of a request is
     /// more often taken for a new one.
     pub ended_keys: usize,
@@ -62,7 +71,12 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { headroom: 0.1, policy: Policy::Balanced(Weight::Load), ended_keys: 100_000 }
+        Self {
+            headroom: 0.1,
+            policy: Policy::Balanced(Weight::Load),
+            effort: 0,
+            ended_keys: 100_000,
+        }
     }
 }
 
@@ -105,6 +119,8 @@ pub struct Ledger {
     pub(crate) tenants: BTreeMap<TenantId, Tenant>,
     quotas: BTreeMap<TenantId, Quota>,
     keys: Keys,
+    down: BTreeSet<Element>,
+    host_states: BTreeMap<HostId, HostState>,
     next_sequence: u64,
     scratch: Scratch,
 }
@@ -126,6 +142,8 @@ impl Ledger {
             tenants: BTreeMap::new(),
             quotas: BTreeMap::new(),
             keys: Keys::default(),
+            down: BTreeSet::new(),
+            host_states: BTreeMap::new(),
             next_sequence: 0,
             scratch: Scratch::default(),
         })
@@ -220,9 +238,54 @@ impl Ledger {
         self.tenants.get(&tenant).map(Tenant::placement)
     }
 
+    /// A tenant as it is, each VM with its host: [`restore`](Self::restore) takes it back.
+    pub fn request(&self, tenant: TenantId) -> Option<TenantRequest> {
+        let there = self.tenants.get(&tenant)?;
+        let vm = |vm: &Vm| VmRequest { vm: vm.id, class: vm.class, host: Some(HostId(vm.host)) };
+        Some(TenantRequest {
+            tenant,
+            priority: there.priority,
+            survival: there.survival,
+            classes: there.classes.to_vec(),
+            vms: there.vms.iter().map(vm).collect(),
+        })
+    }
+
     /// Why a tenant's floors do not hold at present; `None` if they hold.
     pub fn fallen(&self, tenant: TenantId) -> Option<&Refusal> {
         self.tenants.get(&tenant)?.fallen.as_ref()
+    }
+
+    /// The links that join a tenant's hosts, and its gateway if it has floors to the outside, by
+    /// number; those without a reservation too.
+    pub fn tree_links(&self, tenant: TenantId) -> Vec<LinkId> {
+        let Some(there) = self.tenants.get(&tenant) else { return Vec::new() };
+        let Some(tree) = there.tree.map(|tree| &self.shape.trees[tree]) else { return Vec::new() };
+        let mut links = Vec::new();
+        let mut nodes: Vec<u32> = Vec::new();
+        for host in there.vms.iter().flat_map(|vm| [vm.host, vm.other]).filter(|h| *h != NONE) {
+            let (port, node) = self.shape.port_in(tree, host).expect("its tree joins its hosts");
+            links.push(LinkId(port.link));
+            nodes.push(node);
+        }
+        nodes.extend(self.gateway_of(tenant).map(|_| tree.gateway));
+        for mut node in nodes {
+            while tree.nodes[node as usize].parent != NONE {
+                links.push(LinkId(tree.nodes[node as usize].link));
+                node = tree.nodes[node as usize].parent;
+            }
+        }
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+
+    /// The switch by which a tenant's traffic to the outside leaves; `None` without such floors.
+    pub fn gateway_of(&self, tenant: TenantId) -> Option<SwitchId> {
+        let there = self.tenants.get(&tenant)?;
+        let tree = &self.shape.trees[there.tree?];
+        let has_outside = there.classes.iter().any(|class| class.external != Floors::default());
+        has_outside.then(|| SwitchId(tree.nodes[tree.gateway as usize].switch))
     }
 
     /// All tenants, by number.
@@ -425,6 +488,7 @@ impl Ledger {
             located: &located,
             wanted: &wanted,
             policy: self.config.policy,
+            effort: self.config.effort,
         };
         let solution = search
             .run(draft.tree, &mut self.scratch)
@@ -459,7 +523,7 @@ impl Ledger {
                 Refusal::Link(Box::new(LinkFull { link, direction, needed, available, in_the_way }))
             }
             Stop::Slots { host }
-                if located.iter().any(|vm| vm.host == host || vm.other == host) =>
+                if host != NONE && located.iter().any(|vm| vm.host == host || vm.other == host) =>
             {
                 let here = located.iter().filter(|vm| vm.host == host || vm.other == host);
                 let needed = here.map(|vm| slots(vm.class)).sum();

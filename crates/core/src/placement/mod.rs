@@ -10,6 +10,7 @@
 //! Not here  Who holds what: see `ledger`. Switch queues themselves.
 //! Source    QShare §4; Oktopus §4.2 as a baseline. Departs: `docs/algorithms/placement.md`.
 
+mod exact;
 mod greedy;
 pub(crate) mod sketch;
 pub(crate) mod spec;
@@ -74,6 +75,8 @@ pub(crate) struct Search<'a> {
     /// VMs per class that have none.
     pub(crate) wanted: &'a [u32],
     pub(crate) policy: Policy,
+    /// Steps of the exhaustive search after the greedy one; 0 for none.
+    pub(crate) effort: u64,
 }
 
 impl Search<'_> {
@@ -97,7 +100,7 @@ impl Search<'_> {
                 return Ok(solution);
             }
         }
-        Err(nearest.unwrap_or(Nearest { placed: 0, stop: Stop::Route }))
+        self.or_exhaust(nearest.unwrap_or(Nearest { placed: 0, stop: Stop::Route }), scratch)
     }
 
     /// The hypervisor layer of Algorithm 1: every such place costs nothing, so the first is taken.
@@ -144,13 +147,25 @@ impl Search<'_> {
                     candidates.push((self.cost(&solution), solution));
                 }
                 Err(near) => {
-                    if nearest.is_none_or(|n: Nearest| near.placed >= n.placed) {
+                    if nearest.is_none_or(|n: Nearest| self.rank(near) >= self.rank(n)) {
                         *nearest = Some(near);
                     }
                 }
             }
         }
         self.elect(candidates)
+    }
+
+    /// How near to a place, and how much the reason tells.
+    fn rank(&self, near: Nearest) -> (u32, u8) {
+        let reason = match near.stop {
+            Stop::Route => 0,
+            Stop::Link { link, .. } if self.book.links[link as usize].capacity == [0, 0] => 1,
+            Stop::Slots { .. } => 2,
+            Stop::Survival => 3,
+            Stop::Link { .. } => 4,
+        };
+        (near.placed, reason)
     }
 
     /// QShare §4.2: c_b is the sum of reservations, c_q the most tenants on any link of the tree.

@@ -253,10 +253,17 @@ impl<'a> Sketch<'a> {
     /// What the entry's link needs, upwards and downwards, with `vms` more of a class below it.
     fn need(&self, entry: usize, class: Option<usize>, vms: u32) -> Sums {
         let (width, vms) = (self.spec.width, u64::from(vms));
+        self.need_of(entry, |hose| {
+            class.map_or([0, 0], |c| self.spec.floors[c * width + hose].map(|f| f * vms))
+        })
+    }
+
+    /// The same with `more` of each hose below it.
+    fn need_of(&self, entry: usize, more: impl Fn(usize) -> Sums) -> Sums {
+        let width = self.spec.width;
         let mut need = [0, 0];
         for hose in 0..width {
-            let more =
-                class.map_or([0, 0], |c| self.spec.floors[c * width + hose].map(|f| f * vms));
+            let more = more(hose);
             let any = self.scratch.any[entry * width + hose];
             let all = self.scratch.all[entry * width + hose];
             let inside = [any[0] + more[0], any[1] + more[1]];
@@ -329,6 +336,47 @@ impl<'a> Sketch<'a> {
         let entry = self.entry_of(host).expect("usable was asked before");
         self.add(entry, class, vms);
         self.occupy(host, class, vms).expect("usable was asked before");
+    }
+
+    /// Draws a host's entry; `None` if the tree does not have the host.
+    pub(crate) fn draw_host(&mut self, host: u32) -> Option<usize> {
+        self.entry_of(host).map(|entry| entry as usize)
+    }
+
+    /// Number of entries. Each comes after the one above it.
+    pub(crate) fn entries(&self) -> usize {
+        self.scratch.entries.len()
+    }
+
+    /// The entry above; `None` below the root.
+    pub(crate) fn parent(&self, entry: usize) -> Option<usize> {
+        let parent = self.scratch.entries[entry].parent;
+        (parent != NONE).then_some(parent as usize)
+    }
+
+    /// Whether a host has slots for so many more of each class.
+    pub(crate) fn has_slots(&self, host: u32, counts: &[u32]) -> bool {
+        let wanted: u64 =
+            self.spec.slots.iter().zip(counts).map(|(s, n)| u64::from(*s) * u64::from(*n)).sum();
+        let taken = self.scratch.slots[host as usize];
+        wanted <= u64::from(self.book.hosts[host as usize].free().saturating_sub(taken))
+    }
+
+    /// Whether the entry's link fits with so many more of each class below it.
+    pub(crate) fn fits(&self, entry: usize, counts: &[u32]) -> bool {
+        let at = &self.scratch.entries[entry];
+        if at.domain < 2 && at.vms + counts.iter().sum::<u32>() > self.spec.most[at.domain] {
+            return false;
+        }
+        let need = self.need_of(entry, |hose| {
+            let mut more = [0, 0];
+            for (class, vms) in counts.iter().enumerate() {
+                let floor = self.spec.floors[class * self.spec.width + hose];
+                (0..2).for_each(|d| more[d] += floor[d] * u64::from(*vms));
+            }
+            more
+        });
+        need[0] <= at.room[0] && need[1] <= at.room[1]
     }
 
     /// What every link needs, by link.
