@@ -1,14 +1,16 @@
-//! Floors beyond the uplink: seen at the start from the configuration, and while running from the shaper.
+//! Floors beyond the uplink: seen at the start from the configuration, and while running from the
+//! shaper.
 //!
-//! Problem   A floor that the uplink cannot hold is scaled down by the shaper; the tenant sees less than
-//!           was promised, and nobody knows why.
-//! Approach  At the start the hoses are held against the uplink less the headroom of admission; while
-//!           running, the pairs' floors against what the shaper can keep.
-//! Promises  Beginning, end and a changed factor are said, at most once in ten seconds, and the last
-//!           state always; `weir top` and `weir explain` carry it at any time.
-//! Not here  Scaling: see the shapers' levels. A refusal: admission uses the hose cut, the smaller side
-//!           of each tenant's hoses, and an agent knows only its own side; so more than the uplink may be
-//!           sound, and only pairs' floors, which both sides have agreed on, show that it is not.
+//! Problem   A floor that the uplink cannot hold is scaled down by the shaper; the tenant gets less
+//!           than was promised, without a visible reason.
+//! Approach  At the start the hoses are held against the uplink less the headroom of admission;
+//!           while running, the pairs' floors against what the shaper can keep.
+//! Promises  Beginning, end and a changed factor are said, at most once in ten seconds, and the
+//!           last state always; `weir top` and `weir explain` carry it at any time.
+//! Not here  Scaling: see the shapers' levels. A refusal: admission uses the hose cut, the smaller
+//!           side of each tenant's hoses, and an agent knows only its own side; so more than the
+//!           uplink may be sound, and only pairs' floors, which both sides have agreed on, show
+//!           that it is not.
 
 use weir_core::classes;
 use weir_core::elasticswitch::Promise;
@@ -71,7 +73,8 @@ impl Teller {
     }
 }
 
-/// What the configuration promises beyond the uplink less its headroom, a sentence for each direction.
+/// What the configuration promises beyond the uplink less its headroom, a sentence for each
+/// direction.
 pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     let line = setup.host.line;
     let room = line.mul_ratio(100 - HEADROOM, 100);
@@ -98,7 +101,8 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     said
 }
 
-/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no uplink.
+/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no
+/// uplink.
 fn promised(setup: &Setup, out: bool) -> Rate {
     let host = &setup.host;
     let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);

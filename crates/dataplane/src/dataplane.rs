@@ -461,7 +461,6 @@ impl Dataplane {
     ///
     /// Returns whether the guardian has taken back what was borrowed since the last call. The
     /// caller then sets all levels again, also those that did not change.
-    /// levels are to be set again, also those that did not change.
     pub fn renew_lease(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.lease.beat(now_ns);
         self.shaper.renew(now_ns);

@@ -1,5 +1,5 @@
 //! The parameters of HTB's classes. The arithmetic is `weir_core::classes`; here are the kernel's
-//! units, and who borrows first.
+//! units, and which classes borrow first.
 
 use super::{PairRate, ShaperConfig, VmShare};
 use crate::nl::htb::{Class, octets_per_second, ticks};
