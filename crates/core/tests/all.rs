@@ -9,6 +9,7 @@ mod host_any_order;
 mod how_to_add_a_mechanism;
 mod ledger_examples;
 mod ledger_properties;
+mod ledger_shapes;
 mod migration;
 mod oracle_checks;
 mod oracle_properties;

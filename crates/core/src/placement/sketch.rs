@@ -190,7 +190,8 @@ impl<'a> Sketch<'a> {
 
     fn entry_of_node(&mut self, node: u32, is_rack: bool) -> u32 {
         let at = self.tree.nodes[node as usize];
-        if at.parent == NONE {
+        // The root has no link above; it is drawn only to count the VMs of a rack.
+        if at.parent == NONE && !(is_rack && self.spec.most[1] != u32::MAX) {
             return NONE;
         }
         let known = self.scratch.of_node[node as usize];
@@ -200,7 +201,7 @@ impl<'a> Sketch<'a> {
             }
             return known;
         }
-        let parent = self.entry_of_node(at.parent, false);
+        let parent = if at.parent == NONE { NONE } else { self.entry_of_node(at.parent, false) };
         let domain = if is_rack { 1 } else { 2 };
         let entry = self.draw(at.link, at.is_forward_up, parent, at.is_above_gateway, domain);
         self.scratch.of_node[node as usize] = entry;
@@ -217,7 +218,7 @@ impl<'a> Sketch<'a> {
         domain: usize,
     ) -> u32 {
         let [forward, backward] =
-            if self.is_bounded { self.book.room(link) } else { [u64::MAX; 2] };
+            if self.is_bounded && link != NONE { self.book.room(link) } else { [u64::MAX; 2] };
         let room = if is_forward_up { [forward, backward] } else { [backward, forward] };
         self.scratch.entries.push(Entry {
             link,
@@ -388,7 +389,7 @@ impl<'a> Sketch<'a> {
         for (i, entry) in self.scratch.entries.iter().enumerate() {
             let [up, down] = self.need(i, None, 0);
             assert!(up <= entry.room[0] && down <= entry.room[1], "more than the link has left");
-            if up == 0 && down == 0 {
+            if entry.link == NONE || (up == 0 && down == 0) {
                 continue;
             }
             let [forward, backward] = if entry.is_forward_up { [up, down] } else { [down, up] };

@@ -8,6 +8,8 @@
 //!           in proportion to rates if hosts choose. So parallel links are one generalized link: n
 //!           times the slowest, or all rates together. External floors may go anywhere, so they
 //!           count on each link that the VM's packets may cross.
+//!           The cut and the headroom are those of `weir_core::ledger`. Its trees are not: a
+//!           scenario's switches spread packets, and the ledger confines a tenant to one tree.
 //! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
 //! Source    ElasticSwitch §2 (hose model), §7 (10 % headroom), §9 (generalized links). Oktopus
 //!           (SIGCOMM'11) §4.2 for the cut.
@@ -16,6 +18,7 @@ use super::error::{Error, Place};
 use super::{LinkDir, Topology, Vm};
 use crate::text::show_rate;
 use std::collections::BTreeMap;
+use weir_core::ledger::{Cut, promisable};
 use weir_units::Rate;
 
 /// Where an entry's floors are written.
@@ -49,10 +52,10 @@ pub(crate) fn admit(
     let mut worst: Option<(f64, Excess)> = None;
     for (index, (senders, receivers)) in sides.iter().enumerate() {
         let direction = LinkDir::from_index(index);
-        let within: Rate = tenants(vms, senders, receivers).values().map(|(o, i)| *o.min(i)).sum();
+        let within: Rate = tenants(vms, senders, receivers).values().map(Cut::need).sum();
         let external = |vm: &Vm| on(senders, vm, vm.external.floor.unwrap_or_default());
         let needed = within + vms.iter().map(external).sum();
-        let available = topology.links[direction.link].rate.scale(1.0 - headroom);
+        let available = promisable(topology.links[direction.link].rate, headroom);
         let ratio = needed.as_f64() / available.as_f64();
         if needed > available + rounding && worst.as_ref().is_none_or(|(most, _)| ratio > *most) {
             worst = Some((ratio, Excess { direction, needed, available }));
@@ -86,12 +89,12 @@ fn sides(topology: &Topology, vms: &[Vm]) -> Vec<(Hosts, Hosts)> {
 }
 
 /// Per tenant: what its VMs may send from one side, and receive on the other.
-fn tenants(vms: &[Vm], senders: &Hosts, receivers: &Hosts) -> BTreeMap<usize, (Rate, Rate)> {
-    let mut sums: BTreeMap<usize, (Rate, Rate)> = BTreeMap::new();
+fn tenants(vms: &[Vm], senders: &Hosts, receivers: &Hosts) -> BTreeMap<usize, Cut> {
+    let mut sums: BTreeMap<usize, Cut> = BTreeMap::new();
     for vm in vms {
         let sum = sums.entry(vm.tenant).or_default();
-        sum.0 += on(senders, vm, vm.floor_out);
-        sum.1 += on(receivers, vm, vm.floor_in);
+        sum.senders += on(senders, vm, vm.floor_out);
+        sum.receivers += on(receivers, vm, vm.floor_in);
     }
     sums
 }
@@ -114,7 +117,7 @@ fn report(
     headroom: f64,
 ) -> Error {
     let sums = tenants(vms, senders, receivers);
-    let sender_side = |vm: &Vm| sums[&vm.tenant].0 <= sums[&vm.tenant].1;
+    let sender_side = |vm: &Vm| sums[&vm.tenant].senders <= sums[&vm.tenant].receivers;
     let mut shares = vec![Rate::ZERO; origins.len()];
     for (vm, &entry) in vms.iter().zip(origin) {
         shares[entry] += if sender_side(vm) {

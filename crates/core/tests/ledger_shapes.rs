@@ -1,0 +1,219 @@
+//! Shapes of tenants and of trouble: components, the outside, hosts, survival, quotas, breakage.
+
+use weir_core::ledger::{
+    Attachment, Class, Config, Direction, Element, Floors, HostState, LeafSpineShape, Ledger,
+    LinkId, Quota, QuotaKind, Refusal, Survival, SwitchId, TenantRequest, Topology, VmRequest,
+};
+use weir_units::{HostId, Rate, TenantId, Time, VmId};
+
+fn mbps(rate: u64) -> Rate {
+    Rate::from_mbps(rate)
+}
+
+/// Two racks of two hosts with eight slots; 1 Gb/s everywhere, no headroom. Hosts' links are 2, 3, 4
+/// and 5 with the host as `a`; racks' uplinks are 0 and 1 with the rack as `a`.
+fn racks() -> Ledger {
+    let topology = Topology::two_tier(2, 2, 8, mbps(1_000), mbps(1_000));
+    Ledger::new(topology, Config { headroom: 0.0, ..Config::default() }).expect("a topology")
+}
+
+fn leaf_spine() -> Ledger {
+    let topology = Topology::leaf_spine(LeafSpineShape {
+        leaves: 2,
+        spines: 2,
+        hosts_per_leaf: 2,
+        slots: 8,
+        host_rate: mbps(1_000),
+        uplink_rate: mbps(1_000),
+        spread: false,
+    });
+    Ledger::new(topology, Config { headroom: 0.0, ..Config::default() }).expect("a topology")
+}
+
+fn on(vm: u32, class: u16, host: u32) -> VmRequest {
+    VmRequest { vm: VmId(vm), class, host: Some(HostId(host)) }
+}
+
+fn both(ledger: &Ledger, link: u32) -> [u64; 2] {
+    let of = |direction| ledger.link(LinkId(link), direction).1.as_bps() / 1_000_000;
+    [of(Direction::Forward), of(Direction::Backward)]
+}
+
+fn pair(tenant: u32, priority: u8, rate: u64, hosts: [u32; 2]) -> TenantRequest {
+    let mut request = TenantRequest::uniform(TenantId(tenant), 2, mbps(rate));
+    request.priority = priority;
+    request.vms = vec![on(0, 0, hosts[0]), on(1, 0, hosts[1])];
+    request
+}
+
+#[test]
+fn floors_between_components_count_in_their_direction_alone() {
+    let mut ledger = racks();
+    // Three web VMs send 100 each to two databases, which take 120 each; databases talk at 50.
+    let send = Attachment { hose: 0, floors: Floors { out: mbps(100), into: Rate::ZERO } };
+    let take = Attachment { hose: 0, floors: Floors { out: Rate::ZERO, into: mbps(120) } };
+    let own = Attachment { hose: 1, floors: Floors::both(mbps(50)) };
+    let class = |hoses: Vec<Attachment>| Class { slots: 1, hoses, external: Floors::default() };
+    let request = TenantRequest {
+        classes: vec![class(vec![send]), class(vec![take, own])],
+        vms: vec![on(0, 0, 0), on(1, 0, 0), on(2, 0, 0), on(3, 1, 2), on(4, 1, 3)],
+        ..TenantRequest::uniform(TenantId(1), 0, Rate::ZERO)
+    };
+    ledger.place(&request).expect("fits");
+    // 300 may be sent, 240 taken.
+    assert_eq!(both(&ledger, 2), [240, 0]);
+    assert_eq!(both(&ledger, 0), [240, 0]);
+    assert_eq!(both(&ledger, 4), [50, 120 + 50]);
+    ledger.audit().expect("sums");
+}
+
+#[test]
+fn floors_to_the_outside_count_on_all_links_up_to_the_gateway() {
+    let mut ledger = racks();
+    let mut request = TenantRequest::uniform(TenantId(1), 1, mbps(10));
+    request.classes[0].external = Floors { out: mbps(70), into: mbps(30) };
+    request.vms = vec![on(0, 0, 3)];
+    ledger.place(&request).expect("fits");
+    assert_eq!(both(&ledger, 5), [70, 30]);
+    assert_eq!(both(&ledger, 1), [70, 30]);
+    assert_eq!(both(&ledger, 0), [0, 0]);
+    assert_eq!(ledger.gateway_of(TenantId(1)), Some(SwitchId(0)));
+}
+
+#[test]
+fn a_host_is_an_endpoint_that_takes_no_slot() {
+    let mut ledger = racks();
+    let mut storage = TenantRequest::uniform(TenantId(0), 0, mbps(200));
+    storage.classes[0].slots = 0;
+    storage.vms = (0..4).map(|host| on(host, 0, host)).collect();
+    ledger.place(&storage).expect("fits");
+    assert!((0..4).all(|host| ledger.slots(HostId(host)).1 == 0));
+    assert!((2..6).all(|link| both(&ledger, link) == [200, 200]));
+    assert_eq!(both(&ledger, 0), [400, 400]);
+    let refusal = ledger.place(&pair(1, 0, 900, [0, 2])).expect_err("no room");
+    let Refusal::Link(full) = refusal else { panic!("{refusal}") };
+    assert!(full.in_the_way.iter().any(|(tenant, _)| *tenant == TenantId(0)));
+}
+
+#[test]
+fn survival_spreads_a_tenant_over_hosts_and_racks() {
+    let mut ledger = racks();
+    let mut request = TenantRequest::uniform(TenantId(1), 8, mbps(10));
+    request.survival = Survival { host_permille: 500, rack_permille: 0 };
+    let placed = ledger.place(&request).expect("two hosts");
+    let count = |host: u32| placed.vms.iter().filter(|(_, at)| at.0 == host).count();
+    assert_eq!([0, 1, 2, 3].map(count), [4, 4, 0, 0]);
+    request.tenant = TenantId(2);
+    request.survival = Survival { host_permille: 500, rack_permille: 500 };
+    let placed = ledger.place(&request).expect("two racks");
+    let racks = placed.vms.iter().filter(|(_, at)| at.0 < 2).count();
+    assert_eq!(racks, 4);
+    request.tenant = TenantId(3);
+    request.survival = Survival { host_permille: 900, rack_permille: 0 };
+    assert_eq!(ledger.place(&request), Err(Refusal::Survival));
+    ledger.audit().expect("sums");
+}
+
+#[test]
+fn a_quota_stops_growth_and_lets_a_tenant_shrink() {
+    let mut ledger = racks();
+    ledger.place(&TenantRequest::uniform(TenantId(1), 6, mbps(10))).expect("fits");
+    ledger.set_quota(TenantId(1), Quota { vms: Some(4), out: Some(mbps(45)), into: None });
+    let smaller = ledger.resize(&TenantRequest::uniform(TenantId(1), 5, mbps(10)));
+    smaller.expect("smaller than before");
+    let refused = ledger.resize(&TenantRequest::uniform(TenantId(1), 6, mbps(1)));
+    assert_eq!(refused, Err(Refusal::Quota { kind: QuotaKind::Vms, wanted: 6, limit: 4 }));
+    ledger.resize(&TenantRequest::uniform(TenantId(1), 4, mbps(10))).expect("within");
+    let refused = ledger.resize(&TenantRequest::uniform(TenantId(1), 4, mbps(12)));
+    let (wanted, limit) = (48_000_000, 45_000_000);
+    assert_eq!(refused, Err(Refusal::Quota { kind: QuotaKind::Out, wanted, limit }));
+}
+
+#[test]
+fn a_lost_spine_is_foretold_and_the_lowest_priority_falls() {
+    let mut ledger = leaf_spine();
+    // Two tenants of 600 on two spines; the second spine fails.
+    ledger.place(&pair(1, 1, 600, [0, 2])).expect("fits");
+    ledger.place(&pair(2, 5, 600, [1, 3])).expect("fits");
+    let spines = [2, 3].map(|spine| Element::Switch(SwitchId(spine)));
+    for spine in spines {
+        let said = ledger.without(&[spine]);
+        let fallen: Vec<TenantId> = said.fallen.iter().map(|(id, _)| *id).collect();
+        assert_eq!(fallen, [TenantId(1)]);
+        assert_eq!(ledger.fail(&[spine]), said);
+        ledger.audit().expect("sums");
+        assert!(ledger.fallen(TenantId(1)).is_some() && ledger.fallen(TenantId(2)).is_none());
+        assert_eq!(ledger.repair(&[spine]).returned, [TenantId(1)]);
+        ledger.audit().expect("sums");
+    }
+    // A smaller one moves to the other spine instead.
+    ledger.resize(&pair(1, 1, 300, [0, 2])).expect("less");
+    let lost = ledger.placement(TenantId(1)).and_then(|p| p.routing);
+    let said = ledger.fail(&[spines[0]]);
+    assert!(said.fallen.is_empty());
+    assert_eq!(said.rerouted.len(), 1, "{said:?} from {lost:?}");
+    ledger.audit().expect("sums");
+}
+
+#[test]
+fn a_silent_host_keeps_its_reservations_until_it_is_declared_dead() {
+    let mut ledger = racks();
+    ledger.place(&pair(1, 0, 300, [0, 2])).expect("fits");
+    ledger.set_host(HostId(2), HostState::Silent).expect("exists");
+    assert_eq!(both(&ledger, 4), [300, 300]);
+    assert_eq!(ledger.place(&pair(2, 0, 10, [0, 2])), Err(Refusal::HostClosed(HostId(2))));
+    let said = ledger.set_host(HostId(2), HostState::Dead).expect("exists");
+    assert_eq!(said.lost, [(TenantId(1), VmId(1))]);
+    assert_eq!(both(&ledger, 4), [0, 0]);
+    assert_eq!(ledger.slots(HostId(2)).1, 0);
+    ledger.audit().expect("sums");
+}
+
+#[test]
+fn a_hundred_migrations_under_load_break_no_floor() {
+    let mut ledger = leaf_spine();
+    for tenant in 0..7 {
+        ledger.place(&TenantRequest::uniform(TenantId(tenant), 3, mbps(90))).expect("fits");
+    }
+    let (mut done, mut refused) = (0u32, 0u32);
+    for step in 0u32..400 {
+        let (tenant, vm) = (TenantId(step % 7), VmId(step / 7 % 3));
+        let key = format!("m{step}");
+        let others = |ledger: &Ledger| -> Vec<_> {
+            let ids = (0..7).map(TenantId).filter(|id| *id != tenant);
+            ids.map(|id| (ledger.placement(id), ledger.fallen(id).cloned())).collect()
+        };
+        let before = others(&ledger);
+        match ledger.migrate(&key, tenant, vm, HostId(step.wrapping_mul(7) / 3 % 4)) {
+            Ok(_) => {
+                ledger.audit().expect("no link is over while both hosts are held");
+                if step % 5 == 0 {
+                    ledger.abort(&key).expect("held");
+                } else {
+                    ledger.confirm(&key, Time::from_nanos(step.into())).expect("held");
+                    done += 1;
+                }
+            }
+            Err(_) => refused += 1,
+        }
+        assert_eq!(others(&ledger), before);
+        ledger.audit().expect("sums");
+    }
+    assert!(done >= 100, "{done} done, {refused} refused");
+}
+
+#[test]
+fn what_a_ledger_says_of_its_tenants_builds_it_again() {
+    let mut ledger = leaf_spine();
+    for tenant in 0..6 {
+        let size = 3 + tenant % 3;
+        ledger.place(&TenantRequest::uniform(TenantId(tenant), size, mbps(60))).expect("fits");
+    }
+    let mut again = leaf_spine();
+    for id in ledger.tenants() {
+        let request = ledger.request(id).expect("there");
+        let placement = ledger.placement(id).expect("there");
+        assert_eq!(again.restore(&request, placement.routing), Ok(placement));
+    }
+    again.audit().expect("sums");
+}
