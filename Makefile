@@ -23,7 +23,7 @@ build: setup
 demo: build
 	@$(WEIR) demo --out out/demo
 
-# Format, lint, dependencies, all tests, short experiments in the lab. Some 16 minutes on two CPUs from a clean clone, 12 with a warm target folder.
+# Format, lint, dependencies, all tests, short experiments in the lab. Some 11 minutes on two CPUs from a clean clone.
 test: setup-test
 	@scripts/test
 
@@ -45,8 +45,9 @@ swarm: build
 test-stock-kernel: build
 	@scripts/test-stock-kernel
 
-# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. As root also the kernel side: ns per packet of each BPF program, what
-# changes of classes cost, and what vCC costs connections.
+# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. As root
+# also the kernel side: ns per packet of each BPF program, the cost of changing classes, and what vCC
+# costs connections.
 bench: setup
 	$(CARGO) bench --workspace --locked
 	@if [ "$$(id -u)" != 0 ]; then echo "bpf_cost, shaper_bench and vcc_cost need root: make bench as root" >&2; exit 1; fi

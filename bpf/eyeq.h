@@ -64,8 +64,8 @@ _Static_assert(sizeof(struct weir_eyeq_share) == 16, "eyeq/intf.rs expects 16");
 
 /* Where a VM is. Written by the agent only. */
 struct weir_eyeq_vm {
-	__be32 host; /* its host's address, also of those that are here */
-	__u32 slot;  /* of those that are here: index of its share and meter */
+	__be32 host; /* its host's address, also if that is this host */
+	__u32 slot;  /* if it is on this host: index of its share and meter */
 };
 _Static_assert(sizeof(struct weir_eyeq_vm) == 8, "eyeq/intf.rs expects 8");
 
@@ -96,7 +96,7 @@ struct weir_eyeq_meter {
 };
 _Static_assert(sizeof(struct weir_eyeq_meter) == 96, "eyeq/intf.rs expects 96");
 
-/* Who sends to a VM of this host, by its meter: key of `eyeq_told`. */
+/* A sender to a VM of this host, by the VM's meter: key of `eyeq_told`. */
 struct weir_eyeq_source {
 	__u32 from; /* VM */
 	__u32 meter;

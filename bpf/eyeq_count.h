@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What a meter makes of a packet: `RateMeter` of crates/core/src/mechanism/eyeq/rate_meter.rs, to the bit. Why it
- * is what it is, is said there; crates/dataplane/tests/eyeq_count.rs holds the two equal. Whoever
- * changes one changes the other.
+ * What a meter makes of a packet: `RateMeter` of
+ * crates/core/src/mechanism/eyeq/rate_meter.rs, to the bit, which gives the reasons.
+ * crates/dataplane/tests/eyeq_count.rs holds the two equal. A change of one needs a
+ * change of the other.
  *
  * All of it runs under the meter's lock, so it calls no helper.
  */
@@ -26,7 +27,7 @@ struct weir_eyeq_packets {
 
 /*
  * Whether R may change: most of what arrives is from sources that know it, or so little arrives that
- * a higher rate hurts nobody.
+ * a higher rate does no harm.
  */
 static __always_inline int is_due(const struct weir_eyeq_sums *meter,
 				  const struct weir_eyeq_settings *set, __u64 capacity)

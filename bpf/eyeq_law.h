@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * EyeQ's rate control law: `rcp_step` of crates/core/src/mechanism/eyeq/law.rs, to the
- * bit. Why it is what it is, is said there; crates/dataplane/tests/eyeq_law.rs
- * holds the two equal. Whoever changes one changes the other.
+ * bit, which gives the reasons. crates/dataplane/tests/eyeq_law.rs holds the two
+ * equal. A change of one needs a change of the other.
  *
  * Unsigned numbers of 64 bits, and no others: a product of two of them is never
  * taken before both are cut to what fits. Divisions are of 64 bits by 64, which
@@ -20,7 +20,7 @@
 #define RCP_SEGMENTS_MOST ((1ull << 40) - 1)
 #define RCP_STEPS 125000000ull /* 8 bits x 10^9 ns, in steps of 64 ns */
 
-/* What one step goes by: `RcpInput`. */
+/* The input of one step: `RcpInput`. */
 struct weir_rcp_input {
 	__u64 rate_bps;	       /* R before the step */
 	__u64 capacity_bps;    /* C */
@@ -36,7 +36,7 @@ struct weir_rcp_input {
 };
 _Static_assert(sizeof(struct weir_rcp_input) == 72, "law.rs expects 72");
 
-/* What it comes to: `RcpOutput`. */
+/* The output of one step: `RcpOutput`. */
 struct weir_rcp_output {
 	__u64 rate_bps; /* R after the step */
 	__u64 load;	/* y / C, in 1/65536 */

@@ -71,7 +71,7 @@ __attribute__((noinline)) int weir_eyeq_count(__u32 at, __u32 from, __u32 octets
 }
 
 /*
- * Who sent it, if the packet comes from another host to the VM behind this
+ * The sender of the packet, if it comes from another host to the VM behind this
  * port. A bridge that does not know an address yet gives the packet to all.
  */
 static __always_inline struct weir_endpoint *metered(struct packet *p, struct weir_port *port,

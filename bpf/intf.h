@@ -73,7 +73,7 @@ struct weir_prefix {
 _Static_assert(sizeof(struct weir_prefix) == 28, "intf.rs expects 28");
 
 /*
- * Who stands for such addresses: one endpoint of the tenant for all that is
+ * The endpoint of such addresses: one endpoint of the tenant for all that is
  * outside (ElasticSwitch §3). Slot and class are those of an endpoint that is
  * on this host. Written by the agent only.
  */
@@ -227,7 +227,7 @@ struct weir_rx {
 	__u64 ce;	 /* segments with the congestion mark */
 	__u64 reordered; /* segments that came after later ones (or twice) */
 	__u64 resyncs;	 /* jumps too far for the ring: the sender began anew, or all between is lost */
-	__u64 strange;	 /* packets that nobody numbered: far from the sequence, which went on without them */
+	__u64 strange;	 /* packets without a number: far from the sequence, which went on without them */
 	__u64 missed;	 /* segments missing before and between doubtful packets */
 	__u64 gap_ns;	 /* when the youngest hole appeared */
 	__u64 aged_ns;	 /* all holes before `aged` had appeared by then */

@@ -11,7 +11,7 @@
  * fragments and in IPv6.
  */
 
-/* An entry as it begins: too large for the stack. Nobody writes it. */
+/* An entry as it begins: too large for the stack. Nothing writes it. */
 struct weir_rx_octets {
 	__u8 octets[sizeof(struct weir_rx)];
 };

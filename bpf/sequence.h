@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * What the network lost of one pair, told from what it only reordered, and from
- * what nobody numbered.
+ * packets without a number.
  *
  * Problem   One sequence counts all of a pair's segments, but its connections
  *           take several paths: what is missing when the next one comes may
@@ -17,7 +17,7 @@
  *           Holes appear in the order of the sequence, so their age needs no
  *           list: all before `aged` had appeared by `aged_ns`.
  *           A packet farther from the sequence than the ring is long is doubtful. If
- *           the sequence goes on where it was, nobody numbered that packet:
+ *           the sequence goes on where it was, that packet had no number:
  *           `strange`. If DOUBTS doubtful packets come and nothing that goes on, the
  *           sequence is where they are.
  *
@@ -33,7 +33,7 @@
  * A sender that begins anew is believed by its first number alone: one below
  * START. A guest that made jumps look like that, or that had its packets taken for
  * strange ones, would have to hide 65 536 segments for the few that arrive, which its
- * host finds out (crates/core/src/host/hidden.rs).
+ * host finds out (crates/core/src/mechanism/elasticswitch/hidden.rs).
  *
  * Holes are looked at when a packet comes that carries the sequence on: what a
  * path held back for a while comes in its order, late ones first. If none

@@ -1,6 +1,6 @@
 # Whether this machine had its CPUs to itself. Sourced by scripts that judge times and rates.
 #
-# A hypervisor that gives the CPUs to somebody else makes every rate and every delay wrong, and leaves a
+# A hypervisor that gives the CPUs to another machine makes every rate and every delay wrong, and leaves a
 # trace: the stolen time of /proc/stat. A judgement made meanwhile is none, for or against: what failed
 # then is judged again, once the machine is calm. What fails on a calm machine has failed.
 
@@ -47,7 +47,7 @@ wait_for_calm() {
 }
 
 # observed COMMAND…: runs it while what is taken away from this machine is written to the file $stolen;
-# $status is the command's. Whoever sources this ends $watcher when it is ended itself.
+# $status is the command's. The script that sources this ends $watcher when it is ended itself.
 observed() {
 	: >"$stolen"
 	watch "$stolen" 2>/dev/null &

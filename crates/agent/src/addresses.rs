@@ -1,7 +1,7 @@
-//! Whose is which address: from the directory to what the data plane asks.
+//! Maps addresses to VMs, from the directory to what the data plane asks.
 //!
-//! Problem   A packet names addresses; floors are per VM. What is outside the cloud has addresses, too,
-//!           but no VM, and what goes to an agent is for no VM to send.
+//! Problem   A packet names addresses; floors are per VM. What is outside the cloud has addresses,
+//!           too, but no VM, and what goes to an agent is for no VM to send.
 //! Approach  A VM has addresses. The endpoint that stands for the outside has prefixes; should it
 //!           have addresses as well, they are prefixes of one address each.
 //! Promises  A port leads outside only on a host whose own configuration says so: a slip in the
@@ -93,7 +93,7 @@ pub(crate) fn check(file: &AgentConfig, directory: &Directory) -> Result<(), Mis
     Ok(())
 }
 
-/// Who has which address; each is of one, and so is each prefix within a tenant.
+/// The VM of each address and of each prefix: one VM per address, and one per prefix of a tenant.
 fn owners(directory: &Directory) -> Result<BTreeMap<IpAddr, &str>, Mistake> {
     let mut owners: BTreeMap<IpAddr, &str> = BTreeMap::new();
     let mut outside: BTreeMap<(&str, IpAddr, u8), &str> = BTreeMap::new();

@@ -78,7 +78,7 @@ pub(crate) fn read(path: &Path) -> Result<AgentConfig> {
     Ok(file)
 }
 
-/// What is wrong with a text of TOML, without lines that nobody reads to their end.
+/// What is wrong with a text of TOML, without lines that are too long to read.
 fn parsed(path: &Path, text: &str) -> Result<AgentConfig> {
     toml::from_str(text)
         .map_err(|e| anyhow::anyhow!(names::shortened(&e.to_string())))
@@ -103,7 +103,8 @@ impl Setup {
         Self::load_after(path, Some(former))
     }
 
-    /// Whether what a VM sends is to wait for all others: under EyeQ who has no floor has no other class (§3.5).
+    /// Whether what a VM sends is to wait for all others: under EyeQ a VM without a floor has no
+    /// other class (§3.5).
     pub(crate) fn is_best_effort(&self, vm: VmId) -> bool {
         let has_floor = |hose: &Hose| !hose.out.floor.is_zero();
         self.eyeq().is_some() && !self.host.hose(vm).is_some_and(has_floor)
@@ -215,7 +216,7 @@ impl Setup {
             let (field, what) = text.split_once(": ").unwrap_or(("name", &text));
             Mistake::config(format!("mechanism.{field}"), what)
         };
-        // Who leaves the choice gets HTB with EyeQ: its shares of an uplink are worth more than a millisecond.
+        // `auto` means HTB with EyeQ: its shares of an uplink are worth more than a millisecond.
         let backend = match file.shaper {
             ShaperChoice::DepartureTime => Backend::Kernel,
             ShaperChoice::Auto | ShaperChoice::Htb => Backend::Agent,
@@ -281,7 +282,8 @@ impl Setup {
         }
     }
 
-    /// Whether packets have to leave ECN-capable. EyeQ's meters go by the marks of what is so anyway.
+    /// Whether packets have to leave ECN-capable. EyeQ's meters go by the marks of what is so
+    /// anyway.
     pub(crate) fn needs_marks(&self) -> bool {
         self.eyeq().is_none() && self.host.law.needs_marks()
     }

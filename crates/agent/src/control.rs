@@ -1,6 +1,7 @@
 //! The socket of the control channel.
 //!
-//! Problem   Whoever reaches the port can fill the socket's queue: then honest messages are lost.
+//! Problem   Any sender that reaches the port can fill the socket's queue. Honest messages are then
+//!           lost.
 //! Approach  A queue for a thousand datagrams, and the kernel's own count of those that found no
 //!           room. A lost message costs efficiency, not floors.
 //! Promises  What was lost for lack of room is counted.
@@ -10,7 +11,8 @@ use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// DSCP CS6 in the former TOS octet, and in the traffic class of IPv6: control messages before data, where the network looks at it.
+/// DSCP CS6 in the former TOS octet, and in the traffic class of IPv6: control messages before
+/// data, where the network looks at it.
 const TOS: u8 = 48 << 2;
 /// Octets of kernel memory for datagrams that wait: a small one takes about 800.
 const QUEUE: usize = 1 << 20;
@@ -24,8 +26,8 @@ pub(crate) fn open(listen: SocketAddr) -> Result<UdpSocket> {
     let socket =
         UdpSocket::bind(listen).with_context(|| format!("listen: {listen} cannot be bound"))?;
     socket.set_nonblocking(true)?;
-    // Neither is fatal: without the mark, control messages are as good as data. A socket of IPv6 has
-    // both: one for its own packets, one for those to mapped addresses of IPv4.
+    // Neither is fatal: without the mark, control messages are as good as data. A socket of IPv6
+    // has both: one for its own packets, one for those to mapped addresses of IPv4.
     let marked = match listen {
         SocketAddr::V4(_) => sockopt::set_ip_tos(&socket, TOS),
         SocketAddr::V6(_) => sockopt::set_ipv6_tclass(&socket, TOS.into())

@@ -463,7 +463,7 @@ impl Driver {
 
     /// Floors beyond the uplink, as the shaper has them.
     fn overbooked(&self) -> Option<weir_model::status::Overbooked> {
-        overbooked::of(self.dataplane.shortfall(), self.dataplane.budget())
+        self.dataplane.overbooked().map(overbooked::of)
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.

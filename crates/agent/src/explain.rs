@@ -1,4 +1,4 @@
-//! From the machines' own state to sentences: the chain of reasons for one pair's rate.
+//! Explains one pair's rate: a chain of reasons, from the machines' own state to sentences.
 
 pub(crate) mod eyeq;
 

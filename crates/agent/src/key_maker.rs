@@ -1,11 +1,12 @@
 //! The keys of a fleet, made away from it.
 //!
-//! Problem   A key on a host is lost with that host. What makes everybody's keys must never be on one.
-//! Approach  A master file stays where the operator makes configurations. [`draw`] adds a random key
-//!           to it; [`make`] writes, for each host of a directory, the file with the keys that this
-//!           host shares with each other one.
-//! Promises  A file is either as before or whole, and readable by its owner alone. The same master and
-//!           directory make the same files.
+//! Problem   A key on a host is lost with that host. What makes all hosts' keys must never be on
+//!           one.
+//! Approach  A master file stays where the operator makes configurations. [`draw`] adds a random
+//!           key to it; [`make`] writes, for each host of a directory, the file with the keys that
+//!           this host shares with each other one.
+//! Promises  A file is either as before or whole, and readable by its owner alone. The same master
+//!           and directory make the same files.
 //! Not here  How keys follow from the master: `weir_wire::host_file`. Carrying files to hosts.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,8 +17,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use weir_wire::{Keyring, MAX_KEY_FILE, host_file};
 
-/// Adds a random key as the master file's last line, under the lowest free id; makes the file if there
-/// is none. Returns the id.
+/// Adds a random key as the master file's last line, under the lowest free id; makes the file if
+/// there is none. Returns the id.
 ///
 /// # Errors
 ///

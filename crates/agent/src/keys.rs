@@ -4,8 +4,8 @@
 //! Approach  The file is looked at with every heartbeat, and at once on SIGHUP. What is a key file
 //!           replaces the keys in use; what is none (half written, a slip) is said and counted, and
 //!           the keys in use stay.
-//! Promises  The agent never ends up without keys. No message is refused between two readings of the
-//!           file.
+//! Promises  The agent never ends up without keys. No message is refused between two readings of
+//!           the file.
 //! Not here  What a key file says: see `weir_wire::Keys`. The order in which hosts are changed:
 //!           docs/keys.md.
 
@@ -261,7 +261,7 @@ mod tests {
             let keys = session.keys();
             assert!(keys.iter().all(|key| key.id == KeyId(1) && key.signs == 1 && key.seen > 0));
         }
-        // All but the first greeting, whose sender had heard nobody.
+        // All but the first greeting, whose sender had heard no peer.
         assert_eq!(believed, 24 - 1);
     }
 

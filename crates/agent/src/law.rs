@@ -1,9 +1,9 @@
-//! The law that a name stands for, with the constants that somebody set.
+//! The law that a name stands for, with the constants that the user set.
 //!
-//! Problem   Constants have names and units, and the same ones are set in `agent.toml`, for all agents of
-//!           a lab, and in the simulator.
-//! Approach  One place that reads them: first the set that the name stands for, then its scale, then
-//!           each constant that differs.
+//! Problem   Constants have names and units, and the same ones are set in `agent.toml`, for all
+//!           agents of a lab, and in the simulator.
+//! Approach  One place that reads them: first the set that the name stands for, then its scale,
+//!           then each constant that differs.
 //! Promises  What passes here can work together.
 //! Not here  EyeQ's: see [`eyeq`], and [`fits`] for what an agent makes of it.
 //! Source    `weir_core::mechanism` has the names, docs/algorithms what they mean.
@@ -51,8 +51,8 @@ pub fn law(config: &MechanismConfig) -> Result<Option<ElasticSwitch>> {
     Ok(Some(es))
 }
 
-/// Whether an agent on a host with an uplink of `line` and HTB can keep what `config` says: EyeQ's loop may not
-/// come to rest there, or measure nothing.
+/// Whether an agent on a host with an uplink of `line` and HTB can keep what `config` says: EyeQ's
+/// loop may not come to rest there, or measure nothing.
 ///
 /// # Errors
 ///

@@ -1,12 +1,12 @@
 //! The host daemon: clock, sockets and loop around core's `HostMachine`.
 //!
-//! Problem   The algorithms are pure; somebody has to read counters, carry messages, write rates and
-//!           know what time it is.
+//! Problem   The algorithms are pure; a driver has to read counters, carry messages, write rates
+//!           and know what time it is.
 //! Approach  One thread, one `poll`: packets' first sights (ring buffer), peers' messages (UDP),
 //!           questions (Unix socket), signals, and the machine's own next deadline.
-//! Promises  Messages are believed only with a valid tag; rates are levels, written until they stick;
-//!           the lease on what is borrowed is renewed only while the loop runs; a clean stop restores
-//!           the host.
+//! Promises  Messages are believed only with a valid tag; rates are levels, written until they
+//!           stick; the lease on what is borrowed is renewed only while the loop runs; a clean stop
+//!           restores the host.
 //! Not here  Any law: see `weir-core`. Any packet: see `weir-dataplane`.
 
 mod addresses;

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and in which of its two files, in which field and line.
+//! A mistake in a configuration: in which of its two files, in which field and line.
 
 use crate::names::shortened;
 use anyhow::anyhow;

@@ -1,9 +1,9 @@
 //! One command switches an agent between enforcing and observing.
 //!
 //! Problem   What an agent does has to be what its file says, also after its next start.
-//! Approach  The file gets the mode, and the running agent is asked to read it. If that refuses, the
-//!           file gets back what it had.
-//! Promises  Nothing else of the file changes; whoever reads it meanwhile finds one or the other.
+//! Approach  The file gets the mode, and the running agent is asked to read it. If that refuses,
+//!           the file gets back what it had.
+//! Promises  Nothing else of the file changes; a reader finds the old text or the new one, whole.
 
 use crate::client;
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,8 @@ use std::path::Path;
 use weir_model::agent::{AgentConfig, Mode};
 use weir_model::status::{Reply, Request};
 
-/// Writes `mode` into `agent.toml` at `config` and makes its agent take it up. Says what became of it.
+/// Writes `mode` into `agent.toml` at `config` and makes its agent take it up. Says what became of
+/// it.
 ///
 /// # Errors
 ///

@@ -1,11 +1,12 @@
-//! Tells the service manager how it goes: ready, stopping, alive, and a line for `systemctl status`.
+//! Reports to the service manager: ready, stopping, alive, and a line for
+//! `systemctl status`.
 //!
 //! Problem   A manager that restarts what hangs must hear from the loop itself: a thread of its own
 //!           would go on cheering while the loop is stuck.
-//! Approach  The messages of sd_notify(3). The loop asks when the next sign of life is due and gives
-//!           it between two turns, at half the manager's patience.
+//! Approach  The messages of sd_notify(3). The loop asks when the next sign of life is due and
+//!           gives it between two turns, at half the manager's patience.
 //! Promises  Without a manager (`NOTIFY_SOCKET` unset) nothing happens; a manager that does not
-//!           listen stops nobody.
+//!           listen does not block the agent.
 //! Source    sd_notify(3), systemd.service(5).
 
 use sd_notify::NotifyState;
@@ -20,7 +21,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Asks the environment whether somebody listens.
+    /// Asks the environment whether a manager listens.
     pub(crate) fn new(now: Time) -> Self {
         let gap = sd_notify::watchdog_enabled().map(|patience| Span::from(patience / 2));
         Self { gap, beaten: now }

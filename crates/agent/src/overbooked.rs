@@ -1,15 +1,18 @@
-//! Floors beyond the uplink: seen at the start from the configuration, and while running from the shaper.
+//! Floors beyond the uplink: seen at the start from the configuration, and while running from the
+//! shaper.
 //!
-//! Problem   A floor that the uplink cannot hold is scaled down by the shaper; the tenant sees less than
-//!           was promised, and nobody knows why.
-//! Approach  At the start the hoses are held against the uplink less the headroom of admission; while
-//!           running, the pairs' floors against what the shaper can keep.
-//! Promises  Beginning, end and a changed factor are said, at most once in ten seconds, and the last
-//!           state always; `weir top` and `weir explain` carry it at any time.
-//! Not here  Scaling: see the shapers' levels. A refusal: admission uses the hose cut, the smaller side
-//!           of each tenant's hoses, and an agent knows only its own side; so more than the uplink may be
-//!           sound, and only pairs' floors, which both sides have agreed on, show that it is not.
+//! Problem   A floor that the uplink cannot hold is scaled down by the shaper; the tenant gets less
+//!           than was promised, without a visible reason.
+//! Approach  At the start the hoses are held against the uplink less the headroom of admission;
+//!           while running, the pairs' floors against what the shaper can keep.
+//! Promises  Beginning, end and a changed factor are said, at most once in ten seconds, and the
+//!           last state always; `weir top` and `weir explain` carry it at any time.
+//! Not here  Scaling: see the shapers' levels. A refusal: admission uses the hose cut, the smaller
+//!           side of each tenant's hoses, and an agent knows only its own side; so more than the
+//!           uplink may be sound, and only pairs' floors, which both sides have agreed on, show
+//!           that it is not.
 
+use weir_core::classes;
 use weir_core::elasticswitch::Promise;
 use weir_core::mechanism::Law;
 use weir_model::status::Overbooked;
@@ -34,10 +37,10 @@ pub(crate) fn sentence(over: &Overbooked) -> String {
     )
 }
 
-/// What the shaper says, if it says that floors exceed the uplink.
-pub(crate) fn of(shortfall: Rate, budget: Rate) -> Option<Overbooked> {
-    let floors_bps = (budget + shortfall).as_bps();
-    (!shortfall.is_zero()).then_some(Overbooked { floors_bps, budget_bps: budget.as_bps() })
+/// What the shaper says of floors that exceed the uplink, for people.
+pub(crate) const fn of(over: classes::Overbooked) -> Overbooked {
+    let classes::Overbooked { floors, budget } = over;
+    Overbooked { floors_bps: floors.as_bps(), budget_bps: budget.as_bps() }
 }
 
 /// What was said of it last, and when.
@@ -70,7 +73,8 @@ impl Teller {
     }
 }
 
-/// What the configuration promises beyond the uplink less its headroom, a sentence for each direction.
+/// What the configuration promises beyond the uplink less its headroom, a sentence for each
+/// direction.
 pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     let line = setup.host.line;
     let room = line.mul_ratio(100 - HEADROOM, 100);
@@ -97,7 +101,8 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     said
 }
 
-/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no uplink.
+/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no
+/// uplink.
 fn promised(setup: &Setup, out: bool) -> Rate {
     let host = &setup.host;
     let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
@@ -184,15 +189,19 @@ vms:
     #[test]
     fn beginning_change_and_end_are_said_and_nothing_twice_nor_in_a_flood() {
         let at = |s: u64| Time::ZERO + Span::from_secs(s);
-        let (mbps, mut teller) = (Rate::from_mbps, Teller::default());
-        assert_eq!(teller.look(at(0), of(Rate::ZERO, mbps(195))), None);
-        let said = teller.look(at(1), of(mbps(165), mbps(195))).expect("it begins");
+        let mut teller = Teller::default();
+        let over = |mbps| {
+            let (floors, budget) = (Rate::from_mbps(mbps), Rate::from_mbps(195));
+            Some(of(classes::Overbooked { floors, budget }))
+        };
+        assert_eq!(teller.look(at(0), None), None);
+        let said = teller.look(at(1), over(360)).expect("it begins");
         assert!(said.contains("sum to 360 Mb/s") && said.contains("scaled to 54.2 %"), "{said}");
-        assert_eq!(teller.look(at(20), of(mbps(165), mbps(195))), None, "nothing is new");
-        let said = teller.look(at(21), of(mbps(205), mbps(195))).expect("a smaller factor");
+        assert_eq!(teller.look(at(20), over(360)), None, "nothing is new");
+        let said = teller.look(at(21), over(400)).expect("a smaller factor");
         assert!(said.contains("48.8 %"), "{said}");
         assert_eq!(teller.look(at(22), None), None, "too soon");
-        assert_eq!(teller.look(at(30), of(mbps(205), mbps(195))), None, "it came back");
+        assert_eq!(teller.look(at(30), over(400)), None, "it came back");
         let said = teller.look(at(31), None).expect("the end");
         assert!(said.starts_with("no longer overbooked"), "{said}");
     }

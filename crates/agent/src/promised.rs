@@ -1,9 +1,9 @@
-//! What a VM of this host is promised, held against its maximum and the uplink.
+//! Checks what a VM of this host is promised against its maximum and the uplink.
 //!
-//! Problem   The shaper refuses a VM that is promised more than it may ever send, with numbers of its own
-//!           and when it is too late to say where that is written.
-//! Approach  The same sum, from the files: the hose (or all reservations) and the small rate for what has
-//!           no floor.
+//! Problem   The shaper refuses a VM that is promised more than it may ever send, with numbers of
+//!           its own and when it is too late to say where that is written.
+//! Approach  The same sum, from the files: the hose (or all reservations) and the small rate for
+//!           what has no floor.
 //! Promises  What passes here the shaper takes.
 //! Not here  VMs that are promised more than the uplink together: see `overbooked`.
 

@@ -1,11 +1,12 @@
-//! What may differ between a configuration in force and the one that shall take its place.
+//! Decides what may differ between the configuration in force and its replacement.
 //!
-//! Problem   VMs come, go and move while an agent runs, but an uplink or a mechanism that changed under
-//!           it would leave half of the old in force.
-//! Approach  This host's VMs (`[[vm]]`), what they share, the mode, and the directory may change. Everything else of `agent.toml`
-//!           is compared as text would be, field by field, so that a field added later is fixed until
-//!           somebody says otherwise. Agents name VMs and hosts to each other by number, so numbers
-//!           stay with their names; one that is free again may go to another.
+//! Problem   VMs come, go and move while an agent runs, but an uplink or a mechanism that changed
+//!           under it would leave half of the old in force.
+//! Approach  This host's VMs (`[[vm]]`), what they share, the mode, and the directory may change.
+//!           Everything else of `agent.toml` is compared as text would be, field by field, so that
+//!           a field added later is fixed until this code says otherwise. Agents name VMs and hosts
+//!           to each other by number, so numbers stay with their names; one that is free again may
+//!           go to another.
 //! Promises  One error, with file, line and field; nothing is applied then.
 //! Not here  Applying it: see `driver::population`.
 

@@ -1,7 +1,8 @@
-//! The agent's Unix socket: questions come in on threads of their own, and are answered by the loop.
+//! The agent's Unix socket: questions come in on threads of their own, and are answered by the
+//! loop.
 //!
-//! A slow or silent client costs a thread for a second, never the loop a step. There are few threads:
-//! who finds none free is turned away, and counted.
+//! A slow or silent client costs a thread for a second, never the loop a step. There are few
+//! threads: a client that finds none free is turned away, and counted.
 
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
@@ -84,7 +85,7 @@ impl Server {
         Ok(Self { path: path.to_owned(), questions, bell, turned_away })
     }
 
-    /// Clients for whom there was no thread.
+    /// Clients that found no free thread.
     pub(crate) fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
@@ -133,8 +134,8 @@ fn serve(mut stream: &UnixStream, loop_: &SyncSender<Question>, rope: &OwnedFd) 
     }
 }
 
-/// The next line, without its end; `None` once the client has hung up. What is longer than a question
-/// can be, or takes too long, ends the conversation.
+/// The next line, without its end; `None` once the client has hung up. What is longer than a
+/// question can be, or takes too long, ends the conversation.
 #[expect(
     clippy::disallowed_methods,
     reason = "a driver's thread: it waits for a client, not for long"
@@ -186,7 +187,7 @@ mod tests {
         let mut client = UnixStream::connect(&place.0).expect("it listens");
         client.set_read_timeout(Some(3 * PATIENCE)).expect("a timeout");
         let mut answer = String::new();
-        // Who is turned away finds the other end closed.
+        // A client that is turned away finds the other end closed.
         let told = client.write_all(sent).and_then(|()| client.shutdown(std::net::Shutdown::Write));
         if told.is_err() {
             return answer;

@@ -1,5 +1,5 @@
-//! Window budgets behind real agents: who lives on them, while classes change, agents die and budgets are refused.
-//! Needs root.
+//! Window budgets behind real agents: the connections that share them, while classes change, agents
+//! die and budgets are refused. Needs root.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::reload;
@@ -84,7 +84,7 @@ fn shares_follow_connections_reloads_and_agents_that_die() {
     drop(urgent);
     expect(&one, &[(3, 30_000), (0, 60_000)]);
 
-    // Nobody counts, and shares stay, also for one more; who comes then counts it.
+    // No agent counts, and shares stay, also for one more; the next agent counts it.
     one.kill_with_guardian();
     let late = connect(&world, 9004);
     speak(&bulk[2]);
@@ -162,7 +162,7 @@ fn who_keeps_a_translation_of_before_beside_a_budget_is_told_until_it_ends() {
     let new = connect(&world, 9002);
     speak(&new);
     drop(of_before);
-    // Five seconds after its end it is forgotten, and five seconds apart somebody looks.
+    // Five seconds after its end it is forgotten, and the agent looks every five seconds.
     until("nothing is translated any more", 20, || translated().is_empty());
     expect(&one, &[(1, 90_000), (0, 67_500)]);
 }

@@ -1,5 +1,5 @@
-//! EyeQ between two real agents: limits come from the receiver's host, HTB follows, and whoever has no key
-//! changes nothing. Needs root.
+//! EyeQ between two real agents: limits come from the receiver's host, HTB follows, and a sender
+//! without a key changes nothing. Needs root.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::eyeq::{Play, expect_received, forge, is_near, pair, rates};
@@ -47,8 +47,8 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
         until("limits arrive", 10, || limited("a", "b") && limited("c", "d"));
         pause(2000);
         expect_received("a to b, and c to d", &shares, || received(&agent2));
-        // What is told is what is in force, but for a moment in which a sender was held up: then the other
-        // may have what it leaves.
+        // What is told is what is in force, but for a moment in which a sender was held up: then
+        // the other may have what it leaves.
         until("what is told, and classes, are near the shares", 3, || {
             let told = agent2.top().meters;
             assert_eq!(told.iter().map(|meter| meter.vm.as_str()).collect::<Vec<_>>(), ["b", "d"]);
@@ -86,7 +86,7 @@ fn two_senders_share_a_receivers_link_by_floors_and_a_forger_changes_nothing() {
     agent2.stop();
 }
 
-/// Takes a program off host 2 as whoever has root there could: by its pinned link, or its filter.
+/// Detaches a program of host 2 as any root process there could: by its pinned link, or its filter.
 fn take_off(world: &World, program: &str, place: &str) {
     let links = world.bpffs().join("weir/host2/links");
     let mut pins = fs::read_dir(links).unwrap().map(|entry| entry.unwrap().path());

@@ -1,6 +1,6 @@
-//! EyeQ between two real agents whose shaper is departure times: what the receivers' host says is in force while
-//! the agents sleep. Needs root and a kernel with fq, so `cargo test` leaves it out unless it is named:
-//! `scripts/test-stock-kernel eyeq_departure` plays it.
+//! EyeQ between two real agents whose shaper is departure times: what the receivers' host says is
+//! in force while the agents sleep. Needs root and a kernel with fq, so `cargo test` leaves it out
+//! unless it is named: `scripts/test-stock-kernel eyeq_departure` plays it.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -14,8 +14,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// As fast as an emulated machine can play it. What a sender has given departures to keeps them: a full queue of
-/// 128 kB lasts two periods at the smaller share. So the gain is one that rests there.
+/// As fast as an emulated machine can play it. What a sender has given departures to keeps them: a
+/// full queue of 128 kB lasts two periods at the smaller share. So the gain is one that rests
+/// there.
 const PLAY: Play = Play {
     senders: 60,
     receivers: 20,
@@ -27,7 +28,8 @@ const PLAY: Play = Play {
 /// What `a` gets at least of what the receivers' link lets pass, once it is alone; bit/s.
 const ALONE: f64 = 15e6;
 
-/// What VMs `b` and `d` receive, bit/s, over three seconds: counted by their own interfaces, which no agent reads.
+/// What VMs `b` and `d` receive, bit/s, over three seconds: counted by their own interfaces, which
+/// no agent reads.
 fn received(world: &World) -> [f64; 2] {
     rates(|| ["vm2", "vm4"].map(|vm| octets_of(world, vm)))
 }
@@ -56,8 +58,9 @@ impl Drop for OverAtEnd<'_> {
     }
 }
 
-/// Plays `during` while somebody says in host 1's agent's place that it lives, and does nothing else of what it
-/// does: else all pairs would be at their floors a second after it was stopped.
+/// Plays `during` while the test renews the lease in the place of host 1's agent, and does nothing
+/// else of the agent's work: otherwise all pairs would be at their floors a second after it was
+/// stopped.
 fn leased<T>(world: &World, during: impl FnOnce() -> T) -> T {
     let (lease, is_over) = (lease(world), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -107,7 +110,7 @@ fn limits_are_in_force_while_all_agents_sleep_and_silence_halves_them() {
         until("limits arrive", 30, || limited("a", "b") && limited("c", "d"));
         settles("a to b, and c to d");
 
-        // From here on nobody on the senders' host sets anything.
+        // From here on no agent on the senders' host sets anything.
         unseen(&agent1, None, || {
             leased(&world, || {
                 quiet.store(true, Ordering::Relaxed);

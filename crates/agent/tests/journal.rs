@@ -1,6 +1,5 @@
 //! The journal of a real agent: it replays, also after a kill, and a full disk costs no more than the journal. Needs root.
 
-
 use crate::common::{Agent, World, daemon, pause, sh, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! Packets to an address that somebody translates after the VM's port: a virtual service address, on the host and
-//! on a gateway. The sender's agent cannot know where they go, so they live on the VM's external hose. Needs root.
+//! Packets to an address that is translated after the VM's port: a virtual service address, on the
+//! host and on a gateway. The sender's agent cannot know where they go, so they use the VM's
+//! external hose. Needs root.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::{Agent, StopAtEnd, World, pause, sh, until};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::status::External;
 
-/// Nobody's address in the directory: RFC 5737 keeps it for examples.
+/// An address that the directory does not have: RFC 5737 keeps it for examples.
 const SERVICE: &str = "198.51.100.9";
 const PAYLOAD: usize = 972;
 /// With Ethernet, IP and UDP.
@@ -18,7 +19,8 @@ const FRAME: u64 = PAYLOAD as u64 + 42;
 const FLOOR_MBPS: u64 = 4;
 const CEILING_MBPS: u64 = 6;
 
-/// Sends a's packets for [`SERVICE`] to b, in this namespace, whose bridge gets an address of the VMs' network.
+/// Sends a's packets for [`SERVICE`] to b, in this namespace, whose bridge gets an address of the
+/// VMs' network.
 fn translate_in(world: &World, ns: &str) {
     world.ip(ns, "addr add 10.0.0.254/24 dev br");
     world.ip("vm1", &format!("route add {SERVICE} via 10.0.0.254"));

@@ -1,5 +1,5 @@
-//! What somebody does to the interfaces of a living agent, and what the agent and its status say. Needs
-//! root.
+//! What other programs do to the interfaces of a living agent, and what the agent and its status
+//! say. Needs root.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{Guest, add_c, counter, reload};
@@ -194,7 +194,8 @@ fn what_an_observed_vm_sends_arrives_as_it_was_sent_also_what_would_be_dropped()
     one.stop();
 }
 
-/// A crash leaves no keys on disk, and the guardian starts also when the file of the binary is gone.
+/// A crash leaves no keys on disk, and the guardian starts also when the file of the binary is
+/// gone.
 #[test]
 fn an_agent_whose_file_was_replaced_has_a_guardian_and_dumps_no_core() {
     let world = World::new();

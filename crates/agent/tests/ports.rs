@@ -1,4 +1,5 @@
-//! Ports that die, return as other devices, or belong to somebody else while an agent runs. Needs root.
+//! Ports that die, return as other devices, or belong to another program while an agent runs. Needs
+//! root.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{Guest, add_c, add_d, counter, reload, unseen};
@@ -12,7 +13,7 @@ fn gone(name: &str, port: &str) -> Gone {
     Gone { vm: name.into(), port: port.into(), why: None }
 }
 
-/// A guest whose port has somebody else's filter where the shaper's redirection shall be.
+/// A guest whose port has a foreign filter in the place of the shaper's redirection.
 fn bad(world: &World, n: u8) -> Guest<'_> {
     Guest::with(world, 1, n, "", |device| {
         world.tc("host1", &format!("qdisc add dev {device} clsact"));
@@ -162,7 +163,8 @@ fn what_a_successor_has_no_room_for_is_given_back() {
     let one = world.start(1);
     // At once: later the first is idle, and the other finds room.
     let rates = leaves(&world);
-    // A pair's class had 2000 kbit/s and more; a VM's class for unlisted addresses has a twentieth of its floor.
+    // A pair's class had 2000 kbit/s and more; a VM's class for unlisted addresses has a twentieth
+    // of its floor.
     assert!(rates.iter().all(|rate| *rate < 1500.0), "kept for nobody: {rates:?}");
     one.stop();
 }

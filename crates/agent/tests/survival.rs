@@ -38,8 +38,9 @@ fn stream<T>(world: &World, mbps: u64, payload: usize, during: impl FnOnce() -> 
 /// A number that no stream has.
 const NONE: u64 = u64::MAX;
 
-/// Until the pair has more than 5 Mbit/s: how pairs begin is no matter here. What waits in its queue then
-/// would shorten the room of what comes next, so it may leave: 128 kB at most, in 205 ms at 5 Mbit/s.
+/// Until the pair has more than 5 Mbit/s: how pairs begin is no matter here. What waits in its
+/// queue then would shorten the room of what comes next, so it may leave: 128 kB at most, in 205 ms
+/// at 5 Mbit/s.
 fn begin(world: &World, sender: &Agent<'_>) {
     let (from, _sink) = (world.udp(1), world.udp(2));
     until("a floor", 10, || {
@@ -82,8 +83,8 @@ fn receive(to: &UdpSocket, stop: &AtomicBool) -> Vec<u64> {
     }
 }
 
-/// What arrives at VM 2 in `ms`, in Mbit/s on the wire, of full datagrams that somebody sends: at least and at
-/// most, for who reads a clock and a counter may wait for a CPU between them.
+/// What arrives at VM 2 in `ms`, in Mbit/s on the wire, of full datagrams: at least and at
+/// most, because the reader of a clock and a counter may wait for a CPU between them.
 fn arriving(world: &World, ms: u64) -> (f64, f64) {
     let read = || {
         world.inside("vm2", || {
@@ -102,7 +103,8 @@ fn arriving(world: &World, ms: u64) -> (f64, f64) {
     (rate(d - a), rate(c - b))
 }
 
-/// Never more than the floor, and all of it in the best of three: what else the machine does takes away only.
+/// Never more than the floor, and all of it in the best of three: what else the machine does takes
+/// away only.
 fn expect_floor(world: &World, floor: f64, ms: u64) {
     let mut best: f64 = 0.0;
     for _ in 0..3 {

@@ -1,6 +1,6 @@
-//! Guests that ignore ECN behind agents that speak it for them: on a link that marks, while it is switched on and
-//! off, through an agent's death, beside a VM that opens connections by the thousand, and where it cannot be had.
-//! Needs root.
+//! Guests that ignore ECN behind agents that speak it for them: on a link that marks, while it is
+//! switched on and off, through an agent's death, beside a VM that opens connections by the
+//! thousand, and where it cannot be had. Needs root.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::guest::{Guest, add_c, reload};
@@ -89,7 +89,8 @@ const fn octet(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Plays `during` while as much is sent as the connections take; every octet is looked at. How many came.
+/// Plays `during` while as much is sent as the connections take; every octet is looked at. How many
+/// came.
 fn stream<T>(all: Vec<(TcpStream, TcpStream)>, during: impl FnOnce() -> T) -> (u64, T) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -165,8 +166,9 @@ fn begin(world: &World, sender: &Agent<'_>) {
     });
 }
 
-/// The pair's floor exceeds the link, so marks cut no window: the translation is in force, hides the marks, and
-/// leaves the pair what it had. What a translation saves where floors fit is dataplane's to test
+/// The pair's floor exceeds the link, so marks cut no window: the translation is in force, hides
+/// the marks, and leaves the pair what it had. What a translation saves where floors fit is
+/// dataplane's to test
 /// (`guests_that_ignore_ecn_lose_nothing_on_a_link_that_marks_once_their_ports_translate`).
 #[test]
 fn a_translation_takes_nothing_from_a_pair_whose_floor_exceeds_the_link() {
@@ -219,7 +221,7 @@ fn a_connection_keeps_what_it_began_with_while_it_is_switched_and_its_agent_dies
     assert_eq!((off.to.as_str(), off.connections), ("none", 1), "{off:?}");
     assert!(off.edited > first.edited && off.left_alone.unknown_segments > 4, "{off:?}");
 
-    // Killed in the middle of it, with its guardian: nobody is there but the programs.
+    // Killed in the middle of it, with its guardian: only the programs are left.
     one.kill_with_guardian();
     speak(&old.0, &old.1);
     one = world.start(1);
@@ -262,7 +264,7 @@ fn a_vm_that_opens_thousands_of_connections_takes_no_place_of_anothers() {
     let quiet = connect(&world, 9001);
     speak(&quiet.0, &quiet.1);
     let before = told(&one, "a");
-    // To nobody who listens: each is a SYN and an answer, and takes a place.
+    // To a port where nothing listens: each is a SYN and an answer, and takes a place.
     world.inside("vm3", || {
         for _ in 0..8 * PLACES {
             let refused = TcpStream::connect(("10.0.0.2", 7)).expect_err("nobody listens");
@@ -298,7 +300,8 @@ fn a_translation_that_cannot_be_had_is_told_with_the_reason_and_floors_stand() {
     let reasons = one.explain();
     let is_said = |reason: &String| reason.contains("virtual-ecn, refused: marks are");
     assert!(reasons.iter().any(is_said), "{reasons:?}");
-    // What is no translation at all is a mistake of the file: said with its line, and nothing changes.
+    // What is no translation at all is a mistake of the file: said with its line, and nothing
+    // changes.
     ask(&world, 1, Some("ecn"));
     reload(&one);
     assert!(one.log().contains("unknown variant `ecn`"), "{}", one.log());

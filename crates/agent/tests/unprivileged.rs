@@ -1,5 +1,5 @@
-//! Who starts an agent without being root is told so, and how to become what is needed. Needs root, to
-//! give it up.
+//! A user who starts an agent without being root is told so, and how to get the rights. Needs root,
+//! to give it up.
 #![allow(clippy::disallowed_methods)]
 
 use crate::common::{copy_of_daemon, pause};
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Of nobody, on every Linux.
+/// The user nobody, on every Linux.
 const NOBODY: u32 = 65534;
 
 /// A folder with a sound configuration, removed when dropped.
@@ -50,7 +50,8 @@ fn as_nobody(folder: &Folder, command: &str) -> Output {
     started.args([command, "--config"]).arg(folder.config()).uid(NOBODY).gid(NOBODY);
     loop {
         match started.output() {
-            // A process that another test starts has the copy open for writing, until it executes its own.
+            // A process that another test starts has the copy open for writing, until it executes
+            // its own.
             Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => pause(20),
             output => return output.expect("giving up root needs root"),
         }
@@ -83,7 +84,7 @@ fn a_configuration_that_only_root_can_read_is_no_riddle_either() {
     std::fs::set_permissions(folder.config(), std::fs::Permissions::from_mode(0o600)).unwrap();
     let said = stderr(&as_nobody(&folder, "agent"));
     assert!(said.contains("CAP_BPF: run it as root"), "{said}");
-    // A mistake in it comes first for who can read it.
+    // A mistake in it comes first for a user who can read it.
     let folder = Folder::new("wrong");
     let text = std::fs::read_to_string(folder.config()).unwrap();
     std::fs::write(folder.config(), text.replace("1Gbit", "0bit")).unwrap();

@@ -173,7 +173,7 @@ fn top_text(top: &Top) -> String {
     text
 }
 
-/// A line for each VM that has pairs whose losses nobody sees: they do not borrow.
+/// A line for each VM that has pairs whose losses do not show: they do not borrow.
 fn unenforced_text(pairs: &[Pair]) -> String {
     let reasons = [
         ("unseen", "leaves this host where nothing numbers it (a tunnel behind its port?)"),
@@ -196,7 +196,8 @@ fn unenforced_text(pairs: &[Pair]) -> String {
     text
 }
 
-/// Lines for what a VM exchanges with places that no directory lists, and for what it must not send.
+/// Lines for what a VM exchanges with places that no directory lists, and for what it must not
+/// send.
 fn external_text(told: &External) -> String {
     let External { vm, .. } = told;
     let mut text = String::new();

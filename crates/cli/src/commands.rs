@@ -39,15 +39,17 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What is said at one Ctrl-C after the other; the one after the last of them ends the process at once.
+/// What is said at one Ctrl-C after the other; the one after the last of them ends the process at
+/// once.
 const STOPPING: [&str; 2] = [
     "stopping: removing what was set up… (this takes some seconds)",
     "still removing what was set up; once more ends at once and leaves the rest to `weir clean`",
 ];
 const LEFT: &str = "ended at once: `weir clean` removes what was left behind";
 
-/// A flag that the first Ctrl-C and friendly kill set, and which says so: what is torn down in silence
-/// is interrupted again. Only the third ends the process at once, and says what removes the rest.
+/// A flag that the first Ctrl-C and friendly kill set, and which says so: what is torn down in
+/// silence is interrupted again. Only the third ends the process at once, and says what removes the
+/// rest.
 ///
 /// # Errors
 /// The kernel refuses the handlers.
@@ -123,7 +125,7 @@ pub(crate) fn nothing_applies(file: &File, points: &[Scenario]) -> bool {
     expected && !played.any(applies)
 }
 
-/// Plays in the lab; `say` speaks to the user beside the screen when somebody interrupts.
+/// Plays in the lab; `say` speaks to the user beside the screen when the user interrupts.
 ///
 /// # Errors
 /// The kernel refuses the handlers of signals.

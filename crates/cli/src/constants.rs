@@ -1,7 +1,7 @@
 //! `--constant KEY=VALUE`: constants of the mechanism, the same in every world.
 //!
-//! Promises  Whatever the world, they are read by what reads `agent.toml`, after the scenario's scale;
-//!           a mistake is said before anything is played.
+//! Promises  Whatever the world, they are read by what reads `agent.toml`, after the scenario's
+//!           scale; a mistake is said before anything is played.
 //! Not here  Their names: docs/algorithms/elasticswitch.md, docs/algorithms/eyeq.md.
 
 use crate::args::quoted;
@@ -14,7 +14,7 @@ use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
 use weir_model::text;
 use weir_units::Rate;
 
-/// What somebody set, as it was typed and as agents read it.
+/// A constant that the user set, as it was typed and as agents read it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constants {
     typed: Vec<(String, String)>,
@@ -65,7 +65,8 @@ impl Constants {
         Ok(())
     }
 
-    /// Whether agents on the hosts of every point can have them, too: EyeQ's loop has to come to rest there.
+    /// Whether agents on the hosts of every point can have them, too: EyeQ's loop has to come to
+    /// rest there.
     ///
     /// # Errors
     /// The first that cannot, with its reason.
@@ -124,7 +125,8 @@ impl Constants {
         {
             return Ok(None);
         }
-        // An agent takes its own uplink; those of hosts are alike but in files that list their links.
+        // An agent takes its own uplink; those of hosts are alike but in files that list their
+        // links.
         let hosts = scenario.topology.hosts.len();
         let links = scenario.topology.links.iter().filter(|link| link.a.min(link.b) < hosts);
         let line = links.map(|link| link.rate).min().unwrap_or(Rate::MAX);

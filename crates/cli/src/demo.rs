@@ -1,4 +1,4 @@
-//! `weir demo`: the embedded scenario in three acts, for somebody who has read nothing.
+//! `weir demo`: the embedded scenario in three acts, for a person who has read nothing.
 
 use crate::commands;
 use crate::constants::Constants;
@@ -21,9 +21,9 @@ This plays a small datacenter on this machine, out of network namespaces: two ra
 link of 100 Mb/s. Two tenants share that link, and each was promised 45 % of it. “gold” has one
 TCP connection. “bulk” has fifty VMs: first with TCP, then with UDP that never slows down.";
 
-/// Played where the machine is too slow or too busy for the file's own rates: half of them, for half
-/// the packets, and half the neighbours, so that each of them has as many packets a second as before. A
-/// neighbour that sends few hears of few losses, and ElasticSwitch lives on these.
+/// Played where the machine is too slow or too busy for the file's own rates: half of them, for
+/// half the packets, and half the neighbours, so that each of them has as many packets a second as
+/// before. A neighbour that sends few hears of few losses, and ElasticSwitch lives on these.
 const SMALLER: [(&str, &str); 2] = [("scale", "0.05"), ("senders", "25")];
 const SMALLER_TITLE: &str = "A TCP connection against 25 neighbours, then against UDP blasters";
 
@@ -35,12 +35,12 @@ const IN_SPITE: &str = "\
 Something else kept a CPU of this machine busy meanwhile. Both floors held in spite of it; a machine
 without idle time makes rates smaller, never larger. The other numbers may be too small.";
 
-/// Plays the demo; 0 if and only if the floors held under ElasticSwitch. What else the scenario expects is
-/// shown in the table.
+/// Plays the demo; 0 if and only if the floors held under ElasticSwitch. What else the scenario
+/// expects is shown in the table.
 ///
-/// The demo claims two lower bounds, so it takes them from a machine that is also used for something else
-/// ([`verdict::judge_beside_load`]). Only where they did not hold, and the machine may be to blame, it plays
-/// again with smaller rates.
+/// The demo claims two lower bounds, so it takes them from a machine that is also used for
+/// something else ([`verdict::judge_beside_load`]). Only where they did not hold, and the machine
+/// may be to blame, it plays again with smaller rates.
 ///
 /// # Errors
 /// The machine cannot play it.
@@ -62,7 +62,8 @@ pub(crate) fn demo(out: &Path) -> Result<u8> {
     commands::conclude(played, outcome, Some(out), false)
 }
 
-/// Puts into `played` what a machine that others use, too, shows of the expectations; says how it ended.
+/// Puts into `played` what a machine that others use, too, shows of the expectations; says how it
+/// ended.
 fn judge(points: &[Scenario], played: &mut Played) -> Outcome {
     let runs = &played.results.runs;
     let verdicts = points.iter().flat_map(|point| verdict::judge_beside_load(point, runs));
@@ -182,7 +183,8 @@ mod tests {
         assert_eq!(smaller.1, 25, "its title says 25");
     }
 
-    /// All three acts were played; the last got `floor` of its floors. The machine was busy in `busy` of them.
+    /// All three acts were played; the last got `floor` of its floors. The machine was busy in
+    /// `busy` of them.
     fn ended(floor: f64, busy: &[usize]) -> Outcome {
         let points = File::parse("demo", SCENARIO, &[]).and_then(|f| f.points()).expect("sound");
         let act = |(n, mechanism): (usize, &Mechanism)| {

@@ -1,10 +1,11 @@
 //! `weir doctor`: what this host can do, what is missing, what that costs, and how to get it.
 //!
-//! Problem   "Never silently unenforced": who installs an agent must know what it will not see.
+//! Problem   "Never silently unenforced": an operator who installs an agent must know what it will
+//!           not see.
 //! Approach  The data plane tries and looks ([`weir_dataplane::probe`]); this only asks about the
 //!           right things, and shows: a table first, then advice for whatever is not fine.
-//! Promises  Exit status 0 means that floors can be enforced on this host, 1 that they cannot, or not
-//!           for all of its VMs; the last line says which.
+//! Promises  Exit status 0 means that floors can be enforced on this host, 1 that they cannot, or
+//!           not for all of its VMs; the last line says which.
 //! Not here  Looking: see `weir-dataplane`.
 
 use crate::args;

@@ -1,4 +1,4 @@
-//! What people see while a scenario plays: on a terminal bars that move, else a line per second.
+//! Shows a scenario while it plays: moving bars on a terminal, elsewhere a line per second.
 //! Everything goes to stderr; stdout belongs to results.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};

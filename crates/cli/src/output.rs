@@ -1,9 +1,10 @@
-//! What the process prints: results on stdout, everything else on stderr.
+//! Prints results on stdout and everything else on stderr.
 //!
-//! Problem   `weir … | head` closes the pipe while there is more to say. `println!` panics then, which in
-//!           the middle of a play would leave namespaces behind.
-//! Approach  Whoever closes the pipe has read enough: what follows is dropped, the play goes on, and the
-//!           exit status is the verdict's. A disk that is full is an error like any other.
+//! Problem   `weir … | head` closes the pipe while there is more to say. `println!` panics then,
+//!           which in the middle of a play would leave namespaces behind.
+//! Approach  A reader that closes the pipe has read enough: what follows is dropped, the play goes
+//!           on, and the exit status is the verdict's. A disk that is full is an error like any
+//!           other.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -18,7 +19,7 @@ macro_rules! out {
 macro_rules! outln {
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
-/// Prints a line to stderr, as `eprintln!` does; if nobody reads it, it is lost.
+/// Prints a line to stderr, as `eprintln!` does; if nothing reads it, it is lost.
 macro_rules! errln {
     ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
 }
@@ -43,7 +44,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<()> {
 
 /// Prints a line to stderr.
 pub(crate) fn complain(text: Arguments<'_>) {
-    // Nobody is left to be told.
+    // No reader is left.
     drop(writeln!(stderr(), "{text}"));
 }
 

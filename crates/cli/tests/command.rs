@@ -318,7 +318,8 @@ fn other_simulators_files_are_played_at_both_levels() {
             packets["digest"],
             play(files, &["--mark-above", "30kB", "--buffer", "1MB"])["digest"]
         );
-        // Who begins beside another is slow, but the link is used: both end not much later than ideally.
+        // A pair that begins beside another is slow, but the link is used: both end not much later
+        // than ideally.
         assert!(took(&packets, 1) > 0.0012, "{packets}");
         let last = (0.002 + took(&packets, 1)).max(took(&packets, 0));
         assert!((0.0132..0.0145).contains(&last), "{last} s");
@@ -494,7 +495,7 @@ fn a_mistake_says_where_it_is_and_what_to_do() {
     }
 }
 
-/// Nobody reads what is printed: the pipe's other end is closed before the process starts.
+/// Nothing reads what is printed: the pipe's other end is closed before the process starts.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../reproduce");

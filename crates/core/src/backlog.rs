@@ -1,21 +1,22 @@
 //! What may wait in a pair's queue, and of which flows.
 //!
-//! Problem   A pair's queue is one FIFO. What a VM sends to a peer in bulk delays its own requests and
-//!           acknowledgements to that peer, and a flood leaves no room for a TCP connection beside it.
-//! Approach  A model of the queue stands before the queue: octets that wait, in [`PARTS`] parts by a
-//!           hash of the flow. The model drains at the class's ceiling, in equal parts of all flows that
-//!           wait, as if each had a queue of its own. While no more than the limit waits, every flow is let
-//!           in. Up to a half more, only flows are let in that have less than an equal part of what
-//!           waits.
-//! Promises  While the class gets its ceiling, what is let in waits for no longer than the limit and a
-//!           half of it, but for a super-packet. A flow that always waits is let in at an equal part of
-//!           the ceiling or more, unless its hash is that of another. Work is conserved: nothing is dropped
-//!           while less than the limit waits.
+//! Problem   A pair's queue is one FIFO. What a VM sends to a peer in bulk delays its own requests
+//!           and acknowledgements to that peer, and a flood leaves no room for a TCP connection
+//!           beside it.
+//! Approach  A model of the queue stands before the queue: octets that wait, in [`PARTS`] parts by
+//!           a hash of the flow. The model drains at the class's ceiling, in equal parts of all
+//!           flows that wait, as if each had a queue of its own. While no more than the limit
+//!           waits, every flow is let in. Up to a half more, only flows are let in that have less
+//!           than an equal part of what waits.
+//! Promises  While the class gets its ceiling, what is let in waits for no longer than the limit
+//!           and a half of it, but for a super-packet. A flow that always waits is let in at an
+//!           equal part of the ceiling or more, unless its hash is that of another. Work is
+//!           conserved: nothing is dropped while less than the limit waits.
 //! Not here  How long the limit is: the shaper's `longest_wait`. The order of packets: the queue's.
 //! Source    The equal parts are those of fair queueing (Demers, Keshav, Shenker 1989), the drop at
 //!           arrival of what is beyond an equal part is that of AFD (Pan et al. 2003).
 //!
-//! The same law in C is `bpf/backlog_law.h`; whoever changes one changes the other.
+//! The same law in C is `bpf/backlog_law.h`. A change of one needs the same change of the other.
 
 /// Parts by which flows are told apart. With fewer, more flows share a part with another.
 pub const PARTS: usize = 16;
@@ -26,11 +27,11 @@ const FRAME: u64 = 1514;
 const OCTET: u64 = 8_000_000_000;
 /// A longer pause empties every queue: 128 kB at 64 kbit/s last as long. Nanoseconds.
 const PAUSE_MOST: u64 = 16_000_000_000;
-/// Rounds in which what has drained is taken from the flows. What is left then is taken with the next
-/// packet.
+/// Rounds in which what has drained is taken from the flows. What is left then is taken with the
+/// next packet.
 const ROUNDS: u32 = 3;
-/// Beyond the limit there is room for so much of it (a half), for flows with little that waits. With less, the bursts of
-/// a window do not find room beside a flood.
+/// Beyond the limit there is room for so much of it (a half), for flows with little that waits.
+/// With less, the bursts of a window do not find room beside a flood.
 const RESERVE: u64 = 2;
 
 /// What a pair's queue goes by.
@@ -39,7 +40,8 @@ const RESERVE: u64 = 2;
 pub struct Bound {
     /// The ceiling of its class, bit/s; not zero, and the product with `limit_ns` fits 64 bits.
     pub bps: u64,
-    /// What waits shall last no longer at the ceiling, with what the class runs ahead by. Nanoseconds.
+    /// What waits shall last no longer at the ceiling, with what the class runs ahead by.
+    /// Nanoseconds.
     pub limit_ns: u64,
     /// Octets that the queue itself has room for, with what the class runs ahead by.
     pub room: u64,
@@ -76,8 +78,8 @@ impl Backlog {
     /// Its size.
     pub const OCTETS: usize = 16 + 4 * PARTS;
 
-    /// Whether a packet is let in. If it is, it waits, too, unless the queue itself has no room for it.
-    /// A pair that `is_new` waits for its floor: everything is let in.
+    /// Whether a packet is let in. If it is, it waits, too, unless the queue itself has no room for
+    /// it. A pair that `is_new` waits for its floor: everything is let in.
     pub fn admits(&mut self, bound: &Bound, arrival: &Arrival, is_new: bool) -> bool {
         self.drain(arrival.now);
         self.bps = bound.bps;
@@ -86,8 +88,8 @@ impl Backlog {
         let own = u64::from(self.parts[part]);
         let octets = u64::from(arrival.octets);
         let limit = bound.limit_ns * bound.bps / OCTET;
-        // A small packet finds room where a full frame does not, also beside one that was just let in of a flow that has
-        // its hash; a super-packet finds less.
+        // A small packet finds room where a full frame does not, also beside one that was just let
+        // in of a flow that has its hash; a super-packet finds less.
         let larger = octets.saturating_sub(FRAME).min(limit / 2);
         let (after, limit) = (total + larger, limit + 2 * FRAME.saturating_sub(octets));
         let has_less = || {

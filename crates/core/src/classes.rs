@@ -1,14 +1,16 @@
-//! From floors and ceilings to the parameters of a shaper's classes: of the real shaper, and of the simulated one.
+//! From floors and ceilings to the parameters of a shaper's classes: of the real shaper, and of the
+//! simulated one.
 //!
-//! Problem   What a pair gets depends on bursts, on turns and on what is kept for traffic without a floor. A simulated
-//!           host with other numbers shapes otherwise.
+//! Problem   What a pair gets depends on bursts, on turns and on what is kept for traffic without a
+//!           floor. A simulated host with other numbers shapes otherwise.
 //! Approach  One arithmetic, in rates and octets; each shaper turns its results into its own units.
-//! Promises  No class has a rate of zero or a ceiling below its rate. Inner classes sum to the uplink at most.
+//! Promises  No class has a rate of zero or a ceiling below its rate. Inner classes sum to the
+//!           uplink at most.
 //! Not here  What classes do: the shapers. How many octets may wait: they say it.
 //!
 //! **Burst.** A bucket must hold what accrues while the kernel is late to serve it, or the rate is
 //! missed; a timer is usually 50 µs late and at times, on a busy machine, 1 ms. More only makes
-//! bursts that fill somebody's buffer downstream. So: 1 ms at the rate, at least two packets (the
+//! bursts that fill a buffer downstream. So: 1 ms at the rate, at least two packets (the
 //! bucket of a slow class refills while its last packet is paid for), at most 256 kB. A fixed
 //! 16 kB would let 0.3 Mbit/s burst for half a second.
 //!
@@ -28,13 +30,15 @@ use weir_units::{Bytes, Rate, Span};
 pub const MIN_RATE: Rate = Rate::from_bps(64_000);
 /// A full Ethernet frame without FCS.
 pub const FRAME: u64 = 1514;
-/// Bound of each queue in octets, where nobody says another.
+/// Bound of each queue in octets, unless another is given.
 pub const QUEUE: Bytes = Bytes::new(128 * 1024);
-/// How long what waits in a pair's queue may last at its ceiling, but see [`SHORTEST_QUEUE`]. With less, one TCP
-/// connection does not fill its rate at a round trip of 10 ms; with more, requests of the same pair wait longer.
+/// How long what waits in a pair's queue may last at its ceiling, but see [`SHORTEST_QUEUE`]. With
+/// less, one TCP connection does not fill its rate at a round trip of 10 ms; with more, requests of
+/// the same pair wait longer.
 pub const QUEUE_WAIT: Span = Span::from_millis(10);
-/// So much may wait in a pair's queue however long it lasts, which counts below 12.1 Mbit/s: a first window of ten
-/// segments, and what TCP needs to find a loss by duplicate ACKs after a cut.
+/// Octets that may always wait in a pair's queue, however long they last. It counts below
+/// 12.1 Mbit/s: a first window of ten segments, and what TCP needs to find a loss by duplicate ACKs
+/// after a cut.
 pub const SHORTEST_QUEUE: Bytes = Bytes::new(10 * FRAME);
 /// A full queue that lasts no longer needs no bound in time.
 const NO_TIME: Span = Span::from_millis(1);
@@ -43,17 +47,19 @@ const BURST_SPAN: Span = Span::from_millis(1);
 const MIN_BURST: u64 = 2 * FRAME;
 const MAX_BURST: u64 = 256 * 1024;
 const MAX_QUANTUM: u64 = 60_000;
-/// The part of a host's uplink that pairs without queues may use, all VMs together. Nobody slows them down where they
-/// meet others in the network: with a headroom of a tenth (`weir-model`), and up to five hosts' uplinks into one link of that
-/// rate, they stay within what no floor was promised of.
+/// The part of a host's uplink that pairs without queues may use, all VMs together. No feedback
+/// slows them down where they meet other traffic in the network: with a headroom of a tenth
+/// (`weir-model`), and up to five hosts' uplinks into one link of that rate, they stay within what
+/// no floor was promised of.
 const STRAYS: u64 = 50;
-/// The part of a VM's floor that it may send beside it to places that no directory lists, if nobody says how much.
-/// With floors of nine tenths of a link, that and strays and control traffic fill seven of the last ten hundredths.
+/// The part of a VM's floor that it may send beside it to places that no directory lists, unless
+/// another is given. With floors of nine tenths of a link, that and strays and control traffic fill
+/// seven of the last ten hundredths.
 const EXTERNAL: u64 = 20;
 
 /// What a VM may send to addresses that no directory lists: a hose of its own, beside that of its
-/// pairs. Nobody tells a sender what the network loses of it, so nothing lowers its rate where it
-/// takes others' floors; it gets no more than a rate that is set.
+/// pairs. No receiver reports what the network loses of it, so nothing lowers its rate where it
+/// takes other VMs' floors. It gets no more than a rate that is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct External {
     /// What it gets in any case. Absent: a twentieth of the VM's floor, which has room in the
@@ -101,11 +107,11 @@ pub struct Uplink {
 pub enum Pace {
     /// By a burst.
     Burst,
-    /// By half of one: HTB lets a class run into debt by a burst before it waits (`htb_hysteresis`), so half goes as
-    /// far, and one timer serves a burst.
+    /// By half of one: HTB lets a class run into debt by a burst before it waits
+    /// (`htb_hysteresis`), so half goes as far, and one timer serves a burst.
     HalfBurst,
-    /// By two packets, for limiters that are set anew every period. A VM's cap is kept by its own class alone then, not
-    /// by those of its pairs.
+    /// By two packets, for limiters that are set anew every period. A VM's cap is kept by its own
+    /// class alone then, not by those of its pairs.
     Packets,
 }
 
@@ -135,19 +141,21 @@ pub struct Levels {
     stray_part: Rate,
     /// What is left of the uplink for floors.
     budget: Rate,
-    /// What VMs are promised, with what was set for external traffic; and the latter, scaled as all.
+    /// What VMs are promised, with what was set for external traffic; and the latter, scaled as
+    /// all.
     vm_floors: Rate,
     externals: Rate,
-    /// What external traffic wants of which nobody has said how much, and what floors leave for it.
+    /// What external traffic without a written floor wants, and what floors leave for it.
     modest: Rate,
     spare: Rate,
     largest: Rate,
 }
 
-/// How long what waits in the queue of a pair may last before further packets are dropped: [`QUEUE_WAIT`], or as long
-/// as the fewest octets last. No more than three quarters of the queue's own `queue` octets: the rest is for flows with
-/// little in it, which the queue itself cannot tell from others. `None` where a full queue lasts less than a
-/// millisecond: the packets of a fast pair are not to pay for a clock.
+/// How long what waits in the queue of a pair may last before further packets are dropped:
+/// [`QUEUE_WAIT`], or as long as the fewest octets last. No more than three quarters of the queue's
+/// own `queue` octets: the rest is for flows with little in it, which the queue itself cannot tell
+/// from others. `None` where a full queue lasts less than a millisecond: the packets of a fast pair
+/// are not to pay for a clock.
 pub fn longest_wait(ceiling: Rate, queue: Bytes) -> Option<Span> {
     let is_slow = ceiling.time_for(queue) >= NO_TIME;
     let most = ceiling.time_for(Bytes::new(queue.get() / 4 * 3));
@@ -175,7 +183,8 @@ pub fn burst(rate: Rate, pace: Pace) -> Bytes {
 }
 
 impl Uplink {
-    /// Of a link of this rate: 2 % for traffic without a floor (up to all of it when there is room), 0.5 % for control.
+    /// Of a link of this rate: 2 % for traffic without a floor (up to all of it when there is
+    /// room), 0.5 % for control.
     pub fn new(rate: Rate) -> Self {
         let (default_rate, control_rate) = (rate.mul_ratio(2, 100), rate.mul_ratio(5, 1000));
         Self {
@@ -187,6 +196,15 @@ impl Uplink {
             pace: Pace::Burst,
         }
     }
+}
+
+/// Floors beyond the uplink: each is scaled down by the same factor, `budget / floors`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overbooked {
+    /// What the floors of all pairs that send here sum to.
+    pub floors: Rate,
+    /// What the uplink leaves for floors, beside the small parts of default and control traffic.
+    pub budget: Rate,
 }
 
 impl Levels {
@@ -215,6 +233,13 @@ impl Levels {
             spare: plain.budget.saturating_sub(plain.vm_floors),
             ..plain
         }
+    }
+
+    /// The only place where overbooking is decided: whether floors of pairs that sum to `floors` have to be
+    /// scaled down, which [`Levels::pair`] then does.
+    pub fn overbooked(&self, floors: Rate) -> Option<Overbooked> {
+        let budget = self.budget();
+        (floors > budget).then_some(Overbooked { floors, budget })
     }
 
     /// How limiters let packets go.
@@ -275,7 +300,8 @@ impl Levels {
         self.class(rate.min(self.cap(vm)), self.cap(vm), vm.floor)
     }
 
-    /// What a VM's pairs without a queue of their own may send together, when none is about to be theirs.
+    /// What a VM's pairs without a queue of their own may send together, when none is about to be
+    /// theirs.
     pub fn stray_rate(&self, vm: &Share) -> Rate {
         self.default_rate(vm).max(self.stray_part.min(self.cap(vm))).max(MIN_RATE)
     }
@@ -292,7 +318,7 @@ impl Levels {
         vm.external.floor.unwrap_or(modest).min(self.cap(vm))
     }
 
-    /// The same on this uplink. What nobody has asked for gives way to all floors.
+    /// The same on this uplink. What no operator wrote gives way to all floors.
     fn external_floor(&self, vm: &Share) -> Rate {
         let nominal = self.nominal(vm);
         let left = self.cap(vm).saturating_sub(vm.floor + self.default_rate(vm));

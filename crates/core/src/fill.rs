@@ -2,7 +2,7 @@
 //!
 //! Problem   All claims grow at weight × level until their demand is met or a link of theirs is
 //!           full. Rounds over all claims cost O(claims · links).
-//! Approach  One heap of what can stop somebody, ordered by level: a demand stops its claim, a full
+//! Approach  One heap of what can stop a claim, ordered by level: a demand stops its claim, a full
 //!           link stops all claims on it. A link's level only rises while others stop, so a stale
 //!           entry is too early, never too late: popped, it is put back at its present level.
 //! Promises  O(i·log i) for i crossings of links. Same input, same output; demands before links,
@@ -127,7 +127,7 @@ pub(crate) fn fill(room: &mut [Fine], claims: &[Claim<'_>]) -> Vec<Grant> {
         match event {
             Event::Demand(c) => filling.satisfy(c),
             Event::Full(link) => match filling.level(link) {
-                None => {} // all who crossed it have stopped already
+                None => {} // all claims on it have stopped already
                 Some(now) if now > level => events.push(Reverse((now, event))),
                 Some(now) => filling.saturate(link, now, members.of(link)),
             },
@@ -160,7 +160,8 @@ impl Filling<'_, '_> {
         demands.chain(links).collect::<Vec<_>>().into()
     }
 
-    /// Where `link` would be full if nobody else stopped before; `None` if nobody there grows.
+    /// The level at which `link` would be full if no other claim stopped before; `None` if no claim
+    /// on it grows.
     fn level(&self, link: usize) -> Option<Level> {
         (self.weight[link] > 0).then(|| Level { num: self.room[link], den: self.weight[link] })
     }
@@ -192,7 +193,7 @@ impl Filling<'_, '_> {
     }
 }
 
-/// Who crosses which link: one flat list, cut by link.
+/// The claims on each link: one flat list, cut by link.
 struct Members {
     start: Vec<usize>,
     claims: Vec<u32>,

@@ -1,8 +1,8 @@
-//! What hosts say to each other. Values only: octets, keys and replay protection are `weir-wire`'s.
+//! The messages between hosts. Values only: octets, keys and replay protection are `weir-wire`'s.
 //!
 //! Every message is about one pair, and travels between the host of the pair's destination (which
-//! offers and reports) and the host of its source (which limits). None is needed for safety: a lost,
-//! late or repeated one costs efficiency, not floors (ElasticSwitch §9).
+//! offers and reports) and the host of its source (which limits). None is needed for safety: a
+//! lost, late or repeated one costs efficiency, not floors (ElasticSwitch §9).
 
 use weir_units::{PairId, PathId, Rate, Span};
 
@@ -12,15 +12,16 @@ pub enum Message {
     /// Destination host → source host: the receiver's part of the pair's floor (ElasticSwitch §4,
     /// "remote-guarantee control packets"). Sent every partitioning period and when a pair appears.
     Offer(Offer),
-    /// Source host → destination host: "I now hold this offer, and my own hose has this much for the
-    /// pair". Until it arrives, the receiver counts an older, larger offer as spent.
+    /// Source    host → destination host: "I now hold this offer, and my own hose has this much for
+    ///           the pair". Until it arrives, the receiver counts an older, larger offer as spent.
     Echo(Echo),
     /// Destination host → source host: losses seen since the last such message (ElasticSwitch §6).
     Congestion(Congestion),
-    /// The same for one of several paths of the pair. Only pairs that have several have such reports.
+    /// The same for one of several paths of the pair. Only pairs that have several have such
+    /// reports.
     PathCongestion(PathId, Congestion),
-    /// EyeQ, destination host → source host: "at this rate you may send to this VM". Where data planes tell each
-    /// other by themselves, no agent sends it.
+    /// EyeQ, destination host → source host: "at this rate you may send to this VM". Where data
+    /// planes tell each other by themselves, no agent sends it.
     Feedback(Feedback),
 }
 
@@ -37,11 +38,11 @@ pub struct Offer {
     /// The pair gets its full fair share at the receiver: the sender should take `floor` as the
     /// pair's demand and use the rest of its own hose elsewhere.
     pub unbounded: bool,
-    /// An [`Echo`] is asked for, at once: the receiver waits for one of this value before it gives the
-    /// difference to others, or has not heard from the sender for a while.
+    /// An [`Echo`] is asked for, at once: the receiver waits for one of this value before it gives
+    /// the difference to others, or has not heard from the sender for a while.
     pub confirm: bool,
-    /// The least time that lately passed between an offer and its echo, in whole microseconds and never
-    /// zero. `None`: not known.
+    /// The least time that lately passed between an offer and its echo, in whole microseconds and
+    /// never zero. `None`: not known.
     pub round_trip: Option<Span>,
 }
 
@@ -55,8 +56,8 @@ pub struct Echo {
     /// The offer the sender holds now.
     pub floor: Rate,
     /// The most that the sender's own hose can give the pair, however much the pair wants. What the
-    /// pair sends beyond it is borrowed: the receiver keeps no part of its hose for that. `None`: not
-    /// said (a host of the first wire version); the receiver goes by what arrives.
+    /// pair sends beyond it is borrowed: the receiver keeps no part of its hose for that. `None`:
+    /// not said (a host of the first wire version); the receiver goes by what arrives.
     pub most: Option<Rate>,
 }
 

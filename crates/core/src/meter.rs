@@ -1,7 +1,8 @@
-//! Counters of the data plane, read now and then.
+//! Counters of the data plane, read at intervals.
 
-/// A cumulative counter that may start again from zero when the data plane forgot the pair. The total
-/// wraps, for only what was added in a period is ever asked: no counter, however wrong, is a panic.
+/// A cumulative counter that may start again from zero when the data plane forgot the pair. The
+/// total wraps, for only what was added in a period is ever asked: no counter, however wrong, is a
+/// panic.
 #[derive(Clone, Copy, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Meter {
     last: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a machine wants to say to other hosts.
+//! The messages that a machine wants to send to other hosts.
 
 use crate::message::Message;
 use weir_units::HostId;

@@ -1,5 +1,5 @@
-//! Nobody makes an agent remember more than its bounds: not a VM that talks to everybody, not a peer
-//! that says everything.
+//! Nothing makes an agent remember more than its bounds: not a VM that talks to all others, not a
+//! peer that sends all messages there are.
 
 use std::collections::BTreeMap;
 use weir_core::host::{
@@ -73,7 +73,7 @@ fn a_peer_that_speaks_of_pairs_that_nobody_saw_makes_none_and_is_counted() {
             Message::Offer(offer),
             Message::Echo(Echo { pair: from, serial: n, floor, most: None }),
             Message::Congestion(Congestion { pair: to, lost: 9, marked: 0, received: 10 }),
-            // Of VMs that are nobody's.
+            // Of VMs that no tenant has.
             Message::Echo(Echo {
                 pair: PairId::new(VmId(VMS + n), VmId(0)),
                 serial: n,

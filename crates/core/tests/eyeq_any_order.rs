@@ -1,8 +1,8 @@
-//! EyeQ hosts, any inputs in any order: no panic, no advertisement above the link, no limit above it, no memory
-//! without bound.
+//! EyeQ hosts, any inputs in any order: no panic, no advertisement above the link, no limit above
+//! it, no memory without bound.
 //!
-//! Some feedback travels as it should, late or twice; some is made up, as is everything that the data
-//! plane tells: counters that go backwards, pairs of nobody, times that jump.
+//! Some feedback travels as it should, late or twice; some is made up, as is everything that the
+//! data plane tells: counters that go backwards, pairs of no VM, times that jump.
 
 use proptest::prelude::*;
 use weir_core::eyeq::{EyeQ, VmBounds, check};
@@ -14,7 +14,7 @@ use weir_core::message::{Feedback, Message};
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
-/// Two VMs on each host, of two tenants in turn; ids from here on are nobody's.
+/// Two VMs on each host, of two tenants in turn; no VM has an id from here on.
 const VMS: u32 = 2 * HOSTS;
 const LINE: Rate = Rate::from_mbps(10_000);
 const OUTBOX: usize = 40;

@@ -1,7 +1,8 @@
-//! Several agents, any inputs in any order: no panic, no floor above its hose, no memory without bound.
+//! Several agents, any inputs in any order: no panic, no floor above its hose, no memory without
+//! bound.
 //!
-//! Some messages travel as they should, late or twice; others are made up, as is everything that the
-//! data plane tells: counters that go backwards, pairs of nobody, times that jump.
+//! Some messages travel as they should, late or twice; others are made up, as is everything that
+//! the data plane tells: counters that go backwards, pairs of no VM, times that jump.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use weir_core::reservation::Reservation;
 use weir_units::{HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
 const HOSTS: u32 = 3;
-/// Two VMs on each host, of two tenants in turn; ids from here on are nobody's.
+/// Two VMs on each host, of two tenants in turn; no VM has an id from here on.
 const VMS: u32 = 2 * HOSTS;
 const OUTBOX: usize = 40;
 
@@ -135,7 +136,7 @@ fn law() -> impl Strategy<Value = Law> {
     ]
 }
 
-/// Hoses as people buy them, and as nobody would.
+/// Hoses as people buy them, and hoses that no person would buy.
 fn hose() -> impl Strategy<Value = (u64, u64)> {
     let one = || prop_oneof![4 => 1_000_000u64..1_000_000_000, 1 => number()];
     (one(), one())
@@ -276,7 +277,7 @@ impl World {
         Ok(())
     }
 
-    /// The floors of each VM's pairs to its tenant, and to everybody else.
+    /// The floors of each VM's pairs to its tenant, and to all other VMs.
     fn floors_are_within_hoses(
         &self,
         default_floor: Rate,

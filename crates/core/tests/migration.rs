@@ -1,7 +1,8 @@
 //! A VM that moves to another host: for how long two senders may hold more of its hose than it has.
 //!
-//! Four agents in virtual time. V moves from host 0 to host 1 while S on host 2 sends to it, and T on host 3
-//! has sent until shortly before. Hosts reload in every order, with gaps between; letters take 1 ms.
+//! Four agents in virtual time. V moves from host 0 to host 1 while S on host 2 sends to it, and T
+//! on host 3 has sent until shortly before. Hosts reload in every order, with gaps between; letters
+//! take 1 ms.
 
 use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
@@ -156,12 +157,12 @@ impl World {
 struct Over {
     /// While both of them sent.
     sending: u64,
-    /// In all: what T held while it was silent takes nothing from anybody.
+    /// In all: what T held while it was silent takes nothing from other VMs.
     held: u64,
 }
 
-/// The hosts reload one after another in this order, `gap` ms apart, the last one `late` ms later. T sends again
-/// `resumes` ms after the move.
+/// The hosts reload one after another in this order, `gap` ms apart, the last one `late` ms later.
+/// T sends again `resumes` ms after the move.
 fn over_promised(order: [usize; 4], gap: u64, late: u64, resumes: u64, loses: bool) -> Over {
     let mut world = World::new();
     let mut over = Over::default();
@@ -179,7 +180,8 @@ fn over_promised(order: [usize; 4], gap: u64, late: u64, resumes: u64, loses: bo
             world.reload(order[n as usize]);
         }
         world.step(if t_sends { &[S_TO_V, T_TO_V] } else { &[S_TO_V] });
-        // A pair that its receiver does not know yet holds the small start besides (GUARANTEES 1.5).
+        // A pair that its receiver does not know yet holds the small start besides (GUARANTEES
+        // 1.5).
         let is_over = world.floor(S_TO_V) + world.floor(T_TO_V) > HOSE + HOSE.split(64);
         over.held += u64::from(is_over);
         over.sending += u64::from(is_over && t_sends);
@@ -209,7 +211,8 @@ fn what_senders_hold_of_a_vm_that_moved_is_bounded() {
         }
     }
     println!("worst, in ms: {worst:?}");
-    // Once both send, the new host learns of both within two periods, and the larger part is taken back.
+    // Once both send, the new host learns of both within two periods, and the larger part is taken
+    // back.
     assert!(Span::from_millis(worst.sending) <= config.partition.silent_after, "{worst:?}");
     assert!(Span::from_millis(worst.held) <= held_for, "{worst:?}");
     assert!(worst.sending > 0, "no case in which two hosts owe: the test looks in the wrong place");

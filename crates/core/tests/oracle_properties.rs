@@ -44,7 +44,8 @@ fn crossings(flow: &Flow, link: usize) -> u64 {
     flow.path.iter().filter(|&&l| l == link).count() as u64
 }
 
-/// Two tiers of switches, tenants with hoses, and links that carry just what the cuts need, or more.
+/// Two tiers of switches, tenants with hoses, and links that carry just what the cuts need, or
+/// more.
 #[derive(Clone, Debug)]
 struct Tree {
     hosts_per_rack: usize,
@@ -104,8 +105,9 @@ fn build_tree(
 }
 
 impl Tree {
-    /// What links owe: up (2h) and down (2h+1) of each host, then of each rack. For each tenant the smaller of what its
-    /// VMs on one side may send and what those on the other may receive (the hose cut, Oktopus §4).
+    /// What links owe: up (2h) and down (2h+1) of each host, then of each rack. For each tenant the
+    /// smaller of what its VMs on one side may send and what those on the other may receive (the
+    /// hose cut, Oktopus §4).
     fn needed(&self, hosts: usize, racks: usize) -> Vec<Rate> {
         let below = |unit: usize, of: &dyn Fn(usize) -> usize| {
             let mut sides: BTreeMap<u32, [Rate; 4]> = BTreeMap::new();
@@ -139,7 +141,7 @@ impl Tree {
     }
 }
 
-/// Progressive filling as the textbook tells it: all grow by one step, those who are stopped stay.
+/// Progressive filling as the textbook tells it: all grow by one step; those that are stopped stay.
 fn slow(world: &World) -> Vec<f64> {
     const NOTHING: f64 = 1e-3; // bit/s; a thousand times what an f64 loses here
     let mut rates = vec![0.0; world.flows.len()];
@@ -174,7 +176,7 @@ fn slow(world: &World) -> Vec<f64> {
     rates
 }
 
-/// The smallest rate / F as (rate, F), if anybody has a floor.
+/// The smallest rate / F as (rate, F), if any pair has a floor.
 fn least_share(world: &World, ideal: &Allocation) -> Option<(u128, u128)> {
     let shares = world.flows.iter().zip(&ideal.rates).filter(|(flow, _)| !flow.owed().is_zero());
     shares

@@ -1,4 +1,5 @@
-//! Path partitioning on generated networks: parts are safe, floors that fit come to fit, nobody starves.
+//! Path partitioning on generated networks: parts are safe, floors that fit come to fit, no pair
+//! starves.
 
 use proptest::prelude::*;
 use weir_core::partition::PartitionConfig;

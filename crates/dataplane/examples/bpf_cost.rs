@@ -198,7 +198,7 @@ const OF_SYN: [u8; 12] = [2, 4, 5, 180, 1, 3, 3, 8, 1, 1, 1, 1];
 /// Those of all other segments: timestamps, as Linux writes them.
 const STAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
 
-/// A TCP segment from VM 1 to 10.0.0.2, or back; without a checksum, which nobody looks at here.
+/// A TCP segment from VM 1 to 10.0.0.2, or back; without a checksum, which nothing reads here.
 fn segment(program: vcc::Program, flags: u8, (seq, ack): (u32, u32), payload: u16) -> Vec<u8> {
     let (src, dst, ports) = match program {
         vcc::Program::From => (1, 2, [40_000u16, 80]),

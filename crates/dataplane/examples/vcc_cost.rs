@@ -93,7 +93,7 @@ fn pairs(
 ) -> Vec<[f64; 2]> {
     let pair = |pair: usize| {
         let mut got = [0.0; 2];
-        // Who is first is second in the next pair.
+        // The first is second in the next pair.
         for turn in [pair % 2, 1 - pair % 2] {
             let set = |port: &Translated| {
                 if turn == 1 { port.set(Law::VirtualEcn) } else { port.unset() }

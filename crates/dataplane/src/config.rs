@@ -29,8 +29,8 @@ pub struct Config {
     pub uplink: String,
     /// Its line rate, on layer 2 without FCS.
     pub uplink_rate: Rate,
-    /// The floor of what this host itself sends by the uplink; zero: it has none, and no limit either. Needs departure
-    /// times.
+    /// The floor of what this host itself sends by the uplink; zero: it has none, and no limit
+    /// either. Needs departure times.
     pub host_floor: Rate,
     /// What carries VMs' packets to other hosts, if not the uplink as they are.
     pub tunnels: Tunnels,
@@ -80,11 +80,12 @@ pub struct Config {
     pub flows_per_vm: u32,
 }
 
-/// Tunnels between the VMs' ports and the uplink: packets have the VMs' headers where they enter these devices, and
-/// none of theirs on the uplink.
+/// Tunnels between the VMs' ports and the uplink: packets have the VMs' headers where they enter
+/// these devices, and none of theirs on the uplink.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tunnels {
-    /// Devices that put an outer header before each packet (VXLAN), in this thread's network namespace.
+    /// Devices that put an outer header before each packet (VXLAN), in this thread's network
+    /// namespace.
     pub interfaces: Vec<String>,
     /// Octets of that header, with its Ethernet header: VXLAN has 50 over IPv4 and 70 over IPv6.
     pub overhead: u32,
@@ -247,7 +248,7 @@ pub struct RxCounters {
     pub reordered: u64,
     /// Jumps of the sequence: the sending host began anew, or all segments between were lost.
     pub resyncs: u64,
-    /// Packets that nobody numbered, told from those that somebody did.
+    /// Packets without a number, told from numbered ones.
     pub strange: u64,
 }
 

@@ -48,7 +48,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_units::{Bytes, PairId, Rate, VmId};
+use weir_core::classes::Overbooked;
+use weir_units::{Bytes, PairId, VmId};
 
 /// One agent's datapath.
 ///
@@ -261,16 +262,10 @@ impl Dataplane {
         self.shaper.kind()
     }
 
-    /// Amount by which the pairs' floors exceed what the uplink leaves for floors. Each floor is
-    /// then scaled by the same factor, [`budget`](Self::budget) / (budget + shortfall). Zero on a
-    /// host whose admission works.
-    pub fn shortfall(&self) -> Rate {
-        self.shaper.shortfall()
-    }
-
-    /// Rate that the uplink leaves for pairs' floors.
-    pub fn budget(&self) -> Rate {
-        self.shaper.budget()
+    /// The pairs' floors, if they exceed what the uplink leaves for floors. `None` on a host whose
+    /// admission works.
+    pub fn overbooked(&self) -> Option<Overbooked> {
+        self.shaper.overbooked()
     }
 
     /// Packets dropped after they got a sequence number, which receivers count as losses of the
@@ -466,7 +461,6 @@ impl Dataplane {
     ///
     /// Returns whether the guardian has taken back what was borrowed since the last call. The
     /// caller then sets all levels again, also those that did not change.
-    /// levels are to be set again, also those that did not change.
     pub fn renew_lease(&mut self, now_ns: u64) -> Result<bool, Error> {
         self.lease.beat(now_ns);
         self.shaper.renew(now_ns);

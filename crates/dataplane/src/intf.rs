@@ -318,7 +318,7 @@ shared!(
         reordered: u64,
         /// Jumps too far for the ring.
         resyncs: u64,
-        /// Packets that nobody numbered: far from the sequence, which went on without them.
+        /// Packets that no Weir host numbered: far from the sequence, which went on without them.
         strange: u64,
         /// Segments missing before and between doubtful packets.
         missed: u64,

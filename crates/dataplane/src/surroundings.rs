@@ -1,12 +1,13 @@
-//! What stands around VMs' ports that takes their packets past the stamp, or may: tunnels that nobody named,
-//! Open vSwitch, netkit, devices that share a card.
+//! What stands around VMs' ports that takes their packets past the stamp, or may: tunnels without a
+//! name in the configuration, Open vSwitch, netkit, devices that share a card.
 //!
-//! Problem   Losses show, and rates hold, only for what passes our programs and nobody else's on its way. Where
-//!           that is not so, or where nobody has tried whether it is, floors must not seem to be kept.
-//! Approach  One listing of the namespace's links says of what kind each is and in which bridge. What is known to
-//!           go past, and what was never shown to work, is told with its reason and what to do.
-//! Not here  Programs and filters of others: see `probe::datapath` and `Dataplane::tend`. Guests that have no port
-//!           here: see `probe::bypass`.
+//! Problem   Losses show, and rates hold, only for packets that pass our programs and no others on
+//!           their way. Where that is not so, or was never tried, floors must not seem to be kept.
+//! Approach  One listing of the namespace's links says of what kind each is and in which bridge.
+//!           What is known to go past, and what was never shown to work, is told with its reason
+//!           and what to do.
+//! Not here  Programs and filters of others: see `probe::datapath` and `Dataplane::tend`. Guests
+//!           that have no port here: see `probe::bypass`.
 
 use crate::nl::link::Link;
 

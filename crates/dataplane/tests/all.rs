@@ -50,6 +50,7 @@ mod eyeq_law;
 mod eyeq_meter;
 mod eyeq_tell;
 mod hosts;
+mod htb_bursts;
 mod lease;
 mod mark;
 mod outside;

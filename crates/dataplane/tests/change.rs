@@ -315,7 +315,7 @@ fn what_the_kernel_refuses_on_the_way_is_undone() {
         let config = |config: Config| Config { shaper: Some(shaper), ..config };
         let mut host = open(&world, config(world.config(1, mode)));
         host.set(&[level(PAIR, 10, 50)]).unwrap();
-        // Somebody else's, where the shaper's redirection shall be.
+        // A foreign filter in the place of the shaper's redirection.
         world.tc("host1", "qdisc add dev port3 clsact");
         let place = "dev port3 ingress pref 4000";
         let filter = format!("filter add {place} protocol all u32 match u32 0 0 flowid 1:1");

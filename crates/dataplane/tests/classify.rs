@@ -1,5 +1,6 @@
-//! Who sends to whom, and who may: the outside of the cloud, agents, extension headers, MAC
-//! addresses and places in the tables, on golden packets. Needs root, and fails without.
+//! Sources and destinations, and what is allowed: the outside of the cloud, agents, extension
+//! headers, MAC addresses and places in the tables, on golden packets. Needs root, and fails
+//! without.
 
 use crate::frame;
 
@@ -222,7 +223,7 @@ fn what_goes_outside_belongs_to_the_longest_prefix_of_the_senders_tenant() {
     host.0.classes.put(pair(1, GOLD_OFFICE), 0x1_0123).unwrap();
     assert_eq!(host.classify(&plain(MINE, INTERNET).octets()), (PASS, DEFAULT));
     assert_eq!(host.classify(&plain(MINE, OFFICE).octets()), (PASS, 0x1_0123));
-    // Nobody stands for gold's IPv6 outside: 0.0.0.0/0 is IPv4 alone.
+    // No endpoint stands for gold's IPv6 outside: 0.0.0.0/0 is IPv4 alone.
     let unlisted = plain(MINE6, INTERNET6).octets();
     assert_eq!(host.classify(&unlisted), (PASS, EXTERNAL));
     let sent = BTreeMap::from([(pair(1, GOLD_OUT), 1), (pair(1, GOLD_OFFICE), 1)]);

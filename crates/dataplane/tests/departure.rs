@@ -358,7 +358,7 @@ fn the_host_itself_keeps_its_floor_beside_vms_and_they_keep_theirs() {
         assert_eq!(ran.verdict, PASS);
         last_own = ran.departs_ns;
     }
-    // Whoever has a floor leaves no later than by it, from now on: however slow this machine was.
+    // A pair with a floor leaves no later than by it, from now on: however slow this machine was.
     let sent = host.queue(ONE).segments;
     let (own, pair) = (time_for(FULL, mine) * FRAMES, time_for(FULL, theirs) * sent);
     assert!(last_own <= now() + own, "the host's {} ns after", last_own.saturating_sub(now()));

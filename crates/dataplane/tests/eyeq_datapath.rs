@@ -1,5 +1,5 @@
-//! EyeQ as a part of a whole datapath: who gets another's slot, and programs that somebody takes
-//! off. Needs root, and fails without.
+//! EyeQ as a part of a whole datapath: a VM that gets another's slot, and programs that are
+//! detached. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::eyeq_bench as bench;
@@ -86,7 +86,7 @@ fn who_gets_the_slot_of_a_vm_that_left_has_neither_its_share_nor_its_meter() {
         until("it is metered", || meter(&host, VmId(2)).octets >= 200 * 1514);
         let before = meter(&host, VmId(2));
         assert!(before.steps > 5 && before.rate_bps > 0, "{before:?}");
-        // Who stays keeps both.
+        // A VM that stays keeps both.
         let same = config(&world, mode, VmId(2));
         world.inside("host2", || host.apply(same, &BTreeSet::new())).unwrap();
         assert!(meter(&host, VmId(2)).octets >= before.octets);

@@ -232,8 +232,8 @@ fn a_udp_stream_is_answered_once_per_period_and_its_sender_is_limited() {
     replayed_and_forged(&world, &host1, &frames);
 }
 
-/// What an eavesdropper on the switch sends again changes nothing; neither does what he makes
-/// himself.
+/// What an eavesdropper on the switch sends again changes nothing; neither does what it makes
+/// up.
 fn replayed_and_forged(world: &World, host1: &Host, frames: &[Vec<u8>]) {
     let before = host1.limit();
     let index = index(world, "switch", "sw1");
@@ -326,7 +326,7 @@ fn merged_packets_are_answered_too_and_their_unfinished_checksums_harm_nothing()
     let written = frames.iter().filter(|f| f[34 + 16..34 + 18] != [0, 0]).count();
     assert!(written * 10 > frames.len() * 9, "{written} of {}: this shows nothing", frames.len());
     let heard = host1.programs.counters();
-    // Who was overtaken is late.
+    // A message that was overtaken is late.
     assert_eq!((heard.heard + heard.late, heard.forged), (frames.len() as u64, 0));
     let told = host2.programs.counters();
     assert_eq!((told.told, told.unfit, told.uncloned), (frames.len() as u64, 0, 0));

@@ -27,8 +27,8 @@ fn mode(world: &World) -> Mode {
     if tcx { Mode::Tcx } else { Mode::Clsact }
 }
 
-/// Host `n`, whose directory has VM 1 of tenant 1, one VM of tenant 2 and who stands for the
-/// outside. On host 2 they share a port.
+/// Host `n`, whose directory has VM 1 of tenant 1, one VM of tenant 2 and the endpoint of
+/// the outside. On host 2 they share a port.
 fn config(world: &World, n: u32) -> Config {
     let mut config = world.config(n, mode(world));
     config.endpoints.retain(|e| e.vm == VmId(1));

@@ -1,5 +1,5 @@
-//! What somebody else may do to the datapath of a living agent, and that it is noticed and mended.
-//! On hosts made of network namespaces. Needs root, and fails without.
+//! What another program may do to the datapath of a living agent, and that it is noticed and
+//! mended. On hosts made of network namespaces. Needs root, and fails without.
 #![allow(unsafe_code, clippy::disallowed_methods)]
 
 use crate::net::{self, PAIR, World, modes, now_ns, sh};
@@ -142,7 +142,7 @@ fn flags(host: &mut Dataplane) -> u32 {
     host.port_flags(VM).unwrap()
 }
 
-/// A program of somebody else's that lets every packet pass and asks nobody behind it, attached on
+/// A foreign program that lets every packet pass and asks no program behind it, attached on
 /// a side of host 1's port until it is dropped.
 struct Stranger(#[expect(dead_code, reason = "its end detaches")] OwnedFd);
 

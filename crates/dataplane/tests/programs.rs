@@ -320,7 +320,7 @@ fn neighbour_discovery_comes_first_if_it_speaks_of_the_vm() {
     expect_control(&nd(MINE6, 136, "fe80::1").octets());
     expect_spoofed(&nd(MINE6, 136, PEER6).octets());
     expect_spoofed(&nd(PEER6, 135, PEER6).octets());
-    // Through a router: no discovery at all, but an ordinary packet to everybody on the link.
+    // Through a router: no discovery at all, but an ordinary packet to all nodes on the link.
     let mut routed = nd(MINE6, 136, PEER6);
     routed.ttl = 254;
     expect_unclassified(&routed.octets());

@@ -324,7 +324,8 @@ fn any_order_of_packets_is_judged_as_the_model_judges_it() {
             let ends = random(40) == 0;
             bench.set(0, if ends { AT_ONCE } else { NEVER });
             if model.doubts + 1 < DOUBTS.into() && random(4) == 0 {
-                // What nobody numbered, far from the sequence; a sender that begins anew is another test's.
+                // A packet without a number, far from the sequence; a sender that begins anew is
+                // another test's.
                 let far = model.expected + u64::from(WINDOW);
                 let id = (far + random(0x1_0000 - 2 * u64::from(WINDOW))) as u16;
                 meter(&bench, id, 1 + random(40) as u32);

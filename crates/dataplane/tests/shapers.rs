@@ -285,7 +285,7 @@ fn received(world: &World) -> Reading {
 }
 
 /// What came at least, in bit/s, between the first and the last of these that were read from
-/// `start` on: who reads a clock and a counter may wait for a CPU between them.
+/// `start` on: the reader of a clock and a counter may wait for a CPU between them.
 fn least(readings: &[Reading], start: Instant) -> f64 {
     let mut counted = readings.iter().filter(|(before, ..)| *before >= start);
     let (first, last) = (counted.next().unwrap(), counted.next_back().unwrap());
@@ -307,7 +307,7 @@ fn what_is_borrowed_goes_back_by_itself_with_either_shaper() {
         // A machine busy with something else gives less; nothing may give more.
         for _ in 0..3 {
             alive = goodput(vec![world.tcp()], warm, span, || renew(&mut host));
-            // Nobody is alive now, not even a guardian.
+            // No agent is alive now, nor a guardian.
             let connections = vec![world.tcp()];
             let (start, mut readings) = (Instant::now() + warm, Vec::new());
             dead = goodput(connections, warm, span, || readings.push(received(&world)));

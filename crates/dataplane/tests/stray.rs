@@ -166,7 +166,7 @@ fn what_goes_to_no_place_has_the_vms_rate_and_its_own_counter() {
     let frame = Frame { octets: &alien, priority: 7, ..Frame::default() };
     assert_eq!(host.run(Program::Classify, &frame).unwrap().verdict, DROP);
     assert_eq!(passed(&host, PEER, 5), 5, "pairs have their own moment");
-    // Who has no address yet may ask for one, whatever else it sends.
+    // A VM without an address may ask for one, whatever else it sends.
     let asks = packet("0.0.0.0", "255.255.255.255", 17, udp(67, 300)).octets();
     let frame = Frame { octets: &asks, priority: 7, ..Frame::default() };
     let ran = host.run(Program::Classify, &frame).unwrap();

@@ -149,7 +149,7 @@ fn limits_that_are_gathered_in_one_call_are_what_a_look_up_of_each_would_say() {
     for dst in (1..=1500).filter(|dst: &u32| !dst.is_multiple_of(3)) {
         programs.limits.put(pair(dst), limit(dst)).unwrap();
     }
-    // More than one run, some that nobody allowed anything, and one alone, which is no run.
+    // More than one run, some that are allowed nothing, and one alone, which is no run.
     for asked in [(1..=1500).map(pair).collect::<Vec<_>>(), vec![pair(4)], vec![pair(3)], vec![]] {
         let mut got = BTreeMap::new();
         programs.limits.get_each(&asked, |pair, limit| _ = got.insert(pair, limit)).unwrap();

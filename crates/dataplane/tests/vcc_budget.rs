@@ -1,5 +1,5 @@
 //! Window budgets in the kernel: the class of each connection beside the core's, what it is shown,
-//! and who is counted, whatever becomes of connections. Needs root, and fails without.
+//! and which connections count, whatever becomes of them. Needs root, and fails without.
 #![allow(unsafe_code)]
 
 use crate::frame;
@@ -88,7 +88,7 @@ impl Bench {
         self.pass(ends, Way::Out, 100, 1, ACK, 1);
     }
 
-    /// What it is shown when that octet is acknowledged: of nobody's window but its share's.
+    /// What it is shown when that octet is acknowledged: of no window but its share's.
     fn shown(&self, ends: &Ends) -> u16 {
         self.pass(ends, Way::In, 1, 101, ACK, 0)
     }
@@ -187,7 +187,7 @@ struct Driver {
     budget: Budget,
     divided: Divided,
     later_ns: u64,
-    /// So much CPU time passes when it is looked at, and so often the table was counted.
+    /// CPU time of one look, and the number of counts of the table.
     cost_ns: u64,
     counts: usize,
 }
@@ -238,7 +238,7 @@ fn shares_follow_who_comes_and_who_goes_however() {
     let mut driver = Driver::begin(&bench, paper(90_000, 5), &classes());
     let bulk: Vec<Ends> = (5001..=5003).map(|port| Ends::to(port, 40_000)).collect();
     let urgent: Vec<Ends> = (5004..=5005).map(|port| Ends::to(port, 40_000)).collect();
-    // Who only asks has no share yet; who is of no class never.
+    // A connection with only a SYN has no share yet; one of no class never has.
     bench.pass(&bulk[0], Way::Out, 99, 0, SYN, 0);
     bench.open(&Ends::to(80, 40_000));
     assert_eq!(driver.tend(&bench), [(0, 90_000), (0, 90_000)]);
@@ -323,7 +323,7 @@ fn the_table_is_counted_at_once_when_somebody_comes_or_goes_and_else_twice_a_sec
     bench.pass(&one, Way::Out, 100, 1, RST, 0);
     driver.look(&bench);
     assert_eq!(driver.divided.live(), [1, 0], "it ended");
-    // Nobody says that a place was taken away.
+    // Nothing reports that a place was taken away.
     let flows = bench.programs.flows(0).unwrap().expect("a table");
     assert!(flows.delete(Ends::to(5002, 40_000).name()).unwrap());
     let is_late = driver.look(&bench);

@@ -182,7 +182,8 @@ fn programs_that_somebody_takes_off_come_back_behind_the_datapaths_own() {
     assert_eq!(on_port(&world)[1], ["weir_meter"]);
     tend(&world, &mut host, now_ns());
     assert_eq!(on_port(&world), BOTH);
-    // The datapath's own are the agent's to mend: it is told who is not guarded, and applies.
+    // The datapath's own are the agent's to mend: it is told which VMs are not guarded, and
+    // applies.
     take_off("weir_meter");
     assert_eq!(on_port(&world)[1], ["weir_vcc_to"]);
     let config = with(world.config(1, Mode::Tcx), Some(Law::Dctcp));

@@ -1,5 +1,5 @@
-//! Guests of this kernel in all their moods, with vCC on their ports and without: each two of what
-//! guests, their devices and the link between them may be occur together at least once. A
+//! Guests of this kernel with all their options, with vCC on their ports and without: each two of
+//! what guests, their devices and the link between them may be occur together at least once. A
 //! connection carries data both ways, of which each octet is looked at. Needs root, and fails
 //! without.
 //!
@@ -47,7 +47,7 @@ const STALL: Duration = Duration::from_secs(4);
 /// Pairs of plays, without translation and with it, at most; [`Rule`] says when there are enough of
 /// them.
 const PAIRS_MOST: usize = 31;
-/// And where marks are answered, which is not to be compared.
+/// Pairs of plays where marks are answered, which are not compared.
 const PAIRS_MARKED: usize = 3;
 /// Of what connections without translation carry, where nothing marks: the median of all that there
 /// could be.
@@ -259,7 +259,7 @@ fn assert_agreed(case: &Case, played: &Played, is_translated: bool) {
     let on = |factor| level(case, factor) == "on";
     let ecn = match level(case, "ECN") {
         "both" => [true; 2],
-        // Who listens knows none, and is answered for.
+        // A listening guest knows none, and its port answers for it.
         "who connects" => [is_translated, false],
         _ => [false; 2],
     };

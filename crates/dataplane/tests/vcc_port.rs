@@ -501,7 +501,7 @@ fn on_one_cpu(test: impl FnOnce() + Send + 'static) {
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Up to 128 new ones wait on the list of the CPU that brought them, where nobody is forgotten
+/// Up to 128 new ones wait on the list of the CPU that brought them, where none is forgotten
 /// until that CPU brings more: it has to bring them all.
 #[test]
 fn a_full_table_forgets_those_who_were_silent_and_leaves_them_alone() {
@@ -568,7 +568,8 @@ fn syns_of_strangers_push_out_no_connection_that_is_established() {
         passed(&programs, &asked, &out(101, 1_400));
         assert!(table(&programs).get(asked.name()).unwrap().is_some(), "it is now");
 
-        // Strangers' SYNs, which the guest answers, as a listening port does, and nobody confirms.
+        // Strangers' SYNs, which the guest answers, as a listening port does, and which are never
+        // confirmed.
         for n in 2..8 * FLOWS as u16 {
             let stranger = Ends::v4(n);
             passed(&programs, &stranger, &Segment { window: 17_000, ..syn });
@@ -679,8 +680,8 @@ fn what_is_no_whole_segment_passes_as_it_is() {
     // port.
     frames.extend([with(46, 0x10), with(20, 0x20), with(21, 1), with(23, 17), with(34, 9)]);
     frames.extend([vec![0; 60], vec![0xff; 60]]);
-    // Three tags; a fragment of IPv6, whole or not; more headers than anybody needs; a header that
-    // never ends.
+    // Three tags; a fragment of IPv6, whole or not; more headers than any packet needs; a header
+    // that never ends.
     let sixth = Ends::v6(0).frame(&out(101, 1_000));
     let tagged = Dress::tagged(3);
     let behind = |kinds: &[u8]| Dress::behind(kinds).on(&sixth);

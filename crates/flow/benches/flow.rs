@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Who the flows are.
+/// The flows.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// All take what they get.

@@ -19,8 +19,8 @@ use weir_units::Rate;
 pub enum Bottleneck {
     /// It has all it wants.
     Demand,
-    /// This link is full, and nobody on it has a greater rate / F; or, among those without a floor,
-    /// rate / weight.
+    /// This link is full, and no flow on it has a greater rate / F; or, among those without a
+    /// floor, rate / weight.
     Link(u32),
 }
 

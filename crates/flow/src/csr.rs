@@ -1,9 +1,9 @@
-//! Who crosses which link: one flat list, cut by link (compressed sparse rows).
+//! The flows on each link: one flat list, cut by link (compressed sparse rows).
 
 use crate::fill::Graph;
 use crate::world::Flows;
 
-/// The flows of one filling, and who crosses what.
+/// The flows of one filling, and the links of each.
 pub(crate) struct Csr<'a> {
     flows: &'a Flows,
     /// Where in `members` each link's part starts; one more than there are links.

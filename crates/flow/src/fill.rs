@@ -1,12 +1,12 @@
 //! Weighted progressive filling over links, in floating point.
 //!
-//! Problem   All flows grow at weight × level until their demand is met or a link of theirs is full;
-//!           a hundred thousand flows over eight links each leave 20 ns for each crossing.
-//! Approach  One heap of links, ordered by the level at which each would be full if nobody else
+//! Problem   All flows grow at weight × level until their demand is met or a link of theirs is
+//!           full; a hundred thousand flows over eight links each leave 20 ns for each crossing.
+//! Approach  One heap of links, ordered by the level at which each would be full if no other flow
 //!           stopped before. It only rises while others stop, so a stale entry is too early, never
 //!           too late: on top, it is raised in place. Demands are sorted once and merged.
-//! Promises  O(i + e·log l) for i crossings and e entries of l links that are seen on top, and n·log n
-//!           for n demands. Demands before links, then in the order of their numbers.
+//! Promises  O(i + e·log l) for i crossings and e entries of l links that are seen on top, and
+//!           n·log n for n demands. Demands before links, then in the order of their numbers.
 //! Not here  What the weights mean: see `allocate` and `layer`. Exactness: `weir_core::oracle`.
 //! Source    Bertsekas & Gallager, Data Networks §6.5.2; the oracle's `fill`, which is the same in
 //!           exact arithmetic. Weights are whole numbers, so that their sums are exact up to 2⁵³.
@@ -18,13 +18,13 @@ use std::collections::binary_heap::PeekMut;
 /// What stopped a flow, where no link did.
 pub(crate) const BY_DEMAND: u32 = u32::MAX;
 
-/// Who crosses what.
+/// The flows on each link.
 pub(crate) trait Graph {
     /// Flows have numbers below this.
     fn flows(&self) -> u32;
     /// The links that `flow` crosses; one named twice is crossed twice.
     fn path(&self, flow: u32) -> &[u32];
-    /// Who crosses `link`, once or more for each crossing.
+    /// The flows on `link`, once or more for each crossing.
     fn members(&self, link: u32) -> impl Iterator<Item = u32>;
     /// Grows in proportion to this whole number; 0 = takes no part.
     fn weight(&self, flow: u32) -> f64;
@@ -34,11 +34,11 @@ pub(crate) trait Graph {
 
 /// How high the water rose.
 pub(crate) struct Filled {
-    /// Per flow: rate / weight. 0 for those who took no part.
+    /// Per flow: rate / weight. 0 for flows that took no part.
     pub(crate) levels: Vec<f64>,
     /// Per flow: the link that stopped it, or [`BY_DEMAND`].
     pub(crate) stops: Vec<u32>,
-    /// Per link: the level at which it was full; infinite if it stopped nobody.
+    /// Per link: the level at which it was full; infinite if it stopped no flow.
     pub(crate) links: Vec<f64>,
 }
 
@@ -121,7 +121,7 @@ impl<G: Graph> Filling<'_, G> {
             let Reverse((level, link)) = *top;
             let pool = self.pools[link as usize];
             if pool.weight <= 0.0 {
-                PeekMut::pop(top); // all who crossed it have stopped already
+                PeekMut::pop(top); // all flows on it have stopped already
                 continue;
             }
             let now = key(pool.level());
@@ -129,7 +129,7 @@ impl<G: Graph> Filling<'_, G> {
                 *top = Reverse((now, link));
                 continue;
             }
-            // Nobody is stopped by a link below this level, so all demands up to it are met.
+            // No link stops a flow below this level, so all demands up to it are met.
             let before = met;
             while let Some(&(_, flow)) = demands.get(met).filter(|(cap, _)| *cap <= now) {
                 self.stop(flow, self.graph.cap(flow), BY_DEMAND);

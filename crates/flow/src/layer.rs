@@ -2,16 +2,17 @@
 //!
 //! Problem   One flow that comes or goes changes a few rates much and, through shared links, most
 //!           others by a hair: exact rates of a connected network are all new after each event.
-//! Approach  Each link has a level, infinite if it holds nobody. A flow's rate is its weight × the
+//! Approach  Each link has a level, infinite if it holds no flow. A flow's rate is its weight × the
 //!           least level of its links and of its demand: always, so the levels are all there is to
 //!           know. A link is *settled* if its load is its capacity, or below it at infinite level,
 //!           up to a slack. `settle` works on links that are not, until there is none.
 //! Promises  When settled, the rates are the exact max-min of a network whose capacities differ by
-//!           no more than the slack. A flow costs 32 octets and 16 per crossing, reused when it goes.
+//!           no more than the slack. A flow costs 32 octets and 16 per crossing, reused when it
+//!           goes.
 //! Not here  How a link settles: see `settle`. Floors, hoses: see `solver`.
-//! Source    That levels decide everything: Bertsekas & Gallager, Data Networks §6.5.2 (a flow has a
-//!           bottleneck link where nobody has more); links that compute their own level from what
-//!           others allow: Charny, Clark & Jain, ICC 1995.
+//! Source    That levels decide everything: Bertsekas & Gallager, Data Networks §6.5.2 (a flow has
+//!           a bottleneck link where no flow has more); links that compute their own level from
+//!           what others allow: Charny, Clark & Jain, ICC 1995.
 
 use crate::fill::{Graph, key};
 use std::cmp::Reverse;
@@ -33,7 +34,7 @@ pub(crate) struct Link {
     /// What was added to the load and taken from it since it was summed. A flow may have an absurd
     /// rate until the link that will hold it is worked on, and leave its rounding here.
     pub(crate) drift: f64,
-    /// Nobody on it is above; infinite if it holds nobody.
+    /// No flow on it is above; infinite if it holds no flow.
     pub(crate) level: f64,
     /// How far a settled link's load may be from its capacity.
     pub(crate) slack: f64,
@@ -96,7 +97,7 @@ pub(crate) struct Layer {
     /// Links to look at, lowest level first.
     pub(crate) dirty: BinaryHeap<Reverse<(u64, u32)>>,
     queued: Vec<bool>,
-    /// Links to work on whatever their load says: somebody there is undecided.
+    /// Links to work on whatever their load says: some flow there is undecided.
     pub(crate) forced: Vec<u32>,
     changed: Marked,
     moved: Option<Marked>,
@@ -164,8 +165,8 @@ impl Layer {
         &self.paths[self.slots[flow as usize].crossings()]
     }
 
-    /// Adds a flow of a whole weight above zero, which wants no more than `demand` bit/s. Its number
-    /// may have been another's before.
+    /// Adds a flow of a whole weight above zero, which wants no more than `demand` bit/s. Its
+    /// number may have been another's before.
     pub(crate) fn insert(&mut self, path: &[u32], weight: f64, demand: f64) -> u32 {
         let flow = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { level: UNDECIDED, weight: 0.0, cap: 0.0, start: 0, len: 0 });
@@ -224,8 +225,8 @@ impl Layer {
         self.changed.mark(flow);
     }
 
-    /// Has a link worked on that will hold `flow`: the one with the least room. The others follow if
-    /// they must.
+    /// Has a link worked on that will hold `flow`: the one with the least room. The others follow
+    /// if they must.
     fn force(&mut self, flow: u32) {
         let room = |link: u32| self.links[link as usize].capacity - self.links[link as usize].load;
         let path = self.path(flow).iter().copied();
@@ -274,8 +275,8 @@ impl Layer {
         }
     }
 
-    /// Notes `link` if it is not settled; `level` is roughly where it will hold somebody, if it
-    /// holds nobody yet.
+    /// Notes `link` if it is not settled; `level` is roughly where it will hold a flow, if it
+    /// holds none yet.
     fn look_at(&mut self, link: u32, level: f64) {
         let there = &self.links[link as usize];
         if !there.settled() && !self.queued[link as usize] {

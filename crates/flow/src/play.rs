@@ -1,11 +1,12 @@
 //! Flows come, send what they have to send, and go: completion times without packets.
 //!
-//! Problem   A workload's completion times at the scale of a datacenter, for every mechanism's ideal.
-//! Approach  Between two events rates are constant, so the next end is known. At each moment first
-//!           who ends goes, then who begins comes, then the rates are found once.
-//! Promises  Same arrivals, same results. Ties: ends before arrivals; ends in order of arrival. Ends
-//!           are rounded up to whole nanoseconds: a flow may end late, never early. Memory for what
-//!           is under way, not for what has ended ([`play_into`]).
+//! Problem   A workload's completion times at the scale of a datacenter, for every mechanism's
+//!           ideal.
+//! Approach  Between two events rates are constant, so the next end is known. At each moment flows
+//!           that end go first, then flows that begin come, then the rates are found once.
+//! Promises  Same arrivals, same results. Ties: ends before arrivals; ends in order of arrival.
+//!           Ends are rounded up to whole nanoseconds: a flow may end late, never early. Memory for
+//!           what is under way, not for what has ended ([`play_into`]).
 //! Not here  Delays, slow start, retransmissions: a flow has its ideal rate at once.
 
 use crate::queue::{End, Ends};
@@ -114,8 +115,8 @@ pub fn play(
     Ok(Played { outcomes, tally })
 }
 
-/// As [`play`], but gives each outcome away as soon as it is known: ends in order, then who did not
-/// end, in order of arrival.
+/// As [`play`], but gives each outcome away as soon as it is known: ends in order, then the flows
+/// that did not end, in order of arrival.
 ///
 /// # Errors
 /// See [`PlayError`].
@@ -242,7 +243,7 @@ impl Stage {
         }
     }
 
-    /// Tells of those who did not end.
+    /// Reports the flows that did not end.
     fn leave(&self, until: Time, mut sink: impl FnMut(Outcome)) {
         let mut left: Vec<&Active> = self.active.iter().flatten().collect();
         left.sort_unstable_by_key(|active| active.number);

@@ -1,7 +1,7 @@
-//! Who ends next: a heap in which each flow is at most once, and can be moved.
+//! The flow that ends next: a heap in which each flow is at most once, and can be moved.
 //!
-//! Problem   Each event moves the ends of many flows; a heap that only grows until stale entries are
-//!           on top has no bound.
+//! Problem   Each event moves the ends of many flows; a heap that only grows until stale entries
+//!           are on top has no bound.
 //! Approach  A binary heap of (time, number), with each flow's position in it.
 //! Promises  As many entries as flows under way. Total order: time, then number.
 

@@ -1,4 +1,4 @@
-//! Works on links until each one's load is its capacity, or nobody there wants more.
+//! Works on links until each one's load is its capacity, or no flow there wants more.
 //!
 //! Problem   After an event a few links carry too much or too little. What one of them takes or
 //!           leaves its flows lose or gain at the others.
@@ -9,7 +9,8 @@
 //! Promises  Ends, with every link settled. Work is at most that of one filling more than the
 //!           cheapest of both ways. Loads are summed anew whenever a link is worked on.
 //! Not here  What a level is: see `layer`.
-//! Source    As `layer`. Departs: sequential and ordered by level, so that one pass mostly suffices.
+//! Source    As `layer`. Departs: sequential and ordered by level, so that one pass mostly
+//!           suffices.
 
 use crate::fill::fill;
 use crate::layer::{Layer, UNDECIDED};
@@ -92,7 +93,7 @@ impl Layer {
         scratch.claims.clear();
         for member in &self.members[link as usize] {
             let slot = &self.slots[member.flow as usize];
-            // Who is below this link's level is held elsewhere, at just that level.
+            // A flow below this link's level is held elsewhere, at just that level.
             let elsewhere = slot.level < there.level && slot.level != UNDECIDED;
             let bound =
                 if elsewhere { slot.level } else { self.bound(member.flow, slot.cap, link) };
@@ -124,7 +125,7 @@ fn share(capacity: f64, claims: &[Claim], guess: f64) -> f64 {
     let mut below = usize::MAX;
     // A bound that rounding puts on either side of the level could be passed again and again.
     for _ in 0..claims.len() + 4 {
-        // No branches: who is held below the level elsewhere is as good as random.
+        // No branches: which flow is held below the level elsewhere is as good as random.
         let (mut held, mut weight, mut count) = (0.0, 0.0, 0);
         for claim in claims {
             let less = claim.bound < level;
@@ -141,7 +142,7 @@ fn share(capacity: f64, claims: &[Claim], guess: f64) -> f64 {
         } else if held <= capacity {
             return f64::INFINITY;
         } else {
-            // The guess was above everybody; start from below.
+            // The guess was above all flows; start from below.
             (level, below) = (0.0, usize::MAX);
         }
     }

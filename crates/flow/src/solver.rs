@@ -1,12 +1,12 @@
 //! Ideal rates while flows come and go.
 //!
 //! Problem   A workload is a hundred thousand arrivals and departures; each touches few rates much.
-//! Approach  Three layers, one above the other: hoses give flows their F, links hold flows with an F,
-//!           what these leave of the links holds the others. An event enters at the top; changed
+//! Approach  Three layers, one above the other: hoses give flows their F, links hold flows with an
+//!           F, what these leave of the links holds the others. An event enters at the top; changed
 //!           parts of hoses are new weights below, changed loads are new capacities below that.
 //! Promises  After [`Solver::settle`] the rates are the ideal of a network whose links differ by at
-//!           most the [`Tolerance`] from the world's. Floors that fit are kept exactly. Same events,
-//!           same rates, to the last bit.
+//!           most the [`Tolerance`] from the world's. Floors that fit are kept exactly. Same
+//!           events, same rates, to the last bit.
 //! Not here  How a layer settles: see `layer` and `settle`. When flows come and go: see `play`.
 //! Source    Semantics: `weir_core::oracle`.
 
@@ -18,8 +18,8 @@ use weir_units::Rate;
 
 /// How far the load of a full link may be from its capacity, as a part of it.
 ///
-/// The exact rates of a connected network all change with every event, most by less than anybody
-/// can measure. What is within the tolerance is let be, and that is what makes an event cheap.
+/// The exact rates of a connected network all change with every event, most by less than can be
+/// measured. A rate within the tolerance stays, which makes an event cheap.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Tolerance(f64);
 
@@ -39,9 +39,9 @@ impl Tolerance {
 }
 
 impl Default for Tolerance {
-    /// 10⁻⁴. With 100 000 flows in a fat tree of 1024 hosts (`benches/flow.rs`) an event then costs a
-    /// twentieth of a filling or less, and rates are off by 10⁻⁴ on average; a single one by half a
-    /// percent, and by more where those without a floor get next to nothing.
+    /// 10⁻⁴. With 100 000 flows in a fat tree of 1024 hosts (`benches/flow.rs`) an event then costs
+    /// a twentieth of a filling or less, and rates are off by 10⁻⁴ on average; a single one by half
+    /// a percent, and by more where those without a floor get next to nothing.
     fn default() -> Self {
         Self(1e-4)
     }
@@ -206,8 +206,8 @@ impl Solver {
         self.free.push(id.0);
     }
 
-    /// Follows what came and went since the last time. Gives the flows whose rates may have changed,
-    /// ascending.
+    /// Follows what came and went since the last time. Gives the flows whose rates may have
+    /// changed, ascending.
     pub fn settle(&mut self) -> &[FlowId] {
         self.settled += 1;
         self.changed.clear();
@@ -266,7 +266,8 @@ impl Solver {
         if slot.level == slot.cap { state.demand } else { slot.rate() }
     }
 
-    /// All flows that are there, ascending, and their rates: for checks, and for a look at the whole.
+    /// All flows that are there, ascending, and their rates: for checks, and for a look at the
+    /// whole.
     pub fn snapshot(&self) -> (Vec<FlowId>, Flows, Allocation) {
         let (mut ids, mut flows, mut now) = (Vec::new(), Flows::new(), Allocation::default());
         for (id, state) in (0u32..).zip(&self.flows) {

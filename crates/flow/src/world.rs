@@ -16,7 +16,7 @@ pub struct World {
 /// What a flow is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
-    /// This rate, whoever else is there; [`Rate::ZERO`] = nothing.
+    /// This rate, whichever other flows exist; [`Rate::ZERO`] = nothing.
     Fixed(Rate),
     /// Its part of two hoses: the sender's floor out and the receiver's floor in, by hose max-min
     /// of the demands of all flows that are there. The flow is all traffic of its pair.

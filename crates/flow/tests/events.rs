@@ -138,7 +138,7 @@ fn a_hose_is_split_anew_when_a_pair_comes_or_goes() {
     let a = solver.insert(&pair).expect("right");
     let rest = solver.insert(&Flow { weight: 5, ..Flow::greedy(vec![0]) }).expect("right");
     assert_eq!(solver.settle(), [a, rest]);
-    // Surplus belongs to those with a floor; who has none gets what they leave: nothing.
+    // Surplus belongs to flows with a floor; the others get what these leave: nothing.
     assert_eq!([solver.rate(a), solver.rate(rest)], [1000.0, 0.0]);
     let limited = Flow { demand: Some(Rate::from_bps(100)), ..pair.clone() };
     let b = solver.insert(&limited).expect("right");

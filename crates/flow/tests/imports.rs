@@ -1,4 +1,4 @@
-//! Files of other simulators: what is right, what is wrong, and what nobody would write.
+//! Files of other simulators: what is right, what is wrong, and what no program would write.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -15,7 +15,7 @@ const STEP: Span = Span::from_millis(1);
 /// Octets of a segment on layer 2 without FCS.
 const SEGMENT: f64 = 1514.0;
 
-/// Who loses when a buffer overflows.
+/// Which senders lose when a buffer overflows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
     /// In proportion to what each pair sends.
@@ -63,7 +63,7 @@ pub struct World {
     pub capacity: Rate,
     /// Its buffer in octets.
     pub buffer: u64,
-    /// Who loses.
+    /// Which senders lose.
     pub loss: Loss,
     /// What passes while the buffer holds more octets than this is marked: all of it (ElasticSwitch
     /// §6). `None` = a link that does not mark.

@@ -15,7 +15,7 @@ pub(crate) const TARGET: Target = Target { name: "datagram", run, reaches, words
 
 const TAG: usize = 8;
 
-/// The key of whoever made the corpus: not the host's.
+/// The key with which the corpus was made: not the host's.
 fn others_key() -> Key {
     Key::from_hex("000102030405060708090a0b0c0d0e0f").expect("a key")
 }

@@ -1,4 +1,4 @@
-//! EyeQ's feedback: packets of anyone, and a network in the hands of whoever wrote the input.
+//! EyeQ's feedback: packets of any sender, and a network that the input controls.
 
 use crate::Target;
 use crate::datagram::incarnation;

@@ -2,7 +2,8 @@
 //!
 //! Approach  The kernel's test run: the first octet of an input chooses the program and what the
 //!           kernel says of a super-packet, the rest is the frame.
-//! Source    `bpf/classify.bpf.c` says who may send what; [`may_pass`] says it again, on its own.
+//! Source    `bpf/classify.bpf.c` says which VM may send what; [`may_pass`] says it again, on its
+//!           own.
 
 use crate::Target;
 use std::cell::RefCell;
@@ -115,7 +116,8 @@ fn classify(programs: &mut Programs, choice: u8, octets: &[u8]) {
     assert!(pairs.len() <= PLACES as usize && pairs.iter().all(|p| p.src == 1 && p.dst == 2));
 }
 
-/// Stamp and meter drop nothing for what is in it, and change marks and checksums of the header alone.
+/// Stamp and meter drop nothing for what is in it, and change marks and checksums of the header
+/// alone.
 fn pass(programs: &mut Programs, program: Program, choice: u8, octets: &[u8]) {
     let Ok(ran) = programs.run(program, &given(choice, octets)) else { return };
     assert_eq!((ran.verdict, ran.priority), (PASS, UNTOUCHED), "{}", program.name());
@@ -132,7 +134,7 @@ fn pass(programs: &mut Programs, program: Program, choice: u8, octets: &[u8]) {
 fn may_pass(frame: &[u8]) -> bool {
     let mut at = 12;
     let kind = |at: usize| frame.get(at..at + 2).map(|k| u16::from_be_bytes([k[0], k[1]]));
-    // Two tags are looked through; a third is nobody's business, and a class without floor.
+    // Two tags are looked through; a third is not, and its frame has a class without floor.
     for _ in 0..2 {
         if matches!(kind(at), Some(0x8100 | 0x88a8)) {
             at += 4;

@@ -1,4 +1,4 @@
-//! Two hosts and a network in the hands of whoever wrote the input: it delivers, repeats, damages and
+//! Two hosts and a network that the input controls: it delivers, repeats, damages and
 //! holds back what it likes; agents restart, and keys are replaced meanwhile.
 
 use crate::Target;
@@ -8,7 +8,7 @@ use weir_core::message::{Message, Offer};
 use weir_units::{HostId, PairId, Rate, VmId};
 use weir_wire::{Keyring, Opened, Session};
 
-/// A message is delivered at most once, to whom it was said, and never damaged.
+/// A message is delivered at most once, to its receiver, and never damaged.
 pub(crate) const TARGET: Target = Target { name: "session", run, reaches, words: &[], seeds };
 
 const HOSTS: [HostId; 2] = [HostId(0), HostId(1)];
@@ -20,7 +20,7 @@ struct World {
     lives: [u64; 2],
     rotation: usize,
     recorded: Vec<Vec<u8>>,
-    /// Who said message *n*.
+    /// The sender of message *n*.
     said: Vec<usize>,
     delivered: BTreeSet<u32>,
 }

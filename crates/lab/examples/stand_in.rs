@@ -1,7 +1,8 @@
 //! Stands in for `weir agent` in the lab's tests: reads its configuration strictly, opens its
-//! socket, where it answers nothing, reads its lists again at SIGHUP, and waits to be ended. Shapes nothing. `refuse` in the preset makes it fail at once,
-//! `deaf` makes it ignore requests to end, `parent` makes it leave a child behind. At SIGHUP `mortal` makes it
-//! end at once, and `stubborn` refuse the list: then it answers those who ask with one refusal.
+//! socket, where it answers nothing, reads its lists again at SIGHUP, and waits to be ended. Shapes
+//! nothing. `refuse` in the preset makes it fail at once, `deaf` makes it ignore requests to end,
+//! `parent` makes it leave a child behind. At SIGHUP `mortal` makes it end at once, and `stubborn`
+//! refuse the list: then it answers each question with one refusal.
 
 use nix::sys::signal::{SigSet, Signal};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -60,7 +61,7 @@ fn main() {
             eprintln!("{} VMs here, {} in all", config.vms.len(), directory.vms.len());
         }
     });
-    // Whoever asks gets no answer, but of what was refused.
+    // A question gets no answer but the refusal.
     for client in socket.incoming().flatten() {
         let counters = vec![("agent.reload_failures".into(), refused.load(Ordering::Relaxed))];
         if counters[0].1 > 0 {

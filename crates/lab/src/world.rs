@@ -551,7 +551,7 @@ fn neighbour_header(family: u8, index: u32, state: u16, flags: u8) -> [u8; 12] {
 }
 
 /// An address in the one network of all VMs and hosts, 10.0.0.0/8, and of all VMs, fd57::/16.
-/// Nobody is asked whether it is in use.
+/// Nothing checks whether it is in use elsewhere.
 fn address(batch: &mut Batch, index: u32, address: IpAddr) {
     const IFA_F_NODAD: u8 = 2;
     let (family, octets) = family(address);

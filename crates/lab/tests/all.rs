@@ -7,6 +7,7 @@ mod common;
 
 mod control;
 mod exchange;
+mod htb_bursts;
 mod hygiene;
 mod ip6;
 mod memcached;

@@ -155,7 +155,7 @@ fn a_shuffle_sends_exactly_its_octets_and_says_when_it_was_done() {
     for entry in 0..4 {
         let work = work(&record, entry);
         assert_eq!((work.due, work.done, octets(&record, entry)), (1, 1, 2_000_000), "{entry}");
-        // 8 MB take 0.67 s on the core; somebody may be alone with it for a quarter of that.
+        // 8 MB take 0.67 s on the core; one flow may be alone with it for a quarter of that.
         let seconds = work.last.as_secs_f64();
         assert!((0.16..1.6).contains(&seconds), "{entry}: {seconds} s");
     }

@@ -2,19 +2,16 @@
 
 #![expect(clippy::disallowed_methods, reason = "waits for processes")]
 
-use crate::common;
-
 use crate::common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_dataplane::shaper::SendsByBursts;
 use weir_lab::{Error, Options, Phase, play, sweep_stale};
 use weir_model::scenario::{Mechanism, MechanismKind, Scenario, Translation};
 use weir_units::{Rate, Span};
 
 const ES: MechanismKind = MechanismKind::ElasticSwitch;
 
-fn short() -> Scenario {
+pub(crate) fn short() -> Scenario {
     let mut scenario = dumbbell(1, 1, 100);
     scenario.duration = Span::from_millis(600);
     scenario.warmup = Span::from_millis(200);
@@ -53,29 +50,6 @@ fn a_world_of_two_hosts_is_there_while_it_plays_and_gone_afterwards() {
     assert_eq!(record.links.len(), 6);
     assert_eq!(record.idle.len(), 6);
     assert_eq!(record.notes, Vec::<String>::new());
-}
-
-#[test]
-fn how_htb_sends_is_as_the_lab_needs_it_and_as_it_was_afterwards() {
-    let _alone = alone();
-    let path = "/sys/module/sch_htb/parameters/htb_hysteresis";
-    let is_set = || std::fs::read_to_string(path).expect("HTB is loaded").trim() != "0";
-    for found in [true, false] {
-        let _host = SendsByBursts::set(found).expect("as root");
-        for htb_by_bursts in [false, true] {
-            let options = Options { htb_by_bursts, ..Options::new("weir") };
-            let mut seen = Vec::new();
-            let mut look = |frame: &weir_lab::Frame<'_>| {
-                if frame.phase == Phase::Running {
-                    seen.push(is_set());
-                }
-            };
-            play(&short(), &common::none(), &options, &mut look, &AtomicBool::new(false))
-                .expect("plays");
-            assert!(!seen.is_empty() && seen.iter().all(|&set| set == htb_by_bursts), "{seen:?}");
-            assert_eq!(is_set(), found, "as it was");
-        }
-    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What switches and links do to packets beside making them wait: marks, delay, exact queues. As
+//! Effects of switches and links beyond waiting: marks, delay, exact queues. As
 //! root.
 
 #![expect(clippy::disallowed_methods, reason = "measures round trips")]
@@ -101,7 +101,7 @@ fn inside<T: Send + 'static>(
 fn become_capable() -> bool {
     std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1").expect("this kernel has ECN");
     let sockets = std::fs::read_to_string("/proc/thread-self/net/tcp").expect("its sockets");
-    // Who listens (0A) is there from the start.
+    // Listening sockets (0A) are there from the start.
     sockets.lines().skip(1).all(|line| line.split_whitespace().nth(3) == Some("0A"))
 }
 
@@ -324,7 +324,7 @@ fn red_in_a_link_box_drops_before_the_buffer_is_full() {
         // The buffer is 20 ms long, and full without RED; what RED leaves in it is up to 6 ms.
         ensure((1.0..10.0).contains(&waits), format!("{waits} ms in the queue"))
     });
-    // While somebody asks nobody looks at the counters.
+    // While a client asks, no thread reads the counters.
     expect(&scenario, |record| {
         let drops: u64 = record.links[CORE].drops.iter().sum();
         ensure(drops > 100, format!("{drops} drops"))?;
@@ -387,7 +387,7 @@ fn trip_through(delay: u64) -> f64 {
     trip.expect("it ran")
 }
 
-/// Keeps the CPUs from sleeping, with nothing that anybody has to wait for: how long a CPU takes to
+/// Keeps the CPUs from sleeping, with work that nothing has to wait for: how long a CPU takes to
 /// wake depends on how long it slept, and would be in round trips of 2 ms more than in those
 /// without a box.
 struct Awake(Vec<Child>);

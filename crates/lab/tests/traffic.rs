@@ -116,8 +116,8 @@ fn twice_the_link_rate_is_half_dropped_and_every_packet_is_accounted_for() {
     expect(&scenario, |record| {
         let carried = mbps(&scenario, record, &record.links[CORE].octets);
         ensure((49.0..51.0).contains(&carried), format!("{carried} Mb/s on a link of 50"))?;
-        // Both sources offer what they were told. Who of two constant streams meets the full queue
-        // is a matter of phase, and nobody's promise.
+        // Both sources offer what they were told. Which of two constant streams meets the full queue
+        // is a matter of phase, and not promised.
         let links = scenario.topology.links.iter().enumerate();
         let sources: Vec<_> = links.filter(|(_, l)| l.a < 2).collect();
         assert_eq!(sources.len(), 2, "each source has a link of its own");

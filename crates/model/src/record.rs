@@ -84,7 +84,7 @@ pub struct Failure {
 pub struct AttackRecord {
     /// Packets with another VM's source.
     pub forged: u64,
-    /// Of these, read by their victim.
+    /// The part of these that their victim read.
     pub delivered: u64,
     /// Control messages from VMs.
     pub control_of_vms: u64,

@@ -234,7 +234,7 @@ pub struct Vm {
 pub struct Budget {
     /// All windows together.
     pub total: Bytes,
-    /// So many connections may share it.
+    /// Connections that may share it.
     pub flows_most: u32,
     /// Connections of no class are not bounded.
     pub classes: Vec<BudgetClass>,
@@ -262,7 +262,7 @@ pub struct Traffic {
     pub start: Span,
     /// When it stops.
     pub stop: Span,
-    /// By which version of IP.
+    /// Version of IP.
     pub ip: IpVersion,
     /// Interval at which each of its connections is sampled, if it has a trace; only for long-lived
     /// TCP.
@@ -366,7 +366,7 @@ pub enum Other {
 pub struct Attack {
     /// For people.
     pub name: String,
-    /// Who sends them.
+    /// The senders.
     pub from: Attacker,
     /// What.
     pub kind: AttackKind,
@@ -378,7 +378,7 @@ pub struct Attack {
     pub stop: Span,
 }
 
-/// Who attacks.
+/// The attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attacker {
     /// A VM; index into `vms`.
@@ -431,9 +431,11 @@ pub enum FrameKind {
     LinkLocal,
     /// IPv4 to 255.255.255.255, in a broadcast frame: `to` receives it as every VM does.
     Broadcast,
-    /// IPv4 to another VM's address: packets of that pair, which never arrive where they are addressed.
+    /// IPv4 to another VM's address: packets of that pair, which never arrive where they are
+    /// addressed.
     Misdirected,
-    /// IPv4 from the attacker to `to`, as any traffic between VMs, with the mark of congestion (CE).
+    /// IPv4 from the attacker to `to`, as any traffic between VMs, with the mark of congestion
+    /// (CE).
     Marked,
 }
 

@@ -150,7 +150,7 @@ pub struct Budget {
     pub refused: Option<String>,
     /// All windows together, octets.
     pub total: u64,
-    /// So many connections may share it.
+    /// Connections that may share it.
     pub flows_most: u32,
     /// In the order of the file.
     pub classes: Vec<BudgetClass>,

@@ -1,4 +1,4 @@
-//! UDP: a source that sends at a rate while it is on, and does not listen.
+//! UDP: a source that sends at a rate while it is on, and does not react to losses.
 //!
 //! Approach  The instants of datagrams are exact multiples of their time at the rate; a burst
 //!           begins with its own first datagram.

@@ -37,7 +37,7 @@ use weir_units::Time;
 const SYN: u16 = 14 + 20 + 40;
 /// Streams of chance from this one on are those of flows with several ways.
 const WAYS: u64 = 1 << 43;
-/// And from this one on those of entries whose connections come and go.
+/// Streams of chance from this one on are those of entries whose connections come and go.
 const EXCHANGE_WAYS: u64 = 1 << 48;
 
 /// What a run needs beside its network.

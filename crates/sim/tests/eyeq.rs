@@ -103,7 +103,8 @@ fn feedback_takes_64_mbit_of_10_gbit_at_most() {
     let record = run(&scenario, "eyeq", 1);
     let octets = carried(&scenario, &record, "host-15:host-15>switch", Span::from_millis(110));
     let rate = octets as f64 * 8.0 / 0.09;
-    // No sender hears the rate of one step twice, and each of the fourteen hears every second step's.
+    // No sender hears the rate of one step twice, and each of the fourteen hears every second
+    // step's.
     let least = 14.0 / 2.0 / 200e-6 * 64.0 * 8.0;
     assert!(rate >= least && rate < 64e6, "{rate}");
 }
@@ -124,7 +125,7 @@ fn where_the_core_is_congested_all_get_alike_and_elasticswitch_holds_the_floor()
     assert!(eyeq[0] < 0.6 * elastic[0], "{eyeq:?} {elastic:?}");
 }
 
-/// Messages pass the network as all packets do. Who hears nothing has no limiter.
+/// Messages pass the network as all packets do. A sender that hears nothing has no limiter.
 #[test]
 fn without_feedback_nobody_is_limited_and_with_half_of_it_all_are() {
     let set = [SHORT[0], SHORT[1], ("flows", "2")];
@@ -189,7 +190,8 @@ fn fig08_floors_outweigh_connections() {
     assert!(p1 > 1.5 * p2 && p2 > 1.5 * p4, "{p1} {p2} {p4}");
 }
 
-/// Two of other tenants, one of which is promised nothing, and a third that fills the link beside X.
+/// Two of other tenants, one of which is promised nothing, and a third that fills the link beside
+/// X.
 #[test]
 fn a_flood_of_strangers_takes_nothing_of_a_vms_floor() {
     let scenario = load("../attacks/strangers.yaml", &[]);

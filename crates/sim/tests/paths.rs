@@ -47,8 +47,8 @@ fn floors_fail_on_the_narrow_path_and_hold_when_they_are_divided() {
     }
 }
 
-/// A UDP sender that offers twice its floor loses every second packet in its host's shaper. Ways are
-/// chosen behind the shaper, so both carry what is left.
+/// A UDP sender that offers twice its floor loses every second packet in its host's shaper. Ways
+/// are chosen behind the shaper, so both carry what is left.
 #[test]
 fn packets_that_a_shaper_dropped_take_no_turn_among_the_ways() {
     let text = "\
@@ -92,8 +92,8 @@ fn floors_hold_again_after_agents_were_started_again() {
     assert!(parts.iter().all(|part| *part > 0.95), "{parts:?}");
 }
 
-/// X's source goes and comes, and once more while its agent is dead: until that lives again nobody
-/// guards its port or divides anything.
+/// X's source goes and comes, and once more while its agent is dead: until that lives again, no
+/// agent guards its port or divides anything.
 #[test]
 fn floors_hold_again_after_a_vm_came_back_and_nothing_stays_of_one_that_went() {
     let mut scenario = scenario("25s");

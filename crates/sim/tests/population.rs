@@ -6,8 +6,8 @@ use weir_sim::scenario::{Record, Setup, play};
 use weir_units::Span;
 
 /// Two senders on hosts of their own and one receiver, whose floor of 40 Mbit/s they share. Each
-/// sends as much as its host's link carries; the core carries half of that. A third VM talks to
-/// nobody.
+/// sends as much as its host's link carries; the core carries half of that. A third VM sends
+/// nothing.
 fn scenario(faults: &[(u64, FaultKind)]) -> Scenario {
     let text = "{apiVersion: weir/v1alpha1, kind: Scenario, metadata: {name: t}, spec: {duration: 9s, \
                 warmup: 1s, topology: {dumbbell: {left: 2, right: 1, edge: 200Mbit, core: 100Mbit}}, \
@@ -69,8 +69,8 @@ fn a_receiver_that_goes_takes_all_pairs_along() {
     assert!([0, 1].iter().all(|sender| rate(&record, *sender, 60, 90) > 19.0));
 }
 
-/// Nobody guards a new port while its agent is dead: what comes from it passes the shaper by, and
-/// the other's floor is not held. When the agent lives again it is.
+/// No agent guards a new port while its agent is dead: its packets bypass the shaper, and
+/// the other floor is not held. When the agent lives again it is.
 #[test]
 fn a_port_that_comes_while_its_agent_is_dead_is_unguarded_until_that_lives() {
     let faults = |vm_goes: bool| {

@@ -261,7 +261,7 @@ fn a_fat_tree_carries_a_permutation_by_packet_and_not_all_of_it_by_flow() {
     let mean = |played: &(Scenario, Record)| parts(played).iter().sum::<f64>() / 16.0;
     let (by_flow, alone) = (mean(&permutation("flow", 1)), mean(&permutation("none", 1)));
     assert!((0.6..0.95).contains(&by_flow) && alone < 0.4, "{by_flow} {alone}");
-    // With a quarter of the uplinks these are full, and nobody gets more than a quarter of his
+    // With a quarter of the uplinks these are full, and no host gets more than a quarter of its
     // link.
     let quarter = permutation("packet", 4);
     for (number, link) in quarter.0.topology.links.iter().enumerate() {

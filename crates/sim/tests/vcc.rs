@@ -182,7 +182,7 @@ fn a_guest_that_agrees_on_ecn_and_does_not_heed_it_is_found_by_auto_alone() {
         }
         let found = ratio(&scenario, "none+auto", "deaf", "new");
         assert!((0.9..=1.25).contains(&found), "{link}: {found}");
-        // And who does not ask is spoken for, as by `virtual-ecn`.
+        // For a guest that does not ask, the port asks, as with `virtual-ecn`.
         let scenario = load("fig11.yaml", &[("link", link)]);
         let asked = ratio(&scenario, "none+auto", "old", "new");
         assert!((0.9..=1.25).contains(&asked), "{link}: {asked}");

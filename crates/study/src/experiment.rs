@@ -23,11 +23,12 @@ pub trait Screen {
     fn judged(&mut self, title: &str, run: &Run);
 }
 
-/// What was played, and what cut it short, if anything: hours of runs are not lost with the last one.
+/// What was played, and what cut it short, if anything: hours of runs are not lost with the last
+/// one.
 pub struct Played {
     /// Of all runs that came to their end, and of one that failed while it was measured.
     pub results: Results,
-    /// The world failed, or somebody asked to stop.
+    /// The world failed, or the user asked to stop.
     pub cut: Option<Cut>,
 }
 

@@ -27,7 +27,7 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-/// A table before anybody decided how it looks.
+/// A table before its layout.
 pub struct Grid {
     /// One per column.
     pub header: Vec<String>,
@@ -188,7 +188,8 @@ pub(crate) fn verdicts(verdicts: &[Verdict], swept: &[String]) -> Grid {
     grid
 }
 
-/// ` (absent in 2, 1 not valid)`: the repeats that have not shown what is expected; empty if there are none.
+/// ` (absent in 2, 1 not valid)`: the repeats that have not shown what is expected; empty if there
+/// are none.
 pub(crate) fn lacking(verdict: &Verdict) -> String {
     let absent = (verdict.absent > 0).then(|| format!("absent in {}", verdict.absent));
     let invalid = (verdict.invalid > 0).then(|| format!("{} not valid", verdict.invalid));

@@ -1,4 +1,4 @@
-//! A scenario and a run whose numbers anybody can check in their head.
+//! A scenario and a run whose numbers can be checked by head.
 
 use crate::judge::{Observed, ObservedFlow, payload};
 use weir_model::record::LinkRecord;
@@ -9,8 +9,8 @@ use weir_units::{Bytes, Rate, Span};
 
 const SAMPLE_S: f64 = 0.1;
 
-/// Two racks and one link of 200 Mbit between them: X sends to X', `n` VMs send to Y'; every VM has a
-/// floor of 90 Mbit. 10 s, of which the first is not judged.
+/// Two racks and one link of 200 Mbit between them: X sends to X', `n` VMs send to Y'; every VM has
+/// a floor of 90 Mbit. 10 s, of which the first is not judged.
 pub fn dumbbell(n: usize) -> Scenario {
     let vm = |name: String, tenant: usize, host: usize| Vm {
         name,

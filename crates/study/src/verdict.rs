@@ -1,13 +1,13 @@
-//! Did a scenario show what it says it shows?
+//! Compares what a scenario showed with what it says it shows.
 //!
 //! Problem   One lucky run proves nothing, and one number out of hundreds is easily overlooked.
-//! Approach  Each expectation is judged at its point on the middle of the repeats: their mean in the simulator,
-//!           whose seeds are a sample, their median in the lab. One about floors is judged on every one of them.
-//!           One that compares mechanisms or points holds each run against the middle of the other one; one
-//!           that compares numbers does it run by run.
-//! Promises  Held means that every repeat is valid and has the number. A repeat without it (a shuffle that did
-//!           not end has no end) has not shown it: not held. If a repeat is not valid, nothing is judged,
-//!           unless the valid ones fail.
+//! Approach  Each expectation is judged at its point on the middle of the repeats: their mean in
+//!           the simulator, whose seeds are a sample, their median in the lab. One about floors is
+//!           judged on every one of them. One that compares mechanisms or points holds each run
+//!           against the middle of the other one; one that compares numbers does it run by run.
+//! Promises  Held means that every repeat is valid and has the number. A repeat without it (a
+//!           shuffle that did not end has no end) has not shown it: not held. If a repeat is not
+//!           valid, nothing is judged, unless the valid ones fail.
 
 use crate::judge::is_merely_busy;
 use crate::numbers::median;
@@ -56,9 +56,10 @@ pub fn judge(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
     verdicts
 }
 
-/// Judges as [`judge`] does, and holds a floor for shown in a run that is no result only because something kept
-/// a CPU busy. What such a machine shows is a lower bound: it takes from what arrives, and adds nothing. So a
-/// floor that was reached in spite of it is held; one that was not is not judged, for either may be to blame.
+/// Judges as [`judge`] does, and holds a floor for shown in a run that is no result only because
+/// something kept a CPU busy. What such a machine shows is a lower bound: it takes from what
+/// arrives, and adds nothing. So a floor that was reached in spite of it is held; one that was not
+/// is not judged, for either may be to blame.
 pub fn judge_beside_load(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
     let credited: Vec<Run> = runs
         .iter()
@@ -81,7 +82,7 @@ pub fn judge_beside_load(scenario: &Scenario, runs: &[Run]) -> Vec<Verdict> {
         .collect()
 }
 
-/// Nobody is compared with himself, or with one that is not played.
+/// No mechanism is compared with itself, or with one that is not played.
 fn is_comparable(scenario: &Scenario, expectation: &Expectation, mechanism: &str) -> bool {
     match expectation.against.as_ref().map(|against| &against.other) {
         Some(Other::Mechanism(other)) => {
@@ -275,8 +276,8 @@ pub fn is_about_floors(metric: &str) -> bool {
         .any(|prefix| metric.starts_with(prefix))
 }
 
-/// Whether every repeat must lie within the bounds: a floor holds each time or not at all. A lower bound above
-/// 1 asks for more than the floor, which no floor promises.
+/// Whether every repeat must lie within the bounds: a floor holds each time or not at all. A lower
+/// bound above 1 asks for more than the floor, which no floor promises.
 fn promises_a_floor(metric: &str, at_least: Option<f64>) -> bool {
     is_about_floors(metric) && at_least.is_some_and(|least| least <= 1.0)
 }
@@ -479,7 +480,7 @@ mod tests {
         let ended = run(Some(10.0), true);
         let whole = [ended.clone(), ended.clone(), ended.clone()];
         assert_eq!(judged(&whole), (Some(10.0), 0, Some(true)));
-        // One of three ended within the bound; of the others nobody knows when they would have.
+        // One of three ended within the bound; when the others would have is not known.
         let one = [ended.clone(), run(None, true), run(None, true)];
         assert_eq!(judged(&one), (Some(10.0), 2, Some(false)));
         let two = [ended.clone(), run(None, true), ended.clone()];
@@ -560,7 +561,8 @@ mod tests {
             point: BTreeMap::from([("n".into(), n)]),
             ..run("elasticswitch", &[("goodput.x", x), ("goodput.a", Some(a))], true)
         };
-        // Alone (n = 0) it gets 100, of which 96 and 94 of a hundred remain; 2 times and 1.9 times A.
+        // Alone (n = 0) it gets 100, of which 96 and 94 of a hundred remain; 2 times and 1.9 times
+        // A.
         let alone =
             [run(0.0, Some(99.0), 50.0), run(0.0, Some(100.0), 50.0), run(0.0, Some(110.0), 50.0)];
         let judged = |here: &[Run]| -> Vec<(Option<f64>, Option<bool>)> {

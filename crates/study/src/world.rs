@@ -1,4 +1,4 @@
-//! What an experiment needs of a world that plays scenarios.
+//! The trait of a world that plays scenarios, as an experiment needs it.
 
 use crate::judge::Observed;
 use std::sync::atomic::AtomicBool;
@@ -21,11 +21,12 @@ pub struct Moment {
 /// Why no more runs are played.
 #[derive(Debug)]
 pub enum Cut {
-    /// Somebody asked to stop.
+    /// The user asked to stop.
     Stopped,
     /// The world could not play it.
     Failed(anyhow::Error),
-    /// Something failed while the last run was measured: what it measured until then is kept, and invalid.
+    /// Something failed while the last run was measured: what it measured until then is kept, and
+    /// invalid.
     Broke(Failure),
 }
 

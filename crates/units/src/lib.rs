@@ -1,7 +1,7 @@
 //! Quantities that never meet by accident: rates, octets, instants, spans, and the ids of things.
 //!
 //! Problem   A bit is not an octet, a rate is not an amount, and a rounding error in the wrong
-//!           direction credits somebody with bandwidth that was never there.
+//!           direction credits a pair with bandwidth that was never there.
 //! Approach  One integer type per quantity; conversions say which way they round.
 //! Promises  No wrap-around: arithmetic saturates or is checked. No dependency but `serde`.
 //! Not here  Text that is read back ("450Mbit"): see `weir-model`. What people read: see [`show`].

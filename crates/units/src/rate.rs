@@ -83,8 +83,8 @@ impl Rate {
         clamp(size.0 as u128 * 8 * NS_PER_S / span.as_nanos() as u128)
     }
 
-    /// Time that `size` occupies a link of this rate. Rounds up: a shaper may run late, never early.
-    /// [`Span::MAX`] if the rate is zero.
+    /// Time that `size` occupies a link of this rate. Rounds up: a shaper may run late, never
+    /// early. [`Span::MAX`] if the rate is zero.
     pub const fn time_for(self, size: Bytes) -> Span {
         if self.0 == 0 {
             return Span::MAX;
@@ -93,7 +93,7 @@ impl Rate {
         Span::from_nanos(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 })
     }
 
-    /// What fits into `span`. Rounds down: nobody is credited octets not yet earned.
+    /// What fits into `span`. Rounds down: no sender is credited octets not yet earned.
     pub const fn bytes_in(self, span: Span) -> Bytes {
         let octets = self.0 as u128 * span.as_nanos() as u128 / NS_PER_S / 8;
         Bytes(if octets > u64::MAX as u128 { u64::MAX } else { octets as u64 })

@@ -1,4 +1,4 @@
-//! The same of EyeQ's pairs: what the receiver said, and what the sender makes of it.
+//! Explains the rate of EyeQ's pairs: the receiver's message, and the sender's limit.
 
 use super::{Facts, kernel, overbooked};
 use crate::config::Names;
@@ -14,7 +14,7 @@ pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
         ..Pair::default()
     };
     if let Some(r) = &view.receive {
-        // Of the VM: its meter does not know who sends.
+        // Of the VM: its meter does not know the senders.
         pair.floor_bps = r.floor.as_bps();
         pair.measured_bps = r.received.as_bps();
         pair.phase = "metered".into();

@@ -1,7 +1,7 @@
 //! EyeQ's constants, as they are set: the same names as in docs/algorithms/eyeq.md.
 //!
-//! Promises  What is set is meant as it is, on whatever link; what is not follows the link. Whether all can work
-//!           together is known with the link: the machine is asked then.
+//! Promises  What is set is meant as it is, on whatever link; what is not follows the link. Whether
+//!           all can work together is known with the link: the machine is asked then.
 
 use super::{rate, set, span};
 use anyhow::{Context, Error, Result, ensure};
@@ -9,8 +9,8 @@ use weir_core::eyeq::{Backend, EyeQ, Tuned};
 use weir_model::agent::MechanismConfig;
 use weir_units::{Rate, Span};
 
-/// From a receiver's word to the first packets at the new rate, if nobody says: a network whose queues are
-/// short, and hosts that are busy.
+/// From a receiver's word to the first packets at the new rate, by default: a network whose queues
+/// are short, and hosts that are busy.
 const ROUND_TRIP: Span = Span::from_millis(1);
 
 /// EyeQ's law before it knows its link; `None` if `config` names another mechanism.
@@ -34,13 +34,13 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
     Ok(Some(tuned))
 }
 
-/// EyeQ on a host with an uplink of `line`, whose limiters `backend` sets, and the fastest link of the fleet; `None` if `config` names another
-/// mechanism.
+/// EyeQ on a host with an uplink of `line`, whose limiters `backend` sets, and the fastest link of
+/// the fleet; `None` if `config` names another mechanism.
 ///
 /// # Errors
 ///
-/// As [`eyeq`]; also for what does not work there: a constant that only other worlds have, a loop that would
-/// not come to rest.
+/// As [`eyeq`]; also for what does not work there: a constant that only other worlds have, a loop
+/// that would not come to rest.
 pub(crate) fn on_host(
     config: &MechanismConfig,
     line: Rate,

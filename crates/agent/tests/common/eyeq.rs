@@ -1,5 +1,5 @@
-//! EyeQ's two hosts: VMs `a` and `c` on host 1, `b` and `d` on host 2, with floors of 1 : 2; `a` sends to `b`,
-//! `c` to `d`, more than they may. And a forger between them.
+//! EyeQ's two hosts: VMs `a` and `c` on host 1, `b` and `d` on host 2, with floors of 1 : 2; `a`
+//! sends to `b`, `c` to `d`, more than they may. And a forger between them.
 
 use super::watch::{LATE, watched};
 use super::{Agent, StopAtEnd, World, pause};
@@ -73,8 +73,8 @@ impl Play {
         }
     }
 
-    /// Plays `during` while VM 1 sends to VM 2 and VM 3 to VM 4, as much each as the receivers' link carries;
-    /// VM 3 not while it is told to be quiet.
+    /// Plays `during` while VM 1 sends to VM 2 and VM 3 to VM 4, as much each as the receivers'
+    /// link carries; VM 3 not while it is told to be quiet.
     pub(crate) fn busy<T>(&self, world: &World, during: impl FnOnce(&AtomicBool) -> T) -> T {
         // Between two times ten full datagrams.
         let gap = Duration::from_micros(15_140 * 8 / self.receivers);
@@ -120,8 +120,8 @@ pub(crate) fn is_near(got: f64, want: f64, slack: f64) -> bool {
     (1.0 - slack..=1.0 + slack).contains(&(got / want))
 }
 
-/// These are received, or the first of them if no more are wanted, within a tenth. Of three seconds in which a CPU
-/// was late nobody knows who sent what: then three others, at most twice.
+/// These are received, or the first of them if no more are wanted, within a tenth. Three seconds in
+/// which a CPU was late say nothing about rates: then three others count, at most twice.
 #[track_caller]
 pub(crate) fn expect_received(what: &str, wants: &[f64], received: impl Fn() -> [f64; 2]) {
     for attempt in 1.. {

@@ -6,7 +6,8 @@ use std::fs;
 use std::process::Command;
 use weir_model::status::Top;
 
-/// VM `c` or another one: its namespace `vm3`, and its port `port3` on a host; removed when dropped.
+/// VM `c` or another one: its namespace `vm3`, and its port `port3` on a host; removed when
+/// dropped.
 pub(crate) struct Guest<'a> {
     world: &'a World,
     host: String,
@@ -43,7 +44,7 @@ impl<'a> Guest<'a> {
         guest
     }
 
-    /// Without anybody being told.
+    /// Without telling any agent.
     pub(crate) fn dies(self) {}
 }
 

@@ -95,7 +95,7 @@ impl World {
             world.ip(&vm, "link set eth0 gso_max_segs 1");
             world.bridge(&host, &["port", "up"]);
             // Else the bridge takes the lowest of its ports' addresses, another one when ports come
-            // and go, and what peers' agents send goes to nobody until their neighbour entry is old.
+            // and go, and what peers' agents send is lost until their neighbour entry is old.
             world.ip(&host, &format!("link set dev br address 02:57:00:00:00:0{n}"));
             world.ip(&host, &format!("addr add 10.255.0.{n}/24 dev br"));
         }
@@ -237,8 +237,8 @@ impl World {
             .unwrap()
     }
 
-    /// All that a host shows of its links, queues, classes and filters, and of what is pinned, word by
-    /// word, but for running timers and counters.
+    /// All that a host shows of its links, queues, classes and filters, and of what is pinned, word
+    /// by word, but for running timers and counters.
     pub(crate) fn snapshot(&self, host: &str) -> Vec<String> {
         let mut text = self.ip(host, "-d link show");
         text += &self.tc(host, "qdisc show");
@@ -368,8 +368,8 @@ impl Agent<'_> {
         self.try_explain().expect("it answers")
     }
 
-    /// The same for a pair that must send meanwhile: an agent has forgotten one that was silent on a busy
-    /// machine.
+    /// The same for a pair that must send meanwhile: an agent has forgotten one that was silent on
+    /// a busy machine.
     pub(crate) fn explain_while(&self, mut send: impl FnMut()) -> Vec<String> {
         let mut reasons = None;
         until("a → b is active", 10, || {

@@ -23,7 +23,7 @@ pub(crate) fn connect_from(world: &World, vm: &str, port: u16) -> (TcpStream, Tc
     (from, listener.accept().unwrap().0)
 }
 
-/// So much that whatever was shown before is used up.
+/// Sends so much that every window shown before is used up.
 pub(crate) fn speak((from, to): &(TcpStream, TcpStream)) {
     let mut from = from.try_clone().unwrap();
     let mut to = to.try_clone().unwrap();

@@ -1,12 +1,14 @@
 //! `weir reproduce`: the figures of the papers, played and compared with what the papers say.
 //!
-//! Problem   "It reproduces the paper" is a claim about twenty figures, each with a setup, a criterion
-//!           and axes of its own.
-//! Approach  A file per figure ([`figure`]) names scenarios and says how the paper draws them; they are
-//!           played in a world ([`play`]), kept ([`kept`]), judged ([`judge`]) and drawn on one page.
+//! Problem   "It reproduces the paper" is a claim about twenty figures, each with a setup, a
+//!           criterion and axes of its own.
+//! Approach  A file per figure ([`figure`]) names scenarios and says how the paper draws them; they
+//!           are played in a world ([`play`]), kept ([`kept`]), judged ([`judge`]) and drawn on one
+//!           page.
 //! Promises  A row that was not played is shown with the reason, never as held. What is finished is
-//!           kept when somebody stops.
-//! Not here  What is expected: mostly in the scenarios, which `weir lab` and `weir sim` judge alike.
+//!           kept when the user stops.
+//! Not here  What is expected: mostly in the scenarios, which `weir lab` and `weir sim` judge
+//!           alike.
 
 mod play;
 

@@ -1,7 +1,7 @@
 //! Plays the parts of figures, and keeps what was found.
 //!
-//! Problem   A figure's parts take minutes to hours; two figures may need the same runs; whoever
-//!           stops must not lose what was done.
+//! Problem   A figure's parts take minutes to hours; two figures may need the same runs; a user
+//!           who stops must not lose what was done.
 //! Approach  Everything is resolved first, so that a mistake in the last file is found before the
 //!           first run. Each part is written as soon as it is judged. A part that was played for
 //!           another figure with the same settings is referred to, not played again.
@@ -151,7 +151,8 @@ fn command(
 #[derive(Default)]
 pub(crate) struct Before(BTreeMap<String, String>);
 
-/// Plays what is ready of a figure and writes it below `asked.out`. Returns whether somebody stopped it.
+/// Plays what is ready of a figure and writes it below `asked.out`. Returns whether the user
+/// stopped it.
 ///
 /// # Errors
 /// Something cannot be written.
@@ -268,8 +269,8 @@ fn run(
     Ok(cut)
 }
 
-/// Without what no plot and no table of a figure reads: each single flow second by second. Three hundred
-/// of them in a hundred runs are gigabytes.
+/// Without what no plot and no table of a figure reads: each single flow second by second. Three
+/// hundred of them in a hundred runs are gigabytes.
 fn slim(results: &mut Results) {
     for run in &mut results.runs {
         run.flows.iter_mut().for_each(|flow| flow.series_bps = Vec::new());

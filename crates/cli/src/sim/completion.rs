@@ -1,4 +1,4 @@
-//! Completion times by size, of whichever engine.
+//! Completion times by size, of either engine.
 
 use serde_json::{Value, json};
 use weir_study::table::Grid;

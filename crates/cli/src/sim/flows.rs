@@ -1,8 +1,8 @@
 //! `weir sim --topology T --flows F --flow-level`: ideal rates, without packets.
 //!
 //! Problem   Seconds of a datacenter with a hundred thousand flows, and floors for its hosts.
-//! Approach  The solver of `weir-flow`. Sizes are payload in the files and octets on the wire there, so
-//!           headers of full packets are added.
+//! Approach  The solver of `weir-flow`. Sizes are payload in the files and octets on the wire
+//!           there, so headers of full packets are added.
 //! Not here  Queues, losses, delays: a flow has its ideal rate at once.
 
 use super::completion::{self, Finish, PACKET, on_the_wire};
@@ -40,7 +40,7 @@ pub(super) fn play(import: &Import, until: Time, args: &args::Sim) -> Result<u8>
         finishes[number] = Some(finish(&import.flows[number], &outcome, &world));
     })?;
     let wall = begin.elapsed();
-    // Who was to begin after the end has not begun.
+    // A flow that was to begin after the end has not begun.
     let late = |(flow, finish): (&Sent, Option<Finish>)| {
         finish.unwrap_or_else(|| Finish::unborn(flow.start, flow.size))
     };

@@ -2,9 +2,9 @@
 //!
 //! Problem   htsim and HPCC write the same things in four formats.
 //! Approach  What a file is shows in its first word; after that a topology is nodes and links, and
-//!           traffic is who sends how much to whom, from when on.
-//! Promises  Flows keep the order of their file, and have a way there and, for packets, back. What a file asks for
-//!           and nothing here does is refused, or noted: never dropped in silence.
+//!           traffic is source, destination, size and start.
+//! Promises  Flows keep the order of their file, and have a way there and, for packets, back. What
+//!           a file asks for and nothing here does is refused, or noted: never dropped in silence.
 //! Not here  The formats: see `weir_flow::import`. Playing: see `packets` and `flows`.
 
 use super::room::{self, Need};
@@ -41,7 +41,7 @@ pub(super) struct Sent {
     pub(super) size: Option<Bytes>,
     /// Links from its sender to its receiver.
     pub(super) forward: Vec<u32>,
-    /// And back.
+    /// Links of the way back.
     pub(super) reverse: Vec<u32>,
 }
 
@@ -75,7 +75,7 @@ impl Import {
         Ok(import)
     }
 
-    /// When to stop if nobody says: a second after the last flow began.
+    /// When to stop by default: a second after the last flow began.
     pub(super) fn end(&self) -> Time {
         let last = self.flows.iter().map(|flow| flow.start).max().unwrap_or(Time::ZERO);
         last + Span::from_secs(1)
@@ -195,8 +195,8 @@ fn read_topology(file: &Path) -> Result<Import> {
     Ok(import)
 }
 
-/// How much each port of htsim's tree holds; and what a switch takes for itself becomes a part of the delay
-/// of the links that it sends into.
+/// How much each port of htsim's tree holds; and what a switch takes for itself becomes a part of
+/// the delay of the links that it sends into.
 fn settle_ports(layered: &Layered, topology: &mut Topology) -> Vec<Option<Bytes>> {
     let tors = layered.hosts / layered.tiers[0].radix_down.max(1);
     // Links of a tier come in pairs, up and down; the tiers one after the other.

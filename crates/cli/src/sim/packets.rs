@@ -14,10 +14,11 @@ use weir_units::{Bytes, Span, Time};
 
 /// Octets of a full packet.
 const MTU: u16 = 1500;
-/// What a switch's port holds where nobody says.
+/// Default buffer of a switch's port.
 const BUFFER: Bytes = Bytes::new(128_000);
-/// What a host's own port holds for each flow that begins there: more than a receive window, or all that it sends,
-/// so that no flow loses packets before they are on the way. A host would hold its guests back instead.
+/// What a host's own port holds for each flow that begins there: more than a receive window, or all
+/// that it sends, so that no flow loses packets before they are on the way. A host would hold its
+/// guests back instead.
 const WINDOW: Bytes = Bytes::new(7 << 20);
 /// No port takes longer to empty.
 const LONGEST: Span = Span::from_secs(3600);

@@ -1,7 +1,7 @@
-//! Is there enough memory? Said before anything is played.
+//! Checks, before anything is played, whether there is enough memory.
 //!
-//! Promises  What surely does not fit is refused; what may not fit is warned of. Where the kernel does
-//!           not say how much there is, nothing is said.
+//! Promises  What surely does not fit is refused; what may not fit is warned of. Where the kernel
+//!           does not say how much there is, nothing is said.
 
 use crate::output::errln;
 use anyhow::{Result, bail};

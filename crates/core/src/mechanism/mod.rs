@@ -1,9 +1,10 @@
 //! The mechanisms: each a folder here, and one row where they are listed.
 //!
-//! Problem   Worlds, configuration and people name mechanisms; if each of them knows the list, a new one is written
-//!           into many rooms.
-//! Approach  A mechanism is a law (constants, [`Law`]) and a machine ([`Mechanism`]) behind one set of inputs and
-//!           orders ([`crate::host`]). The compiler names all places of this file that a new one needs.
+//! Problem   Worlds, configuration and people name mechanisms; if each of them knows the list, a
+//!           new one is written into many rooms.
+//! Approach  A mechanism is a law (constants, [`Law`]) and a machine ([`Mechanism`]) behind one set
+//!           of inputs and orders ([`crate::host`]). The compiler names all places of this file
+//!           that a new one needs.
 //! Not here  What a host is told, and when: see [`crate::host`].
 
 pub mod constants;
@@ -74,8 +75,9 @@ impl Law {
         matches!(self, Self::EyeQ(_))
     }
 
-    /// What a VM with this hose is promised out in all: the pairs of its tenant (with a reservation all that are
-    /// foreseen: acknowledgements come on top of the hose), and the small rate for everybody else.
+    /// What a VM with this hose is promised out in all: the pairs of its tenant (with a reservation
+    /// all that are foreseen: acknowledgements come on top of the hose), and the small rate for all
+    /// other VMs.
     pub fn promised(&self, vm: VmId, floor_out: Rate) -> Rate {
         let own = match self {
             Self::ElasticSwitch(_) | Self::EyeQ(_) => floor_out,

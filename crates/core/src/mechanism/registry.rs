@@ -1,4 +1,5 @@
-//! The list of mechanisms for everybody who names one: configuration, scenarios, `--mechanism`, its help.
+//! The list of mechanisms for all code that names one: configuration, scenarios, `--mechanism`, its
+//! help.
 //!
 //! Promises  A name, a preset or a default is written once, here.
 //! Not here  Constants and machines: each mechanism's folder.
@@ -20,7 +21,8 @@ pub struct Row {
     pub presets: &'static [&'static str],
     /// The preset of a scenario or a command line that names none.
     pub usual: &'static str,
-    /// The preset of an `agent.toml` that names none: the one for which GUARANTEES.md promises floors.
+    /// The preset of an `agent.toml` that names none: the one for which GUARANTEES.md promises
+    /// floors.
     pub agents: &'static str,
     /// The law of a preset.
     pub law: fn(&str) -> Option<Law>,

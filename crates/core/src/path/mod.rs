@@ -1,28 +1,30 @@
 //! Divides a pair's floor among the paths to its receiver: a third layer, between guarantee
 //! partitioning and rate allocation.
 //!
-//! Problem   Where ways of different capacity lead to a host and traffic is spread over them evenly, the
-//!           narrow one cannot keep its part of the floors, though all of them together could. A host
-//!           knows neither the links of a path nor who else is on them.
+//! Problem   Where ways of different capacity lead to a host and traffic is spread over them
+//!           evenly, the narrow one cannot keep its part of the floors, though all of them together
+//!           could. A host knows neither the links of a path nor the other traffic on them.
 //! Approach  The floor is divided in proportion to what each path was seen to hold of it
-//!           ([`PathPartition`]): what passed, where segments were lost although the pair kept to its
-//!           part; slowly, what passed beyond the part or was left of it. Rate allocation then runs per
-//!           path, with that path's part as floor and weight. Flows go to the paths by the same parts
-//!           ([`place()`]).
-//! Promises  The parts sum to the pair's floor, at any instant. No path is left without a part: it can
-//!           show that it is free again. A pair with one path has no such layer.
-//! Not here  Which links a path has. Pairs of a single flow, which cannot be divided: what such a flow
-//!           loses looks like less demand to guarantee partitioning. A path on which nothing arrives any more: nobody reports losses
-//!           there, so whoever makes the paths has to see that and take it out.
+//!           ([`PathPartition`]): what passed, where segments were lost although the pair kept to
+//!           its part; slowly, what passed beyond the part or was left of it. Rate allocation then
+//!           runs per path, with that path's part as floor and weight. Flows go to the paths by the
+//!           same parts ([`place()`]).
+//! Promises  The parts sum to the pair's floor, at any instant. No path is left without a part: it
+//!           can show that it is free again. A pair with one path has no such layer.
+//! Not here  Which links a path has. Pairs of a single flow, which cannot be divided: what such a
+//!           flow loses looks like less demand to guarantee partitioning. A path on which nothing
+//!           arrives any more: no receiver reports losses there, so the routing has to notice that
+//!           and remove the path.
 //! Source    ElasticSwitch §9: "Path partitioning would divide the guarantee between two VMs among
-//!           multiple paths. The other layers would operate unmodified." No law is given; this one is ours.
+//!           multiple paths. The other layers would operate unmodified." No law is given; this one
+//!           is ours.
 //!
 //! # Why this converges
 //!
 //! While all pairs lose on a path, its parts fall by the lost share and rise elsewhere by the same
 //! amount. With floors S on a narrow path of capacity C, and T ≤ what they carry on the others, one
-//! period leaves S' = (S + T)·C / (C + T): what is too much, S − C, shrinks by C / (C + T), so it is
-//! gone within a few periods. Losses that all paths have alike cancel.
+//! period leaves S' = (S + T)·C / (C + T): what is too much, S − C, shrinks by C / (C + T), so it
+//! is gone within a few periods. Losses that all paths have alike cancel.
 
 mod place;
 
@@ -41,16 +43,16 @@ const WHOLE: Rate = Rate::from_mbps(1_000_000);
 pub struct PathConfig {
     /// Paths to every other host that this one can tell apart. With one there is no third layer.
     pub count: usize,
-    /// A path's rate is at its part up to this many times of it: losses there say that floors do not fit.
-    /// Losses at higher rates are rate allocation's.
+    /// A path's rate is at its part up to this many times of it: losses there say that floors do
+    /// not fit. Losses at higher rates are rate allocation's.
     pub near: f64,
-    /// What is used beyond a part, or not used of it, moves this fraction of it per period: a second in
-    /// all at 60 ms, so that the sawtooth of rate allocation is no reason to move floors.
+    /// What is used beyond a part, or not used of it, moves this fraction of it per period: a
+    /// second in all at 60 ms, so that the sawtooth of rate allocation is no reason to move floors.
     pub slowness: f64,
     /// No path has less than half of this fraction of an even share.
     pub least_divisor: u64,
-    /// For so many periods after a path was short, what the pair does not use elsewhere is no sign: its
-    /// flows are on the short path, and are to leave it.
+    /// Periods after a path was short in which what the pair does not use elsewhere is no sign:
+    /// its flows are on the short path, and are to leave it.
     pub patience: u32,
 }
 
@@ -98,8 +100,8 @@ impl PathPartition {
         parts
     }
 
-    /// The periodic step. `seen` is what each path showed while `parts` were in force; `margins` are
-    /// guarantee partitioning's.
+    /// The periodic step. `seen` is what each path showed while `parts` were in force; `margins`
+    /// are guarantee partitioning's.
     ///
     /// # Panics
     /// `parts` or `seen` is not one per path.

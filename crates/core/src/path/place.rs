@@ -1,14 +1,15 @@
-//! Which path a flow takes.
+//! Chooses the path of a flow.
 //!
-//! Problem   Packets of one flow have to stay in order, so flows and not packets are spread; and few
-//!           flows spread at random are spread unevenly.
-//! Approach  The paths' parts are laid end to end over a circle of 2³² points. Each flow has a point, and
-//!           takes the path on whose part it lies. Points of one pair follow van der Corput's sequence,
-//!           which fills the circle evenly however many there are; each pair begins somewhere else, so
-//!           that pairs of one flow are spread, too.
-//! Promises  Of n flows of a pair, a path gets its part of n, to within log₂ n. When parts change, only
-//!           flows near their ends move, and a flow that lies at an end does not move to and fro.
-//! Not here  Who remembers the flows: a table in the data plane, as for connections with ECN.
+//! Problem   Packets of one flow have to stay in order, so flows and not packets are spread; and
+//!           few flows spread at random are spread unevenly.
+//! Approach  The paths' parts are laid end to end over a circle of 2³² points. Each flow has a
+//!           point, and takes the path on whose part it lies. Points of one pair follow van der
+//!           Corput's sequence, which fills the circle evenly however many there are; each pair
+//!           begins somewhere else, so that pairs of one flow are spread, too.
+//! Promises  Of n flows of a pair, a path gets its part of n, to within log₂ n. When parts change,
+//!           only flows near their ends move, and a flow that lies at an end does not move to and
+//!           fro.
+//! Not here  The memory of flows: a table in the data plane, as for connections with ECN.
 
 use weir_units::{PairId, PathId, Rate};
 
@@ -22,8 +23,8 @@ pub const fn point(pair: PairId, n: u32) -> u32 {
     n.reverse_bits().wrapping_add(begin)
 }
 
-/// The path of a flow at `point`, which is on path `now` if it is on one already. Without any part, all
-/// paths are alike.
+/// The path of a flow at `point`, which is on path `now` if it is on one already. Without any part,
+/// all paths are alike.
 ///
 /// # Panics
 /// There is no path.

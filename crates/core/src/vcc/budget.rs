@@ -1,21 +1,25 @@
 //! A constant window for all flows of a tenant together, divided by class.
 //!
-//! Problem   A tenant's bulk flows fill queues in which its urgent ones wait; dropping and queueing cost both.
-//! Approach  The windows of all live flows together are one number. Each flow's share is its class's weight among
-//!           the weights of all live flows; so urgent flows that come lower what the others may have, and nobody
-//!           reserves anything for flows that are not there. What the shares are is a level: read it after each
-//!           change, and put it into [`Terms::share`](super::Terms::share).
-//! Promises  Shares sum to the budget at most, and stand as the weights do (rounded down to octets). None is below
-//!           two segments while no more than `flows_most` live: a budget that could not keep that is refused. No flow is in two classes: classes that overlap are refused, by name.
-//! Not here  Which flows live: the driver's, by [`Flow::is_spent`](super::Flow::is_spent). That a share that fell
-//!           takes nothing back that a guest was shown: the law's.
+//! Problem   A tenant's bulk flows fill queues in which its urgent ones wait; dropping and queueing
+//!           cost both.
+//! Approach  The windows of all live flows together are one number. Each flow's share is its
+//!           class's weight among the weights of all live flows; so urgent flows that come lower
+//!           what the others may have, and nothing is reserved for flows that are not there. What
+//!           the shares are is a level: read it after each change, and put it into
+//!           [`Terms::share`](super::Terms::share).
+//! Promises  Shares sum to the budget at most, and stand as the weights do (rounded down to
+//!           octets). None is below two segments while no more than `flows_most` live: a budget
+//!           that could not keep that is refused. No flow is in two classes: classes that overlap
+//!           are refused, by name.
+//! Not here  Which flows live: the driver's, by [`Flow::is_spent`](super::Flow::is_spent). That a
+//!           share that fell takes nothing back that a guest was shown: the law's.
 //! Source    vCC §4, Fig. 12 (weights 3 : 1, by port).
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use weir_units::Bytes;
 
-/// Which flows: those that have all that is said here. Local is the guest's end.
+/// Which flows: those that match all fields. Local is the guest's end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Match {
     /// By these ports of the guest's.
@@ -57,7 +61,7 @@ pub struct Class {
 pub struct BudgetConfig {
     /// The windows of all live flows together.
     pub total: Bytes,
-    /// So many flows may share it.
+    /// Flows that may share it.
     pub flows_most: u32,
     /// The largest segment of these flows, options of TCP included.
     pub segment: Bytes,
@@ -75,7 +79,8 @@ pub enum Refusal {
         /// The other's.
         other: String,
     },
-    /// A weight, a segment or a number of flows of nothing; or ports from a greater to a smaller one.
+    /// A weight, a segment or a number of flows of nothing; or ports from a greater to a smaller
+    /// one.
     Nothing {
         /// Which.
         name: String,
@@ -86,7 +91,7 @@ pub enum Refusal {
         total: Bytes,
         /// What would do.
         least: Bytes,
-        /// For so many flows.
+        /// Number of flows that may share the total.
         flows: u32,
     },
 }
@@ -120,7 +125,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget nobody lives on yet.
+    /// A budget without a live flow.
     ///
     /// # Errors
     /// It could not keep what it promises.
@@ -130,8 +135,9 @@ impl Budget {
         Ok(Self { config, live })
     }
 
-    /// So many flows of each class live. More than may share it count as well, or the sum would not hold: shares may then be less
-    /// than two segments, below which the law lowers no window.
+    /// Sets how many flows of each class live. More than may share the budget count as well, or the
+    /// sum would not hold: shares may then be less than two segments, below which the law lowers no
+    /// window.
     ///
     /// # Panics
     /// Not a number for each class.
@@ -149,8 +155,8 @@ impl Budget {
         self.live.iter().copied().map(u64::from).sum()
     }
 
-    /// What each flow of this class may have now; what one would have, if there is none. Rounded down, so that the
-    /// sum is the budget at most.
+    /// What each flow of this class may have now; what one would have, if there is none. Rounded
+    /// down, so that the sum is the budget at most.
     ///
     /// # Panics
     /// There is no such class.
@@ -221,8 +227,8 @@ impl BudgetConfig {
         Ok(())
     }
 
-    /// The least total with which a flow of the least weight has two segments beside as many as may be of the
-    /// greatest.
+    /// The least total with which a flow of the least weight has two segments beside as many as may
+    /// be of the greatest.
     fn least(&self) -> Bytes {
         let weights = self.classes.iter().map(|class| u128::from(class.weight));
         let (low, high) = (weights.clone().min().unwrap_or(1), weights.max().unwrap_or(1));

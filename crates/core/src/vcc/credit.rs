@@ -1,24 +1,27 @@
 //! Whether a pair sends no more than its floor.
 //!
-//! Problem   Where traffic that cannot be marked keeps a port's queue above its threshold, every packet of a translated
-//!           connection is marked. The law halves its window until two segments are left, and the pair's floor is lost.
-//! Approach  A clock for each pair runs at the pair's floor: it is the moment by which the floor would have carried what was
-//!           sent. While the clock is not ahead of now, the pair has sent no more than its floor, and marks are
-//!           not answered by smaller windows. On average windows are then no less than floor × round trip, without a
-//!           round trip to measure, however many connections the pair has.
-//! Promises  A pair that is held by marks alone sends its floor on average. What it sends beyond is answered to marks at
-//!           once: what was borrowed is a debt of [`DEBT_MOST`] at most, and what was not used is saved for [`SAVED_MOST`].
+//! Problem   Where traffic that cannot be marked keeps a port's queue above its threshold, every
+//!           packet of a translated connection is marked. The law halves its window until two
+//!           segments are left, and the pair's floor is lost.
+//! Approach  A clock for each pair runs at the pair's floor: it is the moment by which the floor
+//!           would have carried what was sent. While the clock is not ahead of now, the pair has
+//!           sent no more than its floor, and marks are not answered by smaller windows. On average
+//!           windows are then no less than floor × round trip, without a round trip to measure,
+//!           however many connections the pair has.
+//! Promises  A pair that is held by marks alone sends its floor on average. What it sends beyond is
+//!           answered to marks at once: what was borrowed is a debt of [`DEBT_MOST`] at most, and
+//!           what was not used is saved for [`SAVED_MOST`].
 //! Not here  What a mark does: see `sending`. The limiter, which bounds the pair all the same.
 //!
-//! The same in C is `bpf/vcc_floor.h`; whoever changes one changes the other.
+//! The same in C is `bpf/vcc_floor.h`. A change of one needs the same change of the other.
 
 use weir_units::{Bytes, Rate};
 
-/// What a pair sent less than its floor is saved for so long, nanoseconds. With less, a window that grows by a segment in
-/// a round trip of 10 ms does not get back what a cut has cost.
+/// What a pair sent less than its floor is saved for so long, nanoseconds. With less, a window that
+/// grows by a segment in a round trip of 10 ms does not get back what a cut has cost.
 const SAVED_MOST: u64 = 250_000_000;
-/// What a pair borrowed counts for so long, nanoseconds. With more, a pair that has borrowed falls below its floor before
-/// marks stop to count.
+/// What a pair borrowed counts for so long, nanoseconds. With more, a pair that has borrowed falls
+/// below its floor before marks stop to count.
 const DEBT_MOST: u64 = 10_000_000;
 
 /// The clock of one pair: by when its floor would have carried what was sent, nanoseconds.
@@ -45,7 +48,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const FLOOR: Rate = Rate::from_mbps(10);
 
-    /// Sends frames of 1250 octets, a millisecond of the floor each, as long as there is credit; how many.
+    /// Sends frames of 1250 octets, a millisecond of the floor each, as long as there is credit;
+    /// how many.
     fn sends(credit: &mut Credit, now: u64) -> u64 {
         let mut frames = 0;
         while credit.is_left(now) {

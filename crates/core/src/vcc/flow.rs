@@ -1,7 +1,8 @@
-//! What is known of one TCP connection at one VM's port, in 64 octets.
+//! The state of one TCP connection at one VM's port, in 64 octets.
 //!
-//! Both directions share it: the guest as sender (`sending`) and as receiver (`receiving`). Which part sees a
-//! segment is decided here; so are all changes of phase, and when a flow may be forgotten.
+//! Both directions share it: the guest as sender (`sending`) and as receiver (`receiving`). Which
+//! part sees a segment is decided here; so are all changes of phase, and when a flow may be
+//! forgotten.
 
 use super::segment::{Edit, FIN, RST, SYN, Segment, Way};
 use super::{Terms, Translation, opening, receiving, sending, watch};
@@ -31,13 +32,15 @@ pub enum Phase {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flow {
-    /// The first octet that the guest sent and nobody acknowledged.
+    /// The first octet that the guest sent and that is not acknowledged.
     pub(super) una: u32,
     /// The octet after the last that the guest sent.
     pub(super) nxt: u32,
-    /// The right edge of the window that the guest was shown. While opening: from the first octet on.
+    /// The right edge of the window that the guest was shown. While opening: from the first octet
+    /// on.
     pub(super) edge: u32,
-    /// No second cut before something beyond is acknowledged. While opening: the peer's first number.
+    /// No second cut before something beyond is acknowledged. While opening: the peer's first
+    /// number.
     pub(super) recover: u32,
     /// W, octets; while it falls, what it falls from. While open: the most that was ever in flight.
     pub(super) window: u32,
@@ -109,7 +112,8 @@ impl Flow {
     pub(super) const CWR_DUE: u16 = 1 << 9;
     /// The peer's host reports what came.
     pub(super) const REPORTED: u16 = 1 << 10;
-    /// The same bit with `auto`, which hears no reports: the guest agreed on ECN by itself, and is watched.
+    /// The same bit with `auto`, which hears no reports: the guest agreed on ECN by itself, and is
+    /// watched.
     pub(super) const WATCHED: u16 = Self::REPORTED;
     /// W was cut, and `recover` is not passed yet.
     pub(super) const CUT: u16 = 1 << 11;
@@ -171,8 +175,8 @@ impl Flow {
         }
     }
 
-    /// Whether nobody needs this flow any more: closed, never opened, or idle for so many 1024 ticks (1.07 s
-    /// each, half of 65536 at most).
+    /// Whether this flow is no longer needed: closed, never opened, or idle for so many 1024 ticks
+    /// (1.07 s each, half of 65536 at most).
     pub fn is_spent(&self, at: u32, idle: u16) -> bool {
         let silent = ((at >> 10) as u16).wrapping_sub(self.seen);
         let most = match self.phase {

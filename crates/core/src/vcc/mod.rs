@@ -1,19 +1,24 @@
 //! vCC: congestion control for guests that cannot change theirs, by what their port rewrites.
 //!
-//! Problem   In a fabric that marks, a guest that ignores ECN loses what others only lower: a seventh of their goodput
-//!           is left to it. And a tenant's own bulk flows stand in the way of its urgent ones.
-//! Approach  The host speaks ECN in the guest's place and keeps a window W for the flow, by a congestion control of
-//!           its own. The guest obeys it, for every acknowledgement tells it min(advertised, W) as the receiver's
-//!           window. A budget of window ([`Budget`]) is one more bound, divided over a VM's flows.
-//!           Marks do not lower a window while its pair sends no more than its floor ([`Credit`]): beside traffic that cannot
-//!           be marked they would lower it for ever.
-//! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered, never below two
-//!           segments (or what the receiver has), and the right edge that the guest was shown moves back only if the
-//!           receiver moves it. One cut per window of data. 64 octets per flow. No segment in any order panics.
-//!           Sequence numbers, payload and options (but for reports) stay as they are.
-//!           A guest that speaks ECN by itself is not edited, but with `auto` once it was found not to heed it.
-//! Not here  Headers, checksums, the table of flows, clocks: whoever drives it, `weir-sim` or a port in the lab.
-//! Source    vCC §3 to §5, the authors' patch; AC/DC for `dctcp`. What they leave open: docs/algorithms/vcc.md.
+//! Problem   In a fabric that marks, a guest that ignores ECN loses packets where others only lower
+//!           their rate: a seventh of their goodput is left to it. And a tenant's own bulk flows
+//!           stand in the way of its urgent ones.
+//! Approach  The host speaks ECN in the guest's place and keeps a window W for the flow, by a
+//!           congestion control of its own. The guest obeys it, for every acknowledgement tells it
+//!           min(advertised, W) as the receiver's window. A budget of window ([`Budget`]) is one
+//!           more bound, divided over a VM's flows. Marks do not lower a window while its pair
+//!           sends no more than its floor ([`Credit`]): beside traffic that cannot be marked they
+//!           would lower it for ever.
+//! Promises  A flow whose beginning was not seen is never edited. A window is only ever lowered,
+//!           never below two segments (or what the receiver has), and the right edge that the guest
+//!           was shown moves back only if the receiver moves it. One cut per window of data. 64
+//!           octets per flow. No segment in any order panics. Sequence numbers, payload and options
+//!           (but for reports) stay as they are. A guest that speaks ECN by itself is not edited,
+//!           but with `auto` once it was found not to heed it.
+//! Not here  Headers, checksums, the table of flows, clocks: the driver, `weir-sim` or a port in
+//!           the lab.
+//! Source    vCC §3 to §5, the authors' patch; AC/DC for `dctcp`. What they leave open:
+//!           docs/algorithms/vcc.md.
 //!
 //! # How to drive it
 //!
@@ -23,8 +28,9 @@
 //! | the table is swept | drop what [`Flow::is_spent`] |
 //! | a flow that a budget covers comes or goes | [`Budget::recount`]; [`Terms::share`] follows |
 //!
-//! Nothing is due by itself: W matters only when an acknowledgement is written, so time-outs are noticed when the guest
-//! sends again. The same law in C is `bpf/vcc_law.h`; whoever changes one changes the other.
+//! Nothing is due by itself: W matters only when an acknowledgement is written, so time-outs are
+//! noticed when the guest sends again. The same law in C is `bpf/vcc_law.h`. A change of one needs
+//! the same change of the other.
 
 mod budget;
 mod control;
@@ -45,7 +51,7 @@ pub use segment::{ACK, AE, CE, CWR, ECE, ECT_0, Edit, FIN, NOT_ECT, RST, SYN, Se
 
 use weir_units::Time;
 
-/// By which congestion control a guest's flows are translated.
+/// The congestion control that a guest's flows are translated to.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Translation {
@@ -58,7 +64,8 @@ pub enum Translation {
     Dctcp,
     /// Falls to 0.7 and grows as CUBIC does.
     CubicEcn,
-    /// As `VirtualEcn`, and also for guests that agree on ECN by themselves and then do not heed it.
+    /// As `VirtualEcn`, and also for guests that agree on ECN by themselves and then do not heed
+    /// it.
     Auto,
 }
 
@@ -73,7 +80,8 @@ pub struct Terms {
     pub patience: u32,
     /// Counts when the flow begins.
     pub translation: Translation,
-    /// 1: its pair sends no more than its floor (see [`Credit`]), and marks are not answered by smaller windows.
+    /// 1: its pair sends no more than its floor (see [`Credit`]), and marks are not answered by
+    /// smaller windows.
     pub is_within: u8,
     /// Nothing; keeps the size a multiple of four.
     pub spare: [u8; 2],

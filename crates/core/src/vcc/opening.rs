@@ -1,21 +1,24 @@
 //! How connections begin: ECN in the guest's place, and what windows mean.
 //!
-//! Problem   A window means nothing without the shift that both SYNs agreed on, and ECN is agreed on in SYNs alone;
-//!           they cross, are lost and repeated, carry data (TFO), and may be anybody's.
-//! Approach  A guest that does not ask for ECN is asked for: its SYN leaves as one that does, the answer's ECE is
-//!           taken out. A guest that does not answer a SYN that asks is answered for. The third SYN asks no more:
-//!           there are paths that drop those that ask (RFC 3168 §6.1.1.1). With `dctcp` a SYN also says that its port
-//!           reads reports, and the answer to such a one says the same.
-//! Promises  A guest that speaks ECN by itself keeps what it says (with `auto` as long as it heeds it: `watch`). A flow that was not seen from both SYNs on, or of
-//!           which SYNs contradict each other, is left alone. SYNs change in ECE and CWR, and in that option, only. The window of a SYN
-//!           is not scaled, and the guest's right edge begins with it.
+//! Problem   A window means nothing without the shift that both SYNs agreed on, and ECN is agreed
+//!           on in SYNs alone; they cross, are lost and repeated, carry data (TFO), and may come
+//!           from any sender.
+//! Approach  A guest that does not ask for ECN is asked for: its SYN leaves as one that does, the
+//!           answer's ECE is taken out. A guest that does not answer a SYN that asks is answered
+//!           for. The third SYN asks no more: there are paths that drop those that ask (RFC 3168
+//!           §6.1.1.1). With `dctcp` a SYN also says that its port reads reports, and the answer to
+//!           such a one says the same.
+//! Promises  A guest that speaks ECN by itself keeps what it says (with `auto` as long as it heeds
+//!           it: `watch`). A flow that was not seen from both SYNs on, or of which SYNs contradict
+//!           each other, is left alone. SYNs change in ECE and CWR, and in that option, only. The
+//!           window of a SYN is not scaled, and the guest's right edge begins with it.
 //! Source    RFC 3168 §6.1.1, RFC 7323 §2.2, RFC 9293 §3.5, RFC 7413; the paper is silent.
 
 use super::flow::{Flow, MSS_LEAST, Phase, past};
 use super::segment::{ACK, AE, CWR, ECE, Edit, Segment, Way};
 use super::{Terms, Translation, watch};
 
-/// So many SYNs ask for ECN.
+/// SYNs of a guest that ask for ECN.
 const ASKING: u8 = 2;
 /// The largest shift (RFC 7323 §2.3).
 const SCALE_MOST: u8 = 14;
@@ -80,7 +83,7 @@ fn ask(flow: &mut Flow, segment: &Segment, edit: &mut Edit) {
             edit.what |= Edit::TELL;
         }
     } else {
-        // Who sent one SYN that does not ask must not mark (RFC 3168 §6.1.1).
+        // A sender of one SYN that does not ask must not mark (RFC 3168 §6.1.1).
         flow.unset(Flow::ASKED);
     }
 }
@@ -164,7 +167,8 @@ fn agree(flow: &mut Flow, segment: &Segment) {
     }
 }
 
-/// The answer's ECN is not for a guest that did not ask. A SYN's is: how it answers tells whether it speaks ECN.
+/// The answer's ECN is not for a guest that did not ask. A SYN's is: how it answers tells whether
+/// it speaks ECN.
 fn hide(flow: &Flow, segment: &Segment, edit: &mut Edit) {
     let is_ours = flow.translation != Translation::None && !flow.is(Flow::SPEAKS);
     if is_ours && segment.has(ACK) && flow.is(Flow::SYN_OUT) {

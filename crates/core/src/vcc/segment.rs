@@ -1,9 +1,10 @@
 //! What the law sees of a segment, and what it asks to be changed.
 //!
-//! Problem   The law shall run where segments are headers in a packet, in BPF, and where there are none, in the
-//!           simulator; and both shall come to the same.
-//! Approach  Plain numbers in the order of a C struct without holes, in the host's byte order. Whoever drives the
-//!           law reads them from the headers and writes back what [`Edit::what`] names.
+//! Problem   The law shall run where segments are headers in a packet, in BPF, and where there are
+//!           none, in the simulator; and both shall come to the same.
+//! Approach  Plain numbers in the order of a C struct without holes, in the host's byte order. The
+//!           driver of the law reads them from the headers and writes back what [`Edit::what`]
+//!           names.
 //! Not here  Headers, options, checksums: the driver's.
 
 /// TCP's flags, as the two octets that hold them are read.

@@ -1,30 +1,36 @@
 //! The guest as sender: a window of the law beside the receiver's.
 //!
 //! Problem   The guest's own window does not heed marks, and cannot be read from outside.
-//! Approach  What is in flight is known from both directions. The first mark makes it W; from there W is the law's: what
-//!           is shown falls to the congestion control's target over a window of acknowledgements, then grows as that
-//!           has it. Losses and time-outs are the guest's to find: what it sends again tells which it was, by the
-//!           duplicate acknowledgements or the silence before. What was shown cannot be taken back, and receivers offer
-//!           megabytes; so before the first mark no more is shown than a guest that doubles could use.
-//! Promises  Until something was marked, a guest is shown twice what it ever had in flight, 64 kB at least, or what is
-//!           offered; without ECN, nothing is lowered but by a budget. One cut until all that was in flight is
-//!           acknowledged; W does not grow meanwhile, except after a time-out. W grows only while at least half of it
-//!           is used. Duplicates of an acknowledgement show one window. Acknowledgements of the past, or of what
-//!           was never sent, are not edited but for ECE and CWR. No mark cuts W while the pair sends no more than its floor.
+//! Approach  What is in flight is known from both directions. The first mark makes it W; from there
+//!           W is the law's: what is shown falls to the congestion control's target over a window
+//!           of acknowledgements, then grows as that has it. Losses and time-outs are the guest's
+//!           to find: what it sends again tells which it was, by the duplicate acknowledgements or
+//!           the silence before. What was shown cannot be taken back, and receivers offer
+//!           megabytes; so before the first mark no more is shown than a guest that doubles could
+//!           use.
+//! Promises  Until something was marked, a guest is shown twice what it ever had in flight, 64 kB
+//!           at least, or what is offered; without ECN, nothing is lowered but by a budget. One cut
+//!           until all that was in flight is acknowledged; W does not grow meanwhile, except after
+//!           a time-out. W grows only while at least half of it is used. Duplicates of an
+//!           acknowledgement show one window. Acknowledgements of the past, or of what was never
+//!           sent, are not edited but for ECE and CWR. No mark cuts W while the pair sends no more
+//!           than its floor.
 //! Not here  Dropping what is beyond the window.
 //! Source    vCC §3.2, the patch's three modes; RFC 5681 §3.1, §3.2; RFC 6937 §3.1 as Linux has it
-//!           (`tcp_cwnd_reduction`), for guests with ECN fall so; RFC 7661 in its simplest form. Departs: the patch
-//!           reads the guest's cwnd at the first mark, the flight size stands for it; it falls by one for every two
-//!           acknowledged, whatever the target; it shows W itself, here min(advertised, W).
+//!           (`tcp_cwnd_reduction`), for guests with ECN fall so; RFC 7661 in its simplest form.
+//!           Departs: the patch reads the guest's cwnd at the first mark, the flight size stands
+//!           for it; it falls by one for every two acknowledged, whatever the target; it shows W
+//!           itself, here min(advertised, W).
 
 use super::Terms;
 use super::flow::{Flow, Phase, WINDOW_MOST, past};
 use super::segment::{ACK, ECE, Edit, FIN, Segment};
 
-/// So many duplicates of an acknowledgement mean a loss (RFC 5681 §3.2).
+/// Duplicates of an acknowledgement that mean a loss (RFC 5681 §3.2).
 const DUPLICATES: u8 = 3;
 
-/// Before the first mark a guest is shown so much at least, octets: all that the window of a SYN can say.
+/// Least window that a guest is shown before the first mark, octets: all that the window of a SYN
+/// can say.
 const AHEAD_LEAST: u32 = 65_535;
 
 /// Why W is cut.
@@ -102,8 +108,8 @@ pub(super) fn acknowledged(flow: &mut Flow, segment: &Segment, terms: &Terms, ed
     edit.window = shown(flow, segment, terms);
 }
 
-/// One more of the same acknowledgement. Whether the window is the same is not known; so a loss is one only when
-/// the guest sends again.
+/// One more of the same acknowledgement. Whether the window is the same is not known; so a loss is
+/// one only when the guest sends again.
 fn is_duplicate(flow: &Flow, segment: &Segment) -> bool {
     let is_pure = segment.octets == 0 && !segment.has(FIN) && segment.window > 0;
     is_pure && flow.una != flow.nxt && flow.dups < DUPLICATES
@@ -183,9 +189,9 @@ fn follow(flow: &mut Flow, acked: u32, flight: u32, at: u32) {
     }
 }
 
-/// What may be in flight on the way from W to its target, as Linux's own cwnd has it: for what was acknowledged since
-/// the cut, target / W of it may go, in whole segments and rounded up. Nothing more goes once no more than the
-/// target is in flight, but the one segment that answers the mark.
+/// What may be in flight on the way from W to its target, as Linux's own cwnd has it: for what was
+/// acknowledged since the cut, target / W of it may go, in whole segments and rounded up. Nothing
+/// more goes once no more than the target is in flight, but the one segment that answers the mark.
 fn falling(flow: &Flow) -> u32 {
     let (segment, flight) = (flow.segment(), flow.nxt.wrapping_sub(flow.una));
     let is_answered = flow.acked == 0 || flow.nxt != flow.recover;
@@ -201,7 +207,8 @@ fn falling(flow: &Flow) -> u32 {
     most.max(flow.target)
 }
 
-/// The window that the guest is shown. No less than what it was shown before, unless the receiver takes it back.
+/// The window that the guest is shown. No less than what it was shown before, unless the receiver
+/// takes it back.
 fn shown(flow: &mut Flow, segment: &Segment, terms: &Terms) -> u16 {
     let shift = u32::from(flow.scale & 15);
     let advertised = u32::from(segment.window) << shift;

@@ -157,7 +157,7 @@ fn the_third_syn_asks_no_more() {
     let mut port = Port::new(Translation::VirtualEcn);
     let asked: Vec<u16> = (0..4).map(|_| port.syn_out(SYN).flags).collect();
     assert_eq!(asked, [ASKS, ASKS, SYN, SYN]);
-    // The answer to the first: who sent a SYN without ECN must not mark.
+    // The answer to the first: a sender of a SYN without ECN must not mark.
     assert_eq!(port.syn_in(SYN | ACK | ECE).flags, SYN | ACK);
     assert_eq!(port.send(1).what, 0);
 }
@@ -557,7 +557,7 @@ fn dctcp_tells_what_came_and_takes_out_what_it_is_told() {
     assert_eq!(edit.what, Edit::TELL | Edit::FLAGS | Edit::ECN, "and ECT on all");
     let told = Segment { told: 1, ..acknowledgement(0, 0, 100) };
     assert_eq!(port.pass(told).what, Edit::TAKE);
-    // Who is called answers whom it can understand; and nobody else is told anything.
+    // The called end answers only peers that it can understand; no other end is told anything.
     for told in [0, 1] {
         let mut port = Port::new(Translation::Dctcp);
         port.pass(Segment { seq: PEER, flags: ASKS, way, told, ..syn(SHIFT + 1) });

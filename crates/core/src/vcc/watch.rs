@@ -1,16 +1,20 @@
 //! `auto`: whether a guest that agreed on ECN by itself heeds it.
 //!
-//! Problem   A guest that asks for ECN is taken at its word: what it sends is marked, not dropped. One that then does
-//!           nothing about it takes its neighbours' share, and no port can look into it.
-//! Approach  RFC 3168 says what can be seen from outside: who hears ECE says CWR with its next new data. A round
-//!           begins when ECE goes to the guest, and ends when something beyond all that it had sent by then is
-//!           acknowledged. Two rounds that follow each other, ECE at the beginning and at the end of both, no CWR,
-//!           nothing sent again, and no less in flight than before (an eighth is no answer): a strike. CWR, or less in
-//!           flight, forgives all strikes; CWR after something was sent again may answer the loss, and forgives
-//!           none. With the third strike the guest is deaf in truth: the law speaks in its place from then on.
-//! Promises  A guest that answers ECE within two round trips is never touched, whatever its congestion control: CWR
-//!           suffices, so DCTCP's small steps and a lie do as well. Nothing counts before ECN was agreed on by both
-//!           SYNs as RFC 3168 has it (not AccECN), nor while the guest sends what no port may mark.
+//! Problem   A guest that asks for ECN is taken at its word: what it sends is marked, not dropped.
+//!           One that then does nothing about it takes its neighbours' share, and no port can look
+//!           into it.
+//! Approach  RFC 3168 says what can be seen from outside: a sender that gets ECE sets CWR with its
+//!           next new data. A round begins when ECE goes to the guest, and ends when something
+//!           beyond all that it had sent by then is acknowledged. Two rounds that follow each
+//!           other, ECE at the beginning and at the end of both, no CWR, nothing sent again, and no
+//!           less in flight than before (an eighth is no answer): a strike. CWR, or less in flight,
+//!           forgives all strikes; CWR after something was sent again may answer the loss, and
+//!           forgives none. With the third strike the guest is deaf in truth: the law speaks in its
+//!           place from then on.
+//! Promises  A guest that answers ECE within two round trips is never touched, whatever its
+//!           congestion control: CWR suffices, so DCTCP's small steps and a lie do as well. Nothing
+//!           counts before ECN was agreed on by both SYNs as RFC 3168 has it (not AccECN), nor
+//!           while the guest sends what no port may mark.
 //! Not here  Guests that do not ask: `opening` asks for them at once.
 //! Source    vCC §5, where it is future work; RFC 3168 §6.1.2. How it is done is ours.
 //!
@@ -24,16 +28,16 @@ use super::segment::{ACK, AE, CWR, ECE, NOT_ECT, Segment, Way};
 const END: usize = 0;
 /// What was in flight when the first of both began, octets.
 const FLIGHT: usize = 1;
-/// Which of both it is; 0: neither.
+/// Number of the round, 1 or 2; 0: none.
 const ROUND: usize = 2;
-/// So often the guest did nothing.
+/// Strikes in a row.
 const STRIKES: usize = 3;
 /// 1: something was sent again, and no CWR came since.
 const AGAIN: usize = 4;
 
-/// The guest has so many rounds for its answer.
+/// Rounds that the guest has for its answer.
 const ROUNDS: u32 = 2;
-/// It is deaf with so many strikes.
+/// Strikes with which the guest counts as deaf.
 const STRIKES_MOST: u32 = 3;
 
 /// A SYN passed: whether with it the guest has agreed on ECN by itself.
@@ -66,7 +70,8 @@ pub(super) fn sent(flow: &mut Flow, segment: &Segment) {
     }
 }
 
-/// An acknowledgement goes to the guest; before its number is taken up. With the last strike the law takes over.
+/// An acknowledgement goes to the guest; before its number is taken up. With the last strike the
+/// law takes over.
 pub(super) fn heard(flow: &mut Flow, segment: &Segment) {
     let counts = !past(flow.una, segment.ack) && !past(segment.ack, flow.nxt);
     if !flow.is_watched() || !segment.has(ACK) || !counts {

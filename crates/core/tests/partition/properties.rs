@@ -157,7 +157,8 @@ proptest! {
         world.run(4500);
     }
 
-    /// A host of the first version says nothing of its hose; what others say is capped all the same.
+    /// A host of the first version says nothing of its hose; what the others say is capped all the
+    /// same.
     #[test]
     fn no_hose_is_exceeded_where_some_hosts_speak_the_first_version(
         case in case(7, changing),
@@ -206,8 +207,9 @@ proptest! {
         }
     }
 
-    /// Bounded pairs keep a tenth of what they use as a margin, out of a hose that they share with this
-    /// pair: it may miss a tenth of that hose, which is more of its own hose if that one is smaller.
+    /// Bounded pairs keep a tenth of what they use as a margin, out of a hose that they share with
+    /// this pair: it may miss a tenth of that hose, which is more of its own hose if that one is
+    /// smaller.
     #[test]
     fn with_the_default_margins_they_converge_within_the_margin(case in case(9, stationary)) {
         let worst = shortfall(&PartitionConfig::default(), &case, Rate::max)?;

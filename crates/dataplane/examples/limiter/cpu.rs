@@ -1,8 +1,8 @@
 //! Where CPUs' time went.
 //!
 //! All but idle time: whatever a packet costs is in it, also in interrupts, timers, agents and what
-//! the kernel does on nobody's account. The kernel counts idle time by its clock and not by ticks
-//! (NO_HZ), to 10 ms here: the only account in /proc/stat that is exact.
+//! the kernel does on no process's account. The kernel counts idle time by its clock and not by
+//! ticks (NO_HZ), to 10 ms here: the only account in /proc/stat that is exact.
 
 use crate::Result;
 use std::time::{Duration, Instant};
@@ -94,8 +94,8 @@ impl Busy {
 const LOOK: Duration = Duration::from_millis(200);
 const QUIET: f64 = 0.15;
 
-/// Whether nobody else uses a CPU: `own` are the seconds of each that those had who may. Not at
-/// once after a play: what is on its way may end.
+/// Whether no other process uses a CPU: `own` are the seconds of each CPU that the play had. Not
+/// at once after a play: packets in flight may arrive.
 pub(crate) fn is_quiet(own: impl Fn() -> [f64; 2]) -> Result<bool> {
     std::thread::sleep(LOOK / 4);
     let (then, before) = (Busy::now()?, own());

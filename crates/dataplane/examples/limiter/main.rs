@@ -55,8 +55,8 @@ const SIZES: [Size; 6] = [
     Size { name: "64 kB", payload: 44 * 1472, wire: 44 * 1514, pace: 4_000 },
 ];
 
-/// What is offered where a limiter binds. Not more: whoever is not held back, because his packets
-/// lost their socket on the way to the queue, would pay for what is dropped.
+/// What is offered where a limiter binds. Not more: a sender that is not held back, because its
+/// packets lost their socket on the way to the queue, would pay for what is dropped.
 const BEYOND: f64 = 1.05;
 /// What counts is three times as long.
 const WARM_UP: Duration = Duration::from_millis(300);

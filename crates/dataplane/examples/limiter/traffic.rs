@@ -1,4 +1,4 @@
-//! Who sends and receives: datagrams that block their sender while the limiter holds them, and
+//! The senders and receivers: datagrams that block their sender while the limiter holds them, and
 //! requests.
 
 use crate::Result;
@@ -12,10 +12,11 @@ use weir_dataplane::shaper::SendsByBursts;
 
 /// Payload of one segment of a super-packet: a full frame.
 const SEGMENT: usize = 1472;
-/// So much of a sender may wait in all queues, in the kernel's own measure (it doubles it): less
-/// than the limiter's queue holds, so that nothing is dropped and all that is paid for arrives.
+/// Octets of a sender that may wait in all queues, in the kernel's own measure (it doubles it):
+/// less than the limiter's queue holds, so that nothing is dropped and all that is paid for
+/// arrives.
 const MAY_WAIT: libc::c_int = 40_000;
-/// So often a play is tried that something else disturbs.
+/// Attempts at a play that something else disturbs.
 const PATIENCE: u32 = 60;
 const PORT: u16 = 9000;
 /// Between looks at what is due, and what is made up for, where this machine is not said to be
@@ -179,7 +180,7 @@ fn send(socket: &UdpSocket, stream: &Stream, sent: &AtomicU64, stop: &AtomicBool
     let (turn, owed) = (TURN * stream.slower, (OWED * stream.slower).as_secs_f64());
     let (began, mut n, mut ahead) = (Instant::now(), 0u32, 0.0f64);
     while !stop.load(Relaxed) {
-        // Whoever was held back makes up for no more than a moment.
+        // A sender that was held back makes up for no more than a moment.
         let due = began.elapsed().as_secs_f64() * stream.pace;
         ahead = ahead.max(due - stream.pace * owed);
         if ahead >= due {

@@ -16,10 +16,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_dataplane::shaper::SendsByBursts;
 
-/// Who limits.
+/// What limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Nobody.
+    /// Nothing.
     Bare,
     /// One class of HTB on the uplink.
     Htb,
@@ -334,7 +334,7 @@ impl World {
         Ok(())
     }
 
-    /// Host 1's classes that may send, word by word: for whoever asks why a rate is what it is.
+    /// Host 1's classes that may send, word by word, to see why a rate is what it is.
     pub(crate) fn classes(&self) -> String {
         let link = self.ip("h1", "-o link show type ifb").unwrap_or_default();
         let device = link.split(": ").nth(1).unwrap_or("up").to_owned();

@@ -1,5 +1,5 @@
 //! The parameters of HTB's classes. The arithmetic is `weir_core::classes`; here are the kernel's
-//! units, and who borrows first.
+//! units, and which classes borrow first.
 
 use super::{PairRate, ShaperConfig, VmShare};
 use crate::nl::htb::{Class, octets_per_second, ticks};
@@ -56,8 +56,8 @@ impl Levels {
         }
     }
 
-    pub(super) const fn budget(&self) -> Rate {
-        self.rates.budget()
+    pub(super) fn overbooked(&self, floors: Rate) -> Option<classes::Overbooked> {
+        self.rates.overbooked(floors)
     }
 
     pub(super) fn uplink(&self) -> Class {

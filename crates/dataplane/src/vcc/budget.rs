@@ -90,7 +90,7 @@ impl Class {
 }
 
 impl Budget {
-    /// Of these classes.
+    /// A budget of these classes.
     ///
     /// # Panics
     /// More than [`CLASSES_MOST`], which the caller has checked.

@@ -1,4 +1,4 @@
-//! A guest of Linux that does not listen (`bpf/deaf.bpf.c`).
+//! A Linux guest that ignores signals of its peers (`bpf/deaf.bpf.c`).
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, TC_INGRESS, TcHookBuilder};
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
-//! What frames may have on besides TCP in IP: tags of VLANs, extension headers of IPv6, and that
-//! they are super-packets, also such as are too long to say their length.
+//! Frames with more than TCP in IP: VLAN tags, IPv6 extension headers, and super-packets, also
+//! those that are too long to state their length.
 
 use crate::random::Random;
 use crate::vcc_port::checksum;

@@ -58,8 +58,8 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// VM 1 on the loopback as its port, VM 4 on this host too, VM 2 elsewhere, VM 5 nobody knows
-/// where.
+/// VM 1 on the loopback as its port, VM 4 on this host too, VM 2 elsewhere, VM 5 in no known
+/// place.
 pub(crate) struct Bench(pub(crate) Programs);
 
 impl Bench {

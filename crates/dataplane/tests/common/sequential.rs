@@ -1,6 +1,6 @@
 //! Whether the median of a noisy ratio is at least so much: measured until that is clear.
 //!
-//! Problem   Who measures again until the median looks good finds it good in the end.
+//! Problem   A tester who measures again until the median looks good finds it good in the end.
 //! Approach  The sign test, which asks nothing of how the noise is distributed: of a median that is
 //!           too small at most half of the ratios reach what is asked, of one that is not at least
 //!           half. After each ratio those that do are counted, and compared with two limits. How
@@ -14,8 +14,8 @@
 //!           it takes more to fail: it must be shown as well that the ratio is not one. So what
 //!           costs nothing fails at the end with [`WRONGLY_COSTLY`] at most, again whatever the
 //!           noise. How much noise hides a tenth, a test says.
-//! Not here  What is measured; and that ratios do not depend on each other: who plays in turn sees
-//!           to that.
+//! Not here  What is measured; and that ratios do not depend on each other: the caller plays in
+//!           turn for that.
 
 use crate::random::Random;
 
@@ -29,7 +29,7 @@ const WRONGLY_COSTLY: f64 = 0.02;
 /// When there are enough ratios, and what they say.
 pub(crate) struct Rule {
     least: f64,
-    /// After so many ratios less one: with so many that suffice it suffices.
+    /// By number of ratios, less one: how many of them must suffice.
     enough: Vec<usize>,
     /// With so many that do not it is too small.
     few: Vec<usize>,

@@ -102,7 +102,7 @@ pub fn vm(vm: VmId, port: &str, floor: u64) -> VmShare {
 /// In a fresh namespace: ports `pa` and `pb`, and nothing behind them.
 pub fn two_ports() {
     unshare();
-    // IPv6 would look for routers, and packets that nobody sent would be counted.
+    // IPv6 would look for routers, and packets that no test sent would be counted.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     for port in ["pa", "pb"] {
         sh(&format!("ip link add {port} type veth peer name {port}-vm"));

@@ -1,8 +1,8 @@
-//! htsim's connection matrices (`.cm`): who sends how much to whom, and when.
+//! htsim's connection matrices (`.cm`): which host sends how much to which, and when.
 //!
-//! Source    `Broadcom/csg-htsim` sim/datacenter/connection_matrix.cpp. Starts are picoseconds, sizes
-//!           octets, 0 = without end. Departs: a wrong header line, a second `start` and a node
-//!           beyond `Nodes` are errors here.
+//! Source    `Broadcom/csg-htsim` sim/datacenter/connection_matrix.cpp. Starts are picoseconds,
+//!           sizes octets, 0 = without end. Departs: a wrong header line, a second `start` and a
+//!           node beyond `Nodes` are errors here.
 
 use super::text::{Line, Lines, What, positive, real, whole};
 use super::{ImportError, MOST_NODES};

@@ -1,11 +1,11 @@
-//! Files of other simulators: who is connected to whom, and who sends what.
+//! Files of other simulators: connections between nodes, and traffic.
 //!
 //! Problem   Researchers have topologies and traffic already, as htsim and HPCC (ns-3) write them.
 //! Approach  One parser per format, from text to plain values; what the format leaves open is
 //!           checked here, so that the values need no checks.
-//! Promises  No input panics, and none takes memory beyond a multiple of its own size and the bounds
-//!           below. An error names file, line and what is wrong. What a file asks for and this world
-//!           cannot give is kept in the values, never dropped in silence.
+//! Promises  No input panics, and none takes memory beyond a multiple of its own size and the
+//!           bounds below. An error names file, line and what is wrong. What a file asks for and
+//!           this world cannot give is kept in the values, never dropped in silence.
 //! Not here  Reading files. What triggers, priorities and failures mean to a simulator.
 //! Source    The formats as the simulators' own loaders read them: `Broadcom/csg-htsim`
 //!           sim/datacenter, `alibaba-edu/High-Precision-Congestion-Control` simulation.
@@ -75,7 +75,7 @@ pub struct Link {
     pub loss: f64,
 }
 
-/// Who is connected to whom.
+/// The connections between nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
     /// By number.

@@ -27,7 +27,7 @@ impl Agents {
         self.agents.iter().map(|agent| machine::memory_of(agent.child.id())).collect()
     }
 
-    /// How many pairs each agent knows; of those that answer.
+    /// How many pairs each agent that answers knows.
     pub(crate) fn pairs(&self) -> Vec<u64> {
         self.agents
             .iter()

@@ -44,7 +44,7 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 pub(crate) struct Sent {
     /// Packets with another VM's source.
     pub(crate) forged: u64,
-    /// Of these, read by their victim.
+    /// The part of these that their victim read.
     pub(crate) delivered: u64,
     /// Control messages from VMs.
     pub(crate) control_of_vms: u64,

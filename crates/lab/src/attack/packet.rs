@@ -29,8 +29,8 @@ pub(super) fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u
 /// The mark of congestion, in IPv4's second octet.
 const CE: u8 = 3;
 
-/// A frame of `size` octets that belongs to no pair of VMs, or goes astray, or has a mark. `own` is the attacker's
-/// address, `other` the address that the frame is addressed to.
+/// A frame of `size` octets that belongs to no pair of VMs, or goes astray, or has a mark. `own` is
+/// the attacker's address, `other` the address that the frame is addressed to.
 pub(super) fn frame(
     kind: FrameKind,
     (source, destination): ([u8; 6], [u8; 6]),
@@ -103,7 +103,8 @@ pub(super) fn forged_offer(n: u64, victim: u32) -> Vec<u8> {
     octets
 }
 
-/// Octets that are no control message: their first is no version, their length that of none or of one.
+/// Octets that are no control message: their first is no version, their length that of none or of
+/// one.
 pub(super) fn garbage(n: u64) -> Vec<u8> {
     let word = noise(n + 1);
     let length = 1 + (word % 200) as usize;
@@ -112,7 +113,7 @@ pub(super) fn garbage(n: u64) -> Vec<u8> {
     octets
 }
 
-/// An incarnation that nobody draws by chance for this sequence.
+/// An incarnation that no agent draws by chance for this sequence.
 fn noise(sequence: u64) -> u64 {
     sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

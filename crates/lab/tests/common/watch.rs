@@ -1,8 +1,8 @@
 //! Whether this machine's CPUs ran all the time: what a test measured while they did not is no
 //! measurement.
 //!
-//! A hypervisor that stops a CPU for a moment need not tell. Who sleeps for two milliseconds on
-//! each CPU notices.
+//! A hypervisor that stops a CPU for a moment need not report it. A thread that sleeps for two
+//! milliseconds on each CPU notices.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;

@@ -14,7 +14,7 @@ const SEGMENT: Bytes = Bytes::new(1_460);
 pub struct WindowBudget {
     /// All windows together.
     pub total: SizeText,
-    /// So many connections may share it.
+    /// Connections that may share it.
     pub flows_most: u32,
     /// The largest segment of these connections. Default 1460B.
     #[serde(default = "segment", skip_serializing_if = "is_usual")]
@@ -32,7 +32,7 @@ fn is_usual(size: &SizeText) -> bool {
     size.0 == SEGMENT
 }
 
-/// Connections of one weight: those that have all that is said here.
+/// Connections of one weight: those that match all fields.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowClass {

@@ -110,7 +110,7 @@ pub enum Load {
     /// At their moments, however slow the answers are. A request's time counts from the moment at
     /// which it should have been sent.
     Open(Arrivals),
-    /// So many at a time: the next one follows the answer to the last.
+    /// A number at a time: the next one follows the answer to the last.
     Closed {
         /// Requests under way.
         outstanding: u32,

@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// By what an entry of a list is called in paths: its name or group if it has one of its own in
+    /// The name of a list entry in paths: its name or group if it has one of its own in
     /// the list, else its number.
     pub(crate) fn label(list: &[Node], index: usize) -> String {
         let own = |node: &Node| {

@@ -1,8 +1,10 @@
-//! A host's agent: the machine of `weir-core`, what it is told of counters, and what it wants of queues.
+//! A host's agent: the machine of `weir-core`, what it is told of counters, and what it wants of
+//! queues.
 //!
-//! Problem   The machine wants counters and gives orders; packets, queues, clocks and letters are the shim's.
-//! Approach  Counters become what a data plane observes; messages become letters; orders that an agent carries out late
-//!           wait for their time ([`weir_core::eyeq::Backend`]).
+//! Problem   The machine wants counters and gives orders; packets, queues, clocks and letters are
+//!           the shim's.
+//! Approach  Counters become what a data plane observes; messages become letters; orders that an
+//!           agent carries out late wait for their time ([`weir_core::eyeq::Backend`]).
 //! Promises  The machine sees nothing of the network but what passes here, whatever its mechanism.
 //! Not here  When it is called: see `shim`. What orders do to queues: see `station` and `classes`.
 
@@ -223,7 +225,8 @@ impl Agent {
         letters
     }
 
-    /// What the queue of a pair is from its first packet on; `None`: it has none before it is ordered.
+    /// What the queue of a pair is from its first packet on; `None`: it has none before it is
+    /// ordered.
     pub(super) fn at_first(&self) -> Option<Setting> {
         self.at_first
     }
@@ -283,7 +286,8 @@ fn host(policy: &Policy, now: Time) -> HostLoop {
     HostLoop::new(policy.clone(), now).expect("what is refused is not played")
 }
 
-/// The same policy without these VMs. A static reservation has all in its directory, whoever is there.
+/// The same policy without these VMs. A static reservation has all in its directory, present or
+/// not.
 pub(super) fn without(policy: &Policy, away: &BTreeSet<VmId>) -> Policy {
     let mut policy = policy.clone();
     policy.retain_vms(|vm| !away.contains(&vm));

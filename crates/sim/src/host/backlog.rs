@@ -1,10 +1,11 @@
-//! How long a pair's queue is, in time and by flows: a bound before the queue.
+//! Bounds a pair's queue in time and by flows, before the queue.
 //!
 //! Problem   128 kB are seconds at a low rate, and the real shaper does not let that much wait.
-//! Approach  The law of `weir-core`, by the ceiling of the pair's class and what that may run ahead.
+//! Approach  The law of `weir-core`, by the ceiling of the pair's class and what that may run
+//!           ahead.
 //! Promises  While a class gets its ceiling, nothing is dropped that would have left in time.
-//! Not here  The queue itself: see `htb`. A guardian that lowers a ceiling leaves the real rule with the
-//!           higher one, until an agent looks; here the rule sees it at once.
+//! Not here  The queue itself: see `htb`. A guardian that lowers a ceiling leaves the real rule
+//!           with the higher one, until an agent looks; here the rule sees it at once.
 //! Source    `bpf/backlog.h`; limits: `weir-dataplane`'s `waits.rs`.
 
 use super::classes::QUEUE;
@@ -15,11 +16,12 @@ use weir_core::backlog::{Arrival, Backlog as Law, Bound};
 /// An octet in bit/s times nanoseconds.
 const OCTET: u64 = 8_000_000_000;
 
-/// For so long a pair is new: it has its small start, and its floor after the first partitioning. What comes
-/// meanwhile may wait for that.
+/// Nanoseconds for which a pair is new: it has its small start, and its floor after the first
+/// partitioning. What comes meanwhile may wait for that.
 const YOUTH: u64 = 120_000_000;
 
-/// The hash of a packet's flow. A TCP connection's data and its ACKs are two flows, as in the kernel.
+/// The hash of a packet's flow. A TCP connection's data and its ACKs are two flows, as in the
+/// kernel.
 pub(super) fn hash(packet: &Packet) -> u32 {
     let kind = match packet.kind {
         Kind::Data => 0,

@@ -1,7 +1,7 @@
 //! A host's shaper: a hierarchical token bucket with three levels, and a queue per leaf.
 //!
-//! Problem   What a pair sends beyond its floor depends on how the kernel lends: who may, in which
-//!           order, and how far ahead of its rate each may run.
+//! Problem   What a pair sends beyond its floor depends on how the kernel lends: which classes may,
+//!           in which order, and how far ahead of its rate each may run.
 //! Approach  The kernel's own rules on the tree uplink → VM → pair. A class that has tokens at its
 //!           rate may send; one that has tokens only at its ceiling borrows from its parent. The
 //!           lowest level that may send goes first, leaves of a level take turns with a deficit.
@@ -77,7 +77,7 @@ impl Bucket {
         (at(self.tokens), at(self.ctokens))
     }
 
-    /// Sends `size` octets, on its own account or on that of somebody above.
+    /// Sends `size` octets, on its own account or on that of a class above.
     fn charge(&mut self, now: u64, size: u64, own: bool) {
         let passed = self.passed(now);
         let pay = |tokens: i64, burst: i64, rate: u64| {
@@ -116,7 +116,8 @@ pub(crate) struct Htb {
     backlogged: BTreeSet<(u32, u32)>,
     /// Whose turn it is, at each level.
     turns: [(u32, u32); LEVELS],
-    /// Where the turn of each VM's leaves is above level 0, if VMs keep it ([`Htb::keeping_turns`]).
+    /// Where the turn of each VM's leaves is above level 0, if VMs keep it
+    /// ([`Htb::keeping_turns`]).
     leaf_turns: Option<Vec<u32>>,
     /// Packets that found a queue full or too long, or whose queue was removed.
     pub(crate) drops: u64,
@@ -137,8 +138,9 @@ impl Htb {
     }
 
     /// The same where each VM remembers which of its leaves is next, as the kernel's classes do
-    /// (`clprio.ptr`): a VM that may borrow seldom, and only for moments, serves its leaves in turn.
-    /// With one turn per level it would serve its first leaf each time, and starve the others.
+    /// (`clprio.ptr`): a VM that may borrow seldom, and only for moments, serves its leaves in
+    /// turn. With one turn per level it would serve its first leaf each time, and starve the
+    /// others.
     pub(crate) fn keeping_turns(self) -> Self {
         Self { leaf_turns: Some(vec![0; self.vms.len()]), ..self }
     }
@@ -271,7 +273,8 @@ impl Htb {
         ring.find(|&&key| self.lends(now, uplink, key) == Some(level)).copied()
     }
 
-    /// Whose turn it is where VMs take turns, and in each its leaves: a VM's turn ends with its last leaf's.
+    /// Whose turn it is where VMs take turns, and in each its leaves: a VM's turn ends with its
+    /// last leaf's.
     fn next_by_vm(
         &self,
         now: u64,

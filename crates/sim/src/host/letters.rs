@@ -1,4 +1,4 @@
-//! What agents have written to each other and is under way.
+//! Control messages under way between agents.
 //!
 //! Approach  As with SACK blocks: few packets are letters, so packets point into a table here.
 //! Promises  A letter is taken out exactly once, when it arrives or when it is lost.
@@ -51,7 +51,7 @@ impl Letter {
 pub(crate) struct Written {
     /// Octets on the wire.
     pub(crate) octets: u64,
-    /// Of these, what reports of congestion took.
+    /// The part of these that reports of congestion took.
     pub(crate) reports: u64,
     /// Offers of floors.
     pub(crate) offers: u64,

@@ -2,10 +2,11 @@
 //!
 //! Problem   A host must learn of losses as a real one does. The simulator knows each drop; the
 //!           receiver only sees which numbers came, in which order, and when.
-//! Approach  The rules of `bpf/sequence.h`, state by state: a missing segment is a hole in a ring of
-//!           bits; it is a loss when it has been open for the reorder window and three later segments
-//!           came, or for eight windows, or when the sequence is a whole ring further.
-//! Promises  Without reordering, each segment that is missing before one that comes is counted once.
+//! Approach  The rules of `bpf/sequence.h`, state by state: a missing segment is a hole in a ring
+//!           of bits; it is a loss when it has been open for the reorder window and three later
+//!           segments came, or for eight windows, or when the sequence is a whole ring further.
+//! Promises  Without reordering, each segment that is missing before one that comes is counted
+//!           once.
 //! Not here  Whose numbers these are: see `shim`.
 //! Source    `bpf/sequence.h`, and `overdue` in the data plane's reader.
 
@@ -16,7 +17,7 @@ const FAR: u16 = 0x4000;
 const NEAR: u16 = 0x400;
 /// Later segments that make an old hole a loss.
 const ENOUGH: u16 = 3;
-/// Windows after which a hole is a loss although few came; and after which nobody need come.
+/// Windows after which a hole is a loss although few came; and after which none need come.
 const PATIENCE: u64 = 8;
 
 /// The receiving end of a pair.

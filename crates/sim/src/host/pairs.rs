@@ -1,4 +1,4 @@
-//! Who there is: hosts with agents, and pairs that may come to life.
+//! The hosts with agents, and the pairs that may come to life.
 
 use super::classes::Share;
 use super::meter::Meter;
@@ -17,7 +17,8 @@ pub(crate) struct Guard {
     pub(crate) pairs: Vec<GuardedPair>,
     /// For each flow of the network: the pair of its data, and that of its ACKs.
     pub(crate) flows: Vec<(u32, u32)>,
-    /// For each entry of traffic that comes and goes: the pair of what goes there, and the one back.
+    /// For each entry of traffic that comes and goes: the pair of what goes there, and the one
+    /// back.
     pub(crate) exchanges: Vec<(u32, u32)>,
     /// The links from one host to another, for those whose agents talk.
     pub(crate) ways: BTreeMap<(HostId, HostId), Vec<u32>>,

@@ -1,13 +1,13 @@
 //! Which path each flow of a pair takes, where hosts have several paths to each other.
 //!
-//! Problem   A guest's packets name no path. Somebody on the host has to choose, flow by flow, and to
+//! Problem   A guest's packets name no path. The host has to choose, flow by flow, and to
 //!           remember.
-//! Approach  A table of flows, as a data plane would have. A flow's point is its place in the order in
-//!           which the pair's flows came; its path follows from that and from the parts that the agent
-//!           gives the pair's paths now ([`weir_core::path::place`]).
-//! Promises  The choice depends on what the sending host knows: the number of paths, its own flows, and its
-//!           agent's levels. Paths that hosts have in excess of the network's ways are ways again. Of a
-//!           pair that its host has no more in its lists no flow stays.
+//! Approach  A table of flows, as a data plane would have. A flow's point is its place in the order
+//!           in which the pair's flows came; its path follows from that and from the parts that the
+//!           agent gives the pair's paths now ([`weir_core::path::place`]).
+//! Promises  The choice depends on what the sending host knows: the number of paths, its own flows,
+//!           and its agent's levels. Paths that hosts have in excess of the network's ways are ways
+//!           again. Of a pair that its host has no more in its lists no flow stays.
 
 use crate::packet::{Kind, Packet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +37,8 @@ impl Paths {
         Self { routes, flows: BTreeMap::new(), strands: Vec::new() }
     }
 
-    /// The path of a packet of `pair`, whose paths have these parts of its floor. `flows` counts the
-    /// pair's flows.
+    /// The path of a packet of `pair`, whose paths have these parts of its floor. `flows` counts
+    /// the pair's flows.
     pub(super) fn choose(
         &mut self,
         packet: &Packet,

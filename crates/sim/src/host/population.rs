@@ -1,16 +1,18 @@
 //! VMs that come and go: what their hosts make of it, and what all agents are told.
 //!
-//! Problem   A VM that went must leave nothing behind, one that comes must be guarded, and the others
-//!           must not notice.
-//! Approach  First the fact, then the word, as where machines really die. With the port goes what waits
-//!           in the VM's queues, for where it came from is looked up when it leaves. At the same instant
-//!           every living agent gets new lists, its shaper new shares, and pairs that have lost an end
-//!           lose their queues and counters. A dead agent finds the lists when it is started.
-//! Promises  Of a VM that went no queue, no counter and no number stays where an agent lives. A new port
-//!           is unguarded until its agent lives: its packets pass the shaper by, and are not metered.
-//!           Who cannot be found in a host's list has its VM's default queue, and is no pair.
-//! Not here  What an agent makes of its lists: see `weir-core`. The time that a reload takes. VMs that
-//!           move: scenarios have no word for it.
+//! Problem   A VM that went must leave nothing behind, one that comes must be guarded, and the
+//!           others must not notice.
+//! Approach  First the fact, then the word, as where machines really die. With the port goes what
+//!           waits in the VM's queues, for where it came from is looked up when it leaves. At the
+//!           same instant every living agent gets new lists, its shaper new shares, and pairs that
+//!           have lost an end lose their queues and counters. A dead agent finds the lists when it
+//!           is started.
+//! Promises  Of a VM that went no queue, no counter and no number stays where an agent lives. A new
+//!           port is unguarded until its agent lives: its packets pass the shaper by, and are not
+//!           metered. A pair with an end that a host's list lacks uses its VM's default queue, and
+//!           is no pair there.
+//! Not here  What an agent makes of its lists: see `weir-core`. The time that a reload takes. VMs
+//!           that move: scenarios have no word for it.
 //! Source    `weir-lab`'s `faults.rs` for the order, `weir-dataplane`'s `change.rs`, `weir-agent`'s
 //!           `driver/population.rs`.
 

@@ -1,13 +1,14 @@
-//! What bounds windows beside the law: budgets. Who lives on which, and what each has.
+//! What bounds windows beside the law: the budgets, their flows, and the share of each.
 //!
-//! Promises  A connection lives on its budget from its first packet until its application has nothing more to send.
-//! Not here  Shares of the total: `weir_core::vcc`. What a share does: `translator`. Unlike in the kernel, shares change in
-//!           the moment in which somebody comes or goes.
+//! Promises  A connection lives on its budget from its first packet until its application has
+//!           nothing more to send.
+//! Not here  Shares of the total: `weir_core::vcc`. What a share does: `translator`. Unlike in the
+//!           kernel, shares change in the moment in which a flow comes or goes.
 
 use std::collections::BTreeMap;
 use weir_core::vcc::Budget;
 
-/// Of which budget, and of which of its classes, a connection is.
+/// The budget of a connection, and its class there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Claim {
     /// The VM whose budget it is.

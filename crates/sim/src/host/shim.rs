@@ -1,12 +1,12 @@
-//! All hosts' shims: from a guest's packet to the uplink, from the downlink to a guest, and the turns
-//! of the agents.
+//! All hosts' shims: from a guest's packet to the uplink, from the downlink to a guest, and the
+//! turns of the agents.
 //!
 //! Problem   Everything that a real host does around its agent must happen here too, in the same
 //!           order, or the algorithms meet another world than the one they are meant for.
-//! Approach  One machine for all hosts, beside the network's loop: the loop calls it for each packet
-//!           of a guest and for its wake-ups. Pairs are a dense table, since all traffic is known;
-//!           the agents are not told of it. A host has at most one wake-up in force for its agent
-//!           and one for its shaper; others are void when they come.
+//! Approach  One machine for all hosts, beside the network's loop: the loop calls it for each
+//!           packet of a guest and for its wake-ups. Pairs are a dense table, since all traffic is
+//!           known; the agents are not told of it. A host has at most one wake-up in force for its
+//!           agent and one for its shaper; others are void when they come.
 //! Promises  Every agent has a clock and a phase of its own, drawn from the seed. A pair that an
 //!           agent has forgotten begins anew, with its numbers.
 //! Not here  TCP and UDP: see `world`. Agents that die and return: see `breaks`.
@@ -145,7 +145,7 @@ impl Shim {
         }
         let mut parts = [Rate::ZERO; MAX_PATHS];
         let first = &self.pairs[number as usize];
-        // Where no program looks at the port nobody divides anything: all paths are alike.
+        // Where no program is on the port, nothing is divided: all paths are alike.
         if !self.hosts[first.from as usize].unguarded[first.vm as usize] {
             for (part, strand) in parts.iter_mut().zip(&self.pairs[strands.clone()]) {
                 *part = strand.sending.floor;
@@ -362,7 +362,7 @@ impl Shim {
             }
         }
         if over || host.levels.is_over(host.floors) {
-            // Everybody's part of an overbooked uplink may have changed.
+            // The parts of an overbooked uplink may have changed for all pairs.
             touched.extend(
                 host.sends.iter().filter(|p| self.pairs[**p as usize].sending.leaf.is_some()),
             );
@@ -400,8 +400,8 @@ impl Shim {
 
     // -- what can be seen in the end ------------------------------------------------------------
 
-    /// Segments that the agents have seen lost, of the pairs that they know at this moment; `None` if they
-    /// do not look for them.
+    /// Segments that the agents have seen lost, of the pairs that they know at this moment; `None`
+    /// if they do not look for them.
     pub(crate) fn losses(&mut self, now: u64) -> Option<u64> {
         let lost = |host: &mut Host| match host.life {
             Life::Dead => Some(0),

@@ -1,9 +1,9 @@
 //! One host: its agent, its clock, its shaper, and the counters that its agent reads.
 //!
-//! Promises  A clock of its own, drawn from the seed. An agent was there before the traffic, as any is
-//!           that was not just installed: the first packet of a pair finds it awake. Queues stand without an agent; what
-//!           is borrowed is taken back as the guardian does.
-//! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: who looks how often.
+//! Promises  A clock of its own, drawn from the seed. An agent was there before the traffic, as any
+//!           is that was not just installed: the first packet of a pair finds it awake. Queues
+//!           stand without an agent; what is borrowed is taken back as the guardian does.
+//! Source    `weir-dataplane`'s `guardian.rs` and `weir-agent`'s `driver.rs`: how often each looks.
 //! Not here  When what is called: see `shim`.
 
 use super::agent::{Agent, Counted, without};
@@ -20,8 +20,8 @@ use weir_units::{HostId, PairId, Rate, Time, VmId};
 
 /// Agents were started within this time, ns.
 const PHASES: u64 = 15_000_000;
-/// How often a living agent renews the lease on what is borrowed, how long a lease is, and how often
-/// the guardian looks. ns.
+/// How often a living agent renews the lease on what is borrowed, how long a lease is, and how
+/// often the guardian looks. ns.
 const HEARTBEAT: u64 = 250_000_000;
 const LEASE: u64 = 1_000_000_000;
 const LOOKS: u64 = 100_000_000;
@@ -156,7 +156,7 @@ impl Host {
         self.is_stale = false;
     }
 
-    /// Gives all queues the parameters that follow from who is there.
+    /// Gives all queues the parameters that follow from the pairs that exist.
     pub(super) fn share_out(&mut self, now: u64, pairs: &mut [Pair]) {
         for ((vm, share), default) in (0..).zip(&self.shares).zip(&self.defaults) {
             self.htb.set_vm(vm, self.levels.vm(share));
@@ -182,8 +182,8 @@ impl Host {
         Time::from_nanos(now + self.origin)
     }
 
-    /// The agent is killed; its queues stay as they are. Returns when its guardian takes back what is
-    /// borrowed: a lease after it saw the last beat.
+    /// The agent is killed; its queues stay as they are. Returns when its guardian takes back what
+    /// is borrowed: a lease after it saw the last beat.
     pub(super) fn die(&mut self, now: u64) -> u64 {
         self.life = Life::Dead;
         self.wakes_at = NEVER;
@@ -204,7 +204,8 @@ impl Host {
         self.agent.live_again(&self.policy, now);
     }
 
-    /// The host as it was before any agent: empty queues, no pairs. Returns the packets that were lost.
+    /// The host as it was before any agent: empty queues, no pairs. Returns the packets that were
+    /// lost.
     pub(super) fn restore(&mut self, now: u64) -> Vec<u32> {
         let gone = self.htb.clear();
         let drops = self.htb.drops;

@@ -1,9 +1,9 @@
 //! What pairs without a queue of their own may send.
 //!
-//! Problem   Nobody hears of what they lose, and nobody slows them down: in a queue that may borrow they would
-//!           take others' floors wherever the network is full.
-//! Approach  The kernel program's rule: after a moment, all such pairs of a VM get the VM's part of the
-//!           default rate together, and what is beyond is dropped before the queue.
+//! Problem   No receiver reports their losses, so no law slows them down. In a queue that may
+//!           borrow they would take other pairs' floors wherever the network is full.
+//! Approach  The kernel program's rule: after a moment, all such pairs of a VM get the VM's part of
+//!           the default rate together, and what is beyond is dropped before the queue.
 //! Promises  A pair's first moment costs it nothing.
 //! Source    `bpf/stray.h`.
 
@@ -11,7 +11,7 @@ use super::classes::FRAME;
 
 /// An octet in bit/s times nanoseconds.
 const OCTET: u64 = 8_000_000_000;
-/// For so long a pair may wait for a queue of its own.
+/// Nanoseconds for which a pair may wait for a queue of its own.
 const MOMENT: u64 = 250_000_000;
 /// What a VM may send ahead: for so long, or so many octets if that is more.
 const AHEAD: u64 = 250_000_000;

@@ -1,11 +1,12 @@
 //! vCC at VMs' ports: guests' congestion control, translated by the law that the kernel has.
 //!
-//! Problem   The law wants what a port sees, headers with windows and numbers of octets; here there are none:
-//!           packets count segments, and no ACK carries a window.
-//! Approach  Each TCP flow has a place at both of its ports. What passes one is told to the law as the header that
-//!           it would have; flags and the ECN field of its answer go into the packet, and the window to the
-//!           guest as the last segment that it may send. Flows begin established, so the handshake is played
-//!           here once, which also says who speaks ECN.
+//! Problem   The law wants what a port sees, headers with windows and numbers of octets; here there
+//!           are none: packets count segments, and no ACK carries a window.
+//! Approach  Each TCP flow has a place at both of its ports. What passes one is told to the law as
+//!           the header that it would have; flags and the ECN field of its answer go into the
+//!           packet, and the window to the guest as the last segment that it may send. Flows begin
+//!           established, so the handshake is played here once, which also says which ends speak
+//!           ECN.
 //! Promises  A guest that is translated learns of marks by its window alone.
 //! Not here  The law: `weir_core::vcc`. Window budgets: see `shares`. Reports
 //!           of `dctcp` and policing, as in the kernel's programs. Connections that come and go.
@@ -61,7 +62,7 @@ pub(crate) struct Paced {
     pub(crate) floor: Rate,
 }
 
-/// A TCP flow at both of its ports; none where nobody translates, and nothing else bounds it.
+/// A TCP flow at both of its ports; none where no port translates, and nothing else bounds it.
 #[derive(Debug)]
 struct Ports {
     sender: Option<Box<Flow>>,
@@ -72,7 +73,7 @@ struct Ports {
     edge: u32,
 }
 
-/// Who lives on a budget does so once.
+/// A flow counts on a budget once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Life {
     Before,
@@ -212,7 +213,8 @@ impl Translator {
             } else {
                 packet.seq.saturating_add((u32::from(edit.window) << self.shift) / self.payload)
             };
-            // Windows of the past do not count, and without progress only a larger one does, as in Linux.
+            // Windows of the past do not count, and without progress only a larger one does, as in
+            // Linux.
             let progress = segment.ack.wrapping_sub(una).cast_signed();
             if progress > 0 || (progress == 0 && edge > ports.edge) {
                 ports.edge = edge;

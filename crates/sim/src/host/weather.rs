@@ -1,9 +1,9 @@
-//! Trouble for letters on their last step to a host's agent.
+//! Faults of control messages on their last step to a host's agent.
 //!
-//! Approach  As the lab's relay at the door of each agent: a letter is lost, or held back so that later
-//!           ones overtake it, each by its own draw; all come later by the delay, each copy by its own
-//!           part of the jitter. Of two copies the first is read: the session of the receiving agent
-//!           has seen the other's number.
+//! Approach  As the lab's relay at the door of each agent: a letter is lost, or held back so that
+//!           later ones overtake it, each by its own draw; all come later by the delay, each copy
+//!           by its own part of the jitter. Of two copies the first is read: the session of the
+//!           receiving agent has seen the other's number.
 //! Source    `weir-lab`'s `relay.rs`; what is counted, `weir-wire`'s `session.rs`.
 
 use crate::rng::Rng;
@@ -16,7 +16,8 @@ const HELD_BACK: u64 = 100_000_000;
 /// Streams of chance from this one on are the weather's.
 const STREAM: u64 = 1 << 42;
 
-/// What happens to letters for one host from `from` to `until`, in ns, unless a later one replaces it.
+/// What happens to letters for one host from `from` to `until`, in ns, unless a later one replaces
+/// it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Trouble {
     pub(crate) from: u64,
@@ -54,8 +55,8 @@ impl Weather {
             self.passed += 1;
             return Some(0);
         };
-        // `unit` is never zero: a chance of zero is none. Always so many draws: a change of one part
-        // does not shift the others' luck.
+        // `unit` is never zero: a chance of zero is none. Always so many draws: a change of one
+        // part does not shift the others' luck.
         let [lost, doubled, held, first, second] = std::array::from_fn(|_| self.rng.unit());
         if lost <= trouble.loss {
             return None;

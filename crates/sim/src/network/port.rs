@@ -46,7 +46,7 @@ pub enum Discipline {
 pub struct RedSpec {
     /// While the average is less octets than this nothing happens.
     pub min: Bytes,
-    /// At so many every packet is struck or, if `gentle`, at twice as many.
+    /// Octets at which every packet is struck; if `gentle`, at twice as many.
     pub max: Bytes,
     /// Chance of a packet to be struck just below `max`.
     pub probability: f64,

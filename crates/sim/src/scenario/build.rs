@@ -324,7 +324,8 @@ pub(super) fn budgets(scenario: &Scenario) -> Result<BTreeMap<u32, Budget>, Unsu
     let mut budgets = BTreeMap::new();
     for (number, vm) in (0..).zip(&scenario.vms) {
         let Some(asked) = &vm.budget else { continue };
-        // Who is of which class is known here by its group: a class's place stands for its ports.
+        // The class of a connection is known here by its group: a class's place stands for its
+        // ports.
         let class = |(place, class): (u16, &BudgetClass)| {
             (class.group.clone(), class.weight, place..=place)
         };

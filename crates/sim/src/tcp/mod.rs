@@ -46,7 +46,7 @@ pub struct TcpConfig {
     pub ack_every: u32,
     /// A segment in order waits so long for its ACK, at most (RFC 9293 §3.8.6.3).
     pub ack_delay: Span,
-    /// So many segments are acknowledged one by one: the first ones, those after a pause, and those
+    /// Segments that are acknowledged one by one: the first ones, those after a pause, and those
     /// after one that came in vain.
     pub quick_acks: u32,
     /// The retransmission timeout is at least so much more than the round trip.
@@ -66,7 +66,7 @@ pub struct TcpConfig {
     /// what came in vain (RFC 2883). Else SACKed segments above a hole make it a loss, and what is
     /// lost at the end waits for the retransmission timer.
     pub rack: bool,
-    /// So many SACKed segments above a hole make it a loss (RFC 6675's DupThresh; at least one).
+    /// SACKed segments above a hole that make it a loss (RFC 6675's DupThresh; at least one).
     /// With RACK they do as long as nothing has been overtaken. At least 300 for flows whose
     /// packets take several ways: Linux adapts to those, up to its `tcp_max_reordering`.
     pub dup_thresh: u32,

@@ -1,4 +1,4 @@
-//! What is lost, by time: recent acknowledgement.
+//! Finds lost segments by time: recent acknowledgement (RACK).
 //!
 //! Problem   Three SACKed segments above a hole are no proof where packets overtake each other, and
 //!           never come where the hole is near the end, or is of a segment sent again.
@@ -8,7 +8,7 @@
 //!           Both are looked at from the oldest on, and no further than the first that is not lost.
 //! Promises  Nothing to do while nothing is missing. Each segment is passed once each time it is
 //!           sent.
-//! Not here  Who sets the timer: see `sender`. Probes: see `sender/probe`.
+//! Not here  Setting the timer: see `sender`. Probes: see `sender/probe`.
 //! Source    RFC 8985 §6; Linux, net/ipv4/tcp_recovery.c (`tcp_rack_detect_loss`,
 //!           `tcp_rack_reo_wnd`, `tcp_rack_update_reo_wnd`). Departs: the timer waits for the
 //!           latest instant at which anything sent before the newest arrival could be lost, which
@@ -43,9 +43,9 @@ pub(super) struct Rack {
     reordered: bool,
     /// Quarters of the shortest round-trip time that make the reordering window.
     quarters: u8,
-    /// So many recoveries more they stay.
+    /// Further recoveries for which `quarters` stays.
     kept: u8,
-    /// They grow no more before this segment is acknowledged.
+    /// `quarters` does not grow before this segment is acknowledged.
     settled: u32,
     /// What was sent again, the oldest first; some of it has arrived since.
     resent: VecDeque<u32>,

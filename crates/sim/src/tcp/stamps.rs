@@ -1,4 +1,4 @@
-//! When each segment in flight was sent last.
+//! The time at which each segment in flight was last sent.
 //!
 //! Approach  A ring of instants, at least as long as what is in flight, doubled when it is too
 //!           short; a segment's place is its number modulo the ring.

@@ -1,4 +1,4 @@
-//! When a kernel's timer really expires.
+//! The time at which a kernel's timer really expires.
 //!
 //! Problem   Guests that lose their first windows together would try again together, at every
 //!           doubling, for ever: to the nanosecond, which no two kernels do.

@@ -1,4 +1,4 @@
-//! What is too far away for the ring: a wheel of wheels.
+//! Events too far in the future for the ring: a wheel of wheels.
 //!
 //! Approach  Time beyond the ring is counted in blocks. Level 0 has a slot for each of 64 blocks,
 //!           level 1 for each of 64 times 64, and so on; an event waits on the level of the highest

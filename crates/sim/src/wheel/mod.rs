@@ -1,4 +1,4 @@
-//! What happens next: a timing wheel with a total order.
+//! The queue of events: a timing wheel with a total order.
 //!
 //! Problem   A heap costs log n compares and cache misses per event; a wheel costs a store, but
 //!           says nothing of the order inside a slot, and a run must be the same to the octet.

@@ -1,4 +1,4 @@
-//! What breaks while a network is played, and hosts that stand still.
+//! Faults while a network is played, and hosts that stand still.
 //!
 //! Problem   What breaks in a datacenter breaks while the rest goes on.
 //! Approach  A fault is a wake-up like others. While a host stands still everything that would

@@ -1,4 +1,4 @@
-//! What can be seen of a run, while it runs and in the end.
+//! Views of a run, while it runs and at its end.
 
 use super::{End, Flow, Sim};
 use crate::host::Written;

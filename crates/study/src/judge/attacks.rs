@@ -1,17 +1,18 @@
-//! What attackers got.
+//! The numbers of attacks: what was sent, what arrived, what was counted.
 //!
-//! Problem   "Nothing was believed" must be able to be false, and "all was counted" must not be true
-//!           because nothing was sent.
+//! Problem   "Nothing was believed" must be able to be false, and "all was counted" must not be
+//!           true because nothing was sent.
 //! Approach  Counts of what was sent stand beside what arrived; ratios are of what was sent, and
-//!           absent where nothing was. Messages that were believed beyond those that agents sent must
-//!           be an attacker's.
+//!           absent where nothing was. Messages that were believed beyond those that agents sent
+//!           must be an attacker's.
 
 use super::observed::Observed;
 use std::collections::BTreeMap;
 use weir_model::record::AttackRecord;
 
-/// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `frames_sent`, `frames_counted`,
-/// `control_believed`, `control_refused`, `control_unread`, as far as they have a meaning.
+/// Into `summary`: `spoofed_delivered`, `spoofed_counted`, `control_sent`, `frames_sent`,
+/// `frames_counted`, `control_believed`, `control_refused`, `control_unread`, as far as they have a
+/// meaning.
 pub(super) fn judge(observed: &Observed, summary: &mut BTreeMap<String, f64>) {
     let Some(attacks) = observed.attacks else { return };
     let AttackRecord { forged, delivered, control_of_vms, control_of_hosts, frames, agents } =

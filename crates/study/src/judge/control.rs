@@ -1,8 +1,9 @@
-//! What became of control messages, as the agents that they were for say, and how many there were.
+//! The numbers of control messages: lost, repeated, late, as their receivers count them, and their
+//! rate.
 //!
 //! Problem   "Floors hold though messages are late" shows nothing if none was late.
-//! Approach  Parts of what agents believed, so that one bound fits short runs and long ones; how late
-//!           they were, nobody but the world can say, because messages carry no time. What they cost
+//! Approach  Parts of what agents believed, so that one bound fits short runs and long ones; how
+//!           late they were, only the world can say, because messages carry no time. What they cost
 //!           is a rate on the wire, and offers of floors are counted per second and pair.
 
 use super::observed::Observed;

@@ -1,10 +1,10 @@
 //! How soon a group has what its floors promise, and keeps it.
 //!
-//! Approach  Sample by sample, since the last entry of traffic began. A group whose floors are all of what
-//!           it can have, as where floors fill a link, is held against them.
-//! Promises  A group that is off at the end does not converge, and one that never comes back does not recover: they
-//!           have no number. Nor has one without floors, nor one whose samples are too long to show
-//!           anything.
+//! Approach  Sample by sample, since the last entry of traffic began. A group whose floors are all
+//!           of what it can have, as where floors fill a link, is held against them.
+//! Promises  A group that is off at the end does not converge, and one that never comes back does
+//!           not recover: they have no number. Nor has one without floors, nor one whose samples
+//!           are too long to show anything.
 //! Source    EyeQ Fig. 6: rate samples of one millisecond.
 
 use super::case::{Case, SLACK_S};
@@ -16,11 +16,11 @@ const SLACK: f64 = 0.1;
 /// Longer samples show nothing of an algorithm that takes milliseconds.
 const SAMPLE_MOST: Span = Span::from_millis(10);
 
-/// So many samples together: what single ones have of TCP comes in pieces.
+/// Samples that are judged together, because TCP comes in pieces in single ones.
 const TOGETHER: usize = 10;
 
-/// Seconds from the last start of any entry until the goodput of `flows` is within a tenth of what their floors
-/// promise, for good.
+/// Seconds from the last start of any entry until the goodput of `flows` is within a tenth of what
+/// their floors promise, for good.
 pub(super) fn seconds(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
     let since = Since::last_start(case, samples)?;
     let is_off = |sample: &usize| {
@@ -32,8 +32,9 @@ pub(super) fn seconds(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Op
     (settled <= *since.samples.last()?).then(|| since.until(settled))
 }
 
-/// Seconds from the last start of any entry to the end of the first ten samples in a row in which `flows` have nine tenths of
-/// what their floors promise, once they had less in ten; zero if they always have it.
+/// Seconds from the last start of any entry to the end of the first ten samples in a row in which
+/// `flows` have nine tenths of what their floors promise, once they had less in ten; zero if they
+/// always have it.
 pub(super) fn recovery(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
     let since = Since::last_start(case, samples)?;
     let is_off = |window: &[usize]| {

@@ -3,7 +3,7 @@
 use weir_model::scenario::{Scenario, Traffic, TrafficKind};
 use weir_units::{Rate, Span};
 
-/// A piece of time in which nobody's demand changes.
+/// A piece of time in which no demand changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Piece {
     /// Seconds from the start of the run.

@@ -1,4 +1,4 @@
-//! What stands at the ends: receivers beside each other, and what agents cost.
+//! The numbers at the ends: receivers beside each other, and the cost of agents.
 
 use super::case::Case;
 use crate::numbers::mean;
@@ -21,8 +21,8 @@ pub(super) fn receivers(vms: &[VmResult], summary: &mut BTreeMap<String, f64>) {
     summary.insert("receiver_goodput_mean".into(), goodput / count);
 }
 
-/// Into `summary`: `receiver_network_mean`, what receivers get from other hosts on average, bit/s. What stays
-/// on a host crosses no link, and without protection may have the host's inner rate.
+/// Into `summary`: `receiver_network_mean`, what receivers get from other hosts on average, bit/s.
+/// What stays on a host crosses no link, and without protection may have the host's inner rate.
 pub(super) fn network(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     let (vms, traffic) = (&case.scenario.vms, &case.scenario.traffic);
     let mut crossing: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

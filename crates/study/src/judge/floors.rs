@@ -1,11 +1,13 @@
-//! Did every VM get its floor: on the whole, in every half second and in every tenth of one?
+//! Whether every VM got its floor: on the whole, in every half second and in every tenth of a
+//! second.
 //!
-//! Problem   A mean hides half a second without anything, and half a second hides a tenth of one. A VM that
-//!           sends for 300 ms and rests is never backlogged for half a second.
-//! Approach  Windows of two widths, cut from each unbroken time in which the VM is backlogged, by the times at
-//!           which samples were read. Short ones count where the floor is worth enough frames.
-//! Promises  A VM that is backlogged for a sample is judged. One whose demand reaches its floor, but for no
-//!           whole sample, is counted in `floors_unjudged`.
+//! Problem   A mean hides half a second without anything, and half a second hides a tenth of one. A
+//!           VM that sends for 300 ms and rests is never backlogged for half a second.
+//! Approach  Windows of two widths, cut from each unbroken time in which the VM is backlogged, by
+//!           the times at which samples were read. Short ones count where the floor is worth enough
+//!           frames.
+//! Promises  A VM that is backlogged for a sample is judged. One whose demand reaches its floor,
+//!           but for no whole sample, is counted in `floors_unjudged`.
 
 use super::case::{Case, SLACK_S};
 use crate::numbers::{mean, percentile};
@@ -16,15 +18,15 @@ use weir_units::Rate;
 /// Widths of the windows in which a floor must hold, too.
 const WINDOW_S: f64 = 0.5;
 const SHORT_S: f64 = 0.1;
-/// Frames that a floor must be worth in a short window: of fewer, one frame before or after the window's end
-/// is more than 2 %.
+/// Frames that a floor must be worth in a short window: of fewer, one frame before or after the
+/// window's end is more than 2 %.
 const FRAMES_LEAST: f64 = 50.0;
 /// Bits of a full frame on layer 2 without FCS.
 const FRAME_BITS: f64 = 8.0 * 1514.0;
 
-/// One result per VM and direction that is backlogged for at least one sample, and into `summary` the
-/// worst of them: `worst_floor_ratio`, `worst_window_ratio`, `worst_window_p1`, `worst_100ms_ratio`,
-/// `worst_100ms_p1`; and `floors_unjudged`.
+/// One result per VM and direction that is backlogged for at least one sample, and into `summary`
+/// the worst of them: `worst_floor_ratio`, `worst_window_ratio`, `worst_window_p1`,
+/// `worst_100ms_ratio`, `worst_100ms_p1`; and `floors_unjudged`.
 pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<VmResult> {
     let mut results = Vec::new();
     let mut unjudged = 0;
@@ -143,8 +145,8 @@ pub(super) fn short_ratios(case: &Case<'_>, flows: &[usize], samples: &[usize]) 
     windows.filter(is_worth_it).filter_map(|window| ratio(case, flows, window)).collect()
 }
 
-/// How much the goodput of `flows` varies: the standard deviation of its windows of half a second / their
-/// mean. `None` if there are fewer than two windows, or nothing arrived.
+/// How much the goodput of `flows` varies: the standard deviation of its windows of half a second /
+/// their mean. `None` if there are fewer than two windows, or nothing arrived.
 pub(super) fn goodput_std(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Option<f64> {
     let values = window_goodputs(case, flows, samples);
     let mean = mean(values.iter().copied());
@@ -161,8 +163,8 @@ fn window_goodputs(case: &Case<'_>, flows: &[usize], samples: &[usize]) -> Vec<f
     windows(case, samples, WINDOW_S).into_iter().map(goodput).collect()
 }
 
-/// The least and the most that all groups together get in half a second, as parts of the mean: whether the total
-/// stays when somebody comes or goes.
+/// The least and the most that all groups together get in half a second, as parts of the mean:
+/// whether the total stays when a flow comes or goes.
 pub(super) fn total(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     let flows: Vec<usize> = (0..case.scenario.traffic.len()).collect();
     let samples: Vec<usize> = case.measured.clone().collect();
@@ -179,8 +181,8 @@ pub(super) fn total(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// Tumbling windows of `width_s`, as samples, by the times at which these were read. Each unbroken stretch of
-/// `samples` begins a window; what is left at its end is out.
+/// Tumbling windows of `width_s`, as samples, by the times at which these were read. Each unbroken
+/// stretch of `samples` begins a window; what is left at its end is out.
 fn windows<'a>(case: &Case<'_>, samples: &'a [usize], width_s: f64) -> Vec<&'a [usize]> {
     // The end that is nearest to the width: the next one would be off by more.
     let least = width_s - case.sample_s / 2.0;

@@ -12,7 +12,7 @@ use weir_core::oracle::{Flow, Hose, PairDemand, World, allocate, hose_max_min};
 use weir_model::scenario::Scenario;
 use weir_units::{PairId, Rate, VmId};
 
-/// What is promised and what is ideal while nobody's demand changes. Rates in bit/s on the wire.
+/// What is promised and what is ideal while no demand changes. Rates in bit/s on the wire.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Solution {
     /// What each traffic entry wants.
@@ -23,7 +23,7 @@ pub(super) struct Solution {
     pub(super) rate: Vec<f64>,
     /// What each directed link carries in the ideal allocation.
     pub(super) carried: Vec<f64>,
-    /// Whether the directed link stops somebody in the ideal allocation.
+    /// Whether the directed link stops a flow in the ideal allocation.
     pub(super) bottleneck: Vec<bool>,
 }
 
@@ -193,7 +193,7 @@ fn named(scenario: &Scenario, error: &weir_core::oracle::AllocationError) -> Str
     }
 }
 
-/// `pool` divided max-min among those who want `wants`.
+/// `pool` divided max-min among the demands `wants`.
 fn divide(pool: f64, wants: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_by(|&a, &b| wants[a].total_cmp(&wants[b]));

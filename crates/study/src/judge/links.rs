@@ -28,8 +28,9 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
     (0..case.observed.links.len()).map(|link| result(case, link)).collect()
 }
 
-/// What the network did to packets from the first to the last sample, at all ports together, and what
-/// the mechanism says it did: `drops`, `marks`, `overtaken`, `losses_reported`, `false_losses`.
+/// What the network did to packets from the first to the last sample, at all ports together, and
+/// what the mechanism says it did: `drops`, `marks`, `overtaken`, `losses_reported`,
+/// `false_losses`.
 fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     let links = &case.observed.links;
     let drops: u64 = links.iter().flat_map(|link| &link.drops).sum();
@@ -48,8 +49,8 @@ fn losses(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
 
 /// What switches' ports dropped from the first to the last sample, and what waited in them, before
 /// hosts (edge) and between switches (core): `drops_edge`, `drops_core`, `queue_edge_p99`,
-/// `queue_edge_max`, `queue_core_p99`, `queue_core_max`, as far as there are such ports and somebody
-/// looked.
+/// `queue_edge_max`, `queue_core_p99`, `queue_core_max`, as far as there are such ports and the
+/// world looked.
 fn queues(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     let topology = &case.scenario.topology;
     let is_host = |node: usize| node < topology.hosts.len();
@@ -72,9 +73,9 @@ fn queues(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// For each link that limits somebody in the ideal allocation: octets carried / octets the ideal
-/// carries, over the samples in which it does so; the smallest of these, never above 1. `None` where
-/// no link limits anybody.
+/// For each link that limits a flow in the ideal allocation: octets carried / octets the ideal
+/// carries, over the samples in which it does so; the smallest of these, never above 1. `None`
+/// where no link limits a flow.
 fn optimum_ratio(case: &Case<'_>) -> Option<f64> {
     let mut worst: Option<f64> = None;
     for link in 0..case.observed.links.len() {
@@ -93,8 +94,8 @@ fn optimum_ratio(case: &Case<'_>) -> Option<f64> {
     worst
 }
 
-/// The directed link that shares "of the link" are of: among those on the way of `flow` (of anybody
-/// if `None`), one the scenario names as congested, else one that limits somebody in the ideal
+/// The directed link that shares "of the link" are of: among those on the way of `flow` (of any
+/// flow if `None`), one the scenario names as congested, else one that limits a flow in the ideal
 /// allocation, else any; of several the one most entries cross, then the slowest.
 pub(super) fn reference(case: &Case<'_>, flow: Option<usize>) -> Option<usize> {
     let topology = &case.scenario.topology;

@@ -51,9 +51,9 @@ pub struct Observed {
     pub attacks: Option<AttackRecord>,
     /// What became of control messages, where the scenario breaks them.
     pub control: Option<ControlRecord>,
-    /// What agents wrote to each other, where somebody counts it.
+    /// What agents wrote to each other, where the world counts it.
     pub written: Option<WrittenRecord>,
-    /// What waited in switches' ports before hosts, and between switches, where somebody looks.
+    /// What waited in switches' ports before hosts, and between switches, where the world looks.
     pub queue_edge: Option<QueueRecord>,
     /// Queues of ports between switches, where the world measures them.
     pub queue_core: Option<QueueRecord>,

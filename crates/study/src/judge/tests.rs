@@ -1,4 +1,5 @@
-//! Runs written by hand, whose numbers anybody can check: a judge that cannot say no is worthless.
+//! Runs written by hand, whose numbers can be checked by hand: a judge that cannot say no is
+//! worthless.
 
 use super::*;
 use crate::numbers::percentile;
@@ -62,7 +63,7 @@ fn who_gives_way_for_a_while_is_judged_in_that_while_and_the_total_all_the_time(
     close(result.summary["total_window_min"], 1.0);
     close(result.summary["total_window_max"], 1.0);
     assert!(!result.summary.contains_key("goodput_beside.Y.X"), "that is all of its time");
-    // For half a second of nine those who came get nothing.
+    // For half a second of nine the newcomers get nothing.
     for flow in &mut observed.flows[1..] {
         flow.octets[50..55].fill(0);
     }
@@ -335,7 +336,8 @@ fn a_goodput_that_swings_has_a_standard_deviation() {
     close(swings, 0.1 * (18.0f64 / 17.0).sqrt());
 }
 
-/// A second in samples of 10 ms; Y begins after half of it. Floors are 90 Mbit each, and so is what they have.
+/// A second in samples of 10 ms; Y begins after half of it. Floors are 90 Mbit each, and so is what
+/// they have.
 fn in_short_samples() -> (Scenario, Observed, impl Fn(f64) -> u64) {
     let mut scenario = dumbbell(1);
     (scenario.duration, scenario.warmup) = (Span::from_secs(1), Span::from_millis(100));
@@ -359,7 +361,7 @@ fn convergence_lasts_from_the_last_start_to_the_last_sample_that_is_off_its_floo
         let summary = run(&scenario, observed).summary;
         ["X", "Y"].map(|group| summary.get(&format!("convergence_s.{group}")).copied())
     };
-    // What X had before Y began is nobody's business.
+    // What X had before Y began does not count.
     observed.flows[0].octets[..50].fill(octets(180.0));
     assert_eq!(convergence(&observed), [Some(0.0), Some(0.0)]);
     observed.flows[0].octets[50..53].fill(octets(140.0));
@@ -382,7 +384,8 @@ fn recovery_looks_at_ten_samples_together_and_more_is_no_harm() {
     assert_eq!(recovery(&observed), Some(0.0), "pieces are no gaps");
     observed.flows[0].octets[62..65].fill(0);
     let seconds = recovery(&observed).expect("it has recovered");
-    // The last ten that lack too much begin with the second of the three: those that begin with the third are over at 0.74 s.
+    // The last ten that lack too much begin with the second of the three: those that begin with the
+    // third are over at 0.74 s.
     assert!((seconds - 0.24).abs() < 1e-9, "{seconds}");
     observed.flows[0].octets[80..85].fill(0);
     assert_eq!(recovery(&observed), Some(seconds), "it was back");

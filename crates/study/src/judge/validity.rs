@@ -1,4 +1,4 @@
-//! May this run be used as a result at all?
+//! Decides whether a run may be used as a result at all.
 
 use super::case::Case;
 use weir_model::record::Failure;
@@ -13,7 +13,8 @@ const SATURATED_MOST: f64 = 0.10;
 /// What a machine that loses less of a CPU within a sample is not worth a word.
 const STOLEN_LEAST: f64 = 0.10;
 
-/// What to know before a bad half second is called the network's. Such a run is a result all the same.
+/// What to know before a bad half second is called the network's. Such a run is a result all the
+/// same.
 pub(super) fn notes(case: &Case<'_>) -> Vec<String> {
     let stolen = || case.observed.stolen.iter().copied();
     let samples = stolen().filter(|&share| share >= STOLEN_LEAST).count();
@@ -74,9 +75,9 @@ pub fn is_merely_busy(run: &Run) -> bool {
     !run.valid && run.reasons.len() == 1 && run.perf.saturated > SATURATED_MOST
 }
 
-/// Marks all runs of a point invalid whose `none` run shows neither a drop nor a mark where the scenario
-/// says that the network is congested at this point: then nothing was there to protect against. `runs`
-/// are those of one point.
+/// Marks all runs of a point invalid whose `none` run shows neither a drop nor a mark where the
+/// scenario says that the network is congested at this point: then nothing was there to protect
+/// against. `runs` are those of one point.
 pub fn without_congestion(scenario: &Scenario, runs: &mut [Run]) {
     let is_none = |run: &Run| {
         let kind = |m: &&weir_model::scenario::Mechanism| m.label == run.mechanism;

@@ -1,4 +1,4 @@
-//! How long requests, short flows and shuffles took.
+//! The durations of requests, short flows and shuffles.
 
 use super::case::Case;
 use super::observed::{Observed, Work};
@@ -55,8 +55,8 @@ pub(super) fn times<'a>(works: impl Iterator<Item = &'a Work>) -> Option<Times> 
     })
 }
 
-/// The numbers of one group into `summary`, and its times if it has any: of its requests, or else of
-/// its flows.
+/// The numbers of one group into `summary`, and its times if it has any: of its requests, or else
+/// of its flows.
 pub(super) fn judge(
     case: &Case<'_>,
     name: &str,
@@ -112,9 +112,9 @@ fn shuffle(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
     Some((last - first).as_secs_f64())
 }
 
-/// How long a group's shuffles would take if everything else went on as in the measured interval: until
-/// its slowest receiver had all (ElasticSwitch Fig 8b, "worst-case completion time"). `None` if one of
-/// them ended, or receives nothing.
+/// How long a group's shuffles would take if everything else went on as in the measured interval:
+/// until its slowest receiver had all (ElasticSwitch Fig 8b, "worst-case completion time"). `None`
+/// if one of them ended, or receives nothing.
 fn shuffle_worst(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
     let traffic = &case.scenario.traffic;
     let mut receivers: BTreeMap<usize, (u64, f64)> = BTreeMap::new();
@@ -131,8 +131,9 @@ fn shuffle_worst(case: &Case<'_>, flows: &[usize]) -> Option<f64> {
     seconds.max_by(f64::total_cmp).filter(|seconds| seconds.is_finite())
 }
 
-/// The medians over `groups`, which shuffle, of how long that took and of how long it would take, and how
-/// long it took the last; none if a group has no such number: the others alone would flatter.
+/// The medians over `groups`, which shuffle, of how long that took and of how long it would take,
+/// and how long it took the last; none if a group has no such number: the others alone would
+/// flatter.
 pub(super) fn all_shuffles(groups: &[&str], summary: &mut BTreeMap<String, f64>) {
     for (each, all) in [("shuffle_s", "shuffle_p50_s"), ("shuffle_worst_s", "shuffle_worst_p50_s")]
     {

@@ -1,4 +1,4 @@
-//! From values to places on the paper.
+//! From values to positions in a chart.
 
 use maud::{Markup, html};
 

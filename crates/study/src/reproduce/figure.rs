@@ -1,4 +1,5 @@
-//! A figure or a row of a table of a paper, as a file: what it says, how it is played, how it is drawn.
+//! A figure or a row of a table of a paper, as a file: what it says, how it is played, how it is
+//! drawn.
 //!
 //! Problem   A figure is more than one scenario: a criterion, several worlds, and axes of its own.
 //! Approach  YAML like a scenario's (docs/reproduce.md). Scenarios stay what is played and what
@@ -52,9 +53,11 @@ pub struct Spec {
     pub criterion: String,
     /// Where it departs from the paper's setup.
     pub departs: Option<String>,
-    /// Why nothing is played: the row is not there yet, or it is no matter of traffic. Instead of `play`.
+    /// Why nothing is played: the row is not there yet, or it is no matter of traffic. Instead of
+    /// `play`.
     pub missing: Option<String>,
-    /// Tests and benches that show what no traffic shows. Nothing here runs them: they are named, never held.
+    /// Tests and benches that show what no traffic shows. Nothing here runs them: they are named,
+    /// never held.
     #[serde(default)]
     pub shown_by: Vec<ShownBy>,
     /// What is played, in order.
@@ -128,7 +131,8 @@ impl Part {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct How {
-    /// Instead of the part's, where a world carries more than the other; relative to the figure's file.
+    /// Instead of the part's, where a world carries more than the other; relative to the figure's
+    /// file.
     pub scenario: Option<Spanned<String>>,
     /// As `--set` takes them.
     #[serde(default)]
@@ -187,8 +191,8 @@ pub(crate) struct X {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Y {
-    /// Names of `summary`, or `receivers` (goodput of each receiving VM). A `*` at the end of a name
-    /// stands for every ending.
+    /// Names of `summary`, or `receivers` (goodput of each receiving VM). A `*` at the end of a
+    /// name stands for every ending.
     pub(crate) metrics: Vec<Spanned<String>>,
     /// How the metrics are called in the legend, in their order.
     #[serde(default)]
@@ -320,7 +324,8 @@ impl Figure {
         Self::parse(path, &text)
     }
 
-    /// The same from `text`; `path` is what errors call the file, and where scenarios are looked for.
+    /// The same from `text`; `path` is what errors call the file, and where scenarios are looked
+    /// for.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -333,7 +338,7 @@ impl Figure {
         Ok(figure)
     }
 
-    /// By what people name it.
+    /// The name that people use for it.
     pub fn id(&self) -> &str {
         &self.metadata.id.value
     }

@@ -1,11 +1,12 @@
-//! What was asked of a figure, and what it got.
+//! Judges a figure: what was asked, and what it got.
 //!
-//! Problem   A figure has a verdict per expectation, mechanism and point: hundreds, of which a reader
-//!           wants to see the one that is worst.
-//! Approach  Verdicts of the scenario that differ in nothing but the point become one criterion, shown
-//!           where it is worst. A figure's own expectations compare parts and points.
-//! Promises  A criterion holds if it holds at every point, by the rules of [`verdict`]: every repeat is valid and
-//!           has the number, and a floor holds in each of them. Rows that were not played have no criteria.
+//! Problem   A figure has a verdict per expectation, mechanism and point: hundreds, of which a
+//!           reader wants to see the one that is worst.
+//! Approach  Verdicts of the scenario that differ in nothing but the point become one criterion,
+//!           shown where it is worst. A figure's own expectations compare parts and points.
+//! Promises  A criterion holds if it holds at every point, by the rules of [`verdict`]: every
+//!           repeat is valid and has the number, and a floor holds in each of them. Rows that were
+//!           not played have no criteria.
 
 use super::figure::{Expect, Figure, Groups, Other};
 use super::kept::{Shown, World};
@@ -25,7 +26,7 @@ use weir_units::show;
 pub struct Criterion {
     /// The part's label, if the figure has several.
     pub part: Option<String>,
-    /// Of which it was asked.
+    /// The mechanism that was asked.
     pub mechanism: String,
     /// What was expected, in words.
     pub says: String,
@@ -107,8 +108,9 @@ fn at(point: &BTreeMap<String, f64>, swept: &[String]) -> String {
     if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) }
 }
 
-/// How far a verdict is from its nearer bound, as a part of the bound; below zero it is missed. What failed,
-/// if only for a single repeat, is worse than what was not judged, and that worse than all that held.
+/// How far a verdict is from its nearer bound, as a part of the bound; below zero it is missed.
+/// What failed, if only for a single repeat, is worse than what was not judged, and that worse than
+/// all that held.
 fn margin(verdict: &Verdict) -> (bool, bool, f64) {
     let got = verdict.got.unwrap_or(f64::NEG_INFINITY);
     let part = |distance: f64, bound: f64| distance / bound.abs().max(1e-9);
@@ -136,8 +138,8 @@ fn all(held: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     together
 }
 
-/// Mean and 95 % interval in the simulator, median and worst in the lab. If only the worst repeat misses the
-/// bounds, it is told in the simulator, too.
+/// Mean and 95 % interval in the simulator, median and worst in the lab. If only the worst repeat
+/// misses the bounds, it is told in the simulator, too.
 fn numbers(values: &[f64], of: &Verdict, world: World) -> String {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -274,7 +276,8 @@ pub(crate) fn is_at(point: &BTreeMap<String, f64>, places: &[(&str, f64)]) -> bo
     places.iter().all(|(key, value)| point.get(*key).is_some_and(|got| near(*got, *value)))
 }
 
-/// `compare` for each group that a metric with `.*` names, and of these the worst; or the best, where one is enough.
+/// `compare` for each group that a metric with `.*` names, and of these the worst; or the best,
+/// where one is enough.
 fn of_groups(
     shown: &Shown,
     expect: &Expect,
@@ -414,7 +417,8 @@ impl Ending {
     }
 }
 
-/// 0 if all was played and held, 1 if something failed, 3 if something was not played or not judged.
+/// 0 if all was played and held, 1 if something failed, 3 if something was not played or not
+/// judged.
 pub fn code(endings: &[Ending]) -> u8 {
     match () {
         () if endings.contains(&Ending::Failed) => 1,
@@ -423,8 +427,9 @@ pub fn code(endings: &[Ending]) -> u8 {
     }
 }
 
-/// Of a mechanism that was played with several presets, one with which every criterion holds. Only one of which
-/// all is asked that is asked of any of them: else what one does well would make up for another.
+/// Of a mechanism that was played with several presets, one with which every criterion holds. Only
+/// one of which all is asked that is asked of any of them: else what one does well would make up
+/// for another.
 fn preset_that_holds(criteria: &[Criterion]) -> Option<&str> {
     fn kind(c: &Criterion) -> &str {
         c.mechanism.split(':').next().unwrap_or_default()

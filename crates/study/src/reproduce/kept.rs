@@ -1,7 +1,7 @@
 //! A figure's folder in the results: its file, what was played, and the numbers of each part.
 //!
-//! Approach  `figure.yaml` is the file as it was read, `played.json` says what was played and where its
-//!           numbers are; `PART/results.json` is what `weir lab` and `weir sim` write, too.
+//! Approach  `figure.yaml` is the file as it was read, `played.json` says what was played and where
+//!           its numbers are; `PART/results.json` is what `weir lab` and `weir sim` write, too.
 //! Promises  A page can be made from the folder alone, also of what was stopped half way.
 
 use super::figure::Figure;
@@ -49,7 +49,7 @@ pub struct Kept {
     pub quick: bool,
     /// Plays it again.
     pub command: String,
-    /// Whether somebody stopped it.
+    /// Whether the user stopped it.
     pub stopped: bool,
     /// In the order in which they were played.
     pub parts: Vec<KeptPart>,

@@ -1,4 +1,4 @@
-//! What several runs of the same say together.
+//! Statistics of several runs of the same.
 //!
 //! Problem   Five seeds are five numbers; a reader asks how far their mean may be from the truth.
 //! Approach  Mean and 95 % confidence interval by Student's t in the simulator, whose seeds are a

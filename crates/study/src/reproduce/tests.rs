@@ -176,7 +176,8 @@ fn a_figure_holds_if_it_holds_with_one_preset_and_says_which() {
         criterion(steady, "link", false),
     ];
     assert_eq!(of(&mixed).0, Ending::Failed);
-    // Who was not asked everything carries nothing: what is asked of its sibling alone may hold or not.
+    // A preset that was not asked everything carries nothing: what is asked of its sibling alone
+    // may hold or not.
     for held in [true, false] {
         let alone = [
             criterion(paper, "floor", false),
@@ -185,7 +186,7 @@ fn a_figure_holds_if_it_holds_with_one_preset_and_says_which() {
         ];
         assert_eq!(of(&alone), (Ending::Failed, "FAILED".into(), 1));
     }
-    // Who was asked more than the other may.
+    // A preset that was asked more than the other may.
     let more = [
         criterion(paper, "floor", true),
         criterion(steady, "floor", false),

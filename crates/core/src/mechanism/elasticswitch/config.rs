@@ -21,8 +21,8 @@ pub struct ElasticSwitch {
     pub sample_period: Span,
     /// At most one congestion message per destination in this time. Paper: 0.5 ms.
     pub feedback_gap: Span,
-    /// New pairs are offered their part at once, and all others of that VM their changed parts after
-    /// this time: many pairs that start together share one new division.
+    /// New pairs are offered their part at once, and all others of that VM their changed parts
+    /// after this time: many pairs that start together share one new division.
     pub new_pair_delay: Span,
     /// The small hose, in each direction of each VM, that all its traffic to other tenants shares.
     pub default_floor: Rate,
@@ -80,8 +80,9 @@ impl ElasticSwitch {
     }
 
     /// Seawall: shares of a link in proportion to the weights of the VMs that send over it, without
-    /// any floor, Hold-Increase or Rate-Caution (ElasticSwitch §2, §7.2). Weights are equal. That of
-    /// a floor of 45 Mb/s on 1 Gb/s: the shares do not depend on it, only how fast they are reached.
+    /// any floor, Hold-Increase or Rate-Caution (ElasticSwitch §2, §7.2). Weights are equal. That
+    /// of a floor of 45 Mb/s on 1 Gb/s: the shares do not depend on it, only how fast they are
+    /// reached.
     ///
     /// Offers and echoes go on, for they say that the other host lives; floors do not follow them.
     pub fn seawall() -> Self {
@@ -123,7 +124,8 @@ impl ElasticSwitch {
         let ms = |span: Span| span.as_secs_f64() * 1e3;
         within("sample_period in ms", ms(self.sample_period), 0.2, 1000.0)?;
         within("rate_period in ms", ms(r.period), 1.0, 1000.0)?;
-        // Receivers speak once per period: twice in what counts as silence, or nobody ever borrows.
+        // Receivers speak once per period: twice in what counts as silence, or no pair ever
+        // borrows.
         within("partition_period in ms", ms(self.partition_period), 5.0, ms(p.silent_after) / 2.0)?;
         within("alpha", r.alpha, 0.0, 1.0)?;
         within("alpha_marked", r.alpha_marked, 0.0, 1.0)?;
@@ -149,16 +151,17 @@ impl ElasticSwitch {
         Ok(())
     }
 
-    /// For links whose floors may all be reserved, and many small pairs. Found in the lab at
-    /// 50, 150 and 250 senders, and for Table 2 and Fig. 2 in the fluid world; measured at the paper's
+    /// For links whose floors may all be reserved, and many small pairs. Found in the lab at 50,
+    /// 150 and 250 senders, and for Table 2 and Fig. 2 in the fluid world; measured at the paper's
     /// points in docs/results.
     ///
-    /// With the paper's constants a small pair's single loss holds one period only, its cut leaves it
-    /// above its floor, and one that was spared for seconds grows by several floors at once: many
-    /// small pairs then keep the link congested, and one large TCP flow pays. Here every loss holds in
-    /// inverse proportion to the floor, a pair that loses again soon returns to its floor, and growth
-    /// all but stops at twice the floor, until a pair has seen no loss for seconds. A pair so slow that a
-    /// packet takes more than a period grows once per full frame: of less it cannot have heard anything.
+    /// With the paper's constants a small pair's single loss holds one period only, its cut leaves
+    /// it above its floor, and one that was spared for seconds grows by several floors at once:
+    /// many small pairs then keep the link congested, and one large TCP flow pays. Here every loss
+    /// holds in inverse proportion to the floor, a pair that loses again soon returns to its floor,
+    /// and growth all but stops at twice the floor, until a pair has seen no loss for seconds. A
+    /// pair so slow that a packet takes more than a period grows once per full frame: of less it
+    /// cannot have heard anything.
     fn steady() -> Self {
         let rate = RateConfig {
             alpha_again: Some(0.9),
@@ -181,8 +184,8 @@ impl ElasticSwitch {
     fn operating(self) -> Self {
         let rate = RateConfig {
             long_path: Some(Span::from_millis(5)),
-            // Twice is too little where a host's floors are overbooked: a pair there had 0.74 of its
-            // scaled floor in the simulator (tests/overbooked.rs).
+            // Twice is too little where a host's floors are overbooked: a pair there had 0.74 of
+            // its scaled floor in the simulator (tests/overbooked.rs).
             keeps_used: Some(4.0),
             lends_vm: Some(2.0),
             ..self.rate
@@ -195,13 +198,13 @@ impl ElasticSwitch {
         Self { rate: RateConfig { signal: Signal::Ecn, ..self.rate }, ..self }
     }
 
-    /// For links that mark all that passes above a threshold. Found in the fluid world; the size of the
-    /// cut in the lab.
+    /// For links that mark all that passes above a threshold. Found in the fluid world; the size of
+    /// the cut in the lab.
     ///
-    /// Marks come before losses and to all pairs at once, so nobody need wait for the others: small
-    /// cuts and small steps, and no hold ("our improvements to Seawall's algorithm are not necessary
-    /// on ECN-capable networks", ElasticSwitch §7.4). A loss, where marks came too late, takes as much
-    /// as in `paper`.
+    /// Marks come before losses and to all pairs at once, so no pair need wait for the others:
+    /// small cuts and small steps, and no hold ("our improvements to Seawall's algorithm are not
+    /// necessary on ECN-capable networks", ElasticSwitch §7.4). A loss, where marks came too late,
+    /// takes as much as in `paper`.
     fn steady_ecn() -> Self {
         let rate = RateConfig {
             alpha_marked: 0.02,

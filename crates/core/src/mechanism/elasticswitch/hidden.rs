@@ -1,38 +1,38 @@
 //! Losses that the reports of a pair's receiver leave out.
 //!
-//! Problem   A receiver reports the gaps that it sees in a sequence of 16 bits. A guest that sends its
-//!           packets to somebody else's hardware address, and one in 65 536 to its receiver, takes
-//!           what it likes of the network and nobody reports a loss.
-//! Approach  Receivers report what arrived also where nothing was lost. The sender adds that up, with
-//!           the losses reported, and compares it with what it numbered. What left within the last
-//!           [`LATE`] is not expected yet.
-//! Promises  Traffic of which an eighth is accounted for is honest: reports that are lost or late make
-//!           no finding unless nearly all of them are.
+//! Problem   A receiver reports the gaps that it sees in a sequence of 16 bits. A guest that sends
+//!           its packets to another VM's hardware address, and one in 65 536 to its receiver, takes
+//!           what it likes of the network, and no receiver reports a loss.
+//! Approach  Receivers report what arrived also where nothing was lost. The sender adds that up,
+//!           with the losses reported, and compares it with what it numbered. What left within the
+//!           last [`LATE`] is not expected yet.
+//! Promises  Traffic of which an eighth is accounted for is honest: reports that are lost or late
+//!           make no finding unless nearly all of them are.
 //! Not here  Gaps that do show: receivers report these as losses. What follows: the pair does not
 //!           borrow while its packets are hidden.
 
 use weir_units::{Span, Time};
 
-/// Receivers that lost nothing report so often what arrived.
+/// Interval in which receivers without losses report what arrived.
 pub(super) const REPORT_AGAIN: Span = Span::from_millis(250);
 /// What left earlier than this has arrived, or is lost: longer than any queue on the way.
 const LATE: Span = Span::from_millis(250);
-/// Sixteen reports at least are compared with what was sent: one that is lost means little. A longer
-/// window lets what is hidden be borrowed for longer.
+/// Sixteen reports at least are compared with what was sent: one that is lost means little. A
+/// longer window lets what is hidden be borrowed for longer.
 const WINDOW: Span = Span::from_secs(4);
-/// Segments in a window, at least. A gap that nobody sees has 65 536.
+/// Segments in a window, at least. A gap that no receiver sees has 65 536.
 const MANY: u64 = 32_768;
 /// The same until a pair that was found to hide its losses is believed again.
 const SOME: u64 = 1024;
-/// Of what was sent, the part that has to be accounted for is one in so many.
+/// One in this many segments sent has to be accounted for.
 const ACCOUNTED: u64 = 8;
 
 /// What was sent of a pair against what its receiver says.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Ledger {
     began: Option<Time>,
-    /// Segments that had left when the window began, and at two moments since, of which the first is
-    /// [`LATE`] ago at least.
+    /// Segments that had left when the window began, and at two moments since, of which the first
+    /// is [`LATE`] ago at least.
     at_begin: u64,
     earlier: u64,
     later: (Time, u64),
@@ -40,14 +40,14 @@ pub(super) struct Ledger {
     accounted: u64,
     /// A report without losses came: the receiver reports what arrives in any case.
     reports_always: bool,
-    /// Most of what was sent in the last window is neither here nor there.
+    /// Most of what was sent in the last window is neither reported as arrived nor as lost.
     pub(super) hides: bool,
-    /// Segments of which nobody has heard.
+    /// Segments that no report accounts for.
     pub(super) hidden: u64,
 }
 
 impl Ledger {
-    /// So many segments have left in all.
+    /// Takes the total of segments that have left.
     pub(super) fn sent(&mut self, now: Time, sent: u64) {
         if now.since(self.later.0) >= LATE {
             self.earlier = self.later.1;
@@ -97,8 +97,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// Plays `seconds` at 10 000 segments a second, of which one in `one_in` arrives; reports come each
-    /// 250 ms, but for those that `is_lost` says are lost.
+    /// Plays `seconds` at 10 000 segments a second, of which one in `one_in` arrives; reports come
+    /// each 250 ms, but for those that `is_lost` says are lost.
     fn played(seconds: u64, one_in: u64, is_lost: impl Fn(u64) -> bool) -> Ledger {
         let mut ledger = Ledger::default();
         for n in 1..=seconds * 4 {

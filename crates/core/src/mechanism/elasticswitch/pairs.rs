@@ -1,4 +1,4 @@
-//! What a host remembers of one active pair, at either end.
+//! The state of one active pair, at either end.
 
 use super::hidden::{Ledger, REPORT_AGAIN};
 use super::paths::Paths;
@@ -9,13 +9,13 @@ use crate::rate::{Feedback, PairRate, RateConfig, Signal};
 use serde::{Deserialize, Serialize};
 use weir_units::{Bytes, PairId, PathId, Rate, Span, Time};
 
-/// With losses as the signal, a pair may borrow if they show in all but one part in this many of the
-/// octets it sends: whoever could hide more of them could borrow without end.
+/// With losses as the signal, a pair may borrow if they show in all but one part in this many of
+/// the octets it sends: a guest that could hide more of them could borrow without end.
 const BLIND: u64 = 8;
 
-/// So much of a pair may wait for its host's uplink before it is said that it does not leave there: its
-/// queue, a super-packet, and what waits for a class. As much must have been sent, and have had the time
-/// to leave at the pair's rate: of a slow pair nothing may leave for seconds.
+/// Octets of a pair that may wait for its host's uplink before the pair counts as not leaving
+/// there: its queue, a super-packet, and what waits for a class. As much must have been sent, and
+/// have had the time to leave at the pair's rate: of a slow pair nothing may leave for seconds.
 const UNSEEN: Bytes = Bytes::new(512 * 1024);
 
 /// Why losses do not show in what a pair sends.
@@ -55,8 +55,8 @@ pub(super) struct SendPair {
     seen_at_rate: (u64, u64),
     /// Losses do not show in enough of what it sends.
     pub(super) blind: Option<Blind>,
-    /// Octets that it had sent when something of it was last seen to leave, with or without a number,
-    /// and the time since.
+    /// Octets that it had sent when something of it was last seen to leave, with or without a
+    /// number, and the time since.
     seen_leaving: u64,
     unseen_for: Span,
     /// Segments that left with a number.
@@ -113,7 +113,7 @@ impl SendPair {
     pub(super) fn congested(&mut self, now: Time, config: &RateConfig, congestion: Congestion) {
         let Congestion { lost, marked, received, .. } = congestion;
         self.ledger.reported(now, self.segments.total, lost, received);
-        // The receiver takes identifications for numbers, and cannot know who wrote them.
+        // The receiver takes identifications for numbers, and cannot know which host wrote them.
         let founded = if self.blind == Some(Blind::Unseen) { 0 } else { lost };
         self.unfounded = self.unfounded.saturating_add((lost - founded).into());
         let congestion = Congestion { lost: founded, ..congestion };
@@ -263,8 +263,8 @@ impl ReceivePair {
         self.pending.received = self.pending.received.saturating_add(clamp(arrived));
     }
 
-    /// The source's host has answered an offer. One that holds nothing of what it was offered knows of no
-    /// such pair: its address was translated after its VM's port, for instance.
+    /// The source's host has answered an offer. One that holds nothing of what it was offered knows
+    /// of no such pair: its address was translated after its VM's port, for instance.
     pub(super) fn echoed(&mut self, echo: Echo) {
         let same = self.offered.filter(|o| o.serial == echo.serial && !o.floor.is_zero());
         if echo.most.is_some() || !echo.floor.is_zero() {
@@ -275,8 +275,8 @@ impl ReceivePair {
         }
     }
 
-    /// The report that is due: if there was congestion and the last report is long enough ago; or if
-    /// something arrived, and the last one is longer ago.
+    /// The report that is due: if there was congestion and the last report is long enough ago; or
+    /// if something arrived, and the last one is longer ago.
     pub(super) fn report(&mut self, now: Time, gap: Span) -> Option<Congestion> {
         let Congestion { lost, marked, received, .. } = self.pending;
         let is_quiet = lost == 0 && marked == 0;

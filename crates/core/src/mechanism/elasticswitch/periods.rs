@@ -1,7 +1,7 @@
 //! What an agent does when a period is over, and what follows for the rates.
 //!
-//! Approach  Partitioning divides every hose again and tells the senders; allocation steps the law of
-//!           every pair. What either decides is written into the desired table at once.
+//! Approach  Partitioning divides every hose again and tells the senders; allocation steps the law
+//!           of every pair. What either decides is written into the desired table at once.
 //! Promises  A late driver skips periods, it does not catch up.
 //! Source    ElasticSwitch §4, §5, §6.
 
@@ -13,8 +13,8 @@ use crate::rate::Feedback;
 use std::collections::BTreeMap;
 use weir_units::{PairId, Rate, Span, Time, VmId};
 
-/// This much of a host's link, less what traffic without a floor gets, can be floors at once: the rest is for
-/// control, and for what a pair may miss of its guarantee and still count as using it.
+/// This much of a host's link, less what traffic without a floor gets, can be floors at once: the
+/// rest is for control, and for what a pair may miss of its guarantee and still count as using it.
 const FITS: f64 = 0.95;
 
 impl Machine {
@@ -79,10 +79,11 @@ impl Machine {
         self.apply_all(now);
     }
 
-    /// By how much the floors of what this host sends exceed its link, at least 1. Pairs within the host cross
-    /// no link, so admission does not count them; but they pass the same shaper, which scales all floors down to
-    /// fit. A pair that gets a scaled floor wants no less than the whole: what it uses is held against its guarantee
-    /// as if it had not been scaled. Else it would count as bounded, get less, be scaled again, and end with nothing.
+    /// By how much the floors of what this host sends exceed its link, at least 1. Pairs within the
+    /// host cross no link, so admission does not count them; but they pass the same shaper, which
+    /// scales all floors down to fit. A pair that gets a scaled floor wants no less than the whole:
+    /// what it uses is held against its guarantee as if it had not been scaled. Else it would count
+    /// as bounded, get less, be scaled again, and end with nothing.
     fn overbooked(&self) -> f64 {
         let other = self.es.default_floor;
         let fits = self.policy.line.saturating_sub(other).as_f64() * FITS;
@@ -105,7 +106,7 @@ impl Machine {
         let changed: Vec<PairId> = self
             .receive
             .iter()
-            // Who was found is offered nothing before the next partitioning.
+            // A pair that was found is offered nothing before the next partitioning.
             .filter(|(_, p)| p.offered.is_some())
             .filter(|(pair, p)| {
                 let vm = self.vms.get_mut(&pair.dst);
@@ -164,7 +165,8 @@ impl Machine {
         }
     }
 
-    /// No VM's pairs borrow more than `budget` together: what is beyond it, each gives back in proportion.
+    /// No VM's pairs borrow more than `budget` together: what is beyond it, each gives back in
+    /// proportion.
     fn keep_to_budgets(&mut self, budget: Rate) {
         let mut of_vms: BTreeMap<VmId, Rate> = BTreeMap::new();
         let lent = |p: &SendPair| p.rate.rate().saturating_sub(p.floor);

@@ -1,7 +1,7 @@
 //! VMs come, go and move, and hoses change, while the agent runs.
 //!
-//! Problem   A VM that left must leave nothing behind, neither a pair nor a part of anybody's hose,
-//!           and those that stay must not notice.
+//! Problem   A VM that left must leave nothing behind, neither a pair nor a part of another VM's
+//!           hose, and the VMs that stay must not notice.
 //! Approach  Levels: what shall be is compared with what is. A VM whose tenant or host changed is
 //!           another one. Whatever belongs to one that left is forgotten, at both ends.
 //! Promises  A pair between VMs that stay keeps its floor, its rate and its history. The same
@@ -41,7 +41,8 @@ impl Machine {
         }
     }
 
-    /// VMs of which nothing may stay: of this host and not any more, gone, or not who they were.
+    /// VMs of which nothing may stay: of this host and not any more, gone, or replaced by another
+    /// VM.
     fn left(&self, to: &Policy) -> BTreeSet<VmId> {
         let local = self.policy.vms().map(|(vm, _)| vm).filter(|vm| !to.is_here(*vm));
         let known = self.policy.directory.iter();

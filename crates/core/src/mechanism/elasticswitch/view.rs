@@ -81,7 +81,8 @@ pub struct ReceiveView {
     pub measured: Rate,
     /// Segments lost on the way so far.
     pub lost: u64,
-    /// Segments that seemed to be, by numbers that nobody wrote: the source's host knows of no such pair.
+    /// Segments that seemed to be lost, by numbers that no Weir host wrote: the source's host knows
+    /// of no such pair.
     pub unfounded: u64,
     /// Segments that came marked so far.
     pub marked: u64,
@@ -97,8 +98,8 @@ pub struct Ends {
 }
 
 impl Machine {
-    /// What both ends of a pair hold. Unlike [`Machine::pair`] it divides nothing: a world that looks
-    /// goes on as one that does not.
+    /// What both ends of a pair hold. Unlike [`Machine::pair`] it divides nothing: a world that
+    /// looks goes on as one that does not.
     pub fn ends(&self, pair: PairId) -> Ends {
         let send = self.send.get(&pair).map(|p| {
             let vm = self.vms.get(&pair.src)?;

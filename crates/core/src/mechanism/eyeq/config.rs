@@ -14,35 +14,39 @@ pub struct EyeQ {
     pub period: Span,
     /// α, the gain of the rate control law. Paper: 0.5.
     pub alpha: f64,
-    /// The least that one step multiplies a rate by. The paper keeps R positive and does not say how.
+    /// The least that one step multiplies a rate by. The paper keeps R positive and does not say
+    /// how.
     pub least_factor: f64,
-    /// No advertised rate is below this part of the endpoint's capacity, 1 / n. The authors' code has
-    /// 10 Mb/s at 10 Gb/s, which eleven senders to an endpoint of 100 Mb/s overrun.
+    /// No advertised rate is below this part of the endpoint's capacity, 1 / n. The authors' code
+    /// has 10 Mb/s at 10 Gb/s, which eleven senders to an endpoint of 100 Mb/s overrun.
     pub least_divisor: u32,
-    /// The part of the receiving link that is left idle, so that contention shows before queues grow, and
-    /// that is not promised either. Paper: 10 %.
+    /// The part of the receiving link that is left idle, so that contention shows before queues
+    /// grow, and that is not promised either. Paper: 10 %.
     pub headroom: Headroom,
     /// How the link is divided into endpoints' capacities.
     pub capacity: Capacity,
     /// How marks count. Paper: R falls by half the marked fraction.
     pub ecn: Ecn,
-    /// What was lost on the way counts as arrived: it was sent, and a full link hides how much more it
-    /// was asked for. RCP's y is the load, EyeQ's what is received. Paper: no.
+    /// What was lost on the way counts as arrived: it was sent, and a full link hides how much more
+    /// it was asked for. RCP's y is the load, EyeQ's what is received. Paper: no.
     pub counts_losses: bool,
-    /// A VM that received nothing for so long is not active. Paper: silent; the authors' code has 10 ms.
+    /// A VM that received nothing for so long is not active. Paper: silent; the authors' code has
+    /// 10 ms.
     pub idle_after: Span,
-    /// Where half of C_i or more arrives, R changes only once those who send this part of it were told the last R. At 10 kB per message a
-    /// round over a hundred senders of 4.5 Gb/s takes nine periods, and steps that nobody has heard of make
-    /// a loop of d = 9. Ours: 7/8. 0: never wait, the paper.
+    /// Where half of C_i or more arrives, R changes only once the senders of this part of it know
+    /// the last R. At 10 kB per message a round over a hundred senders of 4.5 Gb/s takes nine
+    /// periods, and steps that no sender has heard of make a loop of d = 9. Ours: 7/8. 0: never
+    /// wait, the paper.
     pub told_part: f64,
     /// One feedback message for so many octets that an endpoint receives. Paper: 10 kB.
     pub feedback_octets: Bytes,
-    /// The unit of the 16 bits in which a rate is told. Paper: silent; the authors' code has 1 Mb/s.
+    /// The unit of the 16 bits in which a rate is told. Paper: silent; the authors' code has
+    /// 1 Mb/s.
     pub feedback_unit: Rate,
     /// A limiter whose receiver is silent for so long halves its rate. Paper: 100 ms.
     pub silence: Span,
-    /// But not before so much was sent unanswered: who sends little is not told often. Ours: 20 kB, twice
-    /// `feedback_octets`. Paper: no such condition.
+    /// Octets sent unanswered before a silent receiver's limiter halves. A VM that sends little is
+    /// not told often. Ours: 20 kB, twice `feedback_octets`. Paper: no such condition.
     pub silent_octets: Bytes,
     /// A silent receiver's limiter does not fall below this. Paper: 1 Mb/s.
     pub silent_least: Rate,
@@ -50,32 +54,33 @@ pub struct EyeQ {
     pub limiter_idle: Span,
     /// Octets of one MTU on layer 2 without FCS.
     pub mtu: Bytes,
-    /// A limiter takes super-packets that last no longer than this at its rate, and in any case one MTU.
+    /// A limiter takes super-packets that last no longer than this at its rate, and in any case one
+    /// MTU.
     pub super_packet_span: Span,
-    /// And none larger than this. Paper: 32 kB.
+    /// No super-packet is larger than this. Paper: 32 kB.
     pub super_packet_most: Bytes,
     /// Bound of a limiter's queue; beyond, it pushes back. Paper: 128 kB.
     pub queue: Bytes,
     /// Sources that one VM answers, and destinations that it is limited towards, at most.
     pub peers_most: usize,
-    /// What traffic without a floor gets: pairs of a VM that has none, and packets of no pair. Ours; the paper is
-    /// silent.
+    /// What traffic without a floor gets: pairs of a VM that has none, and packets of no pair.
+    /// Ours; the paper is silent.
     pub default_floor: Rate,
     /// How late feedback takes effect, of the topology and of what sets the limiters.
     pub loop_delay: Loop,
-    /// What waits keeps the departure that it was given, and none is further ahead than this. `None`: a limiter
-    /// takes up a rate for what waits already, as HTB and the paper's do.
+    /// What waits keeps the departure that it was given, and none is further ahead than this.
+    /// `None`: a limiter takes up a rate for what waits already, as HTB and the paper's do.
     pub departs_within: Option<Span>,
 }
 
 /// How the receiving link is divided into endpoints' capacities C_i.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Capacity {
-    /// C_i = B_i·C / Σ B over the active VMs: the printed formula (§3.2). What an active VM does not use of
-    /// its part is lost to the others.
+    /// C_i = B_i·C / Σ B over the active VMs: the printed formula (§3.2). What an active VM does
+    /// not use of its part is lost to the others.
     Formula,
-    /// C_i = B_i·λ, where one λ for all follows from the whole link's load by the same law, as in the authors' later
-    /// code: what a slow VM leaves goes to the others.
+    /// C_i = B_i·λ, where one λ for all follows from the whole link's load by the same law, as in
+    /// the authors' later code: what a slow VM leaves goes to the others.
     Outer(Outer),
 }
 
@@ -86,13 +91,14 @@ pub struct Outer {
     pub period: Span,
     /// Its gain. The authors' code: ½.
     pub alpha: f64,
-    /// λ times the smallest floor is not below this part of the link, 1 / n. The authors' code: 10 Mb/s of
-    /// 10 Gb/s.
+    /// λ times the smallest floor is not below this part of the link, 1 / n. The authors' code:
+    /// 10 Mb/s of 10 Gb/s.
     pub least_divisor: u32,
-    /// Once so much of the headroom stays in use, λ falls at once to where the active VMs' parts fill the link
-    /// (the printed formula): a full link shows at most 1/0.9 of C however much it is asked for, and from
-    /// that alone λ would need a dozen steps to halve. Where it is full two periods do, or one in which somebody has just begun to receive.
-    /// Ours: 0.6. `None`: the authors' code, in which nobody who begins is held either (see `newcomers`).
+    /// Once so much of the headroom stays in use, λ falls at once to where the active VMs' parts
+    /// fill the link (the printed formula): a full link shows at most 1/0.9 of C however much it is
+    /// asked for, and from that alone λ would need a dozen steps to halve. Two periods of a full
+    /// link suffice, or one in which a member is new. Ours: 0.6. `None`: the authors' code, which
+    /// does not hold newcomers either (see `newcomers`).
     pub fall_at: Option<f64>,
 }
 
@@ -116,11 +122,11 @@ pub enum Backend {
 
 /// The link for which the paper's constants are.
 const PAPERS_LINK: Rate = Rate::from_mbps(10_000);
-/// Less than so many packets in a period measure nothing: one more or less is 5 %.
+/// Least packets in a period; fewer measure nothing: one more or less is 5 %.
 const PACKETS_LEAST: u64 = 20;
 /// α where feedback is later than two periods.
 pub(super) const GENTLE: f64 = 0.2;
-/// No departure is further ahead than so many periods, however small the gains.
+/// Periods that a departure may be ahead at most, however small the gains.
 const DEPARTURES_MOST: u64 = 64;
 
 impl Default for Outer {
@@ -180,10 +186,10 @@ impl EyeQ {
 
     /// The same for a link of `line`, a round trip, and what sets the limiters.
     ///
-    /// The period follows both: it holds as many octets as 200 µs of 10 Gb/s (200 µs of 200 Mb/s would be
-    /// three packets), is no shorter than the round trip, and where an agent acts once a millisecond no
-    /// shorter than that. All times that count in periods follow it, and α is 0.2 where feedback is then
-    /// later than two periods.
+    /// The period follows both: it holds as many octets as 200 µs of 10 Gb/s (200 µs of 200 Mb/s
+    /// would be three packets), is no shorter than the round trip, and where an agent acts once a
+    /// millisecond no shorter than that. All times that count in periods follow it, and α is 0.2
+    /// where feedback is then later than two periods.
     pub fn for_link(&self, line: Rate, round_trip: Span, backend: Backend) -> Self {
         let actuation = match backend {
             Backend::Agent => Span::from_millis(1),
@@ -214,8 +220,9 @@ impl EyeQ {
         }
     }
 
-    /// The same where what waits keeps its departure: who fills his queue answers to rates as old as that is
-    /// long, so departures are no further ahead than the gains bear, in whole periods, and one at least.
+    /// The same where what waits keeps its departure: a sender that fills its queue answers to
+    /// rates as old as that is long, so departures are no further ahead than the gains bear, in
+    /// whole periods, and one at least.
     pub fn departing(&self) -> Self {
         let within = |periods| Self { departs_within: Some(self.period * periods), ..self.clone() };
         let rests = |periods: &u64| within(*periods).check_gains().is_ok();
@@ -299,7 +306,7 @@ impl EyeQ {
         Ok(())
     }
 
-    /// The constants of the law as one step takes them, for who makes it elsewhere.
+    /// The constants of the law as one step takes them, for code that makes the step elsewhere.
     pub fn law(&self) -> RcpInput {
         RcpInput {
             alpha: fraction(self.alpha),

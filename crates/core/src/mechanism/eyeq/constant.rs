@@ -1,15 +1,16 @@
-//! Constants that somebody set, and the law that they give on a link.
+//! Constants that a user set, and the law that they give on a link.
 //!
-//! Problem   Presets are for links of 10 Gb/s and follow the link ([`EyeQ::for_link`]); a constant that somebody
-//!           sets is meant as it is written, on whatever link.
+//! Problem   Presets are for links of 10 Gb/s and follow the link ([`EyeQ::for_link`]); a constant
+//!           that a user sets is meant as it is written, on whatever link.
 //! Approach  What was set is kept beside the preset, and put in its place when the link is known.
-//! Not here  How values are written: the reader of text knows. Whether they can work together: [`EyeQ::check`].
+//! Not here  How they are written: the parser of the text. Whether they can work together:
+//!           [`EyeQ::check`].
 
 use super::config::{Backend, Capacity, EyeQ, GENTLE, Outer};
 use crate::mechanism::constants::{Entry, Take, Word};
 use weir_units::{Bytes, Rate, Span};
 
-/// One constant, as somebody set it; see the fields of [`EyeQ`] and [`Outer`].
+/// One constant as a user set it; see the fields of [`EyeQ`] and [`Outer`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Constant {
     /// [`EyeQ::period`].
@@ -108,8 +109,9 @@ impl Tuned {
         eyeq
     }
 
-    /// The same where departure times limit ([`EyeQ::departing`]). With the paper's α departures could be one
-    /// period ahead, which is less than a super-packet of 64 kB lasts: if nobody set it, it is 0.2.
+    /// The same where departure times limit ([`EyeQ::departing`]). With the paper's α departures
+    /// could be one period ahead, which is less than a super-packet of 64 kB lasts: unless it is
+    /// set, it is 0.2.
     pub fn departing_on(&self, line: Rate, round_trip: Span) -> EyeQ {
         let eyeq = self.on(line, round_trip);
         let is_set = self.set.iter().any(|constant| matches!(constant, Constant::Alpha(_)));

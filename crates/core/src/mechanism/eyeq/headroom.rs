@@ -1,9 +1,9 @@
-//! The part of a link that is not promised to anybody.
+//! The part of a link that is promised to no VM.
 
 use weir_units::Rate;
 
-/// The part of every link that floors may not use (ElasticSwitch §7: 10 %), in millionths. It limits what may be
-/// promised, not rates.
+/// The part of every link that floors may not use (ElasticSwitch §7: 10 %), in millionths. It
+/// limits what may be promised, not rates.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]

@@ -141,7 +141,7 @@ pub struct Counters {
     pub impossible: u64,
     /// Sightings of peers beyond [`EyeQ::peers_most`]: they get no feedback, or no limiter.
     pub refused_peers: u64,
-    /// Sightings of pairs whose VM here is nobody's, or whose peer the directory does not know.
+    /// Sightings of pairs whose VM is not of this host, or whose peer the directory does not know.
     pub unknown_pairs: u64,
     /// Populations that promised too much and changed nothing.
     pub refused_populations: u64,

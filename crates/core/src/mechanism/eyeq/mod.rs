@@ -1,21 +1,25 @@
 //! EyeQ: receivers meter what arrives and tell senders at which rate they may go on.
 //!
-//! Problem   A VM's minimum on its host's link, in and out, must hold within milliseconds, whatever others send
-//!           and whether they heed losses. Rates that are probed for, as ElasticSwitch does, need longer.
-//! Approach  Where the network's core is not congested, all contention is for the links of the hosts. The
-//!           receiving host sees its own: it computes one rate per VM and sends it back (`receiver`); the
-//!           sending host keeps to it per destination and shares its own link by floors (`sender`).
-//! Promises  What a host advertises for a VM is never above what the VM may have, nor that above the link less
-//!           headroom. Limits are levels in tables, never lost; messages go through a bounded outbox. What is
-//!           forged, misdirected or impossible is dropped and counted. No input in any order panics. A configuration that
-//!           would oscillate, or that promises more than the link, is refused with the reason ([`Refusal`]).
-//! Not here  Congestion in the core is met by marks only, and then without floors (EyeQ §3.4). The data plane.
-//!           Trust: messages are authenticated before they come here.
+//! Problem   A VM's minimum on its host's link, in and out, must hold within milliseconds, whatever
+//!           others send and whether they heed losses. Rates that are probed for, as ElasticSwitch
+//!           does, need longer.
+//! Approach  Where the network's core is not congested, all contention is for the links of the
+//!           hosts. The receiving host sees its own: it computes one rate per VM and sends it back
+//!           (`receiver`); the sending host keeps to it per destination and shares its own link by
+//!           floors (`sender`).
+//! Promises  What a host advertises for a VM is never above what the VM may have, nor that above
+//!           the link less headroom. Limits are levels in tables, never lost; messages go through a
+//!           bounded outbox. What is forged, misdirected or impossible is dropped and counted. No
+//!           input in any order panics. A configuration that would oscillate, or that promises more
+//!           than the link, is refused with the reason ([`Refusal`]).
+//! Not here  Congestion in the core is met by marks only, and then without floors (EyeQ §3.4). The
+//!           data plane. Trust: messages are authenticated before they come here.
 //! Source    EyeQ §2 to §4. What the paper leaves open: docs/algorithms/eyeq.md.
 //!
-//! Where the data plane meters and tells by itself ([`Capabilities::meters`]), counters of received octets are not
-//! used: it runs [`RateMeter`] for each packet, and the machine orders what [`Shares`] gives each of a VM's two
-//! meters. Limits are then what the data plane heard. Elsewhere the receiver module runs the same two.
+//! Where the data plane meters and tells by itself ([`Capabilities::meters`]), counters of received
+//! octets are not used: it runs [`RateMeter`] for each packet, and the machine orders what
+//! [`Shares`] gives each of a VM's two meters. Limits are then what the data plane heard. Elsewhere
+//! the receiver module runs the same two.
 //!
 //! What passes within one host crosses no link: it is neither metered nor limited.
 
@@ -64,13 +68,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 
-/// The least rate of a pair with a class of its own: HTB cannot well do with less. Together they would have more than
-/// the VM's floor.
+/// The least rate of a pair with a class of its own: HTB cannot well do with less. Together they
+/// would have more than the VM's floor.
 const LEAST_PAIR_RATE: Rate = Rate::from_bps(64_000);
-/// An agent looks at a kernel's meters no more often, however short the kernel's periods are: C_i and silence are slower.
+/// An agent looks at a kernel's meters no more often, however short the kernel's periods are: C_i
+/// and silence are slower.
 const LEAST_LOOK: Span = Span::from_millis(1);
-/// A VM that received nothing for so many periods is idle; twice as long as until its kernel's meter says so when it
-/// begins again.
+/// A VM that received nothing for so many periods is idle; twice as long as until its kernel's
+/// meter says so when it begins again.
 const QUIET_PERIODS: u64 = 128;
 
 /// What a host knows of its VMs and of others.
@@ -127,8 +132,8 @@ pub struct Host {
     /// The last steps of the receiver and of the sender module.
     stepped_at: (Time, Time),
     step_at: Time,
-    /// Counters of received, and of sent octets came since the last step: without them nothing is known, and
-    /// nothing is computed.
+    /// Counters of received, and of sent octets came since the last step: without them nothing is
+    /// known, and nothing is computed.
     is_sampled: (bool, bool),
     counters: Counters,
 }
@@ -187,7 +192,7 @@ impl Host {
             Input::Message(..) => self.counters.misdirected += 1,
             Input::Policy(policy) => self.repopulate(now, policy),
             Input::Tick => self.tick(now, out),
-            // Meters begin anew, and so do those who listen to them.
+            // Meters begin anew, and so do the shares that read them.
             Input::Found(_) | Input::PeerRestarted(_) => {}
         }
     }
@@ -212,8 +217,9 @@ impl Host {
         Wanted { send: true, receive: self.kernel.is_none() }
     }
 
-    /// Pairs whose limits are to be read: those whose receivers spoke, for one that says the same again is not
-    /// silent, and new ones. A receiver that speaks for the first time announces itself.
+    /// Pairs whose limits are to be read: those whose receivers spoke, for one that says the same
+    /// again is not silent, and new ones. A receiver that speaks for the first time announces
+    /// itself.
     pub(crate) fn limits_wanted(&self) -> Vec<PairId> {
         if self.kernel.is_none() {
             return Vec::new();

@@ -1,28 +1,32 @@
-//! Who begins to receive, and what he may have until it is known what he wants.
+//! Bounds what a VM may receive that begins to receive, until its demand is known.
 //!
-//! Problem   Who is idle could begin at all of C, beside what the others use: the link is overrun until λ has followed,
-//!           which takes some periods each time. A burst of 25 is a tenth over by then.
-//! Approach  Who is quiet may have what the others leave, or his floor. If he takes nearly all of it within the first periods
-//!           he may want more, and λ falls to where it gives him that: the link is full then, and not overrun.
-//! Promises  Nobody is held below his floor, nor longer than [`NEW`] periods once he receives. Who begins and is content with less takes
-//!           nothing from the others. Who is known keeps what is known of him, whoever comes or goes.
+//! Problem   An idle VM could begin at all of C, beside what the other VMs use. The link is then
+//!           overrun until λ has followed, which takes some periods each time: a tenth of a burst
+//!           of 25 periods.
+//! Approach  A quiet VM may have what the others leave, or its floor if that is more. If it takes
+//!           nearly all of that within its first periods, it may want more. Then λ falls to where
+//!           it gives the VM exactly that, so the link is full and not overrun.
+//! Promises  No VM is held below its floor, nor longer than [`NEW`] periods once it receives. A
+//!           newcomer that wants less takes nothing from the others. What is known of a VM stays,
+//!           whichever other VMs come or go.
 //! Not here  λ: `scheduler`, which does not let it fall below the printed formula's for this.
-//! Source    Ours. The paper's formula (§3.2) divides C at once among all that are active, and for as long.
+//! Source    Ours. The paper's formula (§3.2) divides C at once among all active VMs, for as long
+//!           as they are active.
 
 use super::scheduler::{Member, Pool};
 use std::collections::BTreeMap;
 use weir_units::{Bytes, Rate};
 
-/// For so many periods somebody who begins to receive is new; and who is to begin was quiet for as many.
+/// Periods for which a VM that begins to receive is new, and for which it was quiet before.
 const NEW: u8 = 3;
-/// Who receives no more than one part in so many of what his floor is in a period is quiet in it.
+/// A VM is quiet in a period in which it receives at most its floor divided by this.
 const QUIET_PART: usize = 8;
-/// The part of what others leave from which on who begins has taken all of it.
+/// A newcomer that receives this part of what it is held to counts as having taken all of it.
 const TAKEN: f64 = 0.9;
-/// What somebody usually receives is the mean over so many periods.
+/// Periods over which the usual rate of a VM is the mean.
 const USUAL_PERIODS: f64 = 8.0;
 
-/// What was seen of all who have a floor, by their keys.
+/// What was seen of each VM with a floor, by its key.
 #[derive(Clone, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Newcomers {
     seen: BTreeMap<u32, Seen>,
@@ -41,7 +45,8 @@ struct Seen {
 }
 
 impl Newcomers {
-    /// A period is over in which they received. Who is seen for the first time is quiet until he receives something.
+    /// Takes what the members received in the period that is over. A member that was not seen
+    /// before is quiet until it receives something.
     pub(super) fn look(&mut self, pool: Pool, members: &[Member]) {
         let before = std::mem::take(&mut self.seen);
         for m in members.iter().filter(|m| m.has_floor()) {
@@ -58,14 +63,16 @@ impl Newcomers {
         }
     }
 
-    /// Whether somebody has just begun.
+    /// Whether some member is new.
     pub(super) fn any_new(&self) -> bool {
         self.seen.values().any(|seen| seen.new_for > 0)
     }
 
-    /// What λ times the smallest floor, `unit`, need not exceed for those who have taken what they were held to. They
-    /// are held no longer; nor is who has not taken it while he was new, for by then λ has answered to what he wants, and what
-    /// the others leave is just that.
+    /// Upper bound on λ × `unit` (the smallest floor) that still gives every saturated newcomer the
+    /// rate it was held to.
+    ///
+    /// Saturated newcomers are no longer held. Nor are those that took less while they were new: by
+    /// then λ has answered to their demand, and what the others leave is just that.
     pub(super) fn release(&mut self, pool: Pool, members: &[Member], unit: Rate) -> Rate {
         let mut level = Rate::MAX;
         for m in members {
@@ -82,7 +89,7 @@ impl Newcomers {
         level
     }
 
-    /// Holds all that are quiet; but not who may not have as much anyway.
+    /// Holds all quiet members whose maximum is not below that bound anyway.
     pub(super) fn hold(&mut self, pool: Pool, members: &[Member]) {
         let all: Rate = self.seen.values().map(|seen| seen.usual).sum();
         for m in members {
@@ -119,7 +126,8 @@ mod tests {
         assert!((0.99..1.01).contains(&part), "{got}, not {want} Mb/s");
     }
 
-    /// A link of 10 Gb/s, and what each receives on it, Mb/s, period by period. The outer loop makes no step.
+    /// A link of 10 Gb/s, and what each receives on it, Mb/s, period by period. The outer loop
+    /// makes no step.
     struct Link {
         eyeq: EyeQ,
         scheduler: Scheduler,
@@ -197,7 +205,7 @@ mod tests {
         let mut link = Link::new();
         let floors = [1_000, 1_000];
         assert_eq!(link.after(floors, [[9_000, 0]; 100]), [9_000, 1_000].map(mbps));
-        // The formula's parts, and not the floors: all of the link is still for somebody.
+        // The formula's parts, and not the floors: no part of the link is idle.
         assert_eq!(link.after(floors, [[8_000, 1_000]]), [4_500, 4_500].map(mbps));
     }
 
@@ -207,7 +215,7 @@ mod tests {
         let _ = link.after(HALVES, [[6_000, 0]; 100]);
         let got = link.after(HALVES, [[6_000, 3_000]; 50]);
         assert_eq!(got, [9_000, 9_000].map(mbps), "and is not held for long");
-        // Nor does who has just what the others leave, once it is not new.
+        // Nor does a member that has just what the others leave, once it is not new.
         let mut link = Link::new();
         let floors = [2_000, 2_000];
         let _ = link.after(floors, [[6_000, 0]; 100]);
@@ -233,7 +241,7 @@ mod tests {
     fn what_is_known_of_who_stays_is_known_whoever_comes_or_goes() {
         let mut link = Link::new();
         let _ = link.after(HALVES, [[2_000, 0]; 100]);
-        // One goes and another comes in his place.
+        // One goes, and another comes in its place.
         let got = link.step(&[member(1, 4_500, 0), member(2, 4_500, 6_900)], T);
         assert_eq!(got[0], mbps(4_500), "the other one leaves less");
         assert_eq!(got[1], mbps(9_000), "it is not held to what was left to another");

@@ -1,15 +1,20 @@
-//! Meters what arrives of one part of a VM's traffic, makes the law's steps, and says who is told.
+//! Meters one part of a VM's traffic, makes the law's steps, and chooses the source that is told.
 //!
-//! Problem   One rate for all senders must change only once most of them know the last one, or the loop
-//!           is as slow as a round of feedback; and where packets are, nothing but a packet wakes anybody.
-//! Approach  A packet closes the periods that are over. A period ends in a step of the law ([`rcp_step`])
-//!           if those that sent most since the last step were told its rate, or if the part is half idle;
-//!           else in nothing but the bounds of the rate. For every 10 kB the source whose packet fills
-//!           them is told, unless it knows the rate: then the next source that does not.
-//! Promises  `bpf/eyeq_count.h` computes the same, to the bit: `crates/dataplane/tests/eyeq_count.rs` holds
-//!           the two equal. Whoever changes one changes the other. No input panics or divides by zero.
-//! Not here  What the part may receive: `shares`. Where feedback goes: `receiver`, `bpf/eyeq_tell.bpf.c`.
-//! Source    EyeQ §3.2, §3.4, §4.1. Departs: R waits until senders know it ([`MeterRules::told_part`]).
+//! Problem   One rate for all senders must change only once most of them know the last one, or the
+//!           loop is as slow as a round of feedback; and where packets are, only a packet runs the
+//!           program.
+//! Approach  A packet closes the periods that are over. A period ends in a step of the law
+//!           ([`rcp_step`]) if those that sent most since the last step were told its rate, or if
+//!           the part is half idle; else in nothing but the bounds of the rate. For every 10 kB the
+//!           source whose packet fills them is told, unless it knows the rate: then the next source
+//!           that does not.
+//! Promises  `bpf/eyeq_count.h` computes the same, to the bit:
+//!           `crates/dataplane/tests/eyeq_count.rs` holds the two equal: a change of one needs the
+//!           same change of the other. No input panics or divides by zero.
+//! Not here  What the part may receive: `shares`. Where feedback goes: `receiver`,
+//!           `bpf/eyeq_tell.bpf.c`.
+//! Source    EyeQ §3.2, §3.4, §4.1. Departs: R waits until senders know it
+//!           ([`MeterRules::told_part`]).
 
 use super::law::{ELAPSED_MOST_NS, ONE, RATE_MOST, RcpInput, octets_in, rcp_step};
 use serde::{Deserialize, Serialize};
@@ -32,8 +37,8 @@ pub struct MeterRules {
     pub least_factor: u32,
     /// As in [`RcpInput`].
     pub queue_octets: u32,
-    /// The part of what was sent since the last step whose sources must know its rate before the next
-    /// step, in 1/65536. 0: no step waits.
+    /// The part of what was sent since the last step whose sources must know its rate before the
+    /// next step, in 1/65536. 0: no step waits.
     pub told_part: u32,
 }
 
@@ -76,7 +81,7 @@ pub struct RateMeter {
     pub load: u64,
     /// Steps of the law. A rate is known by the step that made it.
     pub steps: u64,
-    /// Octets for which nobody was told yet.
+    /// Octets for which no source was told yet.
     pub untold: u64,
     /// Octets since the last step.
     pub sent: u64,
@@ -222,8 +227,8 @@ impl RateMeter {
         (self.segments, self.marked, self.sent, self.heard) = (0, 0, 0, 0);
     }
 
-    /// Whether the rate may change: most of what arrives comes from sources that know it, or so little
-    /// arrives that a higher rate hurts nobody.
+    /// Whether the rate may change: most of what arrives comes from sources that know it, or so
+    /// little arrives that a higher rate does no harm.
     fn is_due(&self, rules: &MeterRules, share: MeterShare) -> bool {
         let heard = self.heard.min(OCTETS_MOST) << 16;
         let needed = self.sent.min(OCTETS_MOST) * u64::from(rules.told_part.min(ONE));

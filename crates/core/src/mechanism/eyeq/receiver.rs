@@ -1,16 +1,19 @@
-//! The receiver module: meters what each VM of a host receives, and tells senders what they may send.
+//! The receiver module: meters what each VM of a host receives, and tells senders what they may
+//! send.
 //!
-//! Problem   Contention for a receiving link happens in the switch before it, where neither end looks; and a
-//!           sender of too much may not care about losses.
-//! Approach  A [`RateMeter`] per VM for its own tenant's senders and one for strangers, as the kernel has them;
-//!           [`Shares`] says what each may receive. What the kernel counts packet by packet is counted here
-//!           once a period, as one super-packet of each source: the period's end closes it, and for
-//!           every 10 kB of it one source is told, the one that sent most since it was last told.
-//! Promises  R_i ≤ C_i ≤ C; messages ≤ octets received / 10 kB, whatever the number of senders; every
-//!           sender is told in the end; sources that are remembered are bounded, and counted beyond.
+//! Problem   Contention for a receiving link happens in the switch before it, where neither end
+//!           looks; and a sender of too much may not care about losses.
+//! Approach  A [`RateMeter`] per VM for its own tenant's senders and one for strangers, as the
+//!           kernel has them; [`Shares`] says what each may receive. What the kernel counts packet
+//!           by packet is counted here once a period, as one super-packet of each source: the
+//!           period's end closes it, and for every 10 kB of it one source is told, the one that
+//!           sent most since it was last told.
+//! Promises  R_i ≤ C_i ≤ C; messages ≤ octets received / 10 kB, whatever the number of senders;
+//!           every sender is told in the end; sources that are remembered are bounded, and counted
+//!           beyond.
 //! Not here  What a sender does with it: see `sender`.
-//! Source    EyeQ §3.2, §3.4. Departs: counters are read once a period, so the packet on which the 10 kB
-//!           are full is not known. The source that waits with most octets takes its place.
+//! Source    EyeQ §3.2, §3.4. Departs: counters are read once a period, so the packet on which the
+//!           10 kB are full is not known. The source that waits with most octets takes its place.
 
 use super::config::EyeQ;
 use super::io::{Counters, Feedback, MeterView, VmBounds};
@@ -136,7 +139,8 @@ impl Endpoint {
         true
     }
 
-    /// Whom to tell its rate now: one source for every 10 kB, those first that sent most since they were told.
+    /// Whom to tell its rate now: one source for every 10 kB, those first that sent most since they
+    /// were told.
     fn tell(&mut self, eyeq: &EyeQ, rules: &MeterRules) -> Vec<(VmId, HostId, Rate)> {
         let own = self.tenant;
         let mut messages = Vec::new();
@@ -252,7 +256,7 @@ impl Receiver {
         }
     }
 
-    /// One period: capacities, rates, and whom to tell.
+    /// One period: capacities, rates, and the sources to tell.
     pub(super) fn step(
         &mut self,
         eyeq: &EyeQ,

@@ -54,7 +54,7 @@ pub enum Refusal {
     },
     /// A minimum above its maximum.
     Crossed {
-        /// Of which VM.
+        /// The VM.
         vm: VmId,
         /// The minimum.
         floor: Rate,

@@ -1,16 +1,18 @@
 //! Divides what a link or a VM may receive into endpoints' capacities C_i.
 //!
-//! Problem   Each VM owns a part of the link whatever the others do; what one does not use, the others
-//!           should have; nobody tells what he wants.
-//! Approach  `Capacity::Formula`: C_i = B_i·C / Σ B over those that receive. `Capacity::Outer`: C_i = B_i·λ,
-//!           and λ follows the load of all together by the same law as the rates do ([`rcp_step`]). Those
-//!           without a floor get what those with one leave, by a loop of their own.
-//! Promises  B_i ≤ C_i ≤ min(maximum, C) for who has a floor, if the floors fit.
-//! Not here  What the senders may send: see `receiver`. Who begins to receive: `newcomers`.
-//! Source    EyeQ §3.2; the outer loop: after the form of the authors' later code. Departs: C_i never below B_i; λ falls at
-//!           once when the headroom is in use ([`Outer::fall_at`]); who begins is held to what the others leave until he has
-//!           taken it; a step waits until the rates have followed the
-//!           last one, unless the link is half idle; best effort (§3.5) is metered, too.
+//! Problem   Each VM owns a part of the link whatever the others do. The others should have what it
+//!           does not use, but no VM states its demand.
+//! Approach  `Capacity::Formula`: C_i = B_i·C / Σ B over the VMs that receive. `Capacity::Outer`:
+//!           C_i = B_i·λ, and λ follows the load of all together by the law of the rates
+//!           ([`rcp_step`]). VMs without a floor get what those with a floor leave, by a loop of
+//!           their own.
+//! Promises  B_i ≤ C_i ≤ min(maximum, C) for a VM with a floor, if the floors fit.
+//! Not here  What the senders may send: `receiver`. VMs that begin to receive: `newcomers`.
+//! Source    EyeQ §3.2; the outer loop has the form of the authors' later code. Departs: C_i is
+//!           never below B_i. λ falls at once when the headroom is in use ([`Outer::fall_at`]). A
+//!           newcomer is held to what the others leave until it has taken it. A step waits until
+//!           the rates have followed the last one, unless the link is half idle. Best effort (§3.5)
+//!           is metered, too.
 
 use super::config::{Capacity, EyeQ, Outer, fraction};
 use super::io::Bounds;
@@ -20,10 +22,10 @@ use weir_units::{Bytes, Rate, Span, Time};
 
 /// The part of the headroom from which on the link counts as full.
 const FULL: f64 = 0.95;
-/// One that shares in the capacity.
+/// A VM, or a part of its traffic, that shares the capacity.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Member {
-    /// By which it is known again in the next period, whoever comes or goes beside it.
+    /// Identifies the member in the next period, whichever others come or go.
     pub(super) key: u32,
     pub(super) bounds: Bounds,
     /// What it received in the period that is over.
@@ -68,7 +70,8 @@ pub(super) struct Scheduler {
     octets: (u64, u64),
     /// Whether the outer loops made a step just now.
     pub(super) has_stepped: bool,
-    /// What arrived beyond the capacity, in parts of the headroom; each period counts half as much as the next.
+    /// What arrived beyond the capacity, in parts of the headroom; each period counts half as much
+    /// as the next.
     excess: f64,
     newcomers: Newcomers,
 }
@@ -169,10 +172,11 @@ impl Scheduler {
         members.iter().map(capacity).collect()
     }
 
-    /// Whether so much of the headroom is in use that the load says no more how much the link is asked for.
+    /// Whether so much of the headroom is in use that the load no longer shows the demand.
     ///
-    /// What is more in one period alone may be what waited at its sender's until then: the periods before count, too, also
-    /// with what they lacked. But where somebody has just begun to receive, a full link is believed at once.
+    /// What is more in one period alone may be what waited at its sender's until then: the periods
+    /// before count, too, also with what they lacked. But while a member is new, a full link is
+    /// believed at once.
     fn is_overrun(&mut self, outer: &Outer, pool: Pool, octets: u64) -> bool {
         let (Some(line), Some(fall_at)) = (pool.line, outer.fall_at) else { return false };
         let headroom = line.saturating_sub(pool.capacity).as_f64();
@@ -182,8 +186,8 @@ impl Scheduler {
         self.excess > 2.0 * fall_at || (self.newcomers.any_new() && used > FULL)
     }
 
-    /// λ times the smallest floor, which may be another one than it was: λ stays. Who comes first
-    /// finds an idle link.
+    /// λ times the smallest floor, which may be another one than it was: λ stays. The first
+    /// member finds an idle link.
     fn level_in(&self, unit: Option<Rate>, capacity: Rate) -> Rate {
         let Some(unit) = unit else { return capacity };
         let level = match self.level {
@@ -206,14 +210,15 @@ fn received(members: &[Member]) -> (u64, u64) {
     })
 }
 
-/// Whether less than half of `capacity` arrived: rates may then grow unheard. One who is told the whole
-/// capacity cannot exceed it alone, and from half on every step waits until it was heard.
+/// Whether less than half of `capacity` arrived: rates may then grow before senders have heard of
+/// them. A sender that is told the whole capacity cannot exceed it alone. From half on, every step
+/// waits until most senders know the rate.
 pub(super) fn is_half_idle(octets: u64, capacity: Rate, elapsed: Span) -> bool {
     octets < capacity.bytes_in(elapsed).get() / 2
 }
 
-/// Whether the rates of most that arrives have followed the last step: each outer step waits for as many of
-/// the inner loop as fit into its period, however long those take.
+/// Whether the rates of most that arrives have followed the last step: each outer step waits for as
+/// many of the inner loop as fit into its period, however long those take.
 fn have_followed(eyeq: &EyeQ, outer: &Outer, members: &[Member]) -> bool {
     let steps = outer.period.div_span(eyeq.period);
     let octets = |m: &Member| m.octets;
@@ -236,7 +241,7 @@ fn by_formula(pool: Pool, members: &[Member]) -> Vec<Rate> {
             return left.split(sharing).min(m.bounds.most);
         }
         let own = m.floor().as_bps();
-        // Who is not active yet will be once something comes for it.
+        // A member that is not active yet will be once something arrives for it.
         let all = if m.is_active { floors } else { floors.saturating_add(own) };
         pool.capacity.mul_ratio(own, all).min(pool.capacity).min(m.bounds.most)
     };

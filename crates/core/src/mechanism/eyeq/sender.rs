@@ -1,18 +1,20 @@
 //! The sender module: one limiter per congested destination, and a fair part of the uplink per VM.
 //!
-//! Problem   What a receiver allows must be kept by whatever the VM runs, without slowing what it sends to
-//!           others; and the host's own uplink is contended, too.
-//! Approach  Leaf: a destination has no limiter until its receiver speaks; then it has the rate that was last
-//!           told. A silent receiver's limiter is halved every 100 ms while octets flow unanswered. Root:
-//!           each period the uplink is filled max-min, weights ∝ floors, with what each VM can send;
-//!           who has no floor gets what is left.
-//! Promises  No limiter above the link or, once it has halved itself, below 1 Mb/s; a VM that is not met has floor /
-//!           Σ floors of the uplink at least; best effort takes nothing from them but a trickle; limiters
-//!           are bounded in number, and given up when idle.
-//! Not here  Queues and departure times: the data plane. It is given sizes that it must keep ([`Limit`]).
-//! Source    EyeQ §3.1, §3.3, §4.2. Departs: a limiter is halved only after 20 kB unanswered, since feedback
-//!           comes per 10 kB and who asks little would be stranded; a VM counts at the root with what its
-//!           limiters let through, and is not limited there while that is less than its part.
+//! Problem   What a receiver allows must be kept by whatever the VM runs, without slowing what it
+//!           sends to others; and the host's own uplink is contended, too.
+//! Approach  Leaf: a destination has no limiter until its receiver speaks; then it has the rate
+//!           that was last told. A silent receiver's limiter is halved every 100 ms while octets
+//!           flow unanswered. Root: each period the uplink is filled max-min, weights ∝ floors,
+//!           with what each VM can send; VMs without a floor get what is left.
+//! Promises  No limiter above the link or, once it has halved itself, below 1 Mb/s; a VM that is
+//!           not met has floor / Σ floors of the uplink at least; best effort takes nothing from
+//!           them but a trickle; limiters are bounded in number, and given up when idle.
+//! Not here  Queues and departure times: the data plane. It is given sizes that it must keep
+//!           ([`Limit`]).
+//! Source    EyeQ §3.1, §3.3, §4.2. Departs: a limiter is halved only after 20 kB unanswered, since
+//!           feedback comes per 10 kB and a VM that sends little would be stranded; a VM counts at
+//!           the root with what its limiters let through, and is not limited there while that is
+//!           less than its part.
 
 use super::config::EyeQ;
 use super::io::{Bounds, Class, Counters, Levels, Limit, Root, Sent};
@@ -87,8 +89,8 @@ impl Sending {
         }
     }
 
-    /// What it can send in the next period: all that its limiter allows while packets wait in it, else
-    /// what it sent in the last.
+    /// What it can send in the next period: all that its limiter allows while packets wait in it,
+    /// else what it sent in the last.
     fn demand(&mut self, elapsed: Span) -> Rate {
         let octets = self.octets.total.wrapping_sub(self.stepped);
         self.stepped = self.octets.total;
@@ -101,7 +103,7 @@ impl Sending {
 }
 
 impl Sender {
-    /// The VMs are these, with these bounds; who stays keeps his limiters.
+    /// Sets the VMs and their bounds. A VM that stays keeps its limiters.
     pub(super) fn set_vms(&mut self, vms: BTreeMap<VmId, Bounds>, line: Rate) {
         let gone: Vec<VmId> = self.vms.keys().filter(|vm| !vms.contains_key(vm)).copied().collect();
         for vm in gone {
@@ -118,7 +120,7 @@ impl Sender {
         }
     }
 
-    /// Pairs to VMs that are not there any more, or are somebody else, are forgotten.
+    /// Forgets the pairs to VMs that left, or whose number another VM has now.
     pub(super) fn keep_pairs(&mut self, stays: impl Fn(VmId) -> bool) {
         let over = self.pairs.keys().filter(|pair| !stays(pair.dst));
         for pair in over.copied().collect::<Vec<_>>() {
@@ -210,8 +212,8 @@ impl Sender {
     }
 }
 
-/// Fills the uplink with what the VMs can send: first those with a floor, in proportion to it, then, with
-/// what they leave, the others, equally.
+/// Fills the uplink with what the VMs can send: first those with a floor, in proportion to it,
+/// then, with what they leave, the others, equally.
 fn share(
     vms: &BTreeMap<VmId, Bounds>,
     demands: &BTreeMap<VmId, Rate>,
@@ -333,7 +335,7 @@ mod tests {
             for (i, j) in (0..vms.len()).flat_map(|i| (0..vms.len()).map(move |j| (i, j))) {
                 let is_unmet = takes[i] < wants[i];
                 if is_unmet && vms[i].0 > 0 && vms[j].0 > 0 {
-                    // Nobody has more for his floor than one who waits.
+                    // No VM has more for its floor than a VM that waits.
                     let (a, b) = (u128::from(takes[i]) + 1, u128::from(takes[j]));
                     prop_assert!(a * u128::from(vms[j].0) >= b * u128::from(vms[i].0));
                 }

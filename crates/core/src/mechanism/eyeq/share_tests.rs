@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 const C: f64 = 9_000.0;
 
-/// What each VM should receive of C, in Mb/s: max-min by floors, then the rest for who has none.
+/// What each VM should receive of C, in Mb/s: max-min by floors, then the rest for VMs without a
+/// floor.
 fn ideal(floors: [u64; 2], wants: [f64; 2]) -> [f64; 2] {
     let [a, b] = floors.map(|f| f as f64);
     let two = |left: f64, a: f64, b: f64| {
@@ -37,7 +38,7 @@ proptest! {
         let want = ideal(floors, wants);
         for (vm, (want, n)) in want.into_iter().zip(senders).enumerate() {
             let got = played.sum_to(vm as u32) / 1e6;
-            // Rates are told in whole Mb/s; a thousandth of C is everybody's.
+            // Rates are told in whole Mb/s; a thousandth of C is for all VMs.
             let slack = 0.02 * want + 2.0 * f64::from(n) + C / 500.0;
             prop_assert!((got - want).abs() <= slack, "VM {vm}: {got:.0}, not {want:.0} Mb/s");
         }

@@ -1,15 +1,19 @@
 //! What each VM of a host may receive, and each of its two parts.
 //!
-//! Problem   Meters and rates that packets clock live where packets are; how the link is divided among them
-//!           changes more slowly, and needs all of them at once. And a VM's senders are not alike: those of
-//!           its own tenant are promised its floor, all others are promised nothing.
-//! Approach  Once a period the meters' counters are read: octets, and how often each rate was computed. From
-//!           these the [`Scheduler`] makes the capacities C_i of VMs. A VM has two meters: its own tenant's
-//!           senders may have all of C_i, strangers what these leave of it.
-//! Promises  The scheduler's. Strangers never have more than C_i less what the VM's own tenant sends to it, or a
-//!           trickle ([`STRANGERS_LEAST`]). A VM that was never read has what the scheduler gives to an idle one.
-//! Not here  Rates, and who is told: see `rate_meter`.
-//! Source    EyeQ §3.2. Departs: the paper tells all senders of a VM one rate, whosever they are.
+//! Problem   Meters and rates that packets clock live where packets are; how the link is divided
+//!           among them changes more slowly, and needs all of them at once. And a VM's senders are
+//!           not alike: those of its own tenant are promised its floor, all others are promised
+//!           nothing.
+//! Approach  Once a period the meters' counters are read: octets, and how often each rate was
+//!           computed. From these the [`Scheduler`] makes the capacities C_i of VMs. A VM has two
+//!           meters: its own tenant's senders may have all of C_i, strangers what these leave of
+//!           it.
+//! Promises  The scheduler's. Strangers never have more than C_i less what the VM's own tenant
+//!           sends to it, or a trickle ([`STRANGERS_LEAST`]). A VM that was never read has what the
+//!           scheduler gives to an idle one.
+//! Not here  Rates, and which sources are told: see `rate_meter`.
+//! Source    EyeQ §3.2. Departs: the paper tells all senders of a VM one rate, whatever their
+//!           tenant.
 
 use super::config::EyeQ;
 use super::io::{Bounds, VmBounds};
@@ -20,7 +24,8 @@ use crate::meter::Meter;
 use std::collections::BTreeMap;
 use weir_units::{Bytes, Rate, Span, Time, VmId};
 
-/// Strangers of a VM may have one part in so many of C, whatever its own tenant sends: nobody starves.
+/// Strangers of a VM may have one part in so many of C, whatever its own tenant sends: no sender
+/// starves.
 const STRANGERS_LEAST: u64 = 1_000;
 /// What a part usually receives is the mean over so many periods.
 const USUAL_PERIODS: f64 = 8.0;
@@ -92,8 +97,8 @@ impl Endpoint {
         }
     }
 
-    /// Divides C_i. Strangers have what the VM's own tenant leaves, now and in the mean: what pauses for a
-    /// period has its room when it goes on.
+    /// Divides C_i. Strangers have what the VM's own tenant leaves, now and in the mean: what
+    /// pauses for a period has its room when it goes on.
     fn divide(&mut self, capacity: Rate, least: Rate) {
         let [own, strangers] = &mut self.parts;
         own.capacity = capacity;
@@ -117,7 +122,7 @@ impl Shares {
         }
     }
 
-    /// A meter was read. One of a VM that is not here is nobody's.
+    /// Takes a reading of a meter. The meter of a VM that is not here is ignored.
     pub fn read(&mut self, now: Time, vm: VmId, part: Part, metered: Metered) {
         if let Some(endpoint) = self.vms.get_mut(&vm)
             && endpoint.parts[part as usize].read(metered)
@@ -126,8 +131,8 @@ impl Shares {
         }
     }
 
-    /// The end of a period on a link of `line`: what each VM may receive from now on. Before the first
-    /// reading of all it is what they may have while all are idle.
+    /// The end of a period on a link of `line`: what each VM may receive from now on. Before the
+    /// first reading of all it is what they may have while all are idle.
     pub fn step(&mut self, eyeq: &EyeQ, now: Time, line: Rate) {
         let elapsed = now.since(self.stepped_at);
         self.stepped_at = now;
@@ -257,8 +262,8 @@ mod tests {
         assert_eq!(shares.received(VmId(1), Part::Own), Rate::ZERO);
     }
 
-    /// A VM of 60 Mb/s alone on its host, to which its own tenant wants to send `own`, and strangers all they
-    /// may; what both get in the end.
+    /// A VM of 60 Mb/s alone on its host, to which its own tenant wants to send `own`, and
+    /// strangers all they may; what both get in the end.
     fn beside_strangers(own: u64, periods: u64) -> [Rate; 2] {
         let (eyeq, mut shares) = (law(), Shares::new(Time::ZERO));
         shares.set_vms(&vms(&[60, 60]));

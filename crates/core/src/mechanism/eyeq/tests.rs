@@ -192,7 +192,8 @@ fn who_sends_little_among_many_is_told_in_the_end() {
     played = played.send(10, 24, 0, mbps(180)).send(11, 25, 0, mbps(180));
     played = played.send(58, 1, 0, mbps(1));
     played.play(2_000);
-    // 25 octets in a period, and 22 messages for fifty sources: not before it has sent what others have.
+    // 25 octets in a period, and 22 messages for fifty sources: not before it has sent as much as
+    // the others.
     let small = played.told[&PairId::new(VmId(58), VmId(0))];
     assert!((2..20).contains(&small), "told {small} times");
     let large = played.told[&PairId::new(VmId(10), VmId(0))];

@@ -1,7 +1,7 @@
 //! Static rates for a known traffic matrix; nothing is borrowed. The papers' idealized baseline.
 //!
-//! Promises  A pair that was foreseen has its rate from its first packet on, and no other. Pairs are bounded in number,
-//!           and forgotten when idle.
+//! Promises  A pair that was foreseen has its rate from its first packet on, and no other. Pairs
+//!           are bounded in number, and forgotten when idle.
 //! Source    ElasticSwitch §7.1 ("Oktopus-like reservation").
 
 use crate::host::{
@@ -29,8 +29,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// What a pair that was not foreseen gets if nobody says: 1 Mb/s, `factor` times that in a world of that scale, and
-    /// no more than a hundredth of the uplink.
+    /// Default rate of a pair that was not foreseen: 1 Mb/s, `factor` times that in a world of that
+    /// scale, and no more than a hundredth of the uplink.
     pub fn usual_other(factor: f64, line: Rate) -> Rate {
         Rate::from_mbps(1).scale(factor).min(line.split(100))
     }

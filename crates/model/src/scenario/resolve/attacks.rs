@@ -1,9 +1,9 @@
 //! Attacks with their VMs, hosts and times.
 //!
-//! Problem   A slip here makes an attack that harms nobody, and a promise that nothing tested.
-//! Promises  Whoever is forged is another VM than attacker and victim; so is whoever a misdirected frame is
-//!           addressed to; a control message goes to another host's agent if it comes from a host; every
-//!           rate can be sent by one thread.
+//! Problem   A slip here makes an attack without effect, and a promise that nothing tested.
+//! Promises  A forged source is another VM than attacker and victim; so is the VM that a
+//!           misdirected frame is addressed to; a control message goes to another host's agent if
+//!           it comes from a host; every rate can be sent by one thread.
 
 use super::{Placement, Word};
 use crate::scenario::error::{Error, did_you_mean};

@@ -1,4 +1,4 @@
-//! What breaks: agents that die, are started again or stopped, clocks that step, hosts that stand still.
+//! Faults: agents that die, are started again or stopped, clocks that step, hosts that stand still.
 //!
 //! Promises  What no agent has taken back stays as it was; one that starts is told what it finds.
 //! Source    `weir-agent`'s `driver/adoption.rs`; `weir-dataplane`'s `guardian.rs`.

@@ -1,4 +1,4 @@
-//! Hosts and pairs as somebody sees them who sees all at once: see [`crate::look`].
+//! Hosts and pairs as an observer of all of them sees them: see [`crate::look`].
 
 use super::Shim;
 use crate::host::pairs::{Pair, Sending};

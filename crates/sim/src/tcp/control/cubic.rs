@@ -9,7 +9,8 @@ use super::{Acked, Window, seconds};
 
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
-/// So long after congestion avoidance began round trips say nothing about the path, ns.
+/// Time after the start of congestion avoidance in which round trips say nothing about the path,
+/// ns.
 const STIRRED: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
