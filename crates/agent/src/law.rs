@@ -6,17 +6,17 @@
 //!           then each constant that differs.
 //! Promises  What passes here can work together.
 //! Not here  EyeQ's: see [`eyeq`], and [`fits`] for what an agent makes of it.
-//! Source    docs/algorithms/elasticswitch.md has the names.
+//! Source    `weir_core::mechanism` has the names, docs/algorithms what they mean.
 
 mod eyeq;
 
 pub use eyeq::eyeq;
 pub(crate) use eyeq::on_host;
 
-use anyhow::{Context, Result, bail, ensure};
-use weir_core::elasticswitch::{ElasticSwitch, Promise};
+use anyhow::{Context, Result, ensure};
+use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::Backend;
-use weir_core::rate::{DeltaTFrom, DeltaTUnit, HoldForm, Signal};
+use weir_core::mechanism::constants::{Entry, Take};
 use weir_core::reservation::Reservation;
 use weir_model::agent::MechanismConfig;
 use weir_model::text;
@@ -45,7 +45,7 @@ pub fn law(config: &MechanismConfig) -> Result<Option<ElasticSwitch>> {
         es = es.scaled(real(factor).context("set.scale")?);
     }
     for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
-        set(&mut es, key, value).with_context(|| format!("set.{key}"))?;
+        set(&mut es, ElasticSwitch::CONSTANTS, key, value).with_context(|| format!("set.{key}"))?;
     }
     es.check().map_err(anyhow::Error::msg).context("set")?;
     Ok(Some(es))
@@ -77,68 +77,21 @@ pub fn unreserved(config: &MechanismConfig, line: Rate) -> Result<Rate> {
     }
 }
 
-/// Sets one constant by its name in docs/algorithms/elasticswitch.md.
-fn set(es: &mut ElasticSwitch, key: &str, value: &toml::Value) -> Result<()> {
-    let (r, p) = (&mut es.rate, &mut es.partition);
-    match key {
-        "rate_period" => r.period = span(value)?,
-        "alpha" => r.alpha = real(value)?,
-        "alpha_marked" => r.alpha_marked = real(value)?,
-        "alpha_again" => r.alpha_again = Some(real(value)?),
-        "again_after" => r.again_after = span(value)?,
-        "delta" => r.delta = real(value)?,
-        "a" => r.a = rate(value)?,
-        "steps_max" => r.steps_max = real(value)? as u32,
-        "steps_patience" => r.steps_patience = Some(span(value)?),
-        "settle" => r.settle = span(value)?,
-        "time_scale" => r.time_scale = real(value)?,
-        "delta_t_unit" => {
-            r.delta_t_unit =
-                one_of(value, &[("period", DeltaTUnit::Period), ("second", DeltaTUnit::Second)])?;
-        }
-        "delta_t_from" => {
-            r.delta_t_from = one_of(
-                value,
-                &[("congestion", DeltaTFrom::Congestion), ("hold-end", DeltaTFrom::HoldEnd)],
-            )?;
-        }
-        "caution" => r.caution = real(value)?,
-        "caution_min" => r.caution_min = real(value)?,
-        "hold" => {
-            r.hold = one_of(
-                value,
-                &[
-                    ("none", HoldForm::None),
-                    ("linear", HoldForm::Linear),
-                    ("history", HoldForm::History),
-                ],
-            )?;
-        }
-        "gamma" => r.gamma = real(value)?,
-        "hold_base" => r.hold_base = span(value)?,
-        "reference_rate" => r.reference = rate(value)?,
-        "growth_needs_sent" => r.growth_needs_sent = octets(value)?,
-        "keeps_used" => r.keeps_used = Some(real(value)?),
-        "used_half_life" => r.used_half_life = span(value)?,
-        "lends_vm" => r.lends_vm = Some(real(value)?),
-        "long_path" => r.long_path = Some(span(value)?),
-        "ask_every" => p.ask_every = span(value)?,
-        "most_lives" => p.most_lives = span(value)?,
-        "signal" => {
-            r.signal = one_of(value, &[("loss", Signal::Loss), ("ecn", Signal::Ecn)])?;
-        }
-        "reorder_window" => es.reorder_window = span(value)?,
-        "weight" => {
-            ensure!(es.promise != Promise::Hose, "pairs have floors here; `seawall` has weights");
-            es.promise = Promise::Weight(rate(value)?);
-        }
-        "partition_period" => es.partition_period = span(value)?,
-        "sample_period" => es.sample_period = span(value)?,
-        "least_judged" => p.least_judged = octets(value)?,
-        "judged_within" => p.judged_within = span(value)?,
-        "small_start" => p.small_start = rate(value)?,
-        "default_floor" => es.default_floor = rate(value)?,
-        _ => bail!("there is no such constant; see docs/algorithms/elasticswitch.md"),
+/// Sets one constant of a law by its name.
+fn set<L>(law: &mut L, all: &[Entry<L>], key: &str, value: &toml::Value) -> Result<()> {
+    let entry = Entry::find(key, all).with_context(|| {
+        let names: Vec<&str> = all.iter().map(|entry| entry.name).collect();
+        format!("there is no such constant; there are {}", names.join(", "))
+    })?;
+    match entry.take {
+        Take::Real(put) => put(law, real(value)?),
+        Take::RealOr(none, put) if value.as_str() == Some(none) => put(law, None),
+        Take::RealOr(_, put) => put(law, Some(real(value)?)),
+        Take::Rate(put) => put(law, rate(value)?),
+        Take::RateIf(put) => put(law, rate(value)?).map_err(anyhow::Error::msg)?,
+        Take::Span(put) => put(law, span(value)?),
+        Take::Octets(put) => put(law, octets(value)?),
+        Take::Word(words) => one_of(value, words)?(law),
     }
     Ok(())
 }

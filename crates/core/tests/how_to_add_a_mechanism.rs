@@ -23,6 +23,7 @@ const ROW: Row = Row {
     usual: "paper",
     agents: "paper",
     law: |_| Some(Law::ElasticSwitch(Box::new(law()))),
+    constants: || ElasticSwitch::CONSTANTS.iter().map(|entry| entry.name).collect(),
 };
 
 /// A host with VM 0, which sends to VMs 1 and 2 elsewhere.

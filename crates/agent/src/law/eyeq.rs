@@ -3,9 +3,9 @@
 //! Promises  What is set is meant as it is, on whatever link; what is not follows the link. Whether
 //!           all can work together is known with the link: the machine is asked then.
 
-use super::{octets, one_of, rate, real, span};
-use anyhow::{Context, Error, Result, bail, ensure};
-use weir_core::eyeq::{Backend, Constant, EyeQ, Tuned};
+use super::{rate, set, span};
+use anyhow::{Context, Error, Result, ensure};
+use weir_core::eyeq::{Backend, EyeQ, Tuned};
 use weir_model::agent::MechanismConfig;
 use weir_units::{Rate, Span};
 
@@ -29,7 +29,7 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
     let mut tuned = Tuned::new(preset, Backend::Kernel);
     // A scenario's scale changes its links, which EyeQ's rates and times follow anyway.
     for (key, value) in config.set.iter().filter(|(key, _)| *key != "scale") {
-        set(&mut tuned, key, value).with_context(|| format!("set.{key}"))?;
+        set(&mut tuned, Tuned::CONSTANTS, key, value).with_context(|| format!("set.{key}"))?;
     }
     Ok(Some(tuned))
 }
@@ -83,39 +83,11 @@ pub(crate) fn on_host(
     Ok(Some((eyeq, fastest_line)))
 }
 
-fn set(tuned: &mut Tuned, key: &str, value: &toml::Value) -> Result<()> {
-    tuned.set.push(match key {
-        "backend" => {
-            tuned.backend =
-                one_of(value, &[("kernel", Backend::Kernel), ("agent", Backend::Agent)])?;
-            return Ok(());
-        }
-        "period" => Constant::Period(span(value)?),
-        "alpha" => Constant::Alpha(real(value)?),
-        "least_factor" => Constant::LeastFactor(real(value)?),
-        "least_divisor" => Constant::LeastDivisor(real(value)? as u32),
-        "counts_losses" => Constant::CountsLosses(one_of(value, &[("yes", true), ("no", false)])?),
-        "idle_after" => Constant::IdleAfter(span(value)?),
-        "told_part" => Constant::ToldPart(real(value)?),
-        "feedback_octets" => Constant::FeedbackOctets(octets(value)?),
-        "feedback_unit" => Constant::FeedbackUnit(rate(value)?),
-        "silence" => Constant::Silence(span(value)?),
-        "silent_octets" => Constant::SilentOctets(octets(value)?),
-        "silent_least" => Constant::SilentLeast(rate(value)?),
-        "limiter_idle" => Constant::LimiterIdle(span(value)?),
-        "outer_period" => Constant::OuterPeriod(span(value)?),
-        "outer_alpha" => Constant::OuterAlpha(real(value)?),
-        "fall_at" if value.as_str() == Some("never") => Constant::FallAt(None),
-        "fall_at" => Constant::FallAt(Some(real(value)?)),
-        _ => bail!("there is no such constant; see docs/algorithms/eyeq.md"),
-    });
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use weir_core::eyeq::Constant;
 
     fn config(name: &str, preset: &str, set: &[(&str, toml::Value)]) -> MechanismConfig {
         let set: BTreeMap<_, _> = set.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();

@@ -7,6 +7,7 @@
 //!           that a new one needs.
 //! Not here  What a host is told, and when: see [`crate::host`].
 
+pub mod constants;
 pub mod elasticswitch;
 pub mod eyeq;
 pub mod registry;

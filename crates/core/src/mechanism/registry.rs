@@ -5,8 +5,9 @@
 //! Not here  Constants and machines: each mechanism's folder.
 
 use super::Law;
+use super::constants::names as names_of;
 use super::elasticswitch::ElasticSwitch;
-use super::eyeq::EyeQ;
+use super::eyeq::{EyeQ, Tuned};
 use super::reservation::Reservation;
 
 /// One mechanism, as people name it.
@@ -25,6 +26,8 @@ pub struct Row {
     pub agents: &'static str,
     /// The law of a preset.
     pub law: fn(&str) -> Option<Law>,
+    /// The names of its constants, without those that agents or worlds alone have (`scale`).
+    pub constants: fn() -> Vec<&'static str>,
 }
 
 impl Row {
@@ -46,6 +49,7 @@ pub const ALL: &[Row] = &[
         usual: "paper",
         agents: "paper",
         law: |_| Some(Law::Reservation(Reservation::default())),
+        constants: || vec!["default_floor"],
     },
     Row {
         name: "seawall",
@@ -54,6 +58,7 @@ pub const ALL: &[Row] = &[
         usual: "paper",
         agents: "paper",
         law: |_| Some(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))),
+        constants: || names_of(ElasticSwitch::CONSTANTS),
     },
     Row {
         name: "elasticswitch",
@@ -62,6 +67,7 @@ pub const ALL: &[Row] = &[
         usual: "paper",
         agents: "steady",
         law: |preset| Some(Law::ElasticSwitch(Box::new(ElasticSwitch::preset(preset)?))),
+        constants: || names_of(ElasticSwitch::CONSTANTS),
     },
     Row {
         name: "eyeq",
@@ -70,6 +76,7 @@ pub const ALL: &[Row] = &[
         usual: "final",
         agents: "final",
         law: |short| Some(Law::EyeQ(Box::new(EyeQ::preset(&format!("eyeq-{short}"))?))),
+        constants: || names_of(Tuned::CONSTANTS),
     },
 ];
 
@@ -116,6 +123,25 @@ mod tests {
             assert!(all.clone().all(|preset| (row.law)(preset).is_some()), "{row:?}");
         }
         assert!(row("magic").is_none());
+    }
+
+    #[test]
+    fn a_constant_has_one_name_and_the_documentation_names_it() {
+        let pages = [
+            include_str!("../../../../docs/algorithms/elasticswitch.md"),
+            include_str!("../../../../docs/algorithms/eyeq.md"),
+        ];
+        for row in ALL {
+            let mut names = (row.constants)();
+            for name in &names {
+                let quoted = format!("`{name}`");
+                assert!(pages.iter().any(|page| page.contains(&quoted)), "{}: {name}", row.name);
+            }
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{}", row.name);
+        }
     }
 
     #[test]

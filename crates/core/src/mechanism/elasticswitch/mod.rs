@@ -9,6 +9,7 @@
 //! Source    ElasticSwitch §3, §4, §5, §6.
 
 mod config;
+mod constants;
 mod hidden;
 mod pairs;
 mod paths;

@@ -7,6 +7,7 @@
 //!           [`EyeQ::check`].
 
 use super::config::{Backend, Capacity, EyeQ, GENTLE, Outer};
+use crate::mechanism::constants::{Entry, Take, Word};
 use weir_units::{Bytes, Rate, Span};
 
 /// One constant as a user set it; see the fields of [`EyeQ`] and [`Outer`].
@@ -57,7 +58,45 @@ pub struct Tuned {
     pub set: Vec<Constant>,
 }
 
+const BACKEND: &[Word<Tuned>] = &[
+    ("kernel", |tuned| tuned.backend = Backend::Kernel),
+    ("agent", |tuned| tuned.backend = Backend::Agent),
+];
+const COUNTS_LOSSES: &[Word<Tuned>] = &[
+    ("yes", |tuned| tuned.put(Constant::CountsLosses(true))),
+    ("no", |tuned| tuned.put(Constant::CountsLosses(false))),
+];
+
+const fn entry(name: &'static str, take: Take<Tuned>) -> Entry<Tuned> {
+    Entry { name, take }
+}
+
 impl Tuned {
+    /// All constants that can be set by name. docs/algorithms/eyeq.md says what each one means.
+    pub const CONSTANTS: &[Entry<Self>] = &[
+        entry("backend", Take::Word(BACKEND)),
+        entry("period", Take::Span(|tuned, v| tuned.put(Constant::Period(v)))),
+        entry("alpha", Take::Real(|tuned, v| tuned.put(Constant::Alpha(v)))),
+        entry("least_factor", Take::Real(|tuned, v| tuned.put(Constant::LeastFactor(v)))),
+        entry("least_divisor", Take::Real(|tuned, v| tuned.put(Constant::LeastDivisor(v as u32)))),
+        entry("counts_losses", Take::Word(COUNTS_LOSSES)),
+        entry("idle_after", Take::Span(|tuned, v| tuned.put(Constant::IdleAfter(v)))),
+        entry("told_part", Take::Real(|tuned, v| tuned.put(Constant::ToldPart(v)))),
+        entry("feedback_octets", Take::Octets(|tuned, v| tuned.put(Constant::FeedbackOctets(v)))),
+        entry("feedback_unit", Take::Rate(|tuned, v| tuned.put(Constant::FeedbackUnit(v)))),
+        entry("silence", Take::Span(|tuned, v| tuned.put(Constant::Silence(v)))),
+        entry("silent_octets", Take::Octets(|tuned, v| tuned.put(Constant::SilentOctets(v)))),
+        entry("silent_least", Take::Rate(|tuned, v| tuned.put(Constant::SilentLeast(v)))),
+        entry("limiter_idle", Take::Span(|tuned, v| tuned.put(Constant::LimiterIdle(v)))),
+        entry("outer_period", Take::Span(|tuned, v| tuned.put(Constant::OuterPeriod(v)))),
+        entry("outer_alpha", Take::Real(|tuned, v| tuned.put(Constant::OuterAlpha(v)))),
+        entry("fall_at", Take::RealOr("never", |tuned, v| tuned.put(Constant::FallAt(v)))),
+    ];
+
+    fn put(&mut self, constant: Constant) {
+        self.set.push(constant);
+    }
+
     /// A preset as it is.
     pub const fn new(preset: EyeQ, backend: Backend) -> Self {
         Self { preset, backend, set: Vec::new() }
