@@ -14,7 +14,10 @@ fn main() -> std::process::ExitCode {
         Path::new(&arguments[at + 1])
     };
     let result = match arguments[1].as_str() {
-        "agent" => weir_agent::run(value("--config")),
+        "agent" => {
+            let journal = arguments.iter().any(|a| a == "--journal").then(|| value("--journal"));
+            weir_agent::run(value("--config"), journal)
+        }
         "reclaim" => weir_agent::reclaim(value("--config")).map(|n| println!("{n}")),
         "observe" | "enforce" => {
             let observes = arguments[1] == "observe";

@@ -4,6 +4,7 @@ mod adoption;
 mod budget;
 mod external;
 mod eyeq;
+mod journal;
 mod plumbing;
 mod population;
 mod ports;
@@ -26,9 +27,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::host::{
-    Direction, HostMachine, Input, Observed, Outbox, ReceiveCount, SendCount, Setting, Wanted,
+    Call, Direction, HostLoop, Input, Observed, Outcome, ReceiveCount, SendCount, Setting, Wanted,
+    Work,
 };
+use weir_core::message::Message;
 use weir_dataplane::{Counters, Dataplane, PairRate, PortCounters};
+use weir_journal::Kept;
 use weir_model::agent::VmConfig;
 use weir_model::status::{Reply, Request, Top};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
@@ -38,29 +42,22 @@ use weir_wire::{Incarnation, Opened, Session};
 const DATAGRAMS_PER_TURN: usize = 256;
 /// Pairs that the data plane and the machine hold at most.
 const MAX_PAIRS: u32 = 4096;
-/// The lease on borrowed bandwidth is renewed at least this often; the guardian takes it back after
-/// one second without renewal.
-const HEARTBEAT_NS: u64 = 250_000_000;
 /// Readings in a row that may fail before the agent ends.
 const MAX_FAILED_READS: u32 = 200;
-/// With a rate unwritten for this long the lease is not renewed: better the floor than the wrong rate.
-const UNWRITTEN: Span = Span::from_millis(500);
 /// A guardian that ends is replaced, but not in a loop.
 const GUARDIAN_GAP: Span = Span::from_secs(1);
 /// A peer is greeted at most once in this time.
 const GREETING_GAP: Span = Span::from_millis(10);
 
-/// The counters of all pairs.
-const ALL: Wanted = Wanted { send: true, receive: true };
-
-/// Runs the agent until SIGTERM or SIGINT, then restores the host.
+/// Runs the agent until SIGTERM or SIGINT, then restores the host. What happens to its machine is
+/// recorded in the folder `journal`, if there is one.
 ///
 /// # Errors
 ///
 /// Bad configuration, a process without the privileges it needs, a host that cannot be set up (it is
 /// then as it was), or counters that cannot be read for long: then floors stay in force, and the next
 /// agent of this instance takes over.
-pub fn run(config: &Path) -> Result<()> {
+pub fn run(config: &Path, journal: Option<&Path>) -> Result<()> {
     let setup = Setup::load(config).map_err(fitness::or_unprivileged)?;
     fitness::privileges()?;
     keep_keys_out_of_dumps();
@@ -73,7 +70,7 @@ pub fn run(config: &Path) -> Result<()> {
     }
     let hang_up = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&hang_up))?;
-    let mut driver = Driver::start(config, setup, hang_up)?;
+    let mut driver = Driver::start(config, setup, hang_up, journal)?;
     // An error ends the agent as a crash would: floors stand, and the guardian takes back the rest.
     driver.turn_until(&stop)?;
     driver.close()
@@ -114,8 +111,9 @@ struct Driver {
     /// Translations that are refused, as the log has them.
     untranslated: refused::Refused,
     budgets: budget::Budgets,
-    agent: HostMachine,
-    outbox: Outbox,
+    host: Kept,
+    /// The journal that was asked for could not be begun.
+    has_no_journal: bool,
     dataplane: Dataplane,
     session: Session,
     /// The keys that EyeQ's programs have.
@@ -136,12 +134,8 @@ struct Driver {
     failed_writes: u64,
     /// Readings that failed, one after the other.
     failed_reads: u32,
-    /// Since when some rate is not what it should be.
-    unwritten_since: Option<Time>,
     /// When the guardian was last started.
     guardian_at: Time,
-    /// Pairs that found no class: they send with all others of their VM that have none.
-    classless: BTreeSet<PairId>,
     /// Guardians that ended by themselves.
     guardians_lost: u64,
     notifier: Notifier,
@@ -149,7 +143,12 @@ struct Driver {
 }
 
 impl Driver {
-    fn start(config: &Path, setup: Setup, hang_up: Arc<AtomicBool>) -> Result<Self> {
+    fn start(
+        config: &Path,
+        setup: Setup,
+        hang_up: Arc<AtomicBool>,
+        journal: Option<&Path>,
+    ) -> Result<Self> {
         let file = &setup.file;
         let run_dir = file.run_dir.join(&file.instance);
         std::fs::create_dir_all(&run_dir).with_context(|| {
@@ -186,7 +185,9 @@ impl Driver {
         // Not before: loading programs takes longer than a period, and the first one is when peers say
         // what they hold.
         let now = now();
-        let agent = HostMachine::new(population::policy(&setup, &gone), now)?;
+        let host = HostLoop::new(population::policy(&setup, &gone), now)?.with_heartbeat(now);
+        let log = journal.and_then(journal::begin);
+        let has_no_journal = journal.is_some() && log.is_none();
         tracing::info!(
             "host {} guards {} VMs on {} at {} with {}",
             file.host,
@@ -202,8 +203,8 @@ impl Driver {
             plumbing: plumbing::Plumbing::default(),
             untranslated: refused::Refused::default(),
             budgets: budget::Budgets::default(),
-            agent,
-            outbox: Outbox::default(),
+            host: Kept::new(host, log),
+            has_no_journal,
             dataplane,
             session,
             spoken: eyeq::Keys::default(),
@@ -221,9 +222,7 @@ impl Driver {
             unsent: 0,
             failed_writes: 0,
             failed_reads: 0,
-            unwritten_since: None,
             guardian_at: now,
-            classless: BTreeSet::new(),
             guardians_lost: 0,
             notifier: Notifier::new(now),
             overbooking: overbooked::Teller::default(),
@@ -258,14 +257,14 @@ impl Driver {
             if messages {
                 self.take_messages(now);
             }
-            if let Some((_, why)) = self.agent.next_deadline().filter(|(at, _)| *at <= now) {
+            if let Some((wanted, why)) = self.host.due(now) {
                 tracing::trace!("the machine is woken: {why}");
-                self.read_counters(now, self.agent.wants(now));
+                self.read_counters(now, wanted);
                 ensure!(
                     self.failed_reads < MAX_FAILED_READS,
                     "counters could not be read {MAX_FAILED_READS} times in a row; floors stay in force"
                 );
-                self.agent.handle(now, Input::Tick, &mut self.outbox);
+                self.host.handle(now, Call::Input(Input::Tick));
             }
             self.carry_out(now);
             if self.next_count().is_some_and(|at| at <= now) {
@@ -274,15 +273,14 @@ impl Driver {
             if questions {
                 self.answer(now);
             }
-            if now.since(self.renewed).as_nanos() >= HEARTBEAT_NS {
+            if self.host.is_beat_due(now) {
                 // Also a first sight that got lost in the ring shows here.
-                self.read_counters(now, ALL);
+                self.read_counters(now, Wanted::ALL);
                 self.renew(now);
                 self.look_at_keys(false);
                 self.tend_feedback(now);
-                // There may be room by now.
-                let classless = self.classless.iter().copied();
-                self.agent.orders(now).pairs.retry(classless);
+                self.host.handle(now, Call::Beat);
+                self.tell_of_journal();
                 self.look_at_plumbing(now);
                 self.look_at_ports(now);
                 self.dataplane.tend_translations(now.as_nanos());
@@ -300,11 +298,9 @@ impl Driver {
 
     /// Sleeps until something happens; says what.
     fn wait(&self) -> Result<(bool, bool, bool)> {
-        let heartbeat = self.renewed + Span::from_nanos(HEARTBEAT_NS);
-        let next = self.agent.next_deadline().map(|(at, _)| at);
-        let next = next.into_iter().chain(self.next_count());
-        let until = next.fold(heartbeat, Time::min);
-        let until = self.notifier.due().map_or(until, |due| due.min(until));
+        let next = self.host.next_deadline().map(|(at, _)| at);
+        let next = next.into_iter().chain(self.next_count()).chain(self.notifier.due());
+        let until = next.min().expect("there is a heartbeat");
         let nanos = until.since(now()).as_nanos();
         let timeout = Timespec {
             tv_sec: (nanos / 1_000_000_000) as i64,
@@ -324,14 +320,13 @@ impl Driver {
     }
 
     fn take_events(&mut self, now: Time) {
-        let (agent, outbox) = (&mut self.agent, &mut self.outbox);
-        self.dataplane.drain_events(|event| {
+        for event in self.dataplane.take_events() {
             let direction = match event.direction {
                 weir_dataplane::Direction::Tx => Direction::Send,
                 weir_dataplane::Direction::Rx => Direction::Receive,
             };
-            agent.handle(now, Input::Seen(event.pair, direction), outbox);
-        });
+            self.host.handle(now, Call::Input(Input::Seen(event.pair, direction)));
+        }
         self.take_limits(now);
     }
 
@@ -344,13 +339,13 @@ impl Driver {
                 Ok(Opened::Believed { from, messages, greet, epoch: _ }) => {
                     if greet {
                         // Before it is offered anything anew: see `Input::Found`.
-                        self.agent.handle(now, Input::PeerRestarted(from), &mut self.outbox);
+                        self.host.handle(now, Call::Input(Input::PeerRestarted(from)));
                         self.give_keys(from);
                     }
                     for message in messages {
-                        self.agent.handle(now, Input::Message(from, message), &mut self.outbox);
+                        self.host.handle(now, Call::Input(Input::Message(from, message)));
                     }
-                    if self.agent.eyeq().is_some() {
+                    if self.host.machine().eyeq().is_some() {
                         self.remind(from);
                     } else if greet {
                         self.greet(now, from);
@@ -417,7 +412,7 @@ impl Driver {
             return;
         }
         self.failed_reads = 0;
-        self.agent.handle(now, Input::Observed(&self.sample), &mut self.outbox);
+        self.host.handle(now, Call::Input(Input::Observed(&self.sample)));
     }
 
     fn read_tables(&mut self, now: Time, wanted: Wanted) -> Result<(), weir_dataplane::Error> {
@@ -442,33 +437,37 @@ impl Driver {
         self.read_feedback()
     }
 
-    /// Writes the rates that changed and sends the messages that are due.
+    /// Does what the loop wants now, and tells it what could not be done.
     fn carry_out(&mut self, now: Time) {
+        let work = self.host.work(now);
+        let writes = work.writes();
+        let Work { forgotten, pairs, meters, messages, .. } = work;
+        let mut outcome = Outcome::default();
         // First what is over: its floor is what others are raised by.
-        let over: Vec<_> = self.agent.orders(now).pairs.take_forgotten();
-        self.classless.retain(|pair| !over.iter().any(|(gone, _)| gone == pair));
-        if !over.is_empty()
-            && let Err(e) = self.dataplane.forget(&over.iter().map(end).collect::<Vec<_>>())
+        if !forgotten.is_empty()
+            && let Err(e) = self.dataplane.forget(&forgotten.iter().map(end).collect::<Vec<_>>())
         {
             tracing::error!("idle pairs were not removed: {e}");
-            self.agent.orders(now).pairs.retry_forgotten(over);
+            outcome.kept = forgotten;
         }
-        self.write_rates(now);
-        self.write_shares(now);
+        self.write_rates(&pairs, &mut outcome);
+        if writes {
+            self.host.handle(now, Call::Written(outcome));
+        }
+        self.write_shares(meters);
         if let Some(said) = self.overbooking.look(now, self.overbooked()) {
             tracing::warn!("{said}");
         }
-        self.post();
+        self.post(messages);
     }
 
     /// Floors beyond the uplink, as the shaper has them.
     fn overbooked(&self) -> Option<weir_model::status::Overbooked> {
-        overbooked::of(self.dataplane.shortfall(), self.dataplane.budget())
+        self.dataplane.overbooked().map(overbooked::of)
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
-    fn write_rates(&mut self, now: Time) {
-        let changed = self.agent.orders(now).pairs.take_changed();
+    fn write_rates(&mut self, changed: &[(PairId, Setting)], outcome: &mut Outcome) {
         if changed.is_empty() {
             return;
         }
@@ -477,34 +476,29 @@ impl Driver {
             floor: s.floor,
             ceiling: s.ceiling,
         };
-        let rates: Vec<PairRate> = changed.iter().map(rate).collect();
-        let error = match self.dataplane.set(&rates) {
+        let mut left: Vec<PairRate> = changed.iter().map(rate).collect();
+        let error = match self.dataplane.set(&left) {
             Ok(left_out) => {
-                self.unwritten_since = None;
-                self.classless.retain(|pair| !rates.iter().any(|rate| rate.pair == *pair));
-                self.classless.extend(left_out);
+                outcome.classless = left_out;
                 return;
             }
             Err(error) => error,
         };
         self.failed_writes += 1;
         // Twice: what the first pass lowers makes room for what the second raises.
-        let mut left = rates;
         for _ in 0..2 {
             left.retain(|rate| self.dataplane.set(std::slice::from_ref(rate)).is_err());
         }
         // A pair that finds no class stays in its VM's default queue: no rate of it is wrong.
-        if !left.iter().any(|rate| self.dataplane.has_class(rate.pair)) {
-            self.unwritten_since = None;
-        } else if self.unwritten_since.is_none() {
-            tracing::error!("{} rates were not written: {error}", left.len());
-            self.unwritten_since = Some(now);
+        let left = left.iter().map(|rate| rate.pair);
+        (outcome.unwritten, outcome.classless) =
+            left.partition(|pair| self.dataplane.has_class(*pair));
+        if !outcome.unwritten.is_empty() && !self.host.has_unwritten() {
+            tracing::error!("{} rates were not written: {error}", outcome.unwritten.len());
         }
-        self.agent.orders(now).pairs.retry(left.iter().map(|rate| rate.pair));
     }
 
-    fn post(&mut self) {
-        let messages = self.outbox.take();
+    fn post(&mut self, messages: Vec<(HostId, Message)>) {
         let mut datagrams = Vec::new();
         for batch in messages.chunk_by(|a, b| a.0 == b.0) {
             let peer = batch[0].0;
@@ -542,13 +536,12 @@ impl Driver {
     /// Renews the lease on what is borrowed, unless what should have been lowered is not.
     fn renew(&mut self, now: Time) {
         self.renewed = now;
-        let is_stuck = self.unwritten_since.is_some_and(|at| now.since(at) > UNWRITTEN);
-        if !is_stuck {
+        if self.host.may_renew(now) {
             match self.dataplane.renew_lease(now.as_nanos()) {
                 Ok(false) => {}
                 Ok(true) => {
                     tracing::warn!("the guardian had taken back what was borrowed");
-                    self.agent.orders(now).write_again();
+                    self.host.handle(now, Call::Rewrite);
                 }
                 Err(e) => tracing::error!("the queues could not be read: {e}"),
             }
@@ -600,12 +593,12 @@ impl Driver {
             lease: Span::from(weir_dataplane::guardian::LEASE),
             overbooked: self.overbooked(),
         };
-        match self.agent.pair(now, pair) {
+        match self.host.pair(now, pair) {
             Some(view) => {
                 let mut told = explain::explain(&view, names, &facts);
                 let observing = "observing: nothing is enforced, this is what would be";
                 told.reasons.extend(self.setup.observes().then(|| observing.to_owned()));
-                told.reasons.extend(self.agent.next_deadline().map(|(at, why)| {
+                told.reasons.extend(self.host.machine().next_deadline().map(|(at, why)| {
                     let wait = at.since(now).as_secs_f64() * 1e3;
                     format!("The machine looks again in {wait:.1} ms: {why}.")
                 }));
@@ -628,7 +621,7 @@ impl Driver {
         let counters = self.all_counters();
         let externals = self.told_externals();
         let names = &self.setup.names;
-        let pairs = self.agent.pairs(now);
+        let pairs = self.host.pairs(now);
         let pairs = pairs.iter().map(|view| explain::row(view, names)).collect();
         let mechanism = &self.setup.file.mechanism;
         Top {
@@ -662,7 +655,7 @@ impl Driver {
         let own = self.machine_counters().into_iter().chain(self.feedback_counters());
         let mut all: Vec<(String, u64)> = own.map(|(name, n)| (name.to_owned(), n)).collect();
         all.extend([
-            ("agent.outbox_dropped".to_owned(), self.outbox.dropped),
+            ("agent.outbox_dropped".to_owned(), self.host.dropped()),
             ("agent.unsent_datagrams".to_owned(), self.unsent),
             ("agent.failed_writes".to_owned(), self.failed_writes),
             ("agent.control_queue_full".to_owned(), control::dropped(&self.socket).unwrap_or(0)),
@@ -675,7 +668,7 @@ impl Driver {
             ("agent.plumbing_mended".to_owned(), self.plumbing.mended),
             ("agent.plumbing_unseen".to_owned(), self.plumbing.blind),
             ("agent.ports_renamed".to_owned(), self.plumbing.renames),
-            ("agent.pairs_without_class".to_owned(), self.classless.len() as u64),
+            ("agent.pairs_without_class".to_owned(), self.host.classless() as u64),
             ("agent.guardians_lost".to_owned(), self.guardians_lost),
             ("agent.vms_unenforced".to_owned(), self.plumbing.unenforced() as u64),
             ("shaper.late_drops".to_owned(), late_drops),
@@ -684,6 +677,7 @@ impl Driver {
                 self.counters.rx.iter().map(|(_, rx)| rx.strange).sum(),
             ),
         ]);
+        all.extend(self.journal_counters());
         if let Some(host) = host {
             all.push(("host.floor_bps".into(), host.floor.as_bps()));
             all.push(("host.sent_octets".into(), host.octets.get()));

@@ -12,6 +12,7 @@
 //!           uplink may be sound, and only pairs' floors, which both sides have agreed on, show
 //!           that it is not.
 
+use weir_core::classes;
 use weir_core::elasticswitch::Promise;
 use weir_core::mechanism::Law;
 use weir_model::status::Overbooked;
@@ -36,10 +37,10 @@ pub(crate) fn sentence(over: &Overbooked) -> String {
     )
 }
 
-/// What the shaper says, if it says that floors exceed the uplink.
-pub(crate) fn of(shortfall: Rate, budget: Rate) -> Option<Overbooked> {
-    let floors_bps = (budget + shortfall).as_bps();
-    (!shortfall.is_zero()).then_some(Overbooked { floors_bps, budget_bps: budget.as_bps() })
+/// What the shaper says of floors that exceed the uplink, for people.
+pub(crate) const fn of(over: classes::Overbooked) -> Overbooked {
+    let classes::Overbooked { floors, budget } = over;
+    Overbooked { floors_bps: floors.as_bps(), budget_bps: budget.as_bps() }
 }
 
 /// What was said of it last, and when.
@@ -188,15 +189,19 @@ vms:
     #[test]
     fn beginning_change_and_end_are_said_and_nothing_twice_nor_in_a_flood() {
         let at = |s: u64| Time::ZERO + Span::from_secs(s);
-        let (mbps, mut teller) = (Rate::from_mbps, Teller::default());
-        assert_eq!(teller.look(at(0), of(Rate::ZERO, mbps(195))), None);
-        let said = teller.look(at(1), of(mbps(165), mbps(195))).expect("it begins");
+        let mut teller = Teller::default();
+        let over = |mbps| {
+            let (floors, budget) = (Rate::from_mbps(mbps), Rate::from_mbps(195));
+            Some(of(classes::Overbooked { floors, budget }))
+        };
+        assert_eq!(teller.look(at(0), None), None);
+        let said = teller.look(at(1), over(360)).expect("it begins");
         assert!(said.contains("sum to 360 Mb/s") && said.contains("scaled to 54.2 %"), "{said}");
-        assert_eq!(teller.look(at(20), of(mbps(165), mbps(195))), None, "nothing is new");
-        let said = teller.look(at(21), of(mbps(205), mbps(195))).expect("a smaller factor");
+        assert_eq!(teller.look(at(20), over(360)), None, "nothing is new");
+        let said = teller.look(at(21), over(400)).expect("a smaller factor");
         assert!(said.contains("48.8 %"), "{said}");
         assert_eq!(teller.look(at(22), None), None, "too soon");
-        assert_eq!(teller.look(at(30), of(mbps(205), mbps(195))), None, "it came back");
+        assert_eq!(teller.look(at(30), over(400)), None, "it came back");
         let said = teller.look(at(31), None).expect("the end");
         assert!(said.starts_with("no longer overbooked"), "{said}");
     }

@@ -6,6 +6,7 @@ mod common;
 
 mod budget;
 mod eyeq;
+mod journal;
 mod nat;
 mod plumbing;
 mod population;

@@ -48,6 +48,60 @@ pub(crate) enum Command {
         /// agent.toml
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Record all that happens to the agent's machine in this folder, for `weir replay`; at most 256 MiB
+        #[arg(long, value_name = "DIR")]
+        journal: Option<PathBuf>,
+    },
+    /// Play an agent's journal again: the same calls must give the same orders to the octet
+    Replay {
+        /// A segment, or a folder with journals of one or more agents, also in folders below it
+        path: PathBuf,
+    },
+    /// The controller: keeps objects, admits floors, serves the API (docs/controller.md)
+    Controller(Controller),
+    /// Make or change the objects of files, all or none
+    Apply(Apply),
+    /// Show objects
+    Get(Get),
+    /// Show one object with its conditions
+    Describe(Named),
+    /// Remove an object
+    Delete(Named),
+    /// Say what applying files or losing a link, switch or host would change; changes nothing
+    Plan(Plan),
+    /// Say which objects are as they should be; exit status 1 if one is not
+    Status(Status),
+    /// Turn a held reservation into VMs
+    Confirm(Reservation),
+    /// Give the room of a held reservation back
+    Release(Reservation),
+    /// Make, list and delete tokens of the API
+    #[command(subcommand)]
+    Token(Token),
+    /// Write all records of a running controller into a file
+    Backup {
+        /// The file; it must not exist
+        file: PathBuf,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Make the store of a controller that does not run from a backup
+    Restore {
+        /// The backup
+        file: PathBuf,
+        /// controller.toml; there must be no store yet
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/controller.toml")]
+        config: PathBuf,
+    },
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands
+    Man {
+        /// Where they are written
+        dir: PathBuf,
     },
     /// What a running agent does: pairs, floors, rates
     Top(Socket),
@@ -95,6 +149,169 @@ pub(crate) enum Command {
         /// Where the agent's heartbeat lives
         #[arg(long, default_value = "/run/weir")]
         run_dir: PathBuf,
+    },
+}
+
+/// How a command reaches the controller.
+#[derive(Debug, Args)]
+pub(crate) struct Connection {
+    /// client.toml: where the controller is, and the token [default: $WEIR_CLIENT, else
+    /// ~/.config/weir/client.toml, else /etc/weir/client.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client: Option<PathBuf>,
+}
+
+/// How objects are shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum Output {
+    /// A row for each object
+    #[default]
+    Table,
+    /// The answer of the API
+    Json,
+    /// Documents that can be applied as they are
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Controller {
+    /// controller.toml
+    #[arg(long, value_name = "FILE", default_value = "/etc/weir/controller.toml")]
+    pub(crate) config: PathBuf,
+    #[command(subcommand)]
+    pub(crate) init: Option<ControllerCommand>,
+}
+
+/// What is done before a controller runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControllerCommand {
+    /// Make the configuration, the certificate authority, the store and the first operator's token
+    Init {
+        /// controller.toml; made if it is not there
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/controller.toml")]
+        config: PathBuf,
+        /// Where the first operator's token is written; readable by its owner alone
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/client.toml")]
+        client: PathBuf,
+        /// Address and port of the API
+        #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7443")]
+        listen: std::net::SocketAddr,
+        /// Name or address by which clients reach the API; may be repeated
+        #[arg(long = "name", value_name = "NAME", default_value = "localhost")]
+        names: Vec<String>,
+        /// Folder of the store and the authority
+        #[arg(long = "data", value_name = "DIR", default_value = "/var/lib/weir/controller")]
+        data: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// YAML or JSON with one or more objects; may be repeated
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Only say what would change
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// vms, hosts, links, tenants, topologies or reservations
+    pub(crate) kind: String,
+    /// Only this one
+    pub(crate) name: Option<String>,
+    /// How to show them
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    /// Go on with changes as they happen
+    #[arg(short = 'w', long, conflicts_with = "name")]
+    pub(crate) watch: bool,
+    /// Only those of this tenant
+    #[arg(long, value_name = "TENANT", conflicts_with = "name")]
+    pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// One object.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// vm, host, link, tenant, topology or reservation
+    pub(crate) kind: String,
+    /// Its name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reservation {
+    /// Name of the reservation
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("change").required(true).multiple(true).args(["files", "without"])))]
+pub(crate) struct Plan {
+    /// YAML or JSON with objects that would be applied; may be repeated
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// A link, switch or host that would be lost; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) without: Vec<String>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Only objects of this kind [default: all]
+    pub(crate) kind: Option<String>,
+    /// Only this one
+    pub(crate) name: Option<String>,
+    /// Wait until all are as they should be
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "60s")]
+    pub(crate) timeout: Span,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// What is done with tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a token and print it, once
+    Create {
+        /// Unique name: the audit log has it
+        name: String,
+        /// What it allows: viewer, tenant or operator
+        #[arg(long)]
+        role: String,
+        /// For the role tenant: which tenant
+        #[arg(long)]
+        tenant: Option<String>,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// List all tokens, without their secrets
+    List {
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Make a token worthless
+    Delete {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        connection: Connection,
     },
 }
 
@@ -166,6 +383,9 @@ pub(crate) struct Lab {
     /// (docs/decisions/0010-htb-by-bursts.md)
     #[arg(long)]
     pub(crate) htb_by_bursts: bool,
+    /// Record all that happens to each agent's machine in this folder, for `weir replay`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<PathBuf>,
     /// How often to play each point and mechanism [default: what the file says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeat: Option<u32>,

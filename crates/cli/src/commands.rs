@@ -94,9 +94,12 @@ pub(crate) fn lab(args: &args::Lab) -> Result<u8> {
     constants.check(&points)?;
     constants.check_hosts(&points).with_context(|| args.file.display().to_string())?;
     args.out.as_deref().map_or(Ok(()), input::make_folder)?;
+    args.journal.as_deref().map_or(Ok(()), input::make_folder)?;
+    // Agents are started elsewhere.
+    let journal = args.journal.as_deref().map(fs::canonicalize).transpose()?;
     let about = About { title: file.title().into(), command: command_line(args) };
     let mut screen = Live::new();
-    let lab = Lab::new(constants)?.by_bursts(args.htb_by_bursts);
+    let lab = Lab::new(constants)?.by_bursts(args.htb_by_bursts).recorded(journal);
     let say = screen.voice();
     let played = play(&points, repeats, about, lab, &mut screen, say)?;
     let outcome = Outcome::of(&played.results.runs, &played.results.verdicts);
@@ -223,9 +226,39 @@ fn command_line(args: &args::Lab) -> String {
     words.extend(args.set.iter().map(|(k, v)| format!("--set {}", quoted(&format!("{k}={v}")))));
     words.extend(Constants::new(&args.tuning.constants).words());
     words.extend(args.htb_by_bursts.then(|| "--htb-by-bursts".into()));
+    let journal = args.journal.as_ref().map(|dir| quoted(&dir.display().to_string()));
+    words.extend(journal.map(|dir| format!("--journal {dir}")));
     words.extend(args.repeat.map(|n| format!("--repeat {n}")));
     words.extend(args.out.as_ref().map(|d| format!("--out {}", quoted(&d.display().to_string()))));
     words.join(" ")
+}
+
+/// `weir replay`: says what each segment held. Status 1 if one differs.
+///
+/// # Errors
+/// A segment cannot be read, with the number of the record.
+pub(crate) fn replay(path: &Path) -> Result<u8> {
+    let mut said = Ok(());
+    let replayed = weir_journal::replay(path, &mut |segment, found| {
+        let lost = match found.lost {
+            0 => String::new(),
+            lost => format!("; {lost} records after them were dropped, for the disk was slow"),
+        };
+        let weir_journal::Replayed { records, calls, works, .. } = found;
+        said = outln!(
+            "{}: {records} records agree ({calls} calls, {works} orders){lost}",
+            segment.display()
+        );
+    });
+    said?;
+    match replayed {
+        Ok(()) => Ok(0),
+        Err((segment, error @ weir_journal::Error::Differs { .. })) => {
+            errln!("{}: {error}", segment.display());
+            Ok(1)
+        }
+        Err((segment, error)) => Err(anyhow!("{}: {error}", segment.display())),
+    }
 }
 
 /// `weir clean`.
@@ -260,6 +293,7 @@ mod tests {
             set: vec![("duration".into(), "10s".into()), ("floor".into(), "0.4 * core".into())],
             tuning: args::Tuning { constants: vec![("alpha".into(), "0.5".into())] },
             htb_by_bursts: true,
+            journal: Some("bug reports".into()),
             repeat: Some(3),
             out: None,
             json: true,
@@ -267,7 +301,8 @@ mod tests {
         assert_eq!(
             command_line(&args),
             "weir lab 'my scenario.yaml' --mechanism none --set duration=10s \
-             --set 'floor=0.4 * core' --constant alpha=0.5 --htb-by-bursts --repeat 3"
+             --set 'floor=0.4 * core' --constant alpha=0.5 --htb-by-bursts --journal 'bug reports' \
+             --repeat 3"
         );
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }

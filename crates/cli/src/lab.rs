@@ -16,13 +16,22 @@ pub(crate) struct Lab {
     constants: Constants,
     /// Whether HTB sends by bursts.
     htb_by_bursts: bool,
+    /// Where agents write journals, and how many runs have been played.
+    journal: Option<PathBuf>,
+    runs: u32,
 }
 
 impl Lab {
     /// # Errors
     /// The path of the running binary cannot be found.
     pub(crate) fn new(constants: Constants) -> anyhow::Result<Self> {
-        Ok(Self { agent: std::env::current_exe()?, constants, htb_by_bursts: false })
+        Ok(Self {
+            agent: std::env::current_exe()?,
+            constants,
+            htb_by_bursts: false,
+            journal: None,
+            runs: 0,
+        })
     }
 
     /// With HTB that sends by bursts, or not.
@@ -30,10 +39,18 @@ impl Lab {
         Self { htb_by_bursts, ..self }
     }
 
+    /// With journals of all agents in this folder, a folder for each run.
+    pub(crate) fn recorded(self, journal: Option<PathBuf>) -> Self {
+        Self { journal, ..self }
+    }
+
     fn options(&self, scenario: &Scenario, mechanism: &Mechanism) -> Options {
         let mut options = Options::new(&self.agent);
         options.mechanism_set = self.constants.at_scale_of(scenario);
         options.htb_by_bursts = self.htb_by_bursts;
+        let label = mechanism.label.replace([':', '+'], "-");
+        let run = |dir: &PathBuf| dir.join(format!("run-{:03}-{label}", self.runs));
+        options.journal = self.journal.as_ref().map(run);
         if mechanism.kind == MechanismKind::Reservation {
             let index = |vm: weir_units::VmId| vm.0 as usize;
             options.reserve = judge::reservations(scenario)
@@ -53,6 +70,7 @@ impl World for Lab {
         watch: &mut dyn FnMut(&Moment),
         stop: &AtomicBool,
     ) -> Result<Observed, Cut> {
+        self.runs += 1;
         let options = self.options(scenario, mechanism);
         let mut show = |frame: &Frame<'_>| watch(&moment(frame));
         match weir_lab::play(scenario, mechanism, &options, &mut show, stop) {

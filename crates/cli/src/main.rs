@@ -9,6 +9,7 @@
 
 mod args;
 mod ask;
+mod cloud;
 mod commands;
 mod constants;
 mod demo;
@@ -24,7 +25,7 @@ mod worlds;
 
 use anyhow::Result;
 use args::{Cli, Command};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use output::{errln, outln};
 use std::process::ExitCode;
 
@@ -54,9 +55,33 @@ fn run(command: &Command) -> Result<u8> {
             outln!("{}", weir_study::report::write(dir)?.display())?;
             Ok(0)
         }
-        Command::Agent { config } => {
+        Command::Agent { config, journal } => {
             log_to_stderr();
-            weir_agent::run(config).map(|()| 0)
+            weir_agent::run(config, journal.as_deref()).map(|()| 0)
+        }
+        Command::Replay { path } => commands::replay(path),
+        Command::Controller(controller) => cloud::daemon::controller(controller),
+        Command::Apply(args) => cloud::change::apply(args),
+        Command::Get(args) => cloud::show::get(args),
+        Command::Describe(args) => cloud::show::describe(args),
+        Command::Delete(args) => cloud::change::delete(args),
+        Command::Plan(args) => cloud::change::plan(args),
+        Command::Status(args) => cloud::show::status(args),
+        Command::Confirm(args) => cloud::change::end(args, "confirm"),
+        Command::Release(args) => cloud::change::end(args, "release"),
+        Command::Token(token) => cloud::daemon::token(token),
+        Command::Backup { file, connection } => cloud::daemon::backup(file, connection),
+        Command::Restore { file, config } => cloud::daemon::restore(file, config),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "weir", &mut text);
+            output::out!("{}", String::from_utf8_lossy(&text))?;
+            Ok(0)
+        }
+        Command::Man { dir } => {
+            input::make_folder(dir)?;
+            clap_mangen::generate_to(Cli::command(), dir)?;
+            Ok(0)
         }
         Command::Top(socket) => ask::top(socket),
         Command::Mode { mode, config } => {
@@ -101,7 +126,7 @@ fn run(command: &Command) -> Result<u8> {
 
 /// Daemons log to stderr, where systemd and the lab find it. `WEIR_LOG` chooses what, as in
 /// `WEIR_LOG=weir_agent=debug`.
-fn log_to_stderr() {
+pub(crate) fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();

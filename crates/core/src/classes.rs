@@ -198,6 +198,15 @@ impl Uplink {
     }
 }
 
+/// Floors beyond the uplink: each is scaled down by the same factor, `budget / floors`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overbooked {
+    /// What the floors of all pairs that send here sum to.
+    pub floors: Rate,
+    /// What the uplink leaves for floors, beside the small parts of default and control traffic.
+    pub budget: Rate,
+}
+
 impl Levels {
     /// Of a host with these VMs.
     pub fn new(uplink: Uplink, vms: &[Share]) -> Self {
@@ -224,6 +233,13 @@ impl Levels {
             spare: plain.budget.saturating_sub(plain.vm_floors),
             ..plain
         }
+    }
+
+    /// The only place where overbooking is decided: whether floors of pairs that sum to `floors` have to be
+    /// scaled down, which [`Levels::pair`] then does.
+    pub fn overbooked(&self, floors: Rate) -> Option<Overbooked> {
+        let budget = self.budget();
+        (floors > budget).then_some(Overbooked { floors, budget })
     }
 
     /// How limiters let packets go.

@@ -8,6 +8,7 @@ pub mod backlog;
 pub mod classes;
 mod fill;
 pub mod host;
+pub mod ledger;
 pub mod mechanism;
 pub mod message;
 mod meter;
@@ -15,6 +16,7 @@ pub mod oracle;
 mod outbox;
 pub mod partition;
 pub mod path;
+pub mod placement;
 pub mod rate;
 pub mod vcc;
 

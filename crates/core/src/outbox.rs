@@ -4,7 +4,7 @@ use crate::message::Message;
 use weir_units::HostId;
 
 /// Messages to send: bounded, because a peer's silence must not become our memory.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Outbox<M = Message> {
     messages: Vec<(HostId, M)>,
     bound: usize,

@@ -6,6 +6,8 @@ mod eyeq_any_order;
 mod eyeq_law;
 mod host_any_order;
 mod how_to_add_a_mechanism;
+mod ledger_examples;
+mod ledger_properties;
 mod migration;
 mod oracle_checks;
 mod oracle_properties;

@@ -22,6 +22,7 @@ const ROW: Row = Row {
     presets: &[],
     usual: "paper",
     agents: "paper",
+    law: |_| Some(Law::ElasticSwitch(Box::new(law()))),
 };
 
 /// A host with VM 0, which sends to VMs 1 and 2 elsewhere.
@@ -47,7 +48,9 @@ fn a_pair_has_a_trickle_for_a_floor_however_large_its_vms_hose() {
 #[test]
 fn what_the_page_builds_is_the_seawall_that_ships() {
     assert_eq!(law(), ElasticSwitch::seawall());
-    assert_eq!(Some(&ROW), registry::row("seawall"));
+    let row = registry::row("seawall").expect("listed");
+    assert_eq!((ROW.name, ROW.about, ROW.presets), (row.name, row.about, row.presets));
+    assert_eq!((ROW.usual, ROW.agents, ROW.sample()), (row.usual, row.agents, row.sample()));
 }
 
 #[test]

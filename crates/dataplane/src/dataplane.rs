@@ -48,12 +48,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_units::{Bytes, PairId, Rate, VmId};
+use weir_core::classes::Overbooked;
+use weir_units::{Bytes, PairId, VmId};
 
 /// One agent's datapath.
 ///
 /// Order of calls: [`open`](Self::open); then any of [`read`](Self::read),
-/// [`drain_events`](Self::drain_events), [`set`](Self::set), [`forget`](Self::forget) and, at least
+/// [`take_events`](Self::take_events), [`set`](Self::set), [`forget`](Self::forget) and, at least
 /// every half second, [`renew_lease`](Self::renew_lease); at the end [`close`](Self::close).
 /// All calls are made in the network namespace in which it was opened.
 pub struct Dataplane {
@@ -261,16 +262,10 @@ impl Dataplane {
         self.shaper.kind()
     }
 
-    /// Amount by which the pairs' floors exceed what the uplink leaves for floors. Each floor is
-    /// then scaled by the same factor, [`budget`](Self::budget) / (budget + shortfall). Zero on a
-    /// host whose admission works.
-    pub fn shortfall(&self) -> Rate {
-        self.shaper.shortfall()
-    }
-
-    /// Rate that the uplink leaves for pairs' floors.
-    pub fn budget(&self) -> Rate {
-        self.shaper.budget()
+    /// The pairs' floors, if they exceed what the uplink leaves for floors. `None` on a host whose
+    /// admission works.
+    pub fn overbooked(&self) -> Option<Overbooked> {
+        self.shaper.overbooked()
     }
 
     /// Packets dropped after they got a sequence number, which receivers count as losses of the
@@ -304,7 +299,7 @@ impl Dataplane {
     }
 
     /// Like [`Dataplane::read`], for pairs that send from here only, and cheaper while they are
-    /// few. Then a pair whose event was not drained ([`drain_events`](Self::drain_events)) appears
+    /// few. Then a pair whose event was not taken ([`take_events`](Self::take_events)) appears
     /// up to 60 ms late.
     pub fn read_sending(&mut self, now_ns: u64, out: &mut Counters) -> Result<(), Error> {
         let reading = self.programs.tx.due(now_ns);
@@ -379,18 +374,19 @@ impl Dataplane {
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Gives all events so far to `f`. An event is a wake-up: a lost event costs 60 ms, no more.
-    pub fn drain_events(&mut self, mut f: impl FnMut(Event)) {
+    /// Takes all events so far. An event is a wake-up: a lost event costs 60 ms, no more.
+    pub fn take_events(&mut self) -> Vec<Event> {
         // It fails only if a callback fails, and ours does not.
         let _ = self.ring.consume();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        for event in heard.events.drain(..) {
+        let events = std::mem::take(&mut heard.events);
+        for event in &events {
             match event.direction {
                 Direction::Tx => self.programs.tx.expect(event.pair.into()),
                 Direction::Rx => self.programs.rx.expect(event.pair.into()),
             }
-            f(event);
         }
+        events
     }
 
     /// Sets levels of pairs that send from here. A pair without a class gets one, with its levels

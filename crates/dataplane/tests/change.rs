@@ -200,7 +200,7 @@ fn a_vm_that_comes_is_guarded_and_one_that_leaves_leaves_nothing() {
         let socket = guest.udp();
         send(&socket, 5);
         let mut told = Vec::new();
-        host.drain_events(|event| told.push(event));
+        told.extend(host.take_events());
         let event = Event { pair: NEW, direction: Direction::Tx, same_tenant: true };
         assert!(told.contains(&event), "{mode:?} {shaper}: {told:?}");
         assert_eq!(segments(&mut host, NEW), Some(5), "{mode:?} {shaper}");

@@ -34,7 +34,7 @@ fn level(floor: u64, ceiling: u64) -> PairRate {
 
 fn events(host: &mut Dataplane) -> Vec<Event> {
     let mut events = Vec::new();
-    host.drain_events(|e| events.push(e));
+    events.extend(host.take_events());
     events
 }
 

@@ -1,6 +1,7 @@
 //! The shaper against a real kernel: what it sets is what is there, and is undone.
 
 use crate::shaper_world::*;
+use weir_core::classes::Overbooked;
 use weir_dataplane::nl::{self, Socket, htb, link, redirect, tc};
 use weir_dataplane::shaper::{
     ClassId, Error, Htb, MIN_RATE, Overbooking, PairRate, Shaper, ShaperConfig, VmShare,
@@ -183,10 +184,10 @@ fn an_overbooked_uplink_scales_floors_to_fit_and_says_by_how_much() {
     let pairs = [pair(VM_A, 10), pair(VM_B, 11)];
     shaper.add_pairs(&pairs).unwrap();
     shaper.set(&[(pairs[0], mbit(180, 200))]).unwrap();
-    assert_eq!(shaper.shortfall(), Rate::ZERO);
+    assert_eq!(shaper.overbooked(), None);
     assert_eq!(shaper.set(&[(pairs[1], mbit(180, 200))]).unwrap(), 2, "the other changes too");
-    assert_eq!(shaper.shortfall(), Rate::from_mbps(165));
-    assert_eq!(shaper.budget(), Rate::from_mbps(195));
+    let (floors, budget) = (Rate::from_mbps(360), Rate::from_mbps(195));
+    assert_eq!(shaper.overbooked(), Some(Overbooked { floors, budget }));
     for (_, rate) in shaper.read_back().unwrap() {
         assert_eq!(rate.floor, Rate::from_bps(97_500_000));
     }

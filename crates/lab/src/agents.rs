@@ -139,7 +139,7 @@ impl Agents {
             write(&log, "")?;
             agents.agents.push(Agent {
                 host: name.clone(),
-                child: spawn(&options.agent, &file, namespace, &log)?,
+                child: spawn(options, name, &file, namespace, &log)?,
                 life: Life::Runs,
                 log,
                 socket: config.run_dir.join(&config.instance).join("agent.sock"),
@@ -286,7 +286,7 @@ impl Agent {
     }
 
     fn start_again(&mut self, options: &Options) -> Result<(), Error> {
-        self.child = spawn(&options.agent, &self.config, &self.namespace, &self.log)?;
+        self.child = spawn(options, &self.host, &self.config, &self.namespace, &self.log)?;
         self.life = Life::Starts(Instant::now() + READY);
         Ok(())
     }
@@ -342,19 +342,25 @@ impl Agent {
     }
 }
 
-fn spawn(agent: &Path, config: &Path, namespace: &Path, log: &Path) -> Result<Child, Error> {
+fn spawn(
+    options: &Options,
+    host: &str,
+    config: &Path,
+    namespace: &Path,
+    log: &Path,
+) -> Result<Child, Error> {
+    let agent = &options.agent;
     let doing = || format!("start {}", agent.display());
     let out = File::options().append(true).open(log).map_err(Error::io(doing()))?;
     let err = out.try_clone().map_err(Error::io(doing()))?;
     // The path is absolute, because `nsenter` would look a bare name up in PATH.
     let agent = agent.canonicalize().map_err(Error::io(doing()))?;
-    child::command(namespace, "TERM", agent)
-        .args(["agent", "--config"])
-        .arg(config)
-        .stdout(out)
-        .stderr(err)
-        .spawn()
-        .map_err(Error::io(doing()))
+    let mut command = child::command(namespace, "TERM", agent);
+    command.args(["agent", "--config"]).arg(config);
+    if let Some(journal) = &options.journal {
+        command.arg("--journal").arg(journal.join(host));
+    }
+    command.stdout(out).stderr(err).spawn().map_err(Error::io(doing()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {

@@ -59,6 +59,8 @@ pub struct Options {
     /// Directory for configurations and logs of the agents; `None`: a temporary directory that is
     /// removed afterwards.
     pub run_dir: Option<PathBuf>,
+    /// A folder in which each agent writes its journal into a folder with its host's name.
+    pub journal: Option<PathBuf>,
     /// Constants for the agents. They take precedence over those of the scenario's scale.
     pub mechanism_set: BTreeMap<String, toml::Value>,
     /// Whether this machine's HTB sends by bursts during the run, in agents and in the ports of
@@ -74,6 +76,7 @@ impl Options {
             agent: agent.into(),
             reserve: Vec::new(),
             run_dir: None,
+            journal: None,
             mechanism_set: BTreeMap::new(),
             htb_by_bursts: false,
         }

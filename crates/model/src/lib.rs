@@ -2,7 +2,10 @@
 //! that worlds give to the judge.
 
 pub mod agent;
+pub mod controller;
+pub mod moment;
 pub mod net;
+pub mod objects;
 pub mod record;
 pub mod results;
 pub mod scenario;

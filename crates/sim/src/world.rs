@@ -130,9 +130,10 @@ impl Sim {
 
     /// The same with what happens beside it.
     pub(crate) fn staged(network: &Network, options: &Options, mut stage: Stage) -> Self {
-        let guard = stage.guard.as_ref();
         let mut net = Net::new(network, options.seed);
+        let guard = stage.guard.as_mut();
         let shim = guard.map(|guard| Shim::new(guard, &mut net, options.seed));
+        let guard = stage.guard.as_ref();
         let all = stage.guests.iter().chain(stage.exchanges.iter().map(|spec| &spec.guests));
         if shim.is_some() && all.into_iter().any(|guests| guests.own.0 || guests.own.1) {
             net.sockets = Some(Box::default());

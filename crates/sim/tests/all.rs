@@ -6,6 +6,7 @@ mod exchange;
 mod eyeq;
 mod faults;
 mod floors;
+mod journal;
 mod looks;
 mod overbooked;
 mod paths;

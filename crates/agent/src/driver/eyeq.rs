@@ -16,11 +16,11 @@ use super::Driver;
 use crate::config::Setup;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use weir_core::host::{Input, Metered, Observed, Part, Receive, Told};
+use weir_core::host::{Call, Input, Metered, Observed, Part, Receive, Told};
 use weir_dataplane::Error;
 use weir_dataplane::eyeq::intf::{self, Meter, Settings};
 use weir_model::status;
-use weir_units::{HostId, PairId, Rate, Time};
+use weir_units::{HostId, PairId, Rate, Time, VmId};
 use weir_wire::FeedbackKey;
 
 /// Peers greeted with each heartbeat until they are confirmed.
@@ -122,7 +122,7 @@ impl Driver {
     /// What the ring told of limits.
     pub(super) fn take_limits(&mut self, now: Time) {
         let limited = self.dataplane.take_limited();
-        if self.agent.eyeq().is_none() || limited.is_empty() {
+        if self.host.machine().eyeq().is_none() || limited.is_empty() {
             return;
         }
         match self.dataplane.limits_of(limited) {
@@ -135,12 +135,12 @@ impl Driver {
     /// Receivers have spoken.
     fn hear(&mut self, now: Time, limits: impl Iterator<Item = (PairId, Told)>) {
         let heard = Observed { limits: limits.collect(), ..Observed::default() };
-        self.agent.handle(now, Input::Observed(&heard), &mut self.outbox);
+        self.host.handle(now, Call::Input(Input::Observed(&heard)));
     }
 
     /// Meters, and what receivers allow the pairs of this host.
     pub(super) fn read_feedback(&mut self) -> Result<(), Error> {
-        if self.agent.eyeq().is_none() {
+        if self.host.machine().eyeq().is_none() {
             return Ok(());
         }
         let metered = |meter: Meter| {
@@ -151,7 +151,7 @@ impl Driver {
             let parts = Part::ALL.into_iter().zip(meters.map(metered));
             self.sample.meters.extend(parts.map(|(part, metered)| (vm, part, metered)));
         }
-        let asked = self.agent.limits_wanted();
+        let asked = self.host.machine().limits_wanted();
         let limits = self.dataplane.limits_of(asked.iter().copied())?;
         let limits: BTreeMap<PairId, Told> = limits.into_iter().map(told).collect();
         // One of which nothing is there was read, too.
@@ -161,8 +161,8 @@ impl Driver {
     }
 
     /// What VMs here may receive, if it changed.
-    pub(super) fn write_shares(&mut self, now: Time) {
-        for ((vm, part), level) in self.agent.orders(now).meters.take_changed() {
+    pub(super) fn write_shares(&mut self, changed: Vec<((VmId, Part), Option<Receive>)>) {
+        for ((vm, part), level) in changed {
             let Some(Receive { capacity, least }) = level else { continue };
             let (capacity_bps, floor_bps) = (capacity.as_bps(), least.as_bps());
             let share = intf::Share { capacity_bps, floor_bps };
@@ -172,7 +172,7 @@ impl Driver {
 
     /// What the VMs of this host may receive, for people.
     pub(super) fn meters(&self) -> Vec<status::Meter> {
-        let Some(eyeq) = self.agent.eyeq() else { return Vec::new() };
+        let Some(eyeq) = self.host.machine().eyeq() else { return Vec::new() };
         let row = |vm| {
             let view = eyeq.receiver(vm)?;
             Some(status::Meter {
@@ -188,7 +188,7 @@ impl Driver {
 
     /// What the machine counted about itself.
     pub(super) fn machine_counters(&self) -> Vec<(&'static str, u64)> {
-        let c = self.agent.counters();
+        let c = self.host.machine().counters();
         let mut rows = vec![
             ("agent.messages", c.messages),
             ("agent.misdirected", c.misdirected),
@@ -197,7 +197,7 @@ impl Driver {
             ("agent.unknown_pairs", c.unknown_pairs),
             ("agent.refused_policies", c.refused_policies),
         ];
-        if let Some(eyeq) = self.agent.eyeq() {
+        if let Some(eyeq) = self.host.machine().eyeq() {
             rows.push(("eyeq.halved", eyeq.counters().halved));
             rows.push(("eyeq.impossible_limits", eyeq.counters().impossible));
         }
@@ -206,7 +206,7 @@ impl Driver {
 
     /// With every heartbeat: limits of nobody, keys, and peers that are not confirmed.
     pub(super) fn tend_feedback(&mut self, now: Time) {
-        let Some(eyeq) = self.agent.eyeq() else { return };
+        let Some(eyeq) = self.host.machine().eyeq() else { return };
         match self.dataplane.limits() {
             Ok(limits) => {
                 // Also one of which the ring had no room to tell.
@@ -249,7 +249,7 @@ impl Driver {
 
     /// The keys of all peers; those of hosts that are none any more are taken away.
     pub(super) fn give_all_keys(&mut self) {
-        if self.agent.eyeq().is_none() {
+        if self.host.machine().eyeq().is_none() {
             return;
         }
         let known = self.spoken.given.keys().chain(self.peers.keys());
@@ -261,7 +261,7 @@ impl Driver {
 
     /// The keys of one peer, if they are others than those that it has.
     pub(super) fn give_keys(&mut self, host: HostId) {
-        if self.agent.eyeq().is_none() {
+        if self.host.machine().eyeq().is_none() {
             return;
         }
         let address = self.peers.get(&host).and_then(ipv4);

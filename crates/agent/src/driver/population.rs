@@ -21,7 +21,7 @@ use crate::{overbooked, promised, reload};
 use anyhow::{Result, anyhow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use weir_core::host::{Input, Policy};
+use weir_core::host::{Call, Policy};
 use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
@@ -132,7 +132,7 @@ impl Driver {
         self.setup = next;
         if switched {
             tracing::warn!("{}", if self.setup.observes() { OBSERVING } else { ENFORCING });
-            self.agent.orders(now).write_again();
+            self.host.handle(now, Call::Rewrite);
         }
         self.take_up_budgets(now);
         Ok(said)
@@ -152,20 +152,14 @@ impl Driver {
         if let Err(e) = self.dataplane.apply(dataplane, strangers) {
             if matches!(e, weir_dataplane::Error::Undone { .. }) {
                 // What was put back has the smallest rates until they are written again.
-                self.agent.orders(now).write_again();
+                self.host.handle(now, Call::Rewrite);
             }
             return Err(e);
         }
         self.tell_of_ports(&vms, &lost, &gone);
         self.tell_of_translations(&|vm| vms.get(&vm).map(|shown| shown.name.clone()));
-        if !strangers.is_empty() {
-            // The machine knows numbers only: without them once, they are other VMs the next time.
-            let mut without = policy.clone();
-            without.retain_vms(|vm| !strangers.contains(&vm));
-            without.directory.retain(|vm, _| !strangers.contains(vm));
-            self.agent.handle(now, Input::Policy(&without), &mut self.outbox);
-        }
-        self.agent.handle(now, Input::Policy(&policy), &mut self.outbox);
+        let strangers = strangers.clone();
+        self.host.handle(now, Call::Change { policy: &policy, strangers });
         self.gone = gone;
         Ok(())
     }

@@ -231,6 +231,7 @@ fn play_one(job: &Job<'_>, bar: &ProgressBar, stop: &AtomicBool) -> Result<Obser
 /// What is drawn and what is set; reservations apart.
 fn setup(job: &Job<'_>) -> Result<Setup> {
     Ok(Setup {
+        journal: None,
         seed: job.seed,
         law: job.constants.law(job.scenario, job.mechanism)?,
         eyeq: job.constants.eyeq(job.scenario, job.mechanism)?,

@@ -8,8 +8,11 @@ use std::fmt;
 use weir_units::{HostId, PairId, PathId, Rate, VmId};
 
 /// The only things that ever happen to a host's machine.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub type Input<'a> = Given<&'a Observed, &'a Policy>;
+
+/// [`Input`], over references to what is large (`&Observed`, `&Policy`), or over boxes where it is read from a file.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Given<O, P> {
     /// The first packet of a pair passed this host.
     Seen(PairId, Direction),
     /// A pair that an earlier life of this agent left with these levels, still in force.
@@ -21,15 +24,31 @@ pub enum Input<'a> {
     PeerRestarted(HostId),
     /// What the data plane has counted and decided: of all pairs of a direction, or of none. Also shows pairs that
     /// were never `Seen`, for instance after a restart.
-    Observed(&'a Observed),
+    Observed(O),
     /// An authenticated message from a peer's agent.
     Message(HostId, Message),
     /// The VMs of this host, their hoses, and the directory are these from now on; the rest of the policy is not
     /// looked at. An id that became another VM's is to be left out once first. Refused whole, and counted, if a
     /// tenant's version is older than what is in force, or if the mechanism cannot keep it.
-    Policy(&'a Policy),
+    Policy(P),
     /// The deadline has passed.
     Tick,
+}
+
+impl Given<Box<Observed>, Box<Policy>> {
+    /// The same over references.
+    pub fn borrowed(&self) -> Input<'_> {
+        match self {
+            Self::Seen(pair, direction) => Given::Seen(*pair, *direction),
+            Self::Adopt(pair, setting) => Given::Adopt(*pair, *setting),
+            Self::Found(pair) => Given::Found(*pair),
+            Self::PeerRestarted(host) => Given::PeerRestarted(*host),
+            Self::Observed(observed) => Given::Observed(observed),
+            Self::Message(host, message) => Given::Message(*host, *message),
+            Self::Policy(policy) => Given::Policy(policy),
+            Self::Tick => Given::Tick,
+        }
+    }
 }
 
 /// Which end of a pair this host is.
@@ -162,6 +181,13 @@ pub enum Why {
     Send,
     /// Reservation: idle pairs are looked for.
     Idle,
+    /// Any mechanism: the lease on what is borrowed is to be renewed ([`super::HostLoop`]).
+    Heartbeat,
+}
+
+impl Wanted {
+    /// The counters of all pairs.
+    pub const ALL: Self = Self { send: true, receive: true };
 }
 
 impl fmt::Display for Why {
@@ -174,6 +200,7 @@ impl fmt::Display for Why {
             Self::Receive => "EyeQ's receivers compute rates",
             Self::Send => "EyeQ's senders look for silent receivers",
             Self::Idle => "idle pairs are looked for",
+            Self::Heartbeat => "the lease is renewed",
         })
     }
 }

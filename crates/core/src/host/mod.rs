@@ -25,13 +25,16 @@
 mod io;
 mod orders;
 mod policy;
+mod turns;
 
 pub use crate::outbox::Outbox;
 pub use io::{
-    Counters, Direction, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told, Wanted, Why,
+    Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told,
+    Wanted, Why,
 };
 pub use orders::{Levels, Orders, Pairs, Receive, Setting, Share};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
+pub use turns::{Call, HEARTBEAT, Happening, HostLoop, Outcome, UNWRITTEN, Work};
 
 use crate::mechanism::{Mechanism, PairView, Refusal, elasticswitch, eyeq};
 use serde::{Deserialize, Serialize};

@@ -4,11 +4,13 @@
 //! Promises  A name, a preset or a default is written once, here.
 //! Not here  Constants and machines: each mechanism's folder.
 
+use super::Law;
 use super::elasticswitch::ElasticSwitch;
 use super::eyeq::EyeQ;
+use super::reservation::Reservation;
 
 /// One mechanism, as people name it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The name in `agent.toml`, in scenarios and on the command line.
     pub name: &'static str,
@@ -21,6 +23,18 @@ pub struct Row {
     /// The preset of an `agent.toml` that names none: the one for which GUARANTEES.md promises
     /// floors.
     pub agents: &'static str,
+    /// The law of a preset.
+    pub law: fn(&str) -> Option<Law>,
+}
+
+impl Row {
+    /// The mechanism with its usual constants, and no rates reserved.
+    ///
+    /// # Panics
+    /// The row names a preset that is none.
+    pub fn sample(&self) -> Law {
+        (self.law)(self.usual).expect("the usual preset is one")
+    }
 }
 
 /// All mechanisms.
@@ -31,6 +45,7 @@ pub const ALL: &[Row] = &[
         presets: &[],
         usual: "paper",
         agents: "paper",
+        law: |_| Some(Law::Reservation(Reservation::default())),
     },
     Row {
         name: "seawall",
@@ -38,6 +53,7 @@ pub const ALL: &[Row] = &[
         presets: &[],
         usual: "paper",
         agents: "paper",
+        law: |_| Some(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))),
     },
     Row {
         name: "elasticswitch",
@@ -45,6 +61,7 @@ pub const ALL: &[Row] = &[
         presets: ElasticSwitch::ALL_PRESETS,
         usual: "paper",
         agents: "steady",
+        law: |preset| Some(Law::ElasticSwitch(Box::new(ElasticSwitch::preset(preset)?))),
     },
     Row {
         name: "eyeq",
@@ -52,6 +69,7 @@ pub const ALL: &[Row] = &[
         presets: &EyeQ::SHORT_PRESETS,
         usual: "final",
         agents: "final",
+        law: |short| Some(Law::EyeQ(Box::new(EyeQ::preset(&format!("eyeq-{short}"))?))),
     },
 ];
 
@@ -94,13 +112,10 @@ mod tests {
         for row in ALL {
             let is_known = |preset: &str| row.presets.is_empty() || row.presets.contains(&preset);
             assert!(is_known(row.usual) && is_known(row.agents), "{row:?}");
+            let all = row.presets.iter().chain([&row.usual, &row.agents]);
+            assert!(all.clone().all(|preset| (row.law)(preset).is_some()), "{row:?}");
         }
-        let es = row("elasticswitch").expect("listed");
-        assert!(es.presets.iter().all(|preset| ElasticSwitch::preset(preset).is_some()));
-        let eyeq = row("eyeq").expect("listed");
-        let of = |short: &&str| EyeQ::preset(&format!("eyeq-{short}"));
-        assert!(eyeq.presets.iter().all(|short| of(short).is_some()));
-        assert_eq!(row("magic"), None);
+        assert!(row("magic").is_none());
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Dataplane {
     }
 
     /// Pairs whose receivers were heard to allow another rate, since the last call; as
-    /// [`drain_events`](Self::drain_events) found them.
+    /// [`take_events`](Self::take_events) found them.
     pub fn take_limited(&mut self) -> BTreeSet<PairId> {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).limited)
     }

@@ -3,6 +3,7 @@
 use super::levels::Levels;
 use super::{Error, External, Overbooking, PairRate, ShaperConfig, VmShare};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::classes::Overbooked;
 use weir_units::{PairId, Rate, VmId};
 
 /// A pair's queue, by its number, and its levels.
@@ -35,9 +36,10 @@ pub(crate) fn check_vms(config: &ShaperConfig, vms: &[VmShare]) -> Result<(), Er
             return Err(Error::Ceiling { of, floor, ceiling });
         }
     }
-    let limit = Levels::new(config, vms).budget();
-    let floors: Rate = vms.iter().map(|vm| vm.floor).sum();
-    if config.overbooking == Overbooking::Refuse && floors > limit {
+    let over = Levels::new(config, vms).overbooked(vms.iter().map(|vm| vm.floor).sum());
+    if config.overbooking == Overbooking::Refuse
+        && let Some(Overbooked { floors, budget: limit }) = over
+    {
         return Err(Error::Floors { parent: "the uplink".to_owned(), floors, limit });
     }
     Ok(())

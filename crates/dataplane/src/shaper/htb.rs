@@ -39,7 +39,7 @@ use crate::nl::link::{self, Link};
 use crate::nl::{Batch, Device, Socket, Verb, tc};
 use crate::table::CounterArray;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::classes::floor_of;
+use weir_core::classes::{Overbooked, floor_of};
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// Packets that may wait inside the IFB device behind the shaper; more would be a second, unbounded
@@ -597,9 +597,9 @@ impl Shaper for Htb {
         let Self { pairs, vms, .. } = self;
         // Only VMs that were applied have pairs.
         let named = desired::set_rates(pairs, rates, |vm| vms[&vm].share.floor)?;
-        let shortfall = self.shortfall();
+        let before = self.overbooked();
         self.floors = desired::floors(&self.pairs);
-        if shortfall == self.shortfall() {
+        if before == self.overbooked() {
             self.write(named.into_iter())
         } else {
             // Every pair's part of an overbooked uplink has changed.
@@ -615,10 +615,10 @@ impl Shaper for Htb {
         for minor in &minors {
             self.owners.remove(minor);
         }
-        let shortfall = self.shortfall();
+        let before = self.overbooked();
         self.floors = desired::floors(&self.pairs);
         self.retire(&minors)?;
-        if shortfall != self.shortfall() {
+        if before != self.overbooked() {
             let all: Vec<PairId> = self.pairs.keys().copied().collect();
             self.write(all.into_iter())?;
         }
@@ -647,12 +647,8 @@ impl Shaper for Htb {
         }
     }
 
-    fn shortfall(&self) -> Rate {
-        self.floors.saturating_sub(self.levels.budget())
-    }
-
-    fn budget(&self) -> Rate {
-        self.levels.budget()
+    fn overbooked(&self) -> Option<Overbooked> {
+        self.levels.overbooked(self.floors)
     }
 
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {

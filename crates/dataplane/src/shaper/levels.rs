@@ -56,8 +56,8 @@ impl Levels {
         }
     }
 
-    pub(super) const fn budget(&self) -> Rate {
-        self.rates.budget()
+    pub(super) fn overbooked(&self, floors: Rate) -> Option<classes::Overbooked> {
+        self.rates.overbooked(floors)
     }
 
     pub(super) fn uplink(&self) -> Class {

@@ -33,7 +33,9 @@ pub use layout::device_name;
 pub use levels::LONGEST_WAIT;
 pub(crate) use owner::exists;
 pub use owner::{reclaim, remove};
-pub use weir_core::classes::{External, FRAME, MIN_RATE, QUEUE_WAIT, SHORTEST_QUEUE, longest_wait};
+pub use weir_core::classes::{
+    External, FRAME, MIN_RATE, Overbooked, QUEUE_WAIT, SHORTEST_QUEUE, longest_wait,
+};
 
 use std::collections::BTreeSet;
 use weir_core::classes::{QUEUE, Uplink};
@@ -320,13 +322,9 @@ pub trait Shaper {
     /// classes by the guardian.
     fn renew(&mut self, now_ns: u64);
 
-    /// Amount by which the pairs' floors exceed what the uplink can hold. The kernel's levels are
-    /// scaled down then. Zero on a host whose admission and partitioning work.
-    fn shortfall(&self) -> Rate;
-
-    /// Rate that the uplink leaves for pairs' floors, beside the small parts of default and control
-    /// traffic.
-    fn budget(&self) -> Rate;
+    /// The pairs' floors, if they exceed what the uplink can hold: the kernel's levels are scaled down
+    /// then. `None` on a host whose admission and partitioning work.
+    fn overbooked(&self) -> Option<Overbooked>;
 
     /// Counters of all queues.
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error>;

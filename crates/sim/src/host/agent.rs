@@ -15,11 +15,12 @@ use super::pairs::{Pair, Sending};
 use std::collections::{BTreeSet, VecDeque};
 use weir_core::elasticswitch::Ends;
 use weir_core::host::{
-    Class, Counters, Direction, HostMachine, Input, Observed, Outbox, Policy, ReceiveCount,
-    SendCount, Setting,
+    Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount, SendCount,
+    Setting, Work,
 };
 use weir_core::mechanism::{Law, PairView};
 use weir_core::message::Message;
+use weir_journal::{Kept, Log};
 use weir_units::{HostId, PairId, Span, Time, VmId};
 use weir_wire::MAX_RECORDS;
 
@@ -59,8 +60,9 @@ pub(super) struct Counted<'a> {
 /// What decides on a host. All times are its own clock's.
 #[derive(Debug)]
 pub(super) struct Agent {
-    machine: HostMachine,
-    outbox: Outbox,
+    host: Kept,
+    /// Messages that were taken with the last orders.
+    messages: Vec<(HostId, Message)>,
     observed: Observed,
     /// How long after it was decided a level is in force, and what waits for that.
     late: Span,
@@ -70,16 +72,15 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// An agent with nothing but its policy.
-    pub(super) fn new(policy: &Policy, now: Time) -> Self {
-        let machine = HostMachine::new(policy.clone(), now);
+    /// An agent with nothing but its policy, recorded in `log` if there is one.
+    pub(super) fn new(policy: &Policy, now: Time, log: Option<Log>) -> Self {
         let late = match &policy.law {
             Law::EyeQ(eyeq) => eyeq.loop_delay.actuation,
             Law::ElasticSwitch(_) | Law::Reservation(_) => Span::ZERO,
         };
         Self {
-            machine: machine.expect("what is refused is not played"),
-            outbox: Outbox::default(),
+            host: Kept::new(host(policy, now), log),
+            messages: Vec::new(),
             observed: Observed::default(),
             late,
             decided: VecDeque::new(),
@@ -87,8 +88,17 @@ impl Agent {
         }
     }
 
+    /// A new life with nothing but its policy.
+    pub(super) fn live_again(&mut self, policy: &Policy, now: Time) {
+        self.host.replace(host(policy, now));
+        self.messages.clear();
+        self.observed.clear();
+        self.decided.clear();
+        self.at_first = policy.law.at_first(policy.line);
+    }
+
     pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
-        self.machine.handle(now, input, &mut self.outbox);
+        self.host.handle(now, Call::Input(input));
     }
 
     /// Another agent's words.
@@ -110,7 +120,7 @@ impl Agent {
         self.observed.clear();
         self.read_sent(counted);
         self.read_received(counted);
-        self.machine.handle(now, Input::Observed(&self.observed), &mut self.outbox);
+        self.host.handle(now, Call::Input(Input::Observed(&self.observed)));
     }
 
     fn read_sent(&mut self, counted: &Counted<'_>) {
@@ -153,7 +163,7 @@ impl Agent {
 
     /// When the machine wants its counters, and then [`Input::Tick`].
     pub(super) fn step_at(&self) -> Option<Time> {
-        self.machine.next_deadline().map(|(at, _)| at)
+        self.host.next_deadline().map(|(at, _)| at)
     }
 
     /// When it wants to be called next: also to carry out what it decided before.
@@ -182,22 +192,21 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let orders = self.machine.orders(now);
-        let forgotten = orders.pairs.take_forgotten();
-        let (changed, of_paths) = (orders.pairs.take_changed(), orders.pairs.take_changed_paths());
+        let Work { forgotten, pairs, paths, tags, messages, shares: _, meters: _ } =
+            self.host.work(now);
+        self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.
-        let of_pairs = changed.into_iter().map(|(id, setting)| (id, vec![setting]));
-        let settings = of_pairs.chain(of_paths).collect();
+        let of_pairs = pairs.into_iter().map(|(id, setting)| (id, vec![setting]));
+        let settings = of_pairs.chain(paths).collect();
         // A VM that went has no tag, nor anything to send.
-        let tagged = orders.tags.take_changed().into_iter();
         let class = |tag| if tag == Class::BestEffort { LAST } else { FIRST };
-        let classes = tagged.filter_map(|(vm, tag)| Some((vm, class(tag?)))).collect();
+        let classes = tags.into_iter().filter_map(|(vm, tag)| Some((vm, class(tag?)))).collect();
         Changes { forgotten, settings, classes }
     }
 
     /// What it has to say: one letter each. A datagram per peer, or several if it is much.
     pub(super) fn say(&mut self) -> Vec<(HostId, Words)> {
-        let messages = self.outbox.take();
+        let messages = std::mem::take(&mut self.messages);
         let mut letters: Vec<(HostId, Words)> = Vec::new();
         for (to, message) in messages {
             if let Message::Feedback(feedback) = message {
@@ -224,40 +233,40 @@ impl Agent {
 
     /// Segments that it has seen lost, of pairs that it knows; `None` if it does not look for them.
     pub(super) fn losses(&mut self, now: Time) -> Option<u64> {
-        let views = self.machine.pairs(now);
+        let views = self.host.pairs(now);
         let lost = |view: &PairView| match view {
             PairView::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
             PairView::EyeQ(_) | PairView::Reservation(_) => None,
         };
-        self.machine.eyeq().is_none().then(|| views.iter().filter_map(lost).sum())
+        self.host.machine().eyeq().is_none().then(|| views.iter().filter_map(lost).sum())
     }
 
     /// Pairs that it lists.
     pub(super) fn listed(&mut self, now: Time) -> u64 {
-        match self.machine.eyeq() {
+        match self.host.machine().eyeq() {
             Some(_) => (self.observed.send.len() + self.observed.receive.len()) as u64,
-            None => self.machine.pairs(now).len() as u64,
+            None => self.host.pairs(now).len() as u64,
         }
     }
 
     /// Words that found no room.
     pub(super) fn unsent(&self) -> u64 {
-        self.outbox.dropped
+        self.host.dropped()
     }
 
     /// Pairs that it knows: whose source is here, and whose destination is.
     pub(super) fn known(&self) -> (usize, usize) {
-        self.machine.known()
+        self.host.machine().known()
     }
 
     /// What it counted about itself.
     pub(super) fn counters(&self) -> Counters {
-        self.machine.counters()
+        self.host.machine().counters()
     }
 
     /// What it holds of a pair.
     pub(super) fn ends(&self, pair: PairId) -> Ends {
-        self.machine.elasticswitch().map_or_else(Ends::default, |machine| machine.ends(pair))
+        self.host.machine().elasticswitch().map_or_else(Ends::default, |machine| machine.ends(pair))
     }
 }
 
@@ -271,6 +280,10 @@ impl Counted<'_> {
     fn receiving(&self) -> impl Iterator<Item = &Pair> {
         self.receives.iter().map(|pair| &self.pairs[*pair as usize]).filter(|p| p.receives)
     }
+}
+
+fn host(policy: &Policy, now: Time) -> HostLoop {
+    HostLoop::new(policy.clone(), now).expect("what is refused is not played")
 }
 
 /// The same policy without these VMs. A static reservation has all in its directory, present or

@@ -58,7 +58,7 @@ impl Levels {
 
     /// Whether pairs whose floors sum to `sum` have to be scaled to fit.
     pub(crate) fn is_over(&self, sum: Rate) -> bool {
-        sum > self.0.budget()
+        self.0.overbooked(sum).is_some()
     }
 
     pub(crate) fn uplink(&self) -> Class {

@@ -5,6 +5,7 @@ use super::meter::Meter;
 use super::weather::Trouble;
 use std::collections::BTreeMap;
 use weir_core::host::Policy;
+use weir_journal::Log;
 use weir_units::{HostId, PairId, PathId, Rate};
 
 /// The links of each path from one host to another: as many paths between any two.
@@ -28,6 +29,8 @@ pub(crate) struct Guard {
 /// A host with an agent.
 pub(crate) struct GuardedHost {
     pub(crate) policy: Policy,
+    /// Where its agent's calls are recorded.
+    pub(crate) log: Option<Log>,
     /// One per VM in the order of the lists.
     pub(crate) shares: Vec<Share>,
     /// In the order of time.

@@ -65,10 +65,11 @@ pub(crate) struct Shim {
 impl Shim {
     /// `net` gets the routes of letters. Which flow has which number, the caller says in `tcp` and
     /// `udp`.
-    pub(crate) fn new(guard: &Guard, net: &mut Net, seed: u64) -> Self {
-        let law = guard.hosts.first().map(|host| &host.policy.law);
+    pub(crate) fn new(guard: &mut Guard, net: &mut Net, seed: u64) -> Self {
+        let hosts = (0..).zip(&mut guard.hosts);
         let mut hosts: Vec<Host> =
-            (0..).zip(&guard.hosts).map(|(number, host)| Host::new(number, host, seed)).collect();
+            hosts.map(|(number, host)| Host::new(number, host, seed)).collect();
+        let law = guard.hosts.first().map(|host| &host.policy.law);
         let (mut pairs, mut first) = (Vec::new(), Vec::new());
         let several = guard.paths.values().next().map_or(1, Vec::len) as u32;
         for pair in &guard.pairs {

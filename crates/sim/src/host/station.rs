@@ -97,14 +97,15 @@ pub(super) struct Host {
 
 impl Host {
     /// With its clock and phase from the seed.
-    pub(super) fn new(number: u32, guarded: &GuardedHost, seed: u64) -> Self {
+    pub(super) fn new(number: u32, guarded: &mut GuardedHost, seed: u64) -> Self {
+        let log = guarded.log.take();
         let policy = &guarded.policy;
         let levels = levels(policy, &guarded.shares);
         let (htb, defaults) = queues(&levels, &guarded.shares, 0);
         let mut rng = Rng::new(seed, STREAM + u64::from(number));
         let origin = rng.next() % PHASES;
         Self {
-            agent: Agent::new(policy, Time::from_nanos(origin)),
+            agent: Agent::new(policy, Time::from_nanos(origin), log),
             full: policy.clone(),
             policy: policy.clone(),
             is_stale: false,
@@ -199,7 +200,8 @@ impl Host {
         self.lives += 1;
         self.reclaims_at = NEVER;
         self.news.clear();
-        self.agent = Agent::new(&self.policy, self.clock(now));
+        let now = self.clock(now);
+        self.agent.live_again(&self.policy, now);
     }
 
     /// The host as it was before any agent: empty queues, no pairs. Returns the packets that were

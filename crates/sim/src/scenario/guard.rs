@@ -12,11 +12,13 @@ use super::build::{Part, Plan};
 use super::{Failure, Setup, Unsupported};
 use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{Bounds, Capabilities, Hose, Location, Policy};
 use weir_core::mechanism::Law;
 use weir_core::path::MAX_PATHS;
 use weir_core::reservation::Reservation;
+use weir_journal::{Log, Options, Pace};
 use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario, Vm};
 use weir_units::{HostId, PairId, Rate, TenantId, VmId};
 
@@ -33,7 +35,9 @@ pub(super) fn guard(
     let paths = paths(scenario, mechanism, plan)?;
     let count = paths.values().next().map_or(1, Vec::len);
     let policies = policies(scenario, mechanism, setup, count)?;
-    let hosts = policies.into_iter().map(|policy| guarded(scenario, policy)).collect();
+    let guard = |policy| guarded(scenario, policy, setup.journal.as_deref());
+    let hosts: Result<_, Failure> = policies.into_iter().map(guard).collect();
+    let hosts = hosts?;
     let pair = |t: &weir_model::scenario::Traffic| PairId::new(vm_id(t.from), vm_id(t.to));
     let ids: BTreeSet<PairId> =
         scenario.traffic.iter().flat_map(|t| [pair(t), pair(t).reversed()]).collect();
@@ -172,14 +176,28 @@ fn law(
     }
 }
 
-fn guarded(scenario: &Scenario, policy: Policy) -> GuardedHost {
+fn guarded(
+    scenario: &Scenario,
+    policy: Policy,
+    journal: Option<&Path>,
+) -> Result<GuardedHost, Failure> {
     let host = policy.host.0 as usize;
     let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
     let share = |(number, vm): (usize, &Vm)| {
         let floor = policy.law.promised(vm_id(number), vm.floor_out);
         Share { floor, cap: vm.cap_out }
     };
-    GuardedHost { shares: here.map(share).collect(), troubles: troubles(scenario, host), policy }
+    let open = |dir: &Path| {
+        let path = dir.join(&scenario.topology.hosts[host]);
+        let log = Log::open_in(&path, Options::new(Pace::Waits));
+        log.map_err(|error| Failure::Journal { path, error })
+    };
+    Ok(GuardedHost {
+        shares: here.map(share).collect(),
+        log: journal.map(open).transpose()?,
+        troubles: troubles(scenario, host),
+        policy,
+    })
 }
 
 fn troubles(scenario: &Scenario, host: usize) -> Vec<Trouble> {

@@ -34,6 +34,7 @@ use crate::host::Written;
 use crate::network::Flaw;
 use crate::outcome::{LinkOutcome, Outcome};
 use crate::world::GuardedView;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::eyeq::{Refusal, Tuned};
@@ -55,6 +56,8 @@ pub struct Setup {
     pub law: Option<ElasticSwitch>,
     /// The same of EyeQ, before it knows its links.
     pub eyeq: Option<Tuned>,
+    /// A folder in which each host's agent gets a folder with its journal.
+    pub journal: Option<PathBuf>,
 }
 
 /// Raw measurements of a run.
@@ -125,6 +128,14 @@ pub enum Failure {
         field: String,
         /// Why, and what would be right.
         refusal: Refusal,
+    },
+    /// A host's journal cannot be made.
+    #[error("{}: the journal cannot be made: {error}", path.display())]
+    Journal {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
     },
     /// The caller asked to stop.
     #[error("stopped")]

@@ -30,7 +30,7 @@ use crate::programs::Departures;
 use crate::table::CounterArray;
 use nodes::{HOST, PAIRS, Term, UNSORTED, UPLINK};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_core::classes::floor_of;
+use weir_core::classes::{Overbooked, floor_of};
 use weir_units::{Bytes, PairId, Rate, VmId};
 
 /// The shaper made of departure times. See [`Shaper`] for the order of calls.
@@ -320,9 +320,9 @@ impl Tree {
 
     /// Writes these pairs, or all if every pair's part of an overbooked uplink has changed.
     fn settle(&mut self, pairs: &BTreeSet<PairId>) -> usize {
-        let before = self.shortfall();
+        let before = self.overbooked();
         self.floors = desired::floors(&self.pairs);
-        if before == self.shortfall() {
+        if before == self.overbooked() {
             self.write_pairs(pairs.iter())
         } else {
             self.write_pairs(self.pairs.keys())
@@ -346,8 +346,8 @@ impl Tree {
         self.owners.iter().map(|(node, id)| (*id, rate_of(self.found(*node)))).collect()
     }
 
-    fn shortfall(&self) -> Rate {
-        self.floors.saturating_sub(self.levels.budget())
+    fn overbooked(&self) -> Option<Overbooked> {
+        self.levels.overbooked(self.floors)
     }
 }
 
@@ -422,12 +422,8 @@ impl Shaper for DepartureTimes {
         self.maps.lease.put(0, now_ns);
     }
 
-    fn shortfall(&self) -> Rate {
-        self.tree.shortfall()
-    }
-
-    fn budget(&self) -> Rate {
-        self.tree.levels.budget()
+    fn overbooked(&self) -> Option<Overbooked> {
+        self.tree.overbooked()
     }
 
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {

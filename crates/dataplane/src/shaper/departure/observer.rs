@@ -14,7 +14,8 @@ use crate::shaper::{
 };
 use crate::table::CounterArray;
 use std::collections::BTreeSet;
-use weir_units::{PairId, Rate, VmId};
+use weir_core::classes::Overbooked;
+use weir_units::{PairId, VmId};
 
 /// Levels without a queue. See [`Shaper`] for the order of calls.
 pub struct Observer(Tree);
@@ -78,12 +79,8 @@ impl Shaper for Observer {
 
     fn renew(&mut self, _now_ns: u64) {}
 
-    fn shortfall(&self) -> Rate {
-        self.0.shortfall()
-    }
-
-    fn budget(&self) -> Rate {
-        self.0.levels.budget()
+    fn overbooked(&self) -> Option<Overbooked> {
+        self.0.overbooked()
     }
 
     fn stats(&mut self) -> Result<Vec<ClassStats>, Error> {

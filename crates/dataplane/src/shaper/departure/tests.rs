@@ -153,7 +153,7 @@ fn an_overbooked_uplink_scales_floors_to_fit() {
     tree.add_pairs(&pairs).unwrap();
     let full: Vec<_> = pairs.iter().map(|id| (*id, mbit(90, 90))).collect();
     assert_eq!(tree.set(&full[..2]).unwrap(), 2);
-    assert_eq!(tree.shortfall(), Rate::ZERO);
+    assert_eq!(tree.overbooked(), None);
     assert_eq!(tree.set(&full[2..]).unwrap(), 4, "every pair's part has changed");
     let sum: Rate = tree.read_back().iter().map(|(_, rate)| rate.floor).sum();
     assert!(sum <= Rate::from_mbps(195) && sum > Rate::from_mbps(194), "{sum}");

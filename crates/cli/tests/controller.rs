@@ -1,0 +1,303 @@
+//! A real controller process, killed at any moment, and the commands around it.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use weir_controller::client::Client;
+use weir_model::controller::{ClientConfig, ControllerConfig};
+
+/// Kills of `make test`. `scripts/test-long` asks for more by `WEIR_CRASHES`.
+const FEW: u64 = 6;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-cloud-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).expect("it is ours");
+    }
+}
+
+fn weir(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.current_dir(folder).env("WEIR_CLIENT", folder.join("client.toml"));
+    command.args(args).output().expect("the binary runs")
+}
+
+/// What a command that works prints.
+#[track_caller]
+fn works(folder: &Path, args: &[&str]) -> String {
+    let output = weir(folder, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A process that dies with the test.
+struct Daemon(Child);
+
+impl Daemon {
+    /// Starts a controller at a free port and waits until it serves. Its address goes to client.toml.
+    fn start(folder: &Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["controller", "--config", "controller.toml"])
+            .current_dir(folder)
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut daemon = Self(child);
+        let mut lines = BufReader::new(daemon.0.stderr.take().expect("it is piped")).lines();
+        let address = lines.by_ref().find_map(|line| {
+            let line = line.expect("text");
+            line.split_once("serving https://").map(|(_, address)| address.trim().to_owned())
+        });
+        let address = address.expect("it serves");
+        // Nobody may find the pipe full or closed.
+        std::thread::spawn(move || lines.for_each(drop));
+        let mut client = client_config(folder);
+        client.server = format!("https://{address}");
+        let text = toml::to_string(&client).expect("it is TOML");
+        std::fs::write(folder.join("client.toml"), text).expect("it is ours");
+        daemon
+    }
+
+    fn kill(mut self) {
+        // SIGKILL.
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ended");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have been killed.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn client_config(folder: &Path) -> ClientConfig {
+    let text = std::fs::read_to_string(folder.join("client.toml")).expect("it was made");
+    toml::from_str(&text).expect("it is ours")
+}
+
+fn client(folder: &Path) -> Client {
+    let config = client_config(folder);
+    Client::new(&config.server, &folder.join(&config.ca), &config.token).expect("an address")
+}
+
+fn init(folder: &Path) {
+    let any = ["--listen", "127.0.0.1:0", "--name", "127.0.0.1", "--data", "data"];
+    let files = ["controller", "init", "--config", "controller.toml", "--client", "client.toml"];
+    works(folder, &[&files[..], &any[..]].concat());
+}
+
+const CLOUD: &str = "\
+apiVersion: weir/v1
+kind: Host
+metadata: {name: h0}
+spec: {switch: tor, rate: 1Gbit, slots: 50}
+---
+apiVersion: weir/v1
+kind: Host
+metadata: {name: h1}
+spec: {switch: tor, rate: 1Gbit, slots: 50}
+---
+apiVersion: weir/v1
+kind: Tenant
+metadata: {name: gold}
+";
+
+/// SplitMix64.
+fn random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// One random change: its path, its method, its body.
+fn change(seed: &mut u64) -> (hyper::Method, String, Value) {
+    use hyper::Method;
+    let name = format!("vm{}", random(seed) % 12);
+    let host = format!("h{}", random(seed) % 2);
+    let floor = format!("{}Mbit", 1 + random(seed) % 200);
+    let spec = json!({"tenant": "gold", "host": host, "floor": {"out": floor, "in": floor}});
+    let reservation = format!("r{}", random(seed) % 30);
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "weir/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    match random(seed) % 10 {
+        0..5 => (Method::PUT, format!("/api/v1/vms/{name}"), object("VM", &name, spec)),
+        5..7 => (Method::DELETE, format!("/api/v1/vms/{name}"), Value::Null),
+        7..9 => {
+            let vm = json!({"name": name, "host": host, "floor": {"out": floor}});
+            let spec = json!({"tenant": "gold", "vms": [vm]});
+            (Method::POST, "/api/v1/reservations".into(), object("Reservation", &reservation, spec))
+        }
+        _ => (Method::POST, format!("/api/v1/reservations/{reservation}/confirm"), Value::Null),
+    }
+}
+
+/// All VMs and reservations.
+fn all(client: &mut Client) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for kind in ["vms", "reservations"] {
+        let list = client.get(&format!("/api/v1/{kind}?limit=10000")).expect("it answers").json();
+        for item in list["items"].as_array().expect("items") {
+            found.insert(format!("{kind}/{}", item["metadata"]["name"]), item.clone());
+        }
+    }
+    found
+}
+
+/// Changes things until the controller is gone. Returns the last answer that came: a version.
+fn work(folder: &Path, seed: &mut u64) -> u64 {
+    let (mut client, mut newest) = (client(folder), 0);
+    loop {
+        let (method, path, body) = change(seed);
+        let Ok(reply) = client.send(method, &path, &body) else { return newest };
+        assert!(reply.status < 500, "{}", reply.json());
+        let etag = reply.headers.get("etag").and_then(|value| value.to_str().ok());
+        let version = etag.and_then(|text| text.trim_matches('"').parse::<u64>().ok());
+        newest = newest.max(version.unwrap_or(0));
+    }
+}
+
+#[test]
+fn after_kill_9_at_any_moment_all_that_was_acknowledged_is_there() {
+    let folder = Folder::new("kill");
+    init(&folder.0);
+    std::fs::write(folder.0.join("cloud.yaml"), CLOUD).expect("it is ours");
+    let first = Daemon::start(&folder.0);
+    works(&folder.0, &["apply", "-f", "cloud.yaml"]);
+    first.kill();
+    let kills = std::env::var("WEIR_CRASHES").map_or(FEW, |text| text.parse().expect("a number"));
+    let mut seed = 1;
+    for kill in 0..kills {
+        let daemon = Daemon::start(&folder.0);
+        let mut watcher = client(&folder.0);
+        let mut watch = watcher
+            .begin(hyper::Method::GET, "/api/v1/vms?watch=true", &[], "".into())
+            .expect("it answers");
+        let (path, mut theirs) = (folder.0.clone(), seed);
+        let worker = std::thread::spawn(move || (work(&path, &mut theirs), theirs));
+        // The moment of the kill is a number of changes that a watch has seen.
+        for _ in 0..random(&mut seed) % 40 {
+            watch.line(&watcher).expect("it goes on");
+        }
+        daemon.kill();
+        let (newest, next) = worker.join().expect("it ends");
+        seed = next;
+        // Every start adds up all claims against all links.
+        let again = Daemon::start(&folder.0);
+        let mut reader = client(&folder.0);
+        let list = reader.get("/api/v1/vms?limit=1").expect("it answers").json();
+        let version = list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok());
+        assert!(version >= Some(newest), "kill {kill}: {newest} was acknowledged, not {version:?}");
+        let found = all(&mut reader);
+        again.kill();
+        let once_more = Daemon::start(&folder.0);
+        assert_eq!(all(&mut client(&folder.0)), found, "kill {kill}: a restart changes nothing");
+        once_more.kill();
+    }
+}
+
+#[test]
+fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
+    let folder = Folder::new("commands");
+    let at = folder.0.as_path();
+    let output = weir(at, &["get", "vms"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr.contains("client.toml") && stderr.contains("weir controller init"), "{stderr}");
+    init(at);
+    let again =
+        weir(at, &["controller", "init", "--config", "controller.toml", "--client", "other.toml"]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("there is a controller already"));
+    let daemon = Daemon::start(at);
+    let vms = "---\napiVersion: weir/v1\nkind: VM\nmetadata: {name: web}\nspec:\n  tenant: gold\n  \
+               host: h0\n  floor: {out: 100M, in: 100M}\n---\napiVersion: weir/v1\nkind: VM\nmetadata: \
+               {name: db}\nspec: {tenant: gold, host: h1, floor: {out: 100M, in: 100M}}\n";
+    let text = format!("{CLOUD}{vms}");
+    std::fs::write(at.join("cloud.yaml"), &text).expect("it is ours");
+    assert!(works(at, &["plan", "-f", "cloud.yaml"]).contains("web"));
+    assert!(!works(at, &["get", "vms"]).contains("web"), "a plan changes nothing");
+    let told = works(at, &["apply", "-f", "cloud.yaml"]);
+    assert!(told.contains("VM web created") && told.contains("Host h0 created"), "{told}");
+    assert!(works(at, &["apply", "-f", "cloud.yaml"]).contains("VM web unchanged"));
+    let table = works(at, &["get", "vms"]);
+    assert!(table.contains("100Mbit") && table.contains("Fits"), "{table}");
+    assert!(works(at, &["describe", "vm", "web"]).contains("Admitted"));
+    assert!(works(at, &["status", "--wait"]).contains("all are as they should be"));
+    let yaml = works(at, &["get", "vms", "-o", "yaml"]);
+    std::fs::write(at.join("again.yaml"), yaml).expect("it is ours");
+    assert!(works(at, &["apply", "-f", "again.yaml"]).contains("VM web unchanged"));
+    let lost = weir(at, &["plan", "--without", "h1"]);
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&lost.stdout).contains("HostDead"));
+
+    for (bad, line, words) in [
+        (text.replace("out: 100M, in", "out: 100, in"), "line 20", "has no unit"),
+        (text.replace("out: 100M, in: 100M}", "out: 2Gbit, in: 2Gbit}"), "line 20", "LinkFull"),
+        (text.replace("host: h1", "host: h9"), "line 25", "apply it first"),
+    ] {
+        std::fs::write(at.join("bad.yaml"), bad).expect("it is ours");
+        let output = weir(at, &["apply", "-f", "bad.yaml"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            stderr.contains("bad.yaml") && stderr.contains(line) && stderr.contains(words),
+            "{stderr}"
+        );
+    }
+    let token = works(at, &["token", "create", "eyes", "--role", "viewer"]);
+    assert!(token.starts_with("weir_"), "{token}");
+    assert!(works(at, &["token", "list"]).contains("eyes"));
+    works(at, &["token", "delete", "eyes"]);
+    works(at, &["backup", "b.jsonl"]);
+    works(at, &["delete", "vm", "web"]);
+    daemon.kill();
+    let refused = weir(at, &["restore", "b.jsonl", "--config", "controller.toml"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("move it away first"));
+    std::fs::remove_file(at.join("data/store.redb")).expect("it is there");
+    works(at, &["restore", "b.jsonl", "--config", "controller.toml"]);
+    let daemon = Daemon::start(at);
+    assert!(works(at, &["get", "vms"]).contains("web"), "it was there when the backup was taken");
+    daemon.kill();
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_commands() {
+    let folder = Folder::new("man");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(works(&folder.0, &["completions", shell]).contains("controller"), "{shell}");
+    }
+    works(&folder.0, &["man", "pages"]);
+    let page = std::fs::read_to_string(folder.0.join("pages/weir-apply.1")).expect("it was made");
+    assert!(page.contains("objects of files"), "{page}");
+}
+
+#[test]
+fn a_controller_whose_configuration_is_wrong_names_the_line() {
+    let folder = Folder::new("config");
+    init(&folder.0);
+    let file = folder.0.join("controller.toml");
+    let text = std::fs::read_to_string(&file).expect("it was made");
+    let config: ControllerConfig = toml::from_str(&text).expect("it is ours");
+    std::fs::write(&file, text.replace(&format!("history = {}", config.history), "history = 1"))
+        .expect("it is ours");
+    let output = weir(&folder.0, &["controller", "--config", "controller.toml"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr.contains("controller.toml, line ") && stderr.contains("history: 1"), "{stderr}");
+}

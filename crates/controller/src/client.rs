@@ -1,0 +1,271 @@
+//! A client of the API, for commands, tests and benches: HTTP/1.1 over TLS, one connection.
+
+use crate::tls;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{HeaderMap, Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an answer may take to begin.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address is none.
+    #[error("`{0}` is no address of a controller: write https://NAME:PORT")]
+    Address(String),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// There is no connection.
+    #[error("cannot reach the controller at {server}: {what}")]
+    Unreachable {
+        /// Where it should be.
+        server: String,
+        /// What happened.
+        what: String,
+    },
+    /// It broke off.
+    #[error(
+        "the controller at {server} broke off: {what}; whether it did what was asked is unknown"
+    )]
+    BrokenOff {
+        /// Where it is.
+        server: String,
+        /// What happened.
+        what: String,
+    },
+}
+
+/// What the controller answered.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// Status of HTTP.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// The body as JSON; null if it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// Whether the request was done.
+    pub const fn is_ok(&self) -> bool {
+        self.status < 300
+    }
+}
+
+/// A client that blocks.
+pub struct Client {
+    runtime: Runtime,
+    server: String,
+    name: String,
+    port: u16,
+    token: String,
+    tls: TlsConnector,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    /// A client of `https://NAME:PORT` that trusts the authority in the file `ca`.
+    ///
+    /// # Errors
+    ///
+    /// The address is none, or the file cannot be read.
+    pub fn new(server: &str, ca: &Path, token: &str) -> Result<Self, ClientError> {
+        let address = || ClientError::Address(server.into());
+        let rest = server.trim_end_matches('/').strip_prefix("https://").ok_or_else(address)?;
+        let (name, port) = rest.rsplit_once(':').ok_or_else(address)?;
+        let port = port.parse().map_err(|_| address())?;
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let config = tls::client_config(ca)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ClientError::Unreachable {
+            server: server.into(),
+            what: error.to_string(),
+        })?;
+        Ok(Self {
+            runtime,
+            server: server.into(),
+            name,
+            port,
+            token: token.into(),
+            tls: TlsConnector::from(Arc::new(config)),
+            connection: None,
+        })
+    }
+
+    /// Asks and waits for the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    pub fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Reply, ClientError> {
+        let mut begun = self.begin(method, path, headers, body.into())?;
+        let mut body = Vec::new();
+        while let Some(piece) = begun.piece(self)? {
+            body.extend_from_slice(&piece);
+        }
+        Ok(Reply { status: begun.status, headers: begun.headers, body: body.into() })
+    }
+
+    /// `GET` of a path.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    pub fn get(&mut self, path: &str) -> Result<Reply, ClientError> {
+        self.ask(Method::GET, path, &[], Bytes::new())
+    }
+
+    /// A request with a body of JSON.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    pub fn send(&mut self, method: Method, path: &str, body: &Value) -> Result<Reply, ClientError> {
+        let json = [("content-type", "application/json")];
+        self.ask(method, path, &json, body.to_string())
+    }
+
+    /// Asks and waits for the beginning of the answer.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    pub fn begin(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Begun, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.name)
+            .header("authorization", format!("Bearer {}", self.token));
+        for (key, value) in headers {
+            request = request.header(*key, *value);
+        }
+        let server = self.server.clone();
+        let broken = |what: String| ClientError::BrokenOff { server: server.clone(), what };
+        let request = request.body(Full::new(body)).map_err(|error| broken(error.to_string()))?;
+        let mut connection = match self.connection.take().filter(|open| !open.is_closed()) {
+            Some(open) => open,
+            None => self.connect()?,
+        };
+        let answer = self.runtime.block_on(async {
+            connection.ready().await.map_err(|error| broken(error.to_string()))?;
+            let answer = tokio::time::timeout(ANSWER, connection.send_request(request)).await;
+            answer
+                .map_err(|_| broken("no answer in 60 s".into()))?
+                .map_err(|error| broken(error.to_string()))
+        })?;
+        self.connection = Some(connection);
+        Ok(Begun::new(answer))
+    }
+
+    fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let unreachable =
+            |what: String| ClientError::Unreachable { server: self.server.clone(), what };
+        let name = ServerName::try_from(self.name.clone());
+        let name = name.map_err(|_| ClientError::Address(self.server.clone()))?;
+        let connecting = async {
+            let stream = TcpStream::connect((self.name.as_str(), self.port)).await?;
+            stream.set_nodelay(true)?;
+            self.tls.connect(name, stream).await
+        };
+        self.runtime.block_on(async {
+            let stream = tokio::time::timeout(CONNECT, connecting).await;
+            let stream = stream.map_err(|_| unreachable("no answer in 10 s".into()))?;
+            let stream = stream.map_err(|error| unreachable(error.to_string()))?;
+            let (sender, connection) = http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| unreachable(error.to_string()))?;
+            tokio::spawn(async move { drop(connection.await) });
+            Ok(sender)
+        })
+    }
+}
+
+/// An answer that has begun.
+pub struct Begun {
+    /// Status of HTTP.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    /// Octets after the last whole line.
+    rest: Vec<u8>,
+}
+
+impl Begun {
+    fn new(answer: Response<Incoming>) -> Self {
+        let (head, body) = answer.into_parts();
+        Self { status: head.status.as_u16(), headers: head.headers, body, rest: Vec::new() }
+    }
+
+    /// The next piece of the body; nothing at its end.
+    ///
+    /// # Errors
+    ///
+    /// The controller broke off.
+    pub fn piece(&mut self, client: &Client) -> Result<Option<Bytes>, ClientError> {
+        let broken = |what: String| ClientError::BrokenOff { server: client.server.clone(), what };
+        client.runtime.block_on(async {
+            loop {
+                match self.body.frame().await {
+                    None => return Ok(None),
+                    Some(Err(error)) => return Err(broken(error.to_string())),
+                    Some(Ok(frame)) => {
+                        if let Ok(data) = frame.into_data() {
+                            return Ok(Some(data));
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// The next line of the body; nothing at its end.
+    ///
+    /// # Errors
+    ///
+    /// The controller broke off.
+    pub fn line(&mut self, client: &Client) -> Result<Option<String>, ClientError> {
+        loop {
+            if let Some(at) = self.rest.iter().position(|octet| *octet == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=at).collect();
+                return Ok(Some(String::from_utf8_lossy(&line[..at]).into_owned()));
+            }
+            match self.piece(client)? {
+                Some(piece) => self.rest.extend_from_slice(&piece),
+                None => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The API: HTTP/1.1 over TLS, JSON, under `/api/v1`.
+//!
+//! Approach  Routes are one table ([`ROUTES`]), from which the router and the OpenAPI document are made.
+//!           Reads are answered from the [`View`], writes go to the [`Engine`].
+//! Promises  Every refusal is a [`Problem`] with a field and a reason. Bodies, headers, connections and
+//!           waits are bounded.
+
+mod auth;
+mod openapi;
+mod query;
+mod read;
+mod serve;
+mod watch;
+mod write;
+
+pub use openapi::document;
+pub use serve::{Server, bind};
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::metrics::{Asked, Metrics};
+use crate::problem::Problem;
+use crate::view::View;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, delete, get, post, put};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Most octets of a request's body.
+pub(crate) const BODY_MOST: usize = 16 << 20;
+/// How long a client may take to send a body.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// What all handlers share.
+pub(crate) struct Shared {
+    pub(crate) view: Arc<View>,
+    pub(crate) engine: Engine,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
+    /// No new work: the controller is ending.
+    pub(crate) stopping: AtomicBool,
+}
+
+pub(crate) type Ctx = State<Arc<Shared>>;
+
+/// Who may ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Anybody.
+    Open,
+    /// Anybody with a token.
+    Token,
+}
+
+/// One route.
+pub(crate) struct Route {
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    handlers: fn() -> MethodRouter<Arc<Shared>>,
+}
+
+/// All routes. `openapi` describes each, and a test holds both together.
+pub(crate) const ROUTES: &[Route] = &[
+    open("/healthz", || get(read::healthz)),
+    open("/readyz", || get(read::readyz)),
+    open("/openapi.json", || get(openapi::serve)),
+    token("/metrics", || get(read::metrics)),
+    token("/api/v1/apply", || post(write::batch)),
+    token("/api/v1/audit", || get(read::audit)),
+    token("/api/v1/backup", || get(read::backup)),
+    token("/api/v1/tokens", || get(read::tokens).post(write::add_token)),
+    token("/api/v1/tokens/{name}", || delete(write::remove_token)),
+    token("/api/v1/reservations/{name}/confirm", || post(write::confirm)),
+    token("/api/v1/reservations/{name}/release", || post(write::release)),
+    token("/api/v1/{kind}", || get(read::list).post(write::create)),
+    token("/api/v1/{kind}/{name}", || {
+        get(read::one).merge(put(write::apply)).merge(delete(write::remove))
+    }),
+];
+
+const fn open(path: &'static str, handlers: fn() -> MethodRouter<Arc<Shared>>) -> Route {
+    Route { path, access: Access::Open, handlers }
+}
+
+const fn token(path: &'static str, handlers: fn() -> MethodRouter<Arc<Shared>>) -> Route {
+    Route { path, access: Access::Token, handlers }
+}
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        router = router.route(route.path, (route.handlers)());
+    }
+    router
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), around))
+        .with_state(shared)
+}
+
+/// Around every request: who asks, and a number for what came of it.
+async fn around(State(shared): Ctx, mut request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let access = ROUTES.iter().find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);
+    let method = request.method().as_str().to_owned();
+    // Paths that do not exist are told apart only to those who may see.
+    let answer = match (access, auth::actor(&shared, request.headers())) {
+        (Some(Access::Open), _) => next.run(request).await,
+        (_, Ok(actor)) => {
+            request.extensions_mut().insert(actor);
+            next.run(request).await
+        }
+        (_, Err(problem)) => problem.into_response(),
+    };
+    let code = answer.status().as_u16();
+    let route = route.unwrap_or_else(|| "none".into());
+    shared.metrics.requests.get_or_create(&Asked { method, route, code }).inc();
+    answer
+}
+
+async fn no_such_path(request: Request) -> Problem {
+    let detail = format!("there is nothing at {}: see /openapi.json", request.uri().path());
+    Problem::new(404, "NoSuchPath", "path", detail)
+}
+
+async fn no_such_method(request: Request) -> Problem {
+    let path = request.uri().path();
+    let detail = format!("{} is not for {path}: see /openapi.json", request.method());
+    Problem::new(405, "NoSuchMethod", "method", detail)
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).expect("statuses are ours");
+        let mut answer = json(status, self.body().to_string());
+        let headers = answer.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        match self.status {
+            401 => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            429 | 503 | 507 => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        answer
+    }
+}
+
+/// An answer of JSON.
+pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, kind, body.into()).into_response()
+}

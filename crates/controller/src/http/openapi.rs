@@ -1,0 +1,502 @@
+//! The API's description, OpenAPI 3.1, made from the types and the routes.
+
+use super::read::etag;
+use super::{Access, ROUTES, json};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Value, json};
+use std::sync::OnceLock;
+use utoipa::ToSchema;
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
+use weir_model::objects::{
+    API_VERSION, Condition, Floors, HostSpec, HostState, Kind, LinkSpec, LinkState, Metadata,
+    Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, TenantSpec, TopologySpec, Truth,
+    VmSpec,
+};
+
+/// The document as JSON.
+pub fn document() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let mut document = serde_json::to_value(types()).expect("a document is JSON");
+        add_objects(&mut document);
+        add_paths(&mut document);
+        serde_json::to_string_pretty(&document).expect("a document is JSON")
+    })
+}
+
+pub(super) async fn serve() -> Response {
+    let mut answer = json(StatusCode::OK, document());
+    answer.headers_mut().insert(axum::http::header::ETAG, etag(1));
+    answer
+}
+
+fn schema<T: ToSchema>(components: ComponentsBuilder) -> ComponentsBuilder {
+    components.schema(T::name(), T::schema())
+}
+
+/// The schemas that derive from types.
+fn types() -> OpenApi {
+    let mut all = ComponentsBuilder::new();
+    for add in [
+        schema::<Metadata>,
+        schema::<Condition>,
+        schema::<Truth>,
+        schema::<Status>,
+        schema::<Phase>,
+        schema::<Floors>,
+        schema::<TopologySpec>,
+        schema::<Routing>,
+        schema::<HostSpec>,
+        schema::<HostState>,
+        schema::<LinkSpec>,
+        schema::<LinkState>,
+        schema::<TenantSpec>,
+        schema::<Quota>,
+        schema::<VmSpec>,
+        schema::<ReservationSpec>,
+        schema::<ReservedVm>,
+    ] {
+        all = add(all);
+    }
+    let info = InfoBuilder::new()
+        .title("Weir controller")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("Bandwidth floors of VMs: what is declared, what fits, what holds."))
+        .build();
+    OpenApiBuilder::new()
+        .info(info)
+        .paths(PathsBuilder::new().build())
+        .components(Some(all.build()))
+        .build()
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn spec_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Topology => "TopologySpec",
+        Kind::Host => "HostSpec",
+        Kind::Link => "LinkSpec",
+        Kind::Tenant => "TenantSpec",
+        Kind::Vm => "VmSpec",
+        Kind::Reservation => "ReservationSpec",
+    }
+}
+
+/// Schemas of objects and lists, one per kind, and of what the API says beside.
+fn add_objects(document: &mut Value) {
+    let schemas = &mut document["components"]["schemas"];
+    for kind in Kind::ALL {
+        let name = kind.name();
+        schemas[name] = json!({
+            "type": "object",
+            "required": ["apiVersion", "kind", "metadata"],
+            "additionalProperties": false,
+            "properties": {
+                "apiVersion": {"type": "string", "enum": [API_VERSION]},
+                "kind": {"type": "string", "enum": [name]},
+                "metadata": reference("Metadata"),
+                "spec": reference(spec_of(kind)),
+                "status": reference("Status"),
+            },
+        });
+        schemas[format!("{name}List")] = json!({
+            "type": "object",
+            "required": ["apiVersion", "kind", "metadata", "items"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string", "enum": [format!("{name}List")]},
+                "metadata": {
+                    "type": "object",
+                    "required": ["resourceVersion", "continue"],
+                    "properties": {
+                        "resourceVersion": {"type": "string", "description": "A watch from here on misses nothing."},
+                        "continue": {"type": "string", "description": "For the next page; empty on the last."},
+                    },
+                },
+                "items": {"type": "array", "items": reference(name)},
+            },
+        });
+    }
+    let any: Vec<Value> = Kind::ALL.iter().map(|kind| reference(kind.name())).collect();
+    schemas["Problem"] = json!({
+        "type": "object",
+        "description": "Why a request is refused (RFC 9457).",
+        "required": ["type", "title", "status", "detail", "reason", "field"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "What is wrong and what to do."},
+            "reason": {"type": "string", "description": "One word for programs, as `LinkFull`."},
+            "field": {"type": "string", "description": "The part of the request that is to blame."},
+            "link": {"type": "string", "description": "With LinkFull: the link and its direction."},
+            "missing": {"type": "string", "description": "With LinkFull: the rate that is missing."},
+            "tenants": {"type": "array", "items": {"type": "string"}, "description": "With LinkFull: who has the most of the link."},
+        },
+    });
+    let change = json!({"type": "object", "properties": {
+        "type": {"type": "string", "enum": ["ADDED", "MODIFIED", "DELETED"]},
+        "object": {"anyOf": any},
+    }});
+    schemas["Batch"] = json!({"type": "object", "required": ["items"], "additionalProperties": false,
+        "properties": {"items": {"type": "array", "items": {"anyOf": any}}}});
+    schemas["BatchAnswer"] = json!({"type": "object", "required": ["items", "changes"], "properties": {
+        "items": {"type": "array", "items": {"anyOf": any}},
+        "changes": {"type": "array", "items": change},
+    }});
+    let role = json!({"type": "string", "enum": ["viewer", "tenant", "operator"]});
+    let token = json!({
+        "name": {"type": "string", "pattern": "^[A-Za-z0-9._@-]{1,100}$"},
+        "role": role,
+        "tenant": {"type": ["string", "null"]},
+        "expires": {"type": ["string", "null"], "format": "date-time"},
+    });
+    schemas["WantedToken"] = json!({"type": "object", "required": ["name", "role"],
+        "additionalProperties": false, "properties": token});
+    let mut told = token;
+    told["created"] = json!({"type": "string", "format": "date-time"});
+    told["token"] =
+        json!({"type": "string", "description": "The secret: only in the answer to its creation."});
+    schemas["Token"] = json!({"type": "object", "properties": told});
+    document["components"]["securitySchemes"] =
+        json!({"token": {"type": "http", "scheme": "bearer"}});
+}
+
+fn add_paths(document: &mut Value) {
+    let paths = &mut document["paths"];
+    for route in ROUTES {
+        for (path, mut operations) in operations_of(route.path) {
+            if route.access == Access::Token {
+                for operation in operations.as_object_mut().expect("operations").values_mut() {
+                    operation["security"] = json!([{"token": []}]);
+                    operation["responses"]["401"] = problem("There is no valid token.");
+                }
+            }
+            paths[path] = operations;
+        }
+    }
+}
+
+/// The paths of a route with their operations: one per kind where a kind stands in the path.
+fn operations_of(route: &str) -> Vec<(String, Value)> {
+    let one = |operations: Value| vec![(route.to_owned(), operations)];
+    match route {
+        "/healthz" => one(json!({"get": text("health", "Whether the process lives")})),
+        "/readyz" => one(json!({"get": text("ready", "Whether the controller takes requests")})),
+        "/metrics" => one(json!({"get": text("metrics", "Numbers in the format of OpenMetrics")})),
+        "/openapi.json" => {
+            let get =
+                operation("openapi", "This document", &[], None, "200", json!({"type": "object"}));
+            one(json!({"get": get}))
+        }
+        "/api/v1/apply" => {
+            let post = writing(
+                "applyAll",
+                "Makes or changes objects, all or none",
+                &[],
+                Some("Batch"),
+                "200",
+                "BatchAnswer",
+            );
+            one(json!({"post": post}))
+        }
+        "/api/v1/audit" => {
+            let items = json!({"type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}}});
+            let limit = parameter(
+                "query",
+                "limit",
+                json!({"type": "integer", "minimum": 1, "maximum": 10000}),
+            );
+            let get = operation(
+                "audit",
+                "The latest changes and who made them",
+                &[limit],
+                None,
+                "200",
+                items,
+            );
+            one(json!({"get": get}))
+        }
+        "/api/v1/backup" => one(json!({"get": text("backup", "All records as lines of JSON")})),
+        "/api/v1/tokens" => {
+            let list = json!({"type": "object", "properties": {"items": {"type": "array", "items": reference("Token")}}});
+            let get =
+                operation("listTokens", "All tokens without their secrets", &[], None, "200", list);
+            let post = writing(
+                "createToken",
+                "Makes a token; the answer has its secret, once",
+                &[],
+                Some("WantedToken"),
+                "201",
+                "Token",
+            );
+            one(json!({"get": get, "post": post}))
+        }
+        "/api/v1/tokens/{name}" => {
+            let delete = operation(
+                "deleteToken",
+                "Makes a token worthless",
+                &[name()],
+                None,
+                "200",
+                json!({"type": "object"}),
+            );
+            one(json!({"delete": with_problems(delete)}))
+        }
+        "/api/v1/reservations/{name}/confirm" => {
+            let post = writing(
+                "confirmReservation",
+                "Turns a held reservation into VMs; twice is once",
+                &[name()],
+                None,
+                "200",
+                "Reservation",
+            );
+            one(json!({"post": post}))
+        }
+        "/api/v1/reservations/{name}/release" => {
+            let post = writing(
+                "releaseReservation",
+                "Gives the room of a held reservation back",
+                &[name()],
+                None,
+                "200",
+                "Reservation",
+            );
+            one(json!({"post": post}))
+        }
+        "/api/v1/{kind}" => {
+            Kind::ALL.map(|kind| (format!("/api/v1/{}", kind.plural()), collection(kind))).into()
+        }
+        "/api/v1/{kind}/{name}" => Kind::ALL
+            .map(|kind| (format!("/api/v1/{}/{{name}}", kind.plural()), single(kind)))
+            .into(),
+        other => unreachable!("{other} is not described"),
+    }
+}
+
+fn collection(kind: Kind) -> Value {
+    let word = json!({"type": "string"});
+    let parameters = [
+        parameter(
+            "query",
+            "limit",
+            json!({"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}),
+        ),
+        parameter("query", "continue", word.clone()),
+        parameter("query", "tenant", word),
+        parameter(
+            "query",
+            "watch",
+            json!({"type": "boolean", "description": "Changes as lines of JSON, or as server-sent events."}),
+        ),
+        parameter(
+            "query",
+            "resourceVersion",
+            json!({"type": "string", "pattern": "^[0-9]+$", "description": "With watch: only later changes."}),
+        ),
+    ];
+    let what = format!("list{kind}s");
+    let list = reference(&format!("{kind}List"));
+    let mut get = operation(
+        &what,
+        &format!("Objects of kind {kind}, or their changes"),
+        &parameters,
+        None,
+        "200",
+        list,
+    );
+    get["responses"]["200"]["content"]["application/x-ndjson"] =
+        json!({"schema": {"type": "string"}});
+    get["responses"]["200"]["content"]["text/event-stream"] = json!({"schema": {"type": "string"}});
+    get["responses"]["410"] = problem("The version is too old: list again.");
+    let post = writing(
+        &format!("create{kind}"),
+        &format!("Makes a {kind}"),
+        &[],
+        Some(kind.name()),
+        "201",
+        kind.name(),
+    );
+    json!({"get": with_problems(get), "post": with_link(kind, post, "201")})
+}
+
+fn single(kind: Kind) -> Value {
+    let get = operation(
+        &format!("get{kind}"),
+        &format!("One {kind}"),
+        &[name()],
+        None,
+        "200",
+        reference(kind.name()),
+    );
+    let seen =
+        parameter("header", "If-Match", json!({"type": "string", "pattern": "^\"[0-9]+\"$"}));
+    let parameters = [name(), seen];
+    let mut put = writing(
+        &format!("apply{kind}"),
+        &format!("Makes or changes a {kind}"),
+        &parameters,
+        Some(kind.name()),
+        "200",
+        kind.name(),
+    );
+    put["responses"]["201"] = put["responses"]["200"].clone();
+    let delete = writing(
+        &format!("delete{kind}"),
+        &format!("Removes a {kind}"),
+        &parameters,
+        None,
+        "200",
+        kind.name(),
+    );
+    json!({"get": with_problems(get), "put": put, "delete": delete})
+}
+
+fn name() -> Value {
+    let mut parameter = parameter("path", "name", json!({"type": "string"}));
+    parameter["required"] = true.into();
+    parameter
+}
+
+fn parameter(place: &str, name: &str, schema: Value) -> Value {
+    json!({"in": place, "name": name, "schema": schema})
+}
+
+fn operation(
+    id: &str,
+    summary: &str,
+    parameters: &[Value],
+    body: Option<&str>,
+    code: &str,
+    answer: Value,
+) -> Value {
+    let mut operation = json!({
+        "operationId": id,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {code: {"description": "Done.", "content": {"application/json": {"schema": answer}}}},
+    });
+    if let Some(body) = body {
+        operation["requestBody"] =
+            json!({"required": true, "content": {"application/json": {"schema": reference(body)}}});
+    }
+    operation
+}
+
+/// An operation that changes something.
+fn writing(
+    id: &str,
+    summary: &str,
+    parameters: &[Value],
+    body: Option<&str>,
+    code: &str,
+    answer: &str,
+) -> Value {
+    let mut parameters = parameters.to_vec();
+    parameters.push(parameter("query", "dryRun", json!({"type": "string", "enum": ["All"]})));
+    parameters.push(parameter(
+        "header",
+        "Idempotency-Key",
+        json!({"type": "string", "minLength": 1, "maxLength": 255}),
+    ));
+    with_problems(operation(id, summary, &parameters, body, code, reference(answer)))
+}
+
+fn with_problems(mut operation: Value) -> Value {
+    for (code, what) in [
+        ("400", "The request cannot be read."),
+        ("403", "The token does not allow it."),
+        ("404", "There is no such object."),
+        ("409", "It does not fit what is there."),
+        ("412", "The object has a newer version."),
+        ("413", "The body is too large."),
+        ("415", "The body is not JSON."),
+        ("422", "A field is wrong."),
+        ("503", "Not now."),
+        ("507", "The disk is full."),
+    ] {
+        operation["responses"][code] = problem(what);
+    }
+    operation
+}
+
+/// What was made can be read, changed and removed.
+fn with_link(kind: Kind, mut operation: Value, code: &str) -> Value {
+    let mut links = json!({});
+    for verb in ["get", "apply", "delete"] {
+        links[verb] = json!({
+            "operationId": format!("{verb}{kind}"),
+            "parameters": {"name": "$response.body#/metadata/name"},
+        });
+    }
+    if kind == Kind::Reservation {
+        for verb in ["confirm", "release"] {
+            links[verb] = json!({
+                "operationId": format!("{verb}Reservation"),
+                "parameters": {"name": "$response.body#/metadata/name"},
+            });
+        }
+    }
+    operation["responses"][code]["links"] = links;
+    operation
+}
+
+fn text(id: &str, summary: &str) -> Value {
+    json!({
+        "operationId": id,
+        "summary": summary,
+        "responses": {"200": {"description": "Done.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+    })
+}
+
+fn problem(what: &str) -> Value {
+    json!({"description": what, "content": {"application/problem+json": {"schema": reference("Problem")}}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    match value.as_str() {
+                        Some(text) if key == "$ref" => found.extend([text.to_owned()]),
+                        _ => references(value, found),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_of_the_document_exists_and_every_operation_has_a_name_of_its_own() {
+        let document: Value = serde_json::from_str(document()).expect("JSON");
+        assert!(document["openapi"].as_str().is_some_and(|version| version.starts_with("3.1")));
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        assert!(found.len() > 20, "{found:?}");
+        for reference in found {
+            let pointer = reference.trim_start_matches('#');
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        let mut names = BTreeSet::new();
+        let paths = document["paths"].as_object().expect("paths");
+        assert_eq!(paths.len(), ROUTES.len() - 2 + 2 * Kind::ALL.len());
+        for operation in
+            paths.values().flat_map(|path| path.as_object().expect("operations").values())
+        {
+            let name = operation["operationId"].as_str().expect("a name").to_owned();
+            assert!(names.insert(name.clone()), "{name}");
+        }
+    }
+}

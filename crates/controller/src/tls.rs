@@ -1,0 +1,197 @@
+//! Certificates: an authority of our own, and the controller's certificate that it signs.
+//!
+//! Approach  `weir controller init` makes the authority's key and certificate, once. Each start signs a
+//!           new certificate for the API, which is renewed while the controller runs. Clients trust the
+//!           authority's certificate, so nothing has to be copied again.
+//! Promises  The authority's key is in one file that only its owner can read. TLS 1.3 alone.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use time::{Duration, OffsetDateTime};
+use weir_model::moment::Moment;
+
+/// How long the authority's certificate is valid, days.
+const AUTHORITY_DAYS: i64 = 3650;
+/// How long the controller's certificate is valid, days. It is renewed after two thirds.
+const SERVER_DAYS: i64 = 90;
+/// Certificates are valid from this long before they are made: clocks differ.
+const SKEW: Duration = Duration::hours(1);
+const NAME: &str = "Weir controller authority";
+
+/// What is wrong with a certificate or a key.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{path}: {what}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        what: String,
+    },
+    /// A certificate cannot be made.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// TLS refuses what it was given.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Makes an authority: its certificate and its key as PEM.
+///
+/// # Errors
+///
+/// The key cannot be made.
+pub fn make_authority(now: Moment) -> Result<(String, String), TlsError> {
+    let key = KeyPair::generate()?;
+    let certificate = authority_params(now).self_signed(&key)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+fn authority_params(now: Moment) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, NAME);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    valid(&mut params, now, AUTHORITY_DAYS);
+    params
+}
+
+fn valid(params: &mut CertificateParams, now: Moment, days: i64) {
+    let seconds = i64::try_from(now.as_millis() / 1000).expect("a moment is before the year 10000");
+    let now = OffsetDateTime::from_unix_timestamp(seconds).expect("the calendar has it");
+    params.not_before = now - SKEW;
+    params.not_after = now + Duration::days(days);
+}
+
+/// Signs certificates of the controller.
+pub struct Authority {
+    key: KeyPair,
+    names: Vec<String>,
+}
+
+impl Authority {
+    /// Reads the authority's key. Its certificates are for `names`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn read(key: &Path, names: Vec<String>) -> Result<Self, TlsError> {
+        let text = read(key)?;
+        let key = KeyPair::from_pem(&text).map_err(|error| wrong(key, &error))?;
+        Ok(Self { key, names })
+    }
+
+    /// Signs a new certificate for the API.
+    ///
+    /// # Errors
+    ///
+    /// A name cannot stand in a certificate.
+    pub fn sign(&self, now: Moment) -> Result<Arc<CertifiedKey>, TlsError> {
+        let mut params = CertificateParams::new(self.names.clone())?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "Weir controller");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        valid(&mut params, now, SERVER_DAYS);
+        let key = KeyPair::generate()?;
+        // What of the authority stands in the certificate: its name and its key.
+        let issuer = Issuer::new(authority_params(now), &self.key);
+        let chain = vec![params.signed_by(&key, &issuer)?.der().clone()];
+        let private = PrivateKeyDer::try_from(key.serialize_der())
+            .map_err(|error| rustls::Error::General(error.into()))?;
+        let provider = rustls::crypto::ring::default_provider();
+        Ok(Arc::new(CertifiedKey::from_der(chain, private, &provider)?))
+    }
+}
+
+/// The certificate in use. It can be replaced while connections are made.
+pub struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl Current {
+    /// Begins with this one.
+    pub fn new(certificate: Arc<CertifiedKey>) -> Self {
+        Self(RwLock::new(certificate))
+    }
+
+    /// New connections get this one.
+    pub fn replace(&self, certificate: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+    }
+
+    /// When the certificate has to be replaced, if it was made at `made`.
+    pub fn renew_at(made: Moment) -> Moment {
+        const DAY_MS: u64 = 86_400_000;
+        made.plus_millis(SERVER_DAYS as u64 * DAY_MS * 2 / 3)
+    }
+}
+
+impl fmt::Debug for Current {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Current")
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// How the API speaks TLS.
+///
+/// # Errors
+///
+/// TLS refuses it.
+pub fn server_config(current: Arc<Current>) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(current);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// How a client speaks TLS: it trusts the authority in this file alone.
+///
+/// # Errors
+///
+/// The file cannot be read or has no certificate.
+pub fn client_config(authority: &Path) -> Result<ClientConfig, TlsError> {
+    let text = read(authority)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+        let certificate = certificate.map_err(|error| wrong(authority, &error))?;
+        roots.add(certificate)?;
+    }
+    if roots.is_empty() {
+        return Err(wrong(authority, &"there is no certificate in it"));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
+}
+
+fn read(path: &Path) -> Result<String, TlsError> {
+    std::fs::read_to_string(path).map_err(|error| wrong(path, &error))
+}
+
+fn wrong(path: &Path, what: &dyn fmt::Display) -> TlsError {
+    TlsError::File { path: path.display().to_string(), what: what.to_string() }
+}

@@ -1,0 +1,5 @@
+//! All integration tests in one binary: each more would be linked again.
+
+mod api;
+mod harness;
+mod power;

@@ -1,0 +1,158 @@
+//! A controller in this process, at a free port, and clients of it.
+
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::watch;
+use weir_controller::client::{Client, Reply};
+use weir_controller::store::Store;
+use weir_controller::store::redb::RedbStore;
+use weir_controller::{daemon, http};
+use weir_model::controller::{ClientConfig, ControllerConfig};
+use weir_model::objects::API_VERSION;
+
+/// A folder of its own, removed at the end.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-controller-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).expect("it is ours");
+    }
+}
+
+/// A controller that serves.
+pub(crate) struct Controller {
+    pub(crate) server: String,
+    pub(crate) first: ClientConfig,
+    pub(crate) config: ControllerConfig,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+    _folder: Folder,
+}
+
+impl Controller {
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {}, |store| Box::new(store))
+    }
+
+    /// With other settings, and something between the controller and its store.
+    pub(crate) fn with(
+        set: impl FnOnce(&mut ControllerConfig),
+        wrap: impl FnOnce(RedbStore) -> Box<dyn Store>,
+    ) -> Self {
+        let folder = Folder::new();
+        let (file, client) = (folder.0.join("controller.toml"), folder.0.join("client.toml"));
+        let any = "127.0.0.1:0".parse().expect("an address");
+        daemon::init(&file, &client, any, &["127.0.0.1".into()], &folder.0.join("data"))
+            .expect("made");
+        let mut config = daemon::read_config(&file).expect("it was made");
+        set(&mut config);
+        let text = std::fs::read_to_string(client).expect("it was made");
+        let first: ClientConfig = toml::from_str(&text).expect("it is ours");
+        let store = wrap(RedbStore::open(&daemon::store_path(&config)).expect("it was made"));
+        let stop = watch::Sender::new(false);
+        let (told, port) = std::sync::mpsc::channel();
+        let (until, settings) = (stop.subscribe(), config.clone());
+        let thread = std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = http::bind(settings.listen).await.expect("a free port");
+                told.send(listener.local_addr().expect("it is bound").port()).expect("it waits");
+                daemon::serve(&settings, store, listener, until).await.expect("it serves");
+            });
+        });
+        let server = format!("https://127.0.0.1:{}", port.recv().expect("it starts"));
+        Self { server, first, config, stop, thread: Some(thread), _folder: folder }
+    }
+
+    /// A client with this token.
+    pub(crate) fn client_of(&self, token: &str) -> Client {
+        Client::new(&self.server, &self.first.ca, token).expect("an address and a certificate")
+    }
+
+    /// A client with the first operator's token.
+    pub(crate) fn client(&self) -> Client {
+        self.client_of(&self.first.token)
+    }
+
+    /// A client with a new token.
+    pub(crate) fn client_as(&self, name: &str, role: &str, tenant: Option<&str>) -> Client {
+        let wanted = json!({"name": name, "role": role, "tenant": tenant});
+        let made = self.client().send(hyper::Method::POST, "/api/v1/tokens", &wanted);
+        let made = made.expect("it answers").json();
+        self.client_of(made["token"].as_str().expect("the secret"))
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends well");
+        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+pub(crate) fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+pub(crate) fn vm(name: &str, tenant: &str, host: Option<&str>, floor: &str) -> Value {
+    let mut spec = json!({"tenant": tenant, "floor": {"out": floor, "in": floor}});
+    if let Some(host) = host {
+        spec["host"] = host.into();
+    }
+    object("VM", name, spec)
+}
+
+/// Two hosts of 1 Gb/s at one switch, two tenants.
+pub(crate) fn small_cloud() -> Value {
+    let host = json!({"switch": "tor", "rate": "1Gbit", "slots": 100});
+    json!({"items": [
+        object("Host", "h0", host.clone()),
+        object("Host", "h1", host),
+        object("Tenant", "gold", json!({})),
+        object("Tenant", "bulk", json!({})),
+    ]})
+}
+
+/// The request was done.
+#[track_caller]
+pub(crate) fn done(reply: Reply) -> Value {
+    assert!(reply.is_ok(), "{} {}", reply.status, String::from_utf8_lossy(&reply.body));
+    reply.json()
+}
+
+/// The request was refused with this status, reason and field.
+#[track_caller]
+pub(crate) fn refused(reply: &Reply, status: u16, reason: &str, field: &str) -> Value {
+    let body = reply.json();
+    assert_eq!(reply.status, status, "{body}");
+    assert_eq!(reply.headers["content-type"], "application/problem+json");
+    assert_eq!(
+        (body["reason"].as_str(), body["field"].as_str()),
+        (Some(reason), Some(field)),
+        "{body}"
+    );
+    for member in ["type", "title", "detail"] {
+        assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{body}");
+    }
+    body
+}

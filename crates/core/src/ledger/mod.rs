@@ -1,0 +1,674 @@
+//! The sum of all promises: who may have what of which link and host.
+//!
+//! Problem   A floor is a promise only if it is added to all others on every link that it may need.
+//! Approach  A tenant is confined to a tree. On each link of it and in each direction, each of its
+//!           hoses needs the smaller of what the VMs on one side may send and those on the other may
+//!           receive. A change takes the tenant out of the sums, looks for a place for all of it, and
+//!           puts it back: as it shall be, or as it was.
+//! Promises  The sums of links and hosts are those of the tenants in the ledger ([`Ledger::audit`]).
+//!           No link promises more than its rate less the headroom. A refusal changes nothing. The
+//!           same calls in the same order give the same answers.
+//! Not here  Which place is best: see `placement`. Names, storage, time: callers have them.
+//! Source    ElasticSwitch §2 (hoses), §7 (headroom), §9 (generalized links); QShare §4; CloudMirror
+//!           (TAG) for hoses between components.
+//!
+//! # Calls
+//! - A tenant as a whole: [`place`](Ledger::place), [`resize`](Ledger::resize),
+//!   [`remove`](Ledger::remove), and [`plan`](Ledger::plan), which changes nothing.
+//! - VMs that others place: [`reserve`](Ledger::reserve), then [`confirm`](Ledger::confirm) or
+//!   [`abort`](Ledger::abort); [`release`](Ledger::release). [`migrate`](Ledger::migrate) holds both
+//!   hosts until it is confirmed or aborted. [`expire`](Ledger::expire) ends what was not confirmed.
+//! - What breaks: [`fail`](Ledger::fail), [`repair`](Ledger::repair), [`set_host`](Ledger::set_host),
+//!   and [`without`](Ledger::without), which says it beforehand.
+//! - The rest reads.
+
+mod additive;
+pub(crate) mod book;
+mod breakage;
+mod cut;
+mod keys;
+pub(crate) mod request;
+pub(crate) mod topology;
+pub(crate) mod trees;
+
+pub use additive::{AdditiveRoom, Domain};
+pub use breakage::{Consequence, Element, HostState};
+pub use cut::{Cut, promisable};
+pub use keys::{Key, KeyState};
+pub use request::{
+    Attachment, Class, Floors, Invalid, LinkFull, Need, Placement, Quota, QuotaKind, Refusal,
+    Routing, Survival, TenantRequest, VmRequest,
+};
+pub use topology::{
+    Direction, Exploration, FatTreeShape, Host, LeafSpineShape, Link, LinkId, Node, Switch,
+    SwitchId, Topology, TopologyError,
+};
+
+use crate::placement::sketch::{Located, Scratch, Sketch, Stop};
+use crate::placement::spec::Spec;
+use crate::placement::{Nearest, Policy, Search, Weight};
+use book::{Book, side};
+use keys::Keys;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trees::{NONE, Shape};
+use weir_units::{HostId, Rate, TenantId, VmId};
+
+/// What an operator sets for all tenants.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Config {
+    /// Part of each link that is not promised, of one. ElasticSwitch §7: a tenth.
+    pub headroom: f64,
+    /// How places are chosen.
+    pub policy: Policy,
+    /// Steps of an exhaustive search where the policy finds no place; 0 for none. With more, more
+    /// tenants are admitted, and a refusal takes longer: about 5 ns a step.
+    pub effort: u64,
+    /// Most keys that are remembered after their end. With fewer, a late repetition of a request is
+    /// more often taken for a new one.
+    pub ended_keys: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            headroom: 0.1,
+            policy: Policy::Balanced(Weight::Load),
+            effort: 0,
+            ended_keys: 100_000,
+        }
+    }
+}
+
+/// A VM in the ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Vm {
+    pub(crate) id: VmId,
+    pub(crate) class: u16,
+    /// Whether it waits for a confirmation.
+    pub(crate) is_held: bool,
+    /// [`NONE`] while a place is looked for.
+    pub(crate) host: u32,
+    /// Where it is being migrated to, or [`NONE`].
+    pub(crate) other: u32,
+}
+
+/// A tenant in the ledger.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Tenant {
+    pub(crate) priority: u8,
+    pub(crate) survival: Survival,
+    pub(crate) classes: Arc<[Class]>,
+    /// By number.
+    pub(crate) vms: Vec<Vm>,
+    pub(crate) tree: Option<usize>,
+    pub(crate) routing: Option<Routing>,
+    pub(crate) needs: Vec<Need>,
+    /// Order of admission.
+    pub(crate) sequence: u64,
+    /// Why its floors do not hold at present.
+    pub(crate) fallen: Option<Refusal>,
+}
+
+/// The ledger.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pub(crate) config: Config,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) book: Book,
+    pub(crate) tenants: BTreeMap<TenantId, Tenant>,
+    quotas: BTreeMap<TenantId, Quota>,
+    keys: Keys,
+    down: BTreeSet<Element>,
+    host_states: BTreeMap<HostId, HostState>,
+    next_sequence: u64,
+    scratch: Scratch,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    ///
+    /// # Errors
+    /// The topology is none.
+    pub fn new(topology: Topology, config: Config) -> Result<Self, TopologyError> {
+        topology.check()?;
+        let shape = Shape::new(topology);
+        let capacity = |link: usize| wired(&shape.topology.links[link], 0, config.headroom);
+        let book = Book::new(&shape, capacity);
+        Ok(Self {
+            config,
+            book,
+            shape: Arc::new(shape),
+            tenants: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+            keys: Keys::default(),
+            down: BTreeSet::new(),
+            host_states: BTreeMap::new(),
+            next_sequence: 0,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Admits a tenant, and chooses hosts for those of its VMs that name none.
+    ///
+    /// # Errors
+    /// It is there already, or does not fit.
+    pub fn place(&mut self, request: &TenantRequest) -> Result<Placement, Refusal> {
+        if self.tenants.contains_key(&request.tenant) {
+            return Err(Refusal::TenantExists(request.tenant));
+        }
+        self.apply(request, None)
+    }
+
+    /// As [`place`](Self::place), on the tree that it had before, if it fits: for a ledger that is
+    /// built again from what was stored.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    pub fn restore(
+        &mut self,
+        request: &TenantRequest,
+        routing: Option<Routing>,
+    ) -> Result<Placement, Refusal> {
+        if self.tenants.contains_key(&request.tenant) {
+            return Err(Refusal::TenantExists(request.tenant));
+        }
+        self.apply(request, routing)
+    }
+
+    /// Changes a tenant to what the request says, all of it or nothing. VMs that it does not list
+    /// are released; those that it lists without a host stay where they are; new ones are placed.
+    /// Reserved VMs that are not yet confirmed stay, listed or not.
+    ///
+    /// # Errors
+    /// It is unknown, or does not fit. Then it is as it was.
+    pub fn resize(&mut self, request: &TenantRequest) -> Result<Placement, Refusal> {
+        if !self.tenants.contains_key(&request.tenant) {
+            return Err(Refusal::NoSuchTenant(request.tenant));
+        }
+        self.apply(request, None)
+    }
+
+    /// What [`place`](Self::place) or [`resize`](Self::resize) would answer. Changes nothing.
+    ///
+    /// # Errors
+    /// As they do.
+    pub fn plan(&mut self, request: &TenantRequest) -> Result<Placement, Refusal> {
+        let before = self.tenants.get(&request.tenant).cloned();
+        let sequence = self.next_sequence;
+        let answer = self.apply(request, None);
+        if answer.is_ok() {
+            self.lift(request.tenant);
+            if let Some(before) = before {
+                self.put(request.tenant, before);
+            }
+            self.next_sequence = sequence;
+        }
+        answer
+    }
+
+    /// Releases all of a tenant; reservations of it are given up. Returns whether it was there.
+    pub fn remove(&mut self, tenant: TenantId) -> bool {
+        self.keys.abort_all(tenant);
+        self.lift(tenant).is_some()
+    }
+
+    /// Releases VMs. Those that are not there (any more) are left out: a repetition does nothing.
+    ///
+    /// # Errors
+    /// The tenant is unknown, or a VM is being migrated or not confirmed.
+    pub fn release(&mut self, tenant: TenantId, vms: &[VmId]) -> Result<Placement, Refusal> {
+        let mut draft = self.draft(tenant)?;
+        let busy = |vm: &&Vm| vms.contains(&vm.id) && (vm.is_held || vm.other != NONE);
+        if let Some(vm) = draft.vms.iter().find(busy) {
+            return Err(Refusal::Busy(vm.id));
+        }
+        draft.vms.retain(|vm| !vms.contains(&vm.id));
+        self.shrink(tenant, draft);
+        self.draft(tenant).map(|tenant| tenant.placement())
+    }
+
+    /// Sets what a tenant may have at most. What it has already stays.
+    pub fn set_quota(&mut self, tenant: TenantId, quota: Quota) {
+        self.quotas.insert(tenant, quota);
+    }
+
+    /// Where a tenant is.
+    pub fn placement(&self, tenant: TenantId) -> Option<Placement> {
+        self.tenants.get(&tenant).map(Tenant::placement)
+    }
+
+    /// A tenant as it is, each VM with its host: [`restore`](Self::restore) takes it back.
+    pub fn request(&self, tenant: TenantId) -> Option<TenantRequest> {
+        let there = self.tenants.get(&tenant)?;
+        let vm = |vm: &Vm| VmRequest { vm: vm.id, class: vm.class, host: Some(HostId(vm.host)) };
+        Some(TenantRequest {
+            tenant,
+            priority: there.priority,
+            survival: there.survival,
+            classes: there.classes.to_vec(),
+            vms: there.vms.iter().map(vm).collect(),
+        })
+    }
+
+    /// Why a tenant's floors do not hold at present; `None` if they hold.
+    pub fn fallen(&self, tenant: TenantId) -> Option<&Refusal> {
+        self.tenants.get(&tenant)?.fallen.as_ref()
+    }
+
+    /// The links that join a tenant's hosts, and its gateway if it has floors to the outside, by
+    /// number; those without a reservation too.
+    pub fn tree_links(&self, tenant: TenantId) -> Vec<LinkId> {
+        let Some(there) = self.tenants.get(&tenant) else { return Vec::new() };
+        let Some(tree) = there.tree.map(|tree| &self.shape.trees[tree]) else { return Vec::new() };
+        let mut links = Vec::new();
+        let mut nodes: Vec<u32> = Vec::new();
+        for host in there.vms.iter().flat_map(|vm| [vm.host, vm.other]).filter(|h| *h != NONE) {
+            let (port, node) = self.shape.port_in(tree, host).expect("its tree joins its hosts");
+            links.push(LinkId(port.link));
+            nodes.push(node);
+        }
+        nodes.extend(self.gateway_of(tenant).map(|_| tree.gateway));
+        for mut node in nodes {
+            while tree.nodes[node as usize].parent != NONE {
+                links.push(LinkId(tree.nodes[node as usize].link));
+                node = tree.nodes[node as usize].parent;
+            }
+        }
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+
+    /// The switch by which a tenant's traffic to the outside leaves; `None` without such floors.
+    pub fn gateway_of(&self, tenant: TenantId) -> Option<SwitchId> {
+        let there = self.tenants.get(&tenant)?;
+        let tree = &self.shape.trees[there.tree?];
+        let has_outside = there.classes.iter().any(|class| class.external != Floors::default());
+        has_outside.then(|| SwitchId(tree.nodes[tree.gateway as usize].switch))
+    }
+
+    /// All tenants, by number.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantId> + '_ {
+        self.tenants.keys().copied()
+    }
+
+    /// The topology.
+    pub fn topology(&self) -> &Topology {
+        &self.shape.topology
+    }
+
+    /// What a direction of a link may promise, and what it has promised.
+    ///
+    /// # Panics
+    /// There is no such link.
+    pub fn link(&self, link: LinkId, direction: Direction) -> (Rate, Rate) {
+        let account = &self.book.links[link.0 as usize];
+        let side = side(direction);
+        (Rate::from_bps(account.capacity[side]), Rate::from_bps(account.reserved[side]))
+    }
+
+    /// The tenants with a reservation on a link, by number.
+    ///
+    /// # Panics
+    /// There is no such link.
+    pub fn tenants_on(&self, link: LinkId) -> &[TenantId] {
+        &self.book.links[link.0 as usize].tenants
+    }
+
+    /// A host's slots, and how many are taken.
+    ///
+    /// # Panics
+    /// There is no such host.
+    pub fn slots(&self, host: HostId) -> (u32, u32) {
+        let account = &self.book.hosts[host.0 as usize];
+        (account.slots, account.used)
+    }
+
+    fn apply(
+        &mut self,
+        request: &TenantRequest,
+        routing: Option<Routing>,
+    ) -> Result<Placement, Refusal> {
+        let old = self.tenants.get(&request.tenant);
+        let mut vms: Vec<Vm> = Vec::with_capacity(request.vms.len());
+        let known = |id: VmId| {
+            let vms = &old?.vms;
+            vms.binary_search_by_key(&id, |vm| vm.id).ok().map(|i| vms[i])
+        };
+        for wanted in &request.vms {
+            if usize::from(wanted.class) >= request.classes.len() {
+                return Err(Refusal::Invalid(Invalid::NoSuchClass(wanted.vm)));
+            }
+            let before = known(wanted.vm);
+            let host = match (wanted.host, before) {
+                (Some(host), Some(vm)) if host.0 != vm.host && (vm.is_held || vm.other != NONE) => {
+                    return Err(Refusal::Busy(vm.id));
+                }
+                (Some(host), Some(vm)) if host.0 == vm.host => host.0,
+                (Some(host), _) => self.open_host(host)?,
+                (None, before) => before.map_or(NONE, |vm| vm.host),
+            };
+            vms.push(Vm {
+                id: wanted.vm,
+                class: wanted.class,
+                is_held: before.is_some_and(|vm| vm.is_held),
+                host,
+                other: before.map_or(NONE, |vm| vm.other),
+            });
+        }
+        vms.sort_unstable_by_key(|vm| vm.id);
+        if let Some(twice) = vms.windows(2).find(|two| two[0].id == two[1].id) {
+            return Err(Refusal::Invalid(Invalid::VmTwice(twice[0].id)));
+        }
+        for vm in old.iter().flat_map(|old| &old.vms) {
+            let Err(at) = vms.binary_search_by_key(&vm.id, |vm| vm.id) else { continue };
+            if vm.is_held {
+                if usize::from(vm.class) >= request.classes.len() {
+                    return Err(Refusal::Busy(vm.id));
+                }
+                vms.insert(at, *vm);
+            } else if vm.other != NONE {
+                return Err(Refusal::Busy(vm.id));
+            }
+        }
+        let tree = match routing {
+            Some(Routing::Tree { root, rank }) => {
+                self.shape.trees.iter().position(|t| t.root() == root.0 && t.rank == rank)
+            }
+            _ => old.and_then(|old| old.tree),
+        };
+        let draft = Tenant {
+            priority: request.priority,
+            survival: request.survival,
+            classes: request.classes.clone().into(),
+            vms,
+            tree,
+            routing: None,
+            needs: Vec::new(),
+            sequence: old.map_or(self.next_sequence, |old| old.sequence),
+            fallen: None,
+        };
+        self.exchange(request.tenant, draft)
+    }
+
+    /// The host, if it takes new VMs.
+    fn open_host(&self, host: HostId) -> Result<u32, Refusal> {
+        let account = self.book.hosts.get(host.0 as usize).ok_or(Refusal::NoSuchHost(host))?;
+        if account.is_closed { Err(Refusal::HostClosed(host)) } else { Ok(host.0) }
+    }
+
+    fn draft(&self, tenant: TenantId) -> Result<Tenant, Refusal> {
+        self.tenants.get(&tenant).cloned().ok_or(Refusal::NoSuchTenant(tenant))
+    }
+
+    /// Puts `draft` in the tenant's place if it fits; else all is as it was. Its tree is tried first.
+    fn exchange(&mut self, tenant: TenantId, draft: Tenant) -> Result<Placement, Refusal> {
+        self.check_quota(tenant, &draft)?;
+        let old = self.lift(tenant);
+        match self.fit(draft) {
+            Ok(new) => {
+                if old.is_none() {
+                    self.next_sequence += 1;
+                }
+                let placement = new.placement();
+                self.put(tenant, new);
+                Ok(placement)
+            }
+            Err(refusal) => {
+                if let Some(old) = old {
+                    self.put(tenant, old);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Puts a tenant back with less than it had. That always fits, also on a link that has lost
+    /// capacity. Survival is not asked for: its owner chose which VMs go.
+    fn shrink(&mut self, tenant: TenantId, mut draft: Tenant) {
+        self.lift(tenant);
+        if draft.vms.is_empty() {
+            (draft.tree, draft.routing, draft.needs) = (None, None, Vec::new());
+        } else if draft.fallen.is_none() {
+            draft.needs = draft.needs_anyhow(&self.shape, &self.book, &mut self.scratch);
+        }
+        self.put(tenant, draft);
+    }
+
+    fn check_quota(&self, tenant: TenantId, draft: &Tenant) -> Result<(), Refusal> {
+        let Some(quota) = self.quotas.get(&tenant) else { return Ok(()) };
+        let sum = |one: &Tenant, of: fn(&Floors) -> Rate| -> u64 {
+            let class =
+                |c: &Class| c.hoses.iter().map(|a| of(&a.floors)).sum::<Rate>() + of(&c.external);
+            one.vms
+                .iter()
+                .map(|vm| class(&one.classes[usize::from(vm.class)]))
+                .sum::<Rate>()
+                .as_bps()
+        };
+        let of = |one: &Tenant| [one.vms.len() as u64, sum(one, |f| f.out), sum(one, |f| f.into)];
+        let old = self.tenants.get(&tenant).map_or([0; 3], of);
+        let limits = [
+            (QuotaKind::Vms, quota.vms.map(u64::from)),
+            (QuotaKind::Out, quota.out.map(Rate::as_bps)),
+            (QuotaKind::Into, quota.into.map(Rate::as_bps)),
+        ];
+        for (((kind, limit), wanted), old) in limits.into_iter().zip(of(draft)).zip(old) {
+            // A smaller tenant is better than a larger one, even if it is still too large.
+            if let Some(limit) = limit.filter(|limit| wanted > *limit && wanted > old) {
+                return Err(Refusal::Quota { kind, wanted, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a place for a tenant that is not in the sums.
+    fn fit(&mut self, mut draft: Tenant) -> Result<Tenant, Refusal> {
+        let spec = draft.spec()?;
+        let mut wanted = vec![0; draft.classes.len()];
+        let mut located = Vec::with_capacity(draft.vms.len());
+        for vm in &draft.vms {
+            let class = usize::from(vm.class);
+            if vm.host == NONE {
+                wanted[class] += 1;
+            } else {
+                located.push(Located { class, host: vm.host, other: vm.other });
+            }
+        }
+        draft.fallen = None;
+        if draft.vms.is_empty() {
+            (draft.tree, draft.routing, draft.needs) = (None, None, Vec::new());
+            return Ok(draft);
+        }
+        let search = Search {
+            shape: &self.shape,
+            book: &self.book,
+            spec: &spec,
+            located: &located,
+            wanted: &wanted,
+            policy: self.config.policy,
+            effort: self.config.effort,
+        };
+        let solution = search
+            .run(draft.tree, &mut self.scratch)
+            .map_err(|near| self.refusal(near, &spec, &located, &wanted))?;
+        let mut places: Vec<Vec<(u32, u32)>> = vec![Vec::new(); draft.classes.len()];
+        for (class, host, vms) in solution.placed.into_iter().rev() {
+            places[class].push((host, vms));
+        }
+        for vm in draft.vms.iter_mut().filter(|vm| vm.host == NONE) {
+            let places = &mut places[usize::from(vm.class)];
+            let (host, left) = places.last_mut().expect("a place for each VM");
+            vm.host = *host;
+            *left -= 1;
+            if *left == 0 {
+                places.pop();
+            }
+        }
+        draft.tree = solution.tree;
+        draft.routing = Some(solution.routing);
+        draft.needs = solution.needs;
+        Ok(draft)
+    }
+
+    fn refusal(&self, near: Nearest, spec: &Spec, located: &[Located], wanted: &[u32]) -> Refusal {
+        let slots = |class: usize| u64::from(spec.slots[class]);
+        match near.stop {
+            Stop::Link { link, direction, needed } => {
+                let available = Rate::from_bps(self.book.room(link)[side(direction)]);
+                let needed = Rate::from_bps(needed);
+                let link = LinkId(link);
+                let in_the_way = self.in_the_way(link, direction, LinkFull::MOST);
+                Refusal::Link(Box::new(LinkFull { link, direction, needed, available, in_the_way }))
+            }
+            Stop::Slots { host }
+                if host != NONE && located.iter().any(|vm| vm.host == host || vm.other == host) =>
+            {
+                let here = located.iter().filter(|vm| vm.host == host || vm.other == host);
+                let needed = here.map(|vm| slots(vm.class)).sum();
+                let free = self.book.hosts[host as usize].free().into();
+                Refusal::Slots { host: Some(HostId(host)), needed, free }
+            }
+            _ => {
+                let needed = (0..).zip(wanted).map(|(c, n)| slots(c) * u64::from(*n)).sum();
+                near.refusal_without_link(self.book.slots - self.book.used, needed)
+            }
+        }
+    }
+
+    /// Tenants with a reservation in a direction of a link, the largest first.
+    pub(crate) fn in_the_way(
+        &self,
+        link: LinkId,
+        direction: Direction,
+        most: usize,
+    ) -> Vec<(TenantId, Rate)> {
+        let on = |tenant: &TenantId| {
+            let needs = &self.tenants[tenant].needs;
+            let at = needs.binary_search_by_key(&link, |need| need.link).ok()?;
+            let rate = match direction {
+                Direction::Forward => needs[at].forward,
+                Direction::Backward => needs[at].backward,
+            };
+            (!rate.is_zero()).then_some((*tenant, rate))
+        };
+        let tenants = &self.book.links[link.0 as usize].tenants;
+        let mut others: Vec<(TenantId, Rate)> = tenants.iter().filter_map(on).collect();
+        others.sort_by_key(|(_, rate)| std::cmp::Reverse(*rate));
+        others.truncate(most);
+        others
+    }
+
+    /// Takes a tenant out of all sums.
+    pub(crate) fn lift(&mut self, id: TenantId) -> Option<Tenant> {
+        let tenant = self.tenants.remove(&id)?;
+        self.book.release(id, &tenant.needs);
+        for (host, slots) in tenant.slots() {
+            self.book.free_slots(&self.shape, host, slots);
+        }
+        Some(tenant)
+    }
+
+    /// Adds a tenant to all sums.
+    pub(crate) fn put(&mut self, id: TenantId, tenant: Tenant) {
+        self.book.reserve(id, &tenant.needs);
+        for (host, slots) in tenant.slots() {
+            self.book.take_slots(&self.shape, host, slots);
+        }
+        let before = self.tenants.insert(id, tenant);
+        assert!(before.is_none(), "{id} was lifted before");
+    }
+
+    /// Computes all sums again from the tenants alone and compares: what differs, or `Ok`.
+    ///
+    /// # Errors
+    /// The first sum or reservation that is wrong. That is a bug of ours.
+    pub fn audit(&self) -> Result<(), String> {
+        let mut fresh = Book::new(&self.shape, |_| 0);
+        for (account, ours) in fresh.links.iter_mut().zip(&self.book.links) {
+            account.capacity = ours.capacity;
+        }
+        for (host, ours) in (0u32..).zip(&self.book.hosts) {
+            fresh.close(&self.shape, host, ours.is_closed);
+        }
+        let mut scratch = Scratch::default();
+        for (id, tenant) in &self.tenants {
+            if tenant.fallen.is_none() && !tenant.vms.is_empty() {
+                let needs = tenant.needs_anyhow(&self.shape, &self.book, &mut scratch);
+                if needs != tenant.needs {
+                    return Err(format!("{id} needs {needs:?}, not {:?}", tenant.needs));
+                }
+            } else if !tenant.needs.is_empty() {
+                return Err(format!("{id} has no floors, but reservations"));
+            }
+            fresh.reserve(*id, &tenant.needs);
+            for (host, slots) in tenant.slots() {
+                fresh.take_slots(&self.shape, host, slots);
+            }
+        }
+        if let Some(link) = (0..fresh.links.len()).find(|l| fresh.links[*l] != self.book.links[*l])
+        {
+            let (found, right) = (&self.book.links[link], &fresh.links[link]);
+            return Err(format!("link {link} has {found:?}, not {right:?}"));
+        }
+        if let Some(link) = (0..fresh.links.len()).find(|l| self.book.is_over(*l)) {
+            return Err(format!("link {link} is over: {:?}", self.book.links[link]));
+        }
+        if fresh != self.book {
+            return Err("sums of hosts differ".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Tenant {
+    pub(crate) fn spec(&self) -> Result<Spec, Refusal> {
+        let mut counts = vec![0; self.classes.len()];
+        self.vms.iter().for_each(|vm| counts[usize::from(vm.class)] += 1);
+        Spec::new(&self.classes, counts, self.survival)
+    }
+
+    /// What its links need, whatever they have left.
+    fn needs_anyhow(&self, shape: &Shape, book: &Book, scratch: &mut Scratch) -> Vec<Need> {
+        let Some(tree) = self.tree else { return Vec::new() };
+        let spec = self.spec().expect("was read at admission");
+        let mut sketch = Sketch::unbounded((shape, book), &shape.trees[tree], &spec, scratch);
+        let located: Vec<Located> = self.located().collect();
+        sketch.locate(&located).expect("its tree joins its hosts");
+        sketch.needs()
+    }
+
+    fn located(&self) -> impl Iterator<Item = Located> + '_ {
+        let of = |vm: &Vm| Located { class: vm.class.into(), host: vm.host, other: vm.other };
+        self.vms.iter().map(of)
+    }
+
+    fn placement(&self) -> Placement {
+        Placement {
+            vms: self.vms.iter().map(|vm| (vm.id, HostId(vm.host))).collect(),
+            routing: self.routing,
+            links: self.needs.clone(),
+        }
+    }
+
+    /// Slots per host, by host.
+    fn slots(&self) -> BTreeMap<u32, u32> {
+        let mut slots = BTreeMap::new();
+        for vm in &self.vms {
+            let own = self.classes[usize::from(vm.class)].slots;
+            for host in [vm.host, vm.other] {
+                if host != NONE && own > 0 {
+                    *slots.entry(host).or_default() += own;
+                }
+            }
+        }
+        slots
+    }
+}
+
+/// What a link may promise with some of its members out of service.
+pub(crate) fn wired(link: &Link, members_down: u16, headroom: f64) -> u64 {
+    let members = link.members.saturating_sub(members_down);
+    promisable(link.rate * u64::from(members), headroom).as_bps()
+}

@@ -1,0 +1,260 @@
+//! What is wanted of each kind of object.
+
+use crate::text::{self, SpanText};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use weir_units::{Rate, Span};
+
+/// A rate in an object: text (`100Mbit`) outside, bit/s inside. It is written in its largest unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpecRate(pub Rate);
+
+impl SpecRate {
+    /// Whether it is nothing.
+    pub const fn is_zero(&self) -> bool {
+        self.0.is_zero()
+    }
+}
+
+impl Serialize for SpecRate {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&text::show_rate(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for SpecRate {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        text::rate(&String::deserialize(d)?).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// A hose: minimum rates out and in, to anyone of the tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Floors {
+    /// Minimum rate out.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "100Mbit"))]
+    pub out: SpecRate,
+    /// Minimum rate in.
+    #[serde(default, rename = "in")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "100Mbit"))]
+    pub inward: SpecRate,
+}
+
+/// How the network is laid out. There is one object of this kind, with the name `default`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TopologySpec {
+    /// How traffic between two hosts takes its way over the links. Default `tree`.
+    #[serde(default)]
+    pub routing: Routing,
+    /// Percentage of each link that admission never promises. Default 10.
+    #[serde(default = "ten")]
+    #[cfg_attr(feature = "schema", schema(maximum = 90))]
+    pub headroom_percent: u8,
+}
+
+const fn ten() -> u8 {
+    10
+}
+
+impl Default for TopologySpec {
+    fn default() -> Self {
+        Self { routing: Routing::default(), headroom_percent: ten() }
+    }
+}
+
+/// How traffic takes its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum Routing {
+    /// There is one way between any two hosts.
+    #[default]
+    Tree,
+}
+
+/// What a host does with VMs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum HostState {
+    /// It takes VMs.
+    #[default]
+    Active,
+    /// It keeps its VMs and takes no new ones.
+    Draining,
+    /// It is gone. The room of its VMs is given back. A host that is only silent is not dead.
+    Dead,
+}
+
+/// A machine that runs VMs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct HostSpec {
+    /// Name of the switch to which its NIC leads.
+    pub switch: String,
+    /// Rate of its NIC, in each direction.
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "10Gbit"))]
+    pub rate: SpecRate,
+    /// Number of VMs that it has room for.
+    pub slots: u32,
+    /// Hose of the host itself: storage, migration, control. Default none.
+    #[serde(default)]
+    pub own: Floors,
+    /// What it does with VMs. Default `active`.
+    #[serde(default)]
+    pub state: HostState,
+}
+
+/// What a link carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum LinkState {
+    /// It carries traffic.
+    #[default]
+    Up,
+    /// It does not: it failed, or an operator takes it out of service.
+    Down,
+}
+
+/// A cable between two switches. The NIC of a host is part of the host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LinkSpec {
+    /// The switch at the lower end, toward the hosts.
+    pub lower: String,
+    /// The switch at the upper end.
+    pub upper: String,
+    /// Rate in each direction.
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "40Gbit"))]
+    pub rate: SpecRate,
+    /// What it carries. Default `up`.
+    #[serde(default)]
+    pub state: LinkState,
+}
+
+/// Upper bounds of a tenant.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Quota {
+    /// Number of VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vms: Option<u32>,
+    /// Sum of the floors out of all VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "10Gbit"))]
+    pub out: Option<SpecRate>,
+    /// Sum of the floors in of all VMs.
+    #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "10Gbit"))]
+    pub inward: Option<SpecRate>,
+}
+
+impl Quota {
+    /// The first bound that a tenant with so many VMs and such sums of floors exceeds: the field, what it
+    /// would have, and the bound.
+    pub fn excess(
+        &self,
+        vms: u32,
+        out: Rate,
+        inward: Rate,
+    ) -> Option<(&'static str, String, String)> {
+        let rates = [("out", out, self.out), ("in", inward, self.inward)];
+        let rate = |(field, rate, most): (&'static str, Rate, Option<SpecRate>)| {
+            let most = most?.0;
+            let direction = format!("floors {field} of {} in all", text::show_rate(rate));
+            (rate > most).then(|| (field, direction, text::show_rate(most)))
+        };
+        match self.vms {
+            Some(most) if vms > most => Some(("vms", format!("{vms} VMs"), most.to_string())),
+            _ => rates.into_iter().find_map(rate),
+        }
+    }
+}
+
+/// The owner of VMs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TenantSpec {
+    /// When the network shrinks, floors of tenants with a smaller number fall first. Default 100.
+    #[serde(default = "hundred")]
+    pub priority: u32,
+    /// Upper bounds. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
+}
+
+const fn hundred() -> u32 {
+    100
+}
+
+impl Default for TenantSpec {
+    fn default() -> Self {
+        Self { priority: hundred(), quota: None }
+    }
+}
+
+/// A VM with its hose.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct VmSpec {
+    /// Name of its tenant. It cannot change.
+    pub tenant: String,
+    /// Name of its host, if something else than the controller places VMs. Without it the controller
+    /// chooses a host, and `status.host` says which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Its hose toward VMs of its tenant.
+    #[serde(default)]
+    pub floor: Floors,
+    /// Its hose toward everything outside the cloud, beside `floor`. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<Floors>,
+}
+
+/// One VM of a reservation.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ReservedVm {
+    /// Name that the VM will have.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
+    pub name: String,
+    /// Name of its host.
+    pub host: String,
+    /// Its hose toward VMs of its tenant.
+    #[serde(default)]
+    pub floor: Floors,
+    /// Its hose toward everything outside the cloud. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<Floors>,
+}
+
+/// Room for VMs whose places something else has chosen. It cannot change: release it and make another.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ReservationSpec {
+    /// Name of the tenant.
+    pub tenant: String,
+    /// The VMs, all or none. At least one, at most 1000.
+    #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 1000))]
+    pub vms: Vec<ReservedVm>,
+    /// How long the room is held without a confirmation, from 1 s to 1 h. Default `60s`.
+    #[serde(default = "minute")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "60s"))]
+    pub hold_for: SpanText,
+}
+
+const fn minute() -> SpanText {
+    SpanText(Span::from_secs(60))
+}
