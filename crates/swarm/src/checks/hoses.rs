@@ -19,8 +19,8 @@
 use super::trouble::Trouble;
 use crate::breach::Breaches;
 use crate::terms::{HoseId, Terms};
-use std::collections::BTreeMap;
-use weir_core::partition::Heard;
+use std::collections::{BTreeMap, BTreeSet};
+use weir_core::partition::{Heard, Want};
 use weir_sim::{HostLook, Look, PairLook};
 use weir_units::{PairId, Rate, Span, Time};
 
@@ -34,6 +34,9 @@ pub(super) struct Hoses {
     births: BTreeMap<u32, (u32, Time)>,
     /// Serial of the first offer since the receiver knows the pair.
     met: BTreeMap<PairId, u32>,
+    /// Pairs that were new to their receivers at the last look. A pair that becomes new was
+    /// forgotten and met again, even if no look saw it missing.
+    new: BTreeSet<PairId>,
     /// Since when packets of the pair have come to its receiver, in the present life of that.
     came: BTreeMap<PairId, Time>,
 }
@@ -52,6 +55,7 @@ impl Hoses {
             trouble: Trouble::new(&terms.scenario),
             births: BTreeMap::new(),
             met: BTreeMap::new(),
+            new: BTreeSet::new(),
             came: BTreeMap::new(),
         }
     }
@@ -115,8 +119,16 @@ impl Hoses {
                 self.came.remove(&pair.id);
             }
             match &pair.destination.receive {
-                None => _ = self.met.remove(&pair.id),
+                None => {
+                    self.met.remove(&pair.id);
+                    self.new.remove(&pair.id);
+                }
                 Some(receive) => {
+                    if !matches!(receive.wants, Some((Want::New, _))) {
+                        self.new.remove(&pair.id);
+                    } else if self.new.insert(pair.id) {
+                        self.met.remove(&pair.id);
+                    }
                     if let Some(offer) = receive.offered {
                         self.met.entry(pair.id).or_insert(offer.serial);
                     }

@@ -3,6 +3,7 @@
 
 use super::{Breaches, hoses, packets, state};
 use crate::terms::Terms;
+use weir_core::partition::Want;
 use weir_model::scenario::{File, Scenario};
 use weir_sim::scenario::{Run, Setup};
 use weir_sim::{HostLook, Look};
@@ -172,4 +173,29 @@ fn whom_nobody_can_count_is_excused_for_a_small_start_and_no_more() {
     };
     assert!(hoses(&terms, &[stranger(0)])[0].is_empty());
     assert_eq!(hoses(&terms, &[stranger(1)])[0].len(), 1);
+}
+
+#[test]
+fn a_pair_that_was_forgotten_and_met_again_between_two_looks_may_hold_a_small_start() {
+    let (terms, look) = incast();
+    let later = |want: Want, more: u64| {
+        let mut later = look.clone();
+        for pair in later.pairs.iter_mut().filter(|pair| pair.id.dst.0 == 2) {
+            let setting = pair.in_force.as_mut().expect("it has a queue");
+            if pair.id.src.0 != 0 {
+                setting.floor = terms.hose_in(terms.hoses_of(pair.id).1);
+                continue;
+            }
+            setting.floor = terms.small(pair.id) + Rate::from_bps(more);
+            let receive = pair.destination.receive.as_mut().expect("it is known");
+            receive.wants = Some((want, Rate::ZERO));
+            receive.held.as_mut().expect("something is held").most = Rate::ZERO;
+            receive.offered.as_mut().expect("something is offered").serial += 10;
+        }
+        later
+    };
+    let complaints = |want, more| hoses(&terms, &[look.clone(), later(want, more)])[1].len();
+    assert_eq!(complaints(Want::New, 0), 0);
+    assert_eq!(complaints(Want::New, 1), 1, "not more than a small start");
+    assert_eq!(complaints(Want::Unbounded, 0), 1, "its receiver has known it all the time");
 }
