@@ -185,7 +185,9 @@ impl Client {
                 .map_err(|_| broken("no answer in 60 s".into()))?
                 .map_err(|error| broken(error.to_string()))
         })?;
-        self.connection = Some(connection);
+        // With these the controller has not read the whole body, and ends the connection.
+        let ends = matches!(answer.status().as_u16(), 408 | 413);
+        self.connection = (!ends).then_some(connection);
         Ok(Begun::new(answer))
     }
 

@@ -51,7 +51,7 @@ fn every_refusal_names_a_field_and_a_reason() {
     let mut client = cloud(&controller);
     done(put(&mut client, &vm("a", "gold", Some("h0"), "1Mbit")));
     let good = vm("x", "gold", None, "1Mbit").to_string();
-    let huge = format!("{{\"x\":\"{}\"}}", "y".repeat(17 << 20));
+    let huge = format!("{{\"x\":\"{}\"}}", "y".repeat(16 << 20));
     let get = Method::GET;
     type Case<'a> = (Method, &'a str, Vec<(&'a str, &'a str)>, &'a str, u16, &'a str, &'a str);
     let cases: Vec<Case<'_>> = vec![

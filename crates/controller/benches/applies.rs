@@ -1,0 +1,93 @@
+//! Applies per second with 64 clients, and the latency of one: over TLS, each write synced.
+//!
+//! `cargo bench -p weir-controller`. It prints what it measured and judges nothing.
+
+use hyper::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use weir_controller::client::Client;
+use weir_controller::store::redb::RedbStore;
+use weir_controller::{daemon, http};
+use weir_model::controller::ClientConfig;
+
+const CLIENTS: usize = 64;
+const EACH: usize = 100;
+const ALONE: usize = 300;
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "weir/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// Applies one VM.
+fn apply(client: &mut Client, name: &str) {
+    let spec =
+        json!({"tenant": format!("t{}", name.len() % 8), "host": "h0", "floor": {"out": "1kbit"}});
+    let reply = client.send(Method::PUT, &format!("/api/v1/vms/{name}"), &object("VM", name, spec));
+    let reply = reply.expect("it answers");
+    assert!(reply.is_ok(), "{}", reply.json());
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn measure(server: &str, ca: &Path, token: &str) {
+    let connect = || Client::new(server, ca, token).expect("an address");
+    let mut first = connect();
+    let host = json!({"switch": "tor", "rate": "100Gbit", "slots": 100_000});
+    let mut items = vec![object("Host", "h0", host)];
+    items.extend((0..8).map(|n| object("Tenant", &format!("t{n}"), json!({}))));
+    let reply = first.send(Method::POST, "/api/v1/apply", &json!({"items": items}));
+    assert!(reply.expect("it answers").is_ok());
+    let mut latencies: Vec<Duration> = (0..ALONE)
+        .map(|n| {
+            let began = now();
+            apply(&mut first, &format!("alone{n}"));
+            began.elapsed()
+        })
+        .collect();
+    latencies.sort();
+    let of = |percent: usize| latencies[(latencies.len() - 1) * percent / 100];
+    println!("one client: median {:?}, p99 {:?}, worst {:?}", of(50), of(99), of(100));
+    let began = now();
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut connection = connect();
+                for n in 0..EACH {
+                    apply(&mut connection, &format!("c{client}-{n}"));
+                }
+            });
+        }
+    });
+    let took = began.elapsed();
+    let rate = (CLIENTS * EACH) as f64 / took.as_secs_f64();
+    println!("{CLIENTS} clients: {} applies in {took:?}, {rate:.0} per second", CLIENTS * EACH);
+}
+
+fn main() {
+    let folder = std::env::temp_dir().join(format!("weir-applies-{}", std::process::id()));
+    let (file, client) = (folder.join("controller.toml"), folder.join("client.toml"));
+    let any = "127.0.0.1:0".parse().expect("an address");
+    daemon::init(&file, &client, any, &["127.0.0.1".into()], &folder.join("data")).expect("made");
+    let config = daemon::read_config(&file).expect("it was made");
+    let text = std::fs::read_to_string(client).expect("it was made");
+    let found: ClientConfig = toml::from_str(&text).expect("it is ours");
+    let store = RedbStore::open(&daemon::store_path(&config)).expect("it was made");
+    let stop = watch::Sender::new(false);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let listener = runtime.block_on(http::bind(config.listen)).expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let until = stop.subscribe();
+    let serving = runtime.spawn(async move {
+        daemon::serve(&config, Box::new(store), listener, until).await.expect("it serves");
+    });
+    measure(&format!("https://127.0.0.1:{port}"), &found.ca, &found.token);
+    stop.send_replace(true);
+    runtime.block_on(serving).expect("it ends");
+    std::fs::remove_dir_all(folder).expect("ours");
+}
