@@ -8,6 +8,7 @@ mod host_any_order;
 mod how_to_add_a_mechanism;
 mod ledger_examples;
 mod ledger_properties;
+mod ledger_sequences;
 mod migration;
 mod oracle_checks;
 mod oracle_properties;
