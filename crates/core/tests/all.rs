@@ -10,6 +10,7 @@ mod how_to_add_a_mechanism;
 mod ledger_examples;
 mod ledger_properties;
 mod ledger_shapes;
+mod ledger_sequences;
 mod migration;
 mod oracle_checks;
 mod oracle_properties;

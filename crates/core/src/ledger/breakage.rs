@@ -5,8 +5,10 @@
 //!           any tree that joins its hosts. One that does not fit takes the place of lower priorities
 //!           in its way; these come back, or fall, when it is their turn.
 //! Promises  No tenant falls while one of a lower priority holds the link that it lacks. A tenant that
-//!           fell keeps its slots, and is tried again whenever capacity returns.
+//!           fell keeps its slots. It is tried again whenever a part returns or a host dies, and when
+//!           the caller asks ([`Ledger::retry`]): after a removal, say.
 
+use super::keys::Key;
 use super::request::{Refusal, Routing};
 use super::topology::{Direction, LinkId, Node, SwitchId};
 use super::trees::NONE;
@@ -51,6 +53,8 @@ pub struct Consequence {
     pub returned: Vec<TenantId>,
     /// VMs of a host that was declared dead.
     pub lost: Vec<(TenantId, VmId)>,
+    /// Reservations and migrations that this has decided: [`Ledger::key`] says how.
+    pub ended: Vec<Key>,
 }
 
 /// Order of re-admission.
@@ -69,6 +73,15 @@ impl Ledger {
         elements.iter().for_each(|element| {
             self.down.remove(element);
         });
+        self.reassess(true)
+    }
+
+    /// Tries the floors that fell again, by priority. A removal, a release or a smaller tenant does
+    /// not do so by itself: it has no answer that could name other tenants.
+    pub fn retry(&mut self) -> Consequence {
+        if self.tenants.values().all(|tenant| tenant.fallen.is_none()) {
+            return Consequence::default();
+        }
         self.reassess(true)
     }
 
@@ -123,9 +136,9 @@ impl Ledger {
             draft.vms.retain(|vm| vm.host != host.0);
             self.shrink(id, draft);
         }
-        self.keys.abort_lost(&self.tenants);
+        let ended = self.end_lost();
         // What the lost VMs reserved is free again.
-        Consequence { lost, ..self.reassess(true) }
+        Consequence { lost, ended, ..self.reassess(true) }
     }
 
     /// Sets all links' capacities anew, and finds a place for whoever no longer fits and, if

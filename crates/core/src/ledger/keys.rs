@@ -2,8 +2,8 @@
 
 use super::request::{Invalid, Placement, Refusal, VmRequest};
 use super::trees::NONE;
-use super::{Ledger, Tenant, Vm};
-use std::collections::{BTreeMap, VecDeque};
+use super::{Ledger, Vm};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_units::{HostId, TenantId, Time, VmId};
 
 /// Name that a caller gives a request, so that a repetition is known as one.
@@ -46,17 +46,32 @@ pub(crate) struct Record {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Keys {
     pub(crate) records: BTreeMap<Key, Record>,
+    /// Held keys, by tenant.
+    held: BTreeSet<(TenantId, Key)>,
+    /// Held keys that end by themselves, by time.
+    deadlines: BTreeSet<(Time, Key)>,
     /// Keys that ended, the oldest first.
     ended: VecDeque<Key>,
     forgotten: u64,
 }
 
 impl Keys {
-    fn end(&mut self, key: &Key, state: KeyState) {
-        if let Some(record) = self.records.get_mut(key) {
-            record.state = state;
-            self.ended.push_back(key.clone());
+    fn begin(&mut self, key: &Key, record: Record) {
+        self.held.insert((record.tenant, key.clone()));
+        if let KeyState::Held { until: Some(until) } = record.state {
+            self.deadlines.insert((until, key.clone()));
         }
+        self.records.insert(key.clone(), record);
+    }
+
+    fn end(&mut self, key: &Key, state: KeyState) {
+        let Some(record) = self.records.get_mut(key) else { return };
+        self.held.remove(&(record.tenant, key.clone()));
+        if let KeyState::Held { until: Some(until) } = record.state {
+            self.deadlines.remove(&(until, key.clone()));
+        }
+        record.state = state;
+        self.ended.push_back(key.clone());
     }
 
     fn bound(&mut self, most: usize) {
@@ -67,25 +82,13 @@ impl Keys {
         }
     }
 
-    /// Gives up what was held for VMs that are lost.
-    pub(super) fn abort_lost(&mut self, tenants: &BTreeMap<TenantId, Tenant>) {
-        let lost = |(key, record): (&Key, &Record)| {
-            let is_held = matches!(record.state, KeyState::Held { .. });
-            let there = tenants.get(&record.tenant).is_some_and(|t| record.is_pending(&t.vms));
-            (is_held && !there).then(|| key.clone())
-        };
-        let keys: Vec<Key> = self.records.iter().filter_map(lost).collect();
-        keys.iter().for_each(|key| self.end(key, KeyState::Aborted));
-    }
-
     /// Gives up what a tenant holds.
-    pub(super) fn abort_all(&mut self, tenant: TenantId) {
-        let held = |(key, record): (&Key, &Record)| {
-            let is = record.tenant == tenant && matches!(record.state, KeyState::Held { .. });
-            is.then(|| key.clone())
-        };
-        let keys: Vec<Key> = self.records.iter().filter_map(held).collect();
+    pub(super) fn abort_all(&mut self, tenant: TenantId, most: usize) {
+        let first = (tenant, Key::new());
+        let of_tenant = self.held.range(first..).take_while(|(owner, _)| *owner == tenant);
+        let keys: Vec<Key> = of_tenant.map(|(_, key)| key.clone()).collect();
         keys.iter().for_each(|key| self.end(key, KeyState::Aborted));
+        self.bound(most);
     }
 }
 
@@ -193,27 +196,36 @@ impl Ledger {
 
     /// Ends all reservations that were to be confirmed by `now`: their keys.
     pub fn expire(&mut self, now: Time) -> Vec<Key> {
-        let mut ended = Vec::new();
-        for (key, record) in &self.keys.records {
-            if let KeyState::Held { until: Some(until) } = record.state
-                && until <= now
-            {
-                ended.push((key.clone(), record.clone(), until));
-            }
+        let due = self.keys.deadlines.iter().take_while(|(until, _)| *until <= now);
+        let due: Vec<(Time, Key)> = due.cloned().collect();
+        for (at, key) in &due {
+            let record = self.keys.records[key].clone();
+            self.give_up(key, &record, KeyState::Expired { at: *at });
         }
-        for (key, record, at) in &ended {
-            self.give_up(key, record, KeyState::Expired { at: *at });
-        }
-        ended.into_iter().map(|(key, _, _)| key).collect()
+        due.into_iter().map(|(_, key)| key).collect()
     }
 
     /// When the next reservation ends by itself.
     pub fn next_expiry(&self) -> Option<Time> {
-        let until = |record: &Record| match record.state {
-            KeyState::Held { until } => until,
-            _ => None,
-        };
-        self.keys.records.values().filter_map(until).min()
+        self.keys.deadlines.first().map(|(until, _)| *until)
+    }
+
+    /// Ends the keys that a host's death has decided: those keys. A reservation that lost a VM is
+    /// given up whole. A migration is confirmed if its VM is now where it was going.
+    pub(super) fn end_lost(&mut self) -> Vec<Key> {
+        let mut decided = Vec::new();
+        for (tenant, key) in &self.keys.held {
+            let record = &self.keys.records[key];
+            let vms = self.tenants.get(tenant).map_or(&[][..], |tenant| &tenant.vms);
+            if !record.is_pending(vms) {
+                decided.push((key.clone(), record.clone(), record.has_arrived(vms)));
+            }
+        }
+        for (key, record, has_arrived) in &decided {
+            let state = if *has_arrived { KeyState::Confirmed } else { KeyState::Aborted };
+            self.give_up(key, record, state);
+        }
+        decided.into_iter().map(|(key, _, _)| key).collect()
     }
 
     /// How far a reservation is, if its key is remembered.
@@ -250,7 +262,7 @@ impl Ledger {
 
     fn remember(&mut self, key: &Key, tenant: TenantId, wish: Wish, until: Option<Time>) {
         let state = KeyState::Held { until };
-        self.keys.records.insert(key.clone(), Record { tenant, wish, state });
+        self.keys.begin(key, Record { tenant, wish, state });
     }
 
     fn give_up(&mut self, key: &Key, record: &Record, state: KeyState) {
@@ -283,13 +295,19 @@ impl Record {
         }
     }
 
-    /// Whether some of it still waits.
+    /// Whether all of it still waits.
     fn is_pending(&self, vms: &[Vm]) -> bool {
         let find = |id: VmId| vms.binary_search_by_key(&id, |vm| vm.id).ok().map(|i| vms[i]);
         match &self.wish {
-            Wish::Reserve(wanted) => wanted.iter().any(|w| find(w.vm).is_some_and(|vm| vm.is_held)),
+            Wish::Reserve(wanted) => wanted.iter().all(|w| find(w.vm).is_some_and(|vm| vm.is_held)),
             Wish::Migrate { vm, .. } => find(*vm).is_some_and(|vm| vm.other != NONE),
         }
+    }
+
+    /// Whether a migration's VM is where it was going.
+    fn has_arrived(&self, vms: &[Vm]) -> bool {
+        let Wish::Migrate { vm, to } = &self.wish else { return false };
+        vms.iter().any(|moved| moved.id == *vm && moved.host == to.0)
     }
 
     fn is_there(&self, vms: &[Vm]) -> bool {

@@ -19,7 +19,7 @@
 //!   [`abort`](Ledger::abort); [`release`](Ledger::release). [`migrate`](Ledger::migrate) holds both
 //!   hosts until it is confirmed or aborted. [`expire`](Ledger::expire) ends what was not confirmed.
 //! - What breaks: [`fail`](Ledger::fail), [`repair`](Ledger::repair), [`set_host`](Ledger::set_host),
-//!   and [`without`](Ledger::without), which says it beforehand.
+//!   [`retry`](Ledger::retry), and [`without`](Ledger::without), which says it beforehand.
 //! - The rest reads.
 
 mod additive;
@@ -209,7 +209,7 @@ impl Ledger {
 
     /// Releases all of a tenant; reservations of it are given up. Returns whether it was there.
     pub fn remove(&mut self, tenant: TenantId) -> bool {
-        self.keys.abort_all(tenant);
+        self.keys.abort_all(tenant, self.config.ended_keys);
         self.lift(tenant).is_some()
     }
 

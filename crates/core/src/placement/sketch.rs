@@ -8,6 +8,7 @@
 //!           yet below will be outside. So when all VMs are placed, all links fit.
 
 use super::spec::{Spec, Sums};
+use crate::ledger::Cut;
 use crate::ledger::book::Book;
 use crate::ledger::request::Need;
 use crate::ledger::topology::{Direction, LinkId};
@@ -276,8 +277,8 @@ impl<'a> Sketch<'a> {
                 need[0] += if below { outside[1] } else { inside[0] };
                 need[1] += if below { outside[0] } else { inside[1] };
             } else {
-                need[0] += inside[0].min(outside[1]);
-                need[1] += outside[0].min(inside[1]);
+                need[0] += cut(inside[0], outside[1]);
+                need[1] += cut(outside[0], inside[1]);
             }
         }
         need
@@ -402,6 +403,11 @@ impl<'a> Sketch<'a> {
         needs.sort_unstable_by_key(|need| need.link);
         needs
     }
+}
+
+/// The need of one hose in one direction.
+fn cut(senders: u64, receivers: u64) -> u64 {
+    Cut { senders: Rate::from_bps(senders), receivers: Rate::from_bps(receivers) }.need().as_bps()
 }
 
 impl Scratch {
