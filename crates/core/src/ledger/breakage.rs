@@ -124,6 +124,7 @@ impl Ledger {
             self.shrink(id, draft);
         }
         self.keys.abort_lost(&self.tenants);
+        self.keys.bound(self.config.ended_keys);
         // What the lost VMs reserved is free again.
         Consequence { lost, ..self.reassess(true) }
     }

@@ -210,6 +210,7 @@ impl Ledger {
     /// Releases all of a tenant; reservations of it are given up. Returns whether it was there.
     pub fn remove(&mut self, tenant: TenantId) -> bool {
         self.keys.abort_all(tenant);
+        self.keys.bound(self.config.ended_keys);
         self.lift(tenant).is_some()
     }
 
