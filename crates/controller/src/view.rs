@@ -134,7 +134,7 @@ impl View {
         }
         let begin = inner.history.partition_point(|event| event.revision <= revision);
         let step = inner.history.range(begin..).take(STEP);
-        let reached = step.clone().last().map_or(inner.revision, |event| event.revision);
+        let reached = step.clone().next_back().map_or(inner.revision, |event| event.revision);
         Ok((step.filter(|event| wanted(&event.stored)).cloned().collect(), reached))
     }
 

@@ -144,7 +144,7 @@ pub struct Location {
 
 /// What a data plane does by itself, and what it can be told. Data, not another mechanism. By default
 /// it counts pairs and limits pairs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capabilities {
     /// It meters each receiving VM, computes EyeQ's rate and tells senders: the machine reads meters
     /// and limits ([`super::Observed`]), and orders only what each VM may receive.
@@ -154,4 +154,13 @@ pub struct Capabilities {
     /// It takes a rate and a floor per VM ([`super::Orders::shares`]). If not, it shares the uplink by the floors of
     /// pairs.
     pub shares: bool,
+    /// Paths to another host that it can tell apart.
+    pub paths: usize,
+}
+
+impl Default for Capabilities {
+    /// It counts pairs and limits pairs.
+    fn default() -> Self {
+        Self { meters: false, limiter: false, shares: false, paths: 1 }
+    }
 }

@@ -74,7 +74,8 @@ impl Keys {
         self.ended.push_back(key.clone());
     }
 
-    fn bound(&mut self, most: usize) {
+    /// Forgets the oldest of more than `most` that ended.
+    pub(super) fn bound(&mut self, most: usize) {
         while self.ended.len() > most {
             let oldest = self.ended.pop_front().expect("longer than `most`");
             self.records.remove(&oldest);

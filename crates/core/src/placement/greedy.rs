@@ -47,7 +47,7 @@ impl Search<'_> {
         placed: &mut Vec<(usize, u32, u32)>,
     ) -> Result<(), (u32, Stop)> {
         let slots = self.spec.slots[class];
-        let most = |free: u32| if slots == 0 { u32::MAX } else { free / slots };
+        let most = |free: u32| free.checked_div(slots).unwrap_or(u32::MAX);
         let mut fresh = self.book.groups[tree.group as usize].hosts.iter().peekable();
         // Hosts that were looked at and are worth less than their slots promised.
         let mut known: BinaryHeap<(u32, Reverse<u32>)> = BinaryHeap::new();

@@ -242,10 +242,10 @@ impl<'a> Sketch<'a> {
             let at = entry as usize;
             self.scratch.entries[at].vms += vms;
             for (hose, floor) in self.spec.floors_of(class).iter().enumerate() {
-                for d in 0..2 {
-                    let more = floor[d] * u64::from(vms);
-                    self.scratch.any[at * width + hose][d] += more;
-                    self.scratch.all[at * width + hose][d] += more;
+                let more = floor.map(|rate| rate * u64::from(vms));
+                for sums in [&mut self.scratch.any, &mut self.scratch.all] {
+                    let sum = &mut sums[at * width + hose];
+                    *sum = [sum[0] + more[0], sum[1] + more[1]];
                 }
             }
             entry = self.scratch.entries[at].parent;
@@ -303,7 +303,7 @@ impl<'a> Sketch<'a> {
         let slots = self.spec.slots[class];
         let left =
             self.book.hosts[host as usize].free().saturating_sub(self.scratch.slots[host as usize]);
-        let fit = if slots == 0 { u32::MAX } else { left / slots };
+        let fit = left.checked_div(slots).unwrap_or(u32::MAX);
         let mut most = wanted.min(fit);
         let mut stop = (most < wanted).then_some(Stop::Slots { host });
         let Some(first) = self.entry_of(host) else { return (0, Some(Stop::Route)) };

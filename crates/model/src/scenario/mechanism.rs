@@ -168,7 +168,7 @@ mod tests {
     fn every_row_of_the_registry_is_a_mechanism_of_scenarios_and_every_mechanism_has_a_row() {
         for row in registry::ALL {
             let mechanism = Mechanism::parse(row.name).expect("a name of the registry");
-            assert_eq!(mechanism.kind.row(), Some(row));
+            assert_eq!(mechanism.kind.row().map(|known| known.name), Some(row.name));
         }
         let named = MechanismKind::KNOWN.iter().filter(|(_, kind)| *kind != MechanismKind::None);
         assert!(named.clone().all(|(name, _)| registry::row(name).is_some()));

@@ -132,7 +132,7 @@ pub(super) fn policies(
         let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
         let law = law(scenario, mechanism, setup, (line, paths))?;
         let policy = Policy::new(HostId(host as u32), line, law).with_vms(here.map(hose));
-        let can = Capabilities { limiter: true, ..Capabilities::default() };
+        let can = Capabilities { limiter: true, paths, ..Capabilities::default() };
         let policy = Policy { fastest_line, can, directory: directory.clone(), ..policy };
         super::eyeq::fits(scenario, mechanism, &policy)?;
         Ok(policy)
