@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p weir-core --example placement -- [k=16] [ratio=1|4|16|all]
 //! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
-//! [plays=3]`
+//! [plays=3] [survival=N]`
 //!
 //! Tenants have max(2, Exp(49)) VMs with one floor of {10, 50, 100, 200, 300} Mb/s. They arrive until
-//! all slots are taken or `refusals` in a row did not fit. The same seed gives the same arrivals.
+//! all slots are taken or `refusals` in a row did not fit. `survival` is in 1/1000, per server. The same seed gives the same arrivals.
 //! A request's time is the least of all `plays`: what another process takes of the processor is no
 //! property of the ledger.
 
@@ -48,6 +48,7 @@ struct Options {
     refusals: u32,
     slots: u32,
     plays: u32,
+    survival: u16,
 }
 
 fn options() -> Options {
@@ -67,6 +68,7 @@ fn options() -> Options {
         refusals: number("refusals", 100) as u32,
         slots: number("slots", 100) as u32,
         plays: number("plays", 3).max(1) as u32,
+        survival: number("survival", 0) as u16,
     }
 }
 
@@ -179,7 +181,8 @@ fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration,
     let hosts = ledger.topology().hosts.len() as u64;
     let all = hosts * u64::from(options.slots);
     while in_a_row < options.refusals && accepted.vms < all {
-        let request = random.tenant(arrived);
+        let mut request = random.tenant(arrived);
+        request.survival.host_permille = options.survival;
         arrived += 1;
         let begin = now();
         let answer = ledger.place(&request);
