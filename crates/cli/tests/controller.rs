@@ -247,9 +247,9 @@ fn the_commands_apply_show_plan_and_remove_and_their_errors_say_where() {
     assert!(String::from_utf8_lossy(&lost.stdout).contains("HostDead"));
 
     for (bad, line, words) in [
-        (text.replace("out: 100M, in", "out: 100, in"), "line 20", "has no unit"),
-        (text.replace("out: 100M, in: 100M}", "out: 2Gbit, in: 2Gbit}"), "line 20", "LinkFull"),
-        (text.replace("host: h1", "host: h9"), "line 25", "apply it first"),
+        (text.replace("out: 100M, in", "out: 100, in"), "line 21", "has no unit"),
+        (text.replace("out: 100M, in: 100M}", "out: 2Gbit, in: 2Gbit}"), "line 26", "LinkFull"),
+        (text.replace("host: h1", "host: h9"), "line 26", "apply it first"),
     ] {
         std::fs::write(at.join("bad.yaml"), bad).expect("it is ours");
         let output = weir(at, &["apply", "-f", "bad.yaml"]);

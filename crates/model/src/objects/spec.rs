@@ -1,7 +1,8 @@
 //! What is wanted of each kind of object.
 
 use crate::text::{self, SpanText};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
 use weir_units::{Rate, Span};
 
 /// A rate in an object: text (`100Mbit`) outside, bit/s inside. It is written in its largest unit.
@@ -23,7 +24,34 @@ impl Serialize for SpecRate {
 
 impl<'de> Deserialize<'de> for SpecRate {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        text::rate(&String::deserialize(d)?).map(Self).map_err(D::Error::custom)
+        d.deserialize_any(RateVisitor).map(Self)
+    }
+}
+
+/// Reads text as a rate. A bare number is an error that says which unit is missing.
+struct RateVisitor;
+
+impl de::Visitor<'_> for RateVisitor {
+    type Value = Rate;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string: a rate such as 450Mbit")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Rate, E> {
+        text::rate(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Rate, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Rate, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Rate, E> {
+        self.visit_str(&number.to_string())
     }
 }
 

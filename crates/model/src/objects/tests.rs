@@ -42,7 +42,8 @@ fn every_mistake_names_its_field_and_its_reason() {
         (vm(json!({"tenant": "t", "colour": 1})), "spec.colour", "unknown field `colour`"),
         (vm(json!({"tenant": "t", "floor": {"out": "100"}})), "spec.floor.out", "has no unit"),
         (vm(json!({"tenant": "t", "floor": {"in": "100Mbps"}})), "spec.floor.in", "octets to tc"),
-        (vm(json!({"tenant": "t", "floor": {"out": 5}})), "spec.floor.out", "expected a string"),
+        (vm(json!({"tenant": "t", "floor": {"out": 5}})), "spec.floor.out", "has no unit"),
+        (vm(json!({"tenant": "t", "floor": {"out": true}})), "spec.floor.out", "expected a string"),
         (
             vm(json!({"tenant": "t", "floor": {"out": "900T"}})),
             "spec.floor.out",
