@@ -23,7 +23,7 @@ build: setup
 demo: build
 	@$(WEIR) demo --out out/demo
 
-# Format, lint, dependencies, all tests, short experiments in the lab. Some 11 minutes on two CPUs from a clean clone.
+# Format, lint, dependencies, all tests, short experiments in the lab. Some 15 minutes on two CPUs from a clean clone.
 test: setup-test
 	@scripts/test
 
