@@ -261,7 +261,7 @@ mod tests {
             let keys = session.keys();
             assert!(keys.iter().all(|key| key.id == KeyId(1) && key.signs == 1 && key.seen > 0));
         }
-        // All but the first greeting, whose sender had heard no peer.
+        // All but the first greeting: until then its sender has heard no peer.
         assert_eq!(believed, 24 - 1);
     }
 

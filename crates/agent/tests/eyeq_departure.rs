@@ -1,4 +1,4 @@
-//! EyeQ between two real agents whose shaper is departure times: what the receivers' host says is
+//! EyeQ between two real agents that shape by departure times: what the receivers' host says is
 //! in force while the agents sleep. Needs root and a kernel with fq, so `cargo test` leaves it out
 //! unless it is named: `scripts/test-stock-kernel eyeq_departure` plays it.
 #![allow(clippy::disallowed_methods)]

@@ -1,4 +1,4 @@
-//! The journal of what happens to the machine, if somebody asked for one.
+//! The journal of what happens to the machine, if `--journal` asks for one.
 //!
 //! Promises  It costs floors nothing: a journal that cannot be begun or goes on no more is told in the log and in `weir
 //!           top`, and the agent goes on.

@@ -9,7 +9,7 @@ use weir_core::eyeq::{Backend, EyeQ, Tuned};
 use weir_model::agent::MechanismConfig;
 use weir_units::{Rate, Span};
 
-/// From a receiver's word to the first packets at the new rate, by default: a network whose queues
+/// From a receiver's word to the first packets at the new rate, by default: a network with queues that
 /// are short, and hosts that are busy.
 const ROUND_TRIP: Span = Span::from_millis(1);
 
@@ -34,7 +34,7 @@ pub fn eyeq(config: &MechanismConfig) -> Result<Option<Tuned>> {
     Ok(Some(tuned))
 }
 
-/// EyeQ on a host with an uplink of `line`, whose limiters `backend` sets, and the fastest link of
+/// EyeQ on a host with an uplink of `line` and limiters that `backend` sets, and the fastest link of
 /// the fleet; `None` if `config` names another mechanism.
 ///
 /// # Errors

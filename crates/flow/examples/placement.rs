@@ -1,6 +1,6 @@
 //! QShare's datacenter (§7.3.1): fills a fat tree with tenants, and prints what docs/results has.
 //!
-//! `cargo run --release -p weir-core --example placement -- [k=16] [ratio=1|4|16|all]
+//! `cargo run --release -p weir-flow --example placement -- [k=16] [ratio=1|4|16|all]
 //! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
 //! [plays=3] [survival=N]`
 //!
