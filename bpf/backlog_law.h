@@ -46,14 +46,19 @@ static __always_inline __u64 backlog_octets(const struct weir_backlog *backlog)
 
 /*
  * Number of waiting flows. Without a branch, so that the verifier visits one
- * way and not one per number.
+ * way and not one per number; the compiler would make a branch of it if it saw
+ * what it is.
  */
 static __always_inline __u64 backlog_flows(const struct weir_backlog *backlog)
 {
 	__u64 flows = 0;
 
-	EACH_PART(i)
-		flows += (0 - (__u64)backlog->parts[i]) >> 63;
+	EACH_PART(i) {
+		__u64 below = 0 - (__u64)backlog->parts[i];
+
+		asm volatile("" : "+r"(below));
+		flows += below >> 63;
+	}
 	return flows;
 }
 

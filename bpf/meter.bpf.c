@@ -91,7 +91,8 @@ int weir_meter(struct __sk_buff *skb)
 	enum kind kind;
 	struct weir_settings *limits;
 	__u64 now, span = 0;
-	__u32 first = 0, restores = 0;
+	/* Neither 0 nor 1 by a branch: what follows would be looked at once for each. */
+	__u32 first = 0, keeps = WEIR_OBSERVE;
 	int local = 0;
 
 	unclass(skb);
@@ -117,7 +118,7 @@ int weir_meter(struct __sk_buff *skb)
 	limits = bpf_map_lookup_elem(&settings, &first);
 	if (limits) {
 		span = limits->reorder_ns;
-		restores = (limits->flags & (WEIR_ECN | WEIR_OBSERVE)) == WEIR_ECN;
+		keeps = (limits->flags & (WEIR_ECN | WEIR_OBSERVE)) ^ WEIR_ECN;
 	}
 	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&state->lock);
@@ -130,7 +131,7 @@ int weir_meter(struct __sk_buff *skb)
 		check_sequence(state, bpf_ntohs(p.id), p.segments, now, span);
 	}
 	bpf_spin_unlock(&state->lock);
-	if (restores && !local)
+	if (!keeps && !local)
 		give_back(skb, &p, kind == KIND_IP4);
 	return TC_ACT_UNSPEC;
 }

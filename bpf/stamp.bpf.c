@@ -63,7 +63,7 @@ int weir_stamp(struct __sk_buff *skb)
 	/* The outer header of what was seen where it entered the tunnel. */
 	if (class == DEPARTED)
 		return TC_ACT_UNSPEC;
-	kind = parse(skb, &p);
+	kind = parse_packet(skb, &p);
 	is_pair = find_ends(&p, &ends);
 	if (ends.from)
 		add_outer(&p, ends.to);
