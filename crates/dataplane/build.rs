@@ -2,36 +2,36 @@
 //! marking port of emulated switches, EyeQ, and vCC. The others are the laws of queues, of EyeQ, of
 //! its meter and of vCC alone, and a guest that is deaf, for tests.
 
-use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const OBJECTS: [&str; 9] =
+    ["weir", "mark", "eyeq", "vcc", "backlog_law", "eyeq_law", "eyeq_count_law", "vcc_law", "deaf"];
 
 fn main() {
     let bpf =
         PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+    // The headers of the libbpf that loads the objects.
+    let libbpf = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells it");
     // The UAPI headers' <asm/types.h> lives in a directory per architecture on Debian.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
-    let multiarch = format!("-I/usr/include/{arch}-linux-gnu");
-    for name in [
-        "weir",
-        "mark",
-        "eyeq",
-        "vcc",
-        "backlog_law",
-        "eyeq_law",
-        "eyeq_count_law",
-        "vcc_law",
-        "deaf",
-    ] {
-        let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
-        SkeletonBuilder::new()
-            .source(bpf.join(format!("{name}.bpf.c")))
-            .obj(out.join(format!("{name}.bpf.o")))
-            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &multiarch])
-            .build()
-            .unwrap_or_else(|e| {
-                panic!("bpf/ did not compile (clang 14 or newer is needed): {e:#}")
-            });
+    let includes = [format!("-I{libbpf}"), format!("-I/usr/include/{arch}-linux-gnu")];
+    for name in OBJECTS {
+        let status = Command::new("clang")
+            .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
+            .args(&includes)
+            .arg("-c")
+            .arg(bpf.join(format!("{name}.bpf.c")))
+            .arg("-o")
+            .arg(out.join(format!("{name}.bpf.o")))
+            .status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(_) => panic!("bpf/{name}.bpf.c did not compile (clang 14 or newer is needed)"),
+            Err(e) => panic!("clang, which compiles bpf/, cannot be started: {e}"),
+        }
     }
     println!("cargo::rustc-env=WEIR_LAYOUT={:016x}", layout(&bpf));
     println!("cargo::rerun-if-changed={}", bpf.display());

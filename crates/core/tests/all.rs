@@ -17,6 +17,5 @@ mod oracle_properties;
 mod oracle_worked_cases;
 mod partition;
 mod path_properties;
-mod snapshot;
 mod vcc_any_order;
 mod vcc_reno;

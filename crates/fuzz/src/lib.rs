@@ -22,6 +22,7 @@ mod netlink;
 mod network;
 mod packet;
 mod quantity;
+mod recording;
 mod replay;
 mod results;
 mod scenario;
@@ -47,7 +48,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     datagram::TARGET,
     session::TARGET,
     feedback::TARGET,
@@ -68,6 +69,7 @@ pub const TARGETS: [Target; 20] = [
     frame::TARGET,
     heed::TARGET,
     segment::TARGET,
+    recording::TARGET,
 ];
 
 /// The target of this name. Panics if there is none: names are ours.

@@ -117,6 +117,11 @@ fn a_damaged_journal_tells_no_deed_that_was_not_done() {
 }
 
 #[test]
+fn a_recording_replays_as_it_was_written_or_its_first_wrong_record_is_named() {
+    run("recording", 3_000);
+}
+
+#[test]
 fn a_frame_is_marked_in_its_ecn_field_and_nowhere_else() {
     run("frame", 50_000);
 }

@@ -16,6 +16,8 @@ mod layout;
 mod log;
 mod replay;
 #[cfg(test)]
+mod snapshot_tests;
+#[cfg(test)]
 mod tests;
 
 pub use frame::Error;

@@ -20,9 +20,7 @@ fn pair(src: u32, dst: u32) -> PairId {
 }
 
 fn octets(machine: &HostMachine) -> Vec<u8> {
-    let mut octets = Vec::new();
-    ciborium::into_writer(machine, &mut octets).expect("memory has room");
-    octets
+    postcard::to_stdvec(machine).expect("memory has room")
 }
 
 fn policy(law: Law) -> Policy {
@@ -111,7 +109,7 @@ fn a_machine_that_was_written_down_goes_on_to_the_octet_with_every_mechanism() {
             turn(&mut machine, n);
         }
         let written = octets(&machine);
-        let mut read: HostMachine = ciborium::from_reader(&written[..]).expect("its own octets");
+        let mut read: HostMachine = postcard::from_bytes(&written).expect("its own octets");
         assert!(octets(&read) == written, "{law}");
         for n in 200..400 {
             assert_eq!(turn(&mut read, n), turn(&mut machine, n), "{law}");

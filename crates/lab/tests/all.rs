@@ -10,6 +10,7 @@ mod exchange;
 mod htb_bursts;
 mod hygiene;
 mod ip6;
+mod journal;
 mod memcached;
 mod queues;
 mod traffic;
