@@ -106,30 +106,3 @@ fn attempt(target: &Target, limits: &Limits, octets: &[u8], name: &str) {
     }
     assert!(took <= limits.each, "{name} took {took:?}, more than {:?}", limits.each);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn limits() -> Limits {
-        Limits { mutations: 0, seed: 0, each: Duration::from_secs(1), clock: || Duration::ZERO }
-    }
-
-    #[test]
-    #[should_panic(expected = "more than 1s")]
-    fn an_input_that_takes_too_long_is_an_error() {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static NOW: AtomicU64 = AtomicU64::new(0);
-        let clock = || Duration::from_secs(NOW.fetch_add(2, Ordering::Relaxed));
-        let limits = Limits { clock, ..limits() };
-        attempt(crate::target("quantity"), &limits, b"1Mbit", "a rate");
-    }
-
-    #[test]
-    #[should_panic(expected = "a broken promise")]
-    fn a_broken_promise_is_an_error() {
-        let run = |_: &[u8]| panic!("a broken promise");
-        let target = Target { run, ..*crate::target("quantity") };
-        attempt(&target, &limits(), b"", "nothing");
-    }
-}

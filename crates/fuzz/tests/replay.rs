@@ -2,7 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
-use weir_fuzz::{Limits, TARGETS, corpus, replay, target};
+use weir_fuzz::mutate::{LONGEST, Random, mutate};
+use weir_fuzz::{Limits, TARGETS, Target, corpus, replay, target};
 
 /// What the whole test program may have used at its peak, whatever it was fed.
 const MEMORY_KB: u64 = 1 << 20;
@@ -151,5 +152,46 @@ fn the_corpus_holds_every_seed_and_every_target_has_a_program() {
         assert!(text.contains(&format!("\"{}\"", target.name)), "{}", program.display());
         let manifest = std::fs::read_to_string(fuzz.join("Cargo.toml")).expect("a manifest");
         assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
+    }
+}
+
+/// The corpus alone.
+fn unharmed(clock: fn() -> Duration) -> Limits {
+    Limits { mutations: 0, seed: 0, each: Duration::from_secs(1), clock }
+}
+
+#[test]
+#[should_panic(expected = "more than 1s")]
+fn an_input_that_takes_too_long_is_an_error() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NOW: AtomicU64 = AtomicU64::new(0);
+    let clock = || Duration::from_secs(NOW.fetch_add(2, Ordering::Relaxed));
+    replay(target("quantity"), &unharmed(clock));
+}
+
+#[test]
+#[should_panic(expected = "a broken promise")]
+fn a_broken_promise_is_an_error() {
+    let run = |_: &[u8]| panic!("a broken promise");
+    replay(&Target { run, ..*target("quantity") }, &unharmed(|| Duration::ZERO));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_damage_and_another_seed_another() {
+    let run = |seed| {
+        let mut random = Random::new(seed);
+        let many = (0..200).map(|_| mutate(&mut random, b"a: 1\nb: 2\n", b"c: [3]", &["word"]));
+        many.collect::<Vec<_>>()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    assert!(run(1).iter().all(|octets| octets.len() <= LONGEST));
+}
+
+#[test]
+fn nothing_at_all_can_be_damaged_too() {
+    let mut random = Random::new(3);
+    for _ in 0..1000 {
+        mutate(&mut random, b"", b"", &[]);
     }
 }
