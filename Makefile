@@ -23,7 +23,7 @@ build: setup
 demo: build
 	@$(WEIR) demo --out out/demo
 
-# Format, lint, dependencies, all tests, short experiments in the lab. Some 15 minutes on two CPUs from a clean clone.
+# Format, lint, dependencies, all tests, short experiments in the lab. At most 12 minutes on two CPUs from a clean clone.
 test: setup-test
 	@scripts/test
 
@@ -45,7 +45,7 @@ swarm: build
 test-stock-kernel: build
 	@scripts/test-stock-kernel
 
-# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. As root
+# Core: ns per pair and step. Simulator: packet-hops per second and memory, flow solver: ms. Journal: µs per turn. As root
 # also the kernel side: ns per packet of each BPF program, the cost of changing classes, and what vCC
 # costs connections.
 bench: setup
