@@ -32,6 +32,8 @@ pub struct Short {
     pub of: String,
     /// What it got of F.
     pub part: f64,
+    /// Whether the machine that played the world was too busy in this second.
+    pub disturbed: bool,
 }
 
 /// What a soak came to.
@@ -46,6 +48,8 @@ pub struct SoakReport {
     pub learning: u64,
     /// Those with less than that.
     pub short: Vec<Short>,
+    /// Windows in seconds in which the machine that played the world was too busy. They count.
+    pub disturbed: u64,
     /// Seconds that were played.
     pub seconds: u64,
 }
@@ -88,11 +92,53 @@ pub fn soak(
             break;
         }
         run.play_until(WINDOW * (second + 1));
-        judge.window(second, &run.octets(), &mut report);
-        report.seconds = second + 1;
+        judge.window(second, &run.octets(), false, &mut report);
         each(second);
     }
     Ok(report)
+}
+
+/// What another world than the simulator measured while it played a churning world.
+#[derive(Clone, Debug)]
+pub struct Arrived<'a> {
+    /// When each sample was read, since traffic began.
+    pub ends: Vec<Span>,
+    /// Application octets per sample, of each traffic entry.
+    pub octets: Vec<&'a [u64]>,
+}
+
+/// Judges what arrived in whole seconds as [`soak`] does. `is_disturbed` says in which of them the
+/// machine was too busy: these windows are counted, and marked.
+///
+/// Samples end when they are read. What a sample holds of two seconds is divided by time.
+///
+/// # Panics
+/// `arrived` has not one series per traffic entry.
+pub fn judge(
+    seed: u64,
+    scenario: &Scenario,
+    arrived: &Arrived<'_>,
+    is_disturbed: &dyn Fn(u64) -> bool,
+) -> SoakReport {
+    assert_eq!(arrived.octets.len(), scenario.traffic.len(), "one series per traffic entry");
+    let mut judge = Judge::new(scenario);
+    let mut report = SoakReport { seed, ..SoakReport::default() };
+    let played = arrived.ends.last().copied().unwrap_or_default().min(scenario.duration);
+    let (mut whole, mut total) = (0, vec![0; scenario.traffic.len()]);
+    for second in 0..played.div_span(WINDOW) {
+        let until = WINDOW * (second + 1);
+        while arrived.ends[whole] <= until && whole + 1 < arrived.ends.len() {
+            total.iter_mut().zip(&arrived.octets).for_each(|(total, of)| *total += of[whole]);
+            whole += 1;
+        }
+        let from = whole.checked_sub(1).map_or(Span::ZERO, |last| arrived.ends[last]);
+        let width = (arrived.ends[whole] - from).as_secs_f64();
+        let part = if width > 0.0 { ((until - from).as_secs_f64() / width).min(1.0) } else { 1.0 };
+        let so_far = |(total, of): (&u64, &&[u64])| total + (of[whole] as f64 * part) as u64;
+        let octets: Vec<u64> = total.iter().zip(&arrived.octets).map(so_far).collect();
+        judge.window(second, &octets, is_disturbed(second), &mut report);
+    }
+    report
 }
 
 /// What is owed in each second.
@@ -120,7 +166,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn window(&mut self, second: u64, octets: &[u64], report: &mut SoakReport) {
+    fn window(&mut self, second: u64, octets: &[u64], disturbed: bool, report: &mut SoakReport) {
+        report.seconds = second + 1;
         self.take_demands(second);
         let (mut got, mut wants) = (BTreeMap::new(), BTreeMap::new());
         for &entry in &self.sending {
@@ -143,6 +190,7 @@ impl<'a> Judge<'a> {
             let owed: Rate = mine().map(|(_, promised)| *promised).sum();
             let least: Rate = mine().map(|(pair, _)| self.least(*pair)).sum();
             report.windows += 1;
+            report.disturbed += u64::from(disturbed);
             if got >= owed.as_f64() * OWED {
                 continue;
             }
@@ -151,7 +199,7 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let of = format!("{}, {}", spec.name, if is_in { "in" } else { "out" });
-            report.short.push(Short { second, of, part: got / least.as_f64() });
+            report.short.push(Short { second, of, part: got / least.as_f64(), disturbed });
         }
     }
 

@@ -76,6 +76,9 @@ impl World {
         let Ground { header, tenants, factor, has_thin_core } =
             Ground::draw(&mut draw, seed, &format!("{seconds}s"), None);
         let churn = churn::draw(&mut draw, &tenants, factor, seconds);
+        // Traffic is judged by `--soak`, second by second, and not by the file's own judge.
+        let drawn = format!("weir worlds --seed {seed} --soak {seconds}s");
+        let header = header.replace(&format!("weir worlds --seed {seed}`"), &format!("{drawn}`"));
         let mut text = format!("{header}  traffic:\n{}", churn.entries.concat());
         if !churn.faults.is_empty() {
             text += &format!("  faults:\n{}", churn.faults.concat());
