@@ -516,6 +516,10 @@ pub(crate) struct Worlds {
     /// other
     #[arg(long, requires = "soak", conflicts_with_all = ["jobs", "write"])]
     pub(crate) lab: bool,
+    /// Override a field of the soak's scenario: `--set scale=0.1` halves its links; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    #[arg(requires = "soak", conflicts_with = "write")]
+    pub(crate) set: Vec<(String, String)>,
     /// Write soak.json, table.txt and each world's scenario file into this folder
     #[arg(long, value_name = "DIR", requires = "soak", conflicts_with = "write")]
     pub(crate) out: Option<PathBuf>,

@@ -9,11 +9,12 @@ use crate::sim::scenario;
 use anyhow::{Context as _, Result, anyhow};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use weir_model::scenario::Mechanism;
+use weir_model::scenario::{Mechanism, Scenario};
 use weir_study::table::Grid;
 use weir_study::verdict::Outcome;
 use weir_swarm::{SoakReport, World, soak};
@@ -27,6 +28,20 @@ const SLACK_KB: u64 = 4096;
 /// Windows that fell short that are listed per world.
 const LISTED: usize = 10;
 
+/// A window that is short.
+#[derive(Debug, Serialize)]
+pub(super) struct Missed {
+    pub(super) second: u64,
+    /// VM and direction.
+    pub(super) of: String,
+    /// What it had of what it was owed.
+    pub(super) part: f64,
+    /// Whether this machine was too busy.
+    pub(super) disturbed: bool,
+    /// Why, where it was looked for.
+    pub(super) cause: Option<String>,
+}
+
 /// One world.
 #[derive(Serialize)]
 pub(super) struct Soaked {
@@ -39,10 +54,11 @@ pub(super) struct Soaked {
     pub(super) held: f64,
     pub(super) held_at_once: f64,
     pub(super) learning: u64,
+    /// Of these: in which second after the change, why, how many.
+    pub(super) learning_by_cause: Vec<(usize, String, u64)>,
     /// Windows in seconds in which this machine was too busy for a lab; they count in all numbers.
     pub(super) disturbed: u64,
-    /// Second, VM and direction, what it had of what it was owed, whether this machine was too busy.
-    pub(super) short: Vec<(u64, String, f64, bool)>,
+    pub(super) short: Vec<Missed>,
     /// Resident memory after a tenth of the world and at its end, kB: of this process, or of all
     /// agents of a lab.
     pub(super) memory_kb: (u64, u64),
@@ -65,10 +81,14 @@ pub(super) fn run(args: &args::Worlds, length: Span) -> Result<u8> {
     args.out.as_deref().map_or(Ok(()), input::make_folder)?;
     let (first, count) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
     let seeds = first..first.saturating_add(count);
+    let scenario = |seed| -> Result<(u64, Scenario)> {
+        Ok((seed, World::churning(seed, length).scenario_with(&args.set)?))
+    };
+    let all: Vec<(u64, Scenario)> = seeds.map(scenario).collect::<Result<_>>()?;
     let worlds = if args.lab {
-        soak_lab::play_all(seeds, length, &mechanism)?
+        soak_lab::play_all(all, &mechanism)?
     } else {
-        play_all(args.jobs, seeds, length, &mechanism)?
+        play_all(args.jobs, &all, &mechanism)?
     };
     if let Some(out) = &args.out {
         keep(out, &worlds, length)?;
@@ -110,30 +130,31 @@ fn keep(out: &Path, worlds: &[Soaked], length: Span) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "a driver: it says how long a world took")]
 fn play_all(
     jobs: Option<u32>,
-    seeds: std::ops::Range<u64>,
-    length: Span,
+    all: &[(u64, Scenario)],
     mechanism: &Mechanism,
 ) -> Result<Vec<Soaked>> {
     let stop = commands::stop_flag()?;
-    let seconds = length.div_span(Span::from_secs(1));
-    let count = seeds.end - seeds.start;
-    let bar = ProgressBar::new(count * seconds).with_style(scenario::bar_style());
-    let next = AtomicU64::new(seeds.start);
+    let seconds = |scenario: &Scenario| scenario.duration.div_span(Span::from_secs(1));
+    let sum = all.iter().map(|(_, scenario)| seconds(scenario)).sum();
+    let bar = ProgressBar::new(sum).with_style(scenario::bar_style());
+    let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Result<Soaked, String>>> = Mutex::new(Vec::new());
     let work = || {
         loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end || stop.load(Ordering::Relaxed) {
+            let Some((seed, scenario)) = all.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                return;
+            };
+            if stop.load(Ordering::Relaxed) {
                 return;
             }
             let (begin, mut early) = (Instant::now(), 0);
             let mut each = |second: u64| {
                 bar.inc(1);
-                if second == seconds / 10 {
+                if second == seconds(scenario) / 10 {
                     early = resident_kb();
                 }
             };
-            let report = soak(seed, length, mechanism, &stop, &mut each);
+            let report = soak(*seed, scenario, mechanism, &stop, &mut each);
             let soaked = report.map(|report| Soaked {
                 memory_kb: (early, resident_kb()),
                 wall_s: begin.elapsed().as_secs_f64(),
@@ -143,7 +164,7 @@ fn play_all(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..scenario::threads(jobs).min(count as usize) {
+        for _ in 0..scenario::threads(jobs).min(all.len()) {
             scope.spawn(work);
         }
     });
@@ -158,8 +179,15 @@ fn play_all(
 /// All but memory and wall-clock time.
 pub(super) fn of(report: SoakReport, world: &'static str) -> Soaked {
     let (held, held_at_once) = (report.held(), report.held_at_once());
-    let short = report.short.into_iter();
-    let short = short.map(|short| (short.second, short.of, short.part, short.disturbed));
+    let short = report.short.into_iter().map(|short| Missed {
+        second: short.second,
+        of: short.of,
+        part: short.part,
+        disturbed: short.disturbed,
+        cause: short.cause.map(|cause| cause.to_string()),
+    });
+    let learning = report.learning_by_cause.into_iter();
+    let learning = learning.map(|((second, cause), n)| (second, cause.to_string(), n));
     Soaked {
         seed: report.seed,
         world,
@@ -168,6 +196,7 @@ pub(super) fn of(report: SoakReport, world: &'static str) -> Soaked {
         held,
         held_at_once,
         learning: report.learning,
+        learning_by_cause: learning.collect(),
         disturbed: report.disturbed,
         short: short.collect(),
         memory_kb: (0, 0),
@@ -229,10 +258,11 @@ fn text(worlds: &[Soaked]) -> String {
     }
     let mut text = format!("{}\n", grid.table());
     for world in worlds {
-        for (second, of, part, disturbed) in world.short.iter().take(LISTED) {
+        for Missed { second, of, part, disturbed, cause } in world.short.iter().take(LISTED) {
             let busy = if *disturbed { "; this machine was too busy then" } else { "" };
+            let why = cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
             text += &format!(
-                "world {}, second {second}: {of} had {part:.3} of what it is owed{busy}\n",
+                "world {}, second {second}: {of} had {part:.3} of what it is owed{why}{busy}\n",
                 world.seed
             );
         }
@@ -241,14 +271,35 @@ fn text(worlds: &[Soaked]) -> String {
         }
         text += &of_lab(world);
     }
-    text
+    text + &causes(worlds)
+}
+
+/// How many windows of all worlds were short, and how many learned, by cause.
+fn causes(worlds: &[Soaked]) -> String {
+    let mut causes: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
+    for cause in worlds.iter().flat_map(|world| &world.short).filter_map(|s| s.cause.as_deref()) {
+        causes.entry(cause).or_default()[0] += 1;
+    }
+    for (second, cause, n) in worlds.iter().flat_map(|world| &world.learning_by_cause) {
+        causes.entry(cause).or_default()[1 + (*second).min(1)] += n;
+    }
+    if causes.is_empty() {
+        return String::new();
+    }
+    let header = ["why", "short", "learning, first second", "second second"];
+    let mut grid = Grid::new(&header, 1);
+    for (cause, counts) in causes {
+        let counts = counts.iter().map(u64::to_string);
+        grid.rows.push(std::iter::once(cause.to_owned()).chain(counts).collect());
+    }
+    format!("{}\n", grid.table())
 }
 
 /// What only a lab has to say.
 fn of_lab(world: &Soaked) -> String {
     let mut text = String::new();
     if world.disturbed > 0 {
-        let short = world.short.iter().filter(|(.., disturbed)| *disturbed).count();
+        let short = world.short.iter().filter(|short| short.disturbed).count();
         text += &format!(
             "world {}: in the seconds of {} windows this machine was too busy; {short} of the {} short \
              ones are among these\n",

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use weir_model::scenario::{Mechanism, Scenario};
 use weir_study::judge::{self, Observed};
 use weir_study::world::{Cut, Moment, World as _};
-use weir_swarm::{Arrived, World};
+use weir_swarm::Arrived;
 use weir_units::Span;
 
 /// Sockets are read so often. Shorter samples would only cost memory: worlds have thousands of
@@ -24,16 +24,12 @@ use weir_units::Span;
 const SAMPLE: Span = Span::from_millis(500);
 
 /// Plays worlds one after the other until one fails, or the user stops.
-pub(super) fn play_all(
-    seeds: std::ops::Range<u64>,
-    length: Span,
-    mechanism: &Mechanism,
-) -> Result<Vec<Soaked>> {
+pub(super) fn play_all(all: Vec<(u64, Scenario)>, mechanism: &Mechanism) -> Result<Vec<Soaked>> {
     let stop = commands::stop_aloud(|text| errln!("{text}"))?;
     let mut lab = Lab::new(Constants::new(&[]))?;
     let mut worlds = Vec::new();
-    for seed in seeds {
-        let mut scenario = World::churning(seed, length).scenario()?;
+    for (seed, mut scenario) in all {
+        let length = scenario.duration;
         scenario.sample = SAMPLE;
         // Agents' memory is read at the end of the warmup; windows are judged from the start.
         scenario.warmup = Span::from_nanos(length.as_nanos() / 10);
@@ -88,8 +84,10 @@ fn judged(seed: u64, scenario: &Scenario, observed: &Observed) -> Soaked {
 
 #[cfg(test)]
 mod tests {
+    use super::super::soak::Missed;
     use super::*;
     use weir_study::judge::ObservedFlow;
+    use weir_swarm::World;
 
     /// Each entry has what it wants or its floor of both hoses, in samples that are read late.
     fn observed(scenario: &Scenario, part: f64) -> Observed {
@@ -140,9 +138,9 @@ mod tests {
         assert_eq!(starved.windows, whole.windows, "windows are drawn by demands");
         assert_eq!(starved.short.len() as u64 + starved.learning, starved.windows);
         // Sample 20 is from 10.007 s to 10.507 s.
-        let busy = |(second, _, _, disturbed): &(u64, String, f64, bool)| {
-            assert_eq!(*disturbed, *second == 10);
-            *disturbed
+        let busy = |short: &Missed| {
+            assert_eq!(short.disturbed, short.second == 10);
+            short.disturbed
         };
         assert!(starved.short.iter().filter(|short| busy(short)).count() > 0);
         assert!(starved.disturbed > 0);

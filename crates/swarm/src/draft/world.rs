@@ -97,7 +97,16 @@ impl World {
     ///
     /// What was drawn is no sound scenario: a mistake in this crate.
     pub fn scenario(&self) -> Result<Scenario, Error> {
-        super::parsed(self.seed, &self.text)
+        self.scenario_with(&[])
+    }
+
+    /// The scenario with other values of the file's fields: `scale` makes its links slower.
+    ///
+    /// # Errors
+    ///
+    /// There is no such field, or the scenario is not sound with this value.
+    pub fn scenario_with(&self, set: &[(String, String)]) -> Result<Scenario, Error> {
+        super::parsed(self.seed, &self.text, set)
     }
 
     /// Whether `mechanism` promises every floor here (GUARANTEES.md 1): `paper` promises hoses only,
