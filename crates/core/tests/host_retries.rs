@@ -63,13 +63,15 @@ impl World {
         }
         let work = self.host.work(self.now);
         let mut outcome = Outcome::default();
-        match refuses.removals {
-            true => outcome.kept.clone_from(&work.forgotten),
-            false => work.forgotten.iter().for_each(|(pair, _)| drop(self.classes.remove(pair))),
+        if refuses.removals {
+            outcome.kept.clone_from(&work.forgotten);
+        } else {
+            self.classes.retain(|pair, _| work.forgotten.iter().all(|(over, _)| over != pair));
         }
-        match refuses.rates {
-            true => outcome.unwritten = work.pairs.iter().map(|(pair, _)| *pair).collect(),
-            false => self.classes.extend(work.pairs.iter().copied()),
+        if refuses.rates {
+            outcome.unwritten = work.pairs.iter().map(|(pair, _)| *pair).collect();
+        } else {
+            self.classes.extend(work.pairs.iter().copied());
         }
         if work.writes() {
             self.host.handle(self.now, Call::Written(outcome));
