@@ -192,3 +192,58 @@ pub fn judge(
     }
     report
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::World;
+
+    fn report(length: Span) -> (Scenario, SoakReport) {
+        let scenario = World::churning(10, length).scenario().expect("sound");
+        let mechanism = Mechanism::parse("elasticswitch:steady").expect("known");
+        let stop = AtomicBool::new(false);
+        let report = soak(10, &scenario, &mechanism, &stop, &mut |_| ()).expect("playable");
+        (scenario, report)
+    }
+
+    #[test]
+    fn each_window_that_is_not_held_has_a_cause() {
+        let (_, report) = report(Span::from_secs(60));
+        assert_eq!(report.seconds, 60);
+        assert!(report.windows > 300 && report.learning > 0, "{report:?}");
+        assert_eq!(report.learning_by_cause.values().sum::<u64>(), report.learning);
+        assert_eq!(report.causes().values().sum::<u64>(), report.short.len() as u64);
+        let unknown = |(_, cause): &(usize, Cause)| *cause == Cause::Unknown;
+        assert!(!report.learning_by_cause.keys().any(unknown), "{report:?}");
+        assert!(report.held() >= 0.99, "{report:?}");
+    }
+
+    #[test]
+    fn what_another_world_measured_is_judged_as_the_simulator_is() {
+        let length = Span::from_secs(20);
+        let (scenario, report) = report(length);
+        let mechanism = Mechanism::parse("elasticswitch:steady").expect("known");
+        let setup = Setup { seed: 10, ..Setup::default() };
+        let mut run = Run::new(&scenario, &mechanism, &setup).expect("playable");
+        // Samples of 400 ms: each second but one in five ends within a sample.
+        let ends: Vec<Span> = (1..=50).map(|n| Span::from_millis(400) * n).collect();
+        let mut series = vec![Vec::new(); scenario.traffic.len()];
+        let mut before = vec![0; series.len()];
+        for end in &ends {
+            run.play_until(*end);
+            let now = run.octets();
+            for ((series, now), before) in series.iter_mut().zip(&now).zip(&before) {
+                series.push(now - before);
+            }
+            before = now;
+        }
+        let octets = series.iter().map(Vec::as_slice).collect();
+        let arrived = Arrived { ends, octets };
+        let judged = judge(10, &scenario, &arrived, &|second| second == 7);
+        assert_eq!((judged.seconds, judged.windows), (report.seconds, report.windows));
+        let below = |report: &SoakReport| report.learning + report.short.len() as u64;
+        // A change that lies within a sample is smeared over it.
+        assert!(below(&judged).abs_diff(below(&report)) <= report.windows / 20);
+        assert!((1..report.windows / 10).contains(&judged.disturbed), "{judged:?}");
+    }
+}

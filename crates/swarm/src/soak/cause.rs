@@ -50,6 +50,8 @@ pub enum Cause {
     HeldForOthers,
     /// The pair waited, and what it lacks of its hose was held by no pair.
     NotGiven,
+    /// It sends at a constant rate, and its floor came within the second.
+    Late,
     /// None of these.
     Unknown,
 }
@@ -67,6 +69,7 @@ impl fmt::Display for Cause {
             Self::HeldForEnded => "pairs that had ended held the hose",
             Self::HeldForOthers => "other pairs held more of the hose than their part",
             Self::NotGiven => "the rest of the hose was held by no pair",
+            Self::Late => "its floor came within the second",
             Self::Unknown => "unknown",
         })
     }
@@ -153,9 +156,10 @@ impl Watch {
         }
         let waits = seen.waited as f64 >= seen.looks as f64 * WAITS;
         match (waits, seen.held() >= enough) {
-            (false, _) if !is_tcp => Cause::Unknown,
-            (false, true) => Cause::Paused,
-            (false, false) => Cause::Followed,
+            (false, true) if is_tcp => Cause::Paused,
+            (false, false) if is_tcp => Cause::Followed,
+            (false, true) => Cause::Unknown,
+            (false, false) => Cause::Late,
             (true, true) => Cause::Unserved,
             (true, false) => self.holder(judge, pair, enough),
         }
