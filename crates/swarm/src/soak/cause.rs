@@ -36,7 +36,10 @@ pub enum Cause {
     Acknowledges,
     /// Enough left the pair's queue, and a part of it was sent again or was still on its way.
     SentAgain,
-    /// The pair's TCP had nothing in its queue for a part of the time, with its floor in force.
+    /// The pair's TCP had nothing in its queue for a part of the time, and its acknowledgements waited behind
+    /// data of the other direction.
+    AcknowledgementsWait,
+    /// It had nothing in its queue for a part of the time, with its floor in force.
     Paused,
     /// The same, and the pair's floor followed what it used.
     Followed,
@@ -62,6 +65,9 @@ impl fmt::Display for Cause {
             Self::Lost => "lost in the network",
             Self::Acknowledges => "its queue also carries acknowledgements of the other direction",
             Self::SentAgain => "TCP sent again what its own queue dropped, or it was on its way",
+            Self::AcknowledgementsWait => {
+                "TCP paused while its acknowledgements waited behind data of the other direction"
+            }
             Self::Paused => "TCP paused with its floor in force",
             Self::Followed => "TCP paused, and its floor followed",
             Self::Unserved => "it waited with its floor in force",
@@ -155,7 +161,10 @@ impl Watch {
             };
         }
         let waits = seen.waited as f64 >= seen.looks as f64 * WAITS;
+        let back = (pair.1, pair.0);
+        let is_behind = self.pairs.get(&back).is_some_and(|seen| 2 * seen.waited >= seen.looks);
         match (waits, seen.held() >= enough) {
+            (false, _) if is_tcp && judge.sends(back) && is_behind => Cause::AcknowledgementsWait,
             (false, true) if is_tcp => Cause::Paused,
             (false, false) if is_tcp => Cause::Followed,
             (false, true) => Cause::Unknown,
@@ -252,6 +261,11 @@ mod tests {
         assert_eq!(alone(seen(50, 20.0, 20.0, 0)), Cause::SentAgain);
         assert_eq!(alone(seen(20, 20.0, 10.0, 0)), Cause::Paused);
         assert_eq!(alone(seen(20, 12.0, 10.0, 0)), Cause::Followed);
+        let back = |waited| [((2, 0), seen(waited, 30.0, 30.0, 0))];
+        let behind = Cause::AcknowledgementsWait;
+        assert_eq!(cause(true, seen(20, 12.0, 10.0, 0), &back(30)), behind);
+        assert_eq!(cause(true, seen(20, 12.0, 10.0, 0), &back(20)), Cause::Followed);
+        assert_eq!(cause(false, seen(20, 12.0, 10.0, 0), &back(30)), Cause::Followed);
         assert_eq!(alone(seen(50, 20.0, 10.0, 0)), Cause::Unserved);
         let waits = || seen(50, 10.0, 10.0, 0);
         assert_eq!(
