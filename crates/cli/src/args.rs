@@ -510,8 +510,19 @@ pub(crate) struct Worlds {
     pub(crate) mechanisms: Vec<String>,
     /// Let traffic and VMs of each world come and go for so long, and judge each second: 480min is
     /// 8 h
-    #[arg(long, value_name = "TIME", value_parser = span, conflicts_with = "write")]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) soak: Option<Span>,
+    /// Play the soak in real time in network namespaces of this machine (root), one world after the
+    /// other
+    #[arg(long, requires = "soak", conflicts_with_all = ["jobs", "write"])]
+    pub(crate) lab: bool,
+    /// Override a field of the soak's scenario: `--set scale=0.1` halves its links; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    #[arg(requires = "soak", conflicts_with = "write")]
+    pub(crate) set: Vec<(String, String)>,
+    /// Write soak.json, table.txt and each world's scenario file into this folder
+    #[arg(long, value_name = "DIR", requires = "soak", conflicts_with = "write")]
+    pub(crate) out: Option<PathBuf>,
     /// Play nothing: write the scenario that the seed draws, for `weir sim` and `weir lab`
     #[arg(long, value_name = "FILE", requires = "seed")]
     pub(crate) write: Option<PathBuf>,

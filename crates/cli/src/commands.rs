@@ -53,7 +53,7 @@ const LEFT: &str = "ended at once: `weir clean` removes what was left behind";
 ///
 /// # Errors
 /// The kernel refuses the handlers.
-fn stop_aloud(say: impl Fn(&str) + Send + 'static) -> Result<Arc<AtomicBool>> {
+pub(crate) fn stop_aloud(say: impl Fn(&str) + Send + 'static) -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;

@@ -7,6 +7,7 @@
 //! Not here  Faults and traffic that varies: see [`crate::swarm`].
 
 mod soak;
+mod soak_lab;
 
 use crate::args::{self, quoted};
 use crate::commands;
@@ -75,7 +76,7 @@ struct Found {
 /// Bad input, or a file that cannot be written.
 pub(crate) fn worlds(args: &args::Worlds) -> Result<u8> {
     if let (Some(seed), Some(path)) = (args.seed, &args.write) {
-        return write(seed, args.tenants, path);
+        return write(seed, args, path);
     }
     if let Some(length) = args.soak {
         return soak::run(args, length);
@@ -104,8 +105,10 @@ fn world(seed: u64, tenants: Option<u64>) -> World {
     tenants.map_or_else(|| World::new(seed), |tenants| World::with_tenants(seed, tenants))
 }
 
-fn write(seed: u64, tenants: Option<u64>, path: &Path) -> Result<u8> {
-    std::fs::write(path, world(seed, tenants).text())
+fn write(seed: u64, args: &args::Worlds, path: &Path) -> Result<u8> {
+    let churning = |length| World::churning(seed, length);
+    let world = args.soak.map_or_else(|| world(seed, args.tenants), churning);
+    std::fs::write(path, world.text())
         .with_context(|| format!("{} cannot be written", path.display()))?;
     let path = quoted(&path.display().to_string());
     outln!("weir sim {path} --seed {seed}\nweir lab {path}")?;

@@ -6,6 +6,7 @@ mod events;
 mod eyeq_any_order;
 mod eyeq_law;
 mod host_any_order;
+mod host_retries;
 mod how_to_add_a_mechanism;
 mod ledger_examples;
 mod ledger_properties;

@@ -434,26 +434,41 @@ impl Dataplane {
     }
 
     /// Forgets ends of pairs. A sender's class returns to the pool, and the pair appears anew,
-    /// counting from zero, when it sends again. Unknown pairs are ignored.
+    /// counting from zero, when it sends again. Unknown pairs are ignored. An end that cannot be
+    /// forgotten does not keep the others.
     pub fn forget(&mut self, ends: &[(PairId, Direction)]) -> Result<(), Error> {
         let mut unbound = Vec::new();
+        let mut failed = Ok(());
         for (pair, direction) in ends {
-            if *direction == Direction::Rx {
-                self.programs.rx.delete((*pair).into())?;
-                self.pairs.forget_lost(*pair);
-                continue;
-            }
-            // First the steering, then the queue: no packet goes to a class that is not its own.
-            if self.bound.remove(pair).is_some() {
-                self.programs.classes.delete((*pair).into())?;
-                unbound.push(*pair);
-            }
-            eyeq::lift(&self.programs, *pair)?;
-            if let Some(tx) = self.programs.tx.get((*pair).into())? {
-                self.pairs.forget(*pair, tx.into());
-            }
+            let forgotten = match direction {
+                Direction::Rx => self.forget_receiving(*pair),
+                Direction::Tx => self.forget_sending(*pair, &mut unbound),
+            };
+            failed = failed.and(forgotten);
         }
-        Ok(self.shaper.remove(&unbound)?)
+        self.shaper.remove(&unbound)?;
+        failed
+    }
+
+    fn forget_receiving(&mut self, pair: PairId) -> Result<(), Error> {
+        self.programs.rx.delete(pair.into())?;
+        self.pairs.forget_lost(pair);
+        Ok(())
+    }
+
+    /// First the steering, then the queue: no packet goes to a class that is not its own. `unbound`
+    /// gets the pair if its queue is to be removed.
+    fn forget_sending(&mut self, pair: PairId, unbound: &mut Vec<PairId>) -> Result<(), Error> {
+        if self.bound.contains_key(&pair) {
+            self.programs.classes.delete(pair.into())?;
+            self.bound.remove(&pair);
+            unbound.push(pair);
+        }
+        eyeq::lift(&self.programs, pair)?;
+        if let Some(tx) = self.programs.tx.get(pair.into())? {
+            self.pairs.forget(pair, tx.into());
+        }
+        Ok(())
     }
 
     /// Renews the lease at `now_ns`, on the kernel's monotonic clock, so that pairs keep what they

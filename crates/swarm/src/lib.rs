@@ -26,4 +26,4 @@ pub use checks::{Exempt, Judged};
 pub use draft::{Draft, World};
 pub use many::{Tally, play_all};
 pub use play::{Report, Subject, play, watch};
-pub use soak::{Short, SoakReport, soak};
+pub use soak::{Arrived, Cause, Short, SoakReport, judge, soak};

@@ -207,6 +207,21 @@ mod tests {
         assert_eq!(rate.bytes_in(Span::from_nanos(2_666_666_667)), Bytes::new(1));
     }
 
+    /// Of the time of each packet, where one follows the other.
+    #[test]
+    fn rounding_up_costs_less_than_a_percent_of_full_frames_at_any_speed() {
+        let cost = |gbps: u64, octets: u64| {
+            let exact = octets as f64 * 8.0 / gbps as f64;
+            let rate = Rate::from_mbps(gbps * 1000);
+            rate.time_for(Bytes::new(octets)).as_nanos() as f64 / exact - 1.0
+        };
+        for gbps in [1, 3, 7, 10, 25, 40, 50, 77, 100] {
+            assert!((0.0..0.009).contains(&cost(gbps, 1514)), "{gbps} Gb/s");
+        }
+        // Small ones: a packet every 5.12 ns is late by 0.88.
+        assert!((cost(100, 64) - 0.172).abs() < 0.001 && cost(10, 64) < 0.016);
+    }
+
     #[test]
     fn nothing_wraps() {
         assert_eq!(Rate::MAX + Rate::MAX, Rate::MAX);

@@ -174,14 +174,23 @@ impl Pairs {
         self.dirty.extend(pairs);
     }
 
-    /// Says again that pairs are over: they could not be removed.
+    /// Says again that pairs are over: they could not be removed. See [`Pairs::take_forgotten`].
     pub fn retry_forgotten(&mut self, ends: Vec<(PairId, Direction)>) {
         self.forgotten.extend(ends);
     }
 
     /// Takes the pairs that are over since the last call.
+    ///
+    /// A pair that could not be removed and came back meanwhile has its class again, with its levels: it is
+    /// over no longer. One whose levels are still to be written is removed before.
     pub fn take_forgotten(&mut self) -> Vec<(PairId, Direction)> {
-        std::mem::take(&mut self.forgotten)
+        let mut forgotten = std::mem::take(&mut self.forgotten);
+        let is_written = |pair: &PairId| {
+            let is_dirty = self.dirty.contains(pair) || self.dirty_paths.contains(pair);
+            self.table.contains_key(pair) && !is_dirty
+        };
+        forgotten.retain(|(pair, direction)| *direction != Direction::Send || !is_written(pair));
+        forgotten
     }
 }
 

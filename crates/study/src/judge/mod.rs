@@ -34,7 +34,7 @@ pub use groups::{GroupFloor, group_floor};
 pub use observed::{Observed, ObservedFlow, Work};
 pub use pairs::{of_floor, of_ideal};
 pub use reserve::reservations;
-pub use validity::{failed, is_merely_busy, without_congestion};
+pub use validity::{failed, is_disturbed, is_merely_busy, of_world, without_congestion};
 
 use case::Case;
 use ideal::Ideal;

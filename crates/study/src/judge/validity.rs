@@ -1,6 +1,7 @@
 //! Decides whether a run may be used as a result at all.
 
 use super::case::Case;
+use super::observed::Observed;
 use weir_model::record::Failure;
 use weir_model::results::Run;
 use weir_model::scenario::Scenario;
@@ -36,9 +37,24 @@ pub fn failed(failure: &Failure) -> String {
 
 /// Why the run itself may not be used. Empty = it may.
 pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
-    let mut reasons: Vec<String> = case.observed.failure.iter().map(failed).collect();
-    let samples = case.observed.idle.len();
-    let saturated = saturated(&case.observed.idle);
+    let mut reasons = of_world(case.observed, case.scenario);
+    if case.measured.is_empty() {
+        reasons.push("nothing was measured: the warmup is as long as the run".into());
+    }
+    reasons
+}
+
+/// Whether the machine disturbed a sample: a CPU was saturated, or a hypervisor took a part of it.
+pub fn is_disturbed(observed: &Observed, sample: usize) -> bool {
+    let stolen = observed.stolen.get(sample).copied().unwrap_or_default();
+    observed.idle.get(sample).is_none_or(|idle| *idle < IDLE_LEAST) || stolen >= STOLEN_LEAST
+}
+
+/// Why what a world observed of `scenario` may not be used, however it is judged. Empty = it may.
+pub fn of_world(observed: &Observed, scenario: &Scenario) -> Vec<String> {
+    let mut reasons: Vec<String> = observed.failure.iter().map(failed).collect();
+    let samples = observed.idle.len();
+    let saturated = saturated(&observed.idle);
     if saturated > SATURATED_MOST {
         let percent = 100.0 * saturated;
         reasons.push(format!(
@@ -46,19 +62,15 @@ pub(super) fn reasons(case: &Case<'_>) -> Vec<String> {
              was the limit"
         ));
     }
-    if samples < case.observed.samples() {
-        let taken = case.observed.samples();
+    let taken = observed.samples();
+    if samples < taken {
         reasons.push(format!(
             "how busy the machine was is known of {samples} of {taken} samples only"
         ));
     }
-    let planned = case.scenario.duration.as_secs_f64() / case.sample_s;
-    let taken = case.observed.samples() as f64;
-    if taken + 1.0 < planned {
-        reasons.push(format!("the run ended early: {taken:.0} of {planned:.0} samples"));
-    }
-    if case.measured.is_empty() {
-        reasons.push("nothing was measured: the warmup is as long as the run".into());
+    let planned = scenario.duration.as_secs_f64() / observed.sample.as_secs_f64();
+    if taken as f64 + 1.0 < planned {
+        reasons.push(format!("the run ended early: {taken} of {planned:.0} samples"));
     }
     reasons
 }

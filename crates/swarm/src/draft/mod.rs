@@ -100,12 +100,12 @@ impl Draft {
     ///
     /// What was drawn is no sound scenario: a mistake in this crate.
     pub fn scenario(&self) -> Result<Scenario, Error> {
-        parsed(self.seed, &self.text)
+        parsed(self.seed, &self.text, &[])
     }
 }
 
-fn parsed(seed: u64, text: &str) -> Result<Scenario, Error> {
-    let file = File::parse(&format!("seed {seed}"), text, &[])?;
+fn parsed(seed: u64, text: &str, set: &[(String, String)]) -> Result<Scenario, Error> {
+    let file = File::parse(&format!("seed {seed}"), text, set)?;
     let mut points = file.points()?;
     // Without a sweep there is one point.
     Ok(points.swap_remove(0))

@@ -76,6 +76,9 @@ impl World {
         let Ground { header, tenants, factor, has_thin_core } =
             Ground::draw(&mut draw, seed, &format!("{seconds}s"), None);
         let churn = churn::draw(&mut draw, &tenants, factor, seconds);
+        // Traffic is judged by `--soak`, second by second, and not by the file's own judge.
+        let drawn = format!("weir worlds --seed {seed} --soak {seconds}s");
+        let header = header.replace(&format!("weir worlds --seed {seed}`"), &format!("{drawn}`"));
         let mut text = format!("{header}  traffic:\n{}", churn.entries.concat());
         if !churn.faults.is_empty() {
             text += &format!("  faults:\n{}", churn.faults.concat());
@@ -94,7 +97,16 @@ impl World {
     ///
     /// What was drawn is no sound scenario: a mistake in this crate.
     pub fn scenario(&self) -> Result<Scenario, Error> {
-        super::parsed(self.seed, &self.text)
+        self.scenario_with(&[])
+    }
+
+    /// The scenario with other values of the file's fields: `scale` makes its links slower.
+    ///
+    /// # Errors
+    ///
+    /// There is no such field, or the scenario is not sound with this value.
+    pub fn scenario_with(&self, set: &[(String, String)]) -> Result<Scenario, Error> {
+        super::parsed(self.seed, &self.text, set)
     }
 
     /// Whether `mechanism` promises every floor here (GUARANTEES.md 1): `paper` promises hoses only,
