@@ -170,7 +170,9 @@ impl Estimate {
         let margin = if epoch.is_estimate { config.margin_steady } else { config.margin_bounded };
         let enough = self.enough(margin, guarantee);
         let has_enough = !used.is_zero() && used.as_f64() >= enough;
-        let is_bounded = self.want == Want::Bounded && epoch.is_estimate;
+        // Of a pair that hardly sent, each packet is more.
+        let sends = self.most_used.bytes_in(span).get() >= PACKET;
+        let is_bounded = self.want == Want::Bounded && epoch.is_estimate && sends;
         let is_backlogged = epoch.backlog == Backlog::Always;
         if has_enough && is_bounded && !is_backlogged && span < config.judged_within {
             // A count is uncertain by a packet: one too many is no proof.

@@ -161,7 +161,8 @@ fn a_sender_echoes_what_it_holds_not_what_it_was_told_late() {
 fn a_sender_without_the_pair_says_that_it_holds_nothing() {
     let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
     let asked = Offer { confirm: true, ..offer(1, 8, Rate::from_mbps(10)) };
-    assert_eq!(hose.offer(at(1), A, asked), Some(Echo { floor: Rate::ZERO, ..echo(asked) }));
+    let nothing = Echo { floor: Rate::ZERO, most: Some(Rate::ZERO), ..echo(asked) };
+    assert_eq!(hose.offer(at(1), A, asked), Some(nothing));
 }
 
 #[test]
