@@ -351,6 +351,8 @@ impl Driver {
                     if self.host.machine().eyeq().is_some() {
                         self.remind(from);
                     } else if greet {
+                        // Once per life of the peer: the last greeting must not delay this one.
+                        self.greeted.remove(&from);
                         self.greet(now, from);
                     }
                 }

@@ -84,6 +84,8 @@ pub struct PairLook {
     pub waiting: u64,
     /// Octets that have left the shaper for the network since the pair came to life.
     pub left: u64,
+    /// Octets that have arrived since the destination's host forgot the pair.
+    pub arrived: u64,
     /// Whether a packet has arrived since the destination's host forgot the pair.
     pub is_met: bool,
     /// State of the agent at its source.

@@ -86,6 +86,11 @@ impl Terms {
         self.law.partition_period + self.letter(from, to)
     }
 
+    /// The three greetings by which a new life of `host` is believed by `peer`.
+    pub(crate) fn greetings(&self, host: HostId, peer: HostId) -> Span {
+        self.letter(host, peer) * 2 + self.letter(peer, host)
+    }
+
     pub(crate) fn letter(&self, from: HostId, to: HostId) -> Span {
         self.letters.get(&(from, to)).copied().unwrap_or_default()
     }

@@ -6,7 +6,11 @@
 //!           plus a margin. Without octets the estimate is a trickle, and after a while the pair is
 //!           over. At 0.35 Mb/s a period of 60 ms has one packet or two, and one is no proof of
 //!           less demand: a slow pair is measured over several periods before it counts as bounded.
-//! Promises  A steady demand below the fair share rests at 1.1 of itself. The estimate of an active
+//!           Likewise one packet too many is no proof of more: a bounded pair is measured until the
+//!           count is certain. After some steady judgements the margin is smaller, because other
+//!           pairs pay for it. A pair whose queue is never empty wants more than it has; one whose
+//!           queue was not empty once wants no less.
+//! Promises  A steady demand below the fair share rests at 1.05 of itself. The estimate of an active
 //!           pair is never below the trickle.
 //! Not here  The split: see `maxmin`.
 //! Source    ElasticSwitch §4, "GP in a dynamic context".
@@ -35,6 +39,9 @@ pub(super) struct Estimate {
     active_at: Time,
     read_at: Time,
     open: Option<Open>,
+    /// Judgements in a row that found the pair bounded, and the most that it used in them.
+    steady: u32,
+    most_used: Rate,
 }
 
 /// Measurement of a slow pair since it was last judged.
@@ -45,6 +52,14 @@ struct Open {
     /// The smallest guarantee meanwhile.
     guarantee: Rate,
 }
+
+/// Octets of a packet, by which a count may be wrong.
+const PACKET: u64 = 1514;
+/// A pair that uses so many times its guarantee wants more, however few packets that are.
+const CLEARLY: f64 = 1.5;
+/// Judgements in a row that find a pair bounded before its margin is the smaller one. More: others
+/// wait longer for what it does not use. Fewer: a demand that varies counts as steady.
+const STEADY: u32 = 8;
 
 /// The guarantee with which a measurement is compared.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
@@ -57,6 +72,20 @@ pub(super) struct Epoch {
     pub(super) share: Rate,
     /// The fair share of pairs without limit at this end.
     pub(super) fair: Rate,
+    /// What waited in the pair's queue since the last step.
+    pub(super) backlog: Backlog,
+}
+
+/// Whether packets waited in a pair's queue, as far as its data plane says.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Backlog {
+    /// Not, or it is not known.
+    #[default]
+    None,
+    /// Some of the time: the pair could have used what it had, and did.
+    Sometimes,
+    /// All the time: the pair wants more than it has.
+    Always,
 }
 
 /// The two small values of a hose.
@@ -75,12 +104,17 @@ impl Small {
 impl Estimate {
     /// A new pair.
     pub(super) const fn new(now: Time, small: Small) -> Self {
-        Self { want: Want::New, rate: small.start, active_at: now, read_at: now, open: None }
+        Self::at(now, Want::New, small.start)
     }
 
     /// A pair that had `rate` in an earlier incarnation of this host.
     pub(super) const fn adopted(now: Time, rate: Rate) -> Self {
-        Self { want: Want::Growing, rate, active_at: now, read_at: now, open: None }
+        Self::at(now, Want::Growing, rate)
+    }
+
+    const fn at(now: Time, want: Want, rate: Rate) -> Self {
+        let (active_at, read_at, open) = (now, now, None);
+        Self { want, rate, active_at, read_at, open, steady: 0, most_used: Rate::ZERO }
     }
 
     /// Demand of the pair in the split.
@@ -134,18 +168,55 @@ impl Estimate {
         }
         let span = now.since(since);
         let margin = if epoch.is_estimate { config.margin_steady } else { config.margin_bounded };
-        if !used.is_zero() && used.as_f64() >= margin * guarantee.as_f64() {
+        let enough = self.enough(margin, guarantee);
+        let has_enough = !used.is_zero() && used.as_f64() >= enough;
+        // Of a pair that hardly sent, each packet is more.
+        let sends = self.most_used.bytes_in(span).get() >= PACKET;
+        let is_bounded = self.want == Want::Bounded && epoch.is_estimate && sends;
+        let is_backlogged = epoch.backlog == Backlog::Always;
+        if has_enough && is_bounded && !is_backlogged && span < config.judged_within {
+            // A count is uncertain by a packet: one too many is no proof.
+            let certain = octets.get().saturating_sub(PACKET) as f64 * 8.0 / span.as_secs_f64();
+            if certain < enough && used.as_f64() < CLEARLY * guarantee.as_f64() {
+                self.open = Some(Open { since, octets, guarantee });
+                return;
+            }
+        }
+        if has_enough || is_backlogged {
             self.rate = epoch.share.scale(config.growth).max(small.start);
             self.want = if self.rate >= epoch.fair { Want::Unbounded } else { Want::Growing };
+            (self.steady, self.most_used) = (0, Rate::ZERO);
         } else if self.want == Want::New {
             // Measured over a part of a period only: too little proves nothing.
             self.want = Want::Growing;
+        } else if epoch.backlog == Backlog::Sometimes {
+            // It waited for its turn, or for acknowledgements between: no proof that it wants less.
+            self.rate = used.scale(config.margin_estimate).max(guarantee).max(small.trickle);
+            self.want = Want::Growing;
+            (self.steady, self.most_used) = (0, Rate::ZERO);
         } else if guarantee.bytes_in(span) < config.least_judged && span < config.judged_within {
             self.open = Some(Open { since, octets, guarantee });
         } else {
-            self.rate = used.scale(config.margin_estimate).max(small.trickle);
+            let is_steady = used.as_f64() >= config.margin_bounded * self.most_used.as_f64();
+            (self.steady, self.most_used) = match is_steady {
+                true => (self.steady.saturating_add(1), self.most_used.max(used)),
+                false => (0, used),
+            };
+            let is_rest = self.steady >= STEADY;
+            let margin = if is_rest { config.margin_rest } else { config.margin_estimate };
+            let of = if is_rest { self.most_used } else { used };
+            self.rate = of.scale(margin).max(small.trickle);
             self.want = Want::Bounded;
         }
+    }
+
+    /// What a pair has to use of `guarantee` to count as using it up. Of a guarantee that is hardly
+    /// more than what a bounded pair used, it is the middle between the two.
+    fn enough(&self, margin: f64, guarantee: Rate) -> f64 {
+        let (guarantee, used) = (guarantee.as_f64(), self.most_used.as_f64());
+        let is_close = self.want == Want::Bounded && used < guarantee;
+        let middle = if is_close { f64::midpoint(used, guarantee) } else { 0.0 };
+        middle.max(margin * guarantee)
     }
 }
 
@@ -173,7 +244,9 @@ mod tests {
         fn step(&mut self, packets: u64) -> (Want, u64) {
             self.now += PERIOD;
             let (share, fair) = (self.guarantee, self.guarantee);
-            let epoch = Epoch { guarantee: self.guarantee, is_estimate: false, share, fair };
+            let guarantee = self.guarantee;
+            let epoch =
+                Epoch { guarantee, is_estimate: false, share, fair, backlog: Backlog::None };
             let small = Small { start: Rate::from_bps(200_000), trickle: Rate::from_bps(12_500) };
             let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
             self.estimate.step(self.now, measured, epoch, small, &PartitionConfig::default());
@@ -227,5 +300,51 @@ mod tests {
         pair.guarantee = Rate::from_mbps(10);
         // One packet in two periods is all of 100 kbit/s, and a hundredth of what it has now.
         assert_eq!(pair.step(1).0, Want::Unbounded);
+    }
+
+    /// As [`Pair::step`], of a pair whose guarantee is its estimate.
+    fn settle(pair: &mut Pair, packets: u64, backlog: Backlog) -> (Want, u64) {
+        pair.now += PERIOD;
+        let fair = Rate::from_mbps(50);
+        let guarantee = pair.guarantee;
+        let epoch = Epoch { guarantee, is_estimate: true, share: guarantee, fair, backlog };
+        let small = Small { start: Rate::from_bps(200_000), trickle: Rate::from_bps(12_500) };
+        let measured = Rate::of(Bytes::new(packets * FRAME), PERIOD);
+        pair.estimate.step(pair.now, measured, epoch, small, &PartitionConfig::default());
+        let (want, rate) = pair.estimate.view();
+        pair.guarantee = rate;
+        (want, rate.as_bps() / 1000)
+    }
+
+    #[test]
+    fn one_packet_more_is_no_proof_that_a_bounded_pair_wants_more() {
+        let mut pair = Pair::of(2000);
+        for packets in [5, 5, 6, 5, 4, 6, 5, 5, 6, 4, 5, 5] {
+            let (want, rate) = settle(&mut pair, packets, Backlog::None);
+            assert_eq!(want, Want::Bounded, "{rate} kbit/s");
+        }
+        let wants_more = (1..).find(|_| settle(&mut pair, 6, Backlog::None).0 != Want::Bounded);
+        assert!(wants_more.is_some_and(|after| after <= 8), "{wants_more:?} periods");
+    }
+
+    #[test]
+    fn a_steady_pair_rests_at_a_twentieth_more_than_it_uses() {
+        let mut pair = Pair::of(10_000);
+        // 25 packets are 5.05 Mbit/s.
+        let first = settle(&mut pair, 25, Backlog::None);
+        assert_eq!(first, (Want::Bounded, 5551), "1.1 of it");
+        for _ in 0..12 {
+            assert_eq!(settle(&mut pair, 25, Backlog::None).0, Want::Bounded);
+        }
+        assert_eq!(settle(&mut pair, 25, Backlog::None), (Want::Bounded, 5298), "1.05 of it");
+        assert_ne!(settle(&mut pair, 40, Backlog::None).0, Want::Bounded, "clearly more, at once");
+    }
+
+    #[test]
+    fn what_waits_tells_what_a_pair_wants() {
+        let mut pair = Pair::of(10_000);
+        assert_eq!(settle(&mut pair, 25, Backlog::Sometimes), (Want::Growing, 10_000), "no less");
+        assert_eq!(settle(&mut pair, 25, Backlog::None).0, Want::Bounded);
+        assert_eq!(settle(&mut pair, 1, Backlog::Always).0, Want::Growing, "more than it has");
     }
 }

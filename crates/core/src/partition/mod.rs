@@ -26,6 +26,12 @@
 //!   then estimates a little more than it used (here 1.1). With one margin a steady demand swings
 //!   between its estimate and the fair share, since 1/1.1 > 0.9. A guarantee that is itself an
 //!   estimate therefore counts as used up from 0.95 on ([`PartitionConfig::margin_steady`]).
+//! - What a bounded pair is estimated above its use is missing to the pairs that want more: two
+//!   steady pairs beside one take up to a seventh of its part. So a pair that has been steady for
+//!   half a second is estimated at 1.05 of its use ([`PartitionConfig::margin_rest`]).
+//! - A sender sees the pair's queue, if its data plane says what waits ([`SendHose::waited`]). A pair
+//!   that is never empty wants more than it has, however little it could send; one that was not
+//!   empty once is not estimated below what it had.
 //! - A sender compares what it measures with the smaller of both parts, which is what was in force;
 //!   its own part alone would call every pair bounded whose receiver doubles half a period later.
 //! - What is left over when all are bounded is not given to a receiver's pairs of less than one
@@ -49,7 +55,7 @@ mod receive;
 mod send;
 mod trip;
 
-pub use estimate::Want;
+pub use estimate::{Backlog, Want};
 pub use maxmin::{Demand, hand_out, max_min};
 pub use receive::{ReceiveHose, Spent};
 pub use send::{Heard, SendHose};
@@ -68,6 +74,10 @@ pub struct PartitionConfig {
     pub margin_steady: f64,
     /// A bounded pair's next estimate, in units of what it used. Paper: "plus an error margin".
     pub margin_estimate: f64,
+    /// The same for a pair that was steady for half a second, in units of the most that it used
+    /// since. Larger: other pairs of a full hose have less; smaller: a shaper that is not exact
+    /// hides that the pair wants more. Not in the paper.
+    pub margin_rest: f64,
     /// No pair is bounded before its guarantee was worth so many octets: one that sends a packet or
     /// two in a period is counted over several. Not in the paper, whose pairs send eight and more.
     pub least_judged: Bytes,
@@ -106,6 +116,7 @@ impl Default for PartitionConfig {
             margin_bounded: 0.9,
             margin_steady: 0.95,
             margin_estimate: 1.1,
+            margin_rest: 1.05,
             least_judged: Bytes::new(8 * 1514),
             judged_within: Span::from_millis(500),
             small_start: Rate::from_mbps(1),

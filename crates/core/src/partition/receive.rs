@@ -12,7 +12,7 @@
 //! Source    ElasticSwitch §4. Departs: echoes, since the paper assumes that offers arrive in time.
 
 use super::account::Account;
-use super::estimate::{Epoch, Estimate, Small, Want};
+use super::estimate::{Backlog, Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::trip::RoundTrip;
 use super::{Demand, PartitionConfig, older};
@@ -254,6 +254,7 @@ impl ReceiveHose {
                 is_estimate: pair.estimate.is_bounded() && !pair.is_cut,
                 share: pair.share,
                 fair: *fair,
+                backlog: Backlog::None,
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             let was_retiring = pair.retiring;

@@ -11,7 +11,7 @@
 //! Not here  The receiver's side: see `receive`.
 //! Source    ElasticSwitch §4, "Weak interdependence for efficiency".
 
-use super::estimate::{Epoch, Estimate, Small, Want};
+use super::estimate::{Backlog, Epoch, Estimate, Small, Want};
 use super::maxmin::Split;
 use super::{Borrowing, Demand, PartitionConfig, older};
 use crate::message::{Echo, Offer};
@@ -42,6 +42,8 @@ struct Pair {
     in_force: Rate,
     seen_at: Time,
     word: Option<Word>,
+    /// What waited in its queue since the last step.
+    backlog: Backlog,
     /// What this hose has for the pair if it wants all it can get, at the last step.
     most: Option<Rate>,
     told: Option<Told>,
@@ -169,8 +171,16 @@ impl SendHose {
         let in_force = self.small.start.min(self.hose.split(self.pairs.len() + 1));
         let estimate = Estimate::new(now, self.small);
         let share = Rate::ZERO;
-        let pair =
-            Pair { estimate, share, in_force, seen_at: now, word: None, most: None, told: None };
+        let pair = Pair {
+            estimate,
+            share,
+            in_force,
+            seen_at: now,
+            word: None,
+            backlog: Backlog::None,
+            most: None,
+            told: None,
+        };
         self.pairs.insert(peer, pair);
         self.dirty = true;
         true
@@ -219,8 +229,10 @@ impl SendHose {
     /// floor follows at once; the division of the rest with the next step.
     pub fn offer(&mut self, now: Time, peer: VmId, offer: Offer) -> Option<Echo> {
         let Some(pair) = self.pairs.get_mut(&peer) else {
+            // No part of this hose is for the pair, so the receiver need not keep any of its own.
             let Offer { pair, serial, .. } = offer;
-            return offer.confirm.then_some(Echo { pair, serial, floor: Rate::ZERO, most: None });
+            let (floor, most) = (Rate::ZERO, Some(Rate::ZERO));
+            return offer.confirm.then_some(Echo { pair, serial, floor, most });
         };
         let stale = pair.word.is_some_and(|word| is_stale(&self.config, word, offer, now));
         if !stale {
@@ -254,6 +266,14 @@ impl SendHose {
         self.pairs.get(&peer)?.word?.offer.round_trip
     }
 
+    /// What waited in the pair's queue since the last step. A pair that says nothing is judged by
+    /// what it used alone.
+    pub fn waited(&mut self, peer: VmId, backlog: Backlog) {
+        if let Some(pair) = self.pairs.get_mut(&peer) {
+            pair.backlog = backlog;
+        }
+    }
+
     /// The periodic step: estimates demands from what was `measured` since the last one and divides
     /// the hose again. Returns the pairs that are over; they are forgotten here.
     ///
@@ -270,6 +290,7 @@ impl SendHose {
                 is_estimate: is_estimate(config, pair, now),
                 share: pair.share,
                 fair: *fair,
+                backlog: std::mem::take(&mut pair.backlog),
             };
             pair.estimate.step(now, measured(*peer), epoch, *small, config);
             if pair.estimate.idle_for(now) >= over {

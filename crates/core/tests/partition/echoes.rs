@@ -161,7 +161,8 @@ fn a_sender_echoes_what_it_holds_not_what_it_was_told_late() {
 fn a_sender_without_the_pair_says_that_it_holds_nothing() {
     let mut hose = SendHose::new(PartitionConfig::default(), HOSE);
     let asked = Offer { confirm: true, ..offer(1, 8, Rate::from_mbps(10)) };
-    assert_eq!(hose.offer(at(1), A, asked), Some(Echo { floor: Rate::ZERO, ..echo(asked) }));
+    let nothing = Echo { floor: Rate::ZERO, most: Some(Rate::ZERO), ..echo(asked) };
+    assert_eq!(hose.offer(at(1), A, asked), Some(nothing));
 }
 
 #[test]
@@ -233,4 +234,26 @@ fn after_any_time_a_new_life_begins_with_serials_that_are_younger_than_all_of_th
 /// As senders compare serials.
 fn is_younger(serial: u32, before: u32) -> bool {
     (serial.wrapping_sub(before) as i32) > 0
+}
+
+#[test]
+fn a_sender_that_has_no_part_of_its_hose_for_a_pair_gets_none_of_its_receivers() {
+    let mut refused = SendHose::new(PartitionConfig::default(), Rate::ZERO);
+    let mut hose = alone();
+    hose.see(at(600), B);
+    for n in 11..40 {
+        hose.step(at(60 * n), greedy);
+        for (peer, knows) in [(A, true), (B, false)] {
+            let offered = hose.offer(at(60 * n), peer);
+            let answer = if knows {
+                Some(echo(offered))
+            } else {
+                refused.offer(at(60 * n), VmId(0), offered)
+            };
+            if let Some(answer) = answer {
+                hose.echo(at(60 * n), peer, answer);
+            }
+        }
+    }
+    assert_eq!((hose.offered(A), hose.offered(B)), (HOSE, Rate::ZERO));
 }

@@ -115,6 +115,7 @@ fn network() -> impl Strategy<Value = Network> {
 fn exact() -> PartitionConfig {
     PartitionConfig {
         margin_estimate: 1.004,
+        margin_rest: 1.004,
         margin_steady: 0.998,
         margin_bounded: 0.99,
         ..PartitionConfig::default()

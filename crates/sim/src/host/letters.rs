@@ -20,8 +20,10 @@ const FEEDBACK: u16 = 64;
 pub(crate) struct Letter {
     pub(super) from: HostId,
     pub(super) to: HostId,
-    /// Which life of its sender's agent wrote it.
+    /// Which life of its sender's agent wrote it, and to which one of its receiver's: the last that
+    /// its sender has heard of.
     pub(super) life: u32,
+    pub(super) echo: Option<u32>,
     /// Counted from 1 between these two.
     pub(super) number: u64,
     pub(super) words: Words,
@@ -129,7 +131,7 @@ mod tests {
         let echo = Message::Echo(Echo { pair, serial: 1, floor: Rate::ZERO, most: None });
         let letter = |messages: Vec<Message>| {
             let words = Words::Records(messages);
-            Letter { from: HostId(0), to: HostId(1), life: 1, number: 1, words }
+            Letter { from: HostId(0), to: HostId(1), life: 1, echo: None, number: 1, words }
         };
         let mut written = Written::default();
         let both = letter(vec![report, echo]);

@@ -26,6 +26,7 @@ mod letters;
 mod meter;
 mod pairs;
 mod paths;
+mod peers;
 mod population;
 mod shares;
 mod shim;

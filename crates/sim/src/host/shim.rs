@@ -20,6 +20,7 @@ use super::backlog;
 use super::letters::{Letter, Words, Written};
 use super::pairs::{Guard, Pair, Sending};
 use super::paths::Paths;
+use super::peers::Verdict;
 use super::station::{Host, Life};
 use super::translator::Paced;
 use super::weather;
@@ -306,13 +307,39 @@ impl Shim {
         }
         let now = host.clock(net.now);
         host.heard.hear(letter.from, letter.number);
-        let known = host.peers.entry(letter.from).or_default();
-        if letter.life > *known {
-            *known = letter.life;
-            host.agent.handle(now, Input::PeerRestarted(letter.from));
+        let verdict = match &letter.words {
+            // Its key is that of both lives.
+            Words::Feedback(_) => Verdict::Believe,
+            Words::Records(_) => host.peers.judge(&letter),
+        };
+        match verdict {
+            Verdict::Refuse => return,
+            Verdict::Greet => {
+                if host.peers.may_greet(net.now, letter.from) {
+                    self.greet(net, letter.to.0, letter.from);
+                }
+                return;
+            }
+            Verdict::Confirm => host.agent.handle(now, Input::PeerRestarted(letter.from)),
+            Verdict::Believe => {}
         }
         host.agent.hear(now, letter.from, &letter.words);
+        if verdict == Verdict::Confirm {
+            self.greet(net, letter.to.0, letter.from);
+        }
         self.carry_out(net, letter.to.0);
+    }
+
+    /// A letter without words: its reader learns of this life, and that it has heard of the reader's.
+    pub(super) fn greet(&mut self, net: &mut Net, number: u32, to: HostId) {
+        let from = HostId(number);
+        let Some(&hop) = self.ways.get(&(from, to)) else { return };
+        let host = &mut self.hosts[number as usize];
+        let echo = host.peers.greet(net.now, to);
+        let words = Words::Records(Vec::new());
+        let letter = Letter { from, to, life: host.lives, echo, number: host.post(to), words };
+        self.written.add(&letter);
+        mail(net, hop, letter);
     }
 
     /// An agent looks at what is new and, if it is time, at its counters.
@@ -388,7 +415,8 @@ impl Shim {
         for (to, words) in self.hosts[number as usize].agent.say() {
             let Some(&hop) = self.ways.get(&(from, to)) else { continue };
             let host = &mut self.hosts[number as usize];
-            let letter = Letter { from, to, life: host.lives, number: host.post(to), words };
+            let echo = host.peers.echo(to);
+            let letter = Letter { from, to, life: host.lives, echo, number: host.post(to), words };
             if let Words::Feedback(_) = letter.words {
                 // There are so many that the uplink has to account for them.
                 host.htb.charge(net.now, letter.size());

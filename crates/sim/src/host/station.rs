@@ -10,6 +10,7 @@ use super::agent::{Agent, Counted, without};
 use super::classes::{Levels, Share, floor_of};
 use super::htb::Htb;
 use super::pairs::{GuardedHost, Pair};
+use super::peers::Peers;
 use super::stray::{Stray, is_stray};
 use super::weather::{Heard, Weather};
 use crate::rng::Rng;
@@ -63,9 +64,9 @@ pub(super) struct Host {
     pub(super) is_stale: bool,
     pub(super) agent: Agent,
     pub(super) life: Life,
-    /// How many lives its agent has had before, and the last one of each peer that was heard of.
+    /// How many lives its agent has had before.
     pub(super) lives: u32,
-    pub(super) peers: BTreeMap<HostId, u32>,
+    pub(super) peers: Peers,
     rng: Rng,
     /// Its clock less the network's, ns.
     pub(super) origin: u64,
@@ -111,7 +112,7 @@ impl Host {
             is_stale: false,
             life: Life::Runs,
             lives: 0,
-            peers: BTreeMap::new(),
+            peers: Peers::new(0),
             origin,
             rng,
             news: Vec::new(),
@@ -198,6 +199,7 @@ impl Host {
     pub(super) fn live_again(&mut self, now: u64) {
         self.life = Life::Runs;
         self.lives += 1;
+        self.peers = Peers::new(self.lives);
         self.reclaims_at = NEVER;
         self.news.clear();
         let now = self.clock(now);

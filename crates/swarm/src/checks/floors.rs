@@ -3,21 +3,25 @@
 //! Approach  A VM is judged in each direction in which it wants its floor or more: all its pairs together
 //!           get what they are owed (see [`super::owed`]). A TCP connection wants everything and may send
 //!           nothing all the same: it waits for acknowledgements or for a timer. A VM that got less for
-//!           that reason alone is exempt and counted. Each of its TCP pairs that is short let out what it is
-//!           owed in the part of the time in which something waited in its queue; or its receiver took it
-//!           for wanting less than half of that, once: a pair that pauses is estimated by what it used.
+//!           that reason alone is exempt and counted. Each of its pairs that is short has TCP, had the whole
+//!           floor that it is owed in force at every look, and was let out at that rate or more while
+//!           packets waited. Or it is TCP alone, and let out what it is owed in the part of the time in
+//!           which something waited in its queue; or its receiver took it for wanting less than half of
+//!           that, once: a pair that pauses is estimated by what it used.
+//!           UDP beside the acknowledgements of TCP of the other direction is traffic of two kinds under one
+//!           floor: all that arrives of such a pair counts.
 //! Not here  Presets that promise no goodput: GUARANTEES.md 1.1 names `steady`. Each pair of a VM: a TCP
 //!           connection that pauses while its siblings fill the VM's share may take seconds to come back,
 //!           see docs/swarm.md, "What is not owed".
 
-use super::owed::{self, Exempt, Pair};
+use super::owed::{self, Exempt, Measured, Pair};
 use crate::breach::Breaches;
 use crate::terms::Terms;
 use std::collections::BTreeMap;
 use weir_core::oracle::{TCP_PAYLOAD, udp_payload};
 use weir_model::scenario::{Traffic, TrafficKind};
 use weir_sim::Look;
-use weir_units::{Rate, Time, VmId};
+use weir_units::{Rate, Span, Time, VmId};
 
 const CHECK: &str = "floor";
 
@@ -30,6 +34,8 @@ pub(crate) struct Floors {
     pub(crate) since: Option<Time>,
     /// Looks since then at which there were agents.
     looks: u64,
+    /// When the last look was.
+    looked_at: Time,
     seen: BTreeMap<(usize, usize), Seen>,
     pub(crate) judged: Judged,
 }
@@ -49,6 +55,16 @@ struct Seen {
     held: f64,
     /// The least demand that its receiver took it for.
     least: Option<Rate>,
+    /// The least floor in force.
+    lowest: Option<Rate>,
+    /// Times between two looks at both of which packets waited, and octets that left meanwhile.
+    busy: Span,
+    served: u64,
+    /// Octets that waited at the last look.
+    waiting: u64,
+    /// Octets that have arrived since the pair came to life, and since floors are judged.
+    arrived: u64,
+    came: u64,
 }
 
 /// Directions of VMs that were backlogged while floors were judged.
@@ -81,6 +97,8 @@ impl Judged {
 
 /// A full frame without FCS, octets.
 const FRAME: u64 = 1514;
+/// With so many octets at two looks, packets waited all the time between them.
+const WAITS: u64 = 2 * FRAME;
 
 impl Floors {
     pub(super) fn new(ways: &[Vec<Vec<u32>>]) -> Self {
@@ -88,6 +106,7 @@ impl Floors {
             ways: ways.to_vec(),
             since: None,
             looks: 0,
+            looked_at: Time::ZERO,
             seen: BTreeMap::new(),
             judged: Judged::default(),
         }
@@ -97,13 +116,22 @@ impl Floors {
     pub(super) fn look(&mut self, look: &Look) {
         let is_judged = self.since.is_some();
         self.looks += u64::from(is_judged && !look.pairs.is_empty());
+        let span = look.at.since(std::mem::replace(&mut self.looked_at, look.at));
         for pair in &look.pairs {
             let seen =
                 self.seen.entry((pair.id.src.0 as usize, pair.id.dst.0 as usize)).or_default();
             let lost = pair.destination.receive.as_ref().map_or(0, |receive| receive.lost);
             if is_judged {
                 // A pair that was forgotten counts from zero.
-                seen.sent += pair.left.checked_sub(seen.left).unwrap_or(pair.left);
+                let left = pair.left.checked_sub(seen.left).unwrap_or(pair.left);
+                seen.sent += left;
+                seen.came += pair.arrived.checked_sub(seen.arrived).unwrap_or(pair.arrived);
+                if seen.waiting.min(pair.waiting) >= WAITS {
+                    seen.busy = seen.busy + span;
+                    seen.served += left;
+                }
+                let floor = pair.in_force.map_or(Rate::ZERO, |setting| setting.floor);
+                seen.lowest = Some(seen.lowest.map_or(floor, |lowest| lowest.min(floor)));
                 seen.missed += lost.checked_sub(seen.lost).unwrap_or(lost);
                 seen.waited += u64::from(pair.waiting > 0);
                 seen.held += pair.in_force.map_or(0.0, |setting| setting.floor.as_f64());
@@ -112,7 +140,17 @@ impl Floors {
                 seen.least = least;
             }
             (seen.left, seen.lost) = (pair.left, lost);
+            (seen.arrived, seen.waiting) = (pair.arrived, pair.waiting);
         }
+    }
+
+    /// Whether a pair with TCP had all that it is owed for the taking, and did not take it.
+    fn left_it_unused(&self, pair: &Pair) -> bool {
+        let owed = pair.owed.as_f64() * pair.part;
+        let Some(seen) = self.seen.get(&(pair.from, pair.to)) else { return false };
+        let in_force = seen.lowest.is_some_and(|lowest| lowest.as_f64() >= owed);
+        let served = (seen.served * 8) as f64 >= owed * seen.busy.as_secs_f64();
+        pair.has_tcp && in_force && served
     }
 
     /// Whether a pair has what it is owed, or is TCP that asked for less.
@@ -124,6 +162,12 @@ impl Floors {
         let is_served = served >= owed * waited;
         let was_taken_for_less = seen.least.is_some_and(|least| least.as_f64() < owed / 2.0);
         arrived >= owed || pair.is_tcp && (is_served || was_taken_for_less)
+    }
+
+    /// What left the queue of each pair.
+    fn sent(&self, seconds: f64) -> BTreeMap<(usize, usize), Rate> {
+        let rate = |seen: &Seen| Rate::from_bps_f64(seen.sent as f64 * 8.0 / seconds);
+        self.seen.iter().map(|(pair, seen)| (*pair, rate(seen))).collect()
     }
 
     /// What hoses hold for pairs, up to twice what left their queues: a pair of a few packets per period is
@@ -154,9 +198,12 @@ impl Floors {
             let entry = |entry: &usize| {
                 octets[*entry] as f64 * 8.0 / payload(&terms.scenario.traffic[*entry])
             };
-            pair.entries.iter().map(entry).sum::<f64>() / seconds
+            let data = pair.entries.iter().map(entry).sum::<f64>();
+            let seen = self.seen.get(&(pair.from, pair.to)).filter(|_| pair.answers);
+            data.max(seen.map_or(0.0, |seen| seen.came as f64 * 8.0)) / seconds
         };
-        let pairs = owed::pairs(terms, &self.ways, &self.held(seconds));
+        let measured = Measured { held: self.held(seconds), sent: self.sent(seconds) };
+        let pairs = owed::pairs(terms, &self.ways, &measured);
         for (vm, spec) in terms.scenario.vms.iter().enumerate() {
             for end in [End::Out, End::In] {
                 let floor = end.of(spec.floor_out, spec.floor_in);
@@ -175,8 +222,13 @@ impl Floors {
                 let got = mine().filter(is_owed).map(arrived).sum::<f64>();
                 let part = if owed > 0.0 { got / owed } else { 1.0 };
                 let less = |pair: &Pair| self.asked_for_less(pair, arrived(pair), seconds);
-                if got < least && mine().filter(is_owed).all(less) {
-                    *self.judged.exempt.entry(Exempt::Pausing).or_default() += 1;
+                let unused = |pair: &Pair| {
+                    arrived(pair) >= pair.owed.as_f64() * pair.part || self.left_it_unused(pair)
+                };
+                if got < least && mine().filter(is_owed).all(|pair| unused(pair) || less(pair)) {
+                    let all_unused = mine().filter(is_owed).all(unused);
+                    let why = if all_unused { Exempt::Unused } else { Exempt::Pausing };
+                    *self.judged.exempt.entry(why).or_default() += 1;
                     continue;
                 }
                 self.judged.add(&Judged { count: 1, worst: Some(part), ..Judged::default() });

@@ -9,9 +9,10 @@
 //! - a pair that its receiver does not know, whose sender has not heard of it since they met, or that fell
 //!   back after a hold: up to the small start;
 //! - a pair of a receiver that lost its memory, until what its sender holds is told: one partitioning
-//!   period and the way of a letter after the restart or, if letters between these two hosts were lost
-//!   or late since, after the last time at which they were; and not longer than the sender's hold.
-//!   Until a packet of the pair has come there is nobody to greet: the period begins with that packet.
+//!   period, the three greetings by which its new life is believed, and the way of a letter after the
+//!   restart or, if letters between these two hosts were lost or late since, after the last time at
+//!   which they were; and not longer than the sender's hold. Until a packet of the pair has come there
+//!   is nobody to greet: the period begins with that packet.
 //!
 //! A pair that is excepted still counts with what its receiver does know of. When everything has settled
 //! only small starts are excepted.
@@ -155,7 +156,8 @@ impl Hoses {
         let (sender, receiver) = pair.hosts;
         let Some(came) = self.came.get(&pair.id) else { return true };
         let since = self.trouble.last((sender, receiver), look.at).max(*birth).max(*came);
-        look.at.since(since) <= terms.next_word(receiver, sender)
+        let believed = terms.greetings(receiver, sender);
+        look.at.since(since) <= believed + terms.next_word(receiver, sender)
     }
 
     /// Whether the sender's word is not one of those that the receiver counts.

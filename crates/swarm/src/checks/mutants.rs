@@ -138,8 +138,10 @@ fn a_receiver_that_lost_its_memory_is_excused_until_it_was_told_and_no_longer() 
         (receive.offered, receive.held) = (None, None);
         later
     };
-    let told = terms.next_word(HostId(2), HostId(0));
-    assert!(told > Span::from_millis(60) && told < Span::from_millis(120), "{told}");
+    let (receiver, sender) = (HostId(2), HostId(0));
+    let next = terms.next_word(receiver, sender);
+    assert!(next > Span::from_millis(60) && next < Span::from_millis(120), "{next}");
+    let told = terms.greetings(receiver, sender) + next;
     let (at_once, later) = (Span::from_millis(5), Span::from_millis(10) + told);
     let says = hoses(&terms, &[look.clone(), restarted(at_once), restarted(later)]);
     assert!(says[1].is_empty() && says[2].len() == 1, "{says:?}");

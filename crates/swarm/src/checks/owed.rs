@@ -38,6 +38,9 @@ pub enum Exempt {
     /// TCP that paused: guests sent less than their floor and had it while something waited, or were taken for
     /// wanting less after a pause; see [`super::floors`].
     Pausing,
+    /// Pairs with TCP that had their whole floor in force all the time, were let out at it while packets
+    /// waited, and sent less (GUARANTEES.md 1.5.1).
+    Unused,
 }
 
 /// A pair that sends while floors are judged.
@@ -56,6 +59,10 @@ pub(super) struct Pair {
     pub(super) exempt: Option<Exempt>,
     /// TCP, which waits for acknowledgements; UDP sends at every moment.
     pub(super) is_tcp: bool,
+    /// TCP is a part of it.
+    pub(super) has_tcp: bool,
+    /// UDP, beside the acknowledgements of TCP that comes the other way.
+    pub(super) answers: bool,
     /// F, with all that varies taken as wanting everything.
     most: Rate,
 }
@@ -66,14 +73,18 @@ struct Acks {
     rate: Rate,
 }
 
+/// What was measured while floors were judged.
+pub(super) struct Measured {
+    /// What hoses held for each pair: the demand of pairs that send acknowledgements alone.
+    pub(super) held: BTreeMap<(usize, usize), Rate>,
+    /// What left the queue of each pair: the least demand of pairs that also send acknowledgements.
+    pub(super) sent: BTreeMap<(usize, usize), Rate>,
+}
+
 /// All pairs under a hose that send while floors are judged. `ways` of each traffic entry: links by their
-/// direction's index, one list per connection and way; none of traffic that comes and goes. `held` is what
-/// hoses hold for each pair: acknowledgements are traffic under hoses, too, and that is their demand.
-pub(super) fn pairs(
-    terms: &Terms,
-    ways: &[Vec<Vec<u32>>],
-    held: &BTreeMap<(usize, usize), Rate>,
-) -> Vec<Pair> {
+/// direction's index, one list per connection and way; none of traffic that comes and goes. Acknowledgements
+/// are traffic under hoses, too: their demand is `measured`.
+pub(super) fn pairs(terms: &Terms, ways: &[Vec<Vec<u32>>], measured: &Measured) -> Vec<Pair> {
     let scenario = &terms.scenario;
     let mut pairs = senders(terms);
     let varying: Vec<bool> = pairs.iter().map(|pair| varies(scenario, pair)).collect();
@@ -81,9 +92,14 @@ pub(super) fn pairs(
         .iter()
         .map(|pair| (pair.to, pair.from))
         .filter(|(from, to)| !pairs.iter().any(|pair| (pair.from, pair.to) == (*from, *to)))
-        .map(|ends| Acks { ends, rate: held.get(&ends).copied().unwrap_or_default() })
+        .map(|ends| Acks { ends, rate: measured.held.get(&ends).copied().unwrap_or_default() })
         .collect();
-    promise(scenario, &mut pairs, &varying, &acks);
+    for number in 0..pairs.len() {
+        let Pair { from, to, has_tcp, .. } = pairs[number];
+        pairs[number].answers = !has_tcp
+            && pairs.iter().any(|other| (other.from, other.to) == (to, from) && other.has_tcp);
+    }
+    promise(scenario, &mut pairs, &varying, &acks, &measured.sent);
     let overbooked = overbooked(terms, &pairs, &varying);
     let crowded = crowded(scenario, &pairs, ways);
     let two_way: Vec<bool> = pairs.iter().map(|pair| is_two_way(scenario, &pairs, pair)).collect();
@@ -119,12 +135,16 @@ fn senders(terms: &Terms) -> Vec<Pair> {
             part: OWED,
             exempt: None,
             is_tcp: true,
+            has_tcp: false,
+            answers: false,
             most: Rate::ZERO,
         };
         let pair = pairs.entry((from, to)).or_insert_with(new);
         pair.entries.push(entry);
         pair.wants += demand(traffic).unwrap_or_default();
-        pair.is_tcp &= !matches!(traffic.kind, TrafficKind::Udp { .. });
+        let is_udp = matches!(traffic.kind, TrafficKind::Udp { .. });
+        pair.is_tcp &= !is_udp;
+        pair.has_tcp |= !is_udp;
     }
     pairs.into_values().collect()
 }
@@ -144,14 +164,24 @@ fn varies(scenario: &Scenario, pair: &Pair) -> bool {
 
 /// Writes down what each pair is owed: F, or the equal parts of both hoses where a demand among those that
 /// hoses bind together varies.
-fn promise(scenario: &Scenario, pairs: &mut [Pair], varying: &[bool], acks: &[Acks]) {
+fn promise(
+    scenario: &Scenario,
+    pairs: &mut [Pair],
+    varying: &[bool],
+    acks: &[Acks],
+    sent: &BTreeMap<(usize, usize), Rate>,
+) {
     let hose =
         |vm: &weir_model::scenario::Vm| Hose { floor_out: vm.floor_out, floor_in: vm.floor_in };
     let hoses: Vec<Hose> = scenario.vms.iter().map(hose).collect();
-    let demand = |(pair, varies): (&Pair, &bool)| PairDemand {
-        pair: PairId::new(VmId(pair.from as u32), VmId(pair.to as u32)),
-        demand: (!varies && pair.wants < Rate::MAX).then_some(pair.wants),
-        shares_hose: true,
+    let demand = |(pair, varies): (&Pair, &bool)| {
+        let sent = sent.get(&(pair.from, pair.to)).filter(|_| pair.answers);
+        let wants = pair.wants.max(sent.copied().unwrap_or_default());
+        PairDemand {
+            pair: PairId::new(VmId(pair.from as u32), VmId(pair.to as u32)),
+            demand: (!varies && pair.wants < Rate::MAX).then_some(wants),
+            shares_hose: true,
+        }
     };
     let of_acks = |acks: &Acks| PairDemand {
         pair: PairId::new(VmId(acks.ends.0 as u32), VmId(acks.ends.1 as u32)),

@@ -5,6 +5,7 @@ use super::paths::Paths;
 use crate::host::{ReceiveCount, SendCount};
 use crate::message::{Congestion, Echo, Offer};
 use crate::meter::Meter;
+use crate::partition::Backlog;
 use crate::rate::{Feedback, PairRate, RateConfig, Signal};
 use serde::{Deserialize, Serialize};
 use weir_units::{Bytes, PairId, PathId, Rate, Span, Time};
@@ -17,6 +18,9 @@ const BLIND: u64 = 8;
 /// there: its queue, a super-packet, and what waits for a class. As much must have been sent, and
 /// have had the time to leave at the pair's rate: of a slow pair nothing may leave for seconds.
 const UNSEEN: Bytes = Bytes::new(512 * 1024);
+
+/// A queue with so many octets holds more than the packet whose turn is next.
+const QUEUED: u64 = 2 * 1514;
 
 /// Why losses do not show in what a pair sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -65,6 +69,8 @@ pub(super) struct SendPair {
     pub(super) ledger: Ledger,
     octets_at_partition: u64,
     octets_at_rate: u64,
+    /// The least and the most that waited at the readings since the last partitioning.
+    waited: Option<(u64, u64)>,
     /// As measured over the last partitioning period.
     pub(super) measured: Rate,
     /// If it has several: they have the rates and the losses then.
@@ -95,6 +101,7 @@ impl SendPair {
             ledger: Ledger::default(),
             octets_at_partition: 0,
             octets_at_rate: 0,
+            waited: None,
             measured: Rate::ZERO,
             paths: None,
         }
@@ -104,6 +111,8 @@ impl SendPair {
         if self.meter.read(count.octets) > 0 {
             self.active_at = now;
         }
+        let (least, most) = self.waited.unwrap_or((count.waiting, count.waiting));
+        self.waited = Some((least.min(count.waiting), most.max(count.waiting)));
         self.numbered.read(count.numbered);
         self.unnumbered.read(count.unnumbered);
         self.segments.read(count.segments);
@@ -165,6 +174,15 @@ impl SendPair {
         self.octets_at_partition = self.meter.total;
         self.measured = Rate::of(Bytes::new(octets), span);
         self.measured
+    }
+
+    /// Whether packets waited at the readings since the last call.
+    pub(super) fn backlog(&mut self) -> Backlog {
+        match self.waited.take() {
+            Some((1.., _)) => Backlog::Always,
+            Some((0, most)) if most >= QUEUED => Backlog::Sometimes,
+            _ => Backlog::None,
+        }
     }
 
     pub(super) fn take_feedback(&mut self, span: Span) -> Feedback {
@@ -267,7 +285,7 @@ impl ReceivePair {
     /// of no such pair: its address was translated after its VM's port, for instance.
     pub(super) fn echoed(&mut self, echo: Echo) {
         let same = self.offered.filter(|o| o.serial == echo.serial && !o.floor.is_zero());
-        if echo.most.is_some() || !echo.floor.is_zero() {
+        if !echo.most.unwrap_or_default().is_zero() || !echo.floor.is_zero() {
             self.disowned = false;
         } else if same.is_some() {
             self.disowned = true;

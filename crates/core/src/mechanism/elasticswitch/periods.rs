@@ -49,6 +49,10 @@ impl Machine {
             for is_default in [false, true] {
                 let hose = vm.hose(is_default);
                 let send = &mut self.send;
+                let all = PairId::new(*id, VmId(0))..=PairId::new(*id, VmId(u32::MAX));
+                for (pair, p) in send.range_mut(all).filter(|(_, p)| p.is_default == is_default) {
+                    hose.send.waited(pair.dst, p.backlog());
+                }
                 let idle = hose.send.step(now, |peer| {
                     let pair = send.get_mut(&PairId::new(*id, peer));
                     pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span).scale(over))

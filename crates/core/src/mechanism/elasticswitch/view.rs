@@ -4,7 +4,7 @@ use super::pairs::Blind;
 use super::periods::standing;
 use super::{Machine, Promise, Setting};
 use crate::message::Offer;
-use crate::partition::{Borrowing, Heard, Spent, Want};
+use crate::partition::{Borrowing, Heard, SendHose, Spent, Want};
 use crate::rate::{RateView, Signal};
 use weir_units::{PairId, Rate, Span, Time};
 
@@ -93,6 +93,8 @@ pub struct ReceiveView {
 pub struct Ends {
     /// The source is here and knows the pair: the receiver's last word, if there was one.
     pub send: Option<Option<Heard>>,
+    /// What the source's hose has for the pair: the estimate of its demand, and its share.
+    pub share: Option<((Want, Rate), Rate)>,
     /// The destination's side, if it is here.
     pub receive: Option<ReceiveView>,
 }
@@ -101,11 +103,16 @@ impl Machine {
     /// What both ends of a pair hold. Unlike [`Machine::pair`] it divides nothing: a world that
     /// looks goes on as one that does not.
     pub fn ends(&self, pair: PairId) -> Ends {
-        let send = self.send.get(&pair).map(|p| {
+        let hose = self.send.get(&pair).map(|p| {
             let vm = self.vms.get(&pair.src)?;
-            vm.divided(p.is_default).send.heard(pair.dst)
+            Some(&vm.divided(p.is_default).send)
         });
-        Ends { send, receive: self.receive_view(pair) }
+        let share = |hose: &SendHose| Some((hose.wants(pair.dst)?, hose.share(pair.dst)));
+        Ends {
+            send: hose.map(|hose| hose?.heard(pair.dst)),
+            share: hose.flatten().and_then(share),
+            receive: self.receive_view(pair),
+        }
     }
 
     /// How many pairs it knows: of those whose source is here, and of those whose destination is.

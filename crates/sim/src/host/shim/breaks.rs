@@ -3,10 +3,9 @@
 //! Promises  What no agent has taken back stays as it was; one that starts is told what it finds.
 //! Source    `weir-agent`'s `driver/adoption.rs`; `weir-dataplane`'s `guardian.rs`.
 
-use super::super::letters::{Letter, Words};
 use super::super::pairs::{Pair, Sending};
 use super::super::paths::together;
-use super::{Shim, mail};
+use super::Shim;
 use crate::net::Net;
 use crate::packet::{Kind, Packet};
 use crate::tcp::NEVER;
@@ -46,17 +45,10 @@ impl Shim {
                 host.agent.handle(now, Input::Found(pair.id));
             }
         }
-        let (from, life) = (HostId(number), host.lives);
         for peer in peers {
-            let to = HostId(peer);
-            if let Some(&hop) = self.ways.get(&(from, to)) {
-                let number = host.post(to);
-                let words = Words::Records(Vec::new());
-                let letter = Letter { from, to, life, number, words };
-                self.written.add(&letter);
-                mail(net, hop, letter);
-            }
+            self.greet(net, number, HostId(peer));
         }
+        let host = &mut self.hosts[number as usize];
         host.count(&self.pairs, net.now, self.window);
         self.carry_out(net, number);
     }

@@ -36,6 +36,7 @@ impl Shim {
                 in_force: together(sending().filter(|s| s.leaf.is_some()).map(level)),
                 waiting: sending().filter_map(|s| s.leaf).map(|leaf| htb.waiting(leaf)).sum(),
                 left: sending().map(|s| s.numbered).sum(),
+                arrived: paths.iter().map(|path| path.meter.octets).sum(),
                 is_met: paths.iter().any(|path| path.receives),
                 source: ends(pair.from),
                 destination: ends(pair.to),
