@@ -13,13 +13,10 @@
 //!           that it is not.
 
 use weir_core::classes;
-use weir_core::elasticswitch::Promise;
-use weir_core::mechanism::Law;
 use weir_model::status::Overbooked;
-use weir_units::{Rate, Span, TenantId, Time, VmId};
+use weir_units::{Rate, Span, Time};
 
 use crate::config::Setup;
-use std::collections::BTreeSet;
 
 /// The part of a link that admission leaves free, in percent: as in scenarios (`headroom`).
 const HEADROOM: u64 = 10;
@@ -80,7 +77,7 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     let room = line.mul_ratio(100 - HEADROOM, 100);
     let mut said = Vec::new();
     for (direction, field) in [("out", "floor_out"), ("in", "floor_in")] {
-        let mut promised = promised(setup, direction == "out");
+        let mut promised = setup.host.promised_elsewhere(direction == "out");
         if direction == "out" {
             let external = setup.file.vms.iter().filter_map(|vm| vm.external_floor);
             promised += external.map(|floor| floor.0).sum();
@@ -99,29 +96,6 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
         ));
     }
     said
-}
-
-/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no
-/// uplink.
-fn promised(setup: &Setup, out: bool) -> Rate {
-    let host = &setup.host;
-    let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
-    match &host.law {
-        Law::ElasticSwitch(es) if es.promise == Promise::Hose => {
-            let elsewhere: BTreeSet<TenantId> =
-                host.directory.values().filter(|l| l.host != host.host).map(|l| l.tenant).collect();
-            let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
-            let floors = host.vms().filter(|(vm, _)| crosses(vm));
-            floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
-        }
-        // Seawall promises nothing; EyeQ has refused what is too much.
-        Law::ElasticSwitch(_) | Law::EyeQ(_) => Rate::ZERO,
-        Law::Reservation(law) => {
-            let ends = |p: &weir_units::PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
-            let crosses = |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
-            law.rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
-        }
-    }
 }
 
 #[cfg(test)]

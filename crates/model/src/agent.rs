@@ -4,6 +4,7 @@
 //! traffic matrix, not the topology, not other hosts' load.
 
 mod budget;
+mod mechanism;
 
 pub use budget::{Ports, WindowBudget, WindowClass};
 

@@ -69,6 +69,11 @@ impl Policy {
         self.hoses.contains_key(&vm)
     }
 
+    /// What VMs here are promised, out or in, to or from VMs elsewhere: what may cross the uplink.
+    pub fn promised_elsewhere(&self, out: bool) -> Rate {
+        self.law.promised_elsewhere(self, out)
+    }
+
     /// Removes VMs from the host.
     pub fn retain_vms(&mut self, stays: impl Fn(VmId) -> bool) {
         self.hoses.retain(|vm, _| stays(*vm));

@@ -8,15 +8,20 @@
 //! Not here  What a host is told, and when: see [`crate::host`].
 
 pub mod constants;
+pub mod draft;
 pub mod elasticswitch;
 pub mod eyeq;
 pub mod registry;
 pub mod reservation;
 
-use crate::host::{Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+pub use draft::{Draft, Place};
+
+use crate::host::{Capabilities, Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+use elasticswitch::Promise;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, Span, TenantId, Time, VmId};
 
 /// A mechanism and its constants, as a host is told.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -73,6 +78,64 @@ impl Law {
     /// bursts of a millisecond.
     pub fn is_paced(&self) -> bool {
         matches!(self, Self::EyeQ(_))
+    }
+
+    /// What it leaves to a data plane that can do so much: one that can meter does it for EyeQ only.
+    pub fn leaves(&self, can: Capabilities) -> Capabilities {
+        Capabilities { meters: can.meters && matches!(self, Self::EyeQ(_)), ..can }
+    }
+
+    /// EyeQ's constants, where the data plane has to meter and to speak as receivers do.
+    pub fn metering(&self) -> Option<&eyeq::EyeQ> {
+        match self {
+            Self::EyeQ(eyeq) => Some(eyeq),
+            Self::ElasticSwitch(_) | Self::Reservation(_) => None,
+        }
+    }
+
+    /// What VMs of a host are promised, out or in, to or from VMs elsewhere. A tenant that is only there crosses no
+    /// uplink.
+    pub(crate) fn promised_elsewhere(&self, host: &Policy, out: bool) -> Rate {
+        let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
+        match self {
+            Self::ElasticSwitch(es) if es.promise == Promise::Hose => {
+                let elsewhere = host.directory.values().filter(|l| l.host != host.host);
+                let elsewhere: BTreeSet<TenantId> = elsewhere.map(|l| l.tenant).collect();
+                let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
+                let floors = host.vms().filter(|(vm, _)| crosses(vm));
+                floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
+            }
+            // Seawall promises nothing; EyeQ has refused what is too much.
+            Self::ElasticSwitch(_) | Self::EyeQ(_) => Rate::ZERO,
+            Self::Reservation(law) => {
+                let ends = |p: &PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
+                let crosses =
+                    |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
+                law.rates
+                    .iter()
+                    .filter(|(pair, _)| crosses(ends(pair)))
+                    .map(|(_, rate)| *rate)
+                    .sum()
+            }
+        }
+    }
+
+    /// How long after it was decided a limit is in force, where a world plays that.
+    pub fn actuation(&self) -> Span {
+        self.metering().map_or(Span::ZERO, |eyeq| eyeq.loop_delay.actuation)
+    }
+
+    /// Whether a policy can be kept with this law.
+    ///
+    /// # Errors
+    /// The first reason why not, with what would be right.
+    pub fn check(&self, policy: &Policy) -> Result<(), Refusal> {
+        self.metering().map_or(Ok(()), |eyeq| Ok(eyeq::check(policy, eyeq)?))
+    }
+
+    /// Whether its directory has VMs that are not there yet: all that were foreseen.
+    pub fn foresees(&self) -> bool {
+        matches!(self, Self::Reservation(_))
     }
 
     /// What a VM with this hose is promised out in all: the pairs of its tenant (with a reservation

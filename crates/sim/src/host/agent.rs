@@ -18,7 +18,7 @@ use weir_core::host::{
     Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount, SendCount,
     Setting, Work,
 };
-use weir_core::mechanism::{Law, PairView};
+use weir_core::mechanism::PairView;
 use weir_core::message::Message;
 use weir_journal::{Kept, Log};
 use weir_units::{HostId, PairId, Span, Time, VmId};
@@ -74,15 +74,11 @@ pub(super) struct Agent {
 impl Agent {
     /// An agent with nothing but its policy, recorded in `log` if there is one.
     pub(super) fn new(policy: &Policy, now: Time, log: Option<Log>) -> Self {
-        let late = match &policy.law {
-            Law::EyeQ(eyeq) => eyeq.loop_delay.actuation,
-            Law::ElasticSwitch(_) | Law::Reservation(_) => Span::ZERO,
-        };
         Self {
             host: Kept::new(host(policy, now), log),
             messages: Vec::new(),
             observed: Observed::default(),
-            late,
+            late: policy.law.actuation(),
             decided: VecDeque::new(),
             at_first: policy.law.at_first(policy.line),
         }
@@ -291,7 +287,7 @@ fn host(policy: &Policy, now: Time) -> HostLoop {
 pub(super) fn without(policy: &Policy, away: &BTreeSet<VmId>) -> Policy {
     let mut policy = policy.clone();
     policy.retain_vms(|vm| !away.contains(&vm));
-    if !matches!(policy.law, Law::Reservation(_)) {
+    if !policy.law.foresees() {
         policy.directory.retain(|vm, _| !away.contains(vm));
     }
     policy

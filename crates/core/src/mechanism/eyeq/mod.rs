@@ -41,7 +41,7 @@ mod stability;
 mod view;
 
 pub use config::{Backend, Capacity, Ecn, EyeQ, Outer};
-pub use constant::{Constant, Tuned};
+pub use constant::Tuned;
 pub use headroom::Headroom;
 pub use io::{
     Bounds, Class, Counters, Feedback, Levels, Limit, MeterView, Root, Sent, Verdict, VmBounds,

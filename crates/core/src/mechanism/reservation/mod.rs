@@ -7,6 +7,7 @@
 use crate::host::{
     Counters, Direction, Event, Input, Location, Observed, Orders, Policy, SendCount, Setting, Why,
 };
+use crate::mechanism::constants::{Entry, Take};
 use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,6 +39,30 @@ impl Reservation {
     /// What all pairs of a VM are given together, without `other`.
     pub fn of(&self, vm: VmId) -> Rate {
         self.rates.iter().filter(|(pair, _)| pair.src == vm).map(|(_, rate)| *rate).sum()
+    }
+}
+
+/// What is reserved, before the host's line is known.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Draft {
+    /// The scale of the world's rates.
+    pub factor: f64,
+    /// The rate of every other pair, if it is set.
+    pub other: Option<Rate>,
+    /// The rate of each pair that was foreseen.
+    pub rates: BTreeMap<PairId, Rate>,
+}
+
+impl Draft {
+    /// All constants that can be set by name.
+    pub const CONSTANTS: &[Entry<Self>] = &[Entry {
+        name: "default_floor",
+        take: Take::Rate(|draft, rate| draft.other = Some(rate)),
+    }];
+
+    /// At scale 1, with nothing reserved.
+    pub(super) const fn new() -> Self {
+        Self { factor: 1.0, other: None, rates: BTreeMap::new() }
     }
 }
 
