@@ -49,14 +49,6 @@ impl Names {
         Ok(names)
     }
 
-    /// Names by position, for tests.
-    #[cfg(test)]
-    pub(crate) fn of(names: &[&str]) -> Self {
-        let by_name = names.iter().zip((0..).map(VmId)).map(|(n, id)| ((*n).to_owned(), id));
-        let by_id = (0..).map(VmId).zip(names.iter().map(|n| (*n).to_owned()));
-        Self { by_id: by_id.collect(), by_name: by_name.collect() }
-    }
-
     pub(crate) fn id(&self, name: &str) -> Option<VmId> {
         self.by_name.get(name).copied()
     }
@@ -218,7 +210,8 @@ impl Setup {
         let (law, fastest_line) = law.map_err(in_mechanism)?;
         let can = law.leaves(can);
         let host = Policy { fastest_line, can, ..Policy::new(host, line, law) };
-        let host = host.with_vms(vms).with_directory(locations);
+        let mut host = host.with_vms(vms).with_directory(locations);
+        host.windows = crate::driver::sound_budgets(&file, &names);
         let setup = Self { file, directory, names, tenants, hosts, host };
         setup.check_metering()?;
         let checked = setup.host.law.check(&setup.host);

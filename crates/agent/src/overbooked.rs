@@ -12,8 +12,8 @@
 //!           uplink may be sound, and only pairs' floors, which both sides have agreed on, show
 //!           that it is not.
 
-use weir_core::classes;
-use weir_model::status::Overbooked;
+use weir_core::classes::Overbooked;
+use weir_model::status;
 use weir_units::{Rate, Span, Time};
 
 use crate::config::Setup;
@@ -23,21 +23,10 @@ const HEADROOM: u64 = 10;
 /// What changes is said at most once in this time.
 const GAP: Span = Span::from_secs(10);
 
-/// `the floors … sum to …: each is scaled to 54.2 %.`
-pub(crate) fn sentence(over: &Overbooked) -> String {
-    format!(
-        "the floors of this host's pairs sum to {}, and its uplink holds {} of floors: each is scaled \
-         to {:.1} %.",
-        Rate::from_bps(over.floors_bps),
-        Rate::from_bps(over.budget_bps),
-        over.factor() * 100.0
-    )
-}
-
 /// What the shaper says of floors that exceed the uplink, for people.
-pub(crate) const fn of(over: classes::Overbooked) -> Overbooked {
-    let classes::Overbooked { floors, budget } = over;
-    Overbooked { floors_bps: floors.as_bps(), budget_bps: budget.as_bps() }
+pub(crate) const fn of(over: Overbooked) -> status::Overbooked {
+    let Overbooked { floors, budget } = over;
+    status::Overbooked { floors_bps: floors.as_bps(), budget_bps: budget.as_bps() }
 }
 
 /// What was said of it last, and when.
@@ -61,10 +50,9 @@ impl Teller {
         }
         self.at = Some(now);
         Some(match over {
-            Some(over) => format!(
-                "overbooked: {} Move VMs to other hosts, or lower their floors",
-                sentence(&over)
-            ),
+            Some(over) => {
+                format!("overbooked: {} Move VMs to other hosts, or lower their floors", over)
+            }
             None => "no longer overbooked: the uplink holds the floors of all pairs".into(),
         })
     }
@@ -166,7 +154,7 @@ vms:
         let mut teller = Teller::default();
         let over = |mbps| {
             let (floors, budget) = (Rate::from_mbps(mbps), Rate::from_mbps(195));
-            Some(of(classes::Overbooked { floors, budget }))
+            Some(Overbooked { floors, budget })
         };
         assert_eq!(teller.look(at(0), None), None);
         let said = teller.look(at(1), over(360)).expect("it begins");

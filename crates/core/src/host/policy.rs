@@ -1,6 +1,7 @@
 //! What a host is told by its owner: a file, later a controller. Values only.
 
 use crate::mechanism::Law;
+use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_units::{HostId, Rate, TenantId, VmId};
@@ -23,6 +24,8 @@ pub struct Policy {
     pub tenants: BTreeMap<TenantId, Version>,
     /// The hoses of this host's VMs.
     pub hoses: BTreeMap<VmId, Hose>,
+    /// Budgets of the windows of VMs' connections, where a VM of this host has one.
+    pub windows: BTreeMap<VmId, BudgetConfig>,
     /// All VMs of the fleet.
     pub directory: BTreeMap<VmId, Location>,
 }
@@ -38,6 +41,7 @@ impl Policy {
             can: Capabilities::default(),
             tenants: BTreeMap::new(),
             hoses: BTreeMap::new(),
+            windows: BTreeMap::new(),
             directory: BTreeMap::new(),
         }
     }
@@ -77,6 +81,7 @@ impl Policy {
     /// Removes VMs from the host.
     pub fn retain_vms(&mut self, stays: impl Fn(VmId) -> bool) {
         self.hoses.retain(|vm, _| stays(*vm));
+        self.windows.retain(|vm, _| stays(*vm));
     }
 }
 

@@ -21,7 +21,7 @@
 
 use super::{
     Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Share, Wanted, Why,
+    Share, Wanted, Why, WindowShares,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -101,6 +101,8 @@ pub struct Work {
     pub shares: Vec<(VmId, Option<Share>)>,
     /// What VMs may receive, where it changed.
     pub meters: Vec<((VmId, Part), Option<Receive>)>,
+    /// What connections of VMs with a budget may have, where it changed; `None`: they are not bounded any more.
+    pub windows: Vec<(VmId, Option<WindowShares>)>,
     /// Classes of VMs' packets that changed.
     pub tags: Vec<(VmId, Option<Class>)>,
     /// Messages to peers, sorted by peer.
@@ -213,6 +215,7 @@ impl HostLoop {
             paths: orders.pairs.take_changed_paths(),
             shares: orders.shares.take_changed(),
             meters: orders.meters.take_changed(),
+            windows: orders.windows.take_changed(),
             tags: orders.tags.take_changed(),
             messages: self.outbox.take(),
             events: orders.events.take(),

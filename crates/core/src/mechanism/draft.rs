@@ -130,7 +130,7 @@ impl Draft {
             Self::ElasticSwitch(_) if self.divides_paths() && can.paths == 1 => {
                 // Never silently unenforced: what it promises per path would be kept on no path.
                 return Err(
-                    "preset: it divides floors over several paths to a host, and this host's \
+                    "preset: it divides floors over several paths to a host, and this agent's \
                             data plane has one; choose another preset"
                         .into(),
                 );

@@ -10,6 +10,7 @@
 pub mod constants;
 pub mod draft;
 pub mod elasticswitch;
+pub mod explain;
 pub mod eyeq;
 pub mod registry;
 pub mod reservation;
@@ -17,7 +18,9 @@ pub mod reservation;
 pub use draft::{Draft, Place};
 
 use crate::host::{Capabilities, Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+use crate::vcc;
 use elasticswitch::Promise;
+use explain::{Facts, Named, Summary};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -155,6 +158,8 @@ impl Law {
 pub enum Refusal {
     /// By EyeQ.
     EyeQ(eyeq::Refusal),
+    /// Whatever the mechanism: the window budget of this VM.
+    Windows(VmId, vcc::Refusal),
 }
 
 impl From<eyeq::Refusal> for Refusal {
@@ -167,6 +172,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EyeQ(refusal) => refusal.fmt(f),
+            Self::Windows(vm, refusal) => write!(f, "{vm}: {refusal}"),
         }
     }
 }
@@ -182,6 +188,43 @@ pub enum PairView {
     EyeQ(eyeq::PairView),
     /// As a reservation sees it.
     Reservation(reservation::PairView),
+}
+
+impl PairView {
+    /// Which pair.
+    pub const fn pair(&self) -> PairId {
+        match self {
+            Self::ElasticSwitch(view) => view.pair,
+            Self::EyeQ(view) => view.pair,
+            Self::Reservation(view) => view.pair,
+        }
+    }
+
+    /// Segments of it that were seen lost here, at its destination.
+    pub fn lost_on_arrival(&self) -> Option<u64> {
+        match self {
+            Self::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
+            Self::EyeQ(_) | Self::Reservation(_) => None,
+        }
+    }
+
+    /// One line about it.
+    pub fn summary(&self) -> Summary {
+        match self {
+            Self::ElasticSwitch(view) => elasticswitch::explain::summary(view),
+            Self::EyeQ(view) => eyeq::explain::summary(view),
+            Self::Reservation(view) => view.summary(),
+        }
+    }
+
+    /// Why it has its rate, one sentence each, from the demand to the kernel.
+    pub fn reasons(&self, named: Named<'_>, facts: &Facts) -> Vec<String> {
+        match self {
+            Self::ElasticSwitch(view) => elasticswitch::explain::reasons(view, named, facts),
+            Self::EyeQ(view) => eyeq::explain::reasons(view, named, facts),
+            Self::Reservation(view) => view.reasons(facts),
+        }
+    }
 }
 
 /// The machine of a mechanism.
@@ -226,6 +269,15 @@ impl Mechanism {
             Self::ElasticSwitch(machine) => machine.wants(now),
             Self::EyeQ(machine) => machine.wants(),
             Self::Reservation(_) => Wanted { send: true, receive: false },
+        }
+    }
+
+    /// The orders as they stand: hoses that are to be divided again are not.
+    pub(crate) fn undivided(&mut self) -> &mut Orders {
+        match self {
+            Self::ElasticSwitch(machine) => machine.undivided(),
+            Self::EyeQ(machine) => machine.undivided(),
+            Self::Reservation(machine) => machine.orders(),
         }
     }
 

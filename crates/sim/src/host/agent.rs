@@ -188,8 +188,17 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work { forgotten, pairs, paths, tags, messages, shares: _, meters: _, events: _ } =
-            self.host.work(now);
+        let Work {
+            forgotten,
+            pairs,
+            paths,
+            tags,
+            messages,
+            shares: _,
+            meters: _,
+            windows: _,
+            events: _,
+        } = self.host.work(now);
         self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.
         let of_pairs = pairs.into_iter().map(|(id, setting)| (id, vec![setting]));
@@ -230,11 +239,8 @@ impl Agent {
     /// Segments that it has seen lost, of pairs that it knows; `None` if it does not look for them.
     pub(super) fn losses(&mut self, now: Time) -> Option<u64> {
         let views = self.host.pairs(now);
-        let lost = |view: &PairView| match view {
-            PairView::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
-            PairView::EyeQ(_) | PairView::Reservation(_) => None,
-        };
-        self.host.machine().eyeq().is_none().then(|| views.iter().filter_map(lost).sum())
+        let detects = self.host.machine().eyeq().is_none();
+        detects.then(|| views.iter().filter_map(PairView::lost_on_arrival).sum())
     }
 
     /// Pairs that it lists.

@@ -26,6 +26,7 @@
 mod config;
 mod constant;
 mod division;
+pub(super) mod explain;
 mod headroom;
 mod io;
 mod law;
@@ -270,6 +271,10 @@ impl Host {
     }
 
     // -- orders -------------------------------------------------------------------------------
+
+    pub(crate) fn undivided(&mut self) -> &mut Orders {
+        &mut self.orders
+    }
 
     pub(crate) fn orders(&mut self) -> &mut Orders {
         self.divide();

@@ -8,6 +8,7 @@ use crate::host::{
     Counters, Direction, Event, Input, Location, Observed, Orders, Policy, SendCount, Setting, Why,
 };
 use crate::mechanism::constants::{Entry, Take};
+use crate::mechanism::explain::{Facts, Side, Summary};
 use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -63,6 +64,31 @@ impl Draft {
     /// At scale 1, with nothing reserved.
     pub(super) const fn new() -> Self {
         Self { factor: 1.0, other: None, rates: BTreeMap::new() }
+    }
+}
+
+impl PairView {
+    pub(super) fn summary(&self) -> Summary {
+        Summary {
+            side: Side::Send,
+            floor: self.setting.floor,
+            rate: self.setting.ceiling,
+            phase: if self.is_foreseen { "reserved" } else { "unforeseen" }.into(),
+            ..Summary::default()
+        }
+    }
+
+    pub(super) fn reasons(&self, facts: &Facts) -> Vec<String> {
+        let Setting { floor, ceiling } = self.setting;
+        let mut reasons = vec![if self.is_foreseen {
+            format!("The reservation gives this pair {floor}, and nothing is borrowed.")
+        } else {
+            format!(
+                "The reservation does not name this pair: it has no floor and may send {ceiling}."
+            )
+        }];
+        facts.in_force(self.setting, &mut reasons);
+        reasons
     }
 }
 
