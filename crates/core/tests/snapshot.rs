@@ -100,13 +100,12 @@ fn a_machine_that_was_written_down_goes_on_to_the_octet_with_every_mechanism() {
     let rates = [(pair(0, 2), Rate::from_mbps(30))].into();
     let reservation = Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) });
     let eyeq = || policy(Law::EyeQ(Box::default()));
-    let (mut metered, mut shared) = (eyeq(), eyeq());
+    let mut metered = eyeq();
     metered.can.meters = true;
-    shared.can.shares = true;
     let mut policies: Vec<Policy> =
         ElasticSwitch::ALL_PRESETS.iter().map(|name| policy(es(name))).collect();
     policies.push(policy(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))));
-    policies.extend([policy(reservation), metered, shared]);
+    policies.extend([policy(reservation), metered, eyeq()]);
     let paper = EyeQ::preset("eyeq-paper").expect("a preset");
     policies.push(policy(Law::EyeQ(Box::new(paper))));
     for policy in policies {

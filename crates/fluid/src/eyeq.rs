@@ -2,8 +2,8 @@
 //!
 //! Problem   Is the law's time within which floors hold, with meters that read once a period, feedback per
 //!           10 kB, messages and limiters that are late, that of the formula?
-//! Approach  Octets are real numbers. Each quarter of a period, or of a millisecond, every VM sends what its limiters, its part of the
-//!           uplink and the line allow; a switch port serves its line rate, those with a floor first, and
+//! Approach  Octets are real numbers. Each quarter of a period, or of a millisecond, every VM sends what its limiters and its
+//!           part of the uplink allow, which VMs share by floors, as a shaper shares it; a switch port serves its line rate, those with a floor first, and
 //!           loses what its buffer cannot hold. Each host reads its counters and steps in its own phase.
 //! Promises  Same world, same seed, same result.
 //!           Limiters take up a rate for what waits, or give departures that are kept ([`World::departs_within`]).
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_core::eyeq::{EyeQ, VmBounds};
 use weir_core::host::{
     Call, Class, Direction, Given, Location, Observed, Policy, ReceiveCount, SendCount, Setting,
-    Share, Work,
+    Work,
 };
 use weir_core::mechanism::Law;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
@@ -148,7 +148,7 @@ impl World {
         for ((id, _), bounds) in ids().zip(bounds).filter(|((_, vm), _)| vm.host == host) {
             policy.hoses.insert(id, bounds.hose());
         }
-        (policy.can.shares, policy.can.limiter) = (true, true);
+        policy.can.limiter = true;
         policy
     }
 }
@@ -196,14 +196,8 @@ impl FlowState {
     }
 }
 
-/// What a host decided, bit/s.
-#[derive(Clone, Copy, Debug)]
-enum Decided {
-    /// What a pair's limiter lets through, if it has one.
-    Limit(PairId, Option<f64>),
-    /// What a VM may send.
-    Root(VmId, f64),
-}
+/// What a pair's limiter lets through, bit/s, if it has one.
+type Decided = (PairId, Option<f64>);
 
 struct Running<'a> {
     world: &'a World,
@@ -211,8 +205,6 @@ struct Running<'a> {
     hosts: Hosts,
     pairs: Vec<PairId>,
     flows: Vec<FlowState>,
-    /// What each VM may send, bit/s.
-    roots: Vec<f64>,
     /// On its way into force.
     pending: BTreeMap<(Time, u64), Decided>,
     /// Grows with whatever is on its way into force, so that all has an order.
@@ -234,7 +226,6 @@ impl<'a> Running<'a> {
             hosts,
             pairs: world.flows.iter().map(pair).collect(),
             flows: vec![FlowState::default(); world.flows.len()],
-            roots: vec![world.line.as_f64(); world.vms.len()],
             pending: BTreeMap::new(),
             sequence: 0,
         }
@@ -305,13 +296,9 @@ impl<'a> Running<'a> {
             if entry.key().0 > now {
                 return;
             }
-            match entry.remove() {
-                Decided::Limit(pair, limit) => {
-                    let flow = self.pairs.iter().position(|p| *p == pair);
-                    self.flows[flow.expect("only these are sent")].limit = limit;
-                }
-                Decided::Root(vm, root) => self.roots[vm.0 as usize] = root,
-            }
+            let (pair, limit) = entry.remove();
+            let flow = self.pairs.iter().position(|p| *p == pair);
+            self.flows[flow.expect("only these are sent")].limit = limit;
         }
     }
 
@@ -339,20 +326,30 @@ impl<'a> Running<'a> {
             wants[i] = (flow.waiting + offered).min(limit).min(line);
             flow.waiting = (flow.waiting + offered - wants[i]).clamp(0.0, queue);
         }
-        let mut per_host = vec![0.0; self.hosts.count()];
-        for vm in 0..self.world.vms.len() {
-            let of_vm = |f: &Flow| f.src as usize == vm;
-            let mine: Vec<usize> =
-                (0..wants.len()).filter(|i| of_vm(&self.world.flows[*i])).collect();
-            level(&mine, &mut wants, self.roots[vm] * dt / 8.0, &mut self.flows, queue);
-            per_host[self.world.vms[vm].host as usize] +=
-                mine.iter().map(|i| wants[*i]).sum::<f64>();
+        let of_vm = |vm: usize| {
+            let flows = self.world.flows.iter().enumerate();
+            flows.filter(move |(_, f)| f.src as usize == vm).map(|(i, _)| i)
+        };
+        for host in 0..self.hosts.count() {
+            let mut room = line;
+            for class in [Class::Guaranteed, Class::BestEffort] {
+                let vms = self.world.vms.iter().enumerate();
+                let here: Vec<(usize, &Vm)> = vms
+                    .filter(|(_, vm)| vm.host as usize == host && vm.bounds.out.class() == class)
+                    .collect();
+                let claim = |(n, vm): &(usize, &Vm)| {
+                    let most = vm.bounds.out.most.as_f64() * dt / 8.0;
+                    let wanted: f64 = of_vm(*n).map(|i| wants[i]).sum();
+                    (wanted.min(most), vm.bounds.out.floor.as_f64().max(1.0))
+                };
+                let claims: Vec<(f64, f64)> = here.iter().map(claim).collect();
+                for ((vm, _), part) in here.iter().zip(fill(&mut room, &claims)) {
+                    let mine: Vec<usize> = of_vm(*vm).collect();
+                    level(&mine, &mut wants, part, &mut self.flows, queue);
+                }
+            }
         }
-        for (i, spec) in self.world.flows.iter().enumerate() {
-            let total = per_host[self.world.vms[spec.src as usize].host as usize];
-            let sent = wants[i] * (line / total).min(1.0);
-            let flow = &mut self.flows[i];
-            flow.waiting = (flow.waiting + wants[i] - sent).min(queue);
+        for (flow, sent) in self.flows.iter_mut().zip(&wants) {
             flow.sent += sent;
             flow.queued += sent;
         }
@@ -410,15 +407,8 @@ impl<'a> Running<'a> {
     fn take_levels(&mut self, now: Time, work: Work) {
         let at = now + self.world.actuation;
         let over = work.forgotten.into_iter().filter(|(_, end)| *end == Direction::Send);
-        let line = self.world.line;
-        let share = |(vm, share): (VmId, Option<Share>)| {
-            Decided::Root(vm, share.map_or(line, |share| share.rate).as_f64())
-        };
-        let limit = |(pair, s): (PairId, Setting)| Decided::Limit(pair, Some(s.ceiling.as_f64()));
-        let decided = over
-            .map(|(pair, _)| Decided::Limit(pair, None))
-            .chain(work.pairs.into_iter().map(limit))
-            .chain(work.shares.into_iter().map(share));
+        let limit = |(pair, s): (PairId, Setting)| (pair, Some(s.ceiling.as_f64()));
+        let decided = over.map(|(pair, _)| (pair, None)).chain(work.pairs.into_iter().map(limit));
         for decided in decided {
             self.sequence += 1;
             self.pending.insert((at, self.sequence), decided);
@@ -448,6 +438,22 @@ fn counters((world, flows, pairs): (&World, &[FlowState], &[PairId]), h: usize) 
         }
     }
     sample
+}
+
+/// Divides `room` over claims (what is wanted, weight) max-min by weights, and takes what they get.
+fn fill(room: &mut f64, claims: &[(f64, f64)]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..claims.len()).collect();
+    let level = |i: &usize| claims[*i].0 / claims[*i].1;
+    order.sort_by(|a, b| level(a).total_cmp(&level(b)));
+    let mut weights: f64 = claims.iter().map(|(_, weight)| weight).sum();
+    let mut got = vec![0.0; claims.len()];
+    for i in order {
+        let (wanted, weight) = claims[i];
+        got[i] = wanted.min(*room * (weight / weights).min(1.0));
+        *room -= got[i];
+        weights -= weight;
+    }
+    got
 }
 
 /// Cuts what the flows of one VM want to its `root`, max-min; what is cut waits.

@@ -449,7 +449,7 @@ fn configuration(
         cap_out: v.cap_out.map(RateText),
         external_floor: v.external.floor.map(RateText),
         external_ceiling: v.external.ceiling.map(RateText),
-        translation: translation(mechanism, v).into(),
+        translation: translation(mechanism, v).unwrap_or_default(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
     };

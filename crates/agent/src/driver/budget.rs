@@ -72,16 +72,16 @@ impl Asked {
     fn classes(&self) -> Vec<kernel::Class> {
         let Ok(budget) = &self.budget else { return Vec::new() };
         let ports = |ports: &Option<Ports>| ports.as_ref().map_or(0..=u16::MAX, |p| p.0.clone());
-        let class = |(place, class): (usize, &WindowClass)| {
+        let class = |(class, share): (&WindowClass, u32)| {
             let (local, remote) = (ports(&class.local_ports), ports(&class.remote_ports));
-            kernel::Class { share: share(budget, place), ..kernel::Class::new(local, remote) }
+            kernel::Class { share, ..kernel::Class::new(local, remote) }
         };
-        self.wish.classes.iter().enumerate().map(class).collect()
+        self.wish.classes.iter().zip(budget.shares()).map(class).collect()
     }
 
     /// Live connections of a class, and what each of them may have; if the port is not there, what one would.
     fn found(&self, class: usize, bounded: Option<&Bounded>) -> (u32, u32) {
-        let would = || (0, self.budget.as_ref().map_or(0, |budget| share(budget, class)));
+        let would = || (0, self.budget.as_ref().map_or(0, |budget| budget.shares()[class]));
         bounded.and_then(|one| one.classes.get(class).copied()).unwrap_or_else(would)
     }
 }
@@ -109,10 +109,6 @@ fn sound(wish: &WindowBudget) -> Result<Budget, String> {
         classes: wish.classes.iter().map(class).collect(),
     };
     Budget::new(config).map_err(|refusal| refusal.to_string())
-}
-
-fn share(budget: &Budget, class: usize) -> u32 {
-    u32::try_from(budget.share(class).get()).unwrap_or(u32::MAX)
 }
 
 impl Driver {

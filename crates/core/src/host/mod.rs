@@ -35,7 +35,7 @@ pub use io::{
     Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told,
     Wanted, Why,
 };
-pub use orders::{Levels, Orders, Pairs, Receive, Setting, Share};
+pub use orders::{Levels, Orders, Pairs, Receive, Setting};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
 pub use turns::{Call, HEARTBEAT, Happening, HostLoop, Outcome, UNWRITTEN, Work};
 pub use windows::WindowShares;

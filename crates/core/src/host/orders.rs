@@ -16,8 +16,6 @@ use weir_units::{PairId, Rate, VmId};
 pub struct Orders {
     /// The rates of pairs.
     pub pairs: Pairs,
-    /// Each VM's part of the uplink. Empty unless the data plane takes it ([`super::Capabilities::shares`]).
-    pub shares: Levels<VmId, Share>,
     /// What each VM may receive, from its own tenant and from strangers. Empty unless the data plane meters ([`super::Capabilities::meters`]).
     pub meters: Levels<(VmId, Part), Receive>,
     /// What connections of VMs with a budget may have, by class.
@@ -39,7 +37,6 @@ impl Orders {
     pub fn write_again(&mut self) {
         self.pairs.dirty.extend(self.pairs.table.keys());
         self.pairs.dirty_paths.extend(self.pairs.paths.keys());
-        self.shares.write_again();
         self.meters.write_again();
         self.windows.write_again();
         self.tags.write_again();
@@ -64,15 +61,6 @@ impl Setting {
             && next.ceiling >= self.ceiling
             && next.ceiling.as_bps() - self.ceiling.as_bps() < least.max(1)
     }
-}
-
-/// One VM's part of the uplink (EyeQ §3.1, §4.2: the root limiter).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Share {
-    /// Weight in fair queueing, and what it gets in any case.
-    pub floor: Rate,
-    /// What may leave, all destinations together.
-    pub rate: Rate,
 }
 
 /// What one part of a VM's senders may send to it, where the data plane meters it.

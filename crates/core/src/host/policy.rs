@@ -161,9 +161,6 @@ pub struct Capabilities {
     pub meters: bool,
     /// It applies limits in the moment they arrive (departure times), not when the agent writes them.
     pub limiter: bool,
-    /// It takes a rate and a floor per VM ([`super::Orders::shares`]). If not, it shares the uplink by the floors of
-    /// pairs.
-    pub shares: bool,
     /// Paths to another host that it can tell apart.
     pub paths: usize,
 }
@@ -171,6 +168,6 @@ pub struct Capabilities {
 impl Default for Capabilities {
     /// It counts pairs and limits pairs.
     fn default() -> Self {
-        Self { meters: false, limiter: false, shares: false, paths: 1 }
+        Self { meters: false, limiter: false, paths: 1 }
     }
 }

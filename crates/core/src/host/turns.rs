@@ -21,7 +21,7 @@
 
 use super::{
     Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Share, Wanted, Why, WindowShares,
+    Wanted, Why, WindowShares,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -97,8 +97,6 @@ pub struct Work {
     pub pairs: Vec<(PairId, Setting)>,
     /// The same of pairs with several paths, path by path.
     pub paths: Vec<(PairId, Vec<Setting>)>,
-    /// VMs' parts of the uplink that changed; `None`: the VM has none any more.
-    pub shares: Vec<(VmId, Option<Share>)>,
     /// What VMs may receive, where it changed.
     pub meters: Vec<((VmId, Part), Option<Receive>)>,
     /// What connections of VMs with a budget may have, where it changed; `None`: they are not bounded any more.
@@ -213,7 +211,6 @@ impl HostLoop {
             forgotten,
             pairs: orders.pairs.take_changed(),
             paths: orders.pairs.take_changed_paths(),
-            shares: orders.shares.take_changed(),
             meters: orders.meters.take_changed(),
             windows: orders.windows.take_changed(),
             tags: orders.tags.take_changed(),

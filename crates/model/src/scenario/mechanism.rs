@@ -3,6 +3,7 @@
 use super::error::did_you_mean;
 use weir_core::mechanism::Draft;
 use weir_core::mechanism::registry::{self, Row};
+pub use weir_core::vcc::Translation;
 
 /// What a scenario calls no mechanism.
 const NONE: &str = "none";
@@ -21,53 +22,12 @@ pub struct Mechanism {
     pub translation: Option<Translation>,
 }
 
-/// The congestion controls that guests' own can be translated into (vCC).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Translation {
-    /// Reacts to marks as Reno does to losses.
-    VirtualEcn,
-    /// Reacts to the part that is marked.
-    Dctcp,
-    /// CUBIC, with marks for losses.
-    CubicEcn,
-    /// As `virtual-ecn`, and also for guests that agree on ECN by themselves and do not heed it.
-    Auto,
-}
-
-impl Translation {
-    const KNOWN: [(&'static str, Self); 4] = [
-        ("virtual-ecn", Self::VirtualEcn),
-        ("dctcp", Self::Dctcp),
-        ("cubic-ecn", Self::CubicEcn),
-        ("auto", Self::Auto),
-    ];
-
-    /// Its name, which ends a label.
-    pub fn name(self) -> &'static str {
-        let known = Self::KNOWN.iter().find(|(_, translation)| *translation == self);
-        known.expect("all translations have a name").0
-    }
-
-    /// All names.
-    pub fn names() -> Vec<&'static str> {
-        Self::KNOWN.iter().map(|(name, _)| *name).collect()
-    }
-
-    fn parse(name: &str) -> Result<Self, (String, String)> {
-        let known = Self::KNOWN.iter().find(|(known, _)| *known == name);
-        known.map(|(_, translation)| *translation).ok_or_else(|| {
-            let names = Self::KNOWN.iter().map(|(name, _)| *name);
-            (format!("unknown translation `{name}`"), did_you_mean(name, names))
-        })
-    }
-}
-
 impl Mechanism {
     /// Parses a label: `none` or a name of the registry, `:PRESET` where it has some; any of them may
     /// end with `+TRANSLATION`. The error is what is wrong and what would be right.
     pub fn parse(label: &str) -> Result<Self, (String, String)> {
         let (plain, translation) = match label.split_once('+') {
-            Some((plain, translation)) => (plain, Some(Translation::parse(translation)?)),
+            Some((plain, name)) => (plain, Some(translation(name)?)),
             None => (label, None),
         };
         let (name, preset) = match plain.split_once(':') {
@@ -118,6 +78,12 @@ impl Mechanism {
         let message = format!("`{}`: there is no preset `{}`", self.label, self.preset);
         Err((message, did_you_mean(&self.preset, known.iter().copied())))
     }
+}
+
+fn translation(name: &str) -> Result<Translation, (String, String)> {
+    Translation::named(name).ok_or_else(|| {
+        (format!("unknown translation `{name}`"), did_you_mean(name, Translation::names()))
+    })
 }
 
 #[cfg(test)]

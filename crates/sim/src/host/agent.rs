@@ -188,17 +188,8 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work {
-            forgotten,
-            pairs,
-            paths,
-            tags,
-            messages,
-            shares: _,
-            meters: _,
-            windows: _,
-            events: _,
-        } = self.host.work(now);
+        let Work { forgotten, pairs, paths, tags, messages, meters: _, windows: _, events: _ } =
+            self.host.work(now);
         self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.
         let of_pairs = pairs.into_iter().map(|(id, setting)| (id, vec![setting]));
