@@ -15,7 +15,6 @@ impl SplitMix64 {
 
     /// The next number.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "a generator never ends")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
