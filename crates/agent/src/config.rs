@@ -1,20 +1,16 @@
 //! From `agent.toml` and the directory to what the machines need; errors name file, line and field.
 
-use crate::law;
 use crate::mistake::{Mistake, Sources, sound};
 use crate::names;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use weir_core::elasticswitch::ElasticSwitch;
-use weir_core::eyeq::{Backend, EyeQ};
+use weir_core::eyeq::EyeQ;
 use weir_core::host::{Capabilities, Hose, Location, Policy};
-use weir_core::mechanism::{Law, registry};
-use weir_core::reservation::Reservation;
-use weir_model::agent::{AgentConfig, Directory, MechanismConfig, Mode, ShaperChoice};
+use weir_model::agent::{AgentConfig, Directory, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
-use weir_units::{HostId, PairId, Rate, Span, TenantId, VmId};
+use weir_units::{HostId, Rate, Span, TenantId, VmId};
 
 /// The agent's configuration with all names resolved.
 #[derive(Debug)]
@@ -51,14 +47,6 @@ impl Names {
             })?;
         }
         Ok(names)
-    }
-
-    /// Names by position, for tests.
-    #[cfg(test)]
-    pub(crate) fn of(names: &[&str]) -> Self {
-        let by_name = names.iter().zip((0..).map(VmId)).map(|(n, id)| ((*n).to_owned(), id));
-        let by_id = (0..).map(VmId).zip(names.iter().map(|n| (*n).to_owned()));
-        Self { by_id: by_id.collect(), by_name: by_name.collect() }
     }
 
     pub(crate) fn id(&self, name: &str) -> Option<VmId> {
@@ -210,28 +198,24 @@ impl Setup {
             Mistake::config("uplink.rate", "a rate of zero; write the NIC's, such as 10Gbit")
         })?;
         let vms = vms(&file, &names, &locations, host)?;
-        let in_mechanism = |e: anyhow::Error| {
+        let in_mechanism = |text: String| {
             // Each error there begins with the field that is wrong.
-            let text = format!("{e:#}");
             let (field, what) = text.split_once(": ").unwrap_or(("name", &text));
             Mistake::config(format!("mechanism.{field}"), what)
         };
         // `auto` means HTB with EyeQ: its shares of an uplink are worth more than a millisecond.
-        let backend = match file.shaper {
-            ShaperChoice::DepartureTime => Backend::Kernel,
-            ShaperChoice::Auto | ShaperChoice::Htb => Backend::Agent,
-        };
-        let (law, fastest_line) =
-            law_of(&file.mechanism, &names, line, backend).map_err(in_mechanism)?;
-        let can = Capabilities {
-            meters: matches!(law, Law::EyeQ(_)),
-            limiter: backend == Backend::Kernel,
-            ..Capabilities::default()
-        };
+        let limiter = file.shaper == ShaperChoice::DepartureTime;
+        let can = Capabilities { meters: true, limiter, ..Capabilities::default() };
+        let law = file.mechanism.on_host(line, can, &|name| names.id(name));
+        let (law, fastest_line) = law.map_err(in_mechanism)?;
+        let can = law.leaves(can);
         let host = Policy { fastest_line, can, ..Policy::new(host, line, law) };
-        let host = host.with_vms(vms).with_directory(locations);
+        let mut host = host.with_vms(vms).with_directory(locations);
+        host.windows = crate::driver::sound_budgets(&file, &names);
         let setup = Self { file, directory, names, tenants, hosts, host };
-        setup.check_eyeq()?;
+        setup.check_metering()?;
+        let checked = setup.host.law.check(&setup.host);
+        checked.map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))?;
         Ok(setup)
     }
 
@@ -245,9 +229,11 @@ impl Setup {
         self.file.mode == Mode::Observe
     }
 
-    /// What EyeQ asks of a host beside its constants.
-    fn check_eyeq(&self) -> Result<(), Mistake> {
-        let Some(eyeq) = self.eyeq() else { return Ok(()) };
+    /// What meters in the kernel ask of a host: they send feedback by themselves.
+    fn check_metering(&self) -> Result<(), Mistake> {
+        if self.eyeq().is_none() {
+            return Ok(());
+        }
         sound(!self.observes(), || {
             let what = "EyeQ's receivers send feedback through their VMs' ports, so it cannot only \
                         observe: enforce, or choose another mechanism";
@@ -270,16 +256,12 @@ impl Setup {
                 Mistake::directory(format!("hosts[{i}].control"), what)
             })?;
         }
-        weir_core::eyeq::check(&self.host, eyeq)
-            .map_err(|refusal| Mistake::config("mechanism", refusal.to_string()))
+        Ok(())
     }
 
     /// EyeQ's constants, if that decides.
     pub(crate) fn eyeq(&self) -> Option<&EyeQ> {
-        match &self.host.law {
-            Law::EyeQ(eyeq) => Some(eyeq),
-            Law::ElasticSwitch(_) | Law::Reservation(_) => None,
-        }
+        self.host.law.metering()
     }
 
     /// Whether packets have to leave ECN-capable. EyeQ's meters go by the marks of what is so
@@ -343,49 +325,13 @@ fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The law, and the fastest link of the fleet.
-fn law_of(
-    config: &MechanismConfig,
-    names: &Names,
-    line: Rate,
-    backend: Backend,
-) -> Result<(Law, Rate)> {
-    if let Some((eyeq, fastest_line)) = law::on_host(config, line, backend)? {
-        return Ok((Law::EyeQ(Box::new(eyeq)), fastest_line));
-    }
-    if let Some(es) = law::law(config)? {
-        // Never silently unenforced: what it promises per path would be kept on no path.
-        ensure!(
-            es.paths.count == 1,
-            "preset: `{}` divides floors over several paths to a host, and this agent's data plane \
-             has one; there are {}",
-            config.preset(),
-            ElasticSwitch::PRESETS.join(", ")
-        );
-        return Ok((Law::ElasticSwitch(Box::new(es)), line));
-    }
-    ensure!(
-        config.name == "reservation",
-        "name: there is no `{}`; there are {}",
-        config.name,
-        registry::names().join(", ")
-    );
-    let mut rates = BTreeMap::new();
-    for r in &config.reserve {
-        let id = |name: &str| {
-            names.id(name).with_context(|| format!("reserve: there is no vm `{name}`"))
-        };
-        rates.insert(PairId::new(id(&r.from)?, id(&r.to)?), r.rate.0);
-    }
-    let other = law::unreserved(config, line)?;
-    Ok((Law::Reservation(Reservation { rates, other }), line))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::addresses::Addresses;
+    use weir_core::elasticswitch::ElasticSwitch;
     use weir_core::elasticswitch::Promise;
+    use weir_core::mechanism::Law;
     use weir_core::rate::{HoldForm, Signal};
 
     const DIRECTORY: &str = "

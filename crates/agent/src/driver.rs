@@ -12,6 +12,8 @@ mod ports;
 mod refused;
 mod translation;
 
+pub(crate) use budget::sound_ones as sound_budgets;
+
 use crate::config::Setup;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
@@ -31,6 +33,7 @@ use weir_core::host::{
     Call, Direction, HostLoop, Input, Observed, Outcome, ReceiveCount, SendCount, Setting, Wanted,
     Work,
 };
+use weir_core::mechanism::explain::Facts;
 use weir_core::message::Message;
 use weir_dataplane::{Counters, Dataplane, PairRate, PortCounters};
 use weir_journal::Kept;
@@ -446,7 +449,7 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, meters, messages, events, .. } = work;
+        let Work { forgotten, pairs, meters, windows, messages, events, .. } = work;
         self.tell_of_events(now, &events);
         let mut outcome = Outcome::default();
         // First what is over: its floor is what others are raised by.
@@ -461,15 +464,13 @@ impl Driver {
             self.host.handle(now, Call::Written(outcome));
         }
         self.write_shares(meters);
-        if let Some(said) = self.overbooking.look(now, self.overbooked()) {
+        if !windows.is_empty() {
+            self.dataplane.share_windows(windows);
+        }
+        if let Some(said) = self.overbooking.look(now, self.dataplane.overbooked()) {
             tracing::warn!("{said}");
         }
         self.post(messages);
-    }
-
-    /// Floors beyond the uplink, as the shaper has them.
-    fn overbooked(&self) -> Option<weir_model::status::Overbooked> {
-        self.dataplane.overbooked().map(overbooked::of)
     }
 
     /// One batch; if the kernel refuses it, pair by pair, so that one pair's trouble is its own.
@@ -591,13 +592,13 @@ impl Driver {
         let pair = PairId::new(src, dst);
         let levels = self.dataplane.levels().unwrap_or_default();
         let level = levels.into_iter().find(|level| level.pair == pair);
-        let facts = explain::Facts {
+        let facts = Facts {
             now,
             cap: self.setup.file.vms.iter().find(|vm| vm.name == from).and_then(cap),
             kernel: level.map(|l| Setting { floor: l.floor, ceiling: l.ceiling }),
             renewed: self.renewed,
             lease: Span::from(weir_dataplane::guardian::LEASE),
-            overbooked: self.overbooked(),
+            overbooked: self.dataplane.overbooked(),
         };
         match self.host.pair(now, pair) {
             Some(view) => {
@@ -641,7 +642,7 @@ impl Driver {
             keys: self.session.keys().into_iter().map(key).collect(),
             keyless: self.without_keys(),
             cpu_s: cpu_seconds(),
-            overbooked: self.overbooked(),
+            overbooked: self.dataplane.overbooked().map(overbooked::of),
             gone: self.told_gone(),
             externals,
             unenforced: self.told_unenforced(),
@@ -709,7 +710,7 @@ impl Driver {
     fn status(&self) -> String {
         let (pairs, vms) =
             (self.counters.tx.len() + self.counters.rx.len(), self.setup.file.vms.len());
-        let over = self.overbooked().map_or_else(String::new, |over| {
+        let over = self.dataplane.overbooked().map_or_else(String::new, |over| {
             format!("; overbooked: floors are scaled to {:.1} %", over.factor() * 100.0)
         });
         let gone = match self.gone.len() {

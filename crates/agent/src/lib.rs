@@ -18,7 +18,6 @@ mod explain;
 mod fitness;
 mod key_maker;
 mod keys;
-mod law;
 mod mistake;
 mod mode;
 mod names;
@@ -31,7 +30,6 @@ mod server;
 
 pub use driver::{reclaim, run};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};
-pub use law::{eyeq, fits, law, unreserved};
 pub use mode::set_mode;
 
 use anyhow::Result;

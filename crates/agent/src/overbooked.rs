@@ -12,35 +12,21 @@
 //!           uplink may be sound, and only pairs' floors, which both sides have agreed on, show
 //!           that it is not.
 
-use weir_core::classes;
-use weir_core::elasticswitch::Promise;
-use weir_core::mechanism::Law;
-use weir_model::status::Overbooked;
-use weir_units::{Rate, Span, TenantId, Time, VmId};
+use weir_core::classes::Overbooked;
+use weir_model::status;
+use weir_units::{Rate, Span, Time};
 
 use crate::config::Setup;
-use std::collections::BTreeSet;
 
 /// The part of a link that admission leaves free, in percent: as in scenarios (`headroom`).
 const HEADROOM: u64 = 10;
 /// What changes is said at most once in this time.
 const GAP: Span = Span::from_secs(10);
 
-/// `the floors … sum to …: each is scaled to 54.2 %.`
-pub(crate) fn sentence(over: &Overbooked) -> String {
-    format!(
-        "the floors of this host's pairs sum to {}, and its uplink holds {} of floors: each is scaled \
-         to {:.1} %.",
-        Rate::from_bps(over.floors_bps),
-        Rate::from_bps(over.budget_bps),
-        over.factor() * 100.0
-    )
-}
-
 /// What the shaper says of floors that exceed the uplink, for people.
-pub(crate) const fn of(over: classes::Overbooked) -> Overbooked {
-    let classes::Overbooked { floors, budget } = over;
-    Overbooked { floors_bps: floors.as_bps(), budget_bps: budget.as_bps() }
+pub(crate) const fn of(over: Overbooked) -> status::Overbooked {
+    let Overbooked { floors, budget } = over;
+    status::Overbooked { floors_bps: floors.as_bps(), budget_bps: budget.as_bps() }
 }
 
 /// What was said of it last, and when.
@@ -64,10 +50,9 @@ impl Teller {
         }
         self.at = Some(now);
         Some(match over {
-            Some(over) => format!(
-                "overbooked: {} Move VMs to other hosts, or lower their floors",
-                sentence(&over)
-            ),
+            Some(over) => {
+                format!("overbooked: {} Move VMs to other hosts, or lower their floors", over)
+            }
             None => "no longer overbooked: the uplink holds the floors of all pairs".into(),
         })
     }
@@ -80,7 +65,7 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
     let room = line.mul_ratio(100 - HEADROOM, 100);
     let mut said = Vec::new();
     for (direction, field) in [("out", "floor_out"), ("in", "floor_in")] {
-        let mut promised = promised(setup, direction == "out");
+        let mut promised = setup.host.promised_elsewhere(direction == "out");
         if direction == "out" {
             let external = setup.file.vms.iter().filter_map(|vm| vm.external_floor);
             promised += external.map(|floor| floor.0).sum();
@@ -99,29 +84,6 @@ pub(crate) fn warnings(setup: &Setup) -> Vec<String> {
         ));
     }
     said
-}
-
-/// What VMs here are promised to or from VMs elsewhere. A tenant that is only here crosses no
-/// uplink.
-fn promised(setup: &Setup, out: bool) -> Rate {
-    let host = &setup.host;
-    let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
-    match &host.law {
-        Law::ElasticSwitch(es) if es.promise == Promise::Hose => {
-            let elsewhere: BTreeSet<TenantId> =
-                host.directory.values().filter(|l| l.host != host.host).map(|l| l.tenant).collect();
-            let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
-            let floors = host.vms().filter(|(vm, _)| crosses(vm));
-            floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
-        }
-        // Seawall promises nothing; EyeQ has refused what is too much.
-        Law::ElasticSwitch(_) | Law::EyeQ(_) => Rate::ZERO,
-        Law::Reservation(law) => {
-            let ends = |p: &weir_units::PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
-            let crosses = |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
-            law.rates.iter().filter(|(pair, _)| crosses(ends(pair))).map(|(_, rate)| *rate).sum()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -192,7 +154,7 @@ vms:
         let mut teller = Teller::default();
         let over = |mbps| {
             let (floors, budget) = (Rate::from_mbps(mbps), Rate::from_mbps(195));
-            Some(of(classes::Overbooked { floors, budget }))
+            Some(Overbooked { floors, budget })
         };
         assert_eq!(teller.look(at(0), None), None);
         let said = teller.look(at(1), over(360)).expect("it begins");

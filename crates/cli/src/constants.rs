@@ -5,14 +5,16 @@
 //! Not here  Their names: docs/algorithms/elasticswitch.md, docs/algorithms/eyeq.md.
 
 use crate::args::quoted;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
-use weir_core::elasticswitch::ElasticSwitch;
-use weir_core::eyeq::Tuned;
+use weir_core::host::Capabilities;
+use weir_core::mechanism::Draft;
 use weir_model::agent::MechanismConfig;
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{Mechanism, Scenario};
 use weir_model::text;
-use weir_units::Rate;
+
+/// What the data plane of an agent in the lab can do.
+const HTB: Capabilities = Capabilities { meters: true, limiter: false, paths: 1 };
 
 /// A constant that the user set, as it was typed and as agents read it.
 #[derive(Clone, Debug, Default)]
@@ -57,9 +59,7 @@ impl Constants {
     pub(crate) fn check(&self, points: &[Scenario]) -> Result<()> {
         for point in points {
             for mechanism in &point.mechanisms {
-                self.law(point, mechanism)?;
-                self.eyeq(point, mechanism)?;
-                self.unreserved(point, mechanism)?;
+                self.draft(point, mechanism)?;
             }
         }
         Ok(())
@@ -74,64 +74,34 @@ impl Constants {
         for point in points {
             let hosts = point.topology.hosts.len();
             for mechanism in &point.mechanisms {
+                if mechanism.row.is_none() {
+                    continue;
+                }
                 let config = self.config(point, mechanism);
                 let links = &point.topology.links;
                 for link in links.iter().filter(|link| link.a.min(link.b) < hosts) {
-                    weir_agent::fits(&config, link.rate)
-                        .with_context(|| format!("{} at {}", mechanism.label, link.name))?;
+                    config.on_host(link.rate, HTB, &|_| None).map_err(|error| {
+                        anyhow!("{} at {}: {error}", mechanism.label, link.name)
+                    })?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The law of ElasticSwitch or Seawall with them; `None` if nothing is set, or it is another.
+    /// The mechanism's constants with them; `None` if nothing is set, or there is no mechanism.
     ///
     /// # Errors
     /// What is wrong with one of them.
-    pub(crate) fn law(
+    pub(crate) fn draft(
         &self,
         scenario: &Scenario,
         mechanism: &Mechanism,
-    ) -> Result<Option<ElasticSwitch>> {
-        if self.set.is_empty() {
+    ) -> Result<Option<Draft>> {
+        if self.set.is_empty() || mechanism.row.is_none() {
             return Ok(None);
         }
-        weir_agent::law(&self.config(scenario, mechanism)).map_err(typed)
-    }
-
-    /// EyeQ's law with them; likewise.
-    ///
-    /// # Errors
-    /// As [`Constants::law`].
-    pub(crate) fn eyeq(&self, scenario: &Scenario, mechanism: &Mechanism) -> Result<Option<Tuned>> {
-        if self.set.is_empty() {
-            return Ok(None);
-        }
-        weir_agent::eyeq(&self.config(scenario, mechanism)).map_err(typed)
-    }
-
-    /// The rate of pairs that a reservation does not name, if it is set.
-    ///
-    /// # Errors
-    /// As [`Constants::law`].
-    pub(crate) fn unreserved(
-        &self,
-        scenario: &Scenario,
-        mechanism: &Mechanism,
-    ) -> Result<Option<Rate>> {
-        if mechanism.kind != MechanismKind::Reservation
-            || !["scale", "default_floor"].iter().any(|key| self.set.contains_key(*key))
-        {
-            return Ok(None);
-        }
-        // An agent takes its own uplink; those of hosts are alike but in files that list their
-        // links.
-        let hosts = scenario.topology.hosts.len();
-        let links = scenario.topology.links.iter().filter(|link| link.a.min(link.b) < hosts);
-        let line = links.map(|link| link.rate).min().unwrap_or(Rate::MAX);
-        let config = self.config(scenario, mechanism);
-        weir_agent::unreserved(&config, line).map_err(typed).map(Some)
+        self.config(scenario, mechanism).draft().map(Some).map_err(typed)
     }
 
     fn config(&self, scenario: &Scenario, mechanism: &Mechanism) -> MechanismConfig {
@@ -149,8 +119,11 @@ fn typed(error: impl std::fmt::Display) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::eyeq::{Constant, EyeQ};
+    use weir_core::elasticswitch::ElasticSwitch;
+    use weir_core::eyeq::EyeQ;
+    use weir_core::mechanism::constants::Value;
     use weir_study::testing::dumbbell;
+    use weir_units::Rate;
 
     fn constants(typed: &[(&str, &str)]) -> Constants {
         let typed: Vec<_> = typed.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
@@ -161,21 +134,28 @@ mod tests {
         Mechanism::parse(label).expect("known")
     }
 
+    /// ElasticSwitch's constants under a label.
+    fn law(all: &Constants, scenario: &Scenario, label: &str) -> ElasticSwitch {
+        match all.draft(scenario, &mechanism(label)).expect("sound") {
+            Some(Draft::ElasticSwitch(law)) => *law,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// `dumbbell` is at scale 1; at 0.2 what is not set is a fifth.
     #[test]
     fn a_constant_is_set_as_it_is_meant_and_all_others_follow_the_scale() {
         let mut scenario = dumbbell(1);
         scenario.scale = 0.2;
         let all = constants(&[("a", "3Mbit"), ("alpha", "0.5"), ("hold", "linear")]);
-        let law = all.law(&scenario, &mechanism("elasticswitch:steady")).expect("sound");
-        let law = law.expect("it has constants");
+        let law = law(&all, &scenario, "elasticswitch:steady");
         let usual = ElasticSwitch::preset("steady").expect("known").scaled(0.2);
         assert_eq!((law.rate.a, law.rate.alpha), (Rate::from_mbps(3), 0.5));
         assert_eq!(law.default_floor, usual.default_floor);
         assert_eq!(law.rate.reference, usual.rate.reference);
-        assert!(all.law(&scenario, &mechanism("none")).expect("sound").is_none());
-        let nothing = constants(&[]).law(&scenario, &mechanism("elasticswitch")).expect("sound");
-        assert!(nothing.is_none());
+        assert!(all.draft(&scenario, &mechanism("none")).expect("sound").is_none());
+        let nothing = constants(&[]).draft(&scenario, &mechanism("elasticswitch"));
+        assert!(nothing.expect("sound").is_none());
     }
 
     #[test]
@@ -183,11 +163,11 @@ mod tests {
         let more = constants(&[("a", "2.5Mbit * scale")]);
         for (scale, a) in [(1.0, 2_500_000), (0.2, 500_000)] {
             let scenario = Scenario { scale, ..dumbbell(1) };
-            let law = more.law(&scenario, &mechanism("elasticswitch")).expect("sound");
-            assert_eq!(law.expect("it is set").rate.a, Rate::from_bps(a), "{scale}");
+            let law = law(&more, &scenario, "elasticswitch");
+            assert_eq!(law.rate.a, Rate::from_bps(a), "{scale}");
         }
         let error = constants(&[("a", "2.5Mbit * sclae")]);
-        let error = error.law(&dumbbell(1), &mechanism("elasticswitch")).expect_err("a mistake");
+        let error = error.draft(&dumbbell(1), &mechanism("elasticswitch")).expect_err("a mistake");
         assert!(format!("{error:#}").contains("sclae"), "{error:#}");
     }
 
@@ -195,11 +175,10 @@ mod tests {
     fn eyeq_has_constants_of_its_own() {
         let (scenario, eyeq) = (dumbbell(1), mechanism("eyeq:paper"));
         let set = constants(&[("alpha", "0.3"), ("fall_at", "never")]);
-        let tuned = set.eyeq(&scenario, &eyeq).expect("sound").expect("it is set");
+        let Ok(Some(Draft::EyeQ(tuned))) = set.draft(&scenario, &eyeq) else { panic!("EyeQ's") };
         assert_eq!(Some(&tuned.preset), EyeQ::preset("eyeq-paper").as_ref());
-        assert_eq!(tuned.set, [Constant::Alpha(0.3), Constant::FallAt(None)]);
-        assert!(set.law(&scenario, &eyeq).expect("sound").is_none());
-        let error = constants(&[("fall_at", "always")]).eyeq(&scenario, &eyeq);
+        assert_eq!(tuned.set, [("alpha", Value::Real(0.3)), ("fall_at", Value::Word("never"))]);
+        let error = constants(&[("fall_at", "always")]).draft(&scenario, &eyeq);
         let text = format!("{:#}", error.expect_err("a mistake"));
         assert_eq!(text, "--constant fall_at: should be a number");
     }
@@ -220,7 +199,10 @@ mod tests {
     fn a_reservation_has_one_constant_of_its_own() {
         let scenario = dumbbell(1);
         let reservation = mechanism("reservation");
-        let of = |all: &Constants| all.unreserved(&scenario, &reservation).expect("sound");
+        let of = |all: &Constants| match all.draft(&scenario, &reservation).expect("sound") {
+            Some(Draft::Reservation(draft)) => draft.other,
+            other => panic!("{other:?}"),
+        };
         assert_eq!(of(&constants(&[("default_floor", "3Mbit")])), Some(Rate::from_mbps(3)));
         assert_eq!(of(&constants(&[("alpha", "0.5")])), None);
     }

@@ -8,8 +8,9 @@ use crate::live::Live;
 use crate::output::outln;
 use anyhow::Result;
 use std::path::Path;
+use weir_core::mechanism::registry::{Floors, Row};
 use weir_model::results::{About, Run, Verdict};
-use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_study::experiment::{Played, Screen};
 use weir_study::verdict::{self, Outcome};
 use weir_study::world::Moment;
@@ -97,7 +98,7 @@ fn play(file: &File, title: &str) -> Result<(Vec<Scenario>, Played)> {
 fn deciding(points: &[Scenario], verdicts: &[Verdict]) -> Vec<Verdict> {
     let protects = |label: &str| {
         let mut mechanisms = points.iter().flat_map(|point| &point.mechanisms);
-        mechanisms.any(|m| m.label == label && m.kind == MechanismKind::ElasticSwitch)
+        mechanisms.any(|m| m.label == label && keeps_floors(m))
     };
     let counts = |v: &&Verdict| protects(&v.mechanism) && verdict::is_about_floors(&v.metric);
     verdicts.iter().filter(counts).cloned().collect()
@@ -111,7 +112,7 @@ struct Stage {
 impl Screen for Stage {
     fn begin(&mut self, title: &str, scenario: &Scenario, mechanism: &Mechanism) {
         // A screen that cannot be written to is no reason to stop measuring.
-        drop(outln!("\n{}", act(mechanism.kind)));
+        drop(outln!("\n{}", act(mechanism)));
         self.live.begin(title, scenario, mechanism);
     }
 
@@ -128,28 +129,33 @@ impl Screen for Stage {
     }
 }
 
-fn act(mechanism: MechanismKind) -> &'static str {
-    match mechanism {
-        MechanismKind::None => {
-            "Act 1: no protection. TCP shares a link by connections, of which gold has one and bulk one per
+fn act(mechanism: &Mechanism) -> String {
+    let Some(row) = mechanism.row else {
+        return "\
+Act 1: no protection. TCP shares a link by connections, of which gold has one and bulk one per
 VM; when bulk turns to UDP, gold gets nothing. The bar's mark is what gold was promised."
-        }
-        MechanismKind::Reservation => {
-            "Act 2: fixed reservations. Each pair of VMs is limited to what its floor promises. Gold
+            .into();
+    };
+    match (row.floors)(&mechanism.preset) {
+        _ if row.reserves => "\
+Act 2: fixed reservations. Each pair of VMs is limited to what its floor promises. Gold
 gets its floor, but the tenth of the link that nobody was promised stays empty."
-        }
-        MechanismKind::Seawall => {
-            "Between the acts: Seawall. Every sending VM has the same weight, and none has a floor."
-        }
-        MechanismKind::EyeQ => {
-            "Between the acts: EyeQ. Receivers meter what arrives and tell senders how fast to go on."
-        }
-        MechanismKind::ElasticSwitch => {
-            "Act 3: Weir with ElasticSwitch. Agents on the hosts split each floor over the pairs that
-are active and let them borrow what is left (its preset “steady”). Gold keeps its floor, and the link
-is put to use."
-        }
+            .into(),
+        Floors::Everywhere => format!(
+            "\
+Act 3: Weir with {}. Agents on the hosts split each floor over the pairs that
+are active and let them borrow what is left (its preset “{}”). Gold keeps its floor, and the link
+is put to use.",
+            row.title, mechanism.preset
+        ),
+        _ => format!("Between the acts: {} ({}).", row.title, row.about),
     }
+}
+
+/// Whether a mechanism keeps floors and lends what is left.
+fn keeps_floors(mechanism: &Mechanism) -> bool {
+    let keeps = |row: &Row| (row.floors)(&mechanism.preset) == Floors::Everywhere;
+    mechanism.row.is_some_and(|row| keeps(row) && !row.reserves)
 }
 
 #[cfg(test)]
@@ -162,9 +168,12 @@ mod tests {
         let file = File::parse("demo", SCENARIO, &[]).expect("a sound file");
         let points = file.points().expect("floors that fit");
         assert_eq!(points.len(), 1);
-        let kinds: Vec<MechanismKind> = points[0].mechanisms.iter().map(|m| m.kind).collect();
-        let acts = [MechanismKind::None, MechanismKind::Reservation, MechanismKind::ElasticSwitch];
-        assert_eq!(kinds, acts);
+        let acts: Vec<String> = points[0].mechanisms.iter().map(act).collect();
+        assert_eq!(acts.len(), 3);
+        for (n, act) in acts.iter().enumerate() {
+            assert!(act.starts_with(&format!("Act {}: ", n + 1)), "{act}");
+        }
+        assert!(keeps_floors(&points[0].mechanisms[2]) && acts[2].contains("ElasticSwitch"));
         assert!(points[0].duration.as_secs_f64() * 3.0 < 70.0, "three acts fit into 90 s");
         assert!(!points[0].expect.is_empty(), "nothing expected, nothing shown");
         assert_eq!(file.check_presets(), Ok(()));

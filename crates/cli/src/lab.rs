@@ -4,7 +4,7 @@ use crate::constants::Constants;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Error, Frame, Options, Phase, Record, WorkRecord};
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{Mechanism, Scenario};
 use weir_study::judge::{self, Observed, ObservedFlow, Work};
 use weir_study::world::{Cut, Moment, World};
 
@@ -51,7 +51,7 @@ impl Lab {
         let label = mechanism.label.replace([':', '+'], "-");
         let run = |dir: &PathBuf| dir.join(format!("run-{:03}-{label}", self.runs));
         options.journal = self.journal.as_ref().map(run);
-        if mechanism.kind == MechanismKind::Reservation {
+        if mechanism.reserves() {
             let index = |vm: weir_units::VmId| vm.0 as usize;
             options.reserve = judge::reservations(scenario)
                 .into_iter()

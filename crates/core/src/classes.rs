@@ -23,6 +23,7 @@
 //! their hose is the narrower (admission uses the hose cut). Then inner classes are scaled to fit:
 //! HTB checks nothing, and children would drive the uplink beyond its rate.
 
+use std::fmt;
 use weir_units::{Bytes, Rate, Span};
 
 /// The smallest rate of a class; HTB knows no zero, and at much less one packet is a debt of
@@ -205,6 +206,26 @@ pub struct Overbooked {
     pub floors: Rate,
     /// What the uplink leaves for floors, beside the small parts of default and control traffic.
     pub budget: Rate,
+}
+
+impl Overbooked {
+    /// How much of each floor is kept, from 0 to 1.
+    pub fn factor(&self) -> f64 {
+        self.budget.as_f64() / self.floors.as_f64().max(1.0)
+    }
+}
+
+impl fmt::Display for Overbooked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the floors of this host's pairs sum to {}, and its uplink holds {} of floors: each is \
+             scaled to {:.1} %.",
+            self.floors,
+            self.budget,
+            self.factor() * 100.0
+        )
+    }
 }
 
 impl Levels {

@@ -94,7 +94,6 @@ fn config(host: u32, eyeq: &EyeQ, vms: &[Vm]) -> Policy {
     for (id, bounds) in here {
         policy.hoses.insert(id, bounds.hose());
     }
-    policy.can.shares = true;
     policy
 }
 
@@ -199,20 +198,17 @@ impl World {
                 let was_stepped = meter.over > Span::ZERO;
                 prop_assert!(!was_stepped || meter.advertised <= meter.capacity, "{vm}: {meter:?}");
             }
-            let share = orders.shares.get(vm).expect("a VM has a part of the uplink");
-            prop_assert!(share.rate <= hose.out.most.min(LINE), "{vm}: {share:?}");
-            prop_assert!(share.rate >= share.floor, "{vm}: {share:?}");
+            prop_assert!(orders.tags.get(vm) == Some(hose.out.class()), "{vm}");
         }
-        prop_assert_eq!(orders.shares.iter().count(), policy.vms().count());
+        prop_assert_eq!(orders.tags.iter().count(), policy.vms().count());
         let limits: Vec<_> = eyeq.limits().iter().collect();
         prop_assert!(limits.len() <= (VMS * VMS) as usize);
         for (pair, limit) in &limits {
             prop_assert!(policy.is_here(pair.src), "{pair}: of a VM that left");
-            prop_assert!(limit.rate <= LINE && !limit.rate.is_zero(), "{pair}: {limit:?}");
-            prop_assert!(limit.super_packet <= limit.queue, "{pair}: {limit:?}");
+            prop_assert!(*limit <= LINE && !limit.is_zero(), "{pair}: {limit:?}");
         }
         for (pair, setting) in orders.pairs.iter() {
-            let limit = limits.iter().find(|(p, _)| *p == pair).map_or(LINE, |(_, l)| l.rate);
+            let limit = limits.iter().find(|(p, _)| *p == pair).map_or(LINE, |(_, l)| *l);
             prop_assert_eq!(setting.ceiling, limit, "{}", pair);
             prop_assert!(policy.is_here(pair.src), "{pair}: of a VM that left");
         }

@@ -2,8 +2,8 @@
 
 use weir_core::elasticswitch::{ElasticSwitch, Promise};
 use weir_core::host::{Direction, Hose, HostMachine, Input, Location, Outbox, Policy};
-use weir_core::mechanism::Law;
-use weir_core::mechanism::registry::{self, Row};
+use weir_core::mechanism::registry::{self, Floors, Row};
+use weir_core::mechanism::{Draft, Law};
 use weir_core::rate::RateConfig;
 use weir_units::{HostId, PairId, Rate, TenantId, Time, VmId};
 
@@ -18,12 +18,17 @@ fn law() -> ElasticSwitch {
 
 const ROW: Row = Row {
     name: "seawall",
+    title: "Seawall",
     about: "equal weights per sending VM, no floors",
     presets: &[],
     usual: "paper",
     agents: "paper",
-    law: |_| Some(Law::ElasticSwitch(Box::new(law()))),
+    draft: |_| Some(Draft::ElasticSwitch(Box::new(law()))),
     constants: || ElasticSwitch::CONSTANTS.iter().map(|entry| entry.name).collect(),
+    agents_own: &[],
+    floors: |_| Floors::Nowhere,
+    reserves: false,
+    returns: true,
 };
 
 /// A host with VM 0, which sends to VMs 1 and 2 elsewhere.
@@ -52,6 +57,11 @@ fn what_the_page_builds_is_the_seawall_that_ships() {
     let row = registry::row("seawall").expect("listed");
     assert_eq!((ROW.name, ROW.about, ROW.presets), (row.name, row.about, row.presets));
     assert_eq!((ROW.usual, ROW.agents, ROW.sample()), (row.usual, row.agents, row.sample()));
+    assert_eq!(
+        (ROW.title, ROW.agents_own, ROW.reserves),
+        (row.title, row.agents_own, row.reserves)
+    );
+    assert_eq!(((ROW.floors)("paper"), ROW.returns), ((row.floors)("paper"), row.returns));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 use crate::import::{Node, Topology};
 use crate::world::World;
+use weir_units::SplitMix64;
 
 /// A topology with distances.
 #[derive(Clone, Debug)]
@@ -87,21 +88,14 @@ impl<'a> Routes<'a> {
             };
             let ways = self.out[node as usize].iter().filter(nearer);
             let count = ways.clone().count() as u64;
-            let pick = mix(choice ^ mix(u64::from(node))).checked_rem(count)?;
+            let pick =
+                SplitMix64::mix(choice ^ SplitMix64::mix(u64::from(node))).checked_rem(count)?;
             let link = *ways.clone().nth(pick as usize)?;
             path.push(link);
             node = self.topology.links[link as usize].to;
         }
         Some(path)
     }
-}
-
-/// `SplitMix64`'s finalizer.
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -2,23 +2,22 @@
 //!
 //! Problem   Is the law's time within which floors hold, with meters that read once a period, feedback per
 //!           10 kB, messages and limiters that are late, that of the formula?
-//! Approach  Octets are real numbers. Each quarter of a period, or of a millisecond, every VM sends what its limiters, its part of the
-//!           uplink and the line allow; a switch port serves its line rate, those with a floor first, and
+//! Approach  Octets are real numbers. Each quarter of a period, or of a millisecond, every VM sends what its limiters and its
+//!           part of the uplink allow, which VMs share by floors, as a shaper shares it; a switch port serves its line rate, those with a floor first, and
 //!           loses what its buffer cannot hold. Each host reads its counters and steps in its own phase.
 //! Promises  Same world, same seed, same result.
 //!           Limiters take up a rate for what waits, or give departures that are kept ([`World::departs_within`]).
 //! Not here  TCP's own reaction, bursts within a quarter of a period, congestion in the core.
 //! Source    EyeQ Fig. 1, Fig. 6, §3.4.
 
-use crate::random::next;
+use crate::hosts::Hosts;
 use std::collections::{BTreeMap, VecDeque};
 use weir_core::eyeq::{EyeQ, VmBounds};
 use weir_core::host::{
-    Class, Direction, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
-    SendCount,
+    Call, Class, Direction, Given, Location, Observed, Policy, ReceiveCount, SendCount, Setting,
+    Work,
 };
 use weir_core::mechanism::Law;
-use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 /// Octets of a segment on layer 2 without FCS.
@@ -149,7 +148,7 @@ impl World {
         for ((id, _), bounds) in ids().zip(bounds).filter(|((_, vm), _)| vm.host == host) {
             policy.hoses.insert(id, bounds.hose());
         }
-        (policy.can.shares, policy.can.limiter) = (true, true);
+        policy.can.limiter = true;
         policy
     }
 }
@@ -157,6 +156,7 @@ impl World {
 /// A flow while the world runs. All in octets.
 #[derive(Clone, Debug, Default)]
 struct FlowState {
+    has_begun: bool,
     waiting: f64,
     sent: f64,
     queued: f64,
@@ -196,65 +196,46 @@ impl FlowState {
     }
 }
 
-/// What a host decided, bit/s.
-#[derive(Clone, Copy, Debug)]
-enum Decided {
-    /// What a pair's limiter lets through, if it has one.
-    Limit(PairId, Option<f64>),
-    /// What a VM may send.
-    Root(VmId, f64),
-}
+/// What a pair's limiter lets through, bit/s, if it has one.
+type Decided = (PairId, Option<f64>);
 
 struct Running<'a> {
     world: &'a World,
     step: Span,
-    hosts: Vec<HostMachine>,
-    phases: Vec<Span>,
+    hosts: Hosts,
     pairs: Vec<PairId>,
     flows: Vec<FlowState>,
-    /// What each VM may send, bit/s.
-    roots: Vec<f64>,
     /// On its way into force.
     pending: BTreeMap<(Time, u64), Decided>,
-    wire: BTreeMap<(Time, u64), (HostId, HostId, Message)>,
-    /// Grows with whatever is on its way, so that all has an order.
+    /// Grows with whatever is on its way into force, so that all has an order.
     sequence: u64,
-    messages: u64,
-    random: u64,
 }
 
 impl<'a> Running<'a> {
     fn new(world: &'a World) -> Self {
         let count = world.vms.iter().map(|vm| vm.host + 1).max().unwrap_or(0);
         let bounds: Vec<VmBounds> = world.vms.iter().map(|vm| vm.bounds.clone()).collect();
-        let host = |h| HostMachine::new(world.policy(h, &bounds), Time::ZERO);
-        let hosts = (0..count).map(|h| host(h).unwrap_or_else(|e| panic!("host {h}: {e}")));
-        let hosts: Vec<HostMachine> = hosts.collect();
-        let mut random = world.seed.max(1);
+        let policies = (0..count).map(|h| world.policy(h, &bounds));
+        let letters = (world.control_delay, world.control_loss);
+        let hosts = Hosts::new(policies, (world.seed, world.eyeq.period), letters);
         let period = world.eyeq.period.as_nanos();
-        let phases = hosts.iter().map(|_| Span::from_nanos(next(&mut random) % period)).collect();
         let pair = |f: &Flow| PairId::new(VmId(f.src), VmId(f.dst));
         Self {
             world,
             step: Span::from_nanos((period / 4).min(RECORDED.as_nanos() / 4)),
             hosts,
-            phases,
             pairs: world.flows.iter().map(pair).collect(),
             flows: vec![FlowState::default(); world.flows.len()],
-            roots: vec![world.line.as_f64(); world.vms.len()],
             pending: BTreeMap::new(),
-            wire: BTreeMap::new(),
             sequence: 0,
-            messages: 0,
-            random,
         }
     }
 
     fn play(mut self, duration: Span) -> Outcome {
         let n = self.flows.len();
         let mut series: Vec<Vec<f64>> = vec![Vec::new(); n];
-        let mut queues: Vec<Vec<f64>> = vec![Vec::new(); self.hosts.len()];
-        let mut peaks = vec![0.0f64; self.hosts.len()];
+        let mut queues: Vec<Vec<f64>> = vec![Vec::new(); self.hosts.count()];
+        let mut peaks = vec![0.0f64; self.hosts.count()];
         let mut before = vec![0.0; n];
         let mut recorded_at = Time::ZERO;
         let mut change = self.world.change.clone();
@@ -264,6 +245,7 @@ impl<'a> Running<'a> {
                 self.change(now, &bounds);
             }
             self.put_in_force(now);
+            self.begin(now);
             self.send(now);
             self.switch(&mut peaks);
             self.deliver_messages(now);
@@ -281,14 +263,31 @@ impl<'a> Running<'a> {
             }
         }
         let lost = self.flows.iter().map(|f| f.lost).collect();
-        Outcome { series, queues, lost, messages: self.messages }
+        Outcome { series, queues, lost, messages: self.hosts.messages }
     }
 
     fn change(&mut self, now: Time, bounds: &[VmBounds]) {
-        for h in 0..self.hosts.len() {
+        for h in 0..self.hosts.count() {
             let policy = self.world.policy(u32::try_from(h).expect("few hosts"), bounds);
-            let local = now + self.phases[h];
-            self.hosts[h].handle(local, Input::Policy(&policy), &mut Outbox::default());
+            let work = self.hosts.call(now, h, Call::Input(Given::Policy(&policy)));
+            self.take_levels(now, work);
+        }
+    }
+
+    /// Both ends see the first packet of a flow.
+    fn begin(&mut self, now: Time) {
+        for i in 0..self.flows.len() {
+            let spec = &self.world.flows[i];
+            if self.flows[i].has_begun || spec.during.start > now.since(Time::ZERO) {
+                continue;
+            }
+            self.flows[i].has_begun = true;
+            for (vm, end) in [(spec.src, Direction::Send), (spec.dst, Direction::Receive)] {
+                let host = self.world.vms[vm as usize].host as usize;
+                let seen = Call::Input(Given::Seen(self.pairs[i], end));
+                let work = self.hosts.call(now, host, seen);
+                self.take_levels(now, work);
+            }
         }
     }
 
@@ -297,13 +296,9 @@ impl<'a> Running<'a> {
             if entry.key().0 > now {
                 return;
             }
-            match entry.remove() {
-                Decided::Limit(pair, limit) => {
-                    let flow = self.pairs.iter().position(|p| *p == pair);
-                    self.flows[flow.expect("only these are sent")].limit = limit;
-                }
-                Decided::Root(vm, root) => self.roots[vm.0 as usize] = root,
-            }
+            let (pair, limit) = entry.remove();
+            let flow = self.pairs.iter().position(|p| *p == pair);
+            self.flows[flow.expect("only these are sent")].limit = limit;
         }
     }
 
@@ -331,20 +326,30 @@ impl<'a> Running<'a> {
             wants[i] = (flow.waiting + offered).min(limit).min(line);
             flow.waiting = (flow.waiting + offered - wants[i]).clamp(0.0, queue);
         }
-        let mut per_host = vec![0.0; self.hosts.len()];
-        for vm in 0..self.world.vms.len() {
-            let of_vm = |f: &Flow| f.src as usize == vm;
-            let mine: Vec<usize> =
-                (0..wants.len()).filter(|i| of_vm(&self.world.flows[*i])).collect();
-            level(&mine, &mut wants, self.roots[vm] * dt / 8.0, &mut self.flows, queue);
-            per_host[self.world.vms[vm].host as usize] +=
-                mine.iter().map(|i| wants[*i]).sum::<f64>();
+        let of_vm = |vm: usize| {
+            let flows = self.world.flows.iter().enumerate();
+            flows.filter(move |(_, f)| f.src as usize == vm).map(|(i, _)| i)
+        };
+        for host in 0..self.hosts.count() {
+            let mut room = line;
+            for class in [Class::Guaranteed, Class::BestEffort] {
+                let vms = self.world.vms.iter().enumerate();
+                let here: Vec<(usize, &Vm)> = vms
+                    .filter(|(_, vm)| vm.host as usize == host && vm.bounds.out.class() == class)
+                    .collect();
+                let claim = |(n, vm): &(usize, &Vm)| {
+                    let most = vm.bounds.out.most.as_f64() * dt / 8.0;
+                    let wanted: f64 = of_vm(*n).map(|i| wants[i]).sum();
+                    (wanted.min(most), vm.bounds.out.floor.as_f64().max(1.0))
+                };
+                let claims: Vec<(f64, f64)> = here.iter().map(claim).collect();
+                for ((vm, _), part) in here.iter().zip(fill(&mut room, &claims)) {
+                    let mine: Vec<usize> = of_vm(*vm).collect();
+                    level(&mine, &mut wants, part, &mut self.flows, queue);
+                }
+            }
         }
-        for (i, spec) in self.world.flows.iter().enumerate() {
-            let total = per_host[self.world.vms[spec.src as usize].host as usize];
-            let sent = wants[i] * (line / total).min(1.0);
-            let flow = &mut self.flows[i];
-            flow.waiting = (flow.waiting + wants[i] - sent).min(queue);
+        for (flow, sent) in self.flows.iter_mut().zip(&wants) {
             flow.sent += sent;
             flow.queued += sent;
         }
@@ -384,88 +389,71 @@ impl<'a> Running<'a> {
     }
 
     fn deliver_messages(&mut self, now: Time) {
-        while let Some(entry) = self.wire.first_entry() {
-            if entry.key().0 > now {
-                return;
-            }
-            let (from, to, message) = entry.remove();
-            let h = to.0 as usize;
-            let mut out = Outbox::default();
-            self.hosts[h].handle(now + self.phases[h], Input::Message(from, message), &mut out);
-            self.take_levels(now, h);
+        while let Some((_, work)) = self.hosts.hear(now) {
+            self.take_levels(now, work);
         }
     }
 
     fn run_hosts(&mut self, now: Time) {
-        for h in 0..self.hosts.len() {
-            let local = now + self.phases[h];
-            if self.hosts[h].next_deadline().is_some_and(|(at, _)| at > local) {
-                continue;
+        for h in 0..self.hosts.count() {
+            let of = (self.world, &self.flows[..], &self.pairs[..]);
+            if let Some(work) = self.hosts.turn(now, h, || counters(of, h)) {
+                self.take_levels(now, work);
             }
-            let mut out = Outbox::default();
-            let sample = self.counters(h);
-            self.hosts[h].handle(local, Input::Observed(&sample), &mut out);
-            self.hosts[h].handle(local, Input::Tick, &mut out);
-            for (to, message) in out.take() {
-                self.messages += 1;
-                self.sequence += 1;
-                let part = (next(&mut self.random) % 1_000_000) as f64 / 1e6;
-                if part >= self.world.control_loss {
-                    let at = (now + self.world.control_delay, self.sequence);
-                    let from = HostId(u32::try_from(h).expect("few hosts"));
-                    self.wire.insert(at, (from, to, message));
-                }
-            }
-            self.take_levels(now, h);
         }
     }
 
     /// What the host decided is in force after a while.
-    fn take_levels(&mut self, now: Time, h: usize) {
+    fn take_levels(&mut self, now: Time, work: Work) {
         let at = now + self.world.actuation;
-        let mut decided = Vec::new();
-        let orders = self.hosts[h].orders(now + self.phases[h]);
-        for (pair, direction) in orders.pairs.take_forgotten() {
-            if direction == Direction::Send {
-                decided.push(Decided::Limit(pair, None));
-            }
-        }
-        for (pair, setting) in orders.pairs.take_changed() {
-            decided.push(Decided::Limit(pair, Some(setting.ceiling.as_f64())));
-        }
-        for (vm, share) in orders.shares.take_changed() {
-            let share = share.map_or(self.world.line, |share| share.rate);
-            decided.push(Decided::Root(vm, share.as_f64()));
-        }
+        let over = work.forgotten.into_iter().filter(|(_, end)| *end == Direction::Send);
+        let limit = |(pair, s): (PairId, Setting)| (pair, Some(s.ceiling.as_f64()));
+        let decided = over.map(|(pair, _)| (pair, None)).chain(work.pairs.into_iter().map(limit));
         for decided in decided {
             self.sequence += 1;
             self.pending.insert((at, self.sequence), decided);
         }
     }
+}
 
-    /// What the data plane of a host would have counted.
-    fn counters(&self, h: usize) -> Observed {
-        let mut sample = Observed::default();
-        let host = |vm: u32| self.world.vms[vm as usize].host as usize;
-        for ((flow, spec), pair) in self.flows.iter().zip(&self.world.flows).zip(&self.pairs) {
-            if host(spec.src) == h {
-                let (octets, waiting) = (flow.sent as u64, flow.waiting as u64);
-                let count = SendCount { octets, numbered: octets, waiting, ..SendCount::default() };
-                sample.send.push((*pair, count));
-            }
-            if host(spec.dst) == h {
-                let count = ReceiveCount {
-                    octets: flow.delivered as u64,
-                    segments: (flow.delivered / SEGMENT) as u64,
-                    numbered: None,
-                    lost: (flow.lost / SEGMENT) as u64,
-                    marked: 0,
-                };
-                sample.receive.push((*pair, count));
-            }
+/// What the data plane of a host would have counted.
+fn counters((world, flows, pairs): (&World, &[FlowState], &[PairId]), h: usize) -> Observed {
+    let mut sample = Observed::default();
+    let host = |vm: u32| world.vms[vm as usize].host as usize;
+    for ((flow, spec), pair) in flows.iter().zip(&world.flows).zip(pairs) {
+        if host(spec.src) == h {
+            let (octets, waiting) = (flow.sent as u64, flow.waiting as u64);
+            let count = SendCount { octets, numbered: octets, waiting, ..SendCount::default() };
+            sample.send.push((*pair, count));
         }
-        sample
+        if host(spec.dst) == h {
+            let count = ReceiveCount {
+                octets: flow.delivered as u64,
+                segments: (flow.delivered / SEGMENT) as u64,
+                numbered: None,
+                lost: (flow.lost / SEGMENT) as u64,
+                marked: 0,
+            };
+            sample.receive.push((*pair, count));
+        }
     }
+    sample
+}
+
+/// Divides `room` over claims (what is wanted, weight) max-min by weights, and takes what they get.
+fn fill(room: &mut f64, claims: &[(f64, f64)]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..claims.len()).collect();
+    let level = |i: &usize| claims[*i].0 / claims[*i].1;
+    order.sort_by(|a, b| level(a).total_cmp(&level(b)));
+    let mut weights: f64 = claims.iter().map(|(_, weight)| weight).sum();
+    let mut got = vec![0.0; claims.len()];
+    for i in order {
+        let (wanted, weight) = claims[i];
+        got[i] = wanted.min(*room * (weight / weights).min(1.0));
+        *room -= got[i];
+        weights -= weight;
+    }
+    got
 }
 
 /// Cuts what the flows of one VM want to its `root`, max-min; what is cut waits.

@@ -1,4 +1,4 @@
-//! Virtual time, links without packets, real `HostMachine`s: where laws are fitted first.
+//! Virtual time, links without packets, real hosts: where laws are fitted first.
 //!
 //! Problem   A law that meets the kernel before it is understood is tuned to the kernel.
 //! Approach  Octets are real numbers. Each step of 1 ms every pair sends what its limiter allows; a
@@ -14,6 +14,7 @@
 //! milliseconds and lives off the links of hosts, in and out: its world is [`eyeq`].
 
 pub mod eyeq;
+mod hosts;
 pub mod meters;
 mod random;
 mod world;

@@ -1,14 +1,13 @@
 //! The world itself: hosts, one shared link per path, a control channel.
 
-use crate::random::next;
+use crate::hosts::Hosts;
 use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{
-    Direction, Hose, HostMachine, Input, Location, Observed, Outbox, Policy, ReceiveCount,
-    SendCount,
+    Call, Direction, Given, Hose, Location, Observed, Policy, ReceiveCount, SendCount, Setting,
+    Work,
 };
 use weir_core::mechanism::{Law, PairView};
-use weir_core::message::Message;
 use weir_units::{HostId, PairId, Rate, Span, TenantId, Time, VmId};
 
 const STEP: Span = Span::from_millis(1);
@@ -128,6 +127,8 @@ struct Flow {
     id: PairId,
     hosts: (usize, usize),
     demand: f64,
+    /// What is in force.
+    setting: Setting,
     start: Time,
     started: bool,
     sent: f64,
@@ -139,15 +140,11 @@ struct Flow {
 struct Running<'a> {
     world: &'a World,
     flows: Vec<Flow>,
-    agents: Vec<HostMachine>,
-    phases: Vec<Span>,
+    hosts: Hosts,
     hoses: BTreeMap<VmId, Rate>,
     /// Octets in the link's buffer.
     queue: f64,
     carried: f64,
-    wire: BTreeMap<(Time, u64), (HostId, HostId, Message)>,
-    sequence: u64,
-    random: u64,
     worst_floor_sum: f64,
 }
 
@@ -173,6 +170,7 @@ impl<'a> Running<'a> {
                 id: PairId::new(src, dst),
                 hosts: (src.0 as usize, dst.0 as usize),
                 demand: spec.demand.map_or(f64::INFINITY, Rate::as_f64),
+                setting: Setting::default(),
                 start: Time::ZERO + spec.start,
                 started: false,
                 sent: 0.0,
@@ -181,33 +179,16 @@ impl<'a> Running<'a> {
                 marked: 0.0,
             });
         }
-        let mut random = world.seed.max(1);
-        let agents = hoses.iter().map(|(vm, hose)| {
-            let config = Policy::new(
-                HostId(vm.0),
-                world.capacity,
-                Law::ElasticSwitch(Box::new(world.mechanism.clone())),
-            )
-            .with_vms(BTreeMap::from([(*vm, *hose)]))
-            .with_directory(directory.clone());
-            HostMachine::new(config, Time::ZERO).expect("nothing speaks against it")
+        let policies = hoses.iter().map(|(vm, hose)| {
+            let law = Law::ElasticSwitch(Box::new(world.mechanism.clone()));
+            Policy::new(HostId(vm.0), world.capacity, law)
+                .with_vms([(*vm, *hose)])
+                .with_directory(directory.clone())
         });
-        let agents: Vec<HostMachine> = agents.collect();
-        let phases = agents.iter().map(|_| Span::from_micros(next(&mut random) % 15_000)).collect();
+        let letters = (world.control_delay, world.control_loss);
+        let hosts = Hosts::new(policies, (world.seed, Span::from_millis(15)), letters);
         let hoses = hoses.iter().map(|(vm, h)| (*vm, h.in_.floor)).collect();
-        Self {
-            world,
-            flows,
-            agents,
-            phases,
-            hoses,
-            queue: 0.0,
-            carried: 0.0,
-            wire: BTreeMap::new(),
-            sequence: 0,
-            random,
-            worst_floor_sum: 0.0,
-        }
+        Self { world, flows, hosts, hoses, queue: 0.0, carried: 0.0, worst_floor_sum: 0.0 }
     }
 
     fn play(mut self, duration: Span, warmup: Span) -> Outcome {
@@ -218,11 +199,11 @@ impl<'a> Running<'a> {
         for i in 1..=steps {
             let now = Time::ZERO + STEP * i;
             self.start_flows(now);
-            self.carry(now);
+            self.carry();
             self.deliver(now);
             self.run_agents(now);
             if i % 100 == 0 {
-                self.check_floors(now);
+                self.check_floors();
                 for (k, flow) in self.flows.iter().enumerate() {
                     series[k].push((flow.delivered - before[k]) * 8.0 / 0.1);
                     before[k] = flow.delivered;
@@ -247,7 +228,7 @@ impl<'a> Running<'a> {
             window_min: window_min.collect(),
             carried: (self.carried - at_warmup.2) * 8.0 / span,
             worst_floor_sum: self.worst_floor_sum,
-            messages: self.sequence,
+            messages: self.hosts.messages,
             cuts: self.cuts(end),
             signals: self.flows.iter().map(|f| (f.marked, f.lost)).collect(),
             series,
@@ -255,12 +236,15 @@ impl<'a> Running<'a> {
     }
 
     fn cuts(&mut self, now: Time) -> Vec<u64> {
-        let agents = &mut self.agents;
-        let cuts = self.flows.iter().map(|f| match agents[f.hosts.0].pair(now, f.id) {
-            Some(PairView::ElasticSwitch(view)) => view.send.map_or(0, |s| s.law.cuts),
-            _ => 0,
-        });
-        cuts.collect()
+        let hosts = &mut self.hosts;
+        let mut cuts = |flow: &Flow| {
+            let (host, local) = hosts.at(now, flow.hosts.0);
+            match host.pair(local, flow.id) {
+                Some(PairView::ElasticSwitch(view)) => view.send.map_or(0, |s| s.law.cuts),
+                _ => 0,
+            }
+        };
+        self.flows.iter().map(&mut cuts).collect()
     }
 
     fn start_flows(&mut self, now: Time) {
@@ -268,14 +252,16 @@ impl<'a> Running<'a> {
             if !self.flows[i].started && self.flows[i].start < now {
                 self.flows[i].started = true;
                 let (id, (src, dst)) = (self.flows[i].id, self.flows[i].hosts);
-                self.handle(now, src, Input::Seen(id, Direction::Send));
-                self.handle(now, dst, Input::Seen(id, Direction::Receive));
+                for (host, end) in [(src, Direction::Send), (dst, Direction::Receive)] {
+                    let work = self.hosts.call(now, host, Call::Input(Given::Seen(id, end)));
+                    self.carry_out(work);
+                }
             }
         }
     }
 
     /// One step of the link: what all pairs send, less what its rate and its buffer cannot take.
-    fn carry(&mut self, now: Time) {
+    fn carry(&mut self) {
         let dt = STEP.as_secs_f64();
         let capacity = self.world.capacity.as_f64() * dt / 8.0;
         let buffer = self.world.buffer as f64;
@@ -284,8 +270,7 @@ impl<'a> Running<'a> {
             if !flow.started {
                 continue;
             }
-            let setting = self.agents[flow.hosts.0].orders(now).pairs.get(flow.id);
-            let ceiling = setting.map_or(0.0, |s| s.ceiling.as_f64());
+            let ceiling = flow.setting.ceiling.as_f64();
             let offered = flow.demand.min(self.world.capacity.as_f64());
             *arrival = ceiling.min(offered) * dt / 8.0;
             // What the VM offered is what its host counts, bounded by the limiter's back-pressure.
@@ -314,81 +299,70 @@ impl<'a> Running<'a> {
     }
 
     fn deliver(&mut self, now: Time) {
-        while let Some(entry) = self.wire.first_entry() {
-            if entry.key().0 > now {
-                return;
-            }
-            let (from, to, message) = entry.remove();
-            self.handle(now, to.0 as usize, Input::Message(from, message));
+        while let Some((_, work)) = self.hosts.hear(now) {
+            self.carry_out(work);
         }
     }
 
     fn run_agents(&mut self, now: Time) {
-        for i in 0..self.agents.len() {
-            let local = now + self.phases[i];
-            let due = self.agents[i].next_deadline().is_some_and(|(at, _)| at <= local);
-            if due {
-                let sample = self.counters(i);
-                self.handle(now, i, Input::Observed(&sample));
-                self.handle(now, i, Input::Tick);
+        for i in 0..self.hosts.count() {
+            let flows = &self.flows;
+            if let Some(work) = self.hosts.turn(now, i, || counters(flows, i)) {
+                self.carry_out(work);
             }
         }
     }
 
-    /// What the data plane of host `i` would have counted.
-    fn counters(&self, i: usize) -> Observed {
-        let mut sample = Observed::default();
-        for flow in self.flows.iter().filter(|f| f.started) {
-            if flow.hosts.0 == i {
-                sample.send.push((
-                    flow.id,
-                    SendCount {
-                        octets: flow.sent as u64,
-                        numbered: flow.sent as u64,
-                        ..SendCount::default()
-                    },
-                ));
-            }
-            if flow.hosts.1 == i {
-                let count = ReceiveCount {
-                    octets: flow.delivered as u64,
-                    segments: (flow.delivered / SEGMENT) as u64,
-                    numbered: None,
-                    lost: (flow.lost / SEGMENT) as u64,
-                    marked: (flow.marked / SEGMENT) as u64,
-                };
-                sample.receive.push((flow.id, count));
+    /// Levels are in force at once.
+    fn carry_out(&mut self, work: Work) {
+        for (pair, direction) in work.forgotten {
+            if direction == Direction::Send {
+                self.flow(pair).setting = Setting::default();
             }
         }
-        sample
+        for (pair, setting) in work.pairs {
+            self.flow(pair).setting = setting;
+        }
     }
 
-    /// Every host has a clock of its own: the same pace, another origin.
-    fn handle(&mut self, now: Time, host: usize, input: Input<'_>) {
-        let mut out = Outbox::default();
-        self.agents[host].handle(now + self.phases[host], input, &mut out);
-        for (to, message) in out.take() {
-            self.sequence += 1;
-            if (next(&mut self.random) % 1_000_000) as f64 >= self.world.control_loss * 1e6 {
-                let at = now + self.world.control_delay;
-                let from = HostId(u32::try_from(host).expect("few hosts"));
-                self.wire.insert((at, self.sequence), (from, to, message));
-            }
-        }
+    fn flow(&mut self, pair: PairId) -> &mut Flow {
+        self.flows.iter_mut().find(|flow| flow.id == pair).expect("only these are seen")
     }
 
     /// The promise that no control message is needed for: pair floors never exceed a hose.
-    fn check_floors(&mut self, now: Time) {
+    fn check_floors(&mut self) {
         let mut sums: BTreeMap<VmId, Rate> = BTreeMap::new();
         for flow in &self.flows {
-            let setting = self.agents[flow.hosts.0].orders(now).pairs.get(flow.id);
-            *sums.entry(flow.id.dst).or_default() += setting.map_or(Rate::ZERO, |s| s.floor);
+            *sums.entry(flow.id.dst).or_default() += flow.setting.floor;
         }
         for (vm, sum) in sums {
             let hose = self.hoses[&vm].as_f64().max(1.0);
             self.worst_floor_sum = self.worst_floor_sum.max(sum.as_f64() / hose);
         }
     }
+}
+
+/// What the data plane of host `i` would have counted.
+fn counters(flows: &[Flow], i: usize) -> Observed {
+    let mut sample = Observed::default();
+    for flow in flows.iter().filter(|f| f.started) {
+        if flow.hosts.0 == i {
+            let octets = flow.sent as u64;
+            let count = SendCount { octets, numbered: octets, ..SendCount::default() };
+            sample.send.push((flow.id, count));
+        }
+        if flow.hosts.1 == i {
+            let count = ReceiveCount {
+                octets: flow.delivered as u64,
+                segments: (flow.delivered / SEGMENT) as u64,
+                numbered: None,
+                lost: (flow.lost / SEGMENT) as u64,
+                marked: (flow.marked / SEGMENT) as u64,
+            };
+            sample.receive.push((flow.id, count));
+        }
+    }
+    sample
 }
 
 /// The part of a step in which a queue that goes evenly from one length to another is above `k`.

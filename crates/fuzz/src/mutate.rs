@@ -6,26 +6,24 @@
 //! Promises  Same generator, same damage. No input grows beyond [`LONGEST`].
 //! Source    The mutations are those of AFL and libFuzzer, without coverage.
 
+use weir_units::SplitMix64;
+
 /// Octets of the longest input that is made.
 pub const LONGEST: usize = 64 * 1024;
 
-/// `SplitMix64`: small, good enough, and ours.
+/// All chance of a run.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// A generator that gives the same numbers for the same seed.
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub const fn number(&mut self) -> u64 {
+        self.0.next()
     }
 
     /// A number below `bound`; 0 if `bound` is 0.

@@ -13,7 +13,8 @@ use weir_core::host::{
 };
 use weir_core::mechanism::{Law, registry};
 use weir_core::message::{Congestion, Echo, Feedback, Message, Offer};
-use weir_units::{HostId, PairId, Rate, TenantId, Time, VmId};
+use weir_core::vcc::BudgetConfig;
+use weir_units::{Bytes, HostId, PairId, Rate, TenantId, Time, VmId};
 
 /// The number of this build.
 pub(crate) fn layout() -> u32 {
@@ -38,6 +39,9 @@ fn describe(text: &mut String, law: Law, meters: bool) {
     let mut policy = Policy::new(HostId(0), Rate::from_mbps(10_000), law)
         .with_vms([(here, Hose::both(Rate::from_mbps(100)))])
         .with_directory([(here, place(0)), (there, place(1))]);
+    let classes = [("all".into(), 1, 0..=u16::MAX)];
+    let budget = BudgetConfig::by_remote_ports(Bytes::new(90_000), 9, classes.into_iter());
+    policy.windows.insert(here, budget);
     policy.can = Capabilities { meters, ..Capabilities::default() };
     let Ok(mut host) = HostLoop::new(policy.clone(), Time::ZERO) else { return };
     let (to, from) = (PairId::new(here, there), PairId::new(there, here));
@@ -45,6 +49,7 @@ fn describe(text: &mut String, law: Law, meters: bool) {
         send: vec![(to, Default::default())],
         receive: vec![(from, Default::default())],
         limits: vec![(to, Default::default())],
+        connections: vec![(here, vec![1])],
         ..Observed::default()
     };
     let calls = [

@@ -177,7 +177,6 @@ fn difference(then: &Work, again: &Work) -> Option<String> {
     first("removed pair", &then.forgotten, &again.forgotten)
         .or_else(|| first("rate of a pair", &then.pairs, &again.pairs))
         .or_else(|| first("rate of a pair's paths", &then.paths, &again.paths))
-        .or_else(|| first("share of a VM", &then.shares, &again.shares))
         .or_else(|| first("meter of a VM", &then.meters, &again.meters))
         .or_else(|| first("class of a VM", &then.tags, &again.tags))
         .or_else(|| first("message", &then.messages, &again.messages))

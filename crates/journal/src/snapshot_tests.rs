@@ -10,7 +10,8 @@ use weir_core::mechanism::Law;
 use weir_core::message::{Congestion, Message, Offer};
 use weir_core::path::MAX_PATHS;
 use weir_core::reservation::Reservation;
-use weir_units::{HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
+use weir_core::vcc::BudgetConfig;
+use weir_units::{Bytes, HostId, PairId, PathId, Rate, Span, TenantId, Time, VmId};
 
 /// VMs 0 and 1 are here, 2 to 9 on hosts 1 and 2 in turn.
 const VMS: u32 = 10;
@@ -30,6 +31,9 @@ fn policy(law: Law) -> Policy {
         .with_vms([0, 1].map(|vm| (VmId(vm), Hose::both(Rate::from_mbps(700)))))
         .with_directory((0..VMS).map(|vm| (VmId(vm), place(vm))));
     policy.can.paths = MAX_PATHS;
+    let classes = [("all".into(), 1, 0..=u16::MAX)];
+    let budget = BudgetConfig::by_remote_ports(Bytes::new(90_000), 9, classes.into_iter());
+    policy.windows.insert(VmId(0), budget);
     policy
 }
 
@@ -65,6 +69,7 @@ fn turn(machine: &mut HostMachine, n: u64) -> Vec<(HostId, Message)> {
         receive,
         meters: Part::ALL.map(|part| (VmId(src), part, metered)).to_vec(),
         limits: vec![(to, told)],
+        connections: vec![(VmId(src), vec![(n % 7) as u32])],
     };
     machine.handle(now, Input::Observed(&observed), &mut out);
     let peer = HostId(1 + dst % 2);
@@ -93,13 +98,12 @@ fn a_machine_that_was_written_down_goes_on_to_the_octet_with_every_mechanism() {
     let rates = [(pair(0, 2), Rate::from_mbps(30))].into();
     let reservation = Law::Reservation(Reservation { rates, other: Rate::from_mbps(1) });
     let eyeq = || policy(Law::EyeQ(Box::default()));
-    let (mut metered, mut shared) = (eyeq(), eyeq());
+    let mut metered = eyeq();
     metered.can.meters = true;
-    shared.can.shares = true;
     let mut policies: Vec<Policy> =
         ElasticSwitch::ALL_PRESETS.iter().map(|name| policy(es(name))).collect();
     policies.push(policy(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))));
-    policies.extend([policy(reservation), metered, shared]);
+    policies.extend([policy(reservation), metered, eyeq()]);
     let paper = EyeQ::preset("eyeq-paper").expect("a preset");
     policies.push(policy(Law::EyeQ(Box::new(paper))));
     for policy in policies {

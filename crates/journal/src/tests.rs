@@ -167,7 +167,7 @@ fn what_kernels_decide_and_refuse_replays_with_every_mechanism() {
     for row in registry::ALL {
         for meters in [false, true] {
             let place = Place::new(&format!("kernel-{}-{meters}", row.name));
-            let can = Capabilities { meters, shares: !meters, ..Capabilities::default() };
+            let can = Capabilities { meters, ..Capabilities::default() };
             let options = crate::Options::new(crate::Pace::Waits);
             let log = crate::Log::open_in(&place.0, options).expect("a folder");
             let mut kept = Kept::new(host_of(row.sample(), can), Some(log));

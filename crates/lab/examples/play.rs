@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weir_lab::{Options, Phase, Record, play};
-use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{File, Mechanism, Scenario};
 
 fn main() {
     let mut file = None;
@@ -39,9 +39,8 @@ fn main() {
 }
 
 fn one(scenario: &Scenario, agent: Option<&str>, verbose: bool) {
-    let kind = if agent.is_some() { MechanismKind::ElasticSwitch } else { MechanismKind::None };
-    let (label, preset) = ("play".into(), "paper".into());
-    let mechanism = Mechanism { label, kind, preset, translation: None };
+    let name = if agent.is_some() { "elasticswitch" } else { "none" };
+    let mechanism = Mechanism::parse(name).expect("known");
     let options = Options::new(agent.unwrap_or("weir"));
     let begun = Instant::now();
     let mut last = None;

@@ -39,7 +39,7 @@ use weir_model::agent::{
 };
 use weir_model::net::Mac;
 use weir_model::record::Failure;
-use weir_model::scenario::{IpVersion, Mechanism, MechanismKind, Scenario, Translation, Vm};
+use weir_model::scenario::{IpVersion, Mechanism, Scenario, Translation, Vm};
 use weir_model::text::{RateText, SizeText, show_rate};
 use weir_units::{Rate, Span};
 use weir_wire::{Keyring, host_file};
@@ -449,7 +449,7 @@ fn configuration(
         cap_out: v.cap_out.map(RateText),
         external_floor: v.external.floor.map(RateText),
         external_ceiling: v.external.ceiling.map(RateText),
-        translation: translation(mechanism, v).into(),
+        translation: translation(mechanism, v).unwrap_or_default(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
     };
@@ -485,6 +485,7 @@ fn configuration(
                 .collect(),
             ..fleet_wide(
                 scenario,
+                mechanism,
                 plan,
                 mechanism_config(scenario, mechanism, &options.mechanism_set),
             )
@@ -495,10 +496,15 @@ fn configuration(
     }
 }
 
-/// EyeQ's feedback counts in units that follow a host's link: where links differ, all must know the
-/// fastest.
-fn fleet_wide(scenario: &Scenario, plan: &Plan, mut config: MechanismConfig) -> MechanismConfig {
-    if config.name != MechanismKind::EyeQ.name() {
+/// Feedback in units that follow a host's link: where links differ, all must know the fastest, if
+/// the mechanism asks for it.
+fn fleet_wide(
+    scenario: &Scenario,
+    mechanism: &Mechanism,
+    plan: &Plan,
+    mut config: MechanismConfig,
+) -> MechanismConfig {
+    if !mechanism.row.is_some_and(|row| row.agents_own.contains(&"fastest_line")) {
         return config;
     }
     let lines = plan.uplink.iter().map(|link| scenario.topology.links[*link].rate);
@@ -522,7 +528,7 @@ pub fn mechanism_config(
     let mut all = BTreeMap::from([("scale".into(), toml::Value::Float(scenario.scale))]);
     all.extend(set.clone());
     MechanismConfig {
-        name: mechanism.kind.name().into(),
+        name: mechanism.name().into(),
         preset: Some(mechanism.preset.clone()),
         set: all,
         reserve: Vec::new(),

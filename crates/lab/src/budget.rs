@@ -105,11 +105,11 @@ impl Own {
             what: format!("spec.tenants has a budget at {}: {refused}", scenario.vms[vm].name),
             instead: "change it, or leave it out".into(),
         })?;
-        let kernel = |(n, one): (usize, &Ported)| budget::Class {
-            share: share(&budget, n),
+        let kernel = |(one, share): (&Ported, u32)| budget::Class {
+            share,
             ..budget::Class::new(0..=u16::MAX, one.ports.clone())
         };
-        let kernel: Vec<budget::Class> = ported.iter().enumerate().map(kernel).collect();
+        let kernel: Vec<budget::Class> = ported.iter().zip(budget.shares()).map(kernel).collect();
         let divided = Divided::begin(programs, slot, &kernel).map_err(Error::Dataplane)?;
         Ok(Some(Self { budget, divided, most: 0 }))
     }
@@ -125,7 +125,7 @@ impl Own {
         let budget = &mut self.budget;
         let mut divide = |live: &[u32]| {
             budget.recount(live);
-            (0..live.len()).map(|class| share(budget, class)).collect()
+            budget.shares()
         };
         self.divided.tend(programs, now_ns, cpu_ns, &mut divide).map_err(Error::Dataplane)?;
         self.most = self.most.max(self.budget.live());
@@ -142,10 +142,6 @@ impl Own {
             )
         })
     }
-}
-
-fn share(budget: &Budget, class: usize) -> u32 {
-    u32::try_from(budget.share(class).get()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use nix::unistd::{AccessFlags, Uid, access};
 use std::fs;
 use std::path::Path;
 use weir_model::scenario::{
-    Ecmp, FaultKind, Link, Mechanism, MechanismKind, Memcached, Scenario, TrafficKind, Vm,
+    Ecmp, FaultKind, Link, Mechanism, Memcached, Scenario, TrafficKind, Vm,
 };
 
 /// Fails with the remedy if this machine cannot play `scenario`.
@@ -27,7 +27,7 @@ pub(crate) fn machine(
     if !Uid::effective().is_root() {
         return Err(Error::NotRoot);
     }
-    if mechanism.kind != MechanismKind::None {
+    if mechanism.row.is_some() {
         let path = &options.agent;
         if !path.is_file() {
             return Err(Error::NoAgent { path: path.clone(), why: "no such file".into() });
@@ -125,7 +125,7 @@ fn faults(scenario: &Scenario) -> Result<(), Error> {
 /// Whether the lab itself translates or bounds windows, because no agent does it.
 pub(crate) fn translates(scenario: &Scenario, mechanism: &Mechanism) -> bool {
     let is_asked = mechanism.translation.is_some() || has_budget(scenario).is_some();
-    mechanism.kind == MechanismKind::None && is_asked
+    mechanism.row.is_none() && is_asked
 }
 
 fn has_budget(scenario: &Scenario) -> Option<&Vm> {

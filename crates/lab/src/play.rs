@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_dataplane::shaper::SendsByBursts;
 use weir_model::record::LinkRecord;
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{Mechanism, Scenario};
 use weir_units::Span;
 
 /// Longest wait between two checks of `stop`.
@@ -63,7 +63,7 @@ pub fn play(
     // agents, then the world.
     let mut world = build(scenario, &plan, &run, watch, stop)?;
     let relay = Relay::open(scenario, &world)?;
-    let (mut agents, mut faults) = if mechanism.kind == MechanismKind::None {
+    let (mut agents, mut faults) = if mechanism.row.is_none() {
         (Agents::none(&run), Faults::of_vms(scenario))
     } else {
         watch(&frame(Phase::StartingAgents));

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_model::scenario::{FaultKind, Scenario};
-use weir_units::Span;
+use weir_units::{Span, SplitMix64};
 
 /// Where control messages are sent to in a scenario that breaks them.
 const DOOR: u16 = 7002;
@@ -264,21 +264,18 @@ struct Fate {
     late: [Duration; 2],
 }
 
-/// A seeded generator (splitmix64).
-struct Chance(u64);
+/// Whatever may happen to the messages of a host.
+struct Chance(SplitMix64);
 
 impl Chance {
     fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed_0f0d_d51c_e001)
+        let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed_0f0d_d51c_e001;
+        Self(SplitMix64::new(seed))
     }
 
     /// Evenly between 0 and 1.
     fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) as f64 / u64::MAX as f64
+        self.0.next() as f64 / u64::MAX as f64
     }
 
     /// Five draws for every message, whatever the fault. So a change of one part does not change

@@ -48,13 +48,7 @@ impl Translators {
         translation: Option<Translation>,
         world: &World,
     ) -> Result<Self, Error> {
-        let law = translation.map(|translation| match translation {
-            Translation::VirtualEcn => Law::VirtualEcn,
-            Translation::Dctcp => Law::Dctcp,
-            Translation::CubicEcn => Law::CubicEcn,
-            Translation::Auto => Law::Auto,
-        });
-        let law_of = |vm: usize| law.filter(|_| scenario.vms[vm].translated);
+        let law_of = |vm: usize| translation.filter(|_| scenario.vms[vm].translated);
         let mut hosts = Vec::new();
         for (host, name) in scenario.topology.hosts.iter().enumerate() {
             let vms: Vec<(usize, Option<Law>)> = (0..scenario.vms.len())

@@ -5,7 +5,7 @@ use crate::common::{alone, dumbbell, flow, mechanism, tcp, traces, weir};
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, play};
 use weir_model::record::ControlRecord;
-use weir_model::scenario::{ControlFault, Fault, FaultKind, MechanismKind, Scenario};
+use weir_model::scenario::{ControlFault, Fault, FaultKind, Scenario};
 use weir_units::{Rate, Span};
 
 /// Two VMs are promised 45 of 100 Mb/s each to a third one; `faults` break the messages.
@@ -43,7 +43,7 @@ fn calm() -> ControlFault {
 /// Plays it with real agents; what became of their messages. Whatever that is, TCP gets on.
 fn played(scenario: &Scenario) -> (ControlRecord, Record) {
     let _alone = alone();
-    let steady = mechanism(MechanismKind::ElasticSwitch, "steady");
+    let steady = mechanism("elasticswitch", "steady");
     let options = Options::new(weir());
     let record = play(scenario, &steady, &options, &mut |_| {}, &AtomicBool::new(false))
         .expect("plays; these tests need root");

@@ -6,10 +6,10 @@ use crate::common::{alone, dumbbell, flow, mechanism, stand_in, tcp, traces, udp
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_lab::{Error, Options, Phase, play, sweep_stale};
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario, Translation};
+use weir_model::scenario::{Mechanism, Scenario, Translation};
 use weir_units::{Rate, Span};
 
-const ES: MechanismKind = MechanismKind::ElasticSwitch;
+const ES: &str = "elasticswitch";
 
 pub(crate) fn short() -> Scenario {
     let mut scenario = dumbbell(1, 1, 100);
@@ -132,7 +132,7 @@ fn a_vm_that_stops_has_no_port_and_agents_are_told_and_it_comes_back() {
             (text("h1.toml").contains("[[vm]]"), text("directory.yaml").contains("\"id\": 1"));
         listed.push(now);
     };
-    for kind in [MechanismKind::None, ES] {
+    for kind in ["none", ES] {
         let never = AtomicBool::new(false);
         let mechanism = mechanism(kind, "paper");
         let record = play(&scenario, &mechanism, &options, &mut look, &never).expect("plays");

@@ -3,7 +3,7 @@
 use crate::common::{alone, dumbbell, flow, mechanism, none, tcp, udp, weir};
 use std::sync::atomic::AtomicBool;
 use weir_lab::{Options, Record, play};
-use weir_model::scenario::{IpVersion, MechanismKind, Scenario, TrafficKind};
+use weir_model::scenario::{IpVersion, Scenario, TrafficKind};
 use weir_units::{Bytes, Rate, Span};
 
 fn played(scenario: &Scenario) -> Record {
@@ -58,7 +58,7 @@ fn floors_hold_over_ipv6_under_elasticswitch_and_nothing_is_borrowed() {
     if let TrafficKind::Udp { payload, .. } = &mut scenario.traffic[1].kind {
         *payload = Bytes::new(1452);
     }
-    let steady = mechanism(MechanismKind::ElasticSwitch, "steady");
+    let steady = mechanism("elasticswitch", "steady");
     let _alone = alone();
     // A machine that was disturbed measures that, and is given another chance; a calm one is not.
     for attempt in 1.. {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_lab::{Frame, Options, Phase, Record, play};
-use weir_model::scenario::{IpVersion, MechanismKind, Red, Scenario, TrafficKind};
+use weir_model::scenario::{IpVersion, Red, Scenario, TrafficKind};
 use weir_units::{Bytes, Rate, Span};
 
 /// The core link from left to right, which is given what a test is about.
@@ -449,7 +449,7 @@ fn a_world_with_boxes_and_marking_ports_is_gone_afterwards() {
         scenario.topology.links[link].delay = Span::from_micros(100);
     }
     flow(&mut scenario, 0, 1, tcp(2));
-    let es = mechanism(MechanismKind::ElasticSwitch, "paper");
+    let es = mechanism("elasticswitch", "paper");
     let options = Options::new(stand_in());
     let never = AtomicBool::new(false);
     let record = play(&scenario, &es, &options, &mut |_| {}, &never).expect("plays");

@@ -4,17 +4,18 @@
 //! traffic matrix, not the topology, not other hosts' load.
 
 mod budget;
+mod mechanism;
 
 pub use budget::{Ports, WindowBudget, WindowClass};
 
 use crate::net::{Mac, Prefix};
-use crate::scenario;
 use crate::text::{RateText, SizeText};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use weir_core::mechanism::registry;
+pub use weir_core::vcc::Translation;
 use weir_units::{HostId, VmId};
 
 /// `agent.toml`.
@@ -193,58 +194,6 @@ pub struct VmConfig {
 
 /// No policing may allow more beyond a window, octets: it is more than any window.
 pub const POLICING_MOST: u32 = 1 << 30;
-
-/// Congestion control into which the guest's is translated (vCC).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Translation {
-    /// No translation: new connections stay as the guest makes them.
-    #[default]
-    None,
-    /// Reaction to marks like Reno's to losses.
-    VirtualEcn,
-    /// Reaction to the marked part of the octets (DCTCP).
-    Dctcp,
-    /// CUBIC with marks instead of losses.
-    CubicEcn,
-    /// Like `virtual-ecn`, and also for guests that agree on ECN by themselves and do not answer
-    /// marks.
-    Auto,
-}
-
-impl Translation {
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        self.of_scenario().map_or("none", scenario::Translation::name)
-    }
-
-    /// Whether nothing is translated.
-    pub fn is_none(&self) -> bool {
-        *self == Self::None
-    }
-
-    const fn of_scenario(self) -> Option<scenario::Translation> {
-        match self {
-            Self::None => None,
-            Self::VirtualEcn => Some(scenario::Translation::VirtualEcn),
-            Self::Dctcp => Some(scenario::Translation::Dctcp),
-            Self::CubicEcn => Some(scenario::Translation::CubicEcn),
-            Self::Auto => Some(scenario::Translation::Auto),
-        }
-    }
-}
-
-impl From<Option<scenario::Translation>> for Translation {
-    fn from(translation: Option<scenario::Translation>) -> Self {
-        match translation {
-            None => Self::None,
-            Some(scenario::Translation::VirtualEcn) => Self::VirtualEcn,
-            Some(scenario::Translation::Dctcp) => Self::Dctcp,
-            Some(scenario::Translation::CubicEcn) => Self::CubicEcn,
-            Some(scenario::Translation::Auto) => Self::Auto,
-        }
-    }
-}
 
 /// The mechanism that decides rates, and its constants.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -26,7 +26,7 @@ pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
-pub use mechanism::{Mechanism, MechanismKind, Translation};
+pub use mechanism::{Mechanism, Translation};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use weir_model::scenario::{
-    Against, Expectation, FaultKind, File, MechanismKind, Other, Pick, Scenario, TrafficKind,
+    Against, Expectation, FaultKind, File, Other, Pick, Scenario, TrafficKind,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -43,9 +43,8 @@ fn fig05_sweeps_the_senders_of_the_paper() {
         assert_eq!(vm(point, "x-dst").floor_in, Rate::from_mbps(90));
         let congested: &[&str] = if n == 0 { &[] } else { &["core"] };
         assert_eq!(point.congested, congested);
-        let kinds: Vec<MechanismKind> = point.mechanisms.iter().map(|m| m.kind).collect();
-        use MechanismKind::{ElasticSwitch, None, Reservation, Seawall};
-        assert_eq!(kinds, [None, Reservation, Seawall, ElasticSwitch, ElasticSwitch]);
+        let names: Vec<&str> = point.mechanisms.iter().map(|m| m.name()).collect();
+        assert_eq!(names, ["none", "reservation", "seawall", "elasticswitch", "elasticswitch"]);
         assert_eq!(point.mechanisms[3].preset, "paper");
         assert_eq!(point.mechanisms[4].preset, "steady");
     }
@@ -353,7 +352,7 @@ fn floors_are_asked_of_half_seconds_too_and_congestion_is_shown() {
         for point in load(&format!("elasticswitch/{file}.yaml"), &[]) {
             let alone = point.traffic.len() == 1;
             assert_eq!(point.congested.is_empty(), alone, "{file}");
-            let none = |m: &weir_model::scenario::Mechanism| m.kind == MechanismKind::None;
+            let none = |m: &weir_model::scenario::Mechanism| m.row.is_none();
             assert!(point.mechanisms.iter().any(none), "{file}: nothing would show it");
             let about_none = |e: &Expectation| e.mechanism.is_none();
             assert!(!point.expect.iter().any(about_none), "{file}: no agents, no numbers of them");

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::mechanism::Draft;
 use weir_model::scenario::{Ecmp, Fault, FaultKind, File, Mechanism, Scenario, Traffic};
 use weir_sim::PairLook;
 use weir_sim::scenario::{Failure, FlowRecord, Record, Run, Setup, play};
@@ -147,7 +148,8 @@ fn constants_that_were_set_are_those_of_all_paths() {
     let mut other = usual.clone();
     other.rate.period = Span::from_millis(30);
     let digests = [None, Some(usual.with_paths(5)), Some(other)].map(|law| {
-        let setup = Setup { seed: 1, law, ..Setup::default() };
+        let draft = law.map(|law| Draft::ElasticSwitch(Box::new(law)));
+        let setup = Setup { seed: 1, draft, ..Setup::default() };
         let never = AtomicBool::new(false);
         play(&scenario, &mechanism, &setup, &mut |_| {}, &never).expect("playable").digest
     });

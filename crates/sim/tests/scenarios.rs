@@ -3,6 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 use weir_core::elasticswitch::ElasticSwitch;
+use weir_core::mechanism::Draft;
 use weir_model::scenario::{File, Mechanism, Scenario, TrafficKind};
 use weir_sim::scenario::{Failure, Record, Setup, play};
 use weir_units::{PairId, Rate, Span, VmId};
@@ -336,7 +337,8 @@ fn constants_that_were_set_take_the_place_of_those_of_the_name() {
     let mut other = usual.clone();
     other.rate.period = Span::from_millis(30);
     let digests = [None, Some(usual), Some(other)].map(|law| {
-        let setup = Setup { seed: 1, law, ..Setup::default() };
+        let draft = law.map(|law| Draft::ElasticSwitch(Box::new(law)));
+        let setup = Setup { seed: 1, draft, ..Setup::default() };
         let never = AtomicBool::new(false);
         play(&scenario, &mechanism, &setup, &mut |_| {}, &never).expect("playable").digest
     });

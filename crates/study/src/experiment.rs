@@ -128,7 +128,7 @@ mod tests {
     use crate::judge::Observed;
     use crate::testing::{dumbbell, steady};
     use crate::verdict::Outcome;
-    use weir_model::scenario::{Expectation, MechanismKind};
+    use weir_model::scenario::Expectation;
 
     /// Shows nothing.
     struct Silent;
@@ -157,10 +157,8 @@ mod tests {
             if stop.load(Ordering::Relaxed) {
                 return Err(Cut::Stopped);
             }
-            let mut observed = match mechanism.kind {
-                MechanismKind::None => steady(scenario, &[20.0, 180.0]),
-                _ => steady(scenario, &[100.0, 100.0]),
-            };
+            let rates = if mechanism.is_none() { [20.0, 180.0] } else { [100.0, 100.0] };
+            let mut observed = steady(scenario, &rates);
             observed.links[2].drops.fill(self.drops);
             Ok(observed)
         }

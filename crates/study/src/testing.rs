@@ -3,7 +3,7 @@
 use crate::judge::{Observed, ObservedFlow, payload};
 use weir_model::record::LinkRecord;
 use weir_model::scenario::{
-    IpVersion, Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
+    IpVersion, Link, Mechanism, Scenario, Topology, Traffic, TrafficKind, Vm,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -45,12 +45,7 @@ pub fn dumbbell(n: usize) -> Scenario {
     let hosts = vec!["left".into(), "right".into()];
     let switches = vec!["s1".into(), "s2".into()];
     let links = vec![link("l", 0, 2, 1000), link("core", 2, 3, 200), link("r", 3, 1, 1000)];
-    let mechanism = |label: &str, kind| Mechanism {
-        label: label.into(),
-        kind,
-        preset: "paper".into(),
-        translation: None,
-    };
+    let mechanism = |label: &str| Mechanism::parse(label).expect("known");
     Scenario {
         name: "hand-made".into(),
         title: "by hand".into(),
@@ -64,10 +59,7 @@ pub fn dumbbell(n: usize) -> Scenario {
         tenants: vec!["gold".into(), "bulk".into()],
         traffic,
         faults: vec![],
-        mechanisms: vec![
-            mechanism("none", MechanismKind::None),
-            mechanism("elasticswitch", MechanismKind::ElasticSwitch),
-        ],
+        mechanisms: vec![mechanism("none"), mechanism("elasticswitch")],
         attacks: vec![],
         congested: vec!["core".into()],
         expect: vec![],

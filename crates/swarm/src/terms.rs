@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use weir_core::elasticswitch::ElasticSwitch;
-use weir_model::scenario::{Mechanism, MechanismKind, Scenario};
+use weir_core::mechanism::registry::Floors;
+use weir_model::scenario::{Mechanism, Scenario};
 use weir_units::{HostId, PairId, Rate, Span, Time, VmId};
 
 /// Frames on an otherwise idle link may be spread by the time of a full one.
@@ -30,12 +31,10 @@ pub(crate) struct HoseId {
 impl Terms {
     /// Of the agents of `mechanism`; `None` if it promises no hoses.
     pub(crate) fn new(scenario: &Scenario, mechanism: &Mechanism) -> Option<Self> {
-        if mechanism.kind != MechanismKind::ElasticSwitch {
-            return None;
-        }
+        let row = mechanism.row?;
         Some(Self {
-            law: ElasticSwitch::preset(&mechanism.preset)?.scaled(scenario.scale),
-            is_steady: mechanism.preset.starts_with("steady"),
+            law: mechanism.draft()?.scaled(scenario.scale).of_hoses()?.clone(),
+            is_steady: (row.floors)(&mechanism.preset) == Floors::Everywhere,
             letters: letters(scenario),
             scenario: scenario.clone(),
         })

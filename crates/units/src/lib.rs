@@ -1,4 +1,5 @@
-//! Quantities that never meet by accident: rates, octets, instants, spans, and the ids of things.
+//! Quantities that never meet by accident: rates, octets, instants, spans, and the ids of things;
+//! and the one seeded generator ([`SplitMix64`]).
 //!
 //! Problem   A bit is not an octet, a rate is not an amount, and a rounding error in the wrong
 //!           direction credits a pair with bandwidth that was never there.
@@ -7,10 +8,12 @@
 //! Not here  Text that is read back ("450Mbit"): see `weir-model`. What people read: see [`show`].
 
 mod ids;
+mod random;
 mod rate;
 pub mod show;
 mod time;
 
 pub use ids::{HostId, PairId, PathId, TenantId, VmId};
+pub use random::SplitMix64;
 pub use rate::{Bytes, Rate};
 pub use time::{Span, Time};

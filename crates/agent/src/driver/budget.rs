@@ -2,22 +2,23 @@
 //!
 //! Problem   A budget that is too small, or whose classes overlap, must be seen by whoever asked for it, and keep
 //!           no floor from being.
-//! Approach  The core says whether a budget can keep what it promises, and divides; the data plane counts the
-//!           connections of each class, and puts shares in force. What is refused is in the status, in the reasons of a
+//! Approach  The core says whether a budget can keep what it promises; the host's machine divides; the data plane
+//!           counts the connections of each class, and puts shares in force. What is refused is in the status, in the reasons of a
 //!           pair, and in the log when it changes.
 //! Promises  No wish is dropped without a word. A budget is looked at twenty times a second, where there is any; its
 //!           connections are counted twice a second, and beyond that as often as they come and go, but for a hundredth of
 //!           a CPU per VM at most.
-//! Not here  The division: `weir_core::vcc`. Counting: `weir_dataplane`.
+//! Not here  The division: `weir_core::host` (`windows`). Counting: `weir_dataplane`.
 
 use super::Driver;
 use super::refused::Refused;
-use crate::config::Setup;
+use crate::config::{Names, Setup};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::host::{Call, Input, Observed};
 use weir_core::vcc::{Budget, BudgetConfig, Class, Match};
 use weir_dataplane::Bounded;
-use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS, Live, Shares};
-use weir_model::agent::{Ports, WindowBudget, WindowClass};
+use weir_dataplane::vcc::budget::{self as kernel, CLASSES_MOST, LOOK_NS};
+use weir_model::agent::{AgentConfig, Ports, WindowBudget, WindowClass};
 use weir_model::status;
 use weir_units::{Bytes, Span, Time, VmId};
 
@@ -48,6 +49,13 @@ pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Vec<ker
     there.map(|(vm, asked)| (vm, asked.classes())).filter(|(_, all)| !all.is_empty()).collect()
 }
 
+/// The budgets that can keep what they promise: the machine divides them.
+pub(crate) fn sound_ones(file: &AgentConfig, names: &Names) -> BTreeMap<VmId, BudgetConfig> {
+    let vms = file.vms.iter();
+    let asked = vms.filter_map(|vm| Some((names.id(&vm.name)?, sound(vm.budget.as_ref()?).ok()?)));
+    asked.map(|(vm, budget)| (vm, budget.config().clone())).collect()
+}
+
 /// What the file asks for.
 fn wishes(setup: &Setup) -> BTreeMap<VmId, Asked> {
     let vms = setup.file.vms.iter();
@@ -64,23 +72,16 @@ impl Asked {
     fn classes(&self) -> Vec<kernel::Class> {
         let Ok(budget) = &self.budget else { return Vec::new() };
         let ports = |ports: &Option<Ports>| ports.as_ref().map_or(0..=u16::MAX, |p| p.0.clone());
-        let class = |(place, class): (usize, &WindowClass)| {
+        let class = |(class, share): (&WindowClass, u32)| {
             let (local, remote) = (ports(&class.local_ports), ports(&class.remote_ports));
-            kernel::Class { share: share(budget, place), ..kernel::Class::new(local, remote) }
+            kernel::Class { share, ..kernel::Class::new(local, remote) }
         };
-        self.wish.classes.iter().enumerate().map(class).collect()
-    }
-
-    /// What each connection may have, by class, if so many live; `None` if the budget is refused.
-    fn divide(&mut self, live: &[u32]) -> Option<Vec<u32>> {
-        let budget = self.budget.as_mut().ok()?;
-        budget.recount(live);
-        Some((0..live.len()).map(|place| share(budget, place)).collect())
+        self.wish.classes.iter().zip(budget.shares()).map(class).collect()
     }
 
     /// Live connections of a class, and what each of them may have; if the port is not there, what one would.
     fn found(&self, class: usize, bounded: Option<&Bounded>) -> (u32, u32) {
-        let would = || (0, self.budget.as_ref().map_or(0, |budget| share(budget, class)));
+        let would = || (0, self.budget.as_ref().map_or(0, |budget| budget.shares()[class]));
         bounded.and_then(|one| one.classes.get(class).copied()).unwrap_or_else(would)
     }
 }
@@ -110,10 +111,6 @@ fn sound(wish: &WindowBudget) -> Result<Budget, String> {
     Budget::new(config).map_err(|refusal| refusal.to_string())
 }
 
-fn share(budget: &Budget, class: usize) -> u32 {
-    u32::try_from(budget.share(class).get()).unwrap_or(u32::MAX)
-}
-
 impl Driver {
     /// Takes up what is asked for now. Connections that live are counted anew at once.
     pub(super) fn take_up_budgets(&mut self, now: Time) {
@@ -128,15 +125,18 @@ impl Driver {
         self.dataplane.has_windows().then_some(next)
     }
 
-    /// Divides budgets among the connections that live now.
+    /// Tells the machine of the connections that live now, and puts in force what it makes of it.
     pub(super) fn tend_windows(&mut self, now: Time) {
         self.budgets.looked = now;
-        let asked = &mut self.budgets.asked;
-        let mut divide = |live: &Live<'_>| -> Shares {
-            let of = |(vm, live): (&VmId, &&[u32])| Some((*vm, asked.get_mut(vm)?.divide(live)?));
-            live.iter().filter_map(of).collect()
-        };
-        self.dataplane.tend_windows(now.as_nanos(), &super::thread_cpu_ns, &mut divide);
+        let connections = self.dataplane.count_connections(now.as_nanos(), &super::thread_cpu_ns);
+        if connections.is_empty() {
+            return;
+        }
+        let observed = Observed { connections, ..Observed::default() };
+        self.host.handle(now, Call::Input(Input::Observed(&observed)));
+        self.carry_out(now);
+        // Also where nothing changed: a port may be new.
+        self.dataplane.share_windows(Vec::new());
     }
 
     /// What became of all budgets, for people.
@@ -252,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn live_connections_share_the_total_by_weight_and_a_refused_budget_divides_nothing() {
-        let mut asked = Asked::new(&wish(PAPER));
-        assert_eq!(asked.divide(&[3, 2]), Some(vec![10_000, 30_000]));
-        assert_eq!(asked.found(1, None), (0, 30_000), "what one would have");
-        assert_eq!(Asked::new(&wish(&PAPER.replace("90kB", "9kB"))).divide(&[3, 2]), None);
+    fn a_budget_without_a_port_tells_what_one_connection_would_have() {
+        let asked = Asked::new(&wish(PAPER));
+        assert_eq!(asked.found(1, None), (0, 90_000), "what one would have");
+        let refused = Asked::new(&wish(&PAPER.replace("90kB", "9kB")));
+        assert_eq!((refused.found(1, None), refused.classes().len()), ((0, 0), 0));
     }
 
     #[test]

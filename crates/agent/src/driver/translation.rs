@@ -13,24 +13,15 @@ use crate::config::Setup;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_dataplane::Translated;
 use weir_dataplane::vcc::Law;
-use weir_model::agent::{POLICING_MOST, Translation};
+use weir_model::agent::POLICING_MOST;
 use weir_model::status::{self, LeftAlone};
 use weir_units::VmId;
 
 /// What the VMs that are there ask for.
 pub(super) fn of(setup: &Setup, gone: &BTreeSet<VmId>) -> BTreeMap<VmId, Law> {
-    let asked = |translation| {
-        Some(match translation {
-            Translation::None => return None,
-            Translation::VirtualEcn => Law::VirtualEcn,
-            Translation::Dctcp => Law::Dctcp,
-            Translation::CubicEcn => Law::CubicEcn,
-            Translation::Auto => Law::Auto,
-        })
-    };
     let vms = setup.file.vms.iter();
-    let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, asked(vm.translation)?)));
-    all.filter(|(vm, _)| !gone.contains(vm)).collect()
+    let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, vm.translation)));
+    all.filter(|(vm, law)| !law.is_none() && !gone.contains(vm)).collect()
 }
 
 /// How far beyond their windows those of them may send that are policed.
@@ -38,16 +29,6 @@ pub(super) fn policing(setup: &Setup) -> BTreeMap<VmId, u32> {
     let vms = setup.file.vms.iter();
     let all = vms.filter_map(|vm| Some((setup.names.id(&vm.name)?, vm.policing?)));
     all.map(|(vm, slack)| (vm, u32::try_from(slack.0.get()).unwrap_or(POLICING_MOST))).collect()
-}
-
-const fn name(asked: Option<Law>) -> &'static str {
-    match asked {
-        None => "none",
-        Some(Law::VirtualEcn) => "virtual-ecn",
-        Some(Law::Dctcp) => "dctcp",
-        Some(Law::CubicEcn) => "cubic-ecn",
-        Some(Law::Auto) => "auto",
-    }
 }
 
 impl Driver {
@@ -83,7 +64,7 @@ fn told(vm: String, one: Translated) -> status::Translation {
     let c = one.counters.unwrap_or_default();
     status::Translation {
         vm,
-        to: name(one.asked).into(),
+        to: one.asked.map_or("none", Law::name).into(),
         refused: one.refused,
         segments: c.segments,
         edited: c.edited,
@@ -155,18 +136,5 @@ mod tests {
             sentence(&refused),
             "a asks for its connections to be translated to virtual-ecn, refused: no kernel."
         );
-    }
-
-    #[test]
-    fn names_are_those_of_files() {
-        for (law, translation) in [
-            (None, Translation::None),
-            (Some(Law::VirtualEcn), Translation::VirtualEcn),
-            (Some(Law::Dctcp), Translation::Dctcp),
-            (Some(Law::CubicEcn), Translation::CubicEcn),
-            (Some(Law::Auto), Translation::Auto),
-        ] {
-            assert_eq!(name(law), translation.name());
-        }
     }
 }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use weir_lab::Histogram;
 use weir_model::results::{About, Run};
-use weir_model::scenario::{File, Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{File, Mechanism, Scenario};
 use weir_sim::scenario::{Failure, Record, Setup};
 use weir_study::experiment::Screen;
 use weir_study::experiment::{self, Played};
@@ -212,7 +212,7 @@ fn play_all(
 fn play_one(job: &Job<'_>, bar: &ProgressBar, stop: &AtomicBool) -> Result<Observed, Cut> {
     let begin = Instant::now();
     let mut setup = setup(job).map_err(Cut::Failed)?;
-    if job.mechanism.kind == MechanismKind::Reservation {
+    if job.mechanism.reserves() {
         setup.reserve = judge::reservations(job.scenario);
     }
     let mut shown = 0;
@@ -233,9 +233,7 @@ fn setup(job: &Job<'_>) -> Result<Setup> {
     Ok(Setup {
         journal: None,
         seed: job.seed,
-        law: job.constants.law(job.scenario, job.mechanism)?,
-        eyeq: job.constants.eyeq(job.scenario, job.mechanism)?,
-        unreserved: job.constants.unreserved(job.scenario, job.mechanism)?,
+        draft: job.constants.draft(job.scenario, job.mechanism)?,
         reserve: Vec::new(),
     })
 }

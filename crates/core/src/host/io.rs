@@ -77,6 +77,8 @@ pub struct Observed {
     /// What receivers told the data plane by itself, of pairs that were asked for
     /// ([`super::HostMachine::limits_wanted`]) or that spoke.
     pub limits: Vec<(PairId, Told)>,
+    /// Live connections of VMs with a window budget, by class.
+    pub connections: Vec<(VmId, Vec<u32>)>,
 }
 
 impl Observed {
@@ -88,6 +90,7 @@ impl Observed {
         self.receive_paths.clear();
         self.meters.clear();
         self.limits.clear();
+        self.connections.clear();
     }
 }
 

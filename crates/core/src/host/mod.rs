@@ -27,6 +27,7 @@ mod io;
 mod orders;
 mod policy;
 mod turns;
+mod windows;
 
 pub use crate::outbox::Outbox;
 pub use events::{Event, Events};
@@ -34,19 +35,22 @@ pub use io::{
     Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told,
     Wanted, Why,
 };
-pub use orders::{Levels, Orders, Pairs, Receive, Setting, Share};
+pub use orders::{Levels, Orders, Pairs, Receive, Setting};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
 pub use turns::{Call, HEARTBEAT, Happening, HostLoop, Outcome, UNWRITTEN, Work};
+pub use windows::WindowShares;
 
 use crate::mechanism::{Mechanism, PairView, Refusal, elasticswitch, eyeq};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_units::{PairId, TenantId, Time};
+use windows::Windows;
 
 /// One host's machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostMachine {
     mechanism: Mechanism,
+    windows: Windows,
     /// The versions of tenants in force.
     tenants: BTreeMap<TenantId, Version>,
     refused_policies: u64,
@@ -58,20 +62,39 @@ impl HostMachine {
     /// # Errors
     /// The mechanism cannot keep what the policy promises, with what would be right.
     pub fn new(policy: Policy, now: Time) -> Result<Self, Refusal> {
-        let tenants = policy.tenants.clone();
-        Ok(Self { mechanism: Mechanism::new(policy, now)?, tenants, refused_policies: 0 })
+        let (tenants, windows) = (policy.tenants.clone(), Windows::of(&policy)?);
+        Ok(Self { mechanism: Mechanism::new(policy, now)?, windows, tenants, refused_policies: 0 })
     }
 
     /// The only way in. Pure: same state, `now` and `input` give the same actions.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Outbox) {
-        if let Input::Policy(next) = input {
-            if is_older(&next.tenants, &self.tenants) {
+        match input {
+            Input::Policy(next) => return self.take_policy(now, next, out),
+            Input::Observed(observed) if !observed.connections.is_empty() => {
+                let levels = &mut self.mechanism.undivided().windows;
+                self.windows.recount(&observed.connections, levels);
+            }
+            _ => {}
+        }
+        self.mechanism.handle(now, input, out);
+    }
+
+    fn take_policy(&mut self, now: Time, next: &Policy, out: &mut Outbox) {
+        let windows = match Windows::of(next) {
+            Ok(windows) if !is_older(&next.tenants, &self.tenants) => windows,
+            _ => {
                 self.refused_policies += 1;
                 return;
             }
-            self.tenants.clone_from(&next.tenants);
+        };
+        let refused = self.mechanism.counters().refused_policies;
+        self.mechanism.handle(now, Input::Policy(next), out);
+        if self.mechanism.counters().refused_policies > refused {
+            return;
         }
-        self.mechanism.handle(now, input, out);
+        self.tenants.clone_from(&next.tenants);
+        let former = std::mem::take(&mut self.windows);
+        self.windows = windows.take_over(former, &mut self.mechanism.undivided().windows);
     }
 
     /// When to call again with [`Input::Tick`], and why; `None` while there is nothing to wait for.

@@ -5,6 +5,7 @@
 
 use super::io::Part;
 use super::policy::Class;
+use super::windows::WindowShares;
 use super::{Direction, Event, Events};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +16,10 @@ use weir_units::{PairId, Rate, VmId};
 pub struct Orders {
     /// The rates of pairs.
     pub pairs: Pairs,
-    /// Each VM's part of the uplink. Empty unless the data plane takes it ([`super::Capabilities::shares`]).
-    pub shares: Levels<VmId, Share>,
     /// What each VM may receive, from its own tenant and from strangers. Empty unless the data plane meters ([`super::Capabilities::meters`]).
     pub meters: Levels<(VmId, Part), Receive>,
+    /// What connections of VMs with a budget may have, by class.
+    pub windows: Levels<VmId, WindowShares>,
     /// The class of each VM's packets in the network. Empty: all are alike.
     pub tags: Levels<VmId, Class>,
     /// What changed in the machine: for people, not for the data plane.
@@ -36,8 +37,8 @@ impl Orders {
     pub fn write_again(&mut self) {
         self.pairs.dirty.extend(self.pairs.table.keys());
         self.pairs.dirty_paths.extend(self.pairs.paths.keys());
-        self.shares.write_again();
         self.meters.write_again();
+        self.windows.write_again();
         self.tags.write_again();
     }
 }
@@ -60,15 +61,6 @@ impl Setting {
             && next.ceiling >= self.ceiling
             && next.ceiling.as_bps() - self.ceiling.as_bps() < least.max(1)
     }
-}
-
-/// One VM's part of the uplink (EyeQ §3.1, §4.2: the root limiter).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Share {
-    /// Weight in fair queueing, and what it gets in any case.
-    pub floor: Rate,
-    /// What may leave, all destinations together.
-    pub rate: Rate,
 }
 
 /// What one part of a VM's senders may send to it, where the data plane meters it.
@@ -215,9 +207,10 @@ impl<K, V> Default for Levels<K, V> {
     }
 }
 
-impl<K: Copy + Ord, V: Copy + PartialEq> Levels<K, V> {
+impl<K: Copy + Ord, V: Clone + PartialEq> Levels<K, V> {
     pub(crate) fn set(&mut self, key: K, level: V) {
-        if self.table.insert(key, level) != Some(level) {
+        if self.table.get(&key) != Some(&level) {
+            self.table.insert(key, level);
             self.dirty.insert(key);
         }
     }
@@ -234,12 +227,12 @@ impl<K: Copy + Ord, V: Copy + PartialEq> Levels<K, V> {
 
     /// The level of one, if it has one.
     pub fn get(&self, key: K) -> Option<V> {
-        self.table.get(&key).copied()
+        self.table.get(&key).cloned()
     }
 
     /// All levels, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
-        self.table.iter().map(|(k, v)| (*k, *v))
+        self.table.iter().map(|(k, v)| (*k, v.clone()))
     }
 
     /// Takes what changed since the last call; `None`: it has no level any more.

@@ -1,6 +1,7 @@
 //! What a host is told by its owner: a file, later a controller. Values only.
 
 use crate::mechanism::Law;
+use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_units::{HostId, Rate, TenantId, VmId};
@@ -23,6 +24,8 @@ pub struct Policy {
     pub tenants: BTreeMap<TenantId, Version>,
     /// The hoses of this host's VMs.
     pub hoses: BTreeMap<VmId, Hose>,
+    /// Budgets of the windows of VMs' connections, where a VM of this host has one.
+    pub windows: BTreeMap<VmId, BudgetConfig>,
     /// All VMs of the fleet.
     pub directory: BTreeMap<VmId, Location>,
 }
@@ -38,6 +41,7 @@ impl Policy {
             can: Capabilities::default(),
             tenants: BTreeMap::new(),
             hoses: BTreeMap::new(),
+            windows: BTreeMap::new(),
             directory: BTreeMap::new(),
         }
     }
@@ -69,9 +73,15 @@ impl Policy {
         self.hoses.contains_key(&vm)
     }
 
+    /// What VMs here are promised, out or in, to or from VMs elsewhere: what may cross the uplink.
+    pub fn promised_elsewhere(&self, out: bool) -> Rate {
+        self.law.promised_elsewhere(self, out)
+    }
+
     /// Removes VMs from the host.
     pub fn retain_vms(&mut self, stays: impl Fn(VmId) -> bool) {
         self.hoses.retain(|vm, _| stays(*vm));
+        self.windows.retain(|vm, _| stays(*vm));
     }
 }
 
@@ -151,9 +161,6 @@ pub struct Capabilities {
     pub meters: bool,
     /// It applies limits in the moment they arrive (departure times), not when the agent writes them.
     pub limiter: bool,
-    /// It takes a rate and a floor per VM ([`super::Orders::shares`]). If not, it shares the uplink by the floors of
-    /// pairs.
-    pub shares: bool,
     /// Paths to another host that it can tell apart.
     pub paths: usize,
 }
@@ -161,6 +168,6 @@ pub struct Capabilities {
 impl Default for Capabilities {
     /// It counts pairs and limits pairs.
     fn default() -> Self {
-        Self { meters: false, limiter: false, shares: false, paths: 1 }
+        Self { meters: false, limiter: false, paths: 1 }
     }
 }

@@ -21,7 +21,7 @@
 
 use super::{
     Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Share, Wanted, Why,
+    Wanted, Why, WindowShares,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
@@ -97,10 +97,10 @@ pub struct Work {
     pub pairs: Vec<(PairId, Setting)>,
     /// The same of pairs with several paths, path by path.
     pub paths: Vec<(PairId, Vec<Setting>)>,
-    /// VMs' parts of the uplink that changed; `None`: the VM has none any more.
-    pub shares: Vec<(VmId, Option<Share>)>,
     /// What VMs may receive, where it changed.
     pub meters: Vec<((VmId, Part), Option<Receive>)>,
+    /// What connections of VMs with a budget may have, where it changed; `None`: they are not bounded any more.
+    pub windows: Vec<(VmId, Option<WindowShares>)>,
     /// Classes of VMs' packets that changed.
     pub tags: Vec<(VmId, Option<Class>)>,
     /// Messages to peers, sorted by peer.
@@ -211,8 +211,8 @@ impl HostLoop {
             forgotten,
             pairs: orders.pairs.take_changed(),
             paths: orders.pairs.take_changed_paths(),
-            shares: orders.shares.take_changed(),
             meters: orders.meters.take_changed(),
+            windows: orders.windows.take_changed(),
             tags: orders.tags.take_changed(),
             messages: self.outbox.take(),
             events: orders.events.take(),

@@ -8,15 +8,23 @@
 //! Not here  What a host is told, and when: see [`crate::host`].
 
 pub mod constants;
+pub mod draft;
 pub mod elasticswitch;
+pub mod explain;
 pub mod eyeq;
 pub mod registry;
 pub mod reservation;
 
-use crate::host::{Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+pub use draft::{Draft, Place};
+
+use crate::host::{Capabilities, Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+use crate::vcc;
+use elasticswitch::Promise;
+use explain::{Facts, Named, Summary};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
-use weir_units::{PairId, Rate, Span, Time, VmId};
+use weir_units::{PairId, Rate, Span, TenantId, Time, VmId};
 
 /// A mechanism and its constants, as a host is told.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -75,6 +83,64 @@ impl Law {
         matches!(self, Self::EyeQ(_))
     }
 
+    /// What it leaves to a data plane that can do so much: one that can meter does it for EyeQ only.
+    pub fn leaves(&self, can: Capabilities) -> Capabilities {
+        Capabilities { meters: can.meters && matches!(self, Self::EyeQ(_)), ..can }
+    }
+
+    /// EyeQ's constants, where the data plane has to meter and to speak as receivers do.
+    pub fn metering(&self) -> Option<&eyeq::EyeQ> {
+        match self {
+            Self::EyeQ(eyeq) => Some(eyeq),
+            Self::ElasticSwitch(_) | Self::Reservation(_) => None,
+        }
+    }
+
+    /// What VMs of a host are promised, out or in, to or from VMs elsewhere. A tenant that is only there crosses no
+    /// uplink.
+    pub(crate) fn promised_elsewhere(&self, host: &Policy, out: bool) -> Rate {
+        let is_elsewhere = |vm: &VmId| host.directory.get(vm).is_some_and(|l| l.host != host.host);
+        match self {
+            Self::ElasticSwitch(es) if es.promise == Promise::Hose => {
+                let elsewhere = host.directory.values().filter(|l| l.host != host.host);
+                let elsewhere: BTreeSet<TenantId> = elsewhere.map(|l| l.tenant).collect();
+                let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
+                let floors = host.vms().filter(|(vm, _)| crosses(vm));
+                floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
+            }
+            // Seawall promises nothing; EyeQ has refused what is too much.
+            Self::ElasticSwitch(_) | Self::EyeQ(_) => Rate::ZERO,
+            Self::Reservation(law) => {
+                let ends = |p: &PairId| if out { (p.src, p.dst) } else { (p.dst, p.src) };
+                let crosses =
+                    |(here, there): (VmId, VmId)| host.is_here(here) && is_elsewhere(&there);
+                law.rates
+                    .iter()
+                    .filter(|(pair, _)| crosses(ends(pair)))
+                    .map(|(_, rate)| *rate)
+                    .sum()
+            }
+        }
+    }
+
+    /// How long after it was decided a limit is in force, where a world plays that.
+    pub fn actuation(&self) -> Span {
+        self.metering().map_or(Span::ZERO, |eyeq| eyeq.loop_delay.actuation)
+    }
+
+    /// Whether a policy can be kept with this law.
+    ///
+    /// # Errors
+    /// The first reason why not, with what would be right.
+    pub fn check(&self, policy: &Policy) -> Result<(), Refusal> {
+        self.metering().map_or(Ok(()), |eyeq| Ok(eyeq::check(policy, eyeq)?))
+    }
+
+    /// Whether its directory has VMs that are not there yet: all that were foreseen.
+    pub fn foresees(&self) -> bool {
+        matches!(self, Self::Reservation(_))
+    }
+
     /// What a VM with this hose is promised out in all: the pairs of its tenant (with a reservation
     /// all that are foreseen: acknowledgements come on top of the hose), and the small rate for all
     /// other VMs.
@@ -92,6 +158,8 @@ impl Law {
 pub enum Refusal {
     /// By EyeQ.
     EyeQ(eyeq::Refusal),
+    /// Whatever the mechanism: the window budget of this VM.
+    Windows(VmId, vcc::Refusal),
 }
 
 impl From<eyeq::Refusal> for Refusal {
@@ -104,6 +172,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EyeQ(refusal) => refusal.fmt(f),
+            Self::Windows(vm, refusal) => write!(f, "{vm}: {refusal}"),
         }
     }
 }
@@ -119,6 +188,43 @@ pub enum PairView {
     EyeQ(eyeq::PairView),
     /// As a reservation sees it.
     Reservation(reservation::PairView),
+}
+
+impl PairView {
+    /// Which pair.
+    pub const fn pair(&self) -> PairId {
+        match self {
+            Self::ElasticSwitch(view) => view.pair,
+            Self::EyeQ(view) => view.pair,
+            Self::Reservation(view) => view.pair,
+        }
+    }
+
+    /// Segments of it that were seen lost here, at its destination.
+    pub fn lost_on_arrival(&self) -> Option<u64> {
+        match self {
+            Self::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
+            Self::EyeQ(_) | Self::Reservation(_) => None,
+        }
+    }
+
+    /// One line about it.
+    pub fn summary(&self) -> Summary {
+        match self {
+            Self::ElasticSwitch(view) => elasticswitch::explain::summary(view),
+            Self::EyeQ(view) => eyeq::explain::summary(view),
+            Self::Reservation(view) => view.summary(),
+        }
+    }
+
+    /// Why it has its rate, one sentence each, from the demand to the kernel.
+    pub fn reasons(&self, named: Named<'_>, facts: &Facts) -> Vec<String> {
+        match self {
+            Self::ElasticSwitch(view) => elasticswitch::explain::reasons(view, named, facts),
+            Self::EyeQ(view) => eyeq::explain::reasons(view, named, facts),
+            Self::Reservation(view) => view.reasons(facts),
+        }
+    }
 }
 
 /// The machine of a mechanism.
@@ -163,6 +269,15 @@ impl Mechanism {
             Self::ElasticSwitch(machine) => machine.wants(now),
             Self::EyeQ(machine) => machine.wants(),
             Self::Reservation(_) => Wanted { send: true, receive: false },
+        }
+    }
+
+    /// The orders as they stand: hoses that are to be divided again are not.
+    pub(crate) fn undivided(&mut self) -> &mut Orders {
+        match self {
+            Self::ElasticSwitch(machine) => machine.undivided(),
+            Self::EyeQ(machine) => machine.undivided(),
+            Self::Reservation(machine) => machine.orders(),
         }
     }
 

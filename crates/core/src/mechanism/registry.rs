@@ -6,15 +6,18 @@
 
 use super::Law;
 use super::constants::names as names_of;
+use super::draft::Draft;
 use super::elasticswitch::ElasticSwitch;
 use super::eyeq::{EyeQ, Tuned};
-use super::reservation::Reservation;
+use super::reservation;
 
 /// One mechanism, as people name it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The name in `agent.toml`, in scenarios and on the command line.
     pub name: &'static str,
+    /// The name in prose.
+    pub title: &'static str,
     /// What it does, in half a sentence.
     pub about: &'static str,
     /// The named sets of constants. Empty: it has none.
@@ -24,10 +27,35 @@ pub struct Row {
     /// The preset of an `agent.toml` that names none: the one for which GUARANTEES.md promises
     /// floors.
     pub agents: &'static str,
-    /// The law of a preset.
-    pub law: fn(&str) -> Option<Law>,
+    /// The constants of a preset.
+    pub draft: fn(&str) -> Option<Draft>,
     /// The names of its constants, without those that agents or worlds alone have (`scale`).
     pub constants: fn() -> Vec<&'static str>,
+    /// Constants that agents alone have: what their host cannot know of the network.
+    pub agents_own: &'static [&'static str],
+    /// Where the floors of a preset hold (GUARANTEES.md 1).
+    pub floors: fn(&str) -> Floors,
+    /// Whether it is told the rates of all pairs, from a traffic matrix that is known.
+    pub reserves: bool,
+    /// Whether a simulated agent can die and return with it.
+    pub returns: bool,
+}
+
+/// Where floors hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Floors {
+    /// Nowhere: none is promised, or hoses only.
+    Nowhere,
+    /// Where only links of hosts can be full.
+    AtHosts,
+    /// On all links.
+    Everywhere,
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
 }
 
 impl Row {
@@ -36,7 +64,15 @@ impl Row {
     /// # Panics
     /// The row names a preset that is none.
     pub fn sample(&self) -> Law {
-        (self.law)(self.usual).expect("the usual preset is one")
+        (self.draft)(self.usual).expect("the usual preset is one").as_published()
+    }
+
+    /// What to say of a preset that is none.
+    pub fn no_preset(&self, preset: &str) -> String {
+        match self.presets {
+            [] => format!("`{}` has none; leave it out", self.name),
+            known => format!("there is no `{preset}`; there are {}", known.join(", ")),
+        }
     }
 }
 
@@ -44,39 +80,62 @@ impl Row {
 pub const ALL: &[Row] = &[
     Row {
         name: "reservation",
+        title: "Static reservation (Oktopus-like)",
         about: "static rates for a known traffic matrix; nothing is borrowed",
         presets: &[],
         usual: "paper",
         agents: "paper",
-        law: |_| Some(Law::Reservation(Reservation::default())),
-        constants: || vec!["default_floor"],
+        draft: |_| Some(Draft::Reservation(reservation::Draft::new())),
+        constants: || names_of(reservation::Draft::CONSTANTS),
+        agents_own: &[],
+        floors: |_| Floors::Everywhere,
+        reserves: true,
+        returns: true,
     },
     Row {
         name: "seawall",
+        title: "Seawall",
         about: "equal weights per sending VM, no floors",
         presets: &[],
         usual: "paper",
         agents: "paper",
-        law: |_| Some(Law::ElasticSwitch(Box::new(ElasticSwitch::seawall()))),
+        draft: |_| Some(Draft::elasticswitch(ElasticSwitch::seawall())),
         constants: || names_of(ElasticSwitch::CONSTANTS),
+        agents_own: &[],
+        floors: |_| Floors::Nowhere,
+        reserves: false,
+        returns: true,
     },
     Row {
         name: "elasticswitch",
+        title: "ElasticSwitch",
         about: "guarantee partitioning and rate allocation",
         presets: ElasticSwitch::ALL_PRESETS,
         usual: "paper",
         agents: "steady",
-        law: |preset| Some(Law::ElasticSwitch(Box::new(ElasticSwitch::preset(preset)?))),
+        draft: |preset| Some(Draft::elasticswitch(ElasticSwitch::preset(preset)?)),
         constants: || names_of(ElasticSwitch::CONSTANTS),
+        agents_own: &[],
+        floors: |preset| match preset.starts_with("steady") {
+            true => Floors::Everywhere,
+            false => Floors::Nowhere,
+        },
+        reserves: false,
+        returns: true,
     },
     Row {
         name: "eyeq",
+        title: "EyeQ",
         about: "receivers meter what arrives and tell senders a rate",
         presets: &EyeQ::SHORT_PRESETS,
         usual: "final",
         agents: "final",
-        law: |short| Some(Law::EyeQ(Box::new(EyeQ::preset(&format!("eyeq-{short}"))?))),
+        draft: |short| Some(Draft::eyeq(EyeQ::preset(&format!("eyeq-{short}"))?)),
         constants: || names_of(Tuned::CONSTANTS),
+        agents_own: &["round_trip", "fastest_line"],
+        floors: |_| Floors::AtHosts,
+        reserves: false,
+        returns: false,
     },
 ];
 
@@ -120,7 +179,7 @@ mod tests {
             let is_known = |preset: &str| row.presets.is_empty() || row.presets.contains(&preset);
             assert!(is_known(row.usual) && is_known(row.agents), "{row:?}");
             let all = row.presets.iter().chain([&row.usual, &row.agents]);
-            assert!(all.clone().all(|preset| (row.law)(preset).is_some()), "{row:?}");
+            assert!(all.clone().all(|preset| (row.draft)(preset).is_some()), "{row:?}");
         }
         assert!(row("magic").is_none());
     }

@@ -15,12 +15,13 @@
 //!           share that fell takes nothing back that a guest was shown: the law's.
 //! Source    vCC §4, Fig. 12 (weights 3 : 1, by port).
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
 use weir_units::Bytes;
 
 /// Which flows: those that match all fields. Local is the guest's end.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Match {
     /// By these ports of the guest's.
     pub local_ports: Option<RangeInclusive<u16>>,
@@ -46,7 +47,7 @@ impl Match {
 }
 
 /// Flows of one weight.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Class {
     /// What people call it.
     pub name: String,
@@ -57,7 +58,7 @@ pub struct Class {
 }
 
 /// What somebody wrote.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BudgetConfig {
     /// The windows of all live flows together.
     pub total: Bytes,
@@ -117,7 +118,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// A budget and the flows that live on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Budget {
     config: BudgetConfig,
     /// Live flows per class.
@@ -167,6 +168,14 @@ impl Budget {
         let among = if self.live[class] == 0 { weights + weight } else { weights };
         let share = u128::from(self.config.total.get()) * weight / among;
         Bytes::new(u64::try_from(share).expect("a part of the total"))
+    }
+}
+
+impl Budget {
+    /// The shares of all classes, in octets.
+    pub fn shares(&self) -> Vec<u32> {
+        let octets = |class| u32::try_from(self.share(class).get()).unwrap_or(u32::MAX);
+        (0..self.live.len()).map(octets).collect()
     }
 }
 

@@ -53,7 +53,19 @@ use weir_units::Time;
 
 /// The congestion control that a guest's flows are translated to.
 #[repr(u8)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Translation {
     /// By none: ECN is the guest's affair. A share of a budget counts all the same.
     #[default]
@@ -67,6 +79,37 @@ pub enum Translation {
     /// As `VirtualEcn`, and also for guests that agree on ECN by themselves and then do not heed
     /// it.
     Auto,
+}
+
+impl Translation {
+    /// Those that translate, by their names in files and on command lines.
+    const KNOWN: [(&'static str, Self); 4] = [
+        ("virtual-ecn", Self::VirtualEcn),
+        ("dctcp", Self::Dctcp),
+        ("cubic-ecn", Self::CubicEcn),
+        ("auto", Self::Auto),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let known = Self::KNOWN.iter().find(|(_, translation)| *translation == self);
+        known.map_or("none", |(name, _)| name)
+    }
+
+    /// The names of those that translate.
+    pub fn names() -> Vec<&'static str> {
+        Self::KNOWN.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The one of this name that translates.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::KNOWN.iter().find(|(known, _)| *known == name).map(|(_, translation)| *translation)
+    }
+
+    /// Whether nothing is translated.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// What a flow goes by. Plain numbers, in the order of a C struct without holes.

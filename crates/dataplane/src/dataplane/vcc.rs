@@ -18,7 +18,7 @@ use crate::config::{Bounded, Config, Translated};
 use crate::error::{Context, Error};
 use crate::instance::{Deed, Instance, Journal, list};
 use crate::programs::{MAX_PORTS, Program};
-use crate::vcc::budget::{Class, Divided, Live, Shares};
+use crate::vcc::budget::{Class, Divided};
 use crate::vcc::intf::{ANY_SLACK, Port};
 use crate::vcc::{self, Law, Program as Own, STATE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,8 @@ pub(super) struct Translators {
     refused: BTreeMap<VmId, String>,
     /// Counters of connections for the window budgets in force.
     divided: BTreeMap<VmId, Divided>,
+    /// What each connection may have, of each VM with a budget.
+    shares: BTreeMap<VmId, Vec<u32>>,
     /// Reasons why other budgets are not in force.
     unbounded: BTreeMap<VmId, String>,
     /// Reason why shares of the budgets in force do not follow connections at the moment.
@@ -251,17 +253,16 @@ impl Dataplane {
         vms.into_iter().map(told).collect()
     }
 
-    /// Counts the connections of window budgets when it is time, and puts in force the shares that
-    /// `divide` computes from all VMs' counts by class. A VM that `divide` omits is not bounded.
-    /// The caller calls it every [`LOOK_NS`](crate::vcc::budget::LOOK_NS) while connections are
-    /// counted. `cpu_ns` is the CPU time that the caller has used.
-    pub fn tend_windows(
+    /// Counts the connections of window budgets when it is time. Returns the live connections of all
+    /// VMs with a budget, by class; nothing if none were counted. The caller calls it every
+    /// [`LOOK_NS`](crate::vcc::budget::LOOK_NS), and then [`share_windows`](Self::share_windows).
+    /// `cpu_ns` is the CPU time that the caller has used.
+    pub fn count_connections(
         &mut self,
         now_ns: u64,
         cpu_ns: &dyn Fn() -> u64,
-        divide: &mut dyn FnMut(&Live<'_>) -> Shares,
-    ) {
-        let Some(own) = &self.programs.vcc else { return };
+    ) -> Vec<(VmId, Vec<u32>)> {
+        let Some(own) = &self.programs.vcc else { return Vec::new() };
         let of = &mut self.translators;
         let mut is_counted = false;
         for (vm, divided) in &mut of.divided {
@@ -274,14 +275,25 @@ impl Dataplane {
                 Err(e) => drop(of.uncounted.insert(*vm, e.to_string())),
             }
         }
-        if !is_counted {
-            return;
+        let live = |(vm, divided): (&VmId, &Divided)| (*vm, divided.live().to_vec());
+        of.divided.iter().filter(|_| is_counted).map(live).collect()
+    }
+
+    /// Puts in force what each connection of a VM may have, by its classes, and again what was not
+    /// in force before. `None`, and a VM that was never named: any window.
+    pub fn share_windows(&mut self, changed: Vec<(VmId, Option<Vec<u32>>)>) {
+        let of = &mut self.translators;
+        for (vm, shares) in changed {
+            match shares {
+                Some(shares) => drop(of.shares.insert(vm, shares)),
+                None => drop(of.shares.remove(&vm)),
+            }
         }
-        let live = of.divided.iter().map(|(vm, divided)| (*vm, divided.live())).collect();
-        let mut shares = divide(&live);
+        let Some(own) = &self.programs.vcc else { return };
         for (vm, divided) in &mut of.divided {
-            let any = || vec![u32::MAX; divided.live().len()];
-            let shares = shares.remove(vm).unwrap_or_else(any);
+            let classes = divided.live().len();
+            let known = of.shares.get(vm).filter(|shares| shares.len() == classes);
+            let shares = known.cloned().unwrap_or_else(|| vec![u32::MAX; classes]);
             if let Err(e) = divided.share_out(own, &shares) {
                 of.uncounted.insert(*vm, e.to_string());
             }

@@ -20,7 +20,6 @@ use crate::intf::{Flow, Plain, shared};
 use crate::table::Table;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use weir_units::VmId;
 
 /// Most classes of a budget.
 pub const CLASSES_MOST: usize = 16;
@@ -41,11 +40,6 @@ const QUIET: u16 = 60;
 const QUIET_MOST: u16 = u16::MAX - 2 * QUIET;
 /// Most time by which a segment that passes during the count is later than the count.
 const AHEAD: u16 = 2;
-
-/// Live connections of each VM, by its classes.
-pub type Live<'a> = BTreeMap<VmId, &'a [u32]>;
-/// Window of each connection of each VM, by its classes, octets.
-pub type Shares = BTreeMap<VmId, Vec<u32>>;
 
 shared!(
     /// Connections of one class: those with both ports in these ranges.

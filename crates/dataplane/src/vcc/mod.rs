@@ -15,6 +15,8 @@
 pub mod budget;
 pub mod intf;
 
+pub use weir_core::vcc::Translation as Law;
+
 use crate::error::{Context, Error};
 use crate::intf::Flow;
 use crate::mark::attach;
@@ -60,21 +62,6 @@ const OF_PORTS: [&str; 7] = [
 
 /// Flag of a port whose windows are bounded: it has a budget.
 pub(crate) const BUDGETED: u32 = 1;
-
-/// The congestion controls, with the numbers that `weir_core::vcc::Translation` has.
-#[repr(u8)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Law {
-    /// Halves for marks, like Reno.
-    VirtualEcn = 1,
-    /// Falls by half of the marked part (DCTCP).
-    Dctcp = 2,
-    /// Falls to 0.7 and grows like CUBIC.
-    CubicEcn = 3,
-    /// Like `VirtualEcn`, and also for guests that agree on ECN by themselves and do not answer
-    /// marks.
-    Auto = 4,
-}
 
 /// One of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use weir_model::scenario::{Link, PathBy, Paths, Queueing, Red};
-use weir_units::{Bytes, Rate, Span, Time};
+use weir_units::{Bytes, Rate, Span, SplitMix64, Time};
 
 /// Size of a packet by which RED's average ages while the queue is idle.
 const RED_PACKET: Bytes = Bytes::new(1000);
@@ -65,7 +65,7 @@ pub(crate) struct Queue<T> {
     red: Average,
     /// The path of the next packet, if packets take turns.
     turn: u64,
-    random: Random,
+    random: SplitMix64,
     /// Packets with a known time of arrival at the far end. Bounded by the buffer and the octets on
     /// the wire.
     flying: BinaryHeap<Reverse<Flight<T>>>,
@@ -126,7 +126,7 @@ impl<T> Queue<T> {
             backlog: Bytes::ZERO,
             red: Average::default(),
             turn: 0,
-            random: Random(seed),
+            random: SplitMix64::new(seed),
             flying: BinaryHeap::new(),
             sequence: 0,
             latest: vec![(0, 0); PAIRS],
@@ -162,7 +162,7 @@ impl<T> Queue<T> {
         self.backlog += arrival.size;
         let longer = self.longer_way(arrival.flow);
         // Lost on the wire: it used its time on the link and never arrives.
-        if self.queueing.loss > 0.0 && self.random.part() < self.queueing.loss {
+        if self.queueing.loss > 0.0 && part(&mut self.random) < self.queueing.loss {
             self.counts.drops += 1;
             return Some(packet);
         }
@@ -245,7 +245,7 @@ impl<T> Queue<T> {
             let chance = red.probability * (average.octets - min) / (max - min);
             // Strikes are spread evenly rather than in bunches.
             let spread = 1.0 - (average.since - 1) as f64 * chance;
-            if spread > 0.0 && self.random.part() >= chance / spread {
+            if spread > 0.0 && part(&mut self.random) >= chance / spread {
                 return false;
             }
         }
@@ -254,18 +254,9 @@ impl<T> Queue<T> {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, seeded, good enough for coins.
-struct Random(u64);
-
-impl Random {
-    /// From 0 to below 1.
-    fn part(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// From 0 to below 1.
+fn part(random: &mut SplitMix64) -> f64 {
+    (random.next() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

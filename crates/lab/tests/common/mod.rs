@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_model::scenario::{
-    IpVersion, Link, Mechanism, MechanismKind, Scenario, Topology, Traffic, TrafficKind, Vm,
+    IpVersion, Link, Mechanism, Scenario, Topology, Traffic, TrafficKind, Vm,
 };
 use weir_units::{Bytes, Rate, Span};
 
@@ -116,13 +116,14 @@ pub(crate) fn udp(mbps: f64) -> TrafficKind {
 }
 
 /// A mechanism; `preset` steers the agent that stands in.
-pub(crate) fn mechanism(kind: MechanismKind, preset: &str) -> Mechanism {
-    Mechanism { label: "test".into(), kind, preset: preset.into(), translation: None }
+pub(crate) fn mechanism(name: &str, preset: &str) -> Mechanism {
+    let known = Mechanism::parse(name).expect("known");
+    Mechanism { label: "test".into(), preset: preset.into(), ..known }
 }
 
 /// Nothing between the VMs and the wire.
 pub(crate) fn none() -> Mechanism {
-    mechanism(MechanismKind::None, "paper")
+    mechanism("none", "paper")
 }
 
 /// The example `stand_in`, which cargo builds beside the tests.

@@ -8,7 +8,6 @@
 //!           every mechanism, in every repeat.
 //! Not here  Keys (`spec::traffic`), tables of sizes (`sizes`), sockets.
 
-mod draw;
 mod memcached;
 mod sizes;
 
@@ -16,8 +15,7 @@ pub use memcached::{Ask, Memcached, Operation};
 pub use sizes::{Cdf, Sizes};
 
 use super::{Traffic, TrafficKind};
-use draw::Draw;
-use weir_units::{Bytes, Rate, Span};
+use weir_units::{Bytes, Rate, Span, SplitMix64};
 
 /// Payload of a full TCP segment at MTU 1500, with the timestamp option.
 const SEGMENT: u64 = 1448;
@@ -71,7 +69,7 @@ pub enum Spacing {
 impl Arrivals {
     /// Moments since the start of the traffic, ascending, without end.
     pub fn starts(&self) -> impl Iterator<Item = Span> + use<> {
-        let mut draw = Draw::new(self.seed);
+        let mut draw = SplitMix64::new(self.seed);
         let gap = 1.0 / self.per_second;
         let spacing = self.spacing;
         let mut at = match spacing {
@@ -156,12 +154,12 @@ impl Flows {
     /// Starts and sizes of the flows to this destination, ascending, without end.
     pub fn starts(&self) -> impl Iterator<Item = (Span, Bytes)> + use<> {
         // Independent of the gaps, and the same for all destinations of the sender.
-        let mut draw = Draw::new(!self.arrivals.seed);
+        let mut draw = SplitMix64::new(!self.arrivals.seed);
         let (sizes, pick, mine, of) = (self.sizes.clone(), self.pick, self.mine, self.of.max(1));
         self.arrivals.starts().enumerate().filter_map(move |(number, at)| {
             let size = sizes.at(draw.unit());
             let to = match pick {
-                Pick::Random => draw.below(of),
+                Pick::Random => draw.below(u64::from(of)) as u32,
                 Pick::InTurn => (number % of as usize) as u32,
             };
             (to == mine).then_some((at, size))
@@ -267,7 +265,7 @@ impl TrafficKind {
 /// Completes the traffic of one entry of a file, in place: seeds, each destination's position, and
 /// the answers to requests. `entry` is the entry's position in the file.
 pub(crate) fn complete(flows: &mut Vec<Traffic>, entry: usize) {
-    let seed = |from: usize, to: usize| Draw::mix(&[entry as u64, from as u64, to as u64]);
+    let seed = |from: usize, to: usize| mixed([entry as u64, from as u64, to as u64]);
     let mut destinations = std::collections::BTreeMap::<usize, u32>::new();
     for flow in flows.iter_mut() {
         let (from, to) = (flow.from, flow.to);
@@ -313,6 +311,11 @@ fn answer(flow: &Traffic) -> Option<Traffic> {
     };
     let kind = TrafficKind::Reply { response, per_second, congestion };
     Some(Traffic { from: flow.to, to: flow.from, kind, trace: None, ..flow.clone() })
+}
+
+/// One seed from several numbers, all of which count.
+fn mixed(parts: [u64; 3]) -> u64 {
+    parts.into_iter().fold(0, |seed, part| SplitMix64::mix(seed ^ part))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use weir_core::host::{
     Call, Class, Counters, Direction, HostLoop, Input, Observed, Policy, ReceiveCount, SendCount,
     Setting, Work,
 };
-use weir_core::mechanism::{Law, PairView};
+use weir_core::mechanism::PairView;
 use weir_core::message::Message;
 use weir_journal::{Kept, Log};
 use weir_units::{HostId, PairId, Span, Time, VmId};
@@ -74,15 +74,11 @@ pub(super) struct Agent {
 impl Agent {
     /// An agent with nothing but its policy, recorded in `log` if there is one.
     pub(super) fn new(policy: &Policy, now: Time, log: Option<Log>) -> Self {
-        let late = match &policy.law {
-            Law::EyeQ(eyeq) => eyeq.loop_delay.actuation,
-            Law::ElasticSwitch(_) | Law::Reservation(_) => Span::ZERO,
-        };
         Self {
             host: Kept::new(host(policy, now), log),
             messages: Vec::new(),
             observed: Observed::default(),
-            late,
+            late: policy.law.actuation(),
             decided: VecDeque::new(),
             at_first: policy.law.at_first(policy.line),
         }
@@ -192,7 +188,7 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work { forgotten, pairs, paths, tags, messages, shares: _, meters: _, events: _ } =
+        let Work { forgotten, pairs, paths, tags, messages, meters: _, windows: _, events: _ } =
             self.host.work(now);
         self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.
@@ -234,11 +230,8 @@ impl Agent {
     /// Segments that it has seen lost, of pairs that it knows; `None` if it does not look for them.
     pub(super) fn losses(&mut self, now: Time) -> Option<u64> {
         let views = self.host.pairs(now);
-        let lost = |view: &PairView| match view {
-            PairView::ElasticSwitch(view) => view.receive.as_ref().map(|r| r.lost),
-            PairView::EyeQ(_) | PairView::Reservation(_) => None,
-        };
-        self.host.machine().eyeq().is_none().then(|| views.iter().filter_map(lost).sum())
+        let detects = self.host.machine().eyeq().is_none();
+        detects.then(|| views.iter().filter_map(PairView::lost_on_arrival).sum())
     }
 
     /// Pairs that it lists.
@@ -291,7 +284,7 @@ fn host(policy: &Policy, now: Time) -> HostLoop {
 pub(super) fn without(policy: &Policy, away: &BTreeSet<VmId>) -> Policy {
     let mut policy = policy.clone();
     policy.retain_vms(|vm| !away.contains(&vm));
-    if !matches!(policy.law, Law::Reservation(_)) {
+    if !policy.law.foresees() {
         policy.directory.retain(|vm, _| !away.contains(vm));
     }
     policy

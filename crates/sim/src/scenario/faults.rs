@@ -4,12 +4,12 @@
 //! Not here  Faults of control messages: see `guard`.
 
 use crate::world::Fault;
-use weir_model::scenario::{FaultKind, Mechanism, MechanismKind, Scenario};
+use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::Time;
 
 /// What breaks, and when, in the order of time.
 pub(super) fn faults(scenario: &Scenario, mechanism: &Mechanism) -> Vec<(Time, Fault)> {
-    let has_agents = mechanism.kind != MechanismKind::None;
+    let has_agents = mechanism.row.is_some();
     let happens = |kind: &FaultKind| has_agents || !kind.is_of_agents();
     let all = scenario.faults.iter().filter(|fault| happens(&fault.kind));
     all.flat_map(|fault| of(&fault.kind).into_iter().map(|f| (Time::ZERO + fault.at, f))).collect()

@@ -9,18 +9,21 @@
 //! Source    `weir-lab`'s `agents.rs`, `weir-agent`'s `config.rs` and `driver.rs` (`guaranteed`).
 
 use super::build::{Part, Plan};
+use super::ways::Ways;
 use super::{Failure, Setup, Unsupported};
 use crate::host::{Guard, GuardedHost, GuardedPair, PathLinks, Share, Trouble};
+use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use weir_core::elasticswitch::ElasticSwitch;
 use weir_core::host::{Bounds, Capabilities, Hose, Location, Policy};
-use weir_core::mechanism::Law;
+use weir_core::mechanism::{Draft, Place};
 use weir_core::path::MAX_PATHS;
-use weir_core::reservation::Reservation;
 use weir_journal::{Log, Options, Pace};
-use weir_model::scenario::{Ecmp, Fault, FaultKind, Mechanism, MechanismKind, Scenario, Vm};
-use weir_units::{HostId, PairId, Rate, TenantId, VmId};
+use weir_model::scenario::{Ecmp, Fault, FaultKind, LinkDir, Mechanism, Scenario, Vm};
+use weir_units::{Bytes, HostId, PairId, Rate, Span, TenantId, VmId};
+
+/// A full Ethernet frame without FCS.
+const FRAME: Bytes = Bytes::new(1514);
 
 /// The agents of a run; `None` without a mechanism.
 pub(super) fn guard(
@@ -29,10 +32,10 @@ pub(super) fn guard(
     plan: &Plan,
     setup: &Setup,
 ) -> Result<Option<Guard>, Failure> {
-    if mechanism.kind == MechanismKind::None {
+    if mechanism.row.is_none() {
         return Ok(None);
     }
-    let paths = paths(scenario, mechanism, plan)?;
+    let paths = paths(scenario, mechanism, plan, setup)?;
     let count = paths.values().next().map_or(1, Vec::len);
     let policies = policies(scenario, mechanism, setup, count)?;
     let guard = |policy| guarded(scenario, policy, setup.journal.as_deref());
@@ -70,10 +73,9 @@ fn paths(
     scenario: &Scenario,
     mechanism: &Mechanism,
     plan: &Plan,
+    setup: &Setup,
 ) -> Result<PathLinks, Unsupported> {
-    let preset = ElasticSwitch::preset(&mechanism.preset);
-    let divides = preset.is_some_and(|es| es.paths.count > 1);
-    if mechanism.kind != MechanismKind::ElasticSwitch || !divides {
+    if !draft(scenario, mechanism, setup)?.divides_paths() {
         return Ok(PathLinks::new());
     }
     if scenario.topology.ecmp != Some(Ecmp::Host) {
@@ -128,52 +130,83 @@ pub(super) fn policies(
         let out = Bounds { floor: vm.floor_out, most: vm.cap_out.unwrap_or(Rate::MAX) };
         (vm_id(number), Hose { out, in_: Bounds::at_least(vm.floor_in) })
     };
+    let mut draft = draft(scenario, mechanism, setup)?;
+    draft.reserve(setup.reserve.iter().copied());
+    let round_trip = round_trip(scenario);
+    let can = Capabilities { limiter: true, paths, ..Capabilities::default() };
     let one = |(host, line): (usize, Rate)| {
         let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
-        let law = law(scenario, mechanism, setup, (line, paths))?;
+        let law = draft.on(&Place { line, round_trip, can }).map_err(|what| {
+            let advice = "change it, or leave it out";
+            Unsupported::new("spec.mechanisms", what, advice)
+        })?;
         let policy = Policy::new(HostId(host as u32), line, law).with_vms(here.map(hose));
-        let can = Capabilities { limiter: true, paths, ..Capabilities::default() };
         let policy = Policy { fastest_line, can, directory: directory.clone(), ..policy };
-        super::eyeq::fits(scenario, mechanism, &policy)?;
+        policy.law.check(&policy).map_err(|refusal| {
+            let name = &scenario.topology.hosts[host];
+            let field = format!("spec.mechanisms ({}, host {name})", mechanism.label);
+            Failure::Refused { field, refusal }
+        })?;
         Ok(policy)
     };
     lines.into_iter().enumerate().map(one).collect()
 }
 
-/// The law with the constants it has at this scale.
-fn law(
+/// The mechanism's constants at this scale.
+fn draft(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<Draft, Unsupported> {
+    if let Some(draft) = &setup.draft {
+        return Ok(draft.clone());
+    }
+    let row = mechanism.row.expect("there are no agents without a mechanism");
+    let draft = mechanism.draft().map(|draft| draft.scaled(scenario.scale));
+    draft.ok_or_else(|| {
+        let what = format!("the preset `{}`", mechanism.preset);
+        Unsupported::new("spec.mechanisms", what, row.no_preset(&mechanism.preset))
+    })
+}
+
+/// Whether the mechanism can be played here: a user must learn that it cannot before an hour of
+/// playing.
+///
+/// # Errors
+///
+/// The reason: the place in the file, and what would be right.
+pub(super) fn check(
     scenario: &Scenario,
     mechanism: &Mechanism,
     setup: &Setup,
-    (line, paths): (Rate, usize),
-) -> Result<Law, Failure> {
-    let elastic = |es: ElasticSwitch| {
-        let es = setup.law.clone().unwrap_or_else(|| es.scaled(scenario.scale));
-        Law::ElasticSwitch(Box::new(es.with_paths(paths)))
-    };
-    match mechanism.kind {
-        MechanismKind::ElasticSwitch => {
-            let preset = ElasticSwitch::preset(&mechanism.preset).ok_or_else(|| {
-                let what = format!("the preset `{}`", mechanism.preset);
-                let known = format!("there are {}", ElasticSwitch::ALL_PRESETS.join(", "));
-                Unsupported::new("spec.mechanisms", what, known)
-            })?;
-            Ok(elastic(preset))
-        }
-        MechanismKind::Seawall => Ok(elastic(ElasticSwitch::seawall())),
-        MechanismKind::EyeQ => {
-            let eyeq = super::eyeq::law(scenario, mechanism, setup, line)?;
-            Ok(Law::EyeQ(Box::new(eyeq)))
-        }
-        // Nothing has none.
-        MechanismKind::Reservation | MechanismKind::None => {
-            let usual = Reservation::usual_other(scenario.scale, line);
-            Ok(Law::Reservation(Reservation {
-                rates: setup.reserve.iter().copied().collect(),
-                other: setup.unreserved.unwrap_or(usual),
-            }))
-        }
+) -> Result<(), Failure> {
+    let Some(row) = mechanism.row else { return Ok(()) };
+    let dies = scenario.faults.iter().find(|fault| fault.kind.is_of_agents());
+    if let Some(fault) = dies.filter(|_| !row.returns) {
+        let field = format!("spec.faults ({} at {})", fault.kind.name(), fault.at);
+        let what = format!("an agent of `{}` that dies", mechanism.label);
+        let advice = "leave the fault out, or play `elasticswitch`";
+        return Err(Unsupported::new(field, what, advice).into());
     }
+    policies(scenario, mechanism, setup, MAX_PATHS).map(drop)
+}
+
+/// The longest round trip between hosts that talk, of the idle network: at rest queues are empty.
+fn round_trip(scenario: &Scenario) -> Span {
+    let topology = &scenario.topology;
+    let mut ways = Ways::new(topology);
+    let host = |vm: usize| scenario.vms[vm].host;
+    let ends: BTreeSet<(usize, usize)> = scenario
+        .traffic
+        .iter()
+        .flat_map(|t| [(host(t.from), host(t.to)), (host(t.to), host(t.from))])
+        .filter(|(from, to)| from != to)
+        .collect();
+    let link = |number: &u32| &topology.links[LinkDir::from_index(*number as usize).link];
+    let mut pass = |(from, to): (usize, usize)| {
+        // Equal ways have as many links; of what is drawn nothing else follows.
+        let way = ways.draw(from, to, &mut Rng::new(0, 0));
+        let cross = |n: &u32| link(n).delay + link(n).rate.time_for(FRAME);
+        way.iter().map(cross).fold(Span::ZERO, |sum, span| sum + span)
+    };
+    let both = |(from, to): (usize, usize)| pass((from, to)) + pass((to, from));
+    ends.into_iter().map(both).max().unwrap_or_default()
 }
 
 fn guarded(
@@ -217,3 +250,6 @@ fn trouble(fault: &Fault, host: usize) -> Option<Trouble> {
         jitter: control.jitter.as_nanos(),
     })
 }
+
+#[cfg(test)]
+mod tests;

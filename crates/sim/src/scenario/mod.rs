@@ -9,7 +9,6 @@
 //! Not here  Judging: the judge of the lab's runs, in `weir`, judges these, too.
 
 mod build;
-mod eyeq;
 mod faults;
 mod guard;
 mod queues;
@@ -36,8 +35,7 @@ use crate::outcome::{LinkOutcome, Outcome};
 use crate::world::GuardedView;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_core::elasticswitch::ElasticSwitch;
-use weir_core::eyeq::{Refusal, Tuned};
+use weir_core::mechanism::{Draft, Refusal};
 use weir_model::record::{ControlRecord, LinkRecord, QueueRecord, Windows, WrittenRecord};
 use weir_model::scenario::{FaultKind, Mechanism, Scenario};
 use weir_units::{PairId, Rate, Span, Time};
@@ -47,15 +45,11 @@ use weir_units::{PairId, Rate, Span, Time};
 pub struct Setup {
     /// Seed of all random choices.
     pub seed: u64,
-    /// For `reservation` only: the rate of each pair.
+    /// The rate of each pair, for a mechanism that reserves rates.
     pub reserve: Vec<(PairId, Rate)>,
-    /// For `reservation` only: the rate of every other pair, if set.
-    pub unreserved: Option<Rate>,
-    /// The law of ElasticSwitch or Seawall at the scenario's scale, if constants of it were set;
-    /// `None`: the law of the mechanism's name.
-    pub law: Option<ElasticSwitch>,
-    /// The same of EyeQ, before it knows its links.
-    pub eyeq: Option<Tuned>,
+    /// The mechanism's constants at the scenario's scale, if some were set; `None`: those of its
+    /// name and preset.
+    pub draft: Option<Draft>,
     /// A folder in which each host's agent gets a folder with its journal.
     pub journal: Option<PathBuf>,
 }
@@ -153,7 +147,7 @@ pub fn check_mechanism(
     setup: &Setup,
 ) -> Result<(), Failure> {
     refuse::translation(scenario, mechanism)?;
-    eyeq::check(scenario, mechanism, setup)
+    guard::check(scenario, mechanism, setup)
 }
 
 /// Plays `scenario` with `mechanism`. `watch` is called after each sample with the part of the run

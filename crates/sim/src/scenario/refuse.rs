@@ -3,7 +3,6 @@
 //! Promises  A scenario that passes here is played as the lab plays it, except for the points that
 //!           docs/simulator.md lists.
 
-use weir_core::vcc;
 use weir_model::scenario::{
     FaultKind, IpVersion, Link, Mechanism, Scenario, Traffic, TrafficKind, Translation,
 };
@@ -86,19 +85,14 @@ fn brief(scenario: &Scenario) -> impl Iterator<Item = &Traffic> {
 pub(super) fn translation(
     scenario: &Scenario,
     mechanism: &Mechanism,
-) -> Result<Option<vcc::Translation>, Unsupported> {
+) -> Result<Option<Translation>, Unsupported> {
     let Some(translation) = mechanism.translation else { return Ok(None) };
     if let Some(traffic) = brief(scenario).next() {
         let field = format!("spec.traffic (group {})", traffic.group);
         let what = format!("`{}` for connections that come and go", translation.name());
         return Err(Unsupported::new(field, what, "leave it out, or play it with `weir lab`"));
     }
-    Ok(Some(match translation {
-        Translation::VirtualEcn => vcc::Translation::VirtualEcn,
-        Translation::Dctcp => vcc::Translation::Dctcp,
-        Translation::CubicEcn => vcc::Translation::CubicEcn,
-        Translation::Auto => vcc::Translation::Auto,
-    }))
+    Ok(Some(translation))
 }
 
 fn link(link: &Link) -> Result<(), Unsupported> {
@@ -160,7 +154,7 @@ mod tests {
         let mut scenario = file.points().expect("one point").remove(0);
         check(&scenario).expect("connections that last");
         let translated = &scenario.mechanisms[1].clone();
-        assert_eq!(translation(&scenario, translated), Ok(Some(vcc::Translation::VirtualEcn)));
+        assert_eq!(translation(&scenario, translated), Ok(Some(Translation::VirtualEcn)));
         scenario.traffic[0].kind =
             TrafficKind::Shuffle { octets: Bytes::new(1_000_000), congestion: "reno".into() };
         let said = check(&scenario).expect_err("guests have ECN or not").to_string();

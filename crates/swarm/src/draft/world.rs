@@ -16,7 +16,8 @@ use super::fabric::Fabric;
 use super::tenants::{self, Tenant, Vm};
 use super::traffic;
 use std::collections::BTreeMap;
-use weir_model::scenario::{Error, File, Mechanism, MechanismKind, Scenario};
+use weir_core::mechanism::registry::Floors;
+use weir_model::scenario::{Error, File, Mechanism, Scenario};
 use weir_units::Span;
 
 /// Links of hosts, kbit/s, before `scale`.
@@ -112,11 +113,10 @@ impl World {
     /// Whether `mechanism` promises every floor here (GUARANTEES.md 1): `paper` promises hoses only,
     /// EyeQ nothing where links between switches can be full.
     pub fn promises(&self, mechanism: &Mechanism) -> bool {
-        match mechanism.kind {
-            MechanismKind::Reservation => true,
-            MechanismKind::ElasticSwitch => mechanism.preset.starts_with("steady"),
-            MechanismKind::EyeQ => !self.has_thin_core,
-            MechanismKind::Seawall | MechanismKind::None => false,
+        match mechanism.row.map_or(Floors::Nowhere, |row| (row.floors)(&mechanism.preset)) {
+            Floors::Everywhere => true,
+            Floors::AtHosts => !self.has_thin_core,
+            Floors::Nowhere => false,
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod config;
 mod constants;
+pub(super) mod explain;
 mod hidden;
 mod pairs;
 mod paths;
@@ -170,6 +171,10 @@ impl Machine {
 
     fn looks_for_losses(&self) -> bool {
         !self.receive.is_empty()
+    }
+
+    pub(crate) fn undivided(&mut self) -> &mut Orders {
+        &mut self.orders
     }
 
     /// The rates that the data plane should have, after all that was handled up to `now`.

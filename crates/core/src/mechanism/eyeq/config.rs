@@ -54,11 +54,6 @@ pub struct EyeQ {
     pub limiter_idle: Span,
     /// Octets of one MTU on layer 2 without FCS.
     pub mtu: Bytes,
-    /// A limiter takes super-packets that last no longer than this at its rate, and in any case one
-    /// MTU.
-    pub super_packet_span: Span,
-    /// No super-packet is larger than this. Paper: 32 kB.
-    pub super_packet_most: Bytes,
     /// Bound of a limiter's queue; beyond, it pushes back. Paper: 128 kB.
     pub queue: Bytes,
     /// Sources that one VM answers, and destinations that it is limited towards, at most.
@@ -155,8 +150,6 @@ impl Default for EyeQ {
             silent_least: Rate::from_mbps(1),
             limiter_idle: Span::from_secs(3),
             mtu: Bytes::new(1514),
-            super_packet_span: Span::from_millis(1),
-            super_packet_most: Bytes::new(32_000),
             queue: Bytes::new(128_000),
             peers_most: 4096,
             default_floor: Rate::from_mbps(1),
@@ -259,9 +252,7 @@ impl EyeQ {
         within("idle_after in us", us(self.idle_after), us(self.period), 1e9)?;
         within("mtu in octets", self.mtu.get() as f64, 64.0, 65_535.0)?;
         let mtu = self.mtu.get() as f64;
-        within("super_packet_most in octets", self.super_packet_most.get() as f64, mtu, 65_536.0)?;
-        let largest = self.super_packet_most.get() as f64;
-        within("queue in octets", self.queue.get() as f64, largest, 1e9)?;
+        within("queue in octets", self.queue.get() as f64, mtu, 1e9)?;
         if let Capacity::Outer(outer) = self.capacity {
             within("outer period in us", us(outer.period), us(self.period), 1e6)?;
             within("outer alpha", outer.alpha, 1e-3, 2.0)?;

@@ -7,45 +7,8 @@
 //!           [`EyeQ::check`].
 
 use super::config::{Backend, Capacity, EyeQ, GENTLE, Outer};
-use crate::mechanism::constants::{Entry, Take, Word};
-use weir_units::{Bytes, Rate, Span};
-
-/// One constant as a user set it; see the fields of [`EyeQ`] and [`Outer`].
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Constant {
-    /// [`EyeQ::period`].
-    Period(Span),
-    /// [`EyeQ::alpha`].
-    Alpha(f64),
-    /// [`EyeQ::least_factor`].
-    LeastFactor(f64),
-    /// [`EyeQ::least_divisor`].
-    LeastDivisor(u32),
-    /// [`EyeQ::counts_losses`].
-    CountsLosses(bool),
-    /// [`EyeQ::idle_after`].
-    IdleAfter(Span),
-    /// [`EyeQ::told_part`].
-    ToldPart(f64),
-    /// [`EyeQ::feedback_octets`].
-    FeedbackOctets(Bytes),
-    /// [`EyeQ::feedback_unit`].
-    FeedbackUnit(Rate),
-    /// [`EyeQ::silence`].
-    Silence(Span),
-    /// [`EyeQ::silent_octets`].
-    SilentOctets(Bytes),
-    /// [`EyeQ::silent_least`].
-    SilentLeast(Rate),
-    /// [`EyeQ::limiter_idle`].
-    LimiterIdle(Span),
-    /// [`Outer::period`]: the outer loop takes the place of the printed formula.
-    OuterPeriod(Span),
-    /// [`Outer::alpha`]; likewise.
-    OuterAlpha(f64),
-    /// [`Outer::fall_at`]; likewise. `None`: it never falls at once.
-    FallAt(Option<f64>),
-}
+use crate::mechanism::constants::{Entry, Take, Value, Word, Written};
+use weir_units::{Rate, Span};
 
 /// A preset and what differs from it, before they know their link.
 #[derive(Clone, PartialEq, Debug)]
@@ -54,8 +17,8 @@ pub struct Tuned {
     pub preset: EyeQ,
     /// What sets the limiters.
     pub backend: Backend,
-    /// In the order in which they take effect.
-    pub set: Vec<Constant>,
+    /// Names of [`Tuned::CONSTANTS`] and values, in the order in which they take effect.
+    pub set: Vec<(&'static str, Value)>,
 }
 
 const BACKEND: &[Word<Tuned>] = &[
@@ -63,8 +26,8 @@ const BACKEND: &[Word<Tuned>] = &[
     ("agent", |tuned| tuned.backend = Backend::Agent),
 ];
 const COUNTS_LOSSES: &[Word<Tuned>] = &[
-    ("yes", |tuned| tuned.put(Constant::CountsLosses(true))),
-    ("no", |tuned| tuned.put(Constant::CountsLosses(false))),
+    ("yes", |tuned| tuned.preset.counts_losses = true),
+    ("no", |tuned| tuned.preset.counts_losses = false),
 ];
 
 const fn entry(name: &'static str, take: Take<Tuned>) -> Entry<Tuned> {
@@ -75,26 +38,51 @@ impl Tuned {
     /// All constants that can be set by name. docs/algorithms/eyeq.md says what each one means.
     pub const CONSTANTS: &[Entry<Self>] = &[
         entry("backend", Take::Word(BACKEND)),
-        entry("period", Take::Span(|tuned, v| tuned.put(Constant::Period(v)))),
-        entry("alpha", Take::Real(|tuned, v| tuned.put(Constant::Alpha(v)))),
-        entry("least_factor", Take::Real(|tuned, v| tuned.put(Constant::LeastFactor(v)))),
-        entry("least_divisor", Take::Real(|tuned, v| tuned.put(Constant::LeastDivisor(v as u32)))),
+        entry("period", Take::Span(|tuned, v| tuned.preset.period = v)),
+        entry("alpha", Take::Real(|tuned, v| tuned.preset.alpha = v)),
+        entry("least_factor", Take::Real(|tuned, v| tuned.preset.least_factor = v)),
+        entry("least_divisor", Take::Real(|tuned, v| tuned.preset.least_divisor = v as u32)),
         entry("counts_losses", Take::Word(COUNTS_LOSSES)),
-        entry("idle_after", Take::Span(|tuned, v| tuned.put(Constant::IdleAfter(v)))),
-        entry("told_part", Take::Real(|tuned, v| tuned.put(Constant::ToldPart(v)))),
-        entry("feedback_octets", Take::Octets(|tuned, v| tuned.put(Constant::FeedbackOctets(v)))),
-        entry("feedback_unit", Take::Rate(|tuned, v| tuned.put(Constant::FeedbackUnit(v)))),
-        entry("silence", Take::Span(|tuned, v| tuned.put(Constant::Silence(v)))),
-        entry("silent_octets", Take::Octets(|tuned, v| tuned.put(Constant::SilentOctets(v)))),
-        entry("silent_least", Take::Rate(|tuned, v| tuned.put(Constant::SilentLeast(v)))),
-        entry("limiter_idle", Take::Span(|tuned, v| tuned.put(Constant::LimiterIdle(v)))),
-        entry("outer_period", Take::Span(|tuned, v| tuned.put(Constant::OuterPeriod(v)))),
-        entry("outer_alpha", Take::Real(|tuned, v| tuned.put(Constant::OuterAlpha(v)))),
-        entry("fall_at", Take::RealOr("never", |tuned, v| tuned.put(Constant::FallAt(v)))),
+        entry("idle_after", Take::Span(|tuned, v| tuned.preset.idle_after = v)),
+        entry("told_part", Take::Real(|tuned, v| tuned.preset.told_part = v)),
+        entry("feedback_octets", Take::Octets(|tuned, v| tuned.preset.feedback_octets = v)),
+        entry("feedback_unit", Take::Rate(|tuned, v| tuned.preset.feedback_unit = v)),
+        entry("silence", Take::Span(|tuned, v| tuned.preset.silence = v)),
+        entry("silent_octets", Take::Octets(|tuned, v| tuned.preset.silent_octets = v)),
+        entry("silent_least", Take::Rate(|tuned, v| tuned.preset.silent_least = v)),
+        entry("limiter_idle", Take::Span(|tuned, v| tuned.preset.limiter_idle = v)),
+        // Any of these three brings the outer loop in the place of the printed formula.
+        entry("outer_period", Take::Span(|tuned, v| tuned.outer().period = v)),
+        entry("outer_alpha", Take::Real(|tuned, v| tuned.outer().alpha = v)),
+        entry("fall_at", Take::RealOr("never", |tuned, v| tuned.outer().fall_at = v)),
     ];
 
-    fn put(&mut self, constant: Constant) {
-        self.set.push(constant);
+    fn outer(&mut self) -> &mut Outer {
+        if self.preset.capacity == Capacity::Formula {
+            self.preset.capacity = Capacity::Outer(Outer::default());
+        }
+        match &mut self.preset.capacity {
+            Capacity::Outer(outer) => outer,
+            Capacity::Formula => unreachable!("it was just replaced"),
+        }
+    }
+
+    /// Sets one constant by its name.
+    ///
+    /// # Errors
+    /// There is no such constant, or the value is none of its kind.
+    pub fn set(&mut self, name: &str, written: &dyn Written) -> Result<(), String> {
+        let entry = Entry::find(name, Self::CONSTANTS)?;
+        self.set.push((entry.name, entry.read(written)?));
+        Ok(())
+    }
+
+    /// The word that a constant was set to, if it was.
+    fn word(&self, name: &str) -> Option<&'static str> {
+        self.set.iter().rev().find(|(set, _)| *set == name).and_then(|(_, value)| match value {
+            Value::Word(word) => Some(*word),
+            _ => None,
+        })
     }
 
     /// A preset as it is.
@@ -104,9 +92,17 @@ impl Tuned {
 
     /// The law on a link of `line`, with this round trip.
     pub fn on(&self, line: Rate, round_trip: Span) -> EyeQ {
-        let mut eyeq = self.preset.for_link(line, round_trip, self.backend);
-        self.set.iter().for_each(|constant| constant.put(&mut eyeq));
-        eyeq
+        let backend = self.with_all_set(self.preset.clone()).backend;
+        self.with_all_set(self.preset.for_link(line, round_trip, backend)).preset
+    }
+
+    fn with_all_set(&self, preset: EyeQ) -> Self {
+        let mut tuned = Self { preset, ..self.clone() };
+        for (name, value) in &self.set {
+            let entry = Entry::find(name, Self::CONSTANTS).expect("it was found when it was set");
+            entry.put(&mut tuned, *value).expect("every law of EyeQ has all constants");
+        }
+        tuned
     }
 
     /// The same where departure times limit ([`EyeQ::departing`]). With the paper's α departures
@@ -114,41 +110,44 @@ impl Tuned {
     /// set, it is 0.2.
     pub fn departing_on(&self, line: Rate, round_trip: Span) -> EyeQ {
         let eyeq = self.on(line, round_trip);
-        let is_set = self.set.iter().any(|constant| matches!(constant, Constant::Alpha(_)));
+        let is_set = self.set.iter().any(|(name, _)| *name == "alpha");
         let alpha = if is_set { eyeq.alpha } else { eyeq.alpha.min(GENTLE) };
         EyeQ { alpha, ..eyeq }.departing()
     }
-}
 
-impl Constant {
-    fn put(self, eyeq: &mut EyeQ) {
-        match self {
-            Self::Period(span) => eyeq.period = span,
-            Self::Alpha(alpha) => eyeq.alpha = alpha,
-            Self::LeastFactor(part) => eyeq.least_factor = part,
-            Self::LeastDivisor(n) => eyeq.least_divisor = n,
-            Self::CountsLosses(yes) => eyeq.counts_losses = yes,
-            Self::IdleAfter(span) => eyeq.idle_after = span,
-            Self::ToldPart(part) => eyeq.told_part = part,
-            Self::FeedbackOctets(octets) => eyeq.feedback_octets = octets,
-            Self::FeedbackUnit(rate) => eyeq.feedback_unit = rate,
-            Self::Silence(span) => eyeq.silence = span,
-            Self::SilentOctets(octets) => eyeq.silent_octets = octets,
-            Self::SilentLeast(rate) => eyeq.silent_least = rate,
-            Self::LimiterIdle(span) => eyeq.limiter_idle = span,
-            Self::OuterPeriod(period) => outer(eyeq, |o| Outer { period, ..o }),
-            Self::OuterAlpha(alpha) => outer(eyeq, |o| Outer { alpha, ..o }),
-            Self::FallAt(fall_at) => outer(eyeq, |o| Outer { fall_at, ..o }),
+    /// The law of an agent's host, whose kernel meters, and whose limits are in force at once
+    /// (`is_kernel`) or when the agent has set them.
+    ///
+    /// # Errors
+    /// A constant that only other worlds have, or a loop that would not come to rest here. Begins
+    /// with the constant where one is to blame.
+    pub fn on_host(&self, line: Rate, round_trip: Span, is_kernel: bool) -> Result<EyeQ, String> {
+        let (backend, other, what) = if is_kernel {
+            let what = "departure times go by limits without the agent; leave it out, or write \
+                        shaper = \"htb\"";
+            (Backend::Kernel, "agent", what)
+        } else {
+            let what =
+                "the agent sets HTB's classes; leave it out, or write shaper = \"departure-time\"";
+            (Backend::Agent, "kernel", what)
+        };
+        if self.word("backend") == Some(other) {
+            return Err(format!("set.backend: {what}"));
         }
+        if self.word("counts_losses") == Some("yes") {
+            return Err(
+                "set.counts_losses: the kernel's meters do not see losses; leave it out".into()
+            );
+        }
+        let tuned = Self { backend, ..self.clone() };
+        let eyeq = if is_kernel {
+            tuned.departing_on(line, round_trip)
+        } else {
+            tuned.on(line, round_trip)
+        };
+        eyeq.check(line).map_err(|refusal| format!("set: {refusal}"))?;
+        Ok(eyeq)
     }
-}
-
-fn outer(eyeq: &mut EyeQ, change: impl FnOnce(Outer) -> Outer) {
-    let before = match eyeq.capacity {
-        Capacity::Outer(outer) => outer,
-        Capacity::Formula => Outer::default(),
-    };
-    eyeq.capacity = Capacity::Outer(change(before));
 }
 
 #[cfg(test)]
@@ -160,7 +159,7 @@ mod tests {
     #[test]
     fn departures_are_as_far_ahead_as_the_gain_bears() {
         let line = Rate::from_mbps(10_000);
-        let within = |set: Vec<Constant>| {
+        let within = |set: Vec<(&'static str, Value)>| {
             let tuned = Tuned { set, ..Tuned::new(EyeQ::default(), Backend::Kernel) };
             let eyeq = tuned.departing_on(line, RTT);
             assert_eq!(eyeq.check(line), Ok(()), "{eyeq:?}");
@@ -168,13 +167,13 @@ mod tests {
         };
         let us = Span::from_micros;
         assert_eq!(within(vec![]), (0.2, us(1200)), "with them feedback is seven periods late");
-        assert_eq!(within(vec![Constant::Alpha(0.5)]), (0.5, us(200)));
-        assert_eq!(within(vec![Constant::Alpha(0.4)]), (0.4, us(400)));
+        assert_eq!(within(vec![("alpha", Value::Real(0.5))]), (0.5, us(200)));
+        assert_eq!(within(vec![("alpha", Value::Real(0.4))]), (0.4, us(400)));
         // The outer loop has its own gain, and a period that is five of the inner one's.
-        let (_, small) = within(vec![Constant::Alpha(0.001)]);
+        let (_, small) = within(vec![("alpha", Value::Real(0.001))]);
         assert!(small > us(1200) && small < Span::from_millis(3), "{small}");
         let wild = Tuned {
-            set: vec![Constant::Alpha(0.7)],
+            set: vec![("alpha", Value::Real(0.7))],
             ..Tuned::new(EyeQ::default(), Backend::Kernel)
         };
         assert_eq!(wild.on(line, RTT).check(line), Ok(()), "where limits are in force at once");
@@ -189,7 +188,8 @@ mod tests {
     #[test]
     fn what_is_set_is_meant_as_it_is_and_all_else_follows_the_link() {
         let slow = Rate::from_mbps(1_000);
-        let set = vec![Constant::Alpha(0.3), Constant::Period(Span::from_micros(400))];
+        let set =
+            vec![("alpha", Value::Real(0.3)), ("period", Value::Span(Span::from_micros(400)))];
         let tuned = Tuned { set, ..Tuned::new(EyeQ::default(), Backend::Kernel) };
         let usual = EyeQ::default().for_link(slow, RTT, Backend::Kernel);
         let got = tuned.on(slow, RTT);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_constant_of_the_outer_loop_brings_the_loop() {
         let paper = EyeQ::preset("eyeq-paper").expect("known");
-        let set = vec![Constant::OuterAlpha(0.4), Constant::FallAt(None)];
+        let set = vec![("outer_alpha", Value::Real(0.4)), ("fall_at", Value::Word("never"))];
         let tuned = Tuned { set, ..Tuned::new(paper, Backend::Kernel) };
         let Capacity::Outer(outer) = tuned.on(Rate::from_mbps(10_000), RTT).capacity else {
             panic!("no outer loop")

@@ -6,7 +6,7 @@ use crate::host::Hose;
 use crate::host::Part;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weir_units::{Bytes, Rate, Span, VmId};
+use weir_units::{Rate, Span, VmId};
 
 pub use crate::host::{Bounds, Class, Levels};
 pub use crate::message::Feedback;
@@ -72,58 +72,6 @@ pub struct Sent {
     pub octets: u64,
     /// Octets that wait on the host now, in the limiter or for the uplink.
     pub waiting: u64,
-}
-
-/// One destination's limiter (EyeQ §3.3, §4.2). A level, not an edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Limit {
-    /// What may leave.
-    pub rate: Rate,
-    /// The largest super-packet it takes, UDP's included; larger ones are to be segmented first.
-    pub super_packet: Bytes,
-    /// Bound of its queue.
-    pub queue: Bytes,
-}
-
-/// What a limiter does with a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// Into the queue.
-    Take,
-    /// Too large: cut into segments first.
-    Segment,
-    /// No room: the sender's stack keeps it and tries again; nothing that it could hold is dropped.
-    PushBack,
-}
-
-impl Limit {
-    pub(super) fn new(eyeq: &EyeQ, rate: Rate) -> Self {
-        let lasting = rate.bytes_in(eyeq.super_packet_span);
-        let super_packet = lasting.min(eyeq.super_packet_most).max(eyeq.mtu);
-        Self { rate, super_packet, queue: eyeq.queue }
-    }
-
-    /// What becomes of `packet` when `waiting` is in the queue.
-    pub fn verdict(&self, waiting: Bytes, packet: Bytes) -> Verdict {
-        if packet > self.super_packet {
-            Verdict::Segment
-        } else if waiting + packet > self.queue {
-            Verdict::PushBack
-        } else {
-            Verdict::Take
-        }
-    }
-}
-
-/// One VM's part of the uplink (EyeQ §3.1, §4.2: the root limiter). A level, not an edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Root {
-    /// Weight in fair queueing, and what it gets in any case.
-    pub floor: Rate,
-    /// What may leave, all destinations together.
-    pub rate: Rate,
-    /// How its packets are to be marked.
-    pub class: Class,
 }
 
 /// What a host counts about itself.

@@ -26,6 +26,7 @@
 mod config;
 mod constant;
 mod division;
+pub(super) mod explain;
 mod headroom;
 mod io;
 mod law;
@@ -41,11 +42,9 @@ mod stability;
 mod view;
 
 pub use config::{Backend, Capacity, Ecn, EyeQ, Outer};
-pub use constant::{Constant, Tuned};
+pub use constant::Tuned;
 pub use headroom::Headroom;
-pub use io::{
-    Bounds, Class, Counters, Feedback, Levels, Limit, MeterView, Root, Sent, Verdict, VmBounds,
-};
+pub use io::{Bounds, Class, Counters, Feedback, Levels, MeterView, Sent, VmBounds};
 pub use law::{
     ELAPSED_MOST_NS, LOAD_MOST, ONE, RATE_LEAST, RATE_MOST, RcpInput, RcpOutput, rcp_step,
 };
@@ -57,7 +56,7 @@ pub use view::{PairView, ReceiveView, SendView};
 
 use crate::host::{
     self, Capabilities, Direction, Event, Hose, Input, Location, Metered, Observed, Orders, Outbox,
-    Part, Policy, Receive, ReceiveCount, Setting, Share, Wanted, Why,
+    Part, Policy, Receive, ReceiveCount, Setting, Wanted, Why,
 };
 use crate::message::Message;
 use division::Division;
@@ -129,8 +128,8 @@ pub struct Host {
     leaves: BTreeMap<PairId, Leaf>,
     division: Division,
     orders: Orders,
-    /// The last steps of the receiver and of the sender module.
-    stepped_at: (Time, Time),
+    /// The last step of the receiver module.
+    stepped_at: Time,
     step_at: Time,
     /// Counters of received, and of sent octets came since the last step: without them nothing is
     /// known, and nothing is computed.
@@ -165,7 +164,7 @@ impl Host {
             leaves: BTreeMap::new(),
             division: Division::default(),
             orders: Orders::default(),
-            stepped_at: (now, now),
+            stepped_at: now,
             step_at: now,
             is_sampled: (false, false),
             counters: Counters::default(),
@@ -208,7 +207,7 @@ impl Host {
         if receives {
             Some((self.step_at, Why::Receive))
         } else {
-            let sends = self.sender.has_pairs() || (!self.can.shares && !self.leaves.is_empty());
+            let sends = self.sender.has_pairs() || !self.leaves.is_empty();
             sends.then_some((self.step_at, Why::Send))
         }
     }
@@ -229,13 +228,8 @@ impl Host {
     }
 
     /// Limiters that the data plane should have. A destination that is not here has none.
-    pub fn limits(&self) -> &Levels<PairId, Limit> {
+    pub fn limits(&self) -> &Levels<PairId, Rate> {
         &self.sender.limits
-    }
-
-    /// Each VM's part of the uplink.
-    pub fn roots(&self) -> &Levels<VmId, Root> {
-        &self.sender.roots
     }
 
     /// What the host counted about itself.
@@ -271,39 +265,25 @@ impl Host {
 
     // -- orders -------------------------------------------------------------------------------
 
-    pub(crate) fn orders(&mut self) -> &mut Orders {
-        self.divide();
-        for (vm, root) in self.sender.roots.take_changed() {
-            match root {
-                Some(Root { floor, rate, class }) => {
-                    if self.can.shares {
-                        self.orders.shares.set(vm, Share { floor, rate });
-                    }
-                    self.orders.tags.set(vm, class);
-                }
-                None => {
-                    self.orders.shares.remove(vm);
-                    self.orders.tags.remove(vm);
-                }
-            }
-        }
+    pub(crate) fn undivided(&mut self) -> &mut Orders {
         &mut self.orders
     }
 
-    /// Gives pairs their settings. Where the data plane shares by VMs, pairs have no floors.
+    pub(crate) fn orders(&mut self) -> &mut Orders {
+        self.divide();
+        &mut self.orders
+    }
+
+    /// Gives pairs their settings.
     fn divide(&mut self) {
-        let Self { division, sender, orders, config, can, .. } = self;
+        let Self { division, sender, orders, config, .. } = self;
         for (pair, _) in sender.limits.take_changed() {
             division.limit(pair);
         }
-        let promised = |vm| if can.shares { Rate::ZERO } else { config.promised(vm) };
-        let limit = |pair| sender.limits.get(pair).map(|limit| limit.rate);
+        let promised = |vm| config.promised(vm);
+        let limit = |pair| sender.limits.get(pair);
         for (pair, setting) in division.take_settings(config.line, promised, limit) {
-            if can.shares {
-                orders.pairs.set(pair, setting);
-            } else {
-                orders.pairs.grow(pair, setting);
-            }
+            orders.pairs.grow(pair, setting);
         }
     }
 
@@ -432,7 +412,7 @@ impl Host {
             &mut self.counters.impossible
         } else {
             let rate = rate.min(config.line);
-            match self.sender.feedback(&config.eyeq, now, pair, rate) {
+            match self.sender.feedback(now, pair, rate) {
                 Some(()) => &mut self.counters.feedback,
                 None => &mut self.counters.strayed,
             }
@@ -466,8 +446,14 @@ impl Host {
     fn apply_population(&mut self, now: Time) {
         let vms = &self.config.vms;
         self.receiver.set_vms(now, vms, &self.config.directory);
-        let out = vms.iter().map(|(vm, bounds)| (*vm, bounds.out)).collect();
-        self.sender.set_vms(out, self.config.line);
+        self.sender.set_vms(vms.keys().copied().collect());
+        let gone: Vec<VmId> = self.orders.tags.iter().map(|(vm, _)| vm).collect();
+        for vm in gone.into_iter().filter(|vm| !vms.contains_key(vm)) {
+            self.orders.tags.remove(vm);
+        }
+        for (vm, bounds) in vms {
+            self.orders.tags.set(*vm, bounds.out.class());
+        }
         if let Some(kernel) = &mut self.kernel {
             kernel.meters.retain(|(vm, _), _| vms.contains_key(vm));
             kernel.shares.set_vms(vms);
@@ -488,17 +474,15 @@ impl Host {
         let period = if self.kernel.is_some() { eyeq.period.max(LEAST_LOOK) } else { eyeq.period };
         let (received, sent) = std::mem::take(&mut self.is_sampled);
         if received {
-            let elapsed = now.since(self.stepped_at.0);
-            self.stepped_at.0 = now;
+            let elapsed = now.since(self.stepped_at);
+            self.stepped_at = now;
             for (host, feedback) in self.receiver.step(eyeq, now, line, elapsed) {
                 self.counters.written += 1;
                 out.push(host, Message::Feedback(feedback));
             }
         }
         if sent {
-            let elapsed = now.since(self.stepped_at.1);
-            self.stepped_at.1 = now;
-            self.sender.step(eyeq, now, line, elapsed, &mut self.counters);
+            self.sender.step(eyeq, now, &mut self.counters);
         }
         // A late driver skips, it does not catch up.
         let missed = now.since(self.step_at).div_span(period);

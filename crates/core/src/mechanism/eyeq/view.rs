@@ -74,7 +74,7 @@ impl Host {
             setting: self.orders().pairs.get(pair).unwrap_or_default(),
             promised: self.promised(pair.src),
             peers: self.division.pairs_of(pair.src),
-            limit: self.sender.limits.get(pair).map(|limit| limit.rate),
+            limit: self.sender.limits.get(pair),
             heard_at,
             measured,
             line: self.config.line,

@@ -7,6 +7,8 @@
 use crate::host::{
     Counters, Direction, Event, Input, Location, Observed, Orders, Policy, SendCount, Setting, Why,
 };
+use crate::mechanism::constants::{Entry, Take};
+use crate::mechanism::explain::{Facts, Side, Summary};
 use crate::meter::Meter;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,6 +40,55 @@ impl Reservation {
     /// What all pairs of a VM are given together, without `other`.
     pub fn of(&self, vm: VmId) -> Rate {
         self.rates.iter().filter(|(pair, _)| pair.src == vm).map(|(_, rate)| *rate).sum()
+    }
+}
+
+/// What is reserved, before the host's line is known.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Draft {
+    /// The scale of the world's rates.
+    pub factor: f64,
+    /// The rate of every other pair, if it is set.
+    pub other: Option<Rate>,
+    /// The rate of each pair that was foreseen.
+    pub rates: BTreeMap<PairId, Rate>,
+}
+
+impl Draft {
+    /// All constants that can be set by name.
+    pub const CONSTANTS: &[Entry<Self>] = &[Entry {
+        name: "default_floor",
+        take: Take::Rate(|draft, rate| draft.other = Some(rate)),
+    }];
+
+    /// At scale 1, with nothing reserved.
+    pub(super) const fn new() -> Self {
+        Self { factor: 1.0, other: None, rates: BTreeMap::new() }
+    }
+}
+
+impl PairView {
+    pub(super) fn summary(&self) -> Summary {
+        Summary {
+            side: Side::Send,
+            floor: self.setting.floor,
+            rate: self.setting.ceiling,
+            phase: if self.is_foreseen { "reserved" } else { "unforeseen" }.into(),
+            ..Summary::default()
+        }
+    }
+
+    pub(super) fn reasons(&self, facts: &Facts) -> Vec<String> {
+        let Setting { floor, ceiling } = self.setting;
+        let mut reasons = vec![if self.is_foreseen {
+            format!("The reservation gives this pair {floor}, and nothing is borrowed.")
+        } else {
+            format!(
+                "The reservation does not name this pair: it has no floor and may send {ceiling}."
+            )
+        }];
+        facts.in_force(self.setting, &mut reasons);
+        reasons
     }
 }
 

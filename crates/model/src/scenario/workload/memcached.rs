@@ -7,8 +7,7 @@
 //! Source    memcached's doc/protocol.txt. Ten connections, keys of 32 octets: EyeQ §5.2.2.
 
 use super::Arrivals;
-use super::draw::Draw;
-use weir_units::{Bytes, Span};
+use weir_units::{Bytes, Span, SplitMix64};
 
 /// What a client asks a memcached.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,11 +50,11 @@ impl Memcached {
     /// The requests with their moments since the start of the traffic, ascending, without end.
     pub fn starts(&self) -> impl Iterator<Item = (Span, Ask)> + use<> {
         // Independent of the gaps.
-        let mut draw = Draw::new(!self.arrivals.seed);
+        let mut draw = SplitMix64::new(!self.arrivals.seed);
         let (sets, keys) = (self.sets, self.keys.max(1));
         self.arrivals.starts().map(move |at| {
             let operation = if draw.unit() <= sets { Operation::Set } else { Operation::Get };
-            (at, Ask { operation, key: draw.below(keys) })
+            (at, Ask { operation, key: draw.below(u64::from(keys)) as u32 })
         })
     }
 

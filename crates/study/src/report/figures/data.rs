@@ -6,7 +6,9 @@ use crate::reproduce::judge::{is_at, places};
 use crate::reproduce::kept::{Shown, World};
 use crate::reproduce::stats::estimate;
 use std::collections::BTreeMap;
+use weir_core::mechanism::registry;
 use weir_model::results::{Results, Run};
+use weir_model::scenario::Mechanism;
 
 /// One series of one metric.
 #[derive(Debug)]
@@ -103,30 +105,27 @@ pub(super) fn name(mechanism: &str) -> String {
     if let Some((plain, translation)) = mechanism.split_once('+') {
         return format!("{}, guests translated to {translation}", name(plain));
     }
-    match mechanism {
-        "none" => "No protection".into(),
-        "reservation" => "Static reservation (Oktopus-like)".into(),
-        "seawall" => "Seawall".into(),
-        "elasticswitch" => "ElasticSwitch, the paper's constants".into(),
-        "eyeq" => "EyeQ".into(),
-        other => match other.split_once(':') {
-            Some(("eyeq", preset)) => format!("EyeQ, preset {preset}"),
-            Some((_, preset)) => format!("ElasticSwitch, preset {preset}"),
-            None => other.into(),
-        },
+    let Ok(known) = Mechanism::parse(mechanism) else { return mechanism.into() };
+    let Some(row) = known.row else { return "No protection".into() };
+    match mechanism.split_once(':') {
+        Some((_, preset)) => format!("{}, preset {preset}", row.title),
+        None if row.usual == "paper" && !row.presets.is_empty() => {
+            format!("{}, the paper's constants", row.title)
+        }
+        None => row.title.into(),
     }
 }
 
 /// A mechanism's colour is the same on the whole page, unless a plot has it more than once.
 fn colours(ways: &[Way]) -> Vec<usize> {
     let mut taken: Vec<usize> = Vec::new();
-    let own = |mechanism: &str| match mechanism {
-        "elasticswitch" => Some(0),
-        "none" => Some(1),
-        "elasticswitch:steady" | "elasticswitch:steady-ecn" => Some(2),
-        "seawall" => Some(3),
-        "reservation" => Some(5),
-        _ => None,
+    // The first is that of no mechanism; a preset that is not the usual one has what is left.
+    let own = |mechanism: &str| match Mechanism::parse(mechanism).ok()?.row {
+        None => Some(0),
+        Some(row) if row.name == mechanism => {
+            registry::ALL.iter().position(|one| one == row).map(|place| place + 1)
+        }
+        Some(_) => None,
     };
     for way in ways {
         let free = |colour: &usize| !taken.contains(colour);

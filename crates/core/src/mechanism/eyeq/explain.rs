@@ -1,45 +1,38 @@
-//! Explains the rate of EyeQ's pairs: the receiver's message, and the sender's limit.
+//! Why EyeQ gives a pair its rate, in sentences: the receiver's message, and the sender's limit.
 
-use super::{Facts, kernel, overbooked};
-use crate::config::Names;
-use weir_core::eyeq::{PairView, ReceiveView, SendView};
-use weir_model::status::{Explain, Pair};
+use super::view::{PairView, ReceiveView, SendView};
+use crate::mechanism::explain::{Facts, Named, Side, Summary, plural};
 
-/// One row of `weir top`.
-pub(crate) fn row(view: &PairView, names: &Names) -> Pair {
-    let mut pair = Pair {
-        from: names.name(view.pair.src),
-        to: names.name(view.pair.dst),
-        side: "receive".into(),
-        ..Pair::default()
-    };
+/// One line about a pair.
+pub(crate) fn summary(view: &PairView) -> Summary {
+    let mut pair = Summary::default();
     if let Some(r) = &view.receive {
         // Of the VM: its meter does not know the senders.
-        pair.floor_bps = r.floor.as_bps();
-        pair.measured_bps = r.received.as_bps();
+        pair.floor = r.floor;
+        pair.measured = r.received;
         pair.phase = "metered".into();
     }
     if let Some(s) = &view.send {
-        pair.side = if s.is_local { "local" } else { "send" }.into();
-        pair.floor_bps = s.setting.floor.as_bps();
-        pair.rate_bps = s.setting.ceiling.as_bps();
-        pair.measured_bps = s.measured.as_bps();
+        pair.side = Side::of(true, s.is_local);
+        pair.floor = s.setting.floor;
+        pair.rate = s.setting.ceiling;
+        pair.measured = s.measured;
         pair.phase = if s.limit.is_some() { "limited" } else { "unlimited" }.into();
     }
     pair
 }
 
 /// The chain of reasons, from the receiver's word to the kernel.
-pub(crate) fn explain(view: &PairView, names: &Names, facts: &Facts) -> Explain {
+pub(crate) fn reasons(view: &PairView, named: Named<'_>, facts: &Facts) -> Vec<String> {
     let mut reasons = Vec::new();
-    let (src, dst) = (names.name(view.pair.src), names.name(view.pair.dst));
+    let Named { src, dst } = named;
     if let Some(s) = &view.send {
-        sending(s, &src, &dst, facts, &mut reasons);
+        sending(s, src, dst, facts, &mut reasons);
     }
     if let Some(r) = &view.receive {
-        receiving(r, &dst, &mut reasons);
+        receiving(r, dst, &mut reasons);
     }
-    Explain { pair: row(view, names), reasons }
+    reasons
 }
 
 fn sending(s: &SendView, src: &str, dst: &str, facts: &Facts, reasons: &mut Vec<String>) {
@@ -64,7 +57,7 @@ fn sending(s: &SendView, src: &str, dst: &str, facts: &Facts, reasons: &mut Vec<
          limit. So the floor is {}.",
         s.promised,
         s.peers,
-        if s.peers == 1 { "" } else { "s" },
+        plural(s.peers),
         s.setting.floor
     ));
     let mut now = format!("Now it may send {}", s.setting.ceiling);
@@ -72,8 +65,7 @@ fn sending(s: &SendView, src: &str, dst: &str, facts: &Facts, reasons: &mut Vec<
         now += &format!("; all pairs of the VM together no more than its cap of {cap}");
     }
     reasons.push(now + "; the uplink is shared by floors.");
-    overbooked(s.setting.floor, facts, reasons);
-    kernel(s.setting, facts, reasons);
+    facts.in_force(s.setting, reasons);
 }
 
 fn receiving(r: &ReceiveView, dst: &str, reasons: &mut Vec<String>) {
@@ -92,8 +84,10 @@ fn receiving(r: &ReceiveView, dst: &str, reasons: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::host::Setting;
+    use crate::host::Setting;
     use weir_units::{PairId, Rate, Span, Time, VmId};
+
+    const NAMED: Named<'_> = Named { src: "a", dst: "b" };
 
     fn mbps(m: u64) -> Rate {
         Rate::from_mbps(m)
@@ -125,7 +119,7 @@ mod tests {
         };
         let pair = PairId::new(VmId(0), VmId(1));
         let view = PairView { pair, send: Some(send), receive: None };
-        let told = explain(&view, &Names::of(&["a", "b"]), &facts(setting));
+        let told = reasons(&view, NAMED, &facts(setting));
         let wanted = [
             "a sent 29 Mb/s in the last period.",
             "b's host spoke 0.50 s ago: the limit is 30 Mb/s.",
@@ -134,9 +128,10 @@ mod tests {
             "Now it may send 30 Mb/s; the uplink is shared by floors.",
             "The kernel has just that.",
         ];
-        assert_eq!(told.reasons, wanted);
-        assert_eq!((told.pair.side.as_str(), told.pair.phase.as_str()), ("send", "limited"));
-        assert_eq!((told.pair.floor_bps, told.pair.rate_bps), (10_000_000, 30_000_000));
+        assert_eq!(told, wanted);
+        let line = summary(&view);
+        assert_eq!((line.side, line.phase.as_str()), (Side::Send, "limited"));
+        assert_eq!((line.floor, line.rate), (mbps(10), mbps(30)));
     }
 
     #[test]
@@ -149,12 +144,9 @@ mod tests {
         };
         let pair = PairId::new(VmId(0), VmId(1));
         let view = PairView { pair, send: None, receive: Some(receive) };
-        let told = explain(&view, &Names::of(&["a", "b"]), &facts(Setting::default()));
-        assert!(told.reasons[0].contains("Its part of this host's link is 60 Mb/s by now"));
-        assert_eq!(
-            told.reasons[1],
-            "Each sender is told 30 Mb/s, for every few packets that come."
-        );
-        assert_eq!(told.pair.side, "receive");
+        let told = reasons(&view, NAMED, &facts(Setting::default()));
+        assert!(told[0].contains("Its part of this host's link is 60 Mb/s by now"));
+        assert_eq!(told[1], "Each sender is told 30 Mb/s, for every few packets that come.");
+        assert_eq!(summary(&view).side, Side::Receive);
     }
 }

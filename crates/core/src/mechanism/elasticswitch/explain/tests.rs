@@ -1,9 +1,11 @@
 //! Golden chains: what a person reads, letter by letter.
 
 use super::*;
-use weir_core::message::Offer;
-use weir_core::partition::{Heard, Spent};
-use weir_units::{PairId, VmId};
+use crate::classes::Overbooked;
+use crate::host::Setting;
+use crate::message::Offer;
+use crate::partition::{Heard, Spent};
+use weir_units::{PairId, Time, VmId};
 
 const PAIR: PairId = PairId::new(VmId(0), VmId(1));
 const NOW: Time = Time::from_nanos(100_000_000_000);
@@ -16,9 +18,7 @@ fn ago(ms: u64) -> Time {
     Time::from_nanos(NOW.as_nanos() - ms * 1_000_000)
 }
 
-fn names() -> Names {
-    Names::of(&["web", "db"])
-}
+const NAMED: Named<'_> = Named { src: "web", dst: "db" };
 
 fn facts(kernel: Option<Setting>) -> Facts {
     let (renewed, lease) = (ago(120), Span::from_secs(1));
@@ -69,9 +69,9 @@ fn sending() -> SendView {
     }
 }
 
-fn reasons(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) -> Vec<String> {
+fn told(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) -> Vec<String> {
     let view = PairView { pair: PAIR, is_default: false, send, receive };
-    chain(&view, &names(), facts).reasons
+    reasons(&view, NAMED, facts)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_held_pair_is_explained_from_its_demand_to_the_kernel() {
          without.",
         "The kernel has just that.",
     ];
-    assert_eq!(reasons(Some(sending()), None, &facts(kernel)), wanted);
+    assert_eq!(told(Some(sending()), None, &facts(kernel)), wanted);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_receiver_that_cannot_give_more_is_named_and_so_is_what_the_kernel_lacks() {
         ..sending()
     };
     let facts = Facts { cap: Some(mbps(300)), ..facts(None) };
-    let got = reasons(Some(send), None, &facts);
+    let got = told(Some(send), None, &facts);
     assert_eq!(
         got[0],
         "web sent 62 Mb/s in the last period, less than it could: it is taken to want 50 Mb/s and no \
@@ -135,7 +135,7 @@ fn silence_and_a_restart_are_told_as_what_they_are() {
     let silent_for = Span::from_millis(2500);
     let law = RateView { phase: Phase::Decaying, ..sending().law };
     let send = SendView { borrowing: Borrowing::Decaying { silent_for }, law, ..sending() };
-    let got = reasons(Some(send), None, &facts(None));
+    let got = told(Some(send), None, &facts(None));
     assert_eq!(
         got[4],
         "db's host has been silent for 2.5 s: what was borrowed is given back, and after 5.6 s of \
@@ -144,13 +144,13 @@ fn silence_and_a_restart_are_told_as_what_they_are() {
     assert_eq!(got[5], "The rate falls toward the floor.");
 
     let found = Heard { offer: offer(mbps(45), false, false), at: ago(900), is_adopted: true };
-    let got = reasons(Some(SendView { heard: Some(found), ..sending() }), None, &facts(None));
+    let got = told(Some(SendView { heard: Some(found), ..sending() }), None, &facts(None));
     assert_eq!(
         got[2],
         "db's host was not heard since this agent started 0.90 s ago: the 45 Mb/s that was found in \
          force counts as its part, for 5.6 s."
     );
-    let got = reasons(Some(SendView { heard: None, ..sending() }), None, &facts(None));
+    let got = told(Some(SendView { heard: None, ..sending() }), None, &facts(None));
     assert_eq!(
         got[2],
         "db's host has not offered its part yet: until it does the floor is the small start."
@@ -181,15 +181,15 @@ fn the_receiving_end_tells_its_division_and_what_is_not_confirmed() {
         "40 more seemed to be: the host of web knows of no such pair, so its packets have no number of \
          ours (an address that is translated on the way), and losses do not show.",
     ];
-    assert_eq!(reasons(None, Some(receive), &facts(None)), wanted);
+    assert_eq!(told(None, Some(receive), &facts(None)), wanted);
 }
 
 #[test]
 fn floors_beyond_the_uplink_are_among_the_reasons_with_the_factor() {
-    let over = Overbooked { floors_bps: 300_000_000, budget_bps: 195_000_000 };
+    let over = Overbooked { floors: mbps(300), budget: mbps(195) };
     let kernel = Some(Setting { floor: Rate::from_bps(29_250_000), ceiling: mbps(63) });
     let facts = Facts { overbooked: Some(over), ..facts(kernel) };
-    let got = reasons(Some(sending()), None, &facts);
+    let got = told(Some(sending()), None, &facts);
     assert_eq!(
         got[8],
         "Overbooked: the floors of this host's pairs sum to 300 Mb/s, and its uplink holds 195 Mb/s of \
@@ -205,10 +205,10 @@ fn a_round_trip_beyond_the_promise_is_a_condition_with_what_the_pair_has_of_its_
         |ms| Offer { round_trip: Some(Span::from_millis(ms)), ..offer(mbps(60), false, false) };
     let at = |ms| SendView { heard: heard(over(ms)), measured: mbps(36), ..sending() };
     let view = |ms| PairView { pair: PAIR, is_default: false, send: Some(at(ms)), receive: None };
-    assert_eq!(row_of(&view(10), &names()).long_path, None, "promised");
-    let long = row_of(&view(40), &names()).long_path.expect("a condition");
+    assert_eq!(summary(&view(10)).long_path, None, "promised");
+    let long = summary(&view(40)).long_path.expect("a condition");
     assert_eq!(long.to_string(), "LongPath (40.0 ms, 0.80 of its floor)");
-    let got = reasons(Some(at(40)), None, &facts(None));
+    let got = told(Some(at(40)), None, &facts(None));
     let said = got.iter().find(|r| r.starts_with("LongPath")).expect("among the reasons");
     assert!(said.contains("longer than the 10 ms for which floors are promised"), "{said}");
 }
