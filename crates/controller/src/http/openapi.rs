@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
-    API_VERSION, Condition, Floors, HostSpec, HostState, Kind, LinkSpec, LinkState, Metadata,
-    Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, TenantSpec, TopologySpec, Truth,
-    VmSpec,
+    API_VERSION, Component, Condition, Floors, Hose, HostSpec, HostState, Kind, LinkSpec,
+    LinkState, Metadata, Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, Strategy,
+    Survival, TenantSpec, TopologySpec, TreeName, Truth, VmSpec,
 };
 
 /// The document as JSON.
@@ -43,6 +43,7 @@ fn types() -> OpenApi {
         schema::<Condition>,
         schema::<Truth>,
         schema::<Status>,
+        schema::<TreeName>,
         schema::<Phase>,
         schema::<Floors>,
         schema::<TopologySpec>,
@@ -53,6 +54,10 @@ fn types() -> OpenApi {
         schema::<LinkState>,
         schema::<TenantSpec>,
         schema::<Quota>,
+        schema::<Survival>,
+        schema::<Strategy>,
+        schema::<Component>,
+        schema::<Hose>,
         schema::<VmSpec>,
         schema::<ReservationSpec>,
         schema::<ReservedVm>,
@@ -162,8 +167,37 @@ fn add_objects(document: &mut Value) {
     told["token"] =
         json!({"type": "string", "description": "The secret: only in the answer to its creation."});
     schemas["Token"] = json!({"type": "object", "properties": told});
+    schemas["Room"] = room();
     document["components"]["securitySchemes"] =
         json!({"token": {"type": "http", "scheme": "bearer"}});
+}
+
+/// What may be added where.
+fn room() -> Value {
+    let place = |what: &str| {
+        json!({"type": "array", "description": what, "items": {
+            "type": "object",
+            "required": ["name", "hosts", "out", "in", "slots"],
+            "properties": {
+                "name": {"type": "string"},
+                "hosts": {"type": "array", "items": {"type": "string"}, "description": "Hosts below a switch."},
+                "out": {"type": "string", "description": "Sum of floors out that may be added."},
+                "in": {"type": "string", "description": "Sum of floors in that may be added."},
+                "slots": {"type": "integer", "minimum": 0, "description": "VMs that may be added."},
+            },
+        }})
+    };
+    json!({
+        "type": "object",
+        "description": "Floors that keep to the room of their host and of every switch above it are \
+                        admitted, but for quotas and survival. More may fit.",
+        "required": ["resourceVersion", "hosts", "switches"],
+        "properties": {
+            "resourceVersion": {"type": "string"},
+            "hosts": place("Every host that is not dead."),
+            "switches": place("Every switch with links upward."),
+        },
+    })
 }
 
 fn add_paths(document: &mut Value) {
@@ -222,6 +256,11 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
             one(json!({"get": get}))
         }
         "/api/v1/backup" => one(json!({"get": text("backup", "All records as lines of JSON")})),
+        "/api/v1/room" => {
+            let what = "Room for schedulers that can only add";
+            let get = operation("room", what, &[], None, "200", reference("Room"));
+            one(json!({"get": with_problems(get)}))
+        }
         "/api/v1/tokens" => {
             let list = json!({"type": "object", "properties": {"items": {"type": "array", "items": reference("Token")}}});
             let get =

@@ -275,6 +275,11 @@ impl Ledger {
         self.quotas.insert(tenant, quota);
     }
 
+    /// What a tenant's traffic is confined to; `None` without VMs, or while its floors do not hold.
+    pub fn routing(&self, tenant: TenantId) -> Option<Routing> {
+        self.tenants.get(&tenant)?.routing
+    }
+
     /// Where a tenant is.
     pub fn placement(&self, tenant: TenantId) -> Option<Placement> {
         self.tenants.get(&tenant).map(Tenant::placement)
