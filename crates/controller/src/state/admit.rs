@@ -6,6 +6,7 @@ use super::network::Network;
 use super::reserve::{reserved_claim, wish_of};
 use super::{State, Stored, Undo};
 use crate::problem::Problem;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_model::moment::Moment;
@@ -21,7 +22,7 @@ const ADMITTED: &str = "Admitted";
 pub(super) type Refused = (usize, Problem);
 
 /// A VM or a held reservation, in the order in which they keep their floors: by the tenant's priority,
-/// then by age.
+/// then by age, then by kind and name.
 struct Claimant {
     priority: u32,
     made: u64,
@@ -227,14 +228,14 @@ impl State {
             object.status.condition(ADMITTED).is_none_or(|c| c.status == Truth::True)
         };
         let (standing, fallen): (Vec<_>, Vec<_>) =
-            self.claimants().into_iter().partition(|claimant| stands(&claimant.stored.object));
-        self.fallen = fallen.iter().map(|one| one.stored.object.name().to_owned()).collect();
+            self.claiming().cloned().partition(|stored| stands(&stored.object));
+        self.fallen = fallen.iter().map(|stored| stored.object.name().to_owned()).collect();
         let mut tenants: BTreeMap<String, Vec<(String, Claim)>> = BTreeMap::new();
-        for claimant in &standing {
-            for (id, claim) in self.claims_of(&claimant.stored.object) {
+        for stored in &standing {
+            for (id, claim) in self.claims_of(&stored.object) {
                 tenants.entry(claim.tenant.clone()).or_default().push((id, claim));
             }
-            self.note_reserved(&claimant.stored.object);
+            self.note_reserved(&stored.object);
         }
         for (tenant, claims) in tenants {
             if self.book.restore(&tenant, claims.clone()).is_ok() {
@@ -276,18 +277,20 @@ impl State {
     /// Claims tenants as they were, whole. False if somebody lacks room: then priorities decide.
     fn claim_whole(&mut self, now: Moment) -> bool {
         let mut tenants: BTreeMap<String, Vec<(String, Claim)>> = BTreeMap::new();
-        let (mut rest, mut reserved) = (Vec::new(), Vec::new());
-        for claimant in self.claimants() {
-            let object = &claimant.stored.object;
+        let (mut rest, mut whole) = (Vec::new(), Vec::new());
+        for stored in self.claiming() {
+            let object = &stored.object;
             let claims = self.claims_of(object);
             let stays = !self.fallen.contains(object.name()) || object.kind() != Kind::Vm;
             if stays && claims.iter().all(|(_, claim)| self.takes_part(&claim.host)) {
                 for (id, claim) in claims {
                     tenants.entry(claim.tenant.clone()).or_default().push((id, claim));
                 }
-                reserved.push(claimant);
+                if object.kind() == Kind::Reservation {
+                    whole.push(Arc::clone(stored));
+                }
             } else {
-                rest.push(claimant);
+                rest.push(Arc::clone(stored));
             }
         }
         for (tenant, claims) in tenants {
@@ -295,7 +298,8 @@ impl State {
                 return false;
             }
         }
-        reserved.iter().for_each(|claimant| self.note_reserved(&claimant.stored.object));
+        whole.iter().for_each(|stored| self.note_reserved(&stored.object));
+        let rest = self.ranked(rest.into_iter());
         rest.iter().all(|claimant| self.claim_again(now, &claimant.stored.object))
     }
 
@@ -311,10 +315,14 @@ impl State {
 
     /// VMs and held reservations in the order in which they keep their floors.
     fn claimants(&self) -> Vec<Claimant> {
+        self.ranked(self.claiming().cloned())
+    }
+
+    /// VMs and held reservations, by kind and name.
+    fn claiming(&self) -> impl Iterator<Item = &Arc<Stored>> {
         let vms = self.objects[Kind::Vm as usize].values();
         let reservations = self.objects[Kind::Reservation as usize].values();
-        let held = reservations.filter(|one| one.object.status.phase == Some(Phase::Held));
-        self.ranked(vms.chain(held).cloned())
+        vms.chain(reservations.filter(|one| one.object.status.phase == Some(Phase::Held)))
     }
 
     fn ranked(&self, stored: impl Iterator<Item = Arc<Stored>>) -> Vec<Claimant> {
@@ -325,12 +333,8 @@ impl State {
             Claimant { priority, made, stored }
         };
         let mut found: Vec<Claimant> = stored.map(claimant).collect();
-        let rank = |of: &Claimant| (u32::MAX - of.priority, of.made);
-        found.sort_by(|a, b| {
-            let name =
-                |of: &Claimant| (of.stored.object.kind(), of.stored.object.name().to_owned());
-            rank(a).cmp(&rank(b)).then_with(|| name(a).cmp(&name(b)))
-        });
+        // Stable: of the same age those that come first in the order of kinds and names.
+        found.sort_by_key(|claimant| (Reverse(claimant.priority), claimant.made));
         found
     }
 
