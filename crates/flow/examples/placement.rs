@@ -13,8 +13,8 @@
 
 use std::time::{Duration, Instant};
 use weir_core::ledger::{
-    AdditiveRoom, Config, Direction, Domain, FatTreeShape, Ledger, LinkId, Placement, TenantRequest,
-    Topology,
+    AdditiveRoom, Config, Direction, Domain, FatTreeShape, Ledger, LinkId, Placement,
+    TenantRequest, Topology,
 };
 use weir_core::placement::{Policy, QUEUES, Weight};
 use weir_units::{HostId, Rate, TenantId};

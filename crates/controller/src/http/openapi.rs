@@ -14,6 +14,9 @@ use weir_model::objects::{
     Survival, TenantSpec, TopologySpec, TreeName, Truth, VmSpec,
 };
 
+/// Kind of answers for people.
+const PLAIN: &str = "text/plain";
+
 /// The document as JSON.
 pub fn document() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
@@ -219,9 +222,16 @@ fn add_paths(document: &mut Value) {
 fn operations_of(route: &str) -> Vec<(String, Value)> {
     let one = |operations: Value| vec![(route.to_owned(), operations)];
     match route {
-        "/healthz" => one(json!({"get": text("health", "Whether the process lives")})),
-        "/readyz" => one(json!({"get": text("ready", "Whether the controller takes requests")})),
-        "/metrics" => one(json!({"get": text("metrics", "Numbers in the format of OpenMetrics")})),
+        "/healthz" => one(json!({"get": text("health", "Whether the process lives", PLAIN)})),
+        "/readyz" => {
+            let ready = text("ready", "Whether the controller takes requests", PLAIN);
+            one(json!({"get": with_problems(ready)}))
+        }
+        "/metrics" => {
+            let kind = "application/openmetrics-text";
+            let get = text("metrics", "Numbers in the format of OpenMetrics", kind);
+            one(json!({"get": with_problems(get)}))
+        }
         "/openapi.json" => {
             let get =
                 operation("openapi", "This document", &[], None, "200", json!({"type": "object"}));
@@ -253,9 +263,12 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
                 "200",
                 items,
             );
-            one(json!({"get": get}))
+            one(json!({"get": with_problems(get)}))
         }
-        "/api/v1/backup" => one(json!({"get": text("backup", "All records as lines of JSON")})),
+        "/api/v1/backup" => {
+            let get = text("backup", "All records as lines of JSON", "application/x-ndjson");
+            one(json!({"get": with_problems(get)}))
+        }
         "/api/v1/room" => {
             let what = "Room for schedulers that can only add";
             let get = operation("room", what, &[], None, "200", reference("Room"));
@@ -273,7 +286,7 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
                 "201",
                 "Token",
             );
-            one(json!({"get": get, "post": post}))
+            one(json!({"get": with_problems(get), "post": post}))
         }
         "/api/v1/tokens/{name}" => {
             let delete = operation(
@@ -473,6 +486,12 @@ fn with_link(kind: Kind, mut operation: Value, code: &str) -> Value {
             "parameters": {"name": "$response.body#/metadata/name"},
         });
     }
+    if kind == Kind::Tenant {
+        links["vms"] = json!({
+            "operationId": format!("list{}s", Kind::Vm),
+            "parameters": {"tenant": "$response.body#/metadata/name"},
+        });
+    }
     if kind == Kind::Reservation {
         for verb in ["confirm", "release"] {
             links[verb] = json!({
@@ -485,11 +504,11 @@ fn with_link(kind: Kind, mut operation: Value, code: &str) -> Value {
     operation
 }
 
-fn text(id: &str, summary: &str) -> Value {
+fn text(id: &str, summary: &str, kind: &str) -> Value {
     json!({
         "operationId": id,
         "summary": summary,
-        "responses": {"200": {"description": "Done.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+        "responses": {"200": {"description": "Done.", "content": {kind: {"schema": {"type": "string"}}}}},
     })
 }
 

@@ -62,11 +62,11 @@ impl de::Visitor<'_> for RateVisitor {
 pub struct Floors {
     /// Minimum rate out.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "100Mbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "100Mbit"))]
     pub out: SpecRate,
     /// Minimum rate in.
     #[serde(default, rename = "in")]
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "100Mbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "100Mbit"))]
     pub inward: SpecRate,
 }
 
@@ -192,9 +192,10 @@ pub enum HostState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostSpec {
     /// Name of the switch to which its NIC leads.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub switch: String,
     /// Rate of its NIC, in each direction.
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "10Gbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "10Gbit"))]
     pub rate: SpecRate,
     /// Number of VMs that it has room for.
     pub slots: u32,
@@ -224,11 +225,13 @@ pub enum LinkState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LinkSpec {
     /// The switch at the lower end, toward the hosts.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub lower: String,
     /// The switch at the upper end.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub upper: String,
     /// Rate in each direction.
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "40Gbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "40Gbit"))]
     pub rate: SpecRate,
     /// What it carries. Default `up`.
     #[serde(default)]
@@ -379,6 +382,7 @@ impl Default for TenantSpec {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct VmSpec {
     /// Name of its tenant. It cannot change.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub tenant: String,
     /// Name of its host, if something else than the controller places VMs. Without it the controller
     /// chooses a host, and `status.host` says which.
@@ -409,6 +413,7 @@ pub struct ReservedVm {
     #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub name: String,
     /// Name of its host.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub host: String,
     /// Its hose toward VMs of its tenant.
     #[serde(default)]
@@ -428,6 +433,7 @@ pub struct ReservedVm {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ReservationSpec {
     /// Name of the tenant.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub tenant: String,
     /// The VMs, all or none. At least one, at most 1000.
     #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 1000))]
