@@ -456,7 +456,13 @@ fn writing(
         "Idempotency-Key",
         json!({"type": "string", "minLength": 1, "maxLength": 255}),
     ));
-    with_problems(operation(id, summary, &parameters, body, code, reference(answer)))
+    let mut operation = operation(id, summary, &parameters, body, code, reference(answer));
+    if code == "201" {
+        operation["responses"]["200"] = operation["responses"]["201"].clone();
+        operation["responses"]["200"]["description"] =
+            "A dry run: this would be made, and nothing was.".into();
+    }
+    with_problems(operation)
 }
 
 fn with_problems(mut operation: Value) -> Value {

@@ -9,6 +9,7 @@
 
 use super::network::Network;
 use crate::problem::Problem;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
     AdditiveRoom, Attachment, Class, Domain, Element, Floors, HostState, Ledger, LinkFull, Refusal,
@@ -334,6 +335,8 @@ impl Book {
             host_permille: u16::from(terms.survival.host_percent) * 10,
             rack_permille: u16::from(terms.survival.rack_percent) * 10,
         };
+        let mut known: BTreeMap<Vec<u64>, u16> =
+            (0..).zip(&request.classes).map(|(n, class)| (key_of(class), n)).collect();
         let mut numbers = Vec::with_capacity(changes.len());
         let mut next = self.next_vm;
         for change in changes {
@@ -359,7 +362,15 @@ impl Book {
             if self.ledger.is_none() {
                 return Err(no_host());
             }
-            let class = class_of(&mut request.classes, &mut hoses, &wanted.promise)?;
+            let class = class_of(&mut hoses, &wanted.promise)?;
+            let class = match known.entry(key_of(&class)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let number = u16::try_from(request.classes.len()).map_err(|_| too_many())?;
+                    request.classes.push(class);
+                    *new.insert(number)
+                }
+            };
             let wanted = VmRequest { vm, class, host };
             match at {
                 Ok(at) => request.vms[at] = wanted,
@@ -613,13 +624,12 @@ fn open(ledger: &mut Ledger, draining: &BTreeSet<HostId>, request: &TenantReques
     opened
 }
 
-/// Number of the class with these floors; it is made if it is not there.
-fn class_of(
-    classes: &mut Vec<Class>,
-    hoses: &mut Vec<String>,
-    promise: &Promise,
-) -> Result<u16, NoRoom> {
-    let many = || nowhere("the tenant has more than 65,000 different floors or hoses");
+fn too_many() -> NoRoom {
+    nowhere("the tenant has more than 65,000 different floors or hoses")
+}
+
+/// The class with these floors. Names of hoses that are new get the next numbers.
+fn class_of(hoses: &mut Vec<String>, promise: &Promise) -> Result<Class, NoRoom> {
     let floors = |of: &objects::Floors| Floors { out: of.out.0, into: of.inward.0 };
     let mut attachments = vec![Attachment { hose: 0, floors: floors(&promise.floor) }];
     for hose in &promise.hoses {
@@ -628,16 +638,20 @@ fn class_of(
             hoses.push(hose.name.clone());
             hoses.len() - 1
         });
-        let number = u16::try_from(number + 1).map_err(|_| many())?;
+        let number = u16::try_from(number + 1).map_err(|_| too_many())?;
         attachments.push(Attachment { hose: number, floors: floors(&hose.floor) });
     }
-    let class = Class { slots: 1, hoses: attachments, external: floors(&promise.external) };
-    let known = classes.iter().position(|one| *one == class);
-    let number = known.unwrap_or_else(|| {
-        classes.push(class);
-        classes.len() - 1
-    });
-    u16::try_from(number).map_err(|_| many())
+    Ok(Class { slots: 1, hoses: attachments, external: floors(&promise.external) })
+}
+
+/// Equal for equal classes.
+fn key_of(class: &Class) -> Vec<u64> {
+    let floors = |of: &Floors| [of.out.as_bps(), of.into.as_bps()];
+    let hoses = class
+        .hoses
+        .iter()
+        .flat_map(|hose| [u64::from(hose.hose)].into_iter().chain(floors(&hose.floors)));
+    floors(&class.external).into_iter().chain(hoses).collect()
 }
 
 /// Drops classes that no VM has, once they are many.

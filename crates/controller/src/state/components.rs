@@ -12,7 +12,7 @@ use super::book::{Change, Promise, Terms, Wanted};
 use super::change::{begin, vm_claim};
 use super::{State, Stored};
 use crate::problem::Problem;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_model::moment::Moment;
 use weir_model::objects::{Component, Kind, Metadata, Object, Spec, TenantSpec, VmSpec, Wish};
 
@@ -106,9 +106,8 @@ impl State {
         let mut steps = Vec::new();
         for (n, component) in spec.components.iter().enumerate() {
             let mut there = members.remove(&component.name).unwrap_or_default();
-            while there.len() > component.vms as usize {
-                let name = self.who_goes(&there, &on_host);
-                *on_host.entry(self.host_of(&name)).or_default() -= 1;
+            let most = component.vms as usize;
+            for name in self.who_go(&there, &mut on_host, most) {
                 there.remove(&name);
                 steps.push(self.step_out(Some(n), name)?);
             }
@@ -119,14 +118,14 @@ impl State {
                     steps.push(self.step_to(now, n, name, wanted)?);
                 }
             }
-            let free = (0..).map(|i| format!("{tenant}-{}-{i}", component.name)).filter(|name| {
+            // A name that goes is not made anew in the same step.
+            let is_taken = |name: &String| {
                 let there = self.get(Kind::Vm, name).map(|stored| &stored.object.spec);
-                let goes = steps.iter().any(|step| step.name == *name);
-                !matches!(there, Some(Spec::Vm(vm))
+                matches!(there, Some(Spec::Vm(vm))
                     if vm.tenant == tenant && vm.component.as_ref() == Some(&component.name))
-                    && !goes
-            });
-            let names: Vec<String> = free.take(new).collect();
+            };
+            let free = (0..).map(|i| format!("{tenant}-{}-{i}", component.name));
+            let names: Vec<String> = free.filter(|name| !is_taken(name)).take(new).collect();
             for name in names {
                 let wanted = spec_of(tenant, component, None);
                 steps.push(self.step_in(now, n, name, wanted)?);
@@ -143,17 +142,32 @@ impl State {
         stored.and_then(|stored| stored.object.status.host.clone()).unwrap_or_default()
     }
 
-    /// Of a component's VMs one on the host with the most VMs; of those, the one with the last name.
-    fn who_goes(
+    /// Those of a component's VMs that are more than `most`: each time one on the host with the most
+    /// VMs of the tenant, there the last by name.
+    fn who_go(
         &self,
         there: &BTreeMap<String, VmSpec>,
-        on_host: &BTreeMap<String, usize>,
-    ) -> String {
-        let rank = |name: &&String| {
-            let crowd = on_host.get(&self.host_of(name)).copied().unwrap_or_default();
-            (crowd, name.len(), (*name).clone())
-        };
-        there.keys().max_by_key(rank).expect("it has more than it shall have").clone()
+        on_host: &mut BTreeMap<String, usize>,
+        most: usize,
+    ) -> Vec<String> {
+        let mut by_host: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+        for name in there.keys() {
+            by_host.entry(self.host_of(name)).or_default().push(name);
+        }
+        by_host.values_mut().for_each(|names| names.sort_by_key(|name| (name.len(), *name)));
+        let crowd = |host: &String| (on_host[host], host.clone());
+        let mut crowds: BTreeSet<(usize, String)> = by_host.keys().map(crowd).collect();
+        let mut gone = Vec::new();
+        while there.len() - gone.len() > most {
+            let (crowd, host) = crowds.pop_last().expect("VMs are on hosts");
+            let names = by_host.get_mut(&host).expect("it has VMs");
+            gone.push(names.pop().expect("it has VMs").clone());
+            if !names.is_empty() {
+                crowds.insert((crowd - 1, host.clone()));
+            }
+            on_host.insert(host, crowd - 1);
+        }
+        gone
     }
 
     fn step_out(&self, component: Option<usize>, name: String) -> Result<Step, Problem> {

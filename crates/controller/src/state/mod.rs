@@ -194,7 +194,7 @@ impl State {
                 Ok(answer)
             }
             Ok(answer) => {
-                let answer = answer.finish(self);
+                let answer = answer.finish(self).of_dry_run();
                 self.undo_to(mark);
                 self.touched = touched;
                 Ok(answer)
