@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Controller(Controller),
     /// Make or change the objects of files, all or none
     Apply(Apply),
+    /// Make objects of agents' files; shows the difference first
+    Import(Import),
     /// Show objects
     Get(Get),
     /// Show one object with its conditions
@@ -214,6 +216,24 @@ pub(crate) struct Apply {
     /// Only say what would change
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// agent.toml of a host; the directory that it names is read, too
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Switch to which the hosts' NICs lead; needed for hosts that the controller does not have
+    #[arg(long, value_name = "NAME")]
+    pub(crate) switch: Option<String>,
+    /// Number of VMs that a host has room for [default: as it is, 100 for a new host]
+    #[arg(long, value_name = "N")]
+    pub(crate) slots: Option<u32>,
+    /// Make the objects, after the difference was shown
+    #[arg(long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }

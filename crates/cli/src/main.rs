@@ -62,6 +62,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Replay { path } => commands::replay(path),
         Command::Controller(controller) => cloud::daemon::controller(controller),
         Command::Apply(args) => cloud::change::apply(args),
+        Command::Import(args) => cloud::import::import(args),
         Command::Get(args) => cloud::show::get(args),
         Command::Describe(args) => cloud::show::describe(args),
         Command::Delete(args) => cloud::change::delete(args),

@@ -301,3 +301,84 @@ fn a_controller_whose_configuration_is_wrong_names_the_line() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr.contains("controller.toml, line ") && stderr.contains("history: 1"), "{stderr}");
 }
+
+const AGENT: &str = r#"
+instance = "a"
+host = "h9"
+listen = "192.0.2.1:7001"
+key_file = "keys"
+directory = "directory.yaml"
+[uplink]
+interface = "eth0"
+rate = "10Gbit"
+host_floor = "200Mbit"
+[mechanism]
+name = "elasticswitch"
+[[vm]]
+name = "web"
+port = "tap0"
+floor_out = "300Mbit"
+floor_in = "200Mbit"
+external_floor = "50Mbit"
+[[vm]]
+name = "outside"
+port = "eth1"
+floor_out = "1Gbit"
+floor_in = "1Gbit"
+"#;
+
+const DIRECTORY: &str = "
+hosts:
+- {name: h9, control: '192.0.2.1:7001'}
+vms:
+- {name: web, tenant: gold, host: h9, addresses: [198.51.100.1]}
+- {name: outside, tenant: gold, host: h9, prefixes: [0.0.0.0/0]}
+";
+
+#[test]
+fn import_shows_the_difference_makes_objects_once_and_changes_what_differs() {
+    let folder = Folder::new("import");
+    let folder = folder.0.as_path();
+    init(folder);
+    let _controller = Daemon::start(folder);
+    std::fs::write(folder.join("agent.toml"), AGENT).expect("ours");
+    std::fs::write(folder.join("directory.yaml"), DIRECTORY).expect("ours");
+    let refused = weir(folder, &["import", "agent.toml"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("no Host `h9`") && said.contains("--switch"), "{said}");
+    let said = works(folder, &["import", "agent.toml", "--switch", "tor"]);
+    for line in [
+        "+ Host h9",
+        "spec.rate: - -> 10Gbit",
+        "spec.own.out: - -> 200Mbit",
+        "+ Tenant gold",
+        "+ VM web",
+        "spec.floor.in: - -> 200Mbit",
+        "spec.external.out: - -> 50Mbit",
+        "3 of 3 objects would be made or changed",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let made =
+        |kind: &str| client(folder).get(&format!("/api/v1/{kind}")).expect("it answers").json();
+    assert_eq!(made("vms")["items"], json!([]), "nothing changes without --yes");
+    works(folder, &["import", "agent.toml", "--switch", "tor", "--yes"]);
+    assert_eq!(made("vms")["items"][0]["status"]["host"], "h9");
+    let said = works(folder, &["import", "agent.toml", "--yes"]);
+    assert!(said.contains("nothing would change"), "{said}");
+    let faster = AGENT.replace("\"300Mbit\"", "\"400Mbit\"");
+    std::fs::write(folder.join("agent.toml"), &faster).expect("ours");
+    let said = works(folder, &["import", "agent.toml", "--yes"]);
+    assert!(said.contains("~ VM web\n    spec.floor.out: 300Mbit -> 400Mbit"), "{said}");
+    std::fs::write(folder.join("agent.toml"), faster.replace("10Gbit", "230Mbit")).expect("ours");
+    let said = works(folder, &["import", "agent.toml"]);
+    assert!(said.contains("! VM web: "), "a floor that would fall is told: {said}");
+    assert_eq!(made("hosts")["items"][0]["spec"]["rate"], "10Gbit");
+    let lost =
+        DIRECTORY.replace("tenant: gold, host: h9, addresses", "tenant: gold, host: h8, addresses");
+    std::fs::write(folder.join("directory.yaml"), lost).expect("ours");
+    let said = weir(folder, &["import", "agent.toml"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("vm `web`") && said.contains("on host `h8`"), "{said}");
+}

@@ -1,4 +1,5 @@
-//! Applies per second with 64 clients, and the latency of one: over TLS, each write synced.
+//! Applies per second with 64 clients, the latency of one, and that of reservations in a cloud of 2000
+//! hosts and 40,000 VMs: over TLS, each write synced.
 //!
 //! `cargo bench -p weir-controller`. It prints what it measured and judges nothing.
 
@@ -15,6 +16,13 @@ use weir_model::controller::ClientConfig;
 const CLIENTS: usize = 64;
 const EACH: usize = 100;
 const ALONE: usize = 300;
+const RACKS: usize = 50;
+const PER_RACK: usize = 40;
+const TENANTS: usize = 800;
+const PER_TENANT: usize = 50;
+/// Schedulers that reserve and confirm, and how often each does.
+const SCHEDULERS: usize = 8;
+const RESERVATIONS: usize = 250;
 
 fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "weir/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
@@ -34,6 +42,79 @@ fn now() -> Instant {
     Instant::now()
 }
 
+fn said(what: &str, latencies: &mut [Duration]) {
+    latencies.sort();
+    let of = |percent: usize| latencies[(latencies.len() - 1) * percent / 100];
+    println!("{what}: median {:?}, p99 {:?}, worst {:?}", of(50), of(99), of(100));
+}
+
+fn batch(client: &mut Client, items: &[Value]) {
+    let reply = client.send(Method::POST, "/api/v1/apply", &json!({"items": items}));
+    let reply = reply.expect("it answers");
+    assert!(reply.is_ok(), "{}", reply.json());
+}
+
+/// A host that many tenants share.
+fn shared(n: usize) -> String {
+    format!("n{}-{}", n % RACKS, n / RACKS % PER_RACK)
+}
+
+/// Reservations by several schedulers in a large cloud.
+fn reserve(server: &str, ca: &Path, token: &str) {
+    let connect = || Client::new(server, ca, token).expect("an address");
+    let mut first = connect();
+    let mut items = Vec::new();
+    for rack in 0..RACKS {
+        let link = json!({"lower": format!("r{rack}"), "upper": "core", "rate": "400Gbit"});
+        items.push(object("Link", &format!("r{rack}-up"), link));
+        for host in 0..PER_RACK {
+            let spec = json!({"switch": format!("r{rack}"), "rate": "25Gbit", "slots": 100});
+            items.push(object("Host", &format!("n{rack}-{host}"), spec));
+        }
+    }
+    batch(&mut first, &items);
+    let began = now();
+    for t in 0..TENANTS {
+        let tenant = format!("cloud{t}");
+        let mut items = vec![object("Tenant", &tenant, json!({}))];
+        for n in 0..PER_TENANT {
+            let floor = json!({"out": "10Mbit", "in": "10Mbit"});
+            let spec = json!({"tenant": tenant, "host": shared(t * 37 + n * 11), "floor": floor});
+            items.push(object("VM", &format!("{tenant}-{n}"), spec));
+        }
+        batch(&mut first, &items);
+    }
+    println!("{} VMs in {TENANTS} applies: {:?}", TENANTS * PER_TENANT, began.elapsed());
+    let one = |client: usize| {
+        let mut connection = connect();
+        let mut latencies = Vec::new();
+        for n in 0..RESERVATIONS {
+            let number = client * RESERVATIONS + n;
+            let name = format!("r{number}");
+            let floor = json!({"out": "1Mbit", "in": "1Mbit"});
+            let vm =
+                json!({"name": format!("x{number}"), "host": shared(number * 7), "floor": floor});
+            let spec = json!({"tenant": format!("cloud{}", number % TENANTS), "vms": [vm]});
+            let made = object("Reservation", &name, spec);
+            let began = now();
+            let reply = connection.send(Method::POST, "/api/v1/reservations", &made);
+            latencies.push(began.elapsed());
+            let reply = reply.expect("it answers");
+            assert!(reply.is_ok(), "{}", reply.json());
+            let path = format!("/api/v1/reservations/{name}/confirm");
+            let reply = connection.ask(Method::POST, &path, &[], "").expect("it answers");
+            assert!(reply.is_ok(), "{}", reply.json());
+        }
+        latencies
+    };
+    let mut latencies: Vec<Duration> = std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..SCHEDULERS).map(|client| scope.spawn(move || one(client))).collect();
+        clients.into_iter().flat_map(|client| client.join().expect("it ends")).collect()
+    });
+    said(&format!("reserve, {SCHEDULERS} schedulers"), &mut latencies);
+}
+
 fn measure(server: &str, ca: &Path, token: &str) {
     let connect = || Client::new(server, ca, token).expect("an address");
     let mut first = connect();
@@ -49,9 +130,7 @@ fn measure(server: &str, ca: &Path, token: &str) {
             began.elapsed()
         })
         .collect();
-    latencies.sort();
-    let of = |percent: usize| latencies[(latencies.len() - 1) * percent / 100];
-    println!("one client: median {:?}, p99 {:?}, worst {:?}", of(50), of(99), of(100));
+    said("one client", &mut latencies);
     let began = now();
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
@@ -86,7 +165,9 @@ fn main() {
     let serving = runtime.spawn(async move {
         daemon::serve(&config, Box::new(store), listener, until).await.expect("it serves");
     });
-    measure(&format!("https://127.0.0.1:{port}"), &found.ca, &found.token);
+    let server = format!("https://127.0.0.1:{port}");
+    measure(&server, &found.ca, &found.token);
+    reserve(&server, &found.ca, &found.token);
     stop.send_replace(true);
     runtime.block_on(serving).expect("it ends");
     std::fs::remove_dir_all(folder).expect("ours");

@@ -34,6 +34,7 @@ type Reply = oneshot::Sender<Result<Answer, Problem>>;
 enum Job {
     Request(Box<Request>, Reply),
     Snapshot(oneshot::Sender<Result<Box<dyn Snapshot>, StoreError>>),
+    Look(Box<dyn FnOnce(&State) + Send>),
     Stop,
 }
 
@@ -110,6 +111,21 @@ impl Engine {
         snapshot.map_err(|error| of_store(&error))
     }
 
+    /// Looks at the state that is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// The controller is ending or has too much to do.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        // Nobody waits any more if the reply cannot be sent.
+        self.send(Job::Look(Box::new(move |state| drop(reply.send(look(state))))))?;
+        answer.await.map_err(|_| stopping())
+    }
+
     fn send(&self, job: Job) -> Result<(), Problem> {
         self.jobs.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => {
@@ -174,6 +190,7 @@ impl Writer {
     fn sort(&mut self, job: Job, group: &mut Vec<(Box<Request>, Reply)>) -> bool {
         match job {
             Job::Request(request, reply) => group.push((request, reply)),
+            Job::Look(look) => look(&self.state),
             // Nobody waits any more if the reply cannot be sent.
             Job::Snapshot(reply) => drop(reply.send(self.store.snapshot())),
             Job::Stop => return true,

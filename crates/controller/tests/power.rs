@@ -181,7 +181,7 @@ fn draw(random: &mut Random, state: &State) -> Action {
         let all = state.objects().filter(|stored| stored.object.kind() == kind);
         all.map(|stored| stored.object.name().to_owned()).collect()
     };
-    match random.below(20) {
+    match random.below(22) {
         0..8 => {
             let (name, out, inward) = (vm(random), floor(random), floor(random));
             let mut spec = json!({"tenant": tenant(&name), "floor": {"out": out, "in": inward}});
@@ -207,6 +207,13 @@ fn draw(random: &mut Random, state: &State) -> Action {
             let state = ["active", "active", "draining", "dead"][random.below(4) as usize];
             let spec = json!({"switch": "tor0", "rate": "1Gbit", "slots": 20, "state": state});
             put(object("Host", &host(random), spec))
+        }
+        19 => {
+            let (vms, floor) = (random.below(6), floor(random));
+            let one = json!({"name": "c", "vms": vms, "floor": {"out": floor, "in": floor}});
+            let survival = json!({"hostPercent": 50 * random.below(2)});
+            let spec = json!({"components": [one], "survival": survival});
+            put(object("Tenant", &format!("whole{}", random.below(2)), spec))
         }
         _ => {
             let rate = format!("{}Mbit", 300 + random.below(1000));

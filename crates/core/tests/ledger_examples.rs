@@ -139,3 +139,43 @@ fn a_resize_that_does_not_fit_leaves_the_old_state() {
     assert_eq!(now[..6], placed.vms);
     ledger.audit().expect("sums");
 }
+
+#[test]
+fn a_tenant_is_put_back_as_it_was_saved_even_if_it_would_not_be_admitted_again() {
+    let mut ledger = ledger();
+    let empty = ledger.save(TenantId(1));
+    let mut request = TenantRequest::uniform(TenantId(1), 2, Rate::from_mbps(100));
+    request.survival.host_permille = 500;
+    request.vms = vec![on(0, 0), on(1, 2)];
+    ledger.place(&request).expect("half of it survives each host");
+    // One VM alone survives nothing, but its owner chose which goes.
+    ledger.release(TenantId(1), &[VmId(1)]).expect("less always fits");
+    let (saved, before) = (ledger.save(TenantId(1)), sums(&ledger));
+    request.vms = vec![on(0, 0), on(1, 3)];
+    ledger.resize(&request).expect("fits");
+    ledger.reset(saved);
+    ledger.audit().expect("sums");
+    assert_eq!(sums(&ledger), before);
+    assert_eq!(ledger.placement(TenantId(1)).expect("there").vms, [(VmId(0), HostId(0))]);
+    ledger.reset(empty);
+    assert_eq!(ledger.tenants().count(), 0);
+    assert!(sums(&ledger).iter().flatten().all(|sum| sum.is_zero()));
+    ledger.audit().expect("sums");
+}
+
+#[test]
+fn what_is_restored_with_its_hosts_stays_there_whatever_survives() {
+    let mut ledger = ledger();
+    let mut request = TenantRequest::uniform(TenantId(1), 2, Rate::from_mbps(100));
+    request.survival.host_permille = 500;
+    request.vms = vec![on(0, 0), on(1, 0)];
+    assert_eq!(ledger.place(&request), Err(Refusal::Survival));
+    let placement = ledger.restore(&request, None).expect("it was admitted once");
+    assert!(placement.vms.iter().all(|(_, host)| *host == HostId(0)));
+    assert_eq!(ledger.routing(TenantId(1)), Some(Routing::Host(HostId(0))));
+    // Its survival is asked for again when it changes.
+    assert_eq!(ledger.resize(&request), Err(Refusal::Survival));
+    request.vms = vec![on(0, 0), on(1, 2)];
+    ledger.resize(&request).expect("it survives");
+    ledger.audit().expect("sums");
+}

@@ -2,15 +2,20 @@
 //!
 //! `cargo run --release -p weir-flow --example placement -- [k=16] [ratio=1|4|16|all]
 //! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
-//! [plays=3] [survival=N]`
+//! [plays=3] [survival=N] [additive=yes]`
 //!
 //! Tenants have max(2, Exp(49)) VMs with one floor of {10, 50, 100, 200, 300} Mb/s. They arrive until
 //! all slots are taken or `refusals` in a row did not fit. `survival` is in 1/1000, per server. The same seed gives the same arrivals.
+//! `additive` refuses also what does not keep to the room that the ledger publishes for schedulers of others
+//! (`Ledger::additive`), at the places that the policy chose.
 //! A request's time is the least of all `plays`: what another process takes of the processor is no
 //! property of the ledger.
 
 use std::time::{Duration, Instant};
-use weir_core::ledger::{Config, Direction, FatTreeShape, Ledger, LinkId, TenantRequest, Topology};
+use weir_core::ledger::{
+    AdditiveRoom, Config, Direction, Domain, FatTreeShape, Ledger, LinkId, Placement,
+    TenantRequest, Topology,
+};
 use weir_core::placement::{Policy, QUEUES, Weight};
 use weir_units::{HostId, Rate, TenantId};
 
@@ -49,6 +54,7 @@ struct Options {
     slots: u32,
     plays: u32,
     survival: u16,
+    is_additive: bool,
 }
 
 fn options() -> Options {
@@ -69,6 +75,7 @@ fn options() -> Options {
         slots: number("slots", 100) as u32,
         plays: number("plays", 3).max(1) as u32,
         survival: number("survival", 0) as u16,
+        is_additive: get("additive").is_some(),
     }
 }
 
@@ -172,6 +179,29 @@ fn main() {
     }
 }
 
+/// What may be added where, with the hosts of each place.
+struct Room(Vec<(AdditiveRoom, Vec<HostId>)>);
+
+impl Room {
+    fn of(ledger: &Ledger) -> Self {
+        let rooms = ledger.additive().expect("a fat tree has layers").into_iter();
+        Self(rooms.map(|room| (room, ledger.hosts_in(room.domain))).collect())
+    }
+
+    /// Whether the tenant's VMs fit every place that they are in. All have one floor.
+    fn holds(&self, request: &TenantRequest, placement: &Placement) -> bool {
+        let floor = request.classes[0].hoses[0].floors.out.as_bps();
+        self.0.iter().all(|(room, hosts)| {
+            let within = |host: &HostId| match room.domain {
+                Domain::Host(one) => one == *host,
+                Domain::Switch(_) => hosts.binary_search(host).is_ok(),
+            };
+            let vms = placement.vms.iter().filter(|(_, host)| within(host)).count() as u64;
+            vms * floor <= room.floors.out.as_bps() && vms <= room.slots
+        })
+    }
+}
+
 /// Each request's time, and whether it was accepted.
 fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration, bool)> {
     let mut random = Random(options.seed);
@@ -184,10 +214,18 @@ fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration,
         let mut request = random.tenant(arrived);
         request.survival.host_permille = options.survival;
         arrived += 1;
+        let room = options.is_additive.then(|| Room::of(ledger));
         let begin = now();
         let answer = ledger.place(&request);
-        times.push((begin.elapsed(), answer.is_ok()));
-        if answer.is_ok() {
+        let took = begin.elapsed();
+        let keeps = |placement: &Placement| room.is_none_or(|room| room.holds(&request, placement));
+        let is_accepted = answer.is_ok_and(|placement| keeps(&placement));
+        times.push((took, is_accepted));
+        if !is_accepted {
+            // Nothing happens if it was refused.
+            ledger.remove(request.tenant);
+        }
+        if is_accepted {
             in_a_row = 0;
             accepted.tenants += 1;
             accepted.vms += request.vms.len() as u64;

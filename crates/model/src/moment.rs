@@ -1,4 +1,4 @@
-//! Moments of the calendar as people and programs read them: RFC 3339 in UTC, `2026-11-25T07:46:35.120Z`.
+//! Moments of the calendar as people and programs read them: RFC 3339, `2026-11-25T07:46:35.120Z`.
 //!
 //! Approach  Milliseconds since 1970, and the civil calendar by arithmetic alone: leap seconds do not
 //!           exist for it, as for the clocks of computers.
@@ -47,11 +47,10 @@ impl fmt::Display for Moment {
 impl FromStr for Moment {
     type Err = String;
 
-    /// Reads what [`Display`](fmt::Display) writes, with or without the milliseconds.
+    /// Reads RFC 3339 with any fraction of a second, of which milliseconds count, and any offset.
     fn from_str(text: &str) -> Result<Self, String> {
-        parse(text).ok_or_else(|| {
-            format!("`{text}` is not a moment in UTC: write it as 2026-11-25T07:46:35Z")
-        })
+        parse(text)
+            .ok_or_else(|| format!("`{text}` is not a moment: write it as 2026-11-25T07:46:35Z"))
     }
 }
 
@@ -100,18 +99,48 @@ fn parse(text: &str) -> Option<Moment> {
     }
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let ms = match text.get(19..)? {
-        "Z" => 0,
-        rest if rest.len() == 5 && rest.starts_with('.') && rest.ends_with('Z') => number(20, 23)?,
-        _ => return None,
-    };
+    let zone = text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    let ms = millis(text.get(19..text.len() - zone.len())?)?;
+    let (later, earlier) = offset(zone)?;
     if year < 1970 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
     let at = days(year, month, day.max(1));
     // A day that the month does not have gives another date back.
     let seconds = at * 86_400 + hour * 3600 + minute * 60 + second;
-    (civil(at) == (year, month, day)).then(|| Moment::from_millis(seconds * 1000 + ms))
+    let all = (seconds * 1000 + ms + earlier).checked_sub(later)?;
+    (civil(at) == (year, month, day) && all <= LAST).then(|| Moment::from_millis(all))
+}
+
+/// Milliseconds of a fraction of a second: empty, or a point and digits.
+fn millis(fraction: &str) -> Option<u64> {
+    if fraction.is_empty() {
+        return Some(0);
+    }
+    let digits = fraction.strip_prefix('.')?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let three: String = digits.chars().chain("000".chars()).take(3).collect();
+    is_number.then(|| three.parse().ok())?
+}
+
+/// By how many milliseconds the clock of a zone is later than UTC, and by how many earlier.
+fn offset(zone: &str) -> Option<(u64, u64)> {
+    if zone == "Z" {
+        return Some((0, 0));
+    }
+    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+    let number = |digits: &str| -> Option<u64> {
+        let is_number = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| digits.parse().ok())?
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let ms = (hours * 60 + minutes) * 60_000;
+    match zone.get(..1)? {
+        _ if hours > 23 || minutes > 59 => None,
+        "+" => Some((ms, 0)),
+        "-" => Some((0, ms)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -130,7 +159,14 @@ mod tests {
             assert_eq!(Moment::from_millis(ms).to_string(), text);
             assert_eq!(text.parse(), Ok(Moment::from_millis(ms)), "{text}");
         }
-        assert_eq!("2000-02-29T00:00:00Z".parse(), Ok(Moment::from_millis(951_782_400_000)));
+        for (ms, text) in [
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (951_782_400_000, "2000-02-29T01:30:00+01:30"),
+            (951_782_400_050, "2000-02-28T19:00:00.05-05:00"),
+            (951_782_400_224, "2000-02-29T00:00:00.224999+00:00"),
+        ] {
+            assert_eq!(text.parse(), Ok(Moment::from_millis(ms)), "{text}");
+        }
     }
 
     #[test]
@@ -145,7 +181,12 @@ mod tests {
             "1969-12-31T23:59:59Z",
             "2026-01-01T24:00:00Z",
             "2026-01-01T00:00:00",
-            "2026-01-01T00:00:00+01:00",
+            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+0100",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00.1.2Z",
+            "1970-01-01T00:59:59+01:00",
+            "9999-12-31T23:59:59-00:01",
             "2026-01-01T00:00:0\u{e9}Z",
         ] {
             let error = text.parse::<Moment>().expect_err(text);

@@ -8,6 +8,7 @@
 pub(crate) mod change;
 pub(crate) mod daemon;
 pub(crate) mod files;
+pub(crate) mod import;
 pub(crate) mod show;
 
 use crate::args::Connection;

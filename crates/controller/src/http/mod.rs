@@ -74,6 +74,7 @@ pub(crate) const ROUTES: &[Route] = &[
     token("/api/v1/apply", || post(write::batch)),
     token("/api/v1/audit", || get(read::audit)),
     token("/api/v1/backup", || get(read::backup)),
+    token("/api/v1/room", || get(read::room)),
     token("/api/v1/tokens", || get(read::tokens).post(write::add_token)),
     token("/api/v1/tokens/{name}", || delete(write::remove_token)),
     token("/api/v1/reservations/{name}/confirm", || post(write::confirm)),

@@ -9,10 +9,13 @@ use std::sync::OnceLock;
 use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
-    API_VERSION, Condition, Floors, HostSpec, HostState, Kind, LinkSpec, LinkState, Metadata,
-    Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, TenantSpec, TopologySpec, Truth,
-    VmSpec,
+    API_VERSION, Component, Condition, Floors, Hose, HostSpec, HostState, Kind, LinkSpec,
+    LinkState, Metadata, Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, Strategy,
+    Survival, TenantSpec, TopologySpec, TreeName, Truth, VmSpec,
 };
+
+/// Kind of answers for people.
+const PLAIN: &str = "text/plain";
 
 /// The document as JSON.
 pub fn document() -> &'static str {
@@ -43,6 +46,7 @@ fn types() -> OpenApi {
         schema::<Condition>,
         schema::<Truth>,
         schema::<Status>,
+        schema::<TreeName>,
         schema::<Phase>,
         schema::<Floors>,
         schema::<TopologySpec>,
@@ -53,6 +57,10 @@ fn types() -> OpenApi {
         schema::<LinkState>,
         schema::<TenantSpec>,
         schema::<Quota>,
+        schema::<Survival>,
+        schema::<Strategy>,
+        schema::<Component>,
+        schema::<Hose>,
         schema::<VmSpec>,
         schema::<ReservationSpec>,
         schema::<ReservedVm>,
@@ -162,8 +170,37 @@ fn add_objects(document: &mut Value) {
     told["token"] =
         json!({"type": "string", "description": "The secret: only in the answer to its creation."});
     schemas["Token"] = json!({"type": "object", "properties": told});
+    schemas["Room"] = room();
     document["components"]["securitySchemes"] =
         json!({"token": {"type": "http", "scheme": "bearer"}});
+}
+
+/// What may be added where.
+fn room() -> Value {
+    let place = |what: &str| {
+        json!({"type": "array", "description": what, "items": {
+            "type": "object",
+            "required": ["name", "hosts", "out", "in", "slots"],
+            "properties": {
+                "name": {"type": "string"},
+                "hosts": {"type": "array", "items": {"type": "string"}, "description": "Hosts below a switch."},
+                "out": {"type": "string", "description": "Sum of floors out that may be added."},
+                "in": {"type": "string", "description": "Sum of floors in that may be added."},
+                "slots": {"type": "integer", "minimum": 0, "description": "VMs that may be added."},
+            },
+        }})
+    };
+    json!({
+        "type": "object",
+        "description": "Floors that keep to the room of their host and of every switch above it are \
+                        admitted, but for quotas and survival. More may fit.",
+        "required": ["resourceVersion", "hosts", "switches"],
+        "properties": {
+            "resourceVersion": {"type": "string"},
+            "hosts": place("Every host that is not dead."),
+            "switches": place("Every switch with links upward."),
+        },
+    })
 }
 
 fn add_paths(document: &mut Value) {
@@ -185,9 +222,16 @@ fn add_paths(document: &mut Value) {
 fn operations_of(route: &str) -> Vec<(String, Value)> {
     let one = |operations: Value| vec![(route.to_owned(), operations)];
     match route {
-        "/healthz" => one(json!({"get": text("health", "Whether the process lives")})),
-        "/readyz" => one(json!({"get": text("ready", "Whether the controller takes requests")})),
-        "/metrics" => one(json!({"get": text("metrics", "Numbers in the format of OpenMetrics")})),
+        "/healthz" => one(json!({"get": text("health", "Whether the process lives", PLAIN)})),
+        "/readyz" => {
+            let ready = text("ready", "Whether the controller takes requests", PLAIN);
+            one(json!({"get": with_problems(ready)}))
+        }
+        "/metrics" => {
+            let kind = "application/openmetrics-text";
+            let get = text("metrics", "Numbers in the format of OpenMetrics", kind);
+            one(json!({"get": with_problems(get)}))
+        }
         "/openapi.json" => {
             let get =
                 operation("openapi", "This document", &[], None, "200", json!({"type": "object"}));
@@ -219,9 +263,17 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
                 "200",
                 items,
             );
-            one(json!({"get": get}))
+            one(json!({"get": with_problems(get)}))
         }
-        "/api/v1/backup" => one(json!({"get": text("backup", "All records as lines of JSON")})),
+        "/api/v1/backup" => {
+            let get = text("backup", "All records as lines of JSON", "application/x-ndjson");
+            one(json!({"get": with_problems(get)}))
+        }
+        "/api/v1/room" => {
+            let what = "Room for schedulers that can only add";
+            let get = operation("room", what, &[], None, "200", reference("Room"));
+            one(json!({"get": with_problems(get)}))
+        }
         "/api/v1/tokens" => {
             let list = json!({"type": "object", "properties": {"items": {"type": "array", "items": reference("Token")}}});
             let get =
@@ -234,7 +286,7 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
                 "201",
                 "Token",
             );
-            one(json!({"get": get, "post": post}))
+            one(json!({"get": with_problems(get), "post": post}))
         }
         "/api/v1/tokens/{name}" => {
             let delete = operation(
@@ -404,7 +456,13 @@ fn writing(
         "Idempotency-Key",
         json!({"type": "string", "minLength": 1, "maxLength": 255}),
     ));
-    with_problems(operation(id, summary, &parameters, body, code, reference(answer)))
+    let mut operation = operation(id, summary, &parameters, body, code, reference(answer));
+    if code == "201" {
+        operation["responses"]["200"] = operation["responses"]["201"].clone();
+        operation["responses"]["200"]["description"] =
+            "A dry run: this would be made, and nothing was.".into();
+    }
+    with_problems(operation)
 }
 
 fn with_problems(mut operation: Value) -> Value {
@@ -434,6 +492,12 @@ fn with_link(kind: Kind, mut operation: Value, code: &str) -> Value {
             "parameters": {"name": "$response.body#/metadata/name"},
         });
     }
+    if kind == Kind::Tenant {
+        links["vms"] = json!({
+            "operationId": format!("list{}s", Kind::Vm),
+            "parameters": {"tenant": "$response.body#/metadata/name"},
+        });
+    }
     if kind == Kind::Reservation {
         for verb in ["confirm", "release"] {
             links[verb] = json!({
@@ -446,11 +510,11 @@ fn with_link(kind: Kind, mut operation: Value, code: &str) -> Value {
     operation
 }
 
-fn text(id: &str, summary: &str) -> Value {
+fn text(id: &str, summary: &str, kind: &str) -> Value {
     json!({
         "operationId": id,
         "summary": summary,
-        "responses": {"200": {"description": "Done.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+        "responses": {"200": {"description": "Done.", "content": {kind: {"schema": {"type": "string"}}}}},
     })
 }
 

@@ -23,7 +23,8 @@ const AUDIT_MOST: u64 = 10_000;
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 4;
 
-type Named = Result<Path<(String, String)>, PathRejection>;
+pub(super) type Named = Result<Path<(String, String)>, PathRejection>;
+pub(super) type One = Result<Path<String>, PathRejection>;
 
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
@@ -57,9 +58,14 @@ pub(super) fn kind_of(plural: &str) -> Result<Kind, Problem> {
     })
 }
 
+/// The words that a path has.
+pub(super) fn words<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Problem> {
+    let read = path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()));
+    read.map(|Path(words)| words)
+}
+
 pub(super) fn named(path: Named) -> Result<(Kind, String), Problem> {
-    let Path((plural, name)) =
-        path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()))?;
+    let (plural, name) = words(path)?;
     Ok((kind_of(&plural)?, name))
 }
 
@@ -91,14 +97,12 @@ pub(super) fn etag(revision: u64) -> axum::http::HeaderValue {
 pub(super) async fn list(
     State(shared): Ctx,
     Extension(actor): Extension<Actor>,
-    path: Result<Path<String>, PathRejection>,
+    path: One,
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     params.only(&["limit", "continue", "watch", "resourceVersion", "tenant"])?;
-    let Path(plural) =
-        path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()))?;
-    let kind = kind_of(&plural)?;
+    let kind = kind_of(&words(path)?)?;
     let tenant = params.get("tenant").map(str::to_owned);
     let wanted = move |stored: &Stored| {
         let owner = stored.object.owner();
@@ -150,6 +154,18 @@ pub(super) async fn tokens(
     tokens.sort_by(|a, b| a.name.cmp(&b.name));
     let items: Vec<_> = tokens.iter().map(|token| &**token).collect();
     Ok(json(StatusCode::OK, json!({"items": items}).to_string()))
+}
+
+/// What schedulers of others may add per host and per switch.
+pub(super) async fn room(
+    State(shared): Ctx,
+    Extension(actor): Extension<Actor>,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.only(&[])?;
+    not_for_tenants(&actor)?;
+    let told = shared.engine.look(|state| state.room()).await??;
+    Ok(json(StatusCode::OK, told.to_string()))
 }
 
 /// The latest entries of the audit log, the newest last.

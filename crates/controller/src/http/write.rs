@@ -1,14 +1,13 @@
 //! Requests that change something: read, checked for form, and given to the engine.
 
 use super::query::{Params, idempotency, preconditions};
-use super::read::{etag, kind_of, named};
+use super::read::{Named, One, etag, kind_of, named, words};
 use super::{BODY_MOST, BODY_TIME, Ctx, Shared, json};
 use crate::problem::Problem;
 use crate::state::{Action, Actor, Answer, Mode, NewToken, Request, Role};
 use crate::tokens;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use serde::Deserialize;
@@ -19,9 +18,6 @@ use weir_model::objects::{Kind, Wish, read};
 
 /// Most objects of one batch.
 const BATCH_MOST: usize = 50_000;
-
-type Named = Result<Path<(String, String)>, PathRejection>;
-type One = Result<Path<String>, PathRejection>;
 
 /// What all requests that change something have.
 struct Asked<'a> {
@@ -131,9 +127,7 @@ pub(super) async fn create(
     uri: Uri,
     body: Body,
 ) -> Result<Response, Problem> {
-    let Path(plural) =
-        path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()))?;
-    let kind = kind_of(&plural)?;
+    let kind = kind_of(&words(path)?)?;
     let body = octets(&headers, body).await?;
     let wish = Box::new(wish(kind, &body)?);
     let action = Action::Put { wish, mode: Mode::Create, seen: None };
@@ -197,8 +191,7 @@ pub(super) async fn confirm(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Path(name) =
-        path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()))?;
+    let name = words(path)?;
     let asked = Asked { shared: &shared, actor, params, headers, uri, method: "POST" };
     asked.ask(&[], Action::Confirm(name)).await
 }
@@ -212,8 +205,7 @@ pub(super) async fn release(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Path(name) =
-        path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()))?;
+    let name = words(path)?;
     let asked = Asked { shared: &shared, actor, params, headers, uri, method: "POST" };
     asked.ask(&[], Action::Release(name)).await
 }
@@ -270,8 +262,7 @@ pub(super) async fn remove_token(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Path(name) =
-        path.map_err(|error| Problem::new(400, "BadPath", "path", error.body_text()))?;
+    let name = words(path)?;
     let asked = Asked { shared: &shared, actor, params, headers, uri, method: "DELETE" };
     asked.ask(&[], Action::RemoveToken(name)).await
 }

@@ -1,89 +1,142 @@
 //! Claims: what is promised to whom, and what happens when the network changes beneath the promises.
 
-use super::book::{Book, Claim, NoRoom};
-use super::change::{named, vm_claim};
+use super::book::{Book, Change, Claim, NoRoom, Promise, Terms, Usage, Wanted};
+use super::change::vm_claim;
+use super::network::Network;
 use super::reserve::{reserved_claim, wish_of};
-use super::{State, Undo};
+use super::{State, Stored, Undo};
 use crate::problem::Problem;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{
-    Condition, HostState, Kind, Object, Phase, Spec, TenantSpec, TopologySpec, Truth, VmSpec,
+    Condition, HostState, Kind, Object, Phase, ReservationSpec, Spec, TenantSpec, TopologySpec,
+    TreeName, Truth, VmSpec,
 };
 
 /// Name of the condition.
 const ADMITTED: &str = "Admitted";
 
+/// What is refused, and the number of the change that is to blame.
+pub(super) type Refused = (usize, Problem);
+
+/// A VM or a held reservation, in the order in which they keep their floors: by the tenant's priority,
+/// then by age, then by kind and name.
+struct Claimant {
+    priority: u32,
+    made: u64,
+    stored: Arc<Stored>,
+}
+
 impl State {
-    /// Admits a VM, or changes what it was admitted for. Refused, everything stays as it was.
-    pub(super) fn admit_vm(
+    /// Changes claims of a tenant, all or none. A refusal names the first change that does not fit
+    /// together with those before it.
+    pub(super) fn admit(
         &mut self,
-        now: Moment,
-        spec: &VmSpec,
-        object: &mut Object,
-    ) -> Result<(), Problem> {
-        let name = object.name().to_owned();
-        let id = vm_claim(&name);
-        // A VM that the controller placed stays where it is.
-        let here = object.status.host.clone();
-        let host = spec.host.clone().or(here.filter(|host| self.takes_part(host)));
-        let had = self.book.claim(&id).cloned();
-        let stays = had.as_ref().is_some_and(|had| host.as_deref() == Some(had.host.as_str()));
-        if let (Some(host), false) = (&host, stays) {
-            self.check_host(host)?;
+        tenant: &str,
+        terms: impl FnOnce(&TenantSpec) -> Terms,
+        changes: &[Change],
+    ) -> Result<(), Refused> {
+        let spec = self.tenant_spec(tenant).map_err(|problem| (0, problem))?;
+        let terms = terms(spec);
+        self.check_quota(tenant, spec, changes)?;
+        match self.book.change(tenant, terms, changes) {
+            Ok(before) => {
+                self.pending.undo.push(Undo::Claims(Box::new(before)));
+                self.touched.insert(tenant.to_owned());
+                Ok(())
+            }
+            Err(no) => Err(self.blame(tenant, terms, changes, no)),
         }
-        self.release_claim(&id);
-        object.status.host = Some(self.claim(&id, spec, host.as_deref())?);
-        object.status.set(admitted(now));
-        self.set_fallen(&name, false);
-        if had.is_some() {
-            self.admit_fallen(now);
-        }
-        Ok(())
     }
 
-    /// Makes a claim on a host, or on one that the placement chooses. Returns the host.
-    pub(super) fn claim(
-        &mut self,
-        id: &str,
-        spec: &VmSpec,
-        host: Option<&str>,
-    ) -> Result<String, Problem> {
-        let tenant = self.get(Kind::Tenant, &spec.tenant).ok_or_else(|| {
-            let detail =
-                format!("there is no Tenant with the name `{}`: apply it first", spec.tenant);
-            Problem::new(422, "NoSuchTenant", "spec.tenant", detail)
-        })?;
-        let Spec::Tenant(tenant) = &tenant.object.spec else { unreachable!("its kind says so") };
-        let external = spec.external.unwrap_or_default();
-        let claim = Claim {
-            tenant: spec.tenant.clone(),
-            host: host.unwrap_or_default().into(),
-            out: spec.floor.out.0,
-            inward: spec.floor.inward.0,
-            external_out: external.out.0,
-            external_in: external.inward.0,
-        };
-        self.check_quota(tenant, &claim)?;
-        let placed = self.book.admit(id, claim, host).map_err(|no| no_room(&no, host.is_some()))?;
-        self.pending.undo.push(Undo::Admitted(id.into()));
-        Ok(placed)
+    fn tenant_spec(&self, tenant: &str) -> Result<&TenantSpec, Problem> {
+        match self.get(Kind::Tenant, tenant).map(|stored| &stored.object.spec) {
+            Some(Spec::Tenant(spec)) => Ok(spec),
+            _ => {
+                let detail = format!("there is no Tenant with the name `{tenant}`: apply it first");
+                Err(Problem::new(422, "NoSuchTenant", "spec.tenant", detail))
+            }
+        }
     }
 
-    fn check_quota(&self, tenant: &TenantSpec, claim: &Claim) -> Result<(), Problem> {
-        let Some(quota) = tenant.quota else { return Ok(()) };
-        let used = self.book.usage(&claim.tenant);
-        let over = quota.excess(used.vms + 1, used.out + claim.out, used.inward + claim.inward);
-        let Some((what, wanted, most)) = over else { return Ok(()) };
+    /// The first change with which those up to it do not fit. Of survival the whole is to blame.
+    fn blame(&mut self, tenant: &str, terms: Terms, changes: &[Change], mut no: NoRoom) -> Refused {
+        let terms = Terms { survival: Default::default(), ..terms };
+        let (mut fit, mut do_not) = (0, changes.len());
+        while no.reason != "Survival" && do_not - fit > 1 {
+            let middle = fit.midpoint(do_not);
+            match self.book.change(tenant, terms, &changes[..middle]) {
+                Ok(before) => {
+                    self.book.take_back(before);
+                    fit = middle;
+                }
+                Err(sooner) => (do_not, no) = (middle, sooner),
+            }
+        }
+        let at = if no.reason == "Survival" { 0 } else { do_not.saturating_sub(1) };
+        let wanted = changes.get(at).and_then(|change| change.to.as_ref());
+        (at, no_room(&no, wanted.is_some_and(|wanted| wanted.host.is_some())))
+    }
+
+    fn check_quota(
+        &self,
+        tenant: &str,
+        spec: &TenantSpec,
+        changes: &[Change],
+    ) -> Result<(), Refused> {
+        let Some(quota) = spec.quota else { return Ok(()) };
+        let before = self.book.usage(tenant);
+        let had = changes.iter().filter_map(|change| self.book.claim(&change.id));
+        let mut used = had.fold(before, |used, claim| used.less(claim.counted));
+        let mut first = None;
+        for (n, change) in changes.iter().enumerate() {
+            let Some(wanted) = &change.to else { continue };
+            used = used.plus(wanted.counted);
+            let over = quota.excess(used.vms, used.out, used.inward);
+            first = first.or(over.map(|over| (n, over)));
+        }
+        let is_less =
+            used.vms <= before.vms && used.out <= before.out && used.inward <= before.inward;
+        let Some((n, (what, wanted, most))) = first.filter(|_| !is_less) else { return Ok(()) };
         let field = match what {
             "vms" => "spec.tenant".to_owned(),
             direction => format!("spec.floor.{direction}"),
         };
         let detail = format!(
-            "tenant `{}` would have {wanted}, its quota is {most}: ask an operator for a larger one",
-            claim.tenant
+            "tenant `{tenant}` would have {wanted}, its quota is {most}: ask an operator for a larger one"
         );
-        Err(Problem::new(409, "QuotaExceeded", field, detail)
-            .with("quota", format!("quota.{what}")))
+        let problem = Problem::new(409, "QuotaExceeded", field, detail);
+        Err((n, problem.with("quota", format!("quota.{what}"))))
+    }
+
+    /// Gives claims of a tenant back. That always works.
+    pub(super) fn release_claims(&mut self, tenant: &str, ids: impl IntoIterator<Item = String>) {
+        let claimed = ids.into_iter().filter(|id| self.book.claim(id).is_some());
+        let changes: Vec<Change> = claimed.map(|id| Change { id, to: None }).collect();
+        if !changes.is_empty() {
+            let before = self.book.change(tenant, Terms::default(), &changes);
+            let before = before.expect("less always fits");
+            self.pending.undo.push(Undo::Claims(Box::new(before)));
+            self.touched.insert(tenant.to_owned());
+        }
+    }
+
+    pub(super) fn rename_claim(&mut self, before: &str, now: &str, counted: Usage) {
+        let Some(claim) = self.book.claim(before) else { return };
+        let undo = Undo::Renamed(now.into(), before.into(), claim.counted);
+        self.book.rename(before, now, counted);
+        self.pending.undo.push(undo);
+    }
+
+    /// What a reserved VM counts for: if it exists, only what it has more than now.
+    pub(super) fn counted(&self, vm: &str, promise: &Promise) -> Usage {
+        let old = self.get(Kind::Vm, vm).map(|stored| &stored.object.spec);
+        match old {
+            Some(Spec::Vm(old)) => promise.usage().less(Promise::of(old).usage()),
+            _ => promise.usage(),
+        }
     }
 
     pub(super) fn check_host(&self, name: &str) -> Result<(), Problem> {
@@ -111,24 +164,28 @@ impl State {
     }
 
     /// Whether a host has its VMs still.
-    fn takes_part(&self, host: &str) -> bool {
+    pub(super) fn takes_part(&self, host: &str) -> bool {
         self.host_state(host).is_some_and(|state| state != HostState::Dead)
     }
 
-    pub(super) fn release_claim(&mut self, id: &str) {
-        if let Some(claim) = self.book.release(id) {
-            self.pending.undo.push(Undo::Released(id.into(), claim));
-        }
-    }
-
-    pub(super) fn rename_claim(&mut self, before: &str, now: &str) {
-        self.book.rename(before, now);
-        self.pending.undo.push(Undo::Renamed(now.into(), before.into()));
-    }
-
-    /// At the end of a request: adds up again if the network changed.
+    /// At the end of a request: adds up again if the network changed, and says where tenants are.
     pub(super) fn refresh(&mut self, now: Moment) -> Result<(), Problem> {
-        self.settle(now)
+        self.settle(now)?;
+        self.say_trees();
+        Ok(())
+    }
+
+    /// Writes into tenants' statuses which trees they are on, if that is news.
+    pub(super) fn say_trees(&mut self) {
+        for tenant in std::mem::take(&mut self.touched) {
+            let Some(stored) = self.get(Kind::Tenant, &tenant) else { continue };
+            let tree = self.book.tree(&tenant);
+            if stored.object.status.routing != tree {
+                let mut object = stored.object.clone();
+                object.status.routing = tree;
+                self.put_object(object);
+            }
+        }
     }
 
     /// Makes the book anew if the network changed, and decides which floors fall.
@@ -136,25 +193,70 @@ impl State {
         if !self.stale {
             return Ok(());
         }
-        let book = self.make_book()?;
-        let old = std::mem::replace(&mut self.book, book);
-        self.pending.undo.push(Undo::Book(Box::new(old)));
-        self.set_stale(false);
-        self.claim_all(Some(now));
+        let mark = self.mark();
+        let trees = self.book.trees();
+        self.renew(self.make_book(trees.clone())?);
+        if !self.claim_whole(now) {
+            self.undo_to(mark);
+            self.renew(self.make_book(trees)?);
+            self.claim_by_rank(now);
+        }
+        self.touched.extend(self.objects[Kind::Tenant as usize].keys().cloned());
         Ok(())
     }
 
-    /// At a start: the book of the objects as they are.
-    pub(super) fn admit_again(&mut self) {
-        self.book = self.make_book().unwrap_or_else(|problem| {
-            // It was admitted once, so only a change of the rules can refuse it now.
-            tracing::error!("the stored network is refused: {}", problem.detail);
-            Book::empty()
-        });
-        self.claim_all(None);
+    fn renew(&mut self, book: Book) {
+        let old = std::mem::replace(&mut self.book, book);
+        self.pending.undo.push(Undo::Book(Box::new(old)));
+        self.set_stale(false);
     }
 
-    fn make_book(&self) -> Result<Book, Problem> {
+    /// At a start: the book of the objects as they are, which are believed.
+    pub(super) fn admit_again(&mut self) {
+        let stored = self.objects[Kind::Tenant as usize].values();
+        let tree = |stored: &Arc<Stored>| {
+            let tree = stored.object.status.routing.clone()?;
+            Some((stored.object.name().to_owned(), tree))
+        };
+        let trees = stored.filter_map(tree).collect();
+        self.book = self.make_book(trees).unwrap_or_else(|problem| {
+            // It was admitted once, so only a change of the rules can refuse it now.
+            tracing::error!("the stored network is refused: {}", problem.detail);
+            Book::default()
+        });
+        let stands = |object: &Object| {
+            object.status.condition(ADMITTED).is_none_or(|c| c.status == Truth::True)
+        };
+        let (standing, fallen): (Vec<_>, Vec<_>) =
+            self.claiming().cloned().partition(|stored| stands(&stored.object));
+        self.fallen = fallen.iter().map(|stored| stored.object.name().to_owned()).collect();
+        let mut tenants: BTreeMap<String, Vec<(String, Claim)>> = BTreeMap::new();
+        for stored in &standing {
+            for (id, claim) in self.claims_of(&stored.object) {
+                tenants.entry(claim.tenant.clone()).or_default().push((id, claim));
+            }
+            self.note_reserved(&stored.object);
+        }
+        for (tenant, claims) in tenants {
+            if self.book.restore(&tenant, claims.clone()).is_ok() {
+                continue;
+            }
+            tracing::error!("tenant {tenant} does not fit any more");
+            for (id, claim) in claims {
+                let vm = id.strip_prefix("VM:").map(str::to_owned);
+                let change = returning(id, &claim);
+                let terms = Terms { is_returning: true, ..Terms::default() };
+                if self.book.change(&tenant, terms, &[change]).is_err() {
+                    self.fallen.extend(vm);
+                }
+            }
+        }
+        let tenants = self.objects[Kind::Tenant as usize].values().map(|stored| &stored.object);
+        let other = tenants.filter(|one| one.status.routing != self.book.tree(one.name()));
+        self.touched = other.map(|one| one.name().to_owned()).collect();
+    }
+
+    fn make_book(&self, trees: BTreeMap<String, TreeName>) -> Result<Book, Problem> {
         let of = |kind: Kind| self.objects[kind as usize].values().map(|stored| &stored.object);
         let topology = of(Kind::Topology).find_map(|object| match &object.spec {
             Spec::Topology(spec) => Some(spec.clone()),
@@ -169,64 +271,133 @@ impl State {
             _ => None,
         });
         let topology: TopologySpec = topology.unwrap_or_default();
-        Book::new(&topology, hosts, links)
+        Book::new(Network::new(&topology, hosts, links)?, trees)
     }
 
-    /// Claims what was claimed, those of the highest priority first. With a time, what does not fit any
-    /// more falls, and its object says so; without, the objects are believed.
-    fn claim_all(&mut self, now: Option<Moment>) {
-        for (_, _, object) in self.claimants() {
-            match &object.spec {
-                Spec::Vm(spec) => self.claim_again(now, &object, spec),
-                Spec::Reservation(_) => self.hold_again(now, &object),
-                _ => {}
+    /// Claims tenants as they were, whole. False if somebody lacks room: then priorities decide.
+    fn claim_whole(&mut self, now: Moment) -> bool {
+        let mut tenants: BTreeMap<String, Vec<(String, Claim)>> = BTreeMap::new();
+        let (mut rest, mut whole) = (Vec::new(), Vec::new());
+        for stored in self.claiming() {
+            let object = &stored.object;
+            let claims = self.claims_of(object);
+            let stays = !self.fallen.contains(object.name()) || object.kind() != Kind::Vm;
+            if stays && claims.iter().all(|(_, claim)| self.takes_part(&claim.host)) {
+                for (id, claim) in claims {
+                    tenants.entry(claim.tenant.clone()).or_default().push((id, claim));
+                }
+                if object.kind() == Kind::Reservation {
+                    whole.push(Arc::clone(stored));
+                }
+            } else {
+                rest.push(Arc::clone(stored));
             }
         }
+        for (tenant, claims) in tenants {
+            if self.book.restore(&tenant, claims).is_err() {
+                return false;
+            }
+        }
+        whole.iter().for_each(|stored| self.note_reserved(&stored.object));
+        let rest = self.ranked(rest.into_iter());
+        rest.iter().all(|claimant| self.claim_again(now, &claimant.stored.object))
+    }
+
+    /// Claims VM by VM, those of the highest priority first. What does not fit any more falls, and its
+    /// object says so.
+    fn claim_by_rank(&mut self, now: Moment) {
+        for claimant in self.claimants() {
+            self.claim_again(now, &claimant.stored.object);
+        }
+        // A VM that lost its host counts on those of its tenant that came later.
+        self.admit_fallen(now);
     }
 
     /// VMs and held reservations in the order in which they keep their floors.
-    fn claimants(&self) -> Vec<(u32, u64, Object)> {
-        let priority = |tenant: &str| match self.get(Kind::Tenant, tenant).map(|t| &t.object.spec) {
-            Some(Spec::Tenant(spec)) => spec.priority,
-            _ => 0,
+    fn claimants(&self) -> Vec<Claimant> {
+        self.ranked(self.claiming().cloned())
+    }
+
+    /// VMs and held reservations, by kind and name.
+    fn claiming(&self) -> impl Iterator<Item = &Arc<Stored>> {
+        let vms = self.objects[Kind::Vm as usize].values();
+        let reservations = self.objects[Kind::Reservation as usize].values();
+        vms.chain(reservations.filter(|one| one.object.status.phase == Some(Phase::Held)))
+    }
+
+    fn ranked(&self, stored: impl Iterator<Item = Arc<Stored>>) -> Vec<Claimant> {
+        let claimant = |stored: Arc<Stored>| {
+            let tenant = stored.object.owner().unwrap_or_default();
+            let priority = self.tenant_spec(tenant).map_or(0, |spec| spec.priority);
+            let made = stored.object.metadata.creation_timestamp.unwrap_or_default().as_millis();
+            Claimant { priority, made, stored }
         };
-        let mut found = Vec::new();
-        for kind in [Kind::Vm, Kind::Reservation] {
-            for stored in self.objects[kind as usize].values() {
-                let object = &stored.object;
-                if kind == Kind::Vm || object.status.phase == Some(Phase::Held) {
-                    let priority = priority(object.owner().unwrap_or_default());
-                    let made = object.metadata.creation_timestamp.unwrap_or_default();
-                    found.push((priority, made.as_millis(), object.clone()));
-                }
-            }
-        }
-        found.sort_by(|a, b| {
-            (b.0, a.1, a.2.kind(), a.2.name()).cmp(&(a.0, b.1, b.2.kind(), b.2.name()))
-        });
+        let mut found: Vec<Claimant> = stored.map(claimant).collect();
+        // Stable: of the same age those that come first in the order of kinds and names.
+        found.sort_by_key(|claimant| (Reverse(claimant.priority), claimant.made));
         found
     }
 
-    fn claim_again(&mut self, now: Option<Moment>, object: &Object, spec: &VmSpec) {
-        let (name, id) = (object.name().to_owned(), vm_claim(object.name()));
-        let Some(now) = now else {
-            let stands = object.status.condition(ADMITTED).map(|c| c.status) == Some(Truth::True);
-            if !stands || self.claim(&id, spec, object.status.host.as_deref()).is_err() {
-                self.fallen.insert(name);
-            }
-            return;
+    /// The claims of a VM that has a host, or of a held reservation.
+    fn claims_of(&self, object: &Object) -> Vec<(String, Claim)> {
+        let claim = |spec: &VmSpec, host: &str, counted: Option<Usage>| {
+            let promise = Promise::of(spec);
+            let counted = counted.unwrap_or_else(|| promise.usage());
+            Claim { tenant: spec.tenant.clone(), host: host.into(), promise, counted }
         };
+        match &object.spec {
+            Spec::Vm(spec) => {
+                let host = object.status.host.as_deref().unwrap_or_default();
+                vec![(vm_claim(object.name()), claim(spec, host, None))]
+            }
+            Spec::Reservation(spec) => {
+                let of = |vm: &weir_model::objects::ReservedVm| {
+                    let wish = wish_of(spec, vm);
+                    let counted = self.counted(&vm.name, &Promise::of(&wish));
+                    let id = reserved_claim(object.name(), &vm.name);
+                    (id, claim(&wish, &vm.host, Some(counted)))
+                };
+                spec.vms.iter().map(of).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn note_reserved(&mut self, object: &Object) {
+        let Spec::Reservation(spec) = &object.spec else { return };
+        for vm in &spec.vms {
+            self.set_reserved(&vm.name, Some(object.name().into()));
+        }
+    }
+
+    /// Claims anew what a VM or a reservation had. False if room is missing.
+    fn claim_again(&mut self, now: Moment, object: &Object) -> bool {
+        match &object.spec {
+            Spec::Vm(spec) => self.claim_vm_again(now, object, spec),
+            Spec::Reservation(spec) => self.hold_again(now, object, spec),
+            _ => true,
+        }
+    }
+
+    fn claim_vm_again(&mut self, now: Moment, object: &Object, spec: &VmSpec) -> bool {
         let host = object.status.host.clone().filter(|host| self.takes_part(host));
-        let claimed = match (&host, &spec.host) {
-            // Whether the host takes new VMs is no question for one that is there.
-            (Some(host), _) => self.claim(&id, spec, Some(host)),
-            (None, None) => self.claim(&id, spec, None),
-            (None, Some(gone)) => {
-                let detail = format!("host `{gone}` is dead or was deleted");
-                Err(Problem::new(409, "HostDead", "spec.host", detail))
-            }
-        };
-        self.say_admitted(now, object, claimed);
+        if let (None, Some(gone)) = (&host, &spec.host) {
+            let detail = format!("host `{gone}` is dead or was deleted");
+            let problem = Problem::new(409, "HostDead", "spec.host", detail);
+            self.say_admitted(now, object, Err(problem));
+            return true;
+        }
+        // Whether the host takes new VMs is no question for one that is there.
+        let terms = if host.is_some() { Terms::returning } else { Terms::of };
+        let id = vm_claim(object.name());
+        let promise = Promise::of(spec);
+        let counted = promise.usage();
+        let change = Change { id: id.clone(), to: Some(Wanted { host, promise, counted }) };
+        let done = self.admit(&spec.tenant, terms, &[change]).map_err(|(_, problem)| problem);
+        let fits = done.is_ok();
+        let placed = done.map(|()| self.book.claim(&id).expect("it was admitted").host.clone());
+        self.say_admitted(now, object, placed);
+        fits
     }
 
     /// Writes into a VM's status whether its floor holds, if that is news.
@@ -252,44 +423,42 @@ impl State {
         }
     }
 
-    fn hold_again(&mut self, now: Option<Moment>, object: &Object) {
-        let Spec::Reservation(spec) = &object.spec else { return };
-        for vm in &spec.vms {
-            let wish = wish_of(spec, vm);
-            let id = reserved_claim(object.name(), &vm.name);
-            let alive = now.is_none() || self.takes_part(&vm.host);
-            let claimed = match alive {
-                true => self.claim(&id, &wish, Some(&vm.host)).map(drop),
-                false => {
-                    let detail = format!("host `{}` is dead or was deleted", vm.host);
-                    Err(Problem::new(409, "HostDead", "spec.host", detail))
-                }
-            };
-            match (claimed, now) {
-                (Ok(()), _) => self.set_reserved(&vm.name, Some(object.name().into())),
-                (Err(problem), Some(now)) => {
-                    self.give_back(object);
-                    self.end(now, object, Phase::Failed, &problem.detail);
-                    return;
-                }
-                (Err(problem), None) => {
-                    tracing::error!("{} does not fit any more: {}", named(object), problem.detail);
-                }
+    fn hold_again(&mut self, now: Moment, object: &Object, spec: &ReservationSpec) -> bool {
+        let claims = self.claims_of(object);
+        let gone = claims.iter().find(|(_, claim)| !self.takes_part(&claim.host));
+        let (done, lacks_room) = match gone {
+            Some((_, claim)) => {
+                let detail = format!("host `{}` is dead or was deleted", claim.host);
+                (Err(Problem::new(409, "HostDead", "spec.host", detail)), false)
+            }
+            None => {
+                let changes: Vec<Change> =
+                    claims.into_iter().map(|(id, claim)| returning(id, &claim)).collect();
+                let done = self.admit(&spec.tenant, Terms::returning, &changes);
+                let lacks_room = done.is_err();
+                (done.map_err(|(_, problem)| problem), lacks_room)
+            }
+        };
+        match done {
+            Ok(()) => self.note_reserved(object),
+            Err(problem) => {
+                self.give_back(object);
+                self.end(now, object, Phase::Failed, &problem.detail);
             }
         }
+        !lacks_room
     }
 
-    /// Room was given back: floors that had fallen may hold again, those of the highest priority first.
+    /// Room was given back: floors that had fallen may hold again, those of the highest priority first,
+    /// before anybody else is asked.
     pub(super) fn admit_fallen(&mut self, now: Moment) {
         if self.fallen.is_empty() {
             return;
         }
-        let fallen = self.claimants().into_iter().filter(|(_, _, object)| {
-            object.kind() == Kind::Vm && self.fallen.contains(object.name())
-        });
-        for (_, _, object) in fallen.collect::<Vec<_>>() {
-            let Spec::Vm(spec) = &object.spec else { continue };
-            self.claim_again(Some(now), &object, spec);
+        let vms = &self.objects[Kind::Vm as usize];
+        let fallen = self.fallen.iter().filter_map(|name| vms.get(name).cloned());
+        for claimant in self.ranked(fallen) {
+            self.claim_again(now, &claimant.stored.object);
         }
     }
 
@@ -305,6 +474,10 @@ impl State {
                     let claims = spec.vms.iter().map(|vm| reserved_claim(object.name(), &vm.name));
                     expected.extend(claims);
                 }
+                Spec::Tenant(_) => {
+                    let is_said = object.status.routing == self.book.tree(object.name());
+                    assert!(is_said || self.touched.contains(object.name()), "{}", object.name());
+                }
                 _ => {}
             }
         }
@@ -315,6 +488,12 @@ impl State {
             assert!(self.get(Kind::Vm, vm).is_some(), "{vm} has fallen and does not exist");
         }
     }
+}
+
+/// The claim again, where it is.
+fn returning(id: String, claim: &Claim) -> Change {
+    let (promise, counted) = (claim.promise.clone(), claim.counted);
+    Change { id, to: Some(Wanted { host: Some(claim.host.clone()), promise, counted }) }
 }
 
 pub(super) fn admitted(now: Moment) -> Condition {
@@ -330,7 +509,8 @@ pub(super) fn admitted(now: Moment) -> Condition {
 /// A refusal by the book, for whoever asked.
 fn no_room(no: &NoRoom, host_given: bool) -> Problem {
     let field = match (no.reason, host_given) {
-        ("HostFull", true) => "spec.host",
+        ("HostFull" | "Survival", true) => "spec.host",
+        ("Survival", false) => "spec.tenant",
         _ => "spec.floor",
     };
     let mut problem = Problem::new(409, no.reason, field, no.detail.clone());

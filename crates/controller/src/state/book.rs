@@ -1,28 +1,94 @@
 //! The ledger by names: what each VM claims, and what that makes on each link.
 //!
-//! Approach  `core::ledger` adds up whole tenants by number. This keeps the claims of each tenant by name,
-//!           and gives the ledger the tenant anew with one claim more or less. All hosts but that of a
-//!           claim without one are given, so nothing moves.
+//! Problem   `core::ledger` adds up whole tenants by number; people change VMs by name.
+//! Approach  Each tenant's request is kept as the ledger has it. A change takes out, changes and adds
+//!           some of its VMs, and gives the ledger the whole in one step.
+//! Promises  All of a change or nothing. [`Book::take_back`] gives the state before a change, the latest
+//!           change first.
+//! Not here  Which floors fall: see `admit`. The network itself: see `network`.
 
+use super::network::Network;
 use crate::problem::Problem;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
-    Attachment, Class, Config, Exploration, Floors, Host, Ledger, Link, LinkFull, Node, Refusal,
-    Survival, Switch, SwitchId, TenantRequest, Topology, VmRequest,
+    AdditiveRoom, Attachment, Class, Domain, Element, Floors, HostState, Ledger, LinkFull, Refusal,
+    Routing, Saved, Survival, SwitchId, TenantRequest, VmRequest,
 };
-use weir_model::objects::{HostSpec, HostState, LinkSpec, LinkState, TopologySpec};
+use weir_core::placement::{Policy, Weight};
+use weir_model::objects::{self, Hose, Strategy, TenantSpec, TreeName, VmSpec};
 use weir_model::text::show_rate;
 use weir_units::{HostId, Rate, TenantId, VmId};
 
-/// What one VM is promised, and where.
+/// What one VM is promised.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Promise {
+    floor: objects::Floors,
+    hoses: Vec<Hose>,
+    external: objects::Floors,
+}
+
+impl Promise {
+    pub(super) fn of(spec: &VmSpec) -> Self {
+        let external = spec.external.unwrap_or_default();
+        Self { floor: spec.floor, hoses: spec.hoses.clone(), external }
+    }
+
+    /// What it counts for in a quota.
+    pub(super) fn usage(&self) -> Usage {
+        let floors = || [self.floor].into_iter().chain(self.hoses.iter().map(|hose| hose.floor));
+        Usage {
+            vms: 1,
+            out: floors().map(|floor| floor.out.0).sum(),
+            inward: floors().map(|floor| floor.inward.0).sum(),
+        }
+    }
+}
+
+/// A VM's promise and its host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Claim {
     pub(super) tenant: String,
     pub(super) host: String,
-    pub(super) out: Rate,
-    pub(super) inward: Rate,
-    pub(super) external_out: Rate,
-    pub(super) external_in: Rate,
+    pub(super) promise: Promise,
+    /// What it counts for in the tenant's quota: a VM that moves has two claims and counts once.
+    pub(super) counted: Usage,
+}
+
+/// A claim that is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Wanted {
+    /// None: the placement chooses, or the VM stays where it is.
+    pub(super) host: Option<String>,
+    pub(super) promise: Promise,
+    pub(super) counted: Usage,
+}
+
+/// One claim made, changed, or given back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Change {
+    pub(super) id: String,
+    pub(super) to: Option<Wanted>,
+}
+
+/// How a tenant's VMs are placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Terms {
+    pub(super) survival: objects::Survival,
+    pub(super) strategy: Strategy,
+    /// Hosts that take no new VMs are open to those that the change names.
+    pub(super) is_returning: bool,
+}
+
+impl Terms {
+    pub(super) fn of(spec: &TenantSpec) -> Self {
+        Self { survival: spec.survival, strategy: spec.strategy, is_returning: false }
+    }
+
+    /// For VMs that were placed before: they stay, whatever survives.
+    pub(super) fn returning(spec: &TenantSpec) -> Self {
+        Self { survival: objects::Survival::default(), is_returning: true, ..Self::of(spec) }
+    }
 }
 
 /// Why a claim is refused.
@@ -44,13 +110,57 @@ pub(super) struct Usage {
     pub(super) inward: Rate,
 }
 
+impl Usage {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            vms: self.vms + other.vms,
+            out: self.out + other.out,
+            inward: self.inward + other.inward,
+        }
+    }
+
+    /// Never below nothing.
+    pub(super) fn less(self, other: Self) -> Self {
+        Self {
+            vms: self.vms.saturating_sub(other.vms),
+            out: self.out.saturating_sub(other.out),
+            inward: self.inward.saturating_sub(other.inward),
+        }
+    }
+}
+
 /// A tenant in the ledger.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Member {
-    number: TenantId,
+    /// As the ledger has it: every VM with its host, ascending.
+    request: TenantRequest,
     /// Claims with their numbers.
-    claims: BTreeMap<String, VmId>,
+    vms: BTreeMap<String, VmId>,
+    /// Names of its hoses; the first has the number 1. The floor is number 0.
+    hoses: Vec<String>,
     usage: Usage,
+}
+
+/// How one change is taken back.
+#[derive(Debug)]
+pub(super) struct Before {
+    tenant: String,
+    saved: Option<Saved>,
+    request: TenantRequest,
+    hoses: Vec<String>,
+    claims: Vec<(String, Option<(VmId, Claim)>)>,
+}
+
+/// What may be added in a part of the network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Spare {
+    /// Name of the host, or of the switch.
+    pub(super) name: String,
+    /// Hosts below a switch.
+    pub(super) hosts: Vec<String>,
+    pub(super) out: Rate,
+    pub(super) inward: Rate,
+    pub(super) slots: u64,
 }
 
 /// All claims and what they make on each link.
@@ -60,157 +170,278 @@ pub(super) struct Book {
     ledger: Option<Ledger>,
     hosts: BTreeMap<String, HostId>,
     host_names: Vec<String>,
-    /// Hosts that take new VMs.
-    open: BTreeSet<String>,
+    switches: BTreeMap<String, SwitchId>,
+    /// Hosts that take no new VMs.
+    draining: BTreeSet<HostId>,
     claims: BTreeMap<String, Claim>,
     by_host: BTreeMap<String, BTreeSet<String>>,
     tenants: BTreeMap<String, Member>,
     tenant_names: Vec<String>,
     next_vm: u32,
+    /// Trees of before the network changed: the first that are tried.
+    earlier: BTreeMap<String, TreeName>,
 }
 
 impl Book {
-    pub(super) fn empty() -> Self {
-        Self::default()
-    }
-
     /// The book of a network without claims.
-    pub(super) fn new<'a>(
-        topology: &TopologySpec,
-        hosts: impl Iterator<Item = (&'a str, &'a HostSpec)>,
-        links: impl Iterator<Item = (&'a str, &'a LinkSpec)>,
+    pub(super) fn new(
+        network: Network,
+        earlier: BTreeMap<String, TreeName>,
     ) -> Result<Self, Problem> {
-        let hosts: Vec<_> = hosts.filter(|(_, host)| host.state != HostState::Dead).collect();
-        let mut book = Self::default();
-        if hosts.is_empty() {
-            return Ok(book);
+        let mut book = Self { earlier, ..Self::default() };
+        let Some(topology) = network.topology else { return Ok(book) };
+        for (n, host) in (0..).zip(&topology.hosts) {
+            book.hosts.insert(host.name.clone(), HostId(n));
+            book.host_names.push(host.name.clone());
         }
-        for (n, (name, host)) in (0..).zip(&hosts) {
-            book.hosts.insert((*name).into(), HostId(n));
-            book.host_names.push((*name).into());
-            if host.state == HostState::Active {
-                book.open.insert((*name).into());
-            }
+        for (n, switch) in (0..).zip(&topology.switches) {
+            book.switches.insert(switch.name.clone(), SwitchId(n));
         }
-        let network = network(topology, &hosts, &links.collect::<Vec<_>>())?;
-        let headroom = f64::from(topology.headroom_percent) / 100.0;
-        let config = Config { headroom, ..Config::default() };
         let refuse = |error: weir_core::ledger::TopologyError| {
             Problem::new(422, "BadTopology", "spec", error.to_string())
         };
-        book.ledger = Some(Ledger::new(network, config).map_err(refuse)?);
+        let mut ledger = Ledger::new(topology, network.config).map_err(refuse)?;
+        let down: Vec<Element> = network.down.into_iter().map(Element::Link).collect();
+        // Nobody is in the ledger yet, so nothing falls.
+        ledger.fail(&down);
+        for host in network.draining {
+            set_host(&mut ledger, host, HostState::Drained);
+            book.draining.insert(host);
+        }
+        book.ledger = Some(ledger);
         Ok(book)
     }
 
-    /// Makes a claim, on the given host or on one that the placement chooses. Returns the host.
-    pub(super) fn admit(
+    /// Changes some claims of a tenant, all or none.
+    pub(super) fn change(
         &mut self,
-        id: &str,
-        mut claim: Claim,
-        host: Option<&str>,
-    ) -> Result<String, NoRoom> {
-        let placed = self.place(id, &claim, host)?;
-        if host.is_none() && !self.open.contains(&placed) {
-            // The placement does not know which hosts drain: take the first open one that has room.
-            self.unplace(id, &claim);
-            let open: Vec<String> = self.open.iter().cloned().collect();
-            let first = open.iter().find_map(|host| self.place(id, &claim, Some(host)).ok());
-            claim.host = first.ok_or_else(|| nowhere("no host that takes new VMs has room"))?;
-        } else {
-            claim.host = placed;
+        tenant: &str,
+        terms: Terms,
+        changes: &[Change],
+    ) -> Result<Before, NoRoom> {
+        let before = self.before(tenant, changes);
+        let (request, hoses, numbers) = self.wanted(tenant, terms, changes)?;
+        let there = !before.request.vms.is_empty();
+        let gone: Vec<VmId> =
+            before.claims.iter().filter_map(|(_, had)| had.as_ref().map(|(vm, _)| *vm)).collect();
+        let only_less = !gone.is_empty() && changes.iter().all(|change| change.to.is_none());
+        let number = request.tenant;
+        let earlier = self.earlier_of(tenant).filter(|_| terms.is_returning);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.set_policy(policy(terms.strategy));
+            let opened = match terms.is_returning {
+                true => open(ledger, &self.draining, &request),
+                false => Vec::new(),
+            };
+            let answer = match (there, request.vms.is_empty()) {
+                (false, true) => Ok(()),
+                (false, false) if earlier.is_some() => ledger.restore(&request, earlier).map(drop),
+                (false, false) => ledger.place(&request).map(drop),
+                (true, true) => {
+                    ledger.remove(number);
+                    Ok(())
+                }
+                // Less always fits, and its owner chose which VMs go.
+                (true, false) if only_less => ledger.release(number, &gone).map(drop),
+                (true, false) => ledger.resize(&request).map(drop),
+            };
+            for host in opened {
+                set_host(ledger, host, HostState::Drained);
+            }
+            answer.map_err(|refusal| self.explain(&refusal, terms))?;
         }
-        let host = claim.host.clone();
-        self.enter(id, claim);
-        Ok(host)
+        self.enter(tenant, request, hoses, changes, &numbers);
+        Ok(before)
     }
 
-    /// Gives the ledger the tenant with one claim more.
-    fn place(&mut self, id: &str, claim: &Claim, host: Option<&str>) -> Result<String, NoRoom> {
-        let Some(ledger) = &mut self.ledger else {
-            return Err(nowhere("there is no host: apply one first"));
+    /// Makes claims whose places are known, on the tree of before if that fits.
+    pub(super) fn restore(
+        &mut self,
+        tenant: &str,
+        claims: Vec<(String, Claim)>,
+    ) -> Result<(), NoRoom> {
+        let change = |(id, claim): (String, Claim)| {
+            let Claim { host, promise, counted, .. } = claim;
+            Change { id, to: Some(Wanted { host: Some(host), promise, counted }) }
         };
-        let host = match host.map(|name| (name, self.hosts.get(name))) {
-            None => None,
-            Some((_, Some(number))) => Some(*number),
-            Some((name, None)) => return Err(nowhere(&format!("host `{name}` takes no part"))),
+        let changes: Vec<Change> = claims.into_iter().map(change).collect();
+        let routing = self.earlier_of(tenant);
+        let (request, hoses, numbers) = self.wanted(tenant, Terms::default(), &changes)?;
+        let Some(ledger) = &mut self.ledger else { return Err(no_host()) };
+        let opened = open(ledger, &self.draining, &request);
+        let answer = ledger.restore(&request, routing).map(drop);
+        for host in opened {
+            set_host(ledger, host, HostState::Drained);
+        }
+        answer.map_err(|refusal| self.explain(&refusal, Terms::default()))?;
+        self.enter(tenant, request, hoses, &changes, &numbers);
+        Ok(())
+    }
+
+    /// Takes a change back.
+    pub(super) fn take_back(&mut self, before: Before) {
+        let Before { tenant, saved, request, hoses, claims } = before;
+        if let (Some(ledger), Some(saved)) = (&mut self.ledger, saved) {
+            ledger.reset(saved);
+        }
+        for (id, _) in &claims {
+            self.strike(id);
+        }
+        let member = self.tenants.get_mut(&tenant).expect("it was changed");
+        (member.request, member.hoses) = (request, hoses);
+        for (id, had) in claims {
+            if let Some((vm, claim)) = had {
+                self.write(&id, vm, claim);
+            }
+        }
+    }
+
+    fn before(&mut self, tenant: &str, changes: &[Change]) -> Before {
+        let (names, count) = (&mut self.tenant_names, self.tenants.len());
+        if !self.tenants.contains_key(tenant) {
+            names.push(tenant.to_owned());
+            let number = TenantId(u32::try_from(count).expect("fewer tenants than that"));
+            let mut request = TenantRequest::uniform(number, 0, Rate::ZERO);
+            request.classes.clear();
+            let (vms, hoses) = (BTreeMap::new(), Vec::new());
+            let member = Member { request, vms, hoses, usage: Usage::default() };
+            self.tenants.insert(tenant.to_owned(), member);
+        }
+        let member = &self.tenants[tenant];
+        let had = |id: &str| Some((*member.vms.get(id)?, self.claims.get(id)?.clone()));
+        Before {
+            tenant: tenant.to_owned(),
+            saved: self.ledger.as_ref().map(|ledger| ledger.save(member.request.tenant)),
+            request: member.request.clone(),
+            hoses: member.hoses.clone(),
+            claims: changes.iter().map(|change| (change.id.clone(), had(&change.id))).collect(),
+        }
+    }
+
+    /// The tenant's request after the changes, the names of its hoses, and the number of each change's
+    /// VM.
+    fn wanted(
+        &mut self,
+        tenant: &str,
+        terms: Terms,
+        changes: &[Change],
+    ) -> Result<(TenantRequest, Vec<String>, Vec<VmId>), NoRoom> {
+        if !self.tenants.contains_key(tenant) {
+            self.before(tenant, &[]);
+        }
+        let member = &self.tenants[tenant];
+        let (mut request, mut hoses) = (member.request.clone(), member.hoses.clone());
+        request.survival = Survival {
+            host_permille: u16::from(terms.survival.host_percent) * 10,
+            rack_permille: u16::from(terms.survival.rack_percent) * 10,
         };
-        let names = &mut self.tenant_names;
-        let member = self.tenants.entry(claim.tenant.clone()).or_insert_with(|| {
-            names.push(claim.tenant.clone());
-            let number = TenantId(u32::try_from(names.len() - 1).expect("fewer tenants than that"));
-            Member { number, ..Member::default() }
-        });
-        let number = VmId(self.next_vm);
-        let mut request = request_of(member, &self.claims, &self.hosts);
-        add(&mut request, number, claim, host);
-        let answer = match member.claims.is_empty() {
-            true => ledger.place(&request),
-            false => ledger.resize(&request),
-        };
-        let placement = answer.map_err(|refusal| self.explain(&refusal))?;
-        let at = placement.vms.iter().find(|(vm, _)| *vm == number).expect("it was placed").1;
-        self.next_vm += 1;
+        let mut known: BTreeMap<Vec<u64>, u16> =
+            (0..).zip(&request.classes).map(|(n, class)| (key_of(class), n)).collect();
+        let mut numbers = Vec::with_capacity(changes.len());
+        let mut next = self.next_vm;
+        for change in changes {
+            let had = member.vms.get(&change.id).copied();
+            let vm = had.unwrap_or(VmId(next));
+            numbers.push(vm);
+            next += u32::from(had.is_none());
+            let at = request.vms.binary_search_by_key(&vm, |one| one.vm);
+            let Some(wanted) = &change.to else {
+                if let Ok(at) = at {
+                    request.vms.remove(at);
+                }
+                continue;
+            };
+            let host = match &wanted.host {
+                None => had.and_then(|_| self.hosts.get(&self.claims[&change.id].host).copied()),
+                Some(name) => match self.hosts.get(name) {
+                    Some(host) => Some(*host),
+                    None if self.hosts.is_empty() => return Err(no_host()),
+                    None => return Err(nowhere(&format!("host `{name}` takes no part"))),
+                },
+            };
+            if self.ledger.is_none() {
+                return Err(no_host());
+            }
+            let class = class_of(&mut hoses, &wanted.promise)?;
+            let class = match known.entry(key_of(&class)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let number = u16::try_from(request.classes.len()).map_err(|_| too_many())?;
+                    request.classes.push(class);
+                    *new.insert(number)
+                }
+            };
+            let wanted = VmRequest { vm, class, host };
+            match at {
+                Ok(at) => request.vms[at] = wanted,
+                Err(at) => request.vms.insert(at, wanted),
+            }
+        }
+        drop_unused(&mut request);
+        Ok((request, hoses, numbers))
+    }
+
+    /// Writes down what the ledger has.
+    fn enter(
+        &mut self,
+        tenant: &str,
+        mut request: TenantRequest,
+        hoses: Vec<String>,
+        changes: &[Change],
+        numbers: &[VmId],
+    ) {
+        if let Some(ledger) = &self.ledger
+            && request.vms.iter().any(|vm| vm.host.is_none())
+        {
+            let placement = ledger.placement(request.tenant).expect("it was placed");
+            for (vm, (number, host)) in request.vms.iter_mut().zip(&placement.vms) {
+                assert_eq!(vm.vm, *number, "the ledger has the VMs of the request");
+                vm.host = Some(*host);
+            }
+        }
+        for (change, vm) in changes.iter().zip(numbers) {
+            self.strike(&change.id);
+            let Some(wanted) = &change.to else { continue };
+            let at = request.vms.binary_search_by_key(vm, |one| one.vm).expect("it is wanted");
+            let host = request.vms[at].host.expect("it was placed");
+            let claim = Claim {
+                tenant: tenant.to_owned(),
+                host: self.host_names[host.0 as usize].clone(),
+                promise: wanted.promise.clone(),
+                counted: wanted.counted,
+            };
+            self.write(&change.id, *vm, claim);
+            self.next_vm = self.next_vm.max(vm.0 + 1);
+        }
+        let member = self.tenants.get_mut(tenant).expect("it was changed");
+        (member.request, member.hoses) = (request, hoses);
+    }
+
+    fn write(&mut self, id: &str, vm: VmId, claim: Claim) {
         let member = self.tenants.get_mut(&claim.tenant).expect("it was entered");
-        member.claims.insert(id.into(), number);
-        Ok(self.host_names[at.0 as usize].clone())
-    }
-
-    /// Takes a claim out of the ledger. That always works.
-    fn unplace(&mut self, id: &str, claim: &Claim) {
-        let (Some(ledger), Some(member)) = (&mut self.ledger, self.tenants.get_mut(&claim.tenant))
-        else {
-            return;
-        };
-        let number = member.claims.remove(id).expect("it was placed");
-        match member.claims.is_empty() {
-            true => drop(ledger.remove(member.number)),
-            false => drop(ledger.release(member.number, &[number]).expect("less always fits")),
-        }
-    }
-
-    /// Writes down a claim that the ledger has.
-    fn enter(&mut self, id: &str, claim: Claim) {
-        let usage = &mut self.tenants.get_mut(&claim.tenant).expect("it was placed").usage;
-        usage.vms += 1;
-        usage.out += claim.out;
-        usage.inward += claim.inward;
-        self.by_host.entry(claim.host.clone()).or_default().insert(id.into());
-        let before = self.claims.insert(id.into(), claim);
+        member.usage = member.usage.plus(claim.counted);
+        member.vms.insert(id.to_owned(), vm);
+        self.by_host.entry(claim.host.clone()).or_default().insert(id.to_owned());
+        let before = self.claims.insert(id.to_owned(), claim);
         assert!(before.is_none(), "{id} is claimed twice");
     }
 
-    /// Makes a claim that is known to fit.
-    pub(super) fn put_back(&mut self, id: &str, claim: Claim) {
-        let host = claim.host.clone();
-        let placed = self.place(id, &claim, Some(&host));
-        assert!(placed.is_ok(), "{id} fitted before: {placed:?}");
-        self.enter(id, claim);
-    }
-
-    /// Gives a claim back, if it is there.
-    pub(super) fn release(&mut self, id: &str) -> Option<Claim> {
-        let claim = self.claims.remove(id)?;
-        self.unplace(id, &claim);
-        let usage = &mut self.tenants.get_mut(&claim.tenant).expect("it has a claim").usage;
-        usage.vms -= 1;
-        usage.out = usage.out - claim.out;
-        usage.inward = usage.inward - claim.inward;
+    fn strike(&mut self, id: &str) {
+        let Some(claim) = self.claims.remove(id) else { return };
+        let member = self.tenants.get_mut(&claim.tenant).expect("it has a claim");
+        member.usage = member.usage.less(claim.counted);
+        member.vms.remove(id);
         if let Some(on) = self.by_host.get_mut(&claim.host) {
             on.remove(id);
         }
-        Some(claim)
     }
 
-    pub(super) fn rename(&mut self, before: &str, now: &str) {
-        let claim = self.claims.remove(before).expect("it was claimed");
-        let on = self.by_host.entry(claim.host.clone()).or_default();
-        on.remove(before);
-        on.insert(now.into());
-        let member = self.tenants.get_mut(&claim.tenant).expect("it has a claim");
-        let number = member.claims.remove(before).expect("it was claimed");
-        member.claims.insert(now.into(), number);
-        let taken = self.claims.insert(now.into(), claim);
-        assert!(taken.is_none(), "{now} is claimed twice");
+    /// Gives a claim another name: from now on it counts as it is.
+    pub(super) fn rename(&mut self, before: &str, now: &str, counted: Usage) {
+        let vm = self.tenants[&self.claims[before].tenant].vms[before];
+        let claim = Claim { counted, ..self.claims[before].clone() };
+        self.strike(before);
+        self.write(now, vm, claim);
     }
 
     pub(super) fn claim(&self, id: &str) -> Option<&Claim> {
@@ -229,6 +460,54 @@ impl Book {
         self.tenants.get(tenant).map(|member| member.usage).unwrap_or_default()
     }
 
+    /// The tree that a tenant is confined to.
+    pub(super) fn tree(&self, tenant: &str) -> Option<TreeName> {
+        let ledger = self.ledger.as_ref()?;
+        match ledger.routing(self.tenants.get(tenant)?.request.tenant)? {
+            Routing::Host(_) => None,
+            Routing::Tree { root, rank } => {
+                let root = ledger.topology().switches[root.0 as usize].name.clone();
+                Some(TreeName { root, rank })
+            }
+        }
+    }
+
+    /// Trees of all tenants, and those of before that are not in use.
+    pub(super) fn trees(&self) -> BTreeMap<String, TreeName> {
+        let mut trees = self.earlier.clone();
+        for tenant in self.tenants.keys() {
+            trees.extend(self.tree(tenant).map(|tree| (tenant.clone(), tree)));
+        }
+        trees
+    }
+
+    fn earlier_of(&self, tenant: &str) -> Option<Routing> {
+        let tree = self.earlier.get(tenant)?;
+        let root = *self.switches.get(&tree.root)?;
+        Some(Routing::Tree { root, rank: tree.rank })
+    }
+
+    /// What may be added per host, and per switch with links upward: whoever keeps to both adds
+    /// nothing that a link refuses. None with a routing of which a switch has no upper side.
+    pub(super) fn additive(&self) -> Option<(Vec<Spare>, Vec<Spare>)> {
+        let Some(ledger) = &self.ledger else { return Some((Vec::new(), Vec::new())) };
+        let (mut hosts, mut switches) = (Vec::new(), Vec::new());
+        for AdditiveRoom { domain, floors, slots } in ledger.additive()? {
+            let name_of = |host: &HostId| self.host_names[host.0 as usize].clone();
+            let (name, below, into) = match domain {
+                Domain::Host(host) => (name_of(&host), Vec::new(), &mut hosts),
+                Domain::Switch(switch) => {
+                    let name = ledger.topology().switches[switch.0 as usize].name.clone();
+                    let below = ledger.hosts_in(domain).iter().map(name_of).collect();
+                    (name, below, &mut switches)
+                }
+            };
+            let (out, inward) = (floors.out, floors.into);
+            into.push(Spare { name, hosts: below, out, inward, slots });
+        }
+        Some((hosts, switches))
+    }
+
     /// No link promises more than it may, and the sums are those of the claims.
     pub(super) fn check(&self) {
         let Some(ledger) = &self.ledger else {
@@ -241,24 +520,27 @@ impl Book {
         let mut usage: BTreeMap<&str, Usage> = BTreeMap::new();
         for (id, claim) in &self.claims {
             let of = usage.entry(&claim.tenant).or_default();
-            (of.vms, of.out, of.inward) =
-                (of.vms + 1, of.out + claim.out, of.inward + claim.inward);
+            *of = of.plus(claim.counted);
             let member = &self.tenants[&claim.tenant];
-            let number = member.claims[id];
-            let placement = ledger.placement(member.number).expect("it has a claim");
-            let at = placement.vms.iter().find(|(vm, _)| *vm == number).expect("it is placed").1;
-            assert_eq!(self.host_names[at.0 as usize], claim.host, "{id}");
+            let vms = &member.request.vms;
+            let at = vms.binary_search_by_key(&member.vms[id], |vm| vm.vm);
+            let host = vms[at.expect("it is wanted")].host.expect("it was placed");
+            assert_eq!(self.host_names[host.0 as usize], claim.host, "{id}");
         }
         for (name, member) in &self.tenants {
-            assert_eq!(
-                member.usage,
-                usage.get(name.as_str()).copied().unwrap_or_default(),
-                "{name}"
-            );
+            let expected = usage.get(name.as_str()).copied().unwrap_or_default();
+            assert_eq!(member.usage, expected, "{name}");
+            assert_eq!(member.vms.len(), member.request.vms.len(), "{name}");
+            let has = ledger.placement(member.request.tenant);
+            let has: Vec<_> = has.into_iter().flat_map(|placement| placement.vms).collect();
+            let wanted = member.request.vms.iter();
+            let wanted: Vec<_> =
+                wanted.map(|vm| (vm.vm, vm.host.expect("it was placed"))).collect();
+            assert_eq!(has, wanted, "{name}: the ledger has the VMs of the book");
         }
     }
 
-    fn explain(&self, refusal: &Refusal) -> NoRoom {
+    fn explain(&self, refusal: &Refusal, terms: Terms) -> NoRoom {
         let plain = |reason, detail: String| NoRoom { reason, ..nowhere(&detail) };
         match refusal {
             Refusal::Link(full) => self.link_full(full),
@@ -269,10 +551,25 @@ impl Book {
             Refusal::Slots { host: None, .. } => {
                 plain("NoSlot", "no host has a slot left: add hosts or remove VMs".into())
             }
+            Refusal::HostClosed(host) => {
+                let name = &self.host_names[host.0 as usize];
+                let detail = format!("host `{name}` takes no new VMs: choose another");
+                plain("HostDraining", detail)
+            }
             Refusal::NoRoute => {
                 let detail = "no tree of links joins the hosts of the tenant (and the outside, if the VM \
-                              has floors to it): apply the missing links";
+                              has floors to it): apply the missing links, or name `spec.gateways` in the \
+                              Topology";
                 plain("NoRoute", detail.into())
+            }
+            Refusal::Survival => {
+                let objects::Survival { host_percent, rack_percent } = terms.survival;
+                let detail = format!(
+                    "no hosts hold the tenant so that {host_percent} % of its VMs survive a host and \
+                     {rack_percent} % a rack: apply its VMs together, or ask for less in spec.survival \
+                     of the Tenant"
+                );
+                plain("Survival", detail)
             }
             other => plain("DoesNotFit", other.to_string()),
         }
@@ -298,108 +595,79 @@ fn nowhere(detail: &str) -> NoRoom {
     NoRoom { reason: "NoHost", link: None, missing: None, tenants: Vec::new(), detail }
 }
 
-/// A tenant with all its claims.
-fn request_of(
-    member: &Member,
-    claims: &BTreeMap<String, Claim>,
-    hosts: &BTreeMap<String, HostId>,
-) -> TenantRequest {
-    let mut request = TenantRequest {
-        tenant: member.number,
-        priority: 0,
-        survival: Survival::default(),
-        classes: Vec::new(),
-        vms: Vec::with_capacity(member.claims.len() + 1),
-    };
-    for (id, number) in &member.claims {
-        let claim = &claims[id];
-        add(&mut request, *number, claim, Some(hosts[&claim.host]));
-    }
-    request
+fn no_host() -> NoRoom {
+    nowhere("there is no host: apply one first")
 }
 
-fn add(request: &mut TenantRequest, vm: VmId, claim: &Claim, host: Option<HostId>) {
-    let floors = Floors { out: claim.out, into: claim.inward };
-    let external = Floors { out: claim.external_out, into: claim.external_in };
-    let class = Class { slots: 1, hoses: vec![Attachment { hose: 0, floors }], external };
-    let known = request.classes.iter().position(|one| *one == class);
-    let class = known.unwrap_or_else(|| {
-        request.classes.push(class);
-        request.classes.len() - 1
-    });
-    let class = u16::try_from(class).expect("a tenant has fewer different floors than that");
-    request.vms.push(VmRequest { vm, class, host });
+fn policy(strategy: Strategy) -> Policy {
+    match strategy {
+        Strategy::Balanced => Policy::Balanced(Weight::Load),
+        Strategy::Oktopus => Policy::Oktopus,
+        Strategy::FirstFit => Policy::FirstFit,
+    }
 }
 
-/// The network as the ledger counts it: each host's NIC is a link named after it.
-fn network(
-    topology: &TopologySpec,
-    hosts: &[(&str, &HostSpec)],
-    links: &[(&str, &LinkSpec)],
-) -> Result<Topology, Problem> {
-    let mut above: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
-    let mut switches: BTreeSet<&str> = hosts.iter().map(|(_, host)| host.switch.as_str()).collect();
-    for (name, link) in links {
-        switches.extend([link.lower.as_str(), link.upper.as_str()]);
-        if let Some((other, _)) = above.insert(&link.lower, (name, &link.upper)) {
-            let detail = format!(
-                "`{}` has two links upward, `{other}` and `{name}`, and the routing is tree: remove one",
-                link.lower
-            );
-            return Err(Problem::new(422, "NoTree", "spec.lower", detail));
-        }
-    }
-    let mut layers: BTreeMap<&str, u8> = switches.iter().map(|name| (*name, 1)).collect();
-    for start in &switches {
-        let (mut at, mut layer) = (*start, 1_u8);
-        while let Some((name, up)) = above.get(at) {
-            layer = layer.saturating_add(1);
-            if usize::from(layer) > switches.len() || layer > 60 {
-                let detail =
-                    format!("the link `{name}` closes a ring, or the tree is higher than 60");
-                return Err(Problem::new(422, "NoTree", "spec.upper", detail));
-            }
-            let of = layers.entry(up).or_default();
-            *of = layer.max(*of);
-            at = up;
-        }
-    }
-    let numbers: BTreeMap<&str, SwitchId> =
-        switches.iter().copied().zip((0..).map(SwitchId)).collect();
-    let node = |name: &str| Node::Switch(numbers[name]);
-    let nics = (0..).zip(hosts).map(|(n, (name, host))| {
-        let rate = nic(host, topology.headroom_percent);
-        let (a, b) = (Node::Host(HostId(n)), node(&host.switch));
-        Link { name: format!("nic of {name}"), a, b, rate, members: 1 }
-    });
-    let cables = links.iter().map(|(name, link)| {
-        // Of one bit per second nothing can be promised.
-        let rate = if link.state == LinkState::Up { link.rate.0 } else { Rate::from_bps(1) };
-        Link { name: (*name).into(), a: node(&link.lower), b: node(&link.upper), rate, members: 1 }
-    });
-    Ok(Topology {
-        hosts: hosts
-            .iter()
-            .map(|(name, host)| Host { name: (*name).into(), slots: host.slots })
-            .collect(),
-        links: nics.chain(cables).collect(),
-        gateways: switches
-            .iter()
-            .filter(|name| !above.contains_key(*name))
-            .map(|name| numbers[name])
-            .collect(),
-        switches: switches
-            .iter()
-            .map(|name| Switch { name: (*name).into(), layer: layers[name] })
-            .collect(),
-        exploration: Exploration::Layers,
-    })
+fn set_host(ledger: &mut Ledger, host: HostId, state: HostState) {
+    ledger.set_host(host, state).expect("the topology has the host");
 }
 
-/// The rate of a host's NIC beside the host's own floors, of which the headroom is not taken.
-fn nic(host: &HostSpec, headroom_percent: u8) -> Rate {
-    let own = host.own.out.0.max(host.own.inward.0);
-    let part = u64::from(100 - headroom_percent.min(99));
-    let taken = own.as_bps().saturating_mul(100).div_ceil(part);
-    Rate::from_bps(host.rate.0.as_bps().saturating_sub(taken).max(1))
+/// Opens the draining hosts that a request names: those.
+fn open(ledger: &mut Ledger, draining: &BTreeSet<HostId>, request: &TenantRequest) -> Vec<HostId> {
+    if draining.is_empty() {
+        return Vec::new();
+    }
+    let named: BTreeSet<HostId> = request.vms.iter().filter_map(|vm| vm.host).collect();
+    let opened: Vec<HostId> = named.intersection(draining).copied().collect();
+    for host in &opened {
+        set_host(ledger, *host, HostState::Open);
+    }
+    opened
+}
+
+fn too_many() -> NoRoom {
+    nowhere("the tenant has more than 65,000 different floors or hoses")
+}
+
+/// The class with these floors. Names of hoses that are new get the next numbers.
+fn class_of(hoses: &mut Vec<String>, promise: &Promise) -> Result<Class, NoRoom> {
+    let floors = |of: &objects::Floors| Floors { out: of.out.0, into: of.inward.0 };
+    let mut attachments = vec![Attachment { hose: 0, floors: floors(&promise.floor) }];
+    for hose in &promise.hoses {
+        let known = hoses.iter().position(|name| *name == hose.name);
+        let number = known.unwrap_or_else(|| {
+            hoses.push(hose.name.clone());
+            hoses.len() - 1
+        });
+        let number = u16::try_from(number + 1).map_err(|_| too_many())?;
+        attachments.push(Attachment { hose: number, floors: floors(&hose.floor) });
+    }
+    Ok(Class { slots: 1, hoses: attachments, external: floors(&promise.external) })
+}
+
+/// Equal for equal classes.
+fn key_of(class: &Class) -> Vec<u64> {
+    let floors = |of: &Floors| [of.out.as_bps(), of.into.as_bps()];
+    let hoses = class
+        .hoses
+        .iter()
+        .flat_map(|hose| [u64::from(hose.hose)].into_iter().chain(floors(&hose.floors)));
+    floors(&class.external).into_iter().chain(hoses).collect()
+}
+
+/// Drops classes that no VM has, once they are many.
+fn drop_unused(request: &mut TenantRequest) {
+    if request.classes.len() <= 2 * request.vms.len() + 8 {
+        return;
+    }
+    let mut now = vec![None; request.classes.len()];
+    let mut kept = Vec::new();
+    for vm in &mut request.vms {
+        let class = usize::from(vm.class);
+        vm.class = *now[class].get_or_insert_with(|| {
+            kept.push(request.classes[class].clone());
+            // There were no more before.
+            (kept.len() - 1) as u16
+        });
+    }
+    request.classes = kept;
 }

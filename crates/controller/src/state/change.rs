@@ -1,8 +1,11 @@
 //! Making, changing and removing objects.
 
+use super::admit::Refused;
+use super::book::{Change, Promise, Terms, Wanted};
 use super::command::{Action, Actor, Draft, Mode, Request, Role};
 use super::{State, Stored, Undo};
 use crate::problem::Problem;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_model::moment::Moment;
 use weir_model::objects::{
     Condition, Kind, Metadata, Object, Spec, Status, TenantSpec, Truth, VmSpec, Wish,
@@ -16,32 +19,49 @@ impl State {
                 let (kind, name, new) = self.put(now, actor, wish, *mode, *seen)?;
                 Ok(Draft::Object(kind, name, new))
             }
-            Action::Batch(wishes) => {
-                let before = self.pending.events.len();
-                let mut names = Vec::with_capacity(wishes.len());
-                // What others refer to comes first, whatever the order of the file.
-                let mut order: Vec<usize> = (0..wishes.len()).collect();
-                order.sort_by_key(|n| wishes[*n].spec.kind());
-                for n in order {
-                    let in_item = |mut problem: Problem| {
-                        problem.field = format!("items[{n}].{}", problem.field);
-                        let wish = &wishes[n];
-                        let who = format!("{} `{}`", wish.spec.kind(), wish.metadata.name);
-                        problem.detail = format!("{who}: {}", problem.detail);
-                        problem.with("item", n)
-                    };
-                    let done = self.put(now, actor, &wishes[n], Mode::Apply, None);
-                    let (kind, name, _) = done.map_err(in_item)?;
-                    names.push((kind, name));
-                }
-                Ok(Draft::Batch(names, before))
-            }
+            Action::Batch(wishes) => self.put_all(now, actor, wishes),
             Action::Delete { kind, name, seen } => self.delete(now, actor, *kind, name, *seen),
             Action::Confirm(name) => self.confirm(now, actor, name),
             Action::Release(name) => self.release(now, actor, name),
             Action::AddToken(token) => self.add_token(now, actor, token),
             Action::RemoveToken(name) => self.remove_token(actor, name),
         }
+    }
+
+    fn put_all(&mut self, now: Moment, actor: &Actor, wishes: &[Wish]) -> Result<Draft, Problem> {
+        let before = self.pending.events.len();
+        let mut names = Vec::with_capacity(wishes.len());
+        // What others refer to comes first, whatever the order of the file.
+        let mut order: Vec<usize> = (0..wishes.len()).collect();
+        order.sort_by_key(|n| wishes[*n].spec.kind());
+        let in_item = |n: usize, mut problem: Problem| {
+            problem.field = format!("items[{n}].{}", problem.field);
+            let wish = &wishes[n];
+            let who = format!("{} `{}`", wish.spec.kind(), wish.metadata.name);
+            problem.detail = format!("{who}: {}", problem.detail);
+            problem.with("item", n)
+        };
+        let vms = order.partition_point(|n| wishes[*n].spec.kind() < Kind::Vm);
+        let later = order.partition_point(|n| wishes[*n].spec.kind() <= Kind::Vm);
+        for &n in &order[..vms] {
+            let (kind, name, _) = self
+                .put(now, actor, &wishes[n], Mode::Apply, None)
+                .map_err(|problem| in_item(n, problem))?;
+            names.push((kind, name));
+        }
+        for run in without_repetition(&order[vms..later], wishes) {
+            let of_run: Vec<&Wish> = run.iter().map(|n| &wishes[*n]).collect();
+            self.put_vms(now, actor, &of_run, Mode::Apply, None)
+                .map_err(|(n, problem)| in_item(run[n], problem))?;
+            names.extend(of_run.iter().map(|wish| (Kind::Vm, wish.metadata.name.clone())));
+        }
+        for &n in &order[later..] {
+            let (kind, name, _) = self
+                .put(now, actor, &wishes[n], Mode::Apply, None)
+                .map_err(|problem| in_item(n, problem))?;
+            names.push((kind, name));
+        }
+        Ok(Draft::Batch(names, before))
     }
 
     /// Makes or changes an object. Returns its kind and name, and whether it is new.
@@ -55,9 +75,41 @@ impl State {
     ) -> Result<(Kind, String, bool), Problem> {
         let (kind, name) = (wish.spec.kind(), wish.metadata.name.clone());
         let old = self.get(kind, &name).cloned();
-        let owner = wish.spec.tenant();
-        actor.may_write(kind, owner)?;
-        if let Some(old) = &old {
+        if kind == Kind::Vm {
+            self.put_vms(now, actor, &[wish], mode, seen).map_err(|(_, problem)| problem)?;
+            return Ok((kind, name, old.is_none()));
+        }
+        if self.is_as_wanted(actor, wish, mode, seen, old.as_deref())? {
+            return Ok((kind, name, false));
+        }
+        let mut object = begin(now, wish, old.as_deref());
+        match &wish.spec {
+            Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => self.set_stale(true),
+            Spec::Vm(_) | Spec::Tenant(_) => {}
+            Spec::Reservation(_) => self.reserve(now, old.as_deref(), &mut object)?,
+        }
+        if kind != Kind::Reservation {
+            object.status.set(ready(now));
+        }
+        self.put_object(object);
+        if let Spec::Tenant(spec) = &wish.spec {
+            self.put_tenant(now, &name, spec, old.as_deref())?;
+        }
+        Ok((kind, name, old.is_none()))
+    }
+
+    /// Whether an object may be written, and need not be.
+    fn is_as_wanted(
+        &self,
+        actor: &Actor,
+        wish: &Wish,
+        mode: Mode,
+        seen: Option<u64>,
+        old: Option<&Stored>,
+    ) -> Result<bool, Problem> {
+        let (kind, name) = (wish.spec.kind(), &wish.metadata.name);
+        actor.may_write(kind, wish.spec.tenant())?;
+        if let Some(old) = old {
             // Also whose it was until now.
             actor.may_write(kind, old.object.owner())?;
             if mode == Mode::Create {
@@ -65,38 +117,71 @@ impl State {
                 return Err(Problem::new(409, "AlreadyExists", "metadata.name", detail));
             }
         }
-        check_version(wish.metadata.resource_version.as_deref(), seen, old.as_deref())?;
-        if let Some(old) = &old
-            && old.object.spec == wish.spec
-            && old.object.metadata.labels == wish.metadata.labels
-        {
-            return Ok((kind, name, false));
-        }
-        let mut object = begin(now, wish, old.as_deref());
-        match &wish.spec {
-            Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => {
-                self.set_stale(true);
-                object.status.set(ready(now));
-            }
-            Spec::Tenant(spec) => self.check_tenant(&name, spec)?,
-            Spec::Vm(spec) => self.put_vm(now, actor, spec, old.as_deref(), &mut object)?,
-            Spec::Reservation(_) => self.reserve(now, old.as_deref(), &mut object)?,
-        }
-        if kind == Kind::Tenant {
-            object.status.set(ready(now));
-        }
-        self.put_object(object);
-        Ok((kind, name, old.is_none()))
+        check_version(wish.metadata.resource_version.as_deref(), seen, old)?;
+        Ok(old.is_some_and(|old| {
+            old.object.spec == wish.spec && old.object.metadata.labels == wish.metadata.labels
+        }))
     }
 
-    fn put_vm(
+    /// Makes or changes VMs: those of one tenant are placed together. The number of a refusal is that of
+    /// the wish.
+    fn put_vms(
         &mut self,
         now: Moment,
         actor: &Actor,
+        wishes: &[&Wish],
+        mode: Mode,
+        seen: Option<u64>,
+    ) -> Result<(), Refused> {
+        self.settle(now).map_err(|problem| (0, problem))?;
+        let mut tenants: BTreeMap<&str, Vec<(usize, Object, Change)>> = BTreeMap::new();
+        for (n, wish) in wishes.iter().enumerate() {
+            let Spec::Vm(spec) = &wish.spec else { unreachable!("the caller has VMs") };
+            let old = self.get(Kind::Vm, &wish.metadata.name).cloned();
+            let at = |problem: Problem| (n, problem);
+            if self.is_as_wanted(actor, wish, mode, seen, old.as_deref()).map_err(at)? {
+                continue;
+            }
+            let object = begin(now, wish, old.as_deref());
+            let change = self.check_vm(actor, spec, old.as_deref(), &object).map_err(at)?;
+            tenants.entry(&spec.tenant).or_default().push((n, object, change));
+        }
+        for (tenant, group) in tenants {
+            let (mut objects, mut changes) = (Vec::new(), Vec::new());
+            for (n, object, change) in group {
+                objects.push((n, object));
+                changes.push(change);
+            }
+            let had = changes.iter().any(|change| self.book.claim(&change.id).is_some());
+            self.admit(tenant, Terms::of, &changes)
+                .map_err(|(i, problem)| (objects[i].0, problem))?;
+            for (_, object) in objects {
+                self.put_admitted(now, object);
+            }
+            if had {
+                self.admit_fallen(now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a VM whose claim is made.
+    pub(super) fn put_admitted(&mut self, now: Moment, mut object: Object) {
+        let claim = self.book.claim(&vm_claim(object.name())).expect("it was admitted");
+        object.status.host = Some(claim.host.clone());
+        object.status.set(super::admit::admitted(now));
+        self.set_fallen(object.name(), false);
+        self.put_object(object);
+    }
+
+    /// The claim that a VM's wish asks for.
+    fn check_vm(
+        &self,
+        actor: &Actor,
         spec: &VmSpec,
         old: Option<&Stored>,
-        object: &mut Object,
-    ) -> Result<(), Problem> {
+        object: &Object,
+    ) -> Result<Change, Problem> {
         if actor.role == Role::Tenant && spec.host.is_some() {
             let detail = "only an operator chooses hosts: leave the field out";
             return Err(Problem::new(403, "Forbidden", "spec.host", detail));
@@ -110,17 +195,31 @@ impl State {
             );
             return Err(Problem::new(422, "Immutable", "spec.tenant", detail));
         }
+        managed(spec.component.as_deref(), &spec.tenant, "spec.component")?;
+        if let Some(Spec::Vm(before)) = old.map(|old| &old.object.spec) {
+            managed(before.component.as_deref(), &before.tenant, "spec.component")?;
+        }
         if let Some(reservation) = self.reserved.get(object.name()) {
             let detail = format!(
                 "the reservation `{reservation}` has room for a VM of this name: confirm or release it"
             );
             return Err(Problem::new(409, "Reserved", "metadata.name", detail));
         }
-        self.settle(now)?;
-        self.admit_vm(now, spec, object)
+        // A VM that the controller placed stays where it is.
+        let here = object.status.host.clone();
+        let host = spec.host.clone().or(here.filter(|host| self.takes_part(host)));
+        let id = vm_claim(object.name());
+        let had = self.book.claim(&id);
+        let stays = had.is_some_and(|had| host.as_deref() == Some(had.host.as_str()));
+        if let (Some(host), false) = (&host, stays) {
+            self.check_host(host)?;
+        }
+        let promise = Promise::of(spec);
+        let counted = promise.usage();
+        Ok(Change { id, to: Some(Wanted { host, promise, counted }) })
     }
 
-    fn check_tenant(&self, name: &str, spec: &TenantSpec) -> Result<(), Problem> {
+    pub(super) fn check_tenant(&self, name: &str, spec: &TenantSpec) -> Result<(), Problem> {
         let Some(quota) = spec.quota else { return Ok(()) };
         let used = self.book.usage(name);
         let over = quota.excess(used.vms, used.out, used.inward);
@@ -148,11 +247,15 @@ impl State {
         match kind {
             Kind::Topology | Kind::Host | Kind::Link => self.set_stale(true),
             Kind::Vm => {
-                self.release_claim(&vm_claim(name));
+                if let Spec::Vm(spec) = &old.object.spec {
+                    managed(spec.component.as_deref(), &spec.tenant, "metadata.name")?;
+                    self.release_claims(&spec.tenant, [vm_claim(name)]);
+                }
                 self.set_fallen(name, false);
+                self.count_reserved(name);
             }
             Kind::Reservation => self.forget_reservation(name),
-            Kind::Tenant => {}
+            Kind::Tenant => self.remove_components(name),
         }
         self.remove_object(kind, name);
         self.admit_fallen(now);
@@ -164,7 +267,11 @@ impl State {
         let users: Vec<String> = match kind {
             Kind::Tenant => {
                 let owned = self.objects().filter(|stored| {
-                    stored.object.spec.tenant() == Some(name) && !self.is_over(stored)
+                    let is_managed = matches!(&stored.object.spec,
+                        Spec::Vm(spec) if spec.component.is_some());
+                    stored.object.spec.tenant() == Some(name)
+                        && !self.is_over(stored)
+                        && !is_managed
                 });
                 owned.map(|stored| named(&stored.object)).take(4).collect()
             }
@@ -193,6 +300,29 @@ impl State {
     }
 }
 
+/// Refuses a VM that comes, changes and goes with its tenant.
+fn managed(component: Option<&str>, tenant: &str, field: &str) -> Result<(), Problem> {
+    let Some(component) = component else { return Ok(()) };
+    let detail = format!(
+        "a VM of the component `{component}` comes, changes and goes with the Tenant `{tenant}`: change \
+         spec.components there"
+    );
+    Err(Problem::new(409, "Managed", field, detail))
+}
+
+/// Parts of a list of VMs in each of which every name stands once.
+fn without_repetition<'a>(order: &'a [usize], wishes: &[Wish]) -> Vec<&'a [usize]> {
+    let (mut runs, mut begin, mut names) = (Vec::new(), 0, BTreeSet::new());
+    for (at, n) in order.iter().enumerate() {
+        if !names.insert(&wishes[*n].metadata.name) {
+            runs.push(&order[begin..at]);
+            (begin, names) = (at, BTreeSet::from([&wishes[*n].metadata.name]));
+        }
+    }
+    runs.push(&order[begin..]);
+    runs
+}
+
 /// Name of a VM's claim in the book.
 pub(super) fn vm_claim(name: &str) -> String {
     format!("VM:{name}")
@@ -208,7 +338,7 @@ pub(super) fn not_found(kind: Kind, name: &str) -> Problem {
 }
 
 /// The object with the new wish and the status of before.
-fn begin(now: Moment, wish: &Wish, old: Option<&Stored>) -> Object {
+pub(super) fn begin(now: Moment, wish: &Wish, old: Option<&Stored>) -> Object {
     let before = old.map(|old| &old.object);
     let same = before.is_some_and(|old| old.spec == wish.spec);
     let generation = before.map_or(0, |old| old.metadata.generation) + u64::from(!same);

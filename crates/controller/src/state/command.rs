@@ -173,6 +173,14 @@ pub struct Answer {
     pub location: Option<String>,
 }
 
+impl Answer {
+    /// The same answer where nothing was made: the status 201 would promise that it is there.
+    pub(super) fn of_dry_run(self) -> Self {
+        let status = if self.status == 201 { 200 } else { self.status };
+        Self { status, location: None, ..self }
+    }
+}
+
 /// An answer whose objects may still change until the request is done.
 pub(super) enum Draft {
     /// One object and whether it is new.

@@ -13,8 +13,11 @@ mod admit;
 mod book;
 mod change;
 mod command;
+mod components;
+mod network;
 mod records;
 mod reserve;
+mod room;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -68,6 +71,8 @@ pub struct State {
     stale: bool,
     /// VMs that exist and whose floors do not hold, by name.
     fallen: BTreeSet<String>,
+    /// Tenants whose status may not yet say on which tree they are.
+    touched: BTreeSet<String>,
     /// VM → the held reservation that has room for it.
     reserved: BTreeMap<String, String>,
     /// When something has to be done, and about which reservation.
@@ -97,12 +102,10 @@ enum Undo {
     Object(Kind, String, Option<Arc<Stored>>),
     Token(String, Option<Arc<Token>>),
     Answer(String, Option<Arc<AnswerRecord>>),
-    /// A claim was made under this name.
-    Admitted(String),
-    /// A claim was given back.
-    Released(String, book::Claim),
-    /// A claim got another name: now, before.
-    Renamed(String, String),
+    /// Claims of a tenant were made, changed or given back.
+    Claims(Box<book::Before>),
+    /// A claim got another name: now, before, and what it counted for.
+    Renamed(String, String, book::Usage),
     /// The whole book was made anew.
     Book(Box<Book>),
     Stale(bool),
@@ -137,9 +140,10 @@ impl State {
         Self {
             limits,
             objects: Default::default(),
-            book: Book::empty(),
+            book: Book::default(),
             stale: false,
             fallen: BTreeSet::new(),
+            touched: BTreeSet::new(),
             reserved: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             tokens: BTreeMap::new(),
@@ -175,6 +179,7 @@ impl State {
             return Ok(answer);
         }
         let mark = self.mark();
+        let touched = self.touched.clone();
         let done = self.act(now, request).and_then(|answer| {
             self.refresh(now)?;
             Ok(answer)
@@ -189,12 +194,14 @@ impl State {
                 Ok(answer)
             }
             Ok(answer) => {
-                let answer = answer.finish(self);
+                let answer = answer.finish(self).of_dry_run();
                 self.undo_to(mark);
+                self.touched = touched;
                 Ok(answer)
             }
             Err(problem) => {
                 self.undo_to(mark);
+                self.touched = touched;
                 Err(problem)
             }
         }
@@ -217,6 +224,7 @@ impl State {
             self.set_answer(&key, None);
         }
         self.admit_fallen(now);
+        self.say_trees();
     }
 
     /// When [`State::tick`] has something to do.
@@ -324,11 +332,8 @@ impl State {
                 }
                 set(&mut self.answers, key, old);
             }
-            Undo::Admitted(id) => {
-                self.book.release(&id);
-            }
-            Undo::Released(id, claim) => self.book.put_back(&id, claim),
-            Undo::Renamed(now, before) => self.book.rename(&now, &before),
+            Undo::Claims(before) => self.book.take_back(*before),
+            Undo::Renamed(now, before, counted) => self.book.rename(&now, &before, counted),
             Undo::Book(book) => self.book = *book,
             Undo::Stale(stale) => self.stale = stale,
             Undo::Fallen(name, true) => {

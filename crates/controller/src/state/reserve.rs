@@ -8,6 +8,7 @@
 //! Promises  All VMs of a reservation or none. Confirming twice is confirming once. What ended never
 //!           comes back.
 
+use super::book::{Change, Promise, Terms, Wanted};
 use super::change::{named, not_found, ready, vm_claim};
 use super::command::{Actor, Draft};
 use super::{State, Stored};
@@ -36,17 +37,21 @@ impl State {
         let name = object.name().to_owned();
         let Spec::Reservation(spec) = object.spec.clone() else { unreachable!("its kind says so") };
         self.settle(now)?;
+        let mut changes = Vec::with_capacity(spec.vms.len());
         for (n, vm) in spec.vms.iter().enumerate() {
             self.check_vm_name(&spec, n, vm)?;
-            let wish = wish_of(&spec, vm);
-            let id = reserved_claim(&name, &vm.name);
-            let free = self.check_host(&vm.host);
-            let claimed = free.and_then(|()| self.claim(&id, &wish, Some(&vm.host)));
-            claimed.map_err(|mut problem| {
-                problem.field = format!("spec.vms[{n}].{}", problem.field.replacen("spec.", "", 1));
-                problem.detail = format!("VM `{}`: {}", vm.name, problem.detail);
-                problem.with("vm", vm.name.as_str())
-            })?;
+            self.check_host(&vm.host).map_err(|problem| of_vm(&spec, n, problem))?;
+            let promise = Promise::of(&wish_of(&spec, vm));
+            let counted = self.counted(&vm.name, &promise);
+            let wanted = Wanted { host: Some(vm.host.clone()), promise, counted };
+            changes.push(Change { id: reserved_claim(&name, &vm.name), to: Some(wanted) });
+        }
+        let admitted = self.admit(&spec.tenant, Terms::of, &changes);
+        admitted.map_err(|(n, problem)| match problem.reason {
+            "NoSuchTenant" => problem,
+            _ => of_vm(&spec, n, problem),
+        })?;
+        for vm in &spec.vms {
             self.set_reserved(&vm.name, Some(name.clone()));
         }
         let until = now.plus_millis(millis(spec.hold_for.0));
@@ -82,6 +87,16 @@ impl State {
             );
             return Err(Problem::new(409, "AlreadyThere", format!("spec.vms[{n}].host"), detail));
         }
+        if let Spec::Vm(old) = &stored.object.spec
+            && let Some(component) = &old.component
+            && Promise::of(old) != Promise::of(&wish_of(spec, vm))
+        {
+            let detail = format!(
+                "the VM `{}` has the floors of the component `{component}`, also when it moves",
+                vm.name
+            );
+            return Err(Problem::new(409, "Managed", format!("spec.vms[{n}].floor"), detail));
+        }
         Ok(())
     }
 
@@ -101,23 +116,31 @@ impl State {
             other => return Err(too_late(&stored, other)),
         }
         let Spec::Reservation(spec) = &stored.object.spec else { unreachable!("its kind says so") };
+        let from: Vec<String> = spec.vms.iter().map(|vm| vm_claim(&vm.name)).collect();
+        let moved = from.iter().any(|id| self.book.claim(id).is_some());
+        self.release_claims(&spec.tenant, from);
         for vm in &spec.vms {
             self.move_in(now, name, spec, vm);
         }
         self.end(now, &stored.object, Phase::Confirmed, "");
+        if moved {
+            self.admit_fallen(now);
+        }
         Ok(Draft::Object(Kind::Reservation, name.into(), false))
     }
 
     /// Makes the VM of a reservation, or moves it.
     fn move_in(&mut self, now: Moment, name: &str, spec: &ReservationSpec, vm: &ReservedVm) {
         let old = self.get(Kind::Vm, &vm.name).map(|stored| stored.object.clone());
-        if old.is_some() {
-            self.release_claim(&vm_claim(&vm.name));
-            self.set_fallen(&vm.name, false);
+        self.set_fallen(&vm.name, false);
+        let mut wish = wish_of(spec, vm);
+        if let Some(Spec::Vm(old)) = old.as_ref().map(|old| &old.spec) {
+            wish.component.clone_from(&old.component);
         }
-        self.rename_claim(&reserved_claim(name, &vm.name), &vm_claim(&vm.name));
+        let counted = Promise::of(&wish).usage();
+        self.rename_claim(&reserved_claim(name, &vm.name), &vm_claim(&vm.name), counted);
         self.set_reserved(&vm.name, None);
-        let wish = Spec::Vm(wish_of(spec, vm));
+        let wish = Spec::Vm(wish);
         let generation = old.as_ref().map_or(0, |old| old.metadata.generation) + 1;
         let mut object = Object {
             metadata: Metadata {
@@ -176,9 +199,19 @@ impl State {
     /// Gives the claims of a held reservation back.
     pub(super) fn give_back(&mut self, object: &Object) {
         let Spec::Reservation(spec) = &object.spec else { return };
+        let ids = spec.vms.iter().map(|vm| reserved_claim(object.name(), &vm.name));
+        self.release_claims(&spec.tenant, ids);
         for vm in &spec.vms {
-            self.release_claim(&reserved_claim(object.name(), &vm.name));
             self.set_reserved(&vm.name, None);
+        }
+    }
+
+    /// After a VM was removed: a reservation that would have moved it makes it, and counts whole.
+    pub(super) fn count_reserved(&mut self, vm: &str) {
+        let Some(reservation) = self.reserved.get(vm) else { return };
+        let id = reserved_claim(reservation, vm);
+        if let Some(counted) = self.book.claim(&id).map(|claim| claim.promise.usage()) {
+            self.rename_claim(&id, &id, counted);
         }
     }
 
@@ -233,8 +266,18 @@ pub(super) fn wish_of(spec: &ReservationSpec, vm: &ReservedVm) -> VmSpec {
         tenant: spec.tenant.clone(),
         host: Some(vm.host.clone()),
         floor: vm.floor,
+        hoses: vm.hoses.clone(),
         external: vm.external,
+        component: None,
     }
+}
+
+/// A problem with the `n`-th VM of a reservation.
+fn of_vm(spec: &ReservationSpec, n: usize, mut problem: Problem) -> Problem {
+    let name = spec.vms[n].name.as_str();
+    problem.field = format!("spec.vms[{n}].{}", problem.field.replacen("spec.", "", 1));
+    problem.detail = format!("VM `{name}`: {}", problem.detail);
+    problem.with("vm", name)
 }
 
 fn too_late(stored: &Stored, phase: Option<Phase>) -> Problem {

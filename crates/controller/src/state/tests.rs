@@ -5,6 +5,10 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use weir_model::objects::{API_VERSION, Truth, read};
 
+mod migrations;
+mod networks;
+mod whole;
+
 /// A store that is a map, and a state whose changes it keeps.
 pub(crate) struct World {
     pub(crate) state: State,

@@ -18,6 +18,7 @@
 //! - VMs that others place: [`reserve`](Ledger::reserve), then [`confirm`](Ledger::confirm) or
 //!   [`abort`](Ledger::abort); [`release`](Ledger::release). [`migrate`](Ledger::migrate) holds both
 //!   hosts until it is confirmed or aborted. [`expire`](Ledger::expire) ends what was not confirmed.
+//! - A caller that may have to take calls back: [`save`](Ledger::save), [`reset`](Ledger::reset).
 //! - What breaks: [`fail`](Ledger::fail), [`repair`](Ledger::repair), [`set_host`](Ledger::set_host),
 //!   [`retry`](Ledger::retry), and [`without`](Ledger::without), which says it beforehand.
 //! - The rest reads.
@@ -110,6 +111,14 @@ pub(crate) struct Tenant {
     pub(crate) fallen: Option<Refusal>,
 }
 
+/// A tenant as [`Ledger::save`] found it.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    id: TenantId,
+    tenant: Option<Tenant>,
+    next_sequence: u64,
+}
+
 /// The ledger.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -161,7 +170,8 @@ impl Ledger {
     }
 
     /// As [`place`](Self::place), on the tree that it had before, if it fits: for a ledger that is
-    /// built again from what was stored.
+    /// built again from what was stored. Survival is a matter of hosts: it is not asked for if every
+    /// VM has one.
     ///
     /// # Errors
     /// As [`place`](Self::place).
@@ -173,7 +183,39 @@ impl Ledger {
         if self.tenants.contains_key(&request.tenant) {
             return Err(Refusal::TenantExists(request.tenant));
         }
-        self.apply(request, routing)
+        if request.vms.iter().any(|vm| vm.host.is_none()) {
+            return self.apply(request, routing);
+        }
+        let anywhere = TenantRequest { survival: Survival::default(), ..request.clone() };
+        let placement = self.apply(&anywhere, routing)?;
+        let there = self.tenants.get_mut(&request.tenant).expect("it was placed");
+        there.survival = request.survival;
+        Ok(placement)
+    }
+
+    /// How places are chosen from now on. Nothing moves.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.config.policy = policy;
+    }
+
+    /// A tenant as it is, or that it is not there.
+    pub fn save(&self, tenant: TenantId) -> Saved {
+        Saved {
+            id: tenant,
+            tenant: self.tenants.get(&tenant).cloned(),
+            next_sequence: self.next_sequence,
+        }
+    }
+
+    /// Makes a tenant what it was. That always fits if later changes of all tenants were taken back
+    /// before, the latest first. The keys of reservations stay as they are, so this is for callers
+    /// without keys.
+    pub fn reset(&mut self, saved: Saved) {
+        self.lift(saved.id);
+        self.next_sequence = saved.next_sequence;
+        if let Some(tenant) = saved.tenant {
+            self.put(saved.id, tenant);
+        }
     }
 
     /// Changes a tenant to what the request says, all of it or nothing. VMs that it does not list
@@ -231,6 +273,11 @@ impl Ledger {
     /// Sets what a tenant may have at most. What it has already stays.
     pub fn set_quota(&mut self, tenant: TenantId, quota: Quota) {
         self.quotas.insert(tenant, quota);
+    }
+
+    /// What a tenant's traffic is confined to; `None` without VMs, or while its floors do not hold.
+    pub fn routing(&self, tenant: TenantId) -> Option<Routing> {
+        self.tenants.get(&tenant)?.routing
     }
 
     /// Where a tenant is.

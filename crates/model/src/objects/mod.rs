@@ -14,8 +14,8 @@ mod spec;
 
 pub use read::{FieldError, Wish, read, read_spec};
 pub use spec::{
-    Floors, HostSpec, HostState, LinkSpec, LinkState, Quota, ReservationSpec, ReservedVm, Routing,
-    SpecRate, TenantSpec, TopologySpec, VmSpec,
+    Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Quota, ReservationSpec,
+    ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec, VmSpec,
 };
 
 use crate::moment::Moment;
@@ -225,6 +225,18 @@ pub enum Phase {
     Failed,
 }
 
+/// The tree that a tenant's traffic is confined to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TreeName {
+    /// The switch at its root.
+    pub root: String,
+    /// Which of the root's trees; 0 unless the topology has `treesPerSwitch`.
+    #[serde(default)]
+    pub rank: u8,
+}
+
 /// What is so, as the controller sees it. Only the controller writes it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -236,6 +248,9 @@ pub struct Status {
     /// Host of a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Tree of a tenant. None while all its VMs are on one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<TreeName>,
     /// State of a reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,

@@ -19,6 +19,21 @@ const RESERVED_MOST: usize = 1000;
 const RATE_MOST: Rate = Rate::from_mbps(100_000_000);
 const HOLD_LEAST: Span = Span::from_secs(1);
 const HOLD_MOST: Span = Span::from_secs(3600);
+/// Most hoses of a VM beside its floor: admission sums each of them on every link of the tenant.
+const HOSES_MOST: usize = 16;
+/// Most components of a tenant, and most VMs of them all: they are placed in one step.
+const COMPONENTS_MOST: usize = 64;
+const COMPONENT_VMS_MOST: u64 = 10_000;
+/// Most trees per switch.
+const TREES_MOST: u8 = 16;
+/// Most gateways of a topology.
+const GATEWAYS_MOST: usize = 1024;
+/// Most cables of a link.
+const MEMBERS_MOST: u16 = 1024;
+/// Most steps of a search: about 50 ms, for which every other request waits.
+const STEPS_MOST: u32 = 10_000_000;
+/// A failure that leaves all VMs would ask for none on any host.
+const SURVIVAL_MOST: u8 = 99;
 
 /// What is wrong with a document, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,11 +180,7 @@ pub fn read_spec(kind: Kind, value: Value) -> Result<Spec, FieldError> {
 
 fn check_spec(spec: &Spec) -> Result<(), FieldError> {
     match spec {
-        Spec::Topology(spec) if spec.headroom_percent > 90 => {
-            let reason = format!("{} %: at most 90", spec.headroom_percent);
-            Err(FieldError::new("spec.headroomPercent", reason))
-        }
-        Spec::Topology(_) => Ok(()),
+        Spec::Topology(spec) => check_topology(spec),
         Spec::Host(spec) => {
             check_name("spec.switch", &spec.switch)?;
             check_capacity("spec.rate", spec.rate.0)?;
@@ -182,19 +193,99 @@ fn check_spec(spec: &Spec) -> Result<(), FieldError> {
                 let reason = format!("`{}` is at both ends of the link", spec.upper);
                 return Err(FieldError::new("spec.upper", reason));
             }
+            if spec.members == 0 || spec.members > MEMBERS_MOST {
+                let reason = format!("{} cables: write 1 to {MEMBERS_MOST}", spec.members);
+                return Err(FieldError::new("spec.members", reason));
+            }
             check_capacity("spec.rate", spec.rate.0)
         }
-        Spec::Tenant(_) => Ok(()),
+        Spec::Tenant(spec) => check_tenant(spec),
         Spec::Vm(spec) => {
             check_name("spec.tenant", &spec.tenant)?;
             if let Some(host) = &spec.host {
                 check_name("spec.host", host)?;
             }
-            check_floors("spec.floor", &spec.floor)?;
-            check_floors("spec.external", &spec.external.unwrap_or_default())
+            check_hoses("spec", &spec.floor, &spec.hoses, spec.external)
         }
         Spec::Reservation(spec) => check_reservation(spec),
     }
+}
+
+fn check_topology(spec: &super::TopologySpec) -> Result<(), FieldError> {
+    if spec.headroom_percent > 90 {
+        let reason = format!("{} %: at most 90", spec.headroom_percent);
+        return Err(FieldError::new("spec.headroomPercent", reason));
+    }
+    if spec.trees_per_switch == 0 || spec.trees_per_switch > TREES_MOST {
+        let reason = format!("{}: write 1 to {TREES_MOST}", spec.trees_per_switch);
+        return Err(FieldError::new("spec.treesPerSwitch", reason));
+    }
+    if spec.search_steps > STEPS_MOST {
+        let reason = format!("{}: at most {STEPS_MOST}", spec.search_steps);
+        return Err(FieldError::new("spec.searchSteps", reason));
+    }
+    if spec.gateways.len() > GATEWAYS_MOST {
+        let reason = format!("{} gateways: at most {GATEWAYS_MOST}", spec.gateways.len());
+        return Err(FieldError::new("spec.gateways", reason));
+    }
+    let gateways = spec.gateways.iter().enumerate();
+    gateways.into_iter().try_for_each(|(n, name)| check_name(&format!("spec.gateways[{n}]"), name))
+}
+
+fn check_tenant(spec: &super::TenantSpec) -> Result<(), FieldError> {
+    let survival = spec.survival;
+    for (field, percent) in
+        [("hostPercent", survival.host_percent), ("rackPercent", survival.rack_percent)]
+    {
+        if percent > SURVIVAL_MOST {
+            let reason = format!("{percent} %: at most {SURVIVAL_MOST}");
+            return Err(FieldError::new(format!("spec.survival.{field}"), reason));
+        }
+    }
+    if spec.components.len() > COMPONENTS_MOST {
+        let reason = format!("{} components: at most {COMPONENTS_MOST}", spec.components.len());
+        return Err(FieldError::new("spec.components", reason));
+    }
+    let (mut names, mut vms) = (std::collections::BTreeSet::new(), 0_u64);
+    for (n, component) in spec.components.iter().enumerate() {
+        let field = format!("spec.components[{n}]");
+        check_name(&format!("{field}.name"), &component.name)?;
+        if !names.insert(&component.name) {
+            let reason = format!("`{}` is in the tenant twice", component.name);
+            return Err(FieldError::new(format!("{field}.name"), reason));
+        }
+        check_hoses(&field, &component.floor, &component.hoses, component.external)?;
+        vms += u64::from(component.vms);
+        if vms > COMPONENT_VMS_MOST {
+            let reason = format!("{vms} VMs up to here: at most {COMPONENT_VMS_MOST} in all");
+            return Err(FieldError::new(format!("{field}.vms"), reason));
+        }
+    }
+    Ok(())
+}
+
+/// All hoses of one VM, at `field`.
+fn check_hoses(
+    field: &str,
+    floor: &super::Floors,
+    hoses: &[super::Hose],
+    external: Option<super::Floors>,
+) -> Result<(), FieldError> {
+    check_floors(&format!("{field}.floor"), floor)?;
+    check_floors(&format!("{field}.external"), &external.unwrap_or_default())?;
+    if hoses.len() > HOSES_MOST {
+        let reason = format!("{} hoses: at most {HOSES_MOST}", hoses.len());
+        return Err(FieldError::new(format!("{field}.hoses"), reason));
+    }
+    for (n, hose) in hoses.iter().enumerate() {
+        check_name(&format!("{field}.hoses[{n}].name"), &hose.name)?;
+        if hoses[..n].iter().any(|other| other.name == hose.name) {
+            let reason = format!("`{}` is listed twice", hose.name);
+            return Err(FieldError::new(format!("{field}.hoses[{n}].name"), reason));
+        }
+        check_floors(&format!("{field}.hoses[{n}].floor"), &hose.floor)?;
+    }
+    Ok(())
 }
 
 fn check_reservation(spec: &super::ReservationSpec) -> Result<(), FieldError> {
@@ -207,8 +298,7 @@ fn check_reservation(spec: &super::ReservationSpec) -> Result<(), FieldError> {
     for (n, vm) in spec.vms.iter().enumerate() {
         check_name(&format!("spec.vms[{n}].name"), &vm.name)?;
         check_name(&format!("spec.vms[{n}].host"), &vm.host)?;
-        check_floors(&format!("spec.vms[{n}].floor"), &vm.floor)?;
-        check_floors(&format!("spec.vms[{n}].external"), &vm.external.unwrap_or_default())?;
+        check_hoses(&format!("spec.vms[{n}]"), &vm.floor, &vm.hoses, vm.external)?;
         if !names.insert(&vm.name) {
             let reason = format!("`{}` is in the reservation twice", vm.name);
             return Err(FieldError::new(format!("spec.vms[{n}].name"), reason));

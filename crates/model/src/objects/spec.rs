@@ -62,11 +62,11 @@ impl de::Visitor<'_> for RateVisitor {
 pub struct Floors {
     /// Minimum rate out.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "100Mbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "100Mbit"))]
     pub out: SpecRate,
     /// Minimum rate in.
     #[serde(default, rename = "in")]
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "100Mbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "100Mbit"))]
     pub inward: SpecRate,
 }
 
@@ -82,15 +82,63 @@ pub struct TopologySpec {
     #[serde(default = "ten")]
     #[cfg_attr(feature = "schema", schema(maximum = 90))]
     pub headroom_percent: u8,
+    /// With the routing `paths`: trees of shortest paths per switch that a tenant may be confined to,
+    /// from 1 to 16. More accept more tenants and take more memory. Default 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 16))]
+    pub trees_per_switch: u8,
+    /// Switches behind which everything outside lies. Default: all without a link upward; none with
+    /// the routing `paths`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// Steps of an exhaustive search where the strategy finds no place, about 5 ns each. Default 0:
+    /// no such search.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "schema", schema(maximum = 10_000_000))]
+    pub search_steps: u32,
 }
 
 const fn ten() -> u8 {
     10
 }
 
+const fn one() -> u8 {
+    1
+}
+
+const fn one_member() -> u16 {
+    1
+}
+
+// serde passes a reference.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_one(number: &u8) -> bool {
+    *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_one_member(number: &u16) -> bool {
+    *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl Default for TopologySpec {
     fn default() -> Self {
-        Self { routing: Routing::default(), headroom_percent: ten() }
+        Self {
+            routing: Routing::default(),
+            headroom_percent: ten(),
+            trees_per_switch: one(),
+            gateways: Vec::new(),
+            search_steps: 0,
+        }
     }
 }
 
@@ -99,9 +147,29 @@ impl Default for TopologySpec {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Routing {
-    /// There is one way between any two hosts.
+    /// There is one way between any two hosts: a switch has one link upward at most.
     #[default]
     Tree,
+    /// Links go up layer by layer, and a switch may have several upward (fat tree, leaf-spine). Each
+    /// tenant is confined to the tree below one switch; `status.routing` of the tenant names it.
+    Layers,
+    /// Any graph. Each tenant is confined to a tree of shortest paths.
+    Paths,
+}
+
+/// How a tenant's VMs are placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum Strategy {
+    /// QShare: of all trees of the lowest layer that fit, the one with the least cost of bandwidth
+    /// and queues.
+    #[default]
+    Balanced,
+    /// Oktopus: the first tree of the lowest layer that fits.
+    Oktopus,
+    /// The first tree in which hosts, filled in their order, hold the tenant.
+    FirstFit,
 }
 
 /// What a host does with VMs.
@@ -124,9 +192,10 @@ pub enum HostState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostSpec {
     /// Name of the switch to which its NIC leads.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub switch: String,
     /// Rate of its NIC, in each direction.
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "10Gbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "10Gbit"))]
     pub rate: SpecRate,
     /// Number of VMs that it has room for.
     pub slots: u32,
@@ -156,15 +225,22 @@ pub enum LinkState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LinkSpec {
     /// The switch at the lower end, toward the hosts.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub lower: String,
     /// The switch at the upper end.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub upper: String,
     /// Rate in each direction.
-    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9.]+ ?[kKMGT]?(bit|b/s)?$", example = "40Gbit"))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+([.][0-9]+)? ?([kKMGT](bit|b/s)?|bit|b/s)$", example = "40Gbit"))]
     pub rate: SpecRate,
     /// What it carries. Default `up`.
     #[serde(default)]
     pub state: LinkState,
+    /// Number of parallel cables of `rate` that traffic is spread over evenly, and that count as one
+    /// link. Default 1.
+    #[serde(default = "one_member", skip_serializing_if = "is_one_member")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1024))]
+    pub members: u16,
 }
 
 /// Upper bounds of a tenant.
@@ -207,6 +283,58 @@ impl Quota {
     }
 }
 
+/// Part of a tenant's VMs that survives any one failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Survival {
+    /// Percentage of the VMs that is left when a host fails: with 50, a host has at most half of them.
+    /// Default 0: no matter.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(maximum = 99))]
+    pub host_percent: u8,
+    /// The same when a switch above hosts fails. Default 0.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(maximum = 99))]
+    pub rack_percent: u8,
+}
+
+/// A hose that only some VMs of a tenant are in: a floor between components.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Hose {
+    /// Name of the hose within the tenant. It joins all VMs that name it.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
+    pub name: String,
+    /// Minimum rates to and from the others in the hose.
+    #[serde(default)]
+    pub floor: Floors,
+}
+
+/// VMs that are alike, which the controller makes, places and removes with their tenant.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Component {
+    /// Name within the tenant. Its VMs are `TENANT-NAME-0`, `TENANT-NAME-1` and so on.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
+    pub name: String,
+    /// Number of VMs.
+    #[cfg_attr(feature = "schema", schema(maximum = 10_000))]
+    pub vms: u32,
+    /// Hose of each VM toward all VMs of the tenant.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub floor: Floors,
+    /// Further hoses of each VM. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_items = 16))]
+    pub hoses: Vec<Hose>,
+    /// Hose of each VM toward everything outside the cloud. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<Floors>,
+}
+
 /// The owner of VMs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -218,6 +346,18 @@ pub struct TenantSpec {
     /// Upper bounds. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
+    /// How much of the tenant survives a failure. VMs that are applied one by one cannot survive the
+    /// first one's host: apply them together, or name `components`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub survival: Survival,
+    /// How VMs without a host are placed. Default `balanced`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub strategy: Strategy,
+    /// VMs that come, change and go with this object, all of them or none. At most 64 components and
+    /// 10,000 VMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_items = 64))]
+    pub components: Vec<Component>,
 }
 
 const fn hundred() -> u32 {
@@ -226,7 +366,13 @@ const fn hundred() -> u32 {
 
 impl Default for TenantSpec {
     fn default() -> Self {
-        Self { priority: hundred(), quota: None }
+        Self {
+            priority: hundred(),
+            quota: None,
+            survival: Survival::default(),
+            strategy: Strategy::default(),
+            components: Vec::new(),
+        }
     }
 }
 
@@ -236,6 +382,7 @@ impl Default for TenantSpec {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct VmSpec {
     /// Name of its tenant. It cannot change.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub tenant: String,
     /// Name of its host, if something else than the controller places VMs. Without it the controller
     /// chooses a host, and `status.host` says which.
@@ -244,9 +391,17 @@ pub struct VmSpec {
     /// Its hose toward VMs of its tenant.
     #[serde(default)]
     pub floor: Floors,
+    /// Further hoses, each joining the VMs of the tenant that name it. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_items = 16))]
+    pub hoses: Vec<Hose>,
     /// Its hose toward everything outside the cloud, beside `floor`. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<Floors>,
+    /// The component of its tenant that it belongs to. The controller sets it, and makes, changes and
+    /// removes such a VM with its tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
 }
 
 /// One VM of a reservation.
@@ -258,10 +413,15 @@ pub struct ReservedVm {
     #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub name: String,
     /// Name of its host.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub host: String,
     /// Its hose toward VMs of its tenant.
     #[serde(default)]
     pub floor: Floors,
+    /// Further hoses, each joining the VMs of the tenant that name it. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_items = 16))]
+    pub hoses: Vec<Hose>,
     /// Its hose toward everything outside the cloud. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<Floors>,
@@ -273,6 +433,7 @@ pub struct ReservedVm {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ReservationSpec {
     /// Name of the tenant.
+    #[cfg_attr(feature = "schema", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"))]
     pub tenant: String,
     /// The VMs, all or none. At least one, at most 1000.
     #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 1000))]

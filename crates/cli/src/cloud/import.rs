@@ -1,0 +1,229 @@
+//! `weir import`: objects from the files that agents read without a controller.
+//!
+//! Problem   Live hosts get a controller, and nobody may type their VMs again.
+//! Approach  Each agent.toml tells of its own host and VMs, and its directory to whom they belong. What
+//!           the controller has already stays: of a host only its rate and its own floor change. A dry
+//!           run at the controller says what would be refused and which floors would fall, and the
+//!           difference is shown.
+//! Promises  Nothing changes without `--yes`. All objects are made, or none.
+//! Not here  Endpoints for the outside: in objects, floors to the outside are the VMs' own.
+
+use super::show::{state_of, text_of};
+use super::{connect, done};
+use crate::args;
+use crate::input;
+use crate::output::{errln, outln};
+use anyhow::{Context as _, Result, anyhow, bail};
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use weir_controller::client::Client;
+use weir_model::agent::{AgentConfig, Directory, VmConfig, parse_directory};
+use weir_model::objects::{API_VERSION, FieldError, Kind, read};
+use weir_model::text::show_rate;
+
+/// Objects by kind and name, in the order in which they are made.
+type Objects = BTreeMap<(Kind, String), Value>;
+
+/// `weir import`.
+pub(crate) fn import(args: &args::Import) -> Result<u8> {
+    let mut client = connect(&args.connection)?;
+    let mut objects = Objects::new();
+    for file in &args.files {
+        take(&mut client, args, file, &mut objects)?;
+    }
+    let mut before = Vec::new();
+    for ((kind, name), object) in &objects {
+        if let Err(FieldError { field, reason }) = read(object.clone()) {
+            bail!("{kind} `{name}`: {field}: {reason}");
+        }
+        before.push(existing(&mut client, *kind, name)?);
+    }
+    let items: Vec<&Value> = objects.values().collect();
+    let body = json!({"items": items});
+    let told = done(&client.send(Method::POST, "/api/v1/apply?dryRun=All", &body)?)?;
+    let after = told["items"].as_array().cloned().unwrap_or_default();
+    let mut changes = 0;
+    for (((kind, name), before), after) in objects.keys().zip(&before).zip(&after) {
+        let mut lines = Vec::new();
+        let old = before.as_ref().map_or(&Value::Null, |object| &object["spec"]);
+        differences("spec", old, &after["spec"], &mut lines);
+        if lines.is_empty() && before.is_some() {
+            continue;
+        }
+        changes += 1;
+        outln!("{} {kind} {name}", if before.is_some() { "~" } else { "+" })?;
+        for line in lines {
+            outln!("    {line}")?;
+        }
+    }
+    for change in told["changes"].as_array().into_iter().flatten() {
+        let object = &change["object"];
+        let (good, state, why) = state_of(object);
+        if !good {
+            let (kind, name) = (text_of(&object["kind"]), text_of(&object["metadata"]["name"]));
+            outln!("! {kind} {name}: {state}: {why}")?;
+        }
+    }
+    if changes == 0 {
+        outln!("nothing would change: the controller has all of it")?;
+    } else if args.yes {
+        done(&client.send(Method::POST, "/api/v1/apply", &body)?)?;
+        outln!("{changes} of {} objects were made or changed", objects.len())?;
+    } else {
+        outln!("{changes} of {} objects would be made or changed: --yes does it", objects.len())?;
+    }
+    Ok(0)
+}
+
+/// The objects of one agent.toml.
+fn take(
+    client: &mut Client,
+    args: &args::Import,
+    file: &Path,
+    objects: &mut Objects,
+) -> Result<()> {
+    let config: AgentConfig =
+        toml::from_str(&input::read(file)?).with_context(|| format!("{}", file.display()))?;
+    let folder = file.parent().unwrap_or_else(|| Path::new("."));
+    let place = folder.join(&config.directory);
+    let directory = parse_directory(&input::read(&place)?)
+        .map_err(|error| anyhow!("{}: {error}", place.display()))?;
+    let mut put = |kind: Kind, name: &str, spec: Value| {
+        let object = json!({"apiVersion": API_VERSION, "kind": kind.name(),
+            "metadata": {"name": name}, "spec": spec});
+        objects.insert((kind, name.to_owned()), object);
+    };
+    let host = host(client, args, file, &config)?;
+    put(Kind::Host, &config.host, host);
+    for vm in &config.vms {
+        let Some((tenant, spec)) = wanted(&config, &directory, vm)
+            .with_context(|| format!("{}: vm `{}`", file.display(), vm.name))?
+        else {
+            errln!(
+                "weir: VM {} stands for the outside: not imported; give VMs floors to it with \
+                 spec.external",
+                vm.name
+            );
+            continue;
+        };
+        let known = existing(client, Kind::Tenant, &tenant)?;
+        put(Kind::Tenant, &tenant, known.map_or_else(|| json!({}), |known| known["spec"].clone()));
+        put(Kind::Vm, &vm.name, spec);
+    }
+    Ok(())
+}
+
+/// The host as the controller has it, with the rates of the file.
+fn host(
+    client: &mut Client,
+    args: &args::Import,
+    file: &Path,
+    config: &AgentConfig,
+) -> Result<Value> {
+    let known = existing(client, Kind::Host, &config.host)?;
+    let mut spec = match (known, &args.switch) {
+        (Some(known), None) => known["spec"].clone(),
+        (Some(known), Some(switch)) => {
+            let mut spec = known["spec"].clone();
+            spec["switch"] = switch.as_str().into();
+            spec
+        }
+        (None, Some(switch)) => json!({"switch": switch, "slots": args.slots.unwrap_or(100)}),
+        (None, None) => bail!(
+            "{}: the controller has no Host `{}`, and the file does not say where its cable leads\n  \
+             help: name its switch with --switch NAME",
+            file.display(),
+            config.host
+        ),
+    };
+    if let Some(slots) = args.slots {
+        spec["slots"] = slots.into();
+    }
+    spec["rate"] = show_rate(config.uplink.rate.0).into();
+    if let Some(own) = config.uplink.host_floor {
+        spec["own"] =
+            json!({"out": show_rate(own.0), "in": spec["own"]["in"].as_str().unwrap_or("0bit")});
+    }
+    Ok(spec)
+}
+
+/// A VM's tenant and spec; none for an endpoint that stands for the outside.
+fn wanted(
+    config: &AgentConfig,
+    directory: &Directory,
+    vm: &VmConfig,
+) -> Result<Option<(String, Value)>> {
+    let entry = directory.vms.iter().find(|entry| entry.name == vm.name);
+    let entry = entry.ok_or_else(|| anyhow!("the directory does not list it"))?;
+    if entry.host != config.host {
+        bail!("the directory says that it is on host `{}`, not `{}`", entry.host, config.host);
+    }
+    if !entry.prefixes.is_empty() {
+        return Ok(None);
+    }
+    let mut spec = json!({
+        "tenant": entry.tenant,
+        "host": config.host,
+        "floor": {"out": show_rate(vm.floor_out.0), "in": show_rate(vm.floor_in.0)},
+    });
+    if let Some(external) = vm.external_floor {
+        spec["external"] = json!({"out": show_rate(external.0)});
+    }
+    Ok(Some((entry.tenant.clone(), spec)))
+}
+
+/// An object that the controller has.
+fn existing(client: &mut Client, kind: Kind, name: &str) -> Result<Option<Value>> {
+    let reply = client.get(&format!("/api/v1/{}/{name}", kind.plural()))?;
+    match reply.status {
+        404 => Ok(None),
+        _ => done(&reply).map(Some),
+    }
+}
+
+/// Lines for what differs, at `path`.
+fn differences(path: &str, before: &Value, after: &Value, lines: &mut Vec<String>) {
+    let (Some(old), Some(new)) = (fields(before), fields(after)) else {
+        if before != after {
+            let shown = |value: &Value| if value.is_null() { "-".into() } else { text_of(value) };
+            lines.push(format!("{path}: {} -> {}", shown(before), shown(after)));
+        }
+        return;
+    };
+    let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+    for name in names {
+        let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
+        differences(&format!("{path}.{name}"), &of(old), &of(new), lines);
+    }
+}
+
+/// The fields of an object; none of what is not there.
+fn fields(value: &Value) -> Option<&Map<String, Value>> {
+    static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+    match value {
+        Value::Null => Some(&NONE),
+        Value::Object(fields) => Some(fields),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_the_field_and_both_values() {
+        let before = json!({"rate": "1Gbit", "own": {"out": "0bit"}, "slots": 4});
+        let after = json!({"rate": "10Gbit", "own": {"out": "0bit"}, "state": "active"});
+        let mut lines = Vec::new();
+        differences("spec", &before, &after, &mut lines);
+        let wanted =
+            ["spec.rate: 1Gbit -> 10Gbit", "spec.slots: 4 -> -", "spec.state: - -> active"];
+        assert_eq!(lines, wanted);
+        lines.clear();
+        differences("spec", &Value::Null, &json!({"floor": {"out": "1Mbit"}}), &mut lines);
+        assert_eq!(lines, ["spec.floor.out: - -> 1Mbit"]);
+    }
+}
