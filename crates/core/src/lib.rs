@@ -5,6 +5,7 @@
 //! way out, one deadline that says why it is armed.
 
 pub mod backlog;
+pub mod binding;
 pub mod classes;
 mod fill;
 pub mod host;
