@@ -2,16 +2,21 @@
 //!
 //! `cargo run --release -p weir-flow --example placement -- [k=16] [ratio=1|4|16|all]
 //! [policy=balanced|load|oktopus|first-fit] [effort=N] [seed=N] [spread=yes] [refusals=N] [slots=N]
-//! [plays=3] [survival=N] [additive=yes]`
+//! [plays=3] [survival=N] [additive=yes] [headroom=N] [weights=15]`
 //!
 //! Tenants have max(2, Exp(49)) VMs with one floor of {10, 50, 100, 200, 300} Mb/s. They arrive until
 //! all slots are taken or `refusals` in a row did not fit. `survival` is in 1/1000, per server. The same seed gives the same arrivals.
 //! `additive` refuses also what does not keep to the room that the ledger publishes for schedulers of others
 //! (`Ledger::additive`), at the places that the policy chose.
+//! `headroom` is in 1/1000 of each link. Then eight queues per port, with weights from 1 to `weights`, are given
+//! to tenants whose U-factors are drawn anew in each of ten intervals: Algorithm 2.
 //! A request's time is the least of all `plays`: what another process takes of the processor is no
 //! property of the ledger.
 
 use std::time::{Duration, Instant};
+use weir_core::binding::{
+    Binder, Contender, Fabric, LastQueue, LinkPorts, MostWeight, Place, Why, Wish, score,
+};
 use weir_core::ledger::{
     AdditiveRoom, Config, Direction, Domain, FatTreeShape, Ledger, LinkId, Placement,
     TenantRequest, Topology,
@@ -55,6 +60,8 @@ struct Options {
     plays: u32,
     survival: u16,
     is_additive: bool,
+    headroom: f64,
+    weights: u16,
 }
 
 fn options() -> Options {
@@ -76,6 +83,8 @@ fn options() -> Options {
         plays: number("plays", 3).max(1) as u32,
         survival: number("survival", 0) as u16,
         is_additive: get("additive").is_some(),
+        headroom: number("headroom", 0) as f64 / 1000.0,
+        weights: number("weights", 15) as u16,
     }
 }
 
@@ -153,7 +162,8 @@ fn main() {
         "first-fit" => Policy::FirstFit,
         other => panic!("no policy {other}"),
     };
-    let config = Config { headroom: 0.0, policy, effort: options.effort, ..Config::default() };
+    let config =
+        Config { headroom: options.headroom, policy, effort: options.effort, ..Config::default() };
     let begin = now();
     let empty = Ledger::new(topology, config).expect("a topology");
     println!("built in {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);
@@ -175,6 +185,7 @@ fn main() {
             println!("peak memory {:.1} MB", peak());
             ledger.audit().expect("sums");
             ports(&ledger);
+            queues(&ledger, &options);
         }
     }
 }
@@ -291,4 +302,70 @@ fn ports(ledger: &Ledger) {
         mean(false),
         free.count()
     );
+}
+
+/// Tenants with queues of their own in ten control intervals, why the others have none, and how many
+/// code points that takes.
+fn queues(ledger: &Ledger, options: &Options) {
+    let topology = ledger.topology();
+    let ports = |link: &weir_core::ledger::Link| {
+        let rate = Rate::from_bps(link.rate.as_bps() * u64::from(link.members));
+        LinkPorts { rate, queues: QUEUES as u8 }
+    };
+    let mut binder = Binder::new(Fabric {
+        links: topology.links.iter().map(ports).collect(),
+        codepoints: Fabric::all_codepoints(),
+        most_weight: MostWeight::new(options.weights),
+        last_queue: LastQueue::SharedIfCrowded,
+    });
+    let all: Vec<TenantId> = ledger.tenants().collect();
+    let mut random = Random(options.seed);
+    let mut times = Vec::new();
+    let (mut part, mut codepoints) = (0.0, 0);
+    for interval in 0..10 {
+        let contenders: Vec<Contender> = all
+            .iter()
+            .map(|tenant| {
+                let request = ledger.request(*tenant).expect("it is there");
+                let floor = request.classes[0].hoses[0].floors.out.as_bps();
+                let payment = Rate::from_bps(floor * request.vms.len() as u64);
+                Contender {
+                    tenant: *tenant,
+                    needs: ledger.placement(*tenant).expect("it is there").links,
+                    score: score(payment, random.part()),
+                    wish: Wish::ByScore,
+                    is_new: false,
+                }
+            })
+            .collect();
+        let begin = now();
+        binder.bind(&contenders, interval);
+        times.push(begin.elapsed());
+        let own = |place| matches!(place, Place::Dedicated(_) | Place::Shared(Why::NeedsNone));
+        part += binder.places().filter(|(_, place)| own(*place)).count() as f64 / all.len() as f64;
+        let codepoint = |place| match place {
+            Place::Dedicated(codepoint) => codepoint,
+            Place::Shared(_) => 0,
+        };
+        codepoints =
+            codepoints.max(binder.places().map(|(_, place)| codepoint(place)).max().unwrap_or(0));
+    }
+    let mut why = std::collections::BTreeMap::new();
+    for (_, place) in binder.places() {
+        let Place::Shared(reason) = place else { continue };
+        let name = match reason {
+            Why::NeedsNone => "need none",
+            Why::Outscored(_) => "outscored",
+            Why::Preempted(..) => "pre-empted",
+            Why::Weights(_) => "weights",
+            Why::Codepoints => "code points",
+            _ => "other",
+        };
+        *why.entry(name).or_insert(0) += 1;
+    }
+    println!("a queue in an interval, or none needed: {:.1} % of tenants", 10.0 * part);
+    println!(
+        "without one in the last interval, by reason: {why:?}; code points used: {codepoints}"
+    );
+    println!("binding: {}", Times(times).show());
 }
