@@ -38,6 +38,7 @@ pub(super) fn run(binder: &mut Binder, contenders: &[Contender], seed: u64) {
     round.count();
     round.keep();
     round.serve();
+    round.pack();
     round.binder.places = contenders.iter().map(|c| c.tenant).zip(round.places).collect();
 }
 
@@ -117,9 +118,16 @@ impl Round<'_> {
                 self.give_up(index, why);
             }
         }
-        for link in 0..self.binder.ports.len() {
-            let most = self.binder.most_dedicated(link);
-            self.binder.ports[link].pack(most);
+        self.pack();
+    }
+
+    /// Queues that are not there any more are left, and so is the shared one's place as soon as there
+    /// are tenants to share it.
+    fn pack(&mut self) {
+        for (ports, link) in self.binder.ports.iter_mut().zip(&self.binder.fabric.links) {
+            let queues = usize::from(link.queues);
+            let is_all_dedicated = ports.dedicated().count() == queues;
+            ports.pack(if is_all_dedicated { queues } else { queues.saturating_sub(1) });
         }
     }
 
