@@ -96,6 +96,6 @@ fn reason(why: Exempt) -> &'static str {
         Exempt::Crowded => "on crowded ways",
         Exempt::Narrow => "in narrow hoses",
         Exempt::Pausing => "whose TCP paused",
-        Exempt::Unused => "whose TCP left a floor in force unused",
+        Exempt::Unused => "with TCP that left a floor in force unused",
     }
 }

@@ -121,7 +121,7 @@ impl Engine {
         look: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
-        // Nobody waits any more if the reply cannot be sent.
+        // If the reply cannot be sent, the request was given up.
         self.send(Job::Look(Box::new(move |state| drop(reply.send(look(state))))))?;
         answer.await.map_err(|_| stopping())
     }
@@ -191,7 +191,7 @@ impl Writer {
         match job {
             Job::Request(request, reply) => group.push((request, reply)),
             Job::Look(look) => look(&self.state),
-            // Nobody waits any more if the reply cannot be sent.
+            // If the reply cannot be sent, the request was given up.
             Job::Snapshot(reply) => drop(reply.send(self.store.snapshot())),
             Job::Stop => return true,
         }

@@ -22,30 +22,13 @@ use weir_core::ledger::{
     TenantRequest, Topology,
 };
 use weir_core::placement::{Policy, QUEUES, Weight};
-use weir_units::{HostId, Rate, TenantId};
+use weir_units::{HostId, Rate, SplitMix64, TenantId};
 
-/// SplitMix64: the same tenants in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// In (0, 1].
-    fn part(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-
-    fn tenant(&mut self, id: u32) -> TenantRequest {
-        let vms = (-49.0 * self.part().ln()).round().max(2.0) as u32;
-        let floor = [10, 50, 100, 200, 300][(self.next() % 5) as usize];
-        TenantRequest::uniform(TenantId(id), vms, Rate::from_mbps(floor))
-    }
+/// The next tenant: the same ones in every run.
+fn tenant(random: &mut SplitMix64, id: u32) -> TenantRequest {
+    let vms = (-49.0 * random.unit().ln()).round().max(2.0) as u32;
+    let floor = [10, 50, 100, 200, 300][(random.next() % 5) as usize];
+    TenantRequest::uniform(TenantId(id), vms, Rate::from_mbps(floor))
 }
 
 struct Options {
@@ -215,14 +198,14 @@ impl Room {
 
 /// Each request's time, and whether it was accepted.
 fn fill(ledger: &mut Ledger, options: &Options, is_told: bool) -> Vec<(Duration, bool)> {
-    let mut random = Random(options.seed);
+    let mut random = SplitMix64::new(options.seed);
     let (mut accepted, mut before_first) = (Tally::default(), None);
     let mut times = Vec::new();
     let (mut in_a_row, mut arrived) = (0, 0);
     let hosts = ledger.topology().hosts.len() as u64;
     let all = hosts * u64::from(options.slots);
     while in_a_row < options.refusals && accepted.vms < all {
-        let mut request = random.tenant(arrived);
+        let mut request = tenant(&mut random, arrived);
         request.survival.host_permille = options.survival;
         arrived += 1;
         let room = options.is_additive.then(|| Room::of(ledger));
@@ -319,7 +302,7 @@ fn queues(ledger: &Ledger, options: &Options) {
         last_queue: LastQueue::SharedIfCrowded,
     });
     let all: Vec<TenantId> = ledger.tenants().collect();
-    let mut random = Random(options.seed);
+    let mut random = SplitMix64::new(options.seed);
     let mut times = Vec::new();
     let (mut part, mut codepoints) = (0.0, 0);
     for interval in 0..10 {
@@ -332,7 +315,7 @@ fn queues(ledger: &Ledger, options: &Options) {
                 Contender {
                     tenant: *tenant,
                     needs: ledger.placement(*tenant).expect("it is there").links,
-                    score: score(payment, random.part()),
+                    score: score(payment, random.unit()),
                     wish: Wish::ByScore,
                     is_new: false,
                 }

@@ -1,7 +1,7 @@
 //! `weir import`: objects from the files that agents read without a controller.
 //!
-//! Problem   Live hosts get a controller, and nobody may type their VMs again.
-//! Approach  Each agent.toml tells of its own host and VMs, and its directory to whom they belong. What
+//! Problem   Live hosts get a controller. Typing their VMs again would cost time and make mistakes.
+//! Approach  Each agent.toml tells of its own host and VMs, and its directory of their tenants. What
 //!           the controller has already stays: of a host only its rate and its own floor change. A dry
 //!           run at the controller says what would be refused and which floors would fall, and the
 //!           difference is shown.

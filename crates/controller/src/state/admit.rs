@@ -274,7 +274,7 @@ impl State {
         Book::new(Network::new(&topology, hosts, links)?, trees)
     }
 
-    /// Claims tenants as they were, whole. False if somebody lacks room: then priorities decide.
+    /// Claims tenants as they were, whole. False if one of them lacks room: then priorities decide.
     fn claim_whole(&mut self, now: Moment) -> bool {
         let mut tenants: BTreeMap<String, Vec<(String, Claim)>> = BTreeMap::new();
         let (mut rest, mut whole) = (Vec::new(), Vec::new());

@@ -202,7 +202,7 @@ impl Book {
         };
         let mut ledger = Ledger::new(topology, network.config).map_err(refuse)?;
         let down: Vec<Element> = network.down.into_iter().map(Element::Link).collect();
-        // Nobody is in the ledger yet, so nothing falls.
+        // The ledger is still empty, so nothing falls.
         ledger.fail(&down);
         for host in network.draining {
             set_host(&mut ledger, host, HostState::Drained);

@@ -4,18 +4,18 @@ use super::weights::can_hold;
 use super::{Binder, Contender, Place, Ports, Why, Wish};
 use crate::ledger::{LinkId, Need};
 use std::cmp::Reverse;
-use weir_units::{Rate, TenantId};
+use weir_units::{Rate, SplitMix64, TenantId};
 
 /// Contenders are known by their index here.
 struct Round<'a> {
     binder: &'a mut Binder,
     contenders: &'a [Contender],
-    /// Who is served first.
+    /// Contenders in the order in which they are served.
     order: Vec<usize>,
     /// Place in the order, by contender.
     rank: Vec<usize>,
     places: Vec<Place>,
-    /// Whether it lost its queue in this round: then it is not served again.
+    /// Those that lost their queue in this round are not served again.
     has_lost: Vec<bool>,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn run(binder: &mut Binder, contenders: &[Contender], seed: u64) {
     order.sort_by(|a, b| {
         let (a, b) = (&contenders[*a], &contenders[*b]);
         let pinned = |c: &Contender| Reverse(c.wish == Wish::Pinned);
-        let tie = |c: &Contender| mix(seed ^ u64::from(c.tenant.0));
+        let tie = |c: &Contender| SplitMix64::mix(seed ^ u64::from(c.tenant.0));
         let by_score = b.score.total_cmp(&a.score);
         pinned(a).cmp(&pinned(b)).then(by_score).then(tie(a).cmp(&tie(b)))
     });
@@ -40,14 +40,6 @@ pub(super) fn run(binder: &mut Binder, contenders: &[Contender], seed: u64) {
     round.serve();
     round.pack();
     round.binder.places = contenders.iter().map(|c| c.tenant).zip(round.places).collect();
-}
-
-/// A number that looks random: the last step of SplitMix64.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn rates(need: &Need) -> [Rate; 2] {
@@ -193,7 +185,7 @@ impl Round<'_> {
             if others.clone().count() < most {
                 continue;
             }
-            // If the last in the order does not yield, nobody does.
+            // If the last in the order does not yield, none does.
             let last = others.max_by_key(|other| self.rank[*other]);
             let victim = last.filter(|last| self.yields(*last, index));
             victims.push((victim.ok_or(Why::Outscored(need.link))?, need.link));

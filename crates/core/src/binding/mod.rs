@@ -1,13 +1,13 @@
 //! Which tenants have a queue of their own on a switch's few weighted queues.
 //!
-//! Problem   In a queue of its own a tenant may burst in any pattern, and nobody else feels it. But a
+//! Problem   In a queue of its own a tenant may burst in any pattern, and no other feels it. But a
 //!           port has eight queues, of which others may have some.
 //! Approach  QShare's Algorithm 2, at the end of each control interval. A tenant has a queue on every
 //!           link of its tree, or on none. In the order of scores, tenants take spare queues, or those
 //!           of tenants with lower scores. All others share one queue per port.
 //! Promises  No port has more dedicated tenants than free queues. Two dedicated tenants on one link
 //!           have different code points. On every port with a dedicated tenant, the weights hold what
-//!           each of them has reserved, and what the others have reserved together. Whoever is
+//!           each of them has reserved, and what the others have reserved together. A tenant that is
 //!           outscored on a link scores no more than any dedicated tenant there that is not pinned.
 //!           Same calls, same answers.
 //! Not here  What tenants use: agents tell. How switches are written to, and in which order: the
@@ -46,7 +46,7 @@ pub struct LinkPorts {
     /// Rate of either direction.
     pub rate: Rate,
     /// Queues that tenants may have, the shared one among them. What belongs to others (lossless
-    /// traffic, control) is not counted. With 0 or 1 nobody has a queue of its own here.
+    /// traffic, control) is not counted. With 0 or 1 no tenant has a queue of its own here.
     pub queues: u8,
 }
 
@@ -76,7 +76,7 @@ pub enum Wish {
     /// By its score.
     #[default]
     ByScore,
-    /// Before all others, and nobody takes its queue.
+    /// Before all others, and no other tenant takes its queue.
     Pinned,
     /// Never a queue of its own.
     Excluded,
@@ -142,7 +142,7 @@ pub struct QueuePlan {
     pub weight: u16,
 }
 
-/// Who has which queue.
+/// Which tenant has which queue.
 ///
 /// Cost: memory of 8 tenants per link; [`bind`](Self::bind) takes O(tenants · links of a tree · queues).
 #[derive(Clone, PartialEq, Debug)]
@@ -177,7 +177,7 @@ impl Ports {
 }
 
 impl Binder {
-    /// Nobody has a queue.
+    /// No tenant has a queue.
     pub fn new(fabric: Fabric) -> Self {
         let ports = vec![Ports::default(); fabric.links.len()];
         Self { fabric, places: BTreeMap::new(), ports }

@@ -59,7 +59,7 @@ fn a_higher_score_takes_the_lowest_queue_on_each_full_link() {
     ];
     binder.bind(&all, 1);
     assert_eq!(dedicated(&binder), [1, 2, 3, 4]);
-    // Above only one of the two lowest: nobody is evicted.
+    // Above only one of the two lowest: no tenant is evicted.
     all[4].score = 12.0;
     binder.bind(&all, 2);
     assert_eq!(dedicated(&binder), [1, 2, 3, 4]);
