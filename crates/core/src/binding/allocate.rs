@@ -170,7 +170,7 @@ impl Round<'_> {
         }
     }
 
-    /// A code point, and whose queues to take on which links, so that this tenant has one everywhere.
+    /// A code point, and which tenants' queues to take on which links, so that this tenant has one everywhere.
     fn find(&self, index: usize) -> Result<(u8, Vec<(usize, LinkId)>), Why> {
         let needs = &self.contenders[index].needs;
         let mut victims: Vec<(usize, LinkId)> = Vec::new();

@@ -134,7 +134,7 @@ pub enum Place {
 pub struct QueuePlan {
     /// Its number, from 0 ([`SHARED`], unless all queues are dedicated) to the number of free ones - 1.
     pub queue: u8,
-    /// Whose it is, and by which code point its packets are known; none for the shared one.
+    /// Its tenant, and the code point of the packets; none for the shared one.
     pub of: Option<(TenantId, u8)>,
     /// What it has reserved.
     pub reserved: Rate,
@@ -155,7 +155,7 @@ pub struct Binder {
 /// What the two ports of a link serve.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Ports {
-    /// Dedicated queues by place: whose, and what it has reserved from `a` to `b` and back. The
+    /// Dedicated queues by place: the tenant, and what it has reserved from `a` to `b` and back. The
     /// place is the queue's number - 1.
     slots: Vec<Option<(TenantId, [Rate; 2])>>,
     /// What all tenants have reserved.
