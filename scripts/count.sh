@@ -5,7 +5,7 @@ child=
 trap 'rm -f "$log"' EXIT
 # What runs in the background has a process group of its own, which Ctrl-C in a terminal does not reach.
 trap '[ -n "$child" ] && kill "$child" 2>/dev/null; exit 130' INT TERM
-passed=0 failed=0
+passed=0 failed=0 failures=
 
 say() { printf '\n== %s, after %d s\n' "$*" "$(($(date +%s) - began))"; }
 began=$(date +%s)
@@ -19,7 +19,7 @@ check() {
 		passed=$((passed + 1))
 	else
 		failed=$((failed + 1))
-		echo "FAILED: $name"
+		fails "$name"
 	fi
 }
 
@@ -42,16 +42,27 @@ count() {
 	ok=$(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$log" | sum)
 	bad=$(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$log" | sum)
 	# A command that fails without a failed test did not compile, or was killed, or hung.
-	[ "$status" != 0 ] && [ "$bad" = 0 ] && bad=1 && echo "FAILED: $name ended with status $status"
+	[ "$status" != 0 ] && [ "$bad" = 0 ] && bad=1 && fails "$name ended with status $status"
 	# And one that tests nothing is no test.
-	[ "$status" = 0 ] && [ "$ok" = 0 ] && bad=1 && echo "FAILED: $name ran no test"
+	[ "$status" = 0 ] && [ "$ok" = 0 ] && bad=1 && fails "$name ran no test"
+	names=$(sed -n 's/^ *test \(.*\) \.\.\. \(FAILED.*\)$/\1: \2/p' "$log" | sort -u)
+	[ -z "$names" ] || failures="$failures$names
+"
 	passed=$((passed + ok)) failed=$((failed + bad))
+}
+
+# fails WHAT: says it now, and again at the end.
+fails() {
+	echo "FAILED: $1"
+	failures="$failures$1
+"
 }
 
 sum() { awk '{all += $1} END {print all + 0}'; }
 
-# finish: the line that says it all, and the status.
+# finish: what failed, the line that says it all, and the status.
 finish() {
+	[ -z "$failures" ] || printf '\nFailed:\n%s\n' "$failures"
 	printf '\n%d s\n%d passed, %d failed\n' "$(($(date +%s) - began))" "$passed" "$failed"
 	[ "$failed" = 0 ]
 }

@@ -432,9 +432,14 @@ proptest! {
         wide in 60..200u64,
         arrivals in vec((0..4u32, 0..16u32, 0..2u16), 1..40),
         classes in vec(drawn_class(), 2),
+        gateway in proptest::option::of(any::<u32>()),
     ) {
         let config = Config { headroom: 0.0, ..Config::default() };
-        let mut ledger = Ledger::new(topology(kind, 3, wide), config).expect("a topology");
+        let mut network = topology(kind, 3, wide);
+        if let Some(gateway) = gateway {
+            network.gateways = vec![SwitchId(gateway % network.switches.len() as u32)];
+        }
+        let mut ledger = Ledger::new(network, config).expect("a topology");
         let classes: Vec<Drawn> =
             classes.iter().map(|c| c.map(|floors| floors.map(|f| f / 4))).collect();
         for tenant in 0..4 {

@@ -188,7 +188,7 @@ impl Room {
         self.0.iter().all(|(room, hosts)| {
             let within = |host: &HostId| match room.domain {
                 Domain::Host(one) => one == *host,
-                Domain::Switch(_) => hosts.binary_search(host).is_ok(),
+                Domain::Switch(_) | Domain::Network => hosts.binary_search(host).is_ok(),
             };
             let vms = placement.vms.iter().filter(|(_, host)| within(host)).count() as u64;
             vms * floor <= room.floors.out.as_bps() && vms <= room.slots

@@ -177,28 +177,29 @@ fn add_objects(document: &mut Value) {
 
 /// What may be added where.
 fn room() -> Value {
-    let place = |what: &str| {
-        json!({"type": "array", "description": what, "items": {
-            "type": "object",
-            "required": ["name", "hosts", "out", "in", "slots"],
-            "properties": {
-                "name": {"type": "string"},
-                "hosts": {"type": "array", "items": {"type": "string"}, "description": "Hosts below a switch."},
-                "out": {"type": "string", "description": "Sum of floors out that may be added."},
-                "in": {"type": "string", "description": "Sum of floors in that may be added."},
-                "slots": {"type": "integer", "minimum": 0, "description": "VMs that may be added."},
-            },
-        }})
-    };
+    let place = json!({
+        "type": "object",
+        "required": ["name", "hosts", "out", "in", "slots"],
+        "properties": {
+            "name": {"type": "string"},
+            "hosts": {"type": "array", "items": {"type": "string"}, "description": "Hosts below a switch."},
+            "out": {"type": "string", "description": "Sum of floors out that may be added."},
+            "in": {"type": "string", "description": "Sum of floors in that may be added."},
+            "slots": {"type": "integer", "minimum": 0, "description": "VMs that may be added."},
+        },
+    });
+    let places = |what: &str| json!({"type": "array", "description": what, "items": place});
+    let network = json!({"description": "All hosts together; null without a host.", "anyOf": [place, {"type": "null"}]});
     json!({
         "type": "object",
-        "description": "Floors that keep to the room of their host and of every switch above it are \
-                        admitted, but for quotas and survival. More may fit.",
-        "required": ["resourceVersion", "hosts", "switches"],
+        "description": "Floors that keep to the room of their host, of every switch above it and of the \
+                        network are admitted, but for quotas and survival. More may fit.",
+        "required": ["resourceVersion", "hosts", "switches", "network"],
         "properties": {
             "resourceVersion": {"type": "string"},
-            "hosts": place("Every host that is not dead."),
-            "switches": place("Every switch with links upward."),
+            "hosts": places("Every host that is not dead."),
+            "switches": places("Every switch with links upward."),
+            "network": network,
         },
     })
 }

@@ -487,25 +487,27 @@ impl Book {
         Some(Routing::Tree { root, rank: tree.rank })
     }
 
-    /// What may be added per host, and per switch with links upward: whoever keeps to both adds
-    /// nothing that a link refuses. None with a routing of which a switch has no upper side.
-    pub(super) fn additive(&self) -> Option<(Vec<Spare>, Vec<Spare>)> {
-        let Some(ledger) = &self.ledger else { return Some((Vec::new(), Vec::new())) };
-        let (mut hosts, mut switches) = (Vec::new(), Vec::new());
+    /// What may be added per host, per switch with links upward, and in all: whoever keeps to the
+    /// three adds nothing that a link refuses. None with a routing of which a switch has no upper side.
+    pub(super) fn additive(&self) -> Option<[Vec<Spare>; 3]> {
+        let mut rooms: [Vec<Spare>; 3] = Default::default();
+        let Some(ledger) = &self.ledger else { return Some(rooms) };
+        let [hosts, switches, network] = &mut rooms;
         for AdditiveRoom { domain, floors, slots } in ledger.additive()? {
             let name_of = |host: &HostId| self.host_names[host.0 as usize].clone();
             let (name, below, into) = match domain {
-                Domain::Host(host) => (name_of(&host), Vec::new(), &mut hosts),
+                Domain::Host(host) => (name_of(&host), Vec::new(), &mut *hosts),
                 Domain::Switch(switch) => {
                     let name = ledger.topology().switches[switch.0 as usize].name.clone();
                     let below = ledger.hosts_in(domain).iter().map(name_of).collect();
-                    (name, below, &mut switches)
+                    (name, below, &mut *switches)
                 }
+                Domain::Network => ("all".to_owned(), Vec::new(), &mut *network),
             };
             let (out, inward) = (floors.out, floors.into);
             into.push(Spare { name, hosts: below, out, inward, slots });
         }
-        Some((hosts, switches))
+        Some(rooms)
     }
 
     /// No link promises more than it may, and the sums are those of the claims.

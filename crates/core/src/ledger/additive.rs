@@ -3,9 +3,13 @@
 //! Problem   The hose cut is the smaller of two sums, and a scheduler of others keeps one counter per
 //!           place and adds to it.
 //! Approach  Each VM counts with its whole floors on every link that leaves a place it is in, whichever
-//!           of them its tenant uses.
+//!           of them its tenant uses. No cut needs more than either of its sums, so a place whose
+//!           floors all fit its links is safe, whatever is added elsewhere. A place whose floors exceed
+//!           a link fits only as long as the other side of the cut is small: what the link has left
+//!           bounds what may be added in the whole network. So does a gateway's link, which the
+//!           outside's floors of all VMs pass.
 //! Promises  VMs whose floors and slots fit all places that contain them are accepted by the ledger,
-//!           but for quotas and survival: no cut needs more than either of its sums.
+//!           but for quotas and survival.
 //! Not here  How much demand that refuses: see `docs/results/placement.md`.
 
 use super::request::{Class, Floors};
@@ -21,6 +25,8 @@ pub enum Domain {
     Host(HostId),
     /// The hosts that a switch's downward links reach.
     Switch(SwitchId),
+    /// All hosts.
+    Network,
 }
 
 /// What VMs that are added in a domain may have together.
@@ -35,8 +41,8 @@ pub struct AdditiveRoom {
 }
 
 impl Ledger {
-    /// The room of every host, and of every switch with links upward. `None` where trees are not
-    /// found by layers: then a switch has no upward side.
+    /// The room of every host, of every switch with links upward, and of the network. `None` where
+    /// trees are not found by layers: then a switch has no upward side.
     pub fn additive(&self) -> Option<Vec<AdditiveRoom>> {
         if self.shape.topology.exploration != Exploration::Layers {
             return None;
@@ -47,12 +53,14 @@ impl Ledger {
             charge(tenant, &mut on_host, &mut outside);
         }
         let mut rooms = Vec::new();
+        let mut everywhere = [u64::MAX; 2];
         for (host, ports) in (0u32..).zip(&self.shape.ports) {
             let links = ports.iter().map(|port| (port.link, port.is_forward_up));
             let account = &self.book.hosts[host as usize];
             let slots = if account.is_closed { 0 } else { account.free().into() };
             let domain = Domain::Host(HostId(host));
-            rooms.push(self.room(domain, links, on_host[host as usize], slots));
+            let floors = self.room(links, on_host[host as usize], None, &mut everywhere);
+            rooms.push(AdditiveRoom { domain, floors, slots });
         }
         for tree in &self.shape.trees {
             let mut links: Vec<(u32, bool)> = Vec::new();
@@ -66,14 +74,31 @@ impl Ledger {
             if links.is_empty() {
                 continue;
             }
-            let mut charged = if tree.has_gateway { [outside[1], outside[0]] } else { [0, 0] };
-            for host in &self.shape.groups[tree.group as usize] {
+            let hosts = &self.shape.groups[tree.group as usize];
+            let mut charged = [0, 0];
+            for host in hosts {
                 (0..2).for_each(|d| charged[d] += on_host[*host as usize][d]);
             }
+            // What VMs send to the outside comes in at the gateway.
+            let passing = tree.has_gateway.then_some(Passing {
+                charged: [outside[1], outside[0]],
+                is_alone: hosts.is_empty(),
+            });
             let slots = self.book.groups[tree.group as usize].free;
             let domain = Domain::Switch(SwitchId(tree.root()));
-            rooms.push(self.room(domain, links.into_iter(), charged, slots));
+            let floors = self.room(links.into_iter(), charged, passing, &mut everywhere);
+            rooms.push(AdditiveRoom { domain, floors, slots });
         }
+        let hosts = rooms.iter().filter(|room| matches!(room.domain, Domain::Host(_)));
+        let all = hosts.fold(([0u64; 2], 0), |(sum, slots), room| {
+            let [out, into] = [room.floors.out, room.floors.into].map(|rate| rate.as_bps());
+            ([sum[0].saturating_add(out), sum[1].saturating_add(into)], slots + room.slots)
+        });
+        let floors = Floors {
+            out: Rate::from_bps(everywhere[0].min(all.0[0])),
+            into: Rate::from_bps(everywhere[1].min(all.0[1])),
+        };
+        rooms.push(AdditiveRoom { domain: Domain::Network, floors, slots: all.1 });
         Some(rooms)
     }
 
@@ -86,25 +111,58 @@ impl Ledger {
                 let hosts = tree.map(|tree| &self.shape.groups[tree.group as usize]);
                 hosts.into_iter().flatten().map(|host| HostId(*host)).collect()
             }
+            Domain::Network => (0..self.shape.ports.len() as u32).map(HostId).collect(),
         }
     }
 
+    /// The room of a place with these links upward, whose VMs have the floors `charged`. Lowers what
+    /// may be added everywhere to what the links bear.
     fn room(
         &self,
-        domain: Domain,
         links: impl Iterator<Item = (u32, bool)>,
         charged: [u64; 2],
-        slots: u64,
-    ) -> AdditiveRoom {
-        let mut least = [u64::MAX; 2];
+        passing: Option<Passing>,
+        everywhere: &mut [u64; 2],
+    ) -> Floors {
+        // Of the links: the least that may be promised, and the least that is left.
+        let (mut least, mut left) = ([u64::MAX; 2], [u64::MAX; 2]);
         for (link, is_forward_up) in links {
-            let [forward, backward] = self.book.links[link as usize].capacity;
-            let up = if is_forward_up { [forward, backward] } else { [backward, forward] };
-            (0..2).for_each(|d| least[d] = least[d].min(up[d]));
+            let (capacity, room) = (self.book.links[link as usize].capacity, self.book.room(link));
+            let up = |of: [u64; 2]| if is_forward_up { of } else { [of[1], of[0]] };
+            let (capacity, room) = (up(capacity), up(room));
+            (0..2).for_each(|d| {
+                least[d] = least[d].min(capacity[d]);
+                left[d] = left[d].min(room[d]);
+            });
         }
-        let left = |d: usize| Rate::from_bps(least[d].saturating_sub(charged[d]));
-        AdditiveRoom { domain, floors: Floors { out: left(0), into: left(1) }, slots }
+        let [out, into] = [0, 1].map(|d| {
+            let other = &mut everywhere[1 - d];
+            let whole = charged[d] + passing.map_or(0, |passing| passing.charged[d]);
+            let Some(fits) = least[d].checked_sub(whole) else {
+                *other = (*other).min(left[d]);
+                return Rate::ZERO;
+            };
+            // A VM below may take its floor of it, and a VM anywhere what it has with the outside.
+            let below = match passing {
+                None => fits,
+                Some(Passing { is_alone, .. }) => {
+                    let below = if is_alone { 0 } else { fits / 2 };
+                    *other = (*other).min(fits - below);
+                    below
+                }
+            };
+            Rate::from_bps(below)
+        });
+        Floors { out, into }
     }
+}
+
+/// What passes the links of a place with a gateway on its way to and from the outside.
+#[derive(Clone, Copy)]
+struct Passing {
+    charged: [u64; 2],
+    /// Whether no host is below.
+    is_alone: bool,
 }
 
 /// Adds a tenant's floors where its VMs are or may be.
