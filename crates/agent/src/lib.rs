@@ -14,6 +14,7 @@ pub mod client;
 mod config;
 mod control;
 mod driver;
+mod follow;
 mod explain;
 mod fitness;
 mod key_maker;
@@ -30,6 +31,7 @@ mod reload;
 mod server;
 
 pub use driver::{reclaim, run};
+pub use follow::{Joining, join};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};
 pub use law::{eyeq, fits, law, unreserved};
 pub use mode::set_mode;

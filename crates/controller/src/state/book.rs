@@ -7,7 +7,7 @@
 use crate::problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
-    Attachment, Class, Config, Exploration, Floors, Host, Ledger, Link, LinkFull, Node, Refusal,
+    Attachment, Class, Config, Direction, Exploration, Floors, Host, Ledger, Link, LinkFull, Node, Refusal,
     Survival, Switch, SwitchId, TenantRequest, Topology, VmRequest,
 };
 use weir_model::objects::{HostSpec, HostState, LinkSpec, LinkState, TopologySpec};
@@ -227,6 +227,21 @@ impl Book {
 
     pub(super) fn usage(&self, tenant: &str) -> Usage {
         self.tenants.get(tenant).map(|member| member.usage).unwrap_or_default()
+    }
+
+    /// What is free on each link that a tenant uses: the least of both directions. `None` if the ledger
+    /// does not have the tenant.
+    pub(super) fn room(&self, tenant: &str) -> Option<BTreeMap<u32, Rate>> {
+        let ledger = self.ledger.as_ref()?;
+        let number = self.tenants.get(tenant).filter(|member| !member.claims.is_empty())?.number;
+        let free = |link| {
+            let free = |direction| {
+                let (capacity, reserved) = ledger.link(link, direction);
+                capacity.saturating_sub(reserved)
+            };
+            free(Direction::Forward).min(free(Direction::Backward))
+        };
+        Some(ledger.tree_links(number).into_iter().map(|link| (link.0, free(link))).collect())
     }
 
     /// No link promises more than it may, and the sums are those of the claims.

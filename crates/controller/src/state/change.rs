@@ -41,6 +41,9 @@ impl State {
             Action::Release(name) => self.release(now, actor, name),
             Action::AddToken(token) => self.add_token(now, actor, token),
             Action::RemoveToken(name) => self.remove_token(actor, name),
+            Action::Join { token, host } => self.join(now, token, host),
+            Action::Revoke(host) => self.revoke(now, actor, host),
+            Action::Observe(observations) => Ok(self.observe(now, observations)),
         }
     }
 
@@ -76,7 +79,10 @@ impl State {
         match &wish.spec {
             Spec::Topology(_) | Spec::Host(_) | Spec::Link(_) => {
                 self.set_stale(true);
-                object.status.set(ready(now));
+                // Of a host that has joined, its agent says whether it is ready.
+                if object.status.agent.is_none() {
+                    object.status.set(ready(now));
+                }
             }
             Spec::Tenant(spec) => self.check_tenant(&name, spec)?,
             Spec::Vm(spec) => self.put_vm(now, actor, spec, old.as_deref(), &mut object)?,
@@ -117,7 +123,9 @@ impl State {
             return Err(Problem::new(409, "Reserved", "metadata.name", detail));
         }
         self.settle(now)?;
-        self.admit_vm(now, spec, object)
+        self.admit_vm(now, spec, object)?;
+        self.await_agent(now, object);
+        Ok(())
     }
 
     fn check_tenant(&self, name: &str, spec: &TenantSpec) -> Result<(), Problem> {

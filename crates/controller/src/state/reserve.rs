@@ -117,7 +117,12 @@ impl State {
         }
         self.rename_claim(&reserved_claim(name, &vm.name), &vm_claim(&vm.name));
         self.set_reserved(&vm.name, None);
-        let wish = Spec::Vm(wish_of(spec, vm));
+        let mut wish = wish_of(spec, vm);
+        if let Some(Spec::Vm(before)) = old.as_ref().map(|old| &old.spec) {
+            wish.cap = before.cap;
+            wish.network = wish.network.or_else(|| before.network.clone());
+        }
+        let wish = Spec::Vm(wish);
         let generation = old.as_ref().map_or(0, |old| old.metadata.generation) + 1;
         let mut object = Object {
             metadata: Metadata {
@@ -135,6 +140,7 @@ impl State {
         object.status.observed_generation = generation;
         object.status.host = Some(vm.host.clone());
         object.status.set(super::admit::admitted(now));
+        self.await_agent(now, &mut object);
         self.put_object(object);
     }
 
@@ -234,6 +240,8 @@ pub(super) fn wish_of(spec: &ReservationSpec, vm: &ReservedVm) -> VmSpec {
         host: Some(vm.host.clone()),
         floor: vm.floor,
         external: vm.external,
+        cap: None,
+        network: vm.network.clone(),
     }
 }
 

@@ -260,6 +260,6 @@ fn is_locked_out(error: &ClientError) -> bool {
 fn random() -> u64 {
     let mut octets = [0; 8];
     // Without randomness the waits are all zero: rude, and never wrong.
-    drop(SystemRandom::new().fill(&mut octets));
+    let _ = SystemRandom::new().fill(&mut octets);
     u64::from_ne_bytes(octets)
 }
