@@ -176,7 +176,9 @@ impl World {
 #[test]
 fn a_tenant_reaches_its_hosts_alone_with_the_keys_of_its_pairs() {
     let mut world = World::new();
-    ["h0", "h1", "h2"].map(|host| world.connect(host));
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
     world.apply(vec![vm("a", "red", "h0", 100), vm("b", "red", "h1", 200)]);
     world.converge(&["h0", "h1", "h2"]);
     assert_eq!((world.floor("h0", "a"), world.floor("h1", "b")), (100, 200));
@@ -216,7 +218,9 @@ fn versions_are_of_tenants_and_later_changes_are_coalesced() {
 #[test]
 fn a_raise_waits_for_the_lower_that_it_needs_and_names_a_silent_host() {
     let mut world = World::new();
-    ["h0", "h1", "h2"].map(|host| world.connect(host));
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
     // The room of h2 is full with both tenants' receivers.
     world.apply(vec![
         vm("a", "red", "h0", 600),
@@ -245,7 +249,9 @@ fn a_raise_waits_for_the_lower_that_it_needs_and_names_a_silent_host() {
 #[test]
 fn what_a_dead_host_enforced_is_waited_for_no_longer() {
     let mut world = World::new();
-    ["h0", "h1", "h2"].map(|host| world.connect(host));
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
     world.apply(vec![vm("a", "red", "h2", 600), vm("b", "blue", "h1", 10), vm("d", "blue", "h2", 10)]);
     world.converge(&["h0", "h1", "h2"]);
     let (id, _) = world.hosts["h2"];
@@ -301,7 +307,9 @@ fn what_a_host_knows_is_not_sent_again_and_what_it_missed_is() {
 #[test]
 fn a_controller_that_restarts_knows_what_silent_hosts_may_enforce() {
     let mut world = World::new();
-    ["h0", "h1"].map(|host| world.connect(host));
+    for host in ["h0", "h1"] {
+        world.connect(host);
+    }
     world.apply(vec![vm("a", "red", "h0", 600), vm("b", "red", "h1", 600)]);
     let mut records: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for host in ["h0", "h1"] {
@@ -316,11 +324,13 @@ fn a_controller_that_restarts_knows_what_silent_hosts_may_enforce() {
     let ring: Keyring = "1 000102030405060708090a0b0c0d0e0f\n".parse().expect("a key");
     let may = records.into_iter().collect();
     world.plan = Plan::new(ring, &objects, may, world.state.revision(), NOW).expect("sound");
-    world.act(Action::Delete { kind: Kind::Vm, name: "a".into(), seen: None });
-    assert_eq!(world.plan.excess.len(), 1);
+    for name in ["a", "b"] {
+        world.act(Action::Delete { kind: Kind::Vm, name: name.into(), seen: None });
+    }
+    assert_eq!(world.plan.excess.len(), 2);
     let has = world.hosts.remove("h0").expect("it was there").1;
     world.connect("h1");
-    world.apply(vec![vm("c", "blue", "h0", 800), vm("d", "blue", "h1", 10)]);
+    world.apply(vec![vm("c", "blue", "h0", 800), vm("d", "blue", "h1", 800)]);
     world.hosts.insert("h0".into(), (0, has));
     world.connect("h0");
     let sent = world.sent("h0");
