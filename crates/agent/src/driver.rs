@@ -323,7 +323,8 @@ impl Driver {
             PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.server.bell(), PollFlags::IN),
         ];
-        let link = self.link.as_ref().map(|link| PollFd::from_borrowed_fd(link.bell(), PollFlags::IN));
+        let link =
+            self.link.as_ref().map(|link| PollFd::from_borrowed_fd(link.bell(), PollFlags::IN));
         fds.extend(link);
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

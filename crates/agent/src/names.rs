@@ -36,7 +36,8 @@ pub(crate) fn check(file: &AgentConfig) -> Result<(), Mistake> {
         weir_rpc::client::Server::parse(&followed.address)
             .map_err(|error| Mistake::config("controller.address", error.to_string()))?;
         sound(file.vms.is_empty(), || {
-            let what = "the controller says which VMs are here: remove all `[[vm]]`, or `[controller]`";
+            let what =
+                "the controller says which VMs are here: remove all `[[vm]]`, or `[controller]`";
             Mistake::config("vm", what)
         })?;
         for (field, path) in [("directory", &file.directory), ("key_file", &file.key_file)] {

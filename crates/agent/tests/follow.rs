@@ -160,7 +160,10 @@ fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() 
     apply(&world, json!([vm("c", 1, "nowhere", 1)]));
     until("the refusal is told", 60, || applied(&world, "c").1 == "NotTakenUp");
     let (status, _, message) = applied(&world, "c");
-    assert!(status == "False" && message.contains("`nowhere`, which is not on this host"), "{message}");
+    assert!(
+        status == "False" && message.contains("`nowhere`, which is not on this host"),
+        "{message}"
+    );
     until_floor(&world, &agents[0], 20);
     ask(&world, Method::DELETE, "vms/c", &Value::Null);
 

@@ -46,7 +46,8 @@ fn clock() -> Instant {
 
 /// Follows for ever; a line for each floor that arrives and each stream that opens.
 async fn agent(server: Server, home: Home, host: usize) {
-    let (mut kept, mut backoff, mut seed) = (home.kept().expect("it joined"), Backoff::default(), host as u64);
+    let (mut kept, mut backoff, mut seed) =
+        (home.kept().expect("it joined"), Backoff::default(), host as u64);
     loop {
         drop(stream(&server, &home, host, &mut kept, &mut backoff).await);
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -293,7 +294,12 @@ fn changes(client: &mut Client, lines: &Lines, count: usize) {
     }
     took.sort_unstable();
     let of = |percent: usize| took[(took.len() - 1) * percent / 100];
-    println!("a change reaches its hosts: median {} ms, p99 {} ms, worst {} ms", of(50), of(99), of(100));
+    println!(
+        "a change reaches its hosts: median {} ms, p99 {} ms, worst {} ms",
+        of(50),
+        of(99),
+        of(100)
+    );
 }
 
 fn spawn(folder: &Path, config: &ControllerConfig, ca: &Path) -> (std::process::Child, Lines) {

@@ -151,8 +151,9 @@ pub fn tls(trust: &Trust, proof: Option<&Proof>) -> Result<ClientConfig, ClientE
     };
     let mut config = match proof {
         None => builder.with_no_client_auth(),
-        Some(proof) => builder
-            .with_client_auth_cert(vec![proof.certificate.clone()], proof.key.clone_key())?,
+        Some(proof) => {
+            builder.with_client_auth_cert(vec![proof.certificate.clone()], proof.key.clone_key())?
+        }
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Sessions are resumed by nobody: a host that was revoked must show its certificate anew.
@@ -168,8 +169,8 @@ pub fn tls(trust: &Trust, proof: Option<&Proof>) -> Result<ClientConfig, ClientE
 pub fn roots(pem: &str) -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let certificate = certificate
-            .map_err(|_| ClientError::NoIdentity("a certificate is cut off".into()))?;
+        let certificate =
+            certificate.map_err(|_| ClientError::NoIdentity("a certificate is cut off".into()))?;
         roots.add(certificate)?;
     }
     match roots.is_empty() {
@@ -202,7 +203,9 @@ impl Channel {
             .map_err(|_| server.unreachable("no answer in 10 s"))?
             .map_err(|error| server.unreachable(error))?;
         if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-            return Err(server.unreachable("it takes no agents: is it a controller of this version?"));
+            return Err(
+                server.unreachable("it takes no agents: is it a controller of this version?")
+            );
         }
         let mut http = Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())

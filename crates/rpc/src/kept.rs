@@ -205,7 +205,8 @@ mod tests {
             .collect();
         let newest = "192.0.2.2:7001".to_owned();
         assert_eq!(hosts, [("h0", 4, "192.0.2.9:7001".to_owned()), ("h1", 9, newest)]);
-        let vms: Vec<_> = directory.numbered_vms().map(|(id, vm)| (vm.name.clone(), id.0)).collect();
+        let vms: Vec<_> =
+            directory.numbered_vms().map(|(id, vm)| (vm.name.clone(), id.0)).collect();
         assert_eq!(vms, [("c".into(), 3), ("d".into(), 4), ("a".into(), 1), ("b".into(), 2)]);
         let here: Vec<_> = kept.vms().expect("sound").into_iter().map(|vm| vm.port).collect();
         assert_eq!(here, ["p3", "p1"]);

@@ -232,7 +232,10 @@ mod tests {
             } else if let Some((name, kind)) =
                 line.strip_prefix("pub ").and_then(|f| f.split_once(": "))
             {
-                out.push_str(&format!("  {}\n", field(attribute, name, kind.trim_end_matches(','))));
+                out.push_str(&format!(
+                    "  {}\n",
+                    field(attribute, name, kind.trim_end_matches(','))
+                ));
             } else if line == "}" {
                 out.push_str("}\n\n");
             }

@@ -72,5 +72,4 @@ impl Driver {
         tracing::error!("tenant {}: its state in use stays: {message}", tenant.name);
         (tenant, Err(Refusal { reason: "NotTakenUp".into(), message }))
     }
-
 }

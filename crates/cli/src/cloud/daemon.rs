@@ -50,7 +50,9 @@ fn authority(step: AuthorityStep, config: &Path) -> Result<u8> {
         AuthorityStep::Swap => {
             (roots::Step::Swap, "in a day, when all hosts have renewed, continue with `drop`")
         }
-        AuthorityStep::Drop => (roots::Step::Drop, "the former authority is worthless from then on"),
+        AuthorityStep::Drop => {
+            (roots::Step::Drop, "the former authority is worthless from then on")
+        }
     };
     let folder = daemon::read_config(config)?.data_dir;
     roots::step(&folder, step)?;

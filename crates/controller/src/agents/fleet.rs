@@ -94,8 +94,9 @@ impl Fleet {
         loop {
             let from = self.lock().revision();
             let now = self.clock.now();
-            let is_ours =
-                |stored: &crate::state::Stored| matches!(stored.object.kind(), Kind::Host | Kind::Vm);
+            let is_ours = |stored: &crate::state::Stored| {
+                matches!(stored.object.kind(), Kind::Host | Kind::Vm)
+            };
             let reached = match self.view.after(from, is_ours) {
                 Ok((events, reached)) => {
                     self.with(|plan| {

@@ -70,7 +70,8 @@ impl Floors {
     }
 
     pub(crate) fn read(record: &[u8]) -> Result<(String, Self), String> {
-        let Record { tenant, floors } = serde_json::from_slice(record).map_err(|e| e.to_string())?;
+        let Record { tenant, floors } =
+            serde_json::from_slice(record).map_err(|e| e.to_string())?;
         let [out, inward, external_out, external_in] = floors.map(Rate::from_bps);
         Ok((tenant, Self { out, inward, external_out, external_in }))
     }

@@ -341,7 +341,8 @@ impl Plan {
             return;
         }
         let since = host.silent_since.min(now);
-        let message = format!("host `{}` is silent since {since}: it has not heard of this", row.host);
+        let message =
+            format!("host `{}` is silent since {since}: it has not heard of this", row.host);
         self.observe_vm(vm, row.generation, Truth::Unknown, "HostSilent", message);
     }
 
@@ -535,7 +536,8 @@ impl Plan {
             }
         }
         for (host, since) in silent {
-            let message = format!("no word from its agent since {since}; its floors stay as they are");
+            let message =
+                format!("no word from its agent since {since}; its floors stay as they are");
             self.observe_host(&host, crate::state::READY, Truth::Unknown, "Silent", message, None);
         }
     }
@@ -573,7 +575,8 @@ impl Plan {
             let mut vms = BTreeMap::new();
             for (vm, row) in self.local_vms(host, tenant) {
                 let may = self.most(host, &vm);
-                let wait = if row.wanted.exceeds(&may) { self.waits(host, &row, rooms) } else { None };
+                let wait =
+                    if row.wanted.exceeds(&may) { self.waits(host, &row, rooms) } else { None };
                 let floors = if wait.is_some() { row.wanted.min(&may) } else { row.wanted };
                 if let Some(message) = &wait {
                     let message = message.clone();
@@ -716,9 +719,10 @@ impl Plan {
 
     /// Whether a tenant has a raise on this host while another host has an excess.
     fn may_wait(&self, host: &str, tenant: &str) -> bool {
-        let elsewhere = self.excess.keys().any(|(at, vm)| {
-            at != host || self.tenant_of_may(at, vm).as_deref() != Some(tenant)
-        });
+        let elsewhere = self
+            .excess
+            .keys()
+            .any(|(at, vm)| at != host || self.tenant_of_may(at, vm).as_deref() != Some(tenant));
         let raised = |(vm, row): &(String, VmRow)| row.wanted.exceeds(&self.most(host, vm));
         elsewhere && self.local_vms(host, tenant).iter().any(raised)
     }
@@ -763,9 +767,8 @@ impl Plan {
         let more = by_host.len().saturating_sub(3);
         let one = |(host, vms): (&&str, &Vec<&str>)| {
             let silent = self.hosts.get(*host).filter(|row| row.stream.is_none());
-            let silent = silent.map_or(String::new(), |row| {
-                format!(" (silent since {})", row.silent_since)
-            });
+            let silent =
+                silent.map_or(String::new(), |row| format!(" (silent since {})", row.silent_since));
             format!("host `{host}`{silent} to lower `{}`", vms[0])
         };
         let told: Vec<String> = by_host.iter().take(3).map(one).collect();
@@ -810,7 +813,9 @@ impl Plan {
     fn local_vms(&self, host: &str, tenant: &str) -> Vec<(String, VmRow)> {
         let vms = self.tenants.get(tenant).into_iter().flat_map(|row| &row.vms);
         let here = vms.filter_map(|vm| Some((vm, self.vms.get(vm)?)));
-        here.filter(|(_, row)| row.host == host).map(|(vm, row)| (vm.clone(), row.clone())).collect()
+        here.filter(|(_, row)| row.host == host)
+            .map(|(vm, row)| (vm.clone(), row.clone()))
+            .collect()
     }
 
     /// What a host has to know of a tenant, with these floors of its own VMs.
@@ -822,8 +827,7 @@ impl Plan {
     ) -> Tenant {
         let row = self.tenants.get(tenant);
         let version = row.map_or(self.revision, |row| row.version);
-        let mut state =
-            Tenant { name: tenant.into(), version, vms: Vec::new(), hosts: Vec::new() };
+        let mut state = Tenant { name: tenant.into(), version, vms: Vec::new(), hosts: Vec::new() };
         let is_here = self.hosts.get(host).is_some_and(|row| row.tenants.contains_key(tenant));
         let Some(row) = row.filter(|_| is_here) else { return state };
         let mut others = BTreeSet::new();
@@ -842,7 +846,12 @@ impl Plan {
         let peer = |name: &str| {
             let row = self.hosts.get(name)?;
             let control = row.control?.to_string();
-            Some(Peer { name: name.into(), number: row.number, control, keys: self.keys(host, name) })
+            Some(Peer {
+                name: name.into(),
+                number: row.number,
+                control,
+                keys: self.keys(host, name),
+            })
         };
         state.hosts = others.into_iter().filter_map(peer).collect();
         state

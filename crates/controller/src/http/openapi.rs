@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
-    API_VERSION, AgentStatus, Condition, Floors, HostSpec, HostState, Kind, LinkSpec, LinkState, Metadata, Network,
-    Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, TenantSpec, TopologySpec, Truth,
-    VmSpec,
+    API_VERSION, AgentStatus, Condition, Floors, HostSpec, HostState, Kind, LinkSpec, LinkState,
+    Metadata, Network, Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, TenantSpec,
+    TopologySpec, Truth, VmSpec,
 };
 
 /// The document as JSON.

@@ -7,8 +7,8 @@
 use crate::problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
-    Attachment, Class, Config, Direction, Exploration, Floors, Host, Ledger, Link, LinkFull, Node, Refusal,
-    Survival, Switch, SwitchId, TenantRequest, Topology, VmRequest,
+    Attachment, Class, Config, Direction, Exploration, Floors, Host, Ledger, Link, LinkFull, Node,
+    Refusal, Survival, Switch, SwitchId, TenantRequest, Topology, VmRequest,
 };
 use weir_model::objects::{HostSpec, HostState, LinkSpec, LinkState, TopologySpec};
 use weir_model::text::show_rate;

@@ -54,7 +54,9 @@ impl State {
             refuse("this token is not known: it was used before, or is another controller's".into())
         })?;
         if let Some(at) = found.expires.filter(|at| *at <= now) {
-            return Err(refuse(format!("this token expired at {at}: ask an operator for a new one")));
+            return Err(refuse(format!(
+                "this token expired at {at}: ask an operator for a new one"
+            )));
         }
         if found.host.as_deref() != Some(host) {
             let whose = found.host.as_deref().unwrap_or_default();
@@ -81,8 +83,7 @@ impl State {
     ) -> Result<Draft, Problem> {
         actor.may_write(Kind::Host, None)?;
         let stored = self.get(Kind::Host, host).cloned();
-        let mut object =
-            stored.ok_or_else(|| change::not_found(Kind::Host, host))?.object.clone();
+        let mut object = stored.ok_or_else(|| change::not_found(Kind::Host, host))?.object.clone();
         if object.status.agent.take().is_none() {
             let detail = format!("host `{host}` has not joined, so there is nothing to revoke");
             return Err(Problem::new(409, "NotJoined", "metadata.name", detail));

@@ -21,8 +21,8 @@ mod tests;
 mod tokens;
 
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
-pub use hosts::{Observation, Rooms};
 pub(crate) use hosts::{APPLIED, READY};
+pub use hosts::{Observation, Rooms};
 pub(crate) use records::audit_key;
 pub use records::{Event, EventKind, Stored};
 pub use tokens::{NewToken, Token};

@@ -136,7 +136,8 @@ impl State {
     /// A host has one token at most: the former one becomes worthless, whether it was used or not.
     fn replace_token_of_host(&mut self, now: Moment, name: &str) {
         let former = self.tokens.iter().find(|(_, token)| {
-            token.name == name && (token.role == Role::Host || token.expires.is_some_and(|at| at <= now))
+            token.name == name
+                && (token.role == Role::Host || token.expires.is_some_and(|at| at <= now))
         });
         if let Some(hash) = former.map(|(hash, _)| hash.clone()) {
             self.set_token(&hash, None);

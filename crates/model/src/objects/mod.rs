@@ -14,8 +14,8 @@ mod spec;
 
 pub use read::{FieldError, Wish, read, read_spec};
 pub use spec::{
-    Floors, HostSpec, HostState, LinkSpec, LinkState, Network, Quota, ReservationSpec, ReservedVm, Routing,
-    SpecRate, TenantSpec, TopologySpec, VmSpec,
+    Floors, HostSpec, HostState, LinkSpec, LinkState, Network, Quota, ReservationSpec, ReservedVm,
+    Routing, SpecRate, TenantSpec, TopologySpec, VmSpec,
 };
 
 use crate::moment::Moment;

@@ -110,7 +110,8 @@ mod tests {
         let desk = Desk::new(move || {
             bell.fetch_add(1, Ordering::Relaxed);
         });
-        let state = |name: &str, version| Tenant { name: name.into(), version, ..Tenant::default() };
+        let state =
+            |name: &str, version| Tenant { name: name.into(), version, ..Tenant::default() };
         desk.want(vec![state("red", 1), state("blue", 1)]);
         desk.want(vec![state("red", 2)]);
         let taken: Vec<_> = desk.take().into_iter().map(|t| (t.name, t.version)).collect();

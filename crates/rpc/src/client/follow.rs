@@ -168,7 +168,8 @@ impl Follower {
     }
 
     fn valid_proof(&self) -> Result<Proof, ClientError> {
-        let never = || ClientError::NoIdentity("this host has not joined: `weir agent join`".into());
+        let never =
+            || ClientError::NoIdentity("this host has not joined: `weir agent join`".into());
         let proof = self.home.proof()?.ok_or_else(never)?;
         match proof.identity.until <= now() {
             true => Err(expired(proof.identity.until)),
@@ -208,7 +209,9 @@ impl Follower {
             }
             self.kept = next;
         }
-        done.into_iter().map(|(tenant, result)| answer(tenant.name, tenant.version, result)).collect()
+        done.into_iter()
+            .map(|(tenant, result)| answer(tenant.name, tenant.version, result))
+            .collect()
     }
 
     async fn renew(&self, channel: &mut Channel) -> Result<(), ClientError> {

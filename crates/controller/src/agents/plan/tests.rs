@@ -252,7 +252,11 @@ fn what_a_dead_host_enforced_is_waited_for_no_longer() {
     for host in ["h0", "h1", "h2"] {
         world.connect(host);
     }
-    world.apply(vec![vm("a", "red", "h2", 600), vm("b", "blue", "h1", 10), vm("d", "blue", "h2", 10)]);
+    world.apply(vec![
+        vm("a", "red", "h2", 600),
+        vm("b", "blue", "h1", 10),
+        vm("d", "blue", "h2", 10),
+    ]);
     world.converge(&["h0", "h1", "h2"]);
     let (id, _) = world.hosts["h2"];
     world.plan.detach("h2", id, NOW);
@@ -389,4 +393,31 @@ fn a_host_that_was_revoked_or_joined_again_has_no_other_stream() {
     assert!(second > first);
     assert!(world.plan.attach("h0", first, &Hello::default()).is_err(), "the former certificate");
     assert!(world.plan.check("nobody", 1).is_err());
+}
+
+#[test]
+fn a_token_of_a_host_expires_and_a_wrong_one_is_not_used_up() {
+    let mut world = World::new();
+    let token = crate::state::NewToken {
+        hash: "hash".into(),
+        name: "host-h0".into(),
+        role: Role::Host,
+        tenant: None,
+        host: Some("h0".into()),
+        expires: Some(NOW.plus_millis(1000)),
+    };
+    world.act(Action::AddToken(token));
+    let mut join = |host: &str, after: u64| {
+        let actor = Actor { name: "host".into(), role: Role::Host, tenant: None };
+        let action = Action::Join { token: "hash".into(), host: host.into() };
+        let request = Request { actor, dry_run: false, idempotency: None, action };
+        world.state.handle(NOW.plus_millis(after), &request).map(drop).map_err(|p| p.detail)
+    };
+    let error = join("h1", 0).expect_err("another host's");
+    assert_eq!(error, "this token is for host `h0`, not for `h1`");
+    let error = join("h0", 1000).expect_err("too late");
+    assert!(error.starts_with("this token expired at "), "{error}");
+    join("h0", 999).expect("in time");
+    let error = join("h0", 999).expect_err("twice");
+    assert!(error.contains("it was used before"), "{error}");
 }
