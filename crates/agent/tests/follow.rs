@@ -157,7 +157,9 @@ fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() 
     until_floor(&world, &agents[0], 20);
 
     // A port that is not there: the host refuses, says why, and keeps what it has.
-    apply(&world, json!([vm("c", 1, "nowhere", 1)]));
+    let mut other = vm("c", 1, "nowhere", 1);
+    other["spec"]["network"]["addresses"] = json!(["10.0.0.3"]);
+    apply(&world, json!([other]));
     until("the refusal is told", 60, || applied(&world, "c").1 == "NotTakenUp");
     let (status, _, message) = applied(&world, "c");
     assert!(
