@@ -262,7 +262,7 @@ fn measure(folder: &Path, count: usize) {
     let (cpu_before, began) = (cpu(), clock());
     let serving = serve(&config);
     let mut back = 0;
-    wait_for(&lines, "all agents to be back", |word, ..| {
+    wait_for(&lines, "all agents to be back", |word, _, _, _| {
         back += usize::from(word == "up");
         back >= count
     });

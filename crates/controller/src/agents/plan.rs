@@ -859,7 +859,7 @@ impl Plan {
 
     /// The lines `ID KEY` of the keys that two hosts share.
     fn keys(&self, host: &str, other: &str) -> String {
-        let file = host_file(&self.ring, host, [other].into_iter());
+        let file = host_file(&self.ring, host, [other]);
         let lines = file.lines().filter_map(|line| line.strip_prefix(other)?.strip_prefix(' '));
         lines.map(|line| format!("{line}\n")).collect()
     }
