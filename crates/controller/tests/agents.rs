@@ -33,7 +33,10 @@ impl Agent {
     /// Follows with what is on the disk, as an agent that was started.
     fn start(server: &str, home: &Home, number: usize) -> Self {
         let (ring, bell) = mpsc::channel();
-        let desk = Arc::new(Desk::new(move || drop(ring.send(()))));
+        let desk = Arc::new(Desk::new(move || {
+            // The loop ends with the test.
+            let _ = ring.send(());
+        }));
         let kept = Arc::new(Mutex::new(home.kept().expect("it joined")));
         let (there, inside) = (Arc::clone(&desk), Arc::clone(&kept));
         std::thread::spawn(move || {
