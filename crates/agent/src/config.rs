@@ -2,7 +2,7 @@
 
 use crate::mistake::{Mistake, Sources, sound};
 use crate::names;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,6 +10,7 @@ use weir_core::eyeq::EyeQ;
 use weir_core::host::{Capabilities, Hose, Location, Policy};
 use weir_model::agent::{AgentConfig, Directory, Mode, ShaperChoice};
 use weir_model::whereabouts::line_in_toml;
+use weir_rpc::kept::Kept;
 use weir_units::{HostId, Rate, Span, TenantId, VmId};
 
 /// The agent's configuration with all names resolved.
@@ -91,6 +92,14 @@ impl Setup {
         Self::load_after(path, Some(former))
     }
 
+    /// Reads `agent.toml` again beside what the controller said.
+    pub(crate) fn reload_beside(path: &Path, kept: &Kept, former: &Self) -> Result<Self> {
+        let (file, text) = read_with_text(path)?;
+        let sources = Sources { config: (path, &text), directory: (path, "") };
+        names::check(&file).map_err(|mistake| sources.tell(&mistake))?;
+        Self::of_kept(file, (path, &text), kept, Some(former))
+    }
+
     /// Whether what a VM sends is to wait for all others: under EyeQ a VM without a floor has no
     /// other class (§3.5).
     pub(crate) fn is_best_effort(&self, vm: VmId) -> bool {
@@ -103,6 +112,12 @@ impl Setup {
         // Before any path is made of them.
         let sources = Sources { config: (path, &text), directory: (path, "") };
         names::check(&file).map_err(|mistake| sources.tell(&mistake))?;
+        if let Some(home) = crate::follow::home(&file) {
+            let kept = home.kept().context(
+                "this host has not joined its controller: `weir agent join` (docs/controller.md)",
+            )?;
+            return Self::of_kept(file, (path, &text), &kept, former);
+        }
         let yaml = std::fs::read(&file.directory).with_context(|| {
             let line = line_in_toml(&text, "directory").unwrap_or(1);
             let (file, directory) = (path.display(), file.directory.display());
@@ -110,6 +125,34 @@ impl Setup {
         })?;
         let yaml = names::text_of(&file.directory, yaml)?;
         Self::of_texts(file, (path, &text), &yaml, former)
+    }
+
+    /// What the controller said, beside what `agent.toml` says: the same as if both had been read from
+    /// files.
+    ///
+    /// # Errors
+    ///
+    /// As a reload.
+    pub(crate) fn of_kept(
+        mut file: AgentConfig,
+        config: (&Path, &str),
+        kept: &Kept,
+        former: Option<&Self>,
+    ) -> Result<Self> {
+        ensure!(
+            kept.host == file.host,
+            "host: `{}` is not the host that joined, `{}`: join again or correct it",
+            file.host,
+            kept.host
+        );
+        let directory = kept.directory(file.listen).map_err(anyhow::Error::msg)?;
+        file.vms = kept.vms().map_err(anyhow::Error::msg)?;
+        if let Some(home) = crate::follow::home(&file) {
+            file.key_file = home.keys();
+            file.directory = home.path().join("state.json");
+        }
+        let path = file.directory.clone();
+        Self::of_parts(file, directory, Sources { config, directory: (&path, "") }, former)
     }
 
     /// The same from texts, for what needs no file.
@@ -131,7 +174,15 @@ impl Setup {
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("{}", file.directory.display()))?;
         let path = file.directory.clone();
-        let sources = Sources { config, directory: (&path, yaml) };
+        Self::of_parts(file, directory, Sources { config, directory: (&path, yaml) }, former)
+    }
+
+    fn of_parts(
+        file: AgentConfig,
+        directory: Directory,
+        sources: Sources<'_>,
+        former: Option<&Self>,
+    ) -> Result<Self> {
         let soundly = |setup: Self| {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;

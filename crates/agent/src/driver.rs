@@ -6,6 +6,7 @@ mod events;
 mod external;
 mod eyeq;
 mod journal;
+mod orders;
 mod plumbing;
 mod population;
 mod ports;
@@ -15,6 +16,7 @@ mod translation;
 pub(crate) use budget::sound_ones as sound_budgets;
 
 use crate::config::Setup;
+use crate::follow::Link;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
@@ -124,6 +126,8 @@ struct Driver {
     /// The keys that EyeQ's programs have.
     spoken: eyeq::Keys,
     keys: KeyFile,
+    /// To the controller, if the host follows one.
+    link: Option<Link>,
     /// Set by SIGHUP: all files are to be read again.
     hang_up: Arc<AtomicBool>,
     socket: UdpSocket,
@@ -163,6 +167,7 @@ impl Driver {
         weir_dataplane::refuse_running(&file.instance, &file.bpffs, &file.run_dir)?;
         let (keys, shared) = KeyFile::open(&file.key_file, setup.key_reader())?;
         let socket = control::open(file.listen)?;
+        let link = Link::start(&setup)?;
         let peers = population::peers(&setup);
         let mut incarnation = [0; 8];
         getrandom::fill(&mut incarnation)
@@ -215,6 +220,7 @@ impl Driver {
             session,
             spoken: eyeq::Keys::default(),
             keys,
+            link,
             hang_up,
             socket,
             peers,
@@ -256,6 +262,9 @@ impl Driver {
                 drop(self.reload(now));
                 // Afterwards: the file's lines name hosts of the directory.
                 self.look_at_keys(true);
+            }
+            if self.link.as_ref().is_some_and(Link::has_news) {
+                self.take_orders(now);
             }
             if events {
                 self.take_events(now);
@@ -312,11 +321,14 @@ impl Driver {
             tv_sec: (nanos / 1_000_000_000) as i64,
             tv_nsec: (nanos % 1_000_000_000) as i64,
         };
-        let mut fds = [
+        let mut fds = vec![
             PollFd::from_borrowed_fd(self.dataplane.event_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.server.bell(), PollFlags::IN),
         ];
+        let link =
+            self.link.as_ref().map(|link| PollFd::from_borrowed_fd(link.bell(), PollFlags::IN));
+        fds.extend(link);
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e).context("poll"),
@@ -686,6 +698,7 @@ impl Driver {
             ),
         ]);
         all.extend(self.journal_counters());
+        all.extend(self.link.iter().flat_map(Link::counters));
         if let Some(host) = host {
             all.push(("host.floor_bps".into(), host.floor.as_bps()));
             all.push(("host.sent_octets".into(), host.octets.get()));

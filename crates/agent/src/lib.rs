@@ -16,6 +16,7 @@ mod control;
 mod driver;
 mod explain;
 mod fitness;
+mod follow;
 mod key_maker;
 mod keys;
 mod mistake;
@@ -29,6 +30,7 @@ mod reload;
 mod server;
 
 pub use driver::{reclaim, run};
+pub use follow::{Joining, join};
 pub use key_maker::{draw as draw_master_key, make as make_key_files};
 pub use mode::set_mode;
 

@@ -29,7 +29,27 @@ pub(crate) fn check(file: &AgentConfig) -> Result<(), Mistake> {
         ("key_file", &file.key_file),
         ("directory", &file.directory),
     ];
+    if let Some(followed) = &file.controller {
+        sound(is_path(&followed.state_dir), || {
+            Mistake::config("controller.state_dir", format!("{:?} is no path", followed.state_dir))
+        })?;
+        weir_rpc::client::Server::parse(&followed.address)
+            .map_err(|error| Mistake::config("controller.address", error.to_string()))?;
+        sound(file.vms.is_empty(), || {
+            let what =
+                "the controller says which VMs are here: remove all `[[vm]]`, or `[controller]`";
+            Mistake::config("vm", what)
+        })?;
+        for (field, path) in [("directory", &file.directory), ("key_file", &file.key_file)] {
+            sound(path.as_os_str().is_empty(), || {
+                Mistake::config(field, "the controller gives this: remove it, or `[controller]`")
+            })?;
+        }
+    }
     for (field, path) in paths {
+        if file.controller.is_some() && path.as_os_str().is_empty() {
+            continue;
+        }
         sound(is_path(path), || Mistake::config(field, format!("{path:?} is no path")))?;
     }
     sound(is_interface(&file.uplink.interface), || {

@@ -6,6 +6,7 @@ mod common;
 
 mod budget;
 mod eyeq;
+mod follow;
 mod journal;
 mod nat;
 mod plumbing;

@@ -44,14 +44,7 @@ pub(crate) enum Command {
         dir: PathBuf,
     },
     /// The host daemon: enforces the floors of this host's VMs (root)
-    Agent {
-        /// agent.toml
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// Record all that happens to the agent's machine in this folder, for `weir replay`; at most 256 MiB
-        #[arg(long, value_name = "DIR")]
-        journal: Option<PathBuf>,
-    },
+    Agent(Agent),
     /// Play an agent's journal again: the same calls must give the same orders to the octet
     Replay {
         /// A segment, or a folder with journals of one or more agents, also in folders below it
@@ -77,6 +70,9 @@ pub(crate) enum Command {
     Confirm(Reservation),
     /// Give the room of a held reservation back
     Release(Reservation),
+    /// Let a host join, or keep it out
+    #[command(subcommand)]
+    Host(Host),
     /// Make, list and delete tokens of the API
     #[command(subcommand)]
     Token(Token),
@@ -176,6 +172,61 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Agent {
+    /// agent.toml
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Record all that happens to the agent's machine in this folder, for `weir replay`; at most 256 MiB
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) join: Option<AgentCommand>,
+}
+
+/// What is done before an agent follows a controller.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Make a key, and get this host's certificate from the controller
+    Join {
+        /// agent.toml, with `[controller]`
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/agent.toml")]
+        config: PathBuf,
+        /// NAME:PORT of the controller; default: the one in agent.toml
+        #[arg(long, value_name = "ADDRESS")]
+        controller: Option<String>,
+        /// The token that `weir host token` printed; `-` reads it from standard input
+        #[arg(long)]
+        token: String,
+        /// The authority's certificate: a file, or its SHA-256 in hexadecimal digits
+        #[arg(long, value_name = "FILE|SHA256")]
+        ca: String,
+    },
+}
+
+/// What is done with hosts.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Host {
+    /// Make a token by which the host joins, once, and print it; a former one is worthless
+    Token {
+        /// Name of the host
+        name: String,
+        /// How long the token is valid
+        #[arg(long, value_name = "TIME", value_parser = span, default_value = "3600s")]
+        valid: Span,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Refuse the host's certificates from now on; its floors stay as they are
+    Revoke {
+        /// Name of the host
+        name: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+}
+
+#[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Controller {
     /// controller.toml
@@ -206,6 +257,26 @@ pub(crate) enum ControllerCommand {
         #[arg(long = "data", value_name = "DIR", default_value = "/var/lib/weir/controller")]
         data: PathBuf,
     },
+    /// Replace the certificate authority in three steps (docs/controller.md)
+    Authority {
+        /// The step
+        #[arg(value_enum)]
+        step: AuthorityStep,
+        /// controller.toml
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/controller.toml")]
+        config: PathBuf,
+    },
+}
+
+/// A step of the replacement of an authority.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AuthorityStep {
+    /// Make another one, which is trusted from the next start on
+    Add,
+    /// Let the other one sign
+    Swap,
+    /// Trust the one that signs alone
+    Drop,
 }
 
 #[derive(Debug, Args)]

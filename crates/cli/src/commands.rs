@@ -280,6 +280,27 @@ pub(crate) fn clean() -> Result<u8> {
     Ok(0)
 }
 
+/// `weir agent` and `weir agent join`.
+pub(crate) fn agent(agent: &args::Agent) -> Result<u8> {
+    if let Some(args::AgentCommand::Join { config, controller, token, ca }) = &agent.join {
+        let mut typed = String::new();
+        let token = match token.as_str() {
+            "-" => {
+                std::io::stdin().read_line(&mut typed)?;
+                typed.trim()
+            }
+            token => token,
+        };
+        let controller = controller.as_deref();
+        let joining = weir_agent::Joining { config, controller, token, ca };
+        outln!("{}", weir_agent::join(&joining)?)?;
+        return Ok(0);
+    }
+    crate::log_to_stderr();
+    let config = agent.config.as_deref().expect("clap asks for it");
+    weir_agent::run(config, agent.journal.as_deref()).map(|()| 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

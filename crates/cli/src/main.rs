@@ -55,10 +55,7 @@ fn run(command: &Command) -> Result<u8> {
             outln!("{}", weir_study::report::write(dir)?.display())?;
             Ok(0)
         }
-        Command::Agent { config, journal } => {
-            log_to_stderr();
-            weir_agent::run(config, journal.as_deref()).map(|()| 0)
-        }
+        Command::Agent(agent) => commands::agent(agent),
         Command::Replay { path } => commands::replay(path),
         Command::Controller(controller) => cloud::daemon::controller(controller),
         Command::Apply(args) => cloud::change::apply(args),
@@ -70,6 +67,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Status(args) => cloud::show::status(args),
         Command::Confirm(args) => cloud::change::end(args, "confirm"),
         Command::Release(args) => cloud::change::end(args, "release"),
+        Command::Host(host) => cloud::daemon::host(host),
         Command::Token(token) => cloud::daemon::token(token),
         Command::Backup { file, connection } => cloud::daemon::backup(file, connection),
         Command::Restore { file, config } => cloud::daemon::restore(file, config),

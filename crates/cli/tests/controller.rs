@@ -320,6 +320,7 @@ port = "tap0"
 floor_out = "300Mbit"
 floor_in = "200Mbit"
 external_floor = "50Mbit"
+cap_out = "1Gbit"
 [[vm]]
 name = "outside"
 port = "eth1"
@@ -356,6 +357,8 @@ fn import_shows_the_difference_makes_objects_once_and_changes_what_differs() {
         "+ VM web",
         "spec.floor.in: - -> 200Mbit",
         "spec.external.out: - -> 50Mbit",
+        "spec.cap: - -> 1Gbit",
+        "spec.network.port: - -> tap0",
         "3 of 3 objects would be made or changed",
     ] {
         assert!(said.contains(line), "{line}: {said}");

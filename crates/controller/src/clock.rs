@@ -3,6 +3,8 @@
 //! Promises  The time never decreases and never jumps while the controller runs, whatever is done to the
 //!           system's clock.
 
+use rustls::pki_types::UnixTime;
+use rustls::time_provider::TimeProvider;
 use std::time::{Duration, Instant, SystemTime};
 use weir_model::moment::Moment;
 
@@ -33,8 +35,21 @@ impl Clock {
         Duration::from_millis(at.as_millis().saturating_sub(self.now().as_millis()))
     }
 
+    /// The same clock, this much ahead: for tests.
+    #[must_use]
+    pub fn ahead(mut self, span: Duration) -> Self {
+        self.at += u64::try_from(span.as_millis()).expect("a test is not that long");
+        self
+    }
+
     /// Time since the clock was started.
     pub fn running(&self) -> Duration {
         self.began.elapsed()
+    }
+}
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_millis(self.now().as_millis())))
     }
 }

@@ -1,16 +1,18 @@
 //! The controller as a process: `weir controller`, and `weir controller init` before it.
 
+use crate::agents::Fleet;
 use crate::clock::Clock;
 use crate::engine;
 use crate::http::{Server, Shared, bind};
 use crate::metrics::Metrics;
 use crate::state::{Action, Actor, Limits, NewToken, Request, Role, State};
-use crate::store::backup::sync_folder_of;
+use crate::store::backup::{hex, sync_folder_of};
 use crate::store::redb::RedbStore;
 use crate::store::{Store, StoreError};
 use crate::tls::{Authority, Current};
 use crate::{tls, tokens};
 use anyhow::{Context as _, Result, bail};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -22,11 +24,14 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_model::controller::{ClientConfig, ControllerConfig};
 use weir_model::whereabouts;
+use weir_wire::Keyring;
 
 /// Files in the data folder.
 const STORE: &str = "store.redb";
-const CA_CERTIFICATE: &str = "ca.crt";
-const CA_KEY: &str = "ca.key";
+pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
+pub(crate) const CA_KEY: &str = "ca.key";
+/// The keys from which those of all pairs of hosts follow.
+const PAIRS: &str = "pairs.keys";
 /// Name of the token that `init` makes.
 const FIRST: &str = "first-operator";
 
@@ -133,6 +138,7 @@ fn first_token(path: &Path, clock: &Clock, secret: &str) -> Result<()> {
         name: FIRST.into(),
         role: Role::Operator,
         tenant: None,
+        host: None,
         expires: None,
     };
     let action = Action::AddToken(token);
@@ -210,7 +216,12 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
     let clock = Clock::start();
-    let authority = Authority::read(&config.data_dir.join(CA_KEY), config.names.clone())?;
+    let folder = &config.data_dir;
+    let names = config.names.clone();
+    let authority =
+        || Authority::read(&folder.join(CA_KEY), &folder.join(CA_CERTIFICATE), names.clone());
+    let ring = pair_keys(&folder.join(PAIRS))?;
+    let (authority, renewing) = (authority()?, authority()?);
     let made = clock.now();
     let current = Arc::new(Current::new(authority.sign(made)?));
     let limits = Limits {
@@ -223,19 +234,34 @@ pub async fn serve(
     let (engine, view, running) =
         engine::start(store, limits, history, clock, Arc::clone(&metrics))?;
     let stopping = AtomicBool::new(false);
-    let shared = Arc::new(Shared { view, engine, metrics, clock, stopping });
+    let fleet = Fleet::new(ring, Arc::clone(&view), engine.clone(), clock).await?;
+    let fleet = Arc::new(fleet);
+    let following = tokio::spawn(Arc::clone(&fleet).run());
+    let shared = Arc::new(Shared { view, engine, metrics, clock, fleet, authority, stopping });
     let address = listener.local_addr()?;
     let server = Server::new(listener, shared, Arc::clone(&current))?;
     tracing::info!("serving https://{address}");
     drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));
-    let renewing = tokio::spawn(renew(authority, current, clock, made));
+    let renewing = tokio::spawn(renew(renewing, current, clock, made));
     server.run(stop.clone()).await;
     drop(stop.wait_for(|stop| *stop).await);
     renewing.abort();
+    following.abort();
     // What was taken is written and answered before the end.
     tokio::task::spawn_blocking(|| running.stop()).await?;
     tracing::info!("ended");
     Ok(())
+}
+
+/// The keys from which those of all pairs of hosts follow. Drawn if there are none.
+fn pair_keys(path: &Path) -> Result<Keyring> {
+    if !path.exists() {
+        let mut octets = [0; 16];
+        SystemRandom::new().fill(&mut octets).map_err(|_| anyhow::anyhow!("no random numbers"))?;
+        write_new(path, &format!("1 {}\n", hex(&octets)), 0o600)?;
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+    text.parse().with_context(|| format!("{}", path.display()))
 }
 
 /// Signs the next certificate when the present one is two thirds through.

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::state::{Answer, Limits, Request, State};
-use crate::store::{Snapshot, Store, StoreError};
+use crate::store::{Snapshot, Store, StoreError, Write};
 use crate::view::View;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -35,7 +35,16 @@ enum Job {
     Request(Box<Request>, Reply),
     Snapshot(oneshot::Sender<Result<Box<dyn Snapshot>, StoreError>>),
     Look(Box<dyn FnOnce(&State) + Send>),
+    Note(Vec<Write>, oneshot::Sender<Result<(), Problem>>),
     Stop,
+}
+
+/// What one commit is for.
+#[derive(Default)]
+struct Group {
+    requests: Vec<(Box<Request>, Reply)>,
+    notes: Vec<Write>,
+    noted: Vec<oneshot::Sender<Result<(), Problem>>>,
 }
 
 /// How others reach the thread.
@@ -126,6 +135,17 @@ impl Engine {
         answer.await.map_err(|_| stopping())
     }
 
+    /// Writes records that are not the state's. Returns when they are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// They may not be there: write them again.
+    pub async fn note(&self, writes: Vec<Write>) -> Result<(), Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Job::Note(writes, reply))?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
     fn send(&self, job: Job) -> Result<(), Problem> {
         self.jobs.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => {
@@ -167,13 +187,13 @@ impl Writer {
             // With a store that fails, what is due stays due: no busy loop.
             let wait =
                 if self.trouble.is_some() { wait.max(Duration::from_millis(PAUSE)) } else { wait };
-            let (mut group, mut stop) = (Vec::new(), false);
+            let (mut group, mut stop) = (Group::default(), false);
             match inbox.recv_timeout(wait) {
                 Ok(job) => stop = self.sort(job, &mut group),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => stop = true,
             }
-            while group.len() < GROUP && !stop {
+            while group.requests.len() < GROUP && !stop {
                 match inbox.try_recv() {
                     Ok(job) => stop = self.sort(job, &mut group),
                     Err(_) => break,
@@ -187,9 +207,13 @@ impl Writer {
     }
 
     /// Answers what needs no write at once. True means that the thread has to end.
-    fn sort(&mut self, job: Job, group: &mut Vec<(Box<Request>, Reply)>) -> bool {
+    fn sort(&mut self, job: Job, group: &mut Group) -> bool {
         match job {
-            Job::Request(request, reply) => group.push((request, reply)),
+            Job::Request(request, reply) => group.requests.push((request, reply)),
+            Job::Note(writes, reply) => {
+                group.notes.extend(writes);
+                group.noted.push(reply);
+            }
             Job::Look(look) => look(&self.state),
             // If the reply cannot be sent, the request was given up.
             Job::Snapshot(reply) => drop(reply.send(self.store.snapshot())),
@@ -199,9 +223,13 @@ impl Writer {
     }
 
     /// One commit.
-    fn turn(&mut self, group: Vec<(Box<Request>, Reply)>) {
+    fn turn(&mut self, group: Group) {
+        let Group { requests: group, notes, noted } = group;
         let now = self.clock.now();
         if let Err(problem) = self.recover(now) {
+            for reply in noted {
+                drop(reply.send(Err(problem.clone())));
+            }
             for (request, reply) in group {
                 let answer = match request.dry_run {
                     true => self.state.handle(now, &request),
@@ -215,8 +243,11 @@ impl Writer {
         self.state.tick(now);
         let answers: Vec<_> =
             group.iter().map(|(request, _)| self.state.handle(now, request)).collect();
-        match self.commit() {
+        match self.commit(notes) {
             Ok(()) => {
+                for reply in noted {
+                    drop(reply.send(Ok(())));
+                }
                 for ((_, reply), answer) in group.into_iter().zip(answers) {
                     drop(reply.send(answer));
                 }
@@ -225,6 +256,9 @@ impl Writer {
                 tracing::error!("nothing was changed: {error}");
                 self.state.undo(counters);
                 let problem = of_store(&error);
+                for reply in noted {
+                    drop(reply.send(Err(problem.clone())));
+                }
                 for (_, reply) in group {
                     drop(reply.send(Err(problem.clone())));
                 }
@@ -233,12 +267,15 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self) -> Result<(), StoreError> {
-        if self.state.writes().is_empty() {
+    fn commit(&mut self, notes: Vec<Write>) -> Result<(), StoreError> {
+        if self.state.writes().is_empty() && notes.is_empty() {
             return Ok(());
         }
         let began = self.clock.running();
-        let written = self.store.commit(self.state.writes());
+        let written = match notes.is_empty() {
+            true => self.store.commit(self.state.writes()),
+            false => self.store.commit(&[self.state.writes(), &notes].concat()),
+        };
         self.metrics.committed(self.clock.running().saturating_sub(began), &written);
         written?;
         self.view.publish(self.state.keep());

@@ -35,6 +35,7 @@ pub struct Metrics {
     pub(crate) refused_connections: Counter,
     pub(crate) failed_handshakes: Counter,
     pub(crate) watches: Gauge,
+    pub(crate) agents: Gauge,
     /// VMs whose floors do not hold.
     pub(crate) fallen: Gauge,
     objects: Family<OfKind, Gauge>,
@@ -52,6 +53,7 @@ impl Default for Metrics {
             refused_connections: Counter::default(),
             failed_handshakes: Counter::default(),
             watches: Gauge::default(),
+            agents: Gauge::default(),
             fallen: Gauge::default(),
             objects: Family::default(),
             // From 0.1 ms to 1.6 s.
@@ -89,6 +91,7 @@ impl Metrics {
             &self.failed_handshakes,
         );
         registry.register("watches", "Open watches", self.watches.clone());
+        registry.register("agents", "Agents that follow", self.agents.clone());
         registry.register("unadmitted_vms", "VMs whose floors do not hold", self.fallen.clone());
         registry.register("objects", "Objects by kind", self.objects.clone());
         let help = "Time of a commit of the store, with its sync";

@@ -2,29 +2,37 @@
 //!
 //! Approach  `weir controller init` makes the authority's key and certificate, once. Each start signs a
 //!           new certificate for the API, which is renewed while the controller runs. Clients trust the
-//!           authority's certificate, so nothing has to be copied again.
-//! Promises  The authority's key is in one file that only its owner can read. TLS 1.3 alone.
+//!           authority's certificate, so nothing has to be copied again. Hosts get certificates of 24 h.
+//!           While an authority is replaced there are two: both are trusted, the first one signs.
+//! Promises  The authority's keys are in one file that only its owner can read. TLS 1.3 alone.
 
+use crate::store::backup::hex;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use time::{Duration, OffsetDateTime};
 use weir_model::moment::Moment;
+use weir_rpc::identity::Identity;
 
 /// How long the authority's certificate is valid, days.
 const AUTHORITY_DAYS: i64 = 3650;
 /// How long the controller's certificate is valid, days. It is renewed after two thirds.
 const SERVER_DAYS: i64 = 90;
 /// Certificates are valid from this long before they are made: clocks differ.
+/// How long the certificate of a host is valid, milliseconds. It is renewed after half.
+pub const HOST_LIFE: u64 = 24 * 3_600_000;
 const SKEW: Duration = Duration::hours(1);
 const NAME: &str = "Weir controller authority";
 
@@ -69,28 +77,87 @@ fn authority_params(now: Moment) -> CertificateParams {
 }
 
 fn valid(params: &mut CertificateParams, now: Moment, days: i64) {
-    let seconds = i64::try_from(now.as_millis() / 1000).expect("a moment is before the year 10000");
-    let now = OffsetDateTime::from_unix_timestamp(seconds).expect("the calendar has it");
+    let now = date(now);
     params.not_before = now - SKEW;
     params.not_after = now + Duration::days(days);
 }
 
-/// Signs certificates of the controller.
+/// A moment on rcgen's calendar, to the second.
+fn date(at: Moment) -> OffsetDateTime {
+    let seconds = i64::try_from(at.as_millis() / 1000).expect("a moment is before the year 10000");
+    OffsetDateTime::from_unix_timestamp(seconds).expect("the calendar has it")
+}
+
+/// Signs certificates of the controller and of hosts.
 pub struct Authority {
     key: KeyPair,
     names: Vec<String>,
+    /// Certificates of all authorities that are trusted. The first one is of `key`.
+    roots: Vec<CertificateDer<'static>>,
+    /// The same as PEM.
+    pem: String,
 }
 
 impl Authority {
-    /// Reads the authority's key. Its certificates are for `names`.
+    /// Reads the key of the first authority, and the certificates of all. The controller's certificates
+    /// are for `names`.
     ///
     /// # Errors
     ///
-    /// The file cannot be read.
-    pub fn read(key: &Path, names: Vec<String>) -> Result<Self, TlsError> {
+    /// A file cannot be read.
+    pub fn read(key: &Path, certificates: &Path, names: Vec<String>) -> Result<Self, TlsError> {
         let text = read(key)?;
-        let key = KeyPair::from_pem(&text).map_err(|error| wrong(key, &error))?;
-        Ok(Self { key, names })
+        let first = blocks(&text).into_iter().next().unwrap_or_default();
+        let key = KeyPair::from_pem(&first).map_err(|error| wrong(key, &error))?;
+        let pem = read(certificates)?;
+        let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        let roots = roots.map_err(|error| wrong(certificates, &error))?;
+        if roots.is_empty() {
+            return Err(wrong(certificates, &"there is no certificate in it"));
+        }
+        Ok(Self { key, names, roots, pem })
+    }
+
+    /// Certificates of all authorities that are trusted, PEM.
+    pub fn roots(&self) -> &str {
+        &self.pem
+    }
+
+    /// What decides whether the certificate of a client is good.
+    ///
+    /// # Errors
+    ///
+    /// TLS refuses an authority.
+    pub fn trusted(&self) -> Result<RootCertStore, TlsError> {
+        let mut store = RootCertStore::empty();
+        for root in &self.roots {
+            store.add(root.clone())?;
+        }
+        Ok(store)
+    }
+
+    /// Signs a certificate of a host for this key. PEM.
+    ///
+    /// # Errors
+    ///
+    /// The name cannot stand in a certificate.
+    pub fn sign_host(
+        &self,
+        now: Moment,
+        key: &impl PublicKeyData,
+        identity: &Identity,
+    ) -> Result<String, TlsError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "Weir agent");
+        params.subject_alt_names = vec![SanType::URI(identity.uri().try_into()?)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        params.not_before = date(now) - SKEW;
+        params.not_after = date(identity.until);
+        let issuer = Issuer::new(authority_params(now), &self.key);
+        Ok(params.signed_by(key, &issuer)?.pem())
     }
 
     /// Signs a new certificate for the API.
@@ -109,7 +176,8 @@ impl Authority {
         let key = KeyPair::generate()?;
         // What of the authority stands in the certificate: its name and its key.
         let issuer = Issuer::new(authority_params(now), &self.key);
-        let chain = vec![params.signed_by(&key, &issuer)?.der().clone()];
+        // With the authority's certificate, which a host knows by its fingerprint alone when it joins.
+        let chain = vec![params.signed_by(&key, &issuer)?.der().clone(), self.roots[0].clone()];
         let private = PrivateKeyDer::try_from(key.serialize_der())
             .map_err(|error| rustls::Error::General(error.into()))?;
         let provider = rustls::crypto::ring::default_provider();
@@ -150,19 +218,53 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// How the API speaks TLS.
+/// How the controller speaks TLS. A client may show a certificate; one that does not hold at `time` ends
+/// the connection.
 ///
 /// # Errors
 ///
 /// TLS refuses it.
-pub fn server_config(current: Arc<Current>) -> Result<ServerConfig, TlsError> {
+pub fn server_config(
+    current: Arc<Current>,
+    authority: &Authority,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let trusted = Arc::new(authority.trusted()?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(trusted, Arc::clone(&provider))
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let mut config = ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_cert_resolver(current);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Agents offer HTTP/2 alone; the API is for those who can do the older one.
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), weir_rpc::client::ALPN.to_vec()];
+    // Each connection shows its certificate anew.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// SHA-256 of the first certificate in a file, by which a host knows the authority when it joins.
+///
+/// # Errors
+///
+/// The file cannot be read or has no certificate.
+pub fn fingerprint(path: &Path) -> Result<String, TlsError> {
+    let text = read(path)?;
+    let first = CertificateDer::from_pem_slice(text.as_bytes());
+    let first = first.map_err(|error| wrong(path, &error))?;
+    Ok(hex(ring::digest::digest(&ring::digest::SHA256, &first).as_ref()))
+}
+
+/// The blocks of a PEM file, one after the other.
+pub(crate) fn blocks(text: &str) -> Vec<String> {
+    const BEGIN: &str = "-----BEGIN ";
+    let starts: Vec<usize> = text.match_indices(BEGIN).map(|(at, _)| at).collect();
+    let ends = starts.iter().copied().skip(1).chain([text.len()]);
+    starts.iter().zip(ends).map(|(from, to)| format!("{}\n", text[*from..to].trim_end())).collect()
 }
 
 /// How a client speaks TLS: it trusts the authority in this file alone.

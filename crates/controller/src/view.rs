@@ -158,6 +158,13 @@ impl View {
         self.read().tokens.values().cloned().collect()
     }
 
+    /// All objects of these kinds, and the version of the state that they are of.
+    pub fn all(&self, kinds: &[Kind]) -> (Vec<Arc<Stored>>, u64) {
+        let inner = self.read();
+        let all = kinds.iter().flat_map(|kind| inner.objects[*kind as usize].values());
+        (all.cloned().collect(), inner.revision)
+    }
+
     /// Number of objects of each kind.
     pub fn counts(&self) -> [(Kind, usize); Kind::ALL.len()] {
         let inner = self.read();

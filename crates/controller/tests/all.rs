@@ -1,5 +1,6 @@
 //! All integration tests in one binary: each more would be linked again.
 
+mod agents;
 mod api;
 mod harness;
 mod power;

@@ -62,20 +62,19 @@ impl Controller {
         let text = std::fs::read_to_string(client).expect("it was made");
         let first: ClientConfig = toml::from_str(&text).expect("it is ours");
         let store = wrap(RedbStore::open(&daemon::store_path(&config)).expect("it was made"));
-        let stop = watch::Sender::new(false);
-        let (told, port) = std::sync::mpsc::channel();
-        let (until, settings) = (stop.subscribe(), config.clone());
-        let thread = std::thread::spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_multi_thread();
-            let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let listener = http::bind(settings.listen).await.expect("a free port");
-                told.send(listener.local_addr().expect("it is bound").port()).expect("it waits");
-                daemon::serve(&settings, store, listener, until).await.expect("it serves");
-            });
-        });
-        let server = format!("https://127.0.0.1:{}", port.recv().expect("it starts"));
+        let (stop, port, thread) = launch(&config, store);
+        let server = format!("https://127.0.0.1:{port}");
         Self { server, first, config, stop, thread: Some(thread), _folder: folder }
+    }
+
+    /// Ends it and starts another one at the same port with the same store.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        let port = self.server.rsplit(':').next().expect("a port").parse().expect("a number");
+        self.config.listen.set_port(port);
+        let store = RedbStore::open(&daemon::store_path(&self.config)).expect("it is closed");
+        let (stop, _, thread) = launch(&self.config, Box::new(store));
+        (self.stop, self.thread) = (stop, Some(thread));
     }
 
     /// A client with this token.
@@ -102,6 +101,26 @@ impl Controller {
             thread.join().expect("it ends well");
         }
     }
+}
+
+/// Serves in a thread. How to end it, and its port.
+fn launch(
+    config: &ControllerConfig,
+    store: Box<dyn Store>,
+) -> (watch::Sender<bool>, u16, JoinHandle<()>) {
+    let stop = watch::Sender::new(false);
+    let (told, port) = std::sync::mpsc::channel();
+    let (until, settings) = (stop.subscribe(), config.clone());
+    let thread = std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = http::bind(settings.listen).await.expect("a free port");
+            told.send(listener.local_addr().expect("it is bound").port()).expect("it waits");
+            daemon::serve(&settings, store, listener, until).await.expect("it serves");
+        });
+    });
+    (stop, port.recv().expect("it starts"), thread)
 }
 
 impl Drop for Controller {

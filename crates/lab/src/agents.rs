@@ -464,6 +464,7 @@ fn configuration(
         listen: SocketAddr::new(IpAddr::V4(plan::host_address(host)), plan::CONTROL_PORT),
         key_file: key_file(directory, &topology.hosts[host]),
         directory: directory.join("directory.yaml"),
+        controller: None,
         run_dir: directory.to_path_buf(),
         bpffs: sweep::BPFFS.into(),
         uplink: Uplink {

@@ -33,10 +33,15 @@ pub struct AgentConfig {
     /// closed to VMs.
     pub listen: SocketAddr,
     /// File with the keys of the control channel: see docs/keys.md. The first key of a peer signs,
-    /// all are accepted. The agent reads the file again when it changes.
+    /// all are accepted. The agent reads the file again when it changes. Not with a controller.
+    #[serde(default, skip_serializing_if = "is_nowhere")]
     pub key_file: PathBuf,
-    /// YAML file with all VMs and hosts.
+    /// YAML file with all VMs and hosts. Not with a controller.
+    #[serde(default, skip_serializing_if = "is_nowhere")]
     pub directory: PathBuf,
+    /// The controller that this host has joined. It gives the VMs, the directory and the keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Followed>,
     /// Directory of the socket, the lock and the heartbeat. Default `/run/weir`.
     #[serde(default = "default_run_dir")]
     pub run_dir: PathBuf,
@@ -65,6 +70,26 @@ pub struct AgentConfig {
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
+}
+
+/// The controller that a host follows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Followed {
+    /// `NAME:PORT` of its API.
+    pub address: String,
+    /// Folder with the host's key and certificate and with what the controller said last, readable by
+    /// the agent alone. `weir agent join` makes it. Default `/var/lib/weir/agent`.
+    #[serde(default = "default_state_dir")]
+    pub state_dir: PathBuf,
+}
+
+fn default_state_dir() -> PathBuf {
+    "/var/lib/weir/agent".into()
+}
+
+fn is_nowhere(path: &std::path::Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 /// Role of a host.

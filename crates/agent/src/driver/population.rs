@@ -75,7 +75,11 @@ impl Driver {
     /// SIGHUP: takes up what `agent.toml` and the directory say now.
     pub(super) fn reload(&mut self, now: Time) -> Reply {
         self.notifier.reloading();
-        let next = Setup::reload(&self.config, &self.setup);
+        // What is in force may not be on the disk yet.
+        let next = match &self.link {
+            Some(link) => Setup::reload_beside(&self.config, link.kept(), &self.setup),
+            None => Setup::reload(&self.config, &self.setup),
+        };
         let reply = match next.and_then(|next| self.take_up(now, next)) {
             Ok(said) => {
                 self.reloads.taken += 1;
@@ -95,7 +99,7 @@ impl Driver {
     }
 
     /// All of it or nothing; says what changed.
-    fn take_up(&mut self, now: Time, next: Setup) -> Result<String> {
+    pub(super) fn take_up(&mut self, now: Time, next: Setup) -> Result<String> {
         // A person asks: names mean what they mean now, and what cannot be mended is tried again.
         self.dataplane.reread_names();
         self.mend_at_once();

@@ -1,7 +1,7 @@
 //! The controller itself, its tokens and its backups.
 
 use super::{connect, done};
-use crate::args::{self, Connection, ControllerCommand, Token};
+use crate::args::{self, AuthorityStep, Connection, ControllerCommand, Host, Token};
 use crate::log_to_stderr;
 use crate::output::{errln, outln};
 use anyhow::{Context as _, Result, bail};
@@ -11,15 +11,24 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use weir_controller::clock::Clock;
 use weir_controller::daemon::{self, Made};
+use weir_controller::roots;
 use weir_controller::store::backup;
+use weir_controller::tls::fingerprint;
 use weir_study::table::Grid;
 
 /// `weir controller`.
 pub(crate) fn controller(args: &args::Controller) -> Result<u8> {
-    let Some(ControllerCommand::Init { config, client, listen, names, data }) = &args.init else {
-        log_to_stderr();
-        return daemon::run(&args.config).map(|()| 0);
+    let (config, client, listen, names, data) = match &args.init {
+        None => {
+            log_to_stderr();
+            return daemon::run(&args.config).map(|()| 0);
+        }
+        Some(ControllerCommand::Authority { step, config }) => return authority(*step, config),
+        Some(ControllerCommand::Init { config, client, listen, names, data }) => {
+            (config, client, listen, names, data)
+        }
     };
     let Made { config: made, client, authority } =
         daemon::init(config, client, *listen, names, data)?;
@@ -29,6 +38,51 @@ pub(crate) fn controller(args: &args::Controller) -> Result<u8> {
     outln!("made {}: the first operator's token; keep it secret", client.display())?;
     outln!("made {}: clients on other machines need a copy", authority.display())?;
     outln!("now start it: weir controller --config {}", config.display())?;
+    Ok(0)
+}
+
+/// `weir controller authority`.
+fn authority(step: AuthorityStep, config: &Path) -> Result<u8> {
+    let (step, next) = match step {
+        AuthorityStep::Add => {
+            (roots::Step::Add, "in a day, when all hosts have renewed, continue with `swap`")
+        }
+        AuthorityStep::Swap => {
+            (roots::Step::Swap, "in a day, when all hosts have renewed, continue with `drop`")
+        }
+        AuthorityStep::Drop => {
+            (roots::Step::Drop, "the former authority is worthless from then on")
+        }
+    };
+    let folder = daemon::read_config(config)?.data_dir;
+    roots::step(&folder, step)?;
+    outln!("done: restart the controller, and give clients the new {}/ca.crt", folder.display())?;
+    outln!("{next}")?;
+    Ok(0)
+}
+
+/// `weir host`.
+pub(crate) fn host(host: &Host) -> Result<u8> {
+    match host {
+        Host::Token { name, valid, connection } => {
+            let expires = Clock::start().now().plus_millis(valid.as_nanos() / 1_000_000);
+            let wanted = json!({
+                "name": format!("host-{name}"), "role": "host", "host": name,
+                "expires": expires.to_string(),
+            });
+            let reply = connect(connection)?.send(Method::POST, "/api/v1/tokens", &wanted)?;
+            let made = done(&reply)?;
+            outln!("{}", made["token"].as_str().unwrap_or_default())?;
+            errln!("it works once, for `{name}` alone, until {expires}; on that host:");
+            let authority = fingerprint(&super::config(connection)?.ca)?;
+            errln!("  weir agent join --token - --ca {authority}");
+        }
+        Host::Revoke { name, connection } => {
+            let path = format!("/api/v1/hosts/{name}/revoke");
+            done(&connect(connection)?.ask(Method::POST, &path, &[], "")?)?;
+            outln!("host {name} is refused from now on; the floors that it has stay")?;
+        }
+    }
     Ok(0)
 }
 

@@ -86,6 +86,9 @@ fn take(
 ) -> Result<()> {
     let config: AgentConfig =
         toml::from_str(&input::read(file)?).with_context(|| format!("{}", file.display()))?;
+    if config.controller.is_some() {
+        bail!("{}: this host follows a controller, which has its VMs", file.display());
+    }
     let folder = file.parent().unwrap_or_else(|| Path::new("."));
     let place = folder.join(&config.directory);
     let directory = parse_directory(&input::read(&place)?)
@@ -170,6 +173,13 @@ fn wanted(
     });
     if let Some(external) = vm.external_floor {
         spec["external"] = json!({"out": show_rate(external.0)});
+    }
+    if let Some(cap) = vm.cap_out {
+        spec["cap"] = show_rate(cap.0).into();
+    }
+    spec["network"] = json!({"port": vm.port, "addresses": entry.addresses});
+    if let Some(mac) = vm.mac.or(entry.mac) {
+        spec["network"]["mac"] = mac.to_string().into();
     }
     Ok(Some((entry.tenant.clone(), spec)))
 }

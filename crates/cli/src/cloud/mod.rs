@@ -22,16 +22,21 @@ use weir_model::objects::Kind;
 /// Reads client.toml and makes a client.
 fn connect(connection: &Connection) -> Result<Client> {
     let file = client_file(connection);
+    let config = config(connection)?;
+    Client::new(&config.server, &config.ca, &config.token)
+        .with_context(|| format!("{}", file.display()))
+}
+
+/// Reads client.toml.
+fn config(connection: &Connection) -> Result<ClientConfig> {
+    let file = client_file(connection);
     let text = std::fs::read_to_string(&file).with_context(|| {
         format!(
             "{}: cannot be read: `weir controller init` makes one; or name yours with --client FILE",
             file.display()
         )
     })?;
-    let config: ClientConfig =
-        toml::from_str(&text).with_context(|| format!("{}", file.display()))?;
-    Client::new(&config.server, &config.ca, &config.token)
-        .with_context(|| format!("{}", file.display()))
+    toml::from_str(&text).with_context(|| format!("{}", file.display()))
 }
 
 fn client_file(connection: &Connection) -> PathBuf {

@@ -16,10 +16,12 @@ mod write;
 pub use openapi::document;
 pub use serve::{Server, bind};
 
+use crate::agents::Fleet;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::metrics::{Asked, Metrics};
 use crate::problem::Problem;
+use crate::tls::Authority;
 use crate::view::View;
 use axum::Router;
 use axum::body::Body;
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) authority: Authority,
     /// No new work: the controller is ending.
     pub(crate) stopping: AtomicBool,
 }
@@ -79,6 +83,7 @@ pub(crate) const ROUTES: &[Route] = &[
     token("/api/v1/tokens/{name}", || delete(write::remove_token)),
     token("/api/v1/reservations/{name}/confirm", || post(write::confirm)),
     token("/api/v1/reservations/{name}/release", || post(write::release)),
+    token("/api/v1/hosts/{name}/revoke", || post(write::revoke)),
     token("/api/v1/{kind}", || get(read::list).post(write::create)),
     token("/api/v1/{kind}/{name}", || {
         get(read::one).merge(put(write::apply)).merge(delete(write::remove))

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use utoipa::ToSchema;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder};
 use weir_model::objects::{
-    API_VERSION, Component, Condition, Floors, Hose, HostSpec, HostState, Kind, LinkSpec,
-    LinkState, Metadata, Phase, Quota, ReservationSpec, ReservedVm, Routing, Status, Strategy,
-    Survival, TenantSpec, TopologySpec, TreeName, Truth, VmSpec,
+    API_VERSION, AgentStatus, Component, Condition, Floors, Hose, HostSpec, HostState, Kind,
+    LinkSpec, LinkState, Metadata, Network, Phase, Quota, ReservationSpec, ReservedVm, Routing,
+    Status, Strategy, Survival, TenantSpec, TopologySpec, TreeName, Truth, VmSpec,
 };
 
 /// Kind of answers for people.
@@ -47,6 +47,8 @@ fn types() -> OpenApi {
         schema::<Truth>,
         schema::<Status>,
         schema::<TreeName>,
+        schema::<AgentStatus>,
+        schema::<Network>,
         schema::<Phase>,
         schema::<Floors>,
         schema::<TopologySpec>,
@@ -156,11 +158,12 @@ fn add_objects(document: &mut Value) {
         "items": {"type": "array", "items": {"anyOf": any}},
         "changes": {"type": "array", "items": change},
     }});
-    let role = json!({"type": "string", "enum": ["viewer", "tenant", "operator"]});
+    let role = json!({"type": "string", "enum": ["viewer", "tenant", "operator", "host"]});
     let token = json!({
         "name": {"type": "string", "pattern": "^[A-Za-z0-9._@-]{1,100}$"},
         "role": role,
         "tenant": {"type": ["string", "null"]},
+        "host": {"type": ["string", "null"], "description": "With the role host: it works once, for this host."},
         "expires": {"type": ["string", "null"], "format": "date-time"},
     });
     schemas["WantedToken"] = json!({"type": "object", "required": ["name", "role"],
@@ -319,6 +322,17 @@ fn operations_of(route: &str) -> Vec<(String, Value)> {
                 None,
                 "200",
                 "Reservation",
+            );
+            one(json!({"post": post}))
+        }
+        "/api/v1/hosts/{name}/revoke" => {
+            let post = writing(
+                "revokeHost",
+                "Refuses the certificates that a host has; it may join again with a new token",
+                &[name()],
+                None,
+                "200",
+                "Host",
             );
             one(json!({"post": post}))
         }

@@ -1,6 +1,7 @@
 //! Connections: TLS, their number, their patience.
 
 use super::{Shared, router};
+use crate::agents;
 use crate::tls::{self, Current, TlsError};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,6 +17,9 @@ use tokio_rustls::TlsAcceptor;
 
 /// Open connections. Each has two file descriptors' worth of memory, some 50 kB with TLS.
 const CONNECTIONS: usize = 20_000;
+/// Handshakes at the same time. More wait in line, so that all are done in time when thousands of agents
+/// come back.
+const HANDSHAKES: usize = 64;
 /// How long a client may take for the handshake, and for the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long requests in progress may take when the controller ends.
@@ -46,13 +50,14 @@ impl Server {
         shared: Arc<Shared>,
         current: Arc<Current>,
     ) -> Result<Self, TlsError> {
-        let config = tls::server_config(current)?;
+        let config = tls::server_config(current, &shared.authority, Arc::new(shared.clock))?;
         Ok(Self { listener, shared, tls: TlsAcceptor::from(Arc::new(config)) })
     }
 
     /// Serves until `stop` says so, then lets requests in progress end.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
         let service = router(Arc::clone(&self.shared));
         loop {
             let accepted = tokio::select! {
@@ -74,9 +79,10 @@ impl Server {
             };
             let (tls, service) = (self.tls.clone(), service.clone());
             let (shared, stop) = (Arc::clone(&self.shared), stop.clone());
+            let handshakes = Arc::clone(&handshakes);
             tokio::spawn(async move {
                 shared.metrics.connections.inc();
-                connection(&shared, stream, tls, service, stop).await;
+                connection(&shared, stream, (tls, &handshakes), service, stop).await;
                 shared.metrics.connections.dec();
                 drop(place);
             });
@@ -90,18 +96,24 @@ impl Server {
 }
 
 async fn connection(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     stream: TcpStream,
-    tls: TlsAcceptor,
+    (tls, handshakes): (TlsAcceptor, &Semaphore),
     service: axum::Router,
     mut stop: watch::Receiver<bool>,
 ) {
     // Answers are small; each is sent at once.
     drop(stream.set_nodelay(true));
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+    let Ok(turn) = handshakes.acquire().await else { return };
+    let accepted = tokio::time::timeout(PATIENCE, tls.accept(stream)).await;
+    drop(turn);
+    let Ok(Ok(stream)) = accepted else {
         shared.metrics.failed_handshakes.inc();
         return;
     };
+    if stream.get_ref().1.alpn_protocol() == Some(weir_rpc::client::ALPN) {
+        return agents::connection(shared, stream, stop).await;
+    }
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 << 10);
     let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));

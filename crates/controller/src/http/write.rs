@@ -210,6 +210,20 @@ pub(super) async fn release(
     asked.ask(&[], Action::Release(name)).await
 }
 
+/// `POST /api/v1/hosts/{name}/revoke`.
+pub(super) async fn revoke(
+    State(shared): Ctx,
+    Extension(actor): Extension<Actor>,
+    path: One,
+    params: Params,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let name = words(path)?;
+    let asked = Asked { shared: &shared, actor, params, headers, uri, method: "POST" };
+    asked.ask(&[], Action::Revoke(name)).await
+}
+
 /// A token that is wanted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -218,6 +232,8 @@ struct WantedToken {
     role: Role,
     #[serde(default)]
     tenant: Option<String>,
+    #[serde(default)]
+    host: Option<String>,
     #[serde(default)]
     expires: Option<Moment>,
 }
@@ -239,6 +255,7 @@ pub(super) async fn add_token(
         name: wanted.name,
         role: wanted.role,
         tenant: wanted.tenant,
+        host: wanted.host,
         expires: wanted.expires,
     };
     let dry_run = params.dry_run()?;

@@ -12,8 +12,8 @@ use crate::problem::Problem;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::ledger::{
-    AdditiveRoom, Attachment, Class, Domain, Element, Floors, HostState, Ledger, LinkFull, Refusal,
-    Routing, Saved, Survival, SwitchId, TenantRequest, VmRequest,
+    AdditiveRoom, Attachment, Class, Direction, Domain, Element, Floors, HostState, Ledger,
+    LinkFull, Refusal, Routing, Saved, Survival, SwitchId, TenantRequest, VmRequest,
 };
 use weir_core::placement::{Policy, Weight};
 use weir_model::objects::{self, Hose, Strategy, TenantSpec, TreeName, VmSpec};
@@ -508,6 +508,22 @@ impl Book {
             into.push(Spare { name, hosts: below, out, inward, slots });
         }
         Some(rooms)
+    }
+
+    /// What is free on each link that a tenant uses: the least of both directions. `None` if the ledger
+    /// does not have the tenant.
+    pub(super) fn free_on_links(&self, tenant: &str) -> Option<BTreeMap<u32, Rate>> {
+        let ledger = self.ledger.as_ref()?;
+        let member = self.tenants.get(tenant).filter(|member| !member.vms.is_empty())?;
+        let free = |link| {
+            let free = |direction| {
+                let (capacity, reserved) = ledger.link(link, direction);
+                capacity.saturating_sub(reserved)
+            };
+            free(Direction::Forward).min(free(Direction::Backward))
+        };
+        let links = ledger.tree_links(member.request.tenant);
+        Some(links.into_iter().map(|link| (link.0, free(link))).collect())
     }
 
     /// No link promises more than it may, and the sums are those of the claims.

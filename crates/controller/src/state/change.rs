@@ -25,6 +25,9 @@ impl State {
             Action::Release(name) => self.release(now, actor, name),
             Action::AddToken(token) => self.add_token(now, actor, token),
             Action::RemoveToken(name) => self.remove_token(actor, name),
+            Action::Join { token, host } => self.join(now, token, host),
+            Action::Revoke(host) => self.revoke(now, actor, host),
+            Action::Observe(observations) => Ok(self.observe(now, observations)),
         }
     }
 
@@ -88,7 +91,8 @@ impl State {
             Spec::Vm(_) | Spec::Tenant(_) => {}
             Spec::Reservation(_) => self.reserve(now, old.as_deref(), &mut object)?,
         }
-        if kind != Kind::Reservation {
+        // Of a host that has joined, its agent says whether it is ready.
+        if kind != Kind::Reservation && object.status.agent.is_none() {
             object.status.set(ready(now));
         }
         self.put_object(object);
@@ -170,6 +174,7 @@ impl State {
         let claim = self.book.claim(&vm_claim(object.name())).expect("it was admitted");
         object.status.host = Some(claim.host.clone());
         object.status.set(super::admit::admitted(now));
+        self.await_agent(now, &mut object);
         self.set_fallen(object.name(), false);
         self.put_object(object);
     }

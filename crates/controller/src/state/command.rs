@@ -17,6 +17,8 @@ pub enum Role {
     Tenant,
     /// Everything.
     Operator,
+    /// Joins as one host, once, and does nothing else.
+    Host,
 }
 
 impl Role {
@@ -26,6 +28,7 @@ impl Role {
             Self::Viewer => "viewer",
             Self::Tenant => "tenant",
             Self::Operator => "operator",
+            Self::Host => "host",
         }
     }
 }
@@ -44,7 +47,11 @@ pub struct Actor {
 impl Actor {
     /// Whether the actor may read an object of this owner.
     pub fn may_read(&self, owner: Option<&str>) -> bool {
-        self.role != Role::Tenant || (owner.is_some() && owner == self.tenant.as_deref())
+        match self.role {
+            Role::Viewer | Role::Operator => true,
+            Role::Tenant => owner.is_some() && owner == self.tenant.as_deref(),
+            Role::Host => false,
+        }
     }
 
     /// Whether the actor may write an object of this kind and owner.
@@ -55,7 +62,7 @@ impl Actor {
     pub fn may_write(&self, kind: Kind, owner: Option<&str>) -> Result<(), Problem> {
         let allowed = match self.role {
             Role::Operator => true,
-            Role::Viewer => false,
+            Role::Viewer | Role::Host => false,
             Role::Tenant => kind == Kind::Vm && self.may_read(owner),
         };
         if allowed {
@@ -120,6 +127,17 @@ pub enum Action {
     AddToken(super::NewToken),
     /// Keeps somebody out from now on.
     RemoveToken(String),
+    /// A host joins: uses its token up.
+    Join {
+        /// Hash of the token.
+        token: String,
+        /// Name of the host.
+        host: String,
+    },
+    /// The certificates of a host are refused from now on.
+    Revoke(String),
+    /// What is known of hosts and VMs by their agents.
+    Observe(Vec<super::Observation>),
 }
 
 impl Action {
@@ -143,6 +161,9 @@ impl Action {
             Self::Release(name) => ("release", Kind::Reservation.name(), name.clone()),
             Self::AddToken(token) => ("create", "Token", token.name.clone()),
             Self::RemoveToken(name) => ("delete", "Token", name.clone()),
+            Self::Join { host, .. } => ("join", Kind::Host.name(), host.clone()),
+            Self::Revoke(host) => ("revoke", Kind::Host.name(), host.clone()),
+            Self::Observe(_) => ("observe", "", String::new()),
         }
     }
 }

@@ -113,7 +113,7 @@ impl State {
             }
             let new = component.vms as usize - there.len();
             for (name, vm) in there {
-                let wanted = spec_of(tenant, component, vm.host.clone());
+                let wanted = spec_of(tenant, component, Some(&vm));
                 if wanted != vm {
                     steps.push(self.step_to(now, n, name, wanted)?);
                 }
@@ -249,14 +249,17 @@ impl State {
     }
 }
 
-fn spec_of(tenant: &str, component: &Component, host: Option<String>) -> VmSpec {
+/// What a VM of a component is to be; `old` is what it was.
+fn spec_of(tenant: &str, component: &Component, old: Option<&VmSpec>) -> VmSpec {
     VmSpec {
         tenant: tenant.to_owned(),
-        host,
+        host: old.and_then(|old| old.host.clone()),
         floor: component.floor,
         hoses: component.hoses.clone(),
         external: component.external,
         component: Some(component.name.clone()),
+        cap: old.and_then(|old| old.cap),
+        network: old.and_then(|old| old.network.clone()),
     }
 }
 

@@ -14,6 +14,7 @@ mod book;
 mod change;
 mod command;
 mod components;
+mod hosts;
 mod network;
 mod records;
 mod reserve;
@@ -23,6 +24,8 @@ mod tests;
 mod tokens;
 
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
+pub(crate) use hosts::{APPLIED, READY};
+pub use hosts::{Observation, Rooms};
 pub(crate) use records::audit_key;
 pub use records::{Event, EventKind, Stored};
 pub use tokens::{NewToken, Token};
@@ -83,6 +86,8 @@ pub struct State {
     answers_by_age: BTreeSet<(Moment, String)>,
     /// Counts changes of objects.
     revision: u64,
+    /// The next number of a host, and of a VM.
+    numbers: [u32; 2],
     /// Number of the next entry of the audit log, and of the oldest one.
     audit: (u64, u64),
     pending: Pending,
@@ -150,6 +155,7 @@ impl State {
             answers: BTreeMap::new(),
             answers_by_age: BTreeSet::new(),
             revision: 0,
+            numbers: [0; 2],
             audit: (0, 0),
             pending: Pending::default(),
         }
@@ -186,7 +192,8 @@ impl State {
         });
         match done {
             Ok(answer) if !request.dry_run => {
-                if self.changed_since(mark) {
+                let is_news = !matches!(request.action, Action::Observe(_));
+                if is_news && self.changed_since(mark) {
                     self.note(now, request);
                 }
                 let answer = answer.finish(self);
@@ -355,6 +362,7 @@ impl State {
     /// All changes of objects pass here: the object gets its version, the record is noted.
     fn put_object(&mut self, mut object: Object) -> Arc<Stored> {
         let (kind, name) = (object.kind(), object.name().to_owned());
+        self.number(&mut object);
         self.revision += 1;
         object.metadata.resource_version = Some(self.revision.to_string());
         let stored = Arc::new(Stored::new(object, self.revision));

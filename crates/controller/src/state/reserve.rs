@@ -136,6 +136,8 @@ impl State {
         let mut wish = wish_of(spec, vm);
         if let Some(Spec::Vm(old)) = old.as_ref().map(|old| &old.spec) {
             wish.component.clone_from(&old.component);
+            wish.cap = old.cap;
+            wish.network = wish.network.or_else(|| old.network.clone());
         }
         let counted = Promise::of(&wish).usage();
         self.rename_claim(&reserved_claim(name, &vm.name), &vm_claim(&vm.name), counted);
@@ -158,6 +160,7 @@ impl State {
         object.status.observed_generation = generation;
         object.status.host = Some(vm.host.clone());
         object.status.set(super::admit::admitted(now));
+        self.await_agent(now, &mut object);
         self.put_object(object);
     }
 
@@ -269,6 +272,8 @@ pub(super) fn wish_of(spec: &ReservationSpec, vm: &ReservedVm) -> VmSpec {
         hoses: vm.hoses.clone(),
         external: vm.external,
         component: None,
+        cap: None,
+        network: vm.network.clone(),
     }
 }
 

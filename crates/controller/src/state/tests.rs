@@ -572,6 +572,7 @@ fn roles_bound_what_a_token_may_write() {
         name: "x".into(),
         role: Role::Operator,
         tenant: None,
+        host: None,
         expires: None,
     };
     for actor in [tenant, viewer] {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use weir_model::moment::Moment;
+use weir_model::objects::Kind;
 
 /// A token as it is kept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -20,6 +21,9 @@ pub struct Token {
     /// For [`Role::Tenant`]: which tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// For [`Role::Host`]: which host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// When it was made.
     pub created: Moment,
     /// From when on it is worthless.
@@ -45,6 +49,8 @@ pub struct NewToken {
     pub role: Role,
     /// For [`Role::Tenant`]: which tenant.
     pub tenant: Option<String>,
+    /// For [`Role::Host`]: which host.
+    pub host: Option<String>,
     /// From when on it is worthless.
     pub expires: Option<Moment>,
 }
@@ -58,6 +64,9 @@ impl State {
     ) -> Result<Draft, Problem> {
         operator_only(actor)?;
         let invalid = |field: &str, detail: String| Problem::new(422, "Invalid", field, detail);
+        if new.role == Role::Host {
+            self.replace_token_of_host(now, &new.name);
+        }
         if self.tokens.values().any(|token| token.name == new.name) {
             let detail = format!("a token with the name `{}` exists: delete it first", new.name);
             return Err(Problem::new(409, "AlreadyExists", "name", detail));
@@ -71,11 +80,27 @@ impl State {
             (None, Role::Tenant) => {
                 return Err(invalid("tenant", "a token of this role names its tenant".into()));
             }
-            (Some(_), Role::Viewer | Role::Operator) => {
+            (Some(_), Role::Viewer | Role::Operator | Role::Host) => {
                 let detail = format!("the role {} is for all tenants", new.role.name());
                 return Err(invalid("tenant", detail));
             }
             _ => {}
+        }
+        match (&new.host, new.role) {
+            (None, Role::Host) => {
+                return Err(invalid("host", "a token of this role names its host".into()));
+            }
+            (Some(host), Role::Host) if self.get(Kind::Host, host).is_none() => {
+                let detail = format!("there is no Host with the name `{host}`: apply it first");
+                return Err(Problem::new(422, "NoSuchHost", "host", detail));
+            }
+            (Some(_), role) if role != Role::Host => {
+                return Err(invalid("host", "only a token of the role host has one".into()));
+            }
+            _ => {}
+        }
+        if new.role == Role::Host && new.expires.is_none() {
+            return Err(invalid("expires", "a token of the role host expires: write when".into()));
         }
         if new.expires.is_some_and(|at| at <= now) {
             return Err(invalid("expires", "this moment has passed".into()));
@@ -84,6 +109,7 @@ impl State {
             name: new.name.clone(),
             role: new.role,
             tenant: new.tenant.clone(),
+            host: new.host.clone(),
             created: now,
             expires: new.expires,
         };
@@ -107,7 +133,18 @@ impl State {
         Ok(Draft::json(200, json!({"status": "deleted", "name": name})))
     }
 
-    fn set_token(&mut self, hash: &str, token: Option<Token>) {
+    /// A host has one token at most: the former one becomes worthless, whether it was used or not.
+    fn replace_token_of_host(&mut self, now: Moment, name: &str) {
+        let former = self.tokens.iter().find(|(_, token)| {
+            token.name == name
+                && (token.role == Role::Host || token.expires.is_some_and(|at| at <= now))
+        });
+        if let Some(hash) = former.map(|(hash, _)| hash.clone()) {
+            self.set_token(&hash, None);
+        }
+    }
+
+    pub(super) fn set_token(&mut self, hash: &str, token: Option<Token>) {
         let old = self.tokens.get(hash).cloned();
         let token = token.map(Arc::new);
         self.pending.writes.push(match &token {

@@ -222,7 +222,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("weir-no-restore-{}", std::process::id()));
         let text = String::from_utf8(backup()).expect("text");
         let lines: Vec<&str> = text.lines().collect();
-        let newer = text.replace("\"schema\":1", "\"schema\":99");
+        let newer = text.replace(&format!("\"schema\":{SCHEMA}"), "\"schema\":99");
         for (bad, reason) in [
             (lines[..lines.len() - 1].join("\n"), "the last line is missing"),
             (text.replace("\"x\":1", "\"x\":2"), "SHA-256"),

@@ -2,7 +2,7 @@
 //!
 //! Problem   An acknowledged write has to be there after `kill -9` and after a power cut, on one machine
 //!           (redb) and later on several (etcd). A store of a newer Weir must not be read by an older one.
-//! Approach  Records are keys and values in five tables. [`Store::commit`] takes a batch, all or nothing,
+//! Approach  Records are keys and values in six tables. [`Store::commit`] takes a batch, all or nothing,
 //!           and returns when it is on the disk; who needs speed gives larger batches. The version of the
 //!           schema is a record, too.
 //! Promises  After `commit` returned `Ok`, the batch outlives every crash. After `Err`, either all of the
@@ -14,15 +14,16 @@
 
 pub mod backup;
 pub mod redb;
+mod upgrades;
 
 use std::io;
 
 /// Version of the schema that this program writes. Whoever changes the meaning of a record adds one, and
 /// a step to [`UPGRADES`].
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Step `n` turns records of schema `n + 1` into those of schema `n + 2`.
-pub(crate) const UPGRADES: &[Upgrade] = &[];
+pub(crate) const UPGRADES: &[Upgrade] = &[upgrades::number];
 
 /// Turns the records of one schema into those of the next: reads the snapshot, returns what changes.
 pub type Upgrade = fn(&dyn Snapshot) -> Result<Vec<Write>, StoreError>;
@@ -40,12 +41,14 @@ pub enum Table {
     Answers,
     /// Sequence number → who changed what.
     Audit,
+    /// `host/vm` → the floors that the host may enforce.
+    Force,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 5] =
-        [Self::Meta, Self::Objects, Self::Tokens, Self::Answers, Self::Audit];
+    pub const ALL: [Self; 6] =
+        [Self::Meta, Self::Objects, Self::Tokens, Self::Answers, Self::Audit, Self::Force];
 
     /// Its name in the store and in backups.
     pub const fn name(self) -> &'static str {
@@ -55,6 +58,7 @@ impl Table {
             Self::Tokens => "tokens",
             Self::Answers => "answers",
             Self::Audit => "audit",
+            Self::Force => "force",
         }
     }
 }

@@ -14,8 +14,9 @@ mod spec;
 
 pub use read::{FieldError, Wish, read, read_spec};
 pub use spec::{
-    Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Quota, ReservationSpec,
-    ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec, VmSpec,
+    Component, Floors, Hose, HostSpec, HostState, LinkSpec, LinkState, Network, Quota,
+    ReservationSpec, ReservedVm, Routing, SpecRate, Strategy, Survival, TenantSpec, TopologySpec,
+    VmSpec,
 };
 
 use crate::moment::Moment;
@@ -258,9 +259,31 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
     pub expires_at: Option<Moment>,
+    /// Number by which agents know a host or a VM. It stays with the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    /// Agent of a host, once it has joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentStatus>,
     /// Facts with their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// The agent of a host, as the controller knows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct AgentStatus {
+    /// Version of the objects at which the host joined. Certificates of an earlier one are refused.
+    pub enrolment: u64,
+    /// Version of its program.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program: String,
+    /// Address and port at which it listens for other agents, as it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "192.0.2.1:7001"))]
+    pub control: Option<std::net::SocketAddr>,
 }
 
 impl Status {

@@ -1,6 +1,7 @@
 //! Tenants that are placed, resized and refused whole.
 
 use super::*;
+use weir_model::objects::Spec;
 
 fn tenant(vms: u32, floor: &str) -> Value {
     let floor = json!({"out": floor, "in": floor});
@@ -137,12 +138,18 @@ fn a_vm_of_a_component_moves_by_a_reservation_and_stays_one() {
     let to = if from == "h3" { "h2" } else { "h3" };
     let other = world.refuse("Reservation", "m", reservation("t", &[("t-web-0", to, "90Mbit")]));
     assert_eq!((other.reason, other.field.as_str()), ("Managed", "spec.vms[0].floor"));
-    world.apply("Reservation", "m", reservation("t", &[("t-web-0", to, "100Mbit")]));
+    let mut moves = reservation("t", &[("t-web-0", to, "100Mbit")]);
+    moves["vms"][0]["network"] = json!({"port": "tap0"});
+    world.apply("Reservation", "m", moves);
     let problem = world.refuse("Tenant", "t", tenant(2, "110Mbit"));
     assert_eq!((problem.reason, problem.field.as_str()), ("Reserved", "spec.components[0].floor"));
     world.confirm("m").expect("confirmed");
     world.apply("Tenant", "t", tenant(2, "110Mbit"));
     assert_eq!(hosts(&world, "t")["t-web-0"], to, "a resize moves nothing");
+    let stored = world.state.get(Kind::Vm, "t-web-0").expect("it is there");
+    let Spec::Vm(spec) = &stored.object.spec else { panic!("it is a VM") };
+    let port = spec.network.as_ref().and_then(|network| network.port.as_deref());
+    assert_eq!(port, Some("tap0"), "a resize leaves it at its port");
     world.assert_restart_changes_nothing();
 }
 

@@ -1,0 +1,75 @@
+//! What the controller wants, taken up as a reload of files is.
+//!
+//! Approach  All tenants whose state changed are tried together. If that is refused, one after the
+//!           other, so that one tenant's mistake is not another's. What was taken up and what was refused
+//!           is answered; the thread that speaks to the controller writes it down.
+//! Promises  A tenant whose new state is refused keeps its former one, whole.
+
+use super::Driver;
+use crate::config::Setup;
+
+use anyhow::Result;
+use weir_rpc::client::desk::{Done, Refusal};
+use weir_rpc::kept::Kept;
+use weir_rpc::messages::Tenant;
+use weir_units::Time;
+
+impl Driver {
+    pub(super) fn take_orders(&mut self, now: Time) {
+        let Some(link) = &self.link else { return };
+        let orders = link.take();
+        if orders.is_empty() {
+            return;
+        }
+        let before = link.kept().clone();
+        let done = self.obey(now, before, orders);
+        // As after a reload: the file's lines name hosts of the new directory.
+        self.look_at_keys(true);
+        if let Some(link) = &self.link {
+            link.answer(done);
+        }
+        self.notifier.ready(&self.status());
+    }
+
+    fn obey(&mut self, now: Time, before: Kept, orders: Vec<Tenant>) -> Vec<Done> {
+        let all = before.with(&orders);
+        match self.try_state(now, all) {
+            Ok(said) => {
+                tracing::info!("took up {} tenants from the controller: {said}", orders.len());
+                return orders.into_iter().map(|tenant| (tenant, Ok(()))).collect();
+            }
+            Err(error) if orders.len() == 1 => {
+                let tenant = orders.into_iter().next().expect("there is one");
+                return vec![self.refuse_state(tenant, &error)];
+            }
+            Err(error) => tracing::debug!("one by one, because together: {error:#}"),
+        }
+        let one = |tenant: Tenant| {
+            let next = self.link.as_ref().map(|link| link.kept().with([&tenant]));
+            match next.map(|next| self.try_state(now, next)) {
+                Some(Err(error)) => self.refuse_state(tenant, &error),
+                _ => (tenant, Ok(())),
+            }
+        };
+        orders.into_iter().map(one).collect()
+    }
+
+    /// Takes up this state, all or nothing.
+    fn try_state(&mut self, now: Time, next: Kept) -> Result<String> {
+        let file = self.setup.file.clone();
+        let setup = Setup::of_kept(file, (&self.config, ""), &next, Some(&self.setup))?;
+        let said = self.take_up(now, setup)?;
+        self.reloads.taken += 1;
+        if let Some(link) = &mut self.link {
+            link.keep(next);
+        }
+        Ok(said)
+    }
+
+    fn refuse_state(&mut self, tenant: Tenant, error: &anyhow::Error) -> Done {
+        self.reloads.refused += 1;
+        let message = format!("{error:#}");
+        tracing::error!("tenant {}: its state in use stays: {message}", tenant.name);
+        (tenant, Err(Refusal { reason: "NotTakenUp".into(), message }))
+    }
+}

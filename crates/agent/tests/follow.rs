@@ -1,0 +1,186 @@
+//! Real agents that follow a real controller. Needs root.
+
+use crate::common::{Agent, UPLINK, World, until};
+use hyper::Method;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use tokio::sync::watch;
+use weir_agent::{Joining, join};
+use weir_controller::client::Client;
+use weir_controller::clock::Clock;
+use weir_controller::store::redb::RedbStore;
+use weir_controller::{daemon, http};
+use weir_model::controller::ClientConfig;
+
+/// Where the controller is: on host 1, which both hosts reach.
+const AT: &str = "10.255.0.1:7443";
+
+/// A controller in a thread of this process, in the namespace of host 1.
+struct Controller {
+    stop: watch::Sender<bool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Controller {
+    fn start(world: &World) -> Self {
+        let stop = watch::Sender::new(false);
+        let (until, file) = (stop.subscribe(), world.dir.join("controller.toml"));
+        let (told, serves) = std::sync::mpsc::channel();
+        let thread = world.inside("host1", || {
+            // A thread is where the thread was that made it.
+            std::thread::spawn(move || {
+                let config = daemon::read_config(&file).unwrap();
+                let store = RedbStore::open(&daemon::store_path(&config)).unwrap();
+                let mut runtime = tokio::runtime::Builder::new_multi_thread();
+                let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let listener = http::bind(config.listen).await.unwrap();
+                    told.send(()).unwrap();
+                    daemon::serve(&config, Box::new(store), listener, until).await.unwrap();
+                });
+            })
+        });
+        serves.recv().unwrap();
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.send_replace(true);
+        self.thread.join().unwrap();
+    }
+}
+
+fn first(world: &World) -> ClientConfig {
+    toml::from_str(&fs::read_to_string(world.dir.join("client.toml")).unwrap()).unwrap()
+}
+
+/// A request with the first operator's token.
+fn ask(world: &World, method: Method, path: &str, body: &Value) -> Value {
+    let first = first(world);
+    let reply = world.inside("host1", || {
+        let mut client = Client::new(&first.server, &first.ca, &first.token).unwrap();
+        client.send(method, &format!("/api/v1/{path}"), body).unwrap()
+    });
+    assert!(reply.is_ok(), "{}", reply.json());
+    reply.json()
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "weir/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn vm(name: &str, n: u32, port: &str, mbit: u64) -> Value {
+    let floor = format!("{mbit}Mbit");
+    let network = json!({"port": port, "addresses": [format!("10.0.0.{n}")]});
+    let spec = json!({"tenant": "t", "host": format!("host{n}"),
+        "floor": {"out": floor, "in": floor}, "network": network});
+    object("VM", name, spec)
+}
+
+fn apply(world: &World, items: Value) {
+    ask(world, Method::POST, "apply", &json!({ "items": items }));
+}
+
+fn applied(world: &World, name: &str) -> (String, String, String) {
+    let first = first(world);
+    let object = world.inside("host1", || {
+        let mut client = Client::new(&first.server, &first.ca, &first.token).unwrap();
+        client.get(&format!("/api/v1/vms/{name}")).unwrap().json()
+    });
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|c| c["type"] == "Applied").unwrap_or_default();
+    let word = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    (word("status"), word("reason"), word("message"))
+}
+
+/// The host's agent.toml, without VMs, and its join.
+fn join_host(world: &World, n: u32) {
+    let file: PathBuf = world.dir.join(format!("host{n}.toml"));
+    let text = format!(
+        "instance = \"host{n}\"\nhost = \"host{n}\"\nlisten = \"10.255.0.{n}:7001\"\n\
+         run_dir = {:?}\nbpffs = {:?}\n\
+         uplink = {{ interface = \"up\", rate = \"{UPLINK}Mbit\" }}\n\
+         mechanism = {{ name = \"elasticswitch\", set = {{ scale = 0.1 }} }}\n\
+         [controller]\naddress = {AT:?}\nstate_dir = {:?}\n",
+        world.dir.join("run"),
+        world.bpffs(),
+        world.dir.join(format!("state{n}")),
+    );
+    fs::write(&file, text).unwrap();
+    let expires = Clock::start().now().plus_millis(60_000).to_string();
+    let host = format!("host{n}");
+    let wanted = json!({"name": host, "role": "host", "host": host, "expires": expires});
+    let made = ask(world, Method::POST, "tokens", &wanted);
+    let (token, ca) = (made["token"].as_str().unwrap(), first(world).ca.display().to_string());
+    let joining = Joining { config: &file, controller: Some(AT), token, ca: &ca };
+    world.inside(&host, || join(&joining)).expect("it may");
+}
+
+/// While VM 1 sends, until host 1 has this floor for the pair, in Mbit/s, or nearly: what is on the wire
+/// counts with its headers.
+fn until_floor(world: &World, sender: &Agent<'_>, mbit: u64) {
+    let (from, _sink) = (world.udp(1), world.udp(2));
+    let wanted = mbit * 1_000_000;
+    until(&format!("a floor of {mbit} Mbit/s"), 60, || {
+        for _ in 0..200 {
+            from.send_to(&[0xff; 1400], "10.0.0.2:9000").unwrap();
+        }
+        sender.try_top().is_ok_and(|top| {
+            top.pairs.iter().any(|pair| {
+                pair.from == "a" && pair.floor_bps > wanted * 9 / 10 && pair.floor_bps <= wanted
+            })
+        })
+    });
+}
+
+#[test]
+fn agents_join_get_floors_hold_them_without_their_controller_and_follow_again() {
+    let world = World::new();
+    let (controller, client) = (world.dir.join("controller.toml"), world.dir.join("client.toml"));
+    let (listen, names) = (AT.parse().unwrap(), ["10.255.0.1".to_owned()]);
+    daemon::init(&controller, &client, listen, &names, &world.dir.join("data")).unwrap();
+    let running = Controller::start(&world);
+    let host = json!({"switch": "tor", "rate": format!("{UPLINK}Mbit"), "slots": 10});
+    apply(
+        &world,
+        json!([
+            object("Host", "host1", host.clone()),
+            object("Host", "host2", host),
+            object("Tenant", "t", json!({})),
+        ]),
+    );
+    [1, 2].iter().for_each(|n| join_host(&world, *n));
+    let agents = [world.start(1), world.start(2)];
+    apply(&world, json!([vm("a", 1, "port", 20), vm("b", 2, "port", 20)]));
+    until("both are applied", 60, || ["a", "b"].iter().all(|vm| applied(&world, vm).0 == "True"));
+    until_floor(&world, &agents[0], 20);
+
+    // A port that is not there: the host refuses, says why, and keeps what it has.
+    let mut other = vm("c", 1, "nowhere", 1);
+    other["spec"]["network"]["addresses"] = json!(["10.0.0.3"]);
+    apply(&world, json!([other]));
+    until("the refusal is told", 60, || applied(&world, "c").1 == "NotTakenUp");
+    let (status, _, message) = applied(&world, "c");
+    assert!(
+        status == "False" && message.contains("`nowhere`, which is not on this host"),
+        "{message}"
+    );
+    until_floor(&world, &agents[0], 20);
+    ask(&world, Method::DELETE, "vms/c", &Value::Null);
+
+    // The controller dies, and so do the agents: they start from their own disks.
+    until("a and b are in force again", 60, || {
+        ["a", "b"].iter().all(|vm| applied(&world, vm).0 == "True")
+    });
+    running.stop();
+    agents.into_iter().for_each(Agent::kill);
+    let agents = [world.start(1), world.start(2)];
+    until_floor(&world, &agents[0], 20);
+
+    let running = Controller::start(&world);
+    apply(&world, json!([vm("a", 1, "port", 30), vm("b", 2, "port", 30)]));
+    until_floor(&world, &agents[0], 30);
+    agents.into_iter().for_each(Agent::stop);
+    running.stop();
+}

@@ -1,0 +1,281 @@
+//! Drives the plan: changes of objects come in, conditions and records go out, streams are woken.
+
+use super::plan::{Next, Plan, Stranger};
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::problem::Problem;
+use crate::state::{Action, Actor, Observation, Request, Role};
+use crate::store::{Table, Write};
+use crate::view::View;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use weir_model::objects::Kind;
+use weir_rpc::messages::{Answer, Hello, Tenant};
+use weir_wire::Keyring;
+
+/// How often the plan is asked what time asks for.
+const TICK: Duration = Duration::from_millis(500);
+/// Conditions are gathered for this long, so that a tenant's VMs are one write.
+const GATHER: Duration = Duration::from_millis(20);
+/// Most conditions of one request to the engine.
+const MOST: usize = 1000;
+/// How long nothing is tried after the store failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// All agents.
+pub(crate) struct Fleet {
+    plan: Mutex<Plan>,
+    bells: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// Version of the objects up to which the plan is.
+    reached: watch::Sender<u64>,
+    /// There are conditions or records to be written.
+    news: Notify,
+    view: Arc<View>,
+    engine: Engine,
+    clock: Clock,
+}
+
+/// A host's open stream.
+pub(crate) struct Attached {
+    pub(crate) id: u64,
+    pub(crate) bell: Arc<Notify>,
+}
+
+impl Fleet {
+    /// Makes the plan of all objects.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read, or has records that make no sense.
+    pub(crate) async fn new(
+        ring: Keyring,
+        view: Arc<View>,
+        engine: Engine,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let mut may = Vec::new();
+        let snapshot = engine.snapshot().await.map_err(|p| anyhow::anyhow!("{}", p.detail))?;
+        snapshot.scan(Table::Force, "", &mut |key, value| {
+            may.push((key.to_owned(), value.to_vec()));
+            true
+        })?;
+        let (objects, revision) = view.all(&[Kind::Host, Kind::Vm]);
+        let plan = Plan::new(ring, &objects, may, revision, clock.now());
+        let plan = plan.map_err(|what| anyhow::anyhow!("the store is damaged: {what}"))?;
+        Ok(Self {
+            plan: Mutex::new(plan),
+            bells: Mutex::default(),
+            reached: watch::Sender::new(revision),
+            news: Notify::new(),
+            view,
+            engine,
+            clock,
+        })
+    }
+
+    /// Follows the objects and time until the task is dropped.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let following = Arc::clone(&self).follow();
+        let writing = Arc::clone(&self).write_down();
+        let ticking = async {
+            loop {
+                tokio::time::sleep(TICK).await;
+                self.with(|plan| plan.tick(self.clock.now()));
+            }
+        };
+        tokio::join!(following, writing, ticking);
+    }
+
+    /// Gives the plan each change.
+    async fn follow(self: Arc<Self>) {
+        let mut newest = self.view.newest();
+        loop {
+            let from = self.lock().revision();
+            let now = self.clock.now();
+            let is_ours = |stored: &crate::state::Stored| {
+                matches!(stored.object.kind(), Kind::Host | Kind::Vm)
+            };
+            let reached = match self.view.after(from, is_ours) {
+                Ok((events, reached)) => {
+                    self.with(|plan| {
+                        for event in &events {
+                            plan.change(event.revision, event.kind, &event.stored, now);
+                        }
+                        plan.reached(reached);
+                    });
+                    reached
+                }
+                Err(_) => {
+                    tracing::warn!("changes came faster than agents are told: starting over");
+                    let (objects, revision) = self.view.all(&[Kind::Host, Kind::Vm]);
+                    self.with(|plan| plan.reload(&objects, revision, now));
+                    revision
+                }
+            };
+            self.reached.send_replace(reached);
+            if reached == from && newest.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Writes conditions and smaller records.
+    async fn write_down(self: Arc<Self>) {
+        loop {
+            self.news.notified().await;
+            tokio::time::sleep(GATHER).await;
+            let (observations, writes) =
+                self.with(|plan| (plan.take_observations(), plan.take_writes()));
+            if !writes.is_empty() {
+                self.until_written(writes).await;
+            }
+            let latest = latest(observations);
+            for part in latest.chunks(MOST) {
+                while let Err(problem) = self.engine.ask(observe(part.to_vec())).await {
+                    tracing::warn!("what agents say is not written down: {}", problem.detail);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn until_written(&self, writes: Vec<Write>) {
+        while let Err(problem) = self.engine.note(writes.clone()).await {
+            tracing::warn!("what hosts enforce is not written down: {}", problem.detail);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// A host opens its stream.
+    pub(crate) fn attach(
+        &self,
+        host: &str,
+        enrolment: u64,
+        hello: &Hello,
+    ) -> Result<Attached, Stranger> {
+        // The certificate may be of a join that the plan has not seen yet.
+        let id = self.with(|plan| plan.attach(host, enrolment, hello))?;
+        let bell = Arc::new(Notify::new());
+        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who has the former one finds that its stream is no longer the present one.
+        if let Some(former) = bells.insert(host.into(), Arc::clone(&bell)) {
+            former.notify_one();
+        }
+        bell.notify_one();
+        Ok(Attached { id, bell })
+    }
+
+    /// Waits until the plan has seen what is published now.
+    pub(crate) async fn catch_up(&self) {
+        let published = self.view.revision();
+        drop(self.reached.subscribe().wait_for(|reached| *reached >= published).await);
+    }
+
+    pub(crate) fn is_present(&self, host: &str, id: u64, enrolment: u64) -> bool {
+        self.lock().is_present(host, id, enrolment)
+    }
+
+    /// Whether a certificate of this enrolment is the host's present one.
+    pub(crate) fn check(&self, host: &str, enrolment: u64) -> Result<(), Stranger> {
+        self.lock().check(host, enrolment)
+    }
+
+    pub(crate) fn detach(&self, host: &str, attached: &Attached) {
+        self.with(|plan| plan.detach(host, attached.id, self.clock.now()));
+        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        if bells.get(host).is_some_and(|bell| Arc::ptr_eq(bell, &attached.bell)) {
+            bells.remove(host);
+        }
+    }
+
+    pub(crate) fn answered(&self, host: &str, id: u64, answers: &[Answer]) {
+        let now = self.clock.now();
+        self.with(|plan| {
+            for answer in answers {
+                plan.answered(host, id, answer, now);
+            }
+        });
+    }
+
+    /// What is to be sent to a host next, once its records are on the disk; nothing until the bell rings.
+    ///
+    /// # Errors
+    ///
+    /// The store failed: ask again later.
+    pub(crate) async fn next(&self, host: &str, id: u64) -> Result<Vec<Tenant>, Problem> {
+        let mut rooms = None;
+        loop {
+            match self.with(|plan| plan.next(host, rooms.as_ref())) {
+                Next::Nothing => return Ok(Vec::new()),
+                Next::Rooms(tenants) => {
+                    let asked = move |state: &crate::state::State| {
+                        state.rooms(tenants.iter().map(String::as_str))
+                    };
+                    let found = self.engine.look(asked).await?;
+                    let revision = found.revision;
+                    drop(self.reached.subscribe().wait_for(|reached| *reached >= revision).await);
+                    rooms = Some(found);
+                }
+                Next::Send(writes, tenants) => {
+                    if !writes.is_empty()
+                        && let Err(problem) = self.engine.note(writes).await
+                    {
+                        self.unsent(host, id);
+                        return Err(problem);
+                    }
+                    return Ok(tenants);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn unsent(&self, host: &str, id: u64) {
+        self.with(|plan| plan.unsent(host, id));
+    }
+
+    /// Does something with the plan, and passes on what came of it.
+    fn with<T>(&self, act: impl FnOnce(&mut Plan) -> T) -> T {
+        let mut plan = self.lock();
+        let out = act(&mut plan);
+        let woken = plan.take_woken();
+        let has_news = plan.has_news();
+        drop(plan);
+        if !woken.is_empty() {
+            let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+            for host in woken {
+                if let Some(bell) = bells.get(&host) {
+                    bell.notify_one();
+                }
+            }
+        }
+        if has_news {
+            self.news.notify_one();
+        }
+        out
+    }
+
+    // Nobody panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The latest of each condition.
+fn latest(observations: Vec<Observation>) -> Vec<Observation> {
+    let mut latest = BTreeMap::new();
+    for mut seen in observations {
+        let key = (seen.kind, seen.name.clone(), seen.condition);
+        let former: Option<Observation> = latest.remove(&key);
+        seen.agent = seen.agent.or(former.and_then(|former| former.agent));
+        latest.insert(key, seen);
+    }
+    latest.into_values().collect()
+}
+
+fn observe(observations: Vec<Observation>) -> Request {
+    let actor = Actor { name: "agents".into(), role: Role::Operator, tenant: None };
+    let action = Action::Observe(observations);
+    Request { actor, dry_run: false, idempotency: None, action }
+}

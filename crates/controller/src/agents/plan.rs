@@ -1,0 +1,924 @@
+//! What each host shall have, what it was sent, and what it may still enforce.
+//!
+//! Problem   Two hosts change at different times. If one raises a floor before another has lowered its
+//!           own, a link between them promises more than it has for a while, or for ever if the other one
+//!           is silent.
+//! Approach  For each VM there is a bound of what its host may enforce: the most of what it acknowledged
+//!           and what it was sent since. Lowers are sent at once. What a host may enforce beyond what is
+//!           wanted is its *excess*. A raise is sent if, on every link of its tenant, all excesses that
+//!           may cross the link fit beside what is promised there; else it waits, and says for whom. The
+//!           bound is on the disk before a host is told of more.
+//! Promises  At any instant no link carries floors of more than it may promise, if hosts do as they are
+//!           told. Per host at most one message is unanswered; later changes are coalesced. A tenant is
+//!           sent to its own hosts alone, and so are the keys of a pair of hosts.
+//! Not here  Sockets, clocks, the disk: see `fleet`. What is free on a link: see `core::ledger`.
+
+use super::floors::Floors;
+use crate::state::{EventKind, Observation, Rooms, Stored};
+use crate::store::{Table, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use weir_model::moment::Moment;
+use weir_model::objects::{HostState, Kind, Spec, Truth, VmSpec};
+use weir_model::text::show_rate;
+use weir_rpc::messages::{Answer, Hello, Local, Peer, Tenant, Vm};
+use weir_units::Rate;
+use weir_wire::{Keyring, host_file};
+
+/// A host is shown as silent after this time without a stream, milliseconds. Renewals are shorter.
+const GRACE: u64 = 5_000;
+/// A state that a host refused is sent again after this time, milliseconds: its port may be there now.
+const AGAIN: u64 = 10_000;
+/// VMs in one message, about: more wait for the next.
+const BATCH: usize = 10_000;
+
+/// A VM, as far as agents are concerned.
+#[derive(Clone, PartialEq, Debug)]
+struct VmRow {
+    tenant: String,
+    host: String,
+    number: u32,
+    generation: u64,
+    wanted: Floors,
+    spec: VmSpec,
+}
+
+#[derive(Debug, Default)]
+struct TenantRow {
+    version: u64,
+    vms: BTreeSet<String>,
+}
+
+/// What a host may enforce for a VM.
+#[derive(Clone, PartialEq, Debug)]
+struct May {
+    tenant: String,
+    most: Floors,
+    acknowledged: Floors,
+}
+
+/// A state that was sent and is not answered.
+#[derive(Debug)]
+struct Sent {
+    version: u64,
+    /// Floors, the generation of the spec, and why a raise waits.
+    vms: BTreeMap<String, (Floors, u64, Option<String>)>,
+}
+
+/// A stream.
+#[derive(Debug)]
+struct Stream {
+    id: u64,
+    dirty: BTreeSet<String>,
+    sent: BTreeMap<String, Sent>,
+    /// Tenants of which a raise waits.
+    waiting: BTreeSet<String>,
+    /// States that the host refused, and when.
+    refused: BTreeMap<String, Moment>,
+}
+
+#[derive(Debug)]
+struct HostRow {
+    number: u32,
+    rate: Rate,
+    control: Option<SocketAddr>,
+    dead: bool,
+    enrolment: Option<u64>,
+    /// Tenants with VMs here, and how many.
+    tenants: BTreeMap<String, usize>,
+    stream: Option<Stream>,
+    silent_since: Moment,
+    told_silent: bool,
+}
+
+/// Why a stream is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stranger(pub(crate) String);
+
+/// What a stream does next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// It waits until it is woken.
+    Nothing,
+    /// It asks what is free on the links of these tenants, and comes back.
+    Rooms(Vec<String>),
+    /// It writes these records and then sends these states.
+    Send(Vec<Write>, Vec<Tenant>),
+}
+
+/// The plan.
+pub(crate) struct Plan {
+    ring: Keyring,
+    hosts: BTreeMap<String, HostRow>,
+    vms: BTreeMap<String, VmRow>,
+    tenants: BTreeMap<String, TenantRow>,
+    /// Host → VM → what it may enforce. Also of hosts that are no more.
+    may: BTreeMap<String, BTreeMap<String, May>>,
+    /// (host, VM) → by how much that is more than what is wanted.
+    excess: BTreeMap<(String, String), Rate>,
+    revision: u64,
+    next_id: u64,
+    woken: BTreeSet<String>,
+    observations: Vec<Observation>,
+    writes: Vec<Write>,
+}
+
+impl Plan {
+    /// The plan of these objects; `may` are the records of what hosts may enforce.
+    pub(crate) fn new(
+        ring: Keyring,
+        objects: &[Arc<Stored>],
+        may: Vec<(String, Vec<u8>)>,
+        revision: u64,
+        now: Moment,
+    ) -> Result<Self, String> {
+        let mut plan = Self {
+            ring,
+            hosts: BTreeMap::new(),
+            vms: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            may: BTreeMap::new(),
+            excess: BTreeMap::new(),
+            revision,
+            next_id: 0,
+            woken: BTreeSet::new(),
+            observations: Vec::new(),
+            writes: Vec::new(),
+        };
+        for (key, value) in may {
+            let (host, vm) = key.split_once('/').ok_or_else(|| format!("force/{key}: no host"))?;
+            let (tenant, most) =
+                Floors::read(&value).map_err(|error| format!("force/{key}: {error}"))?;
+            let may = May { tenant, most, acknowledged: most };
+            plan.may.entry(host.into()).or_default().insert(vm.into(), may);
+        }
+        for stored in objects {
+            plan.change(revision, EventKind::Added, stored, now);
+        }
+        plan.refresh_all_excess();
+        plan.observations.clear();
+        Ok(plan)
+    }
+
+    /// Takes up all objects anew; streams stay.
+    pub(crate) fn reload(&mut self, objects: &[Arc<Stored>], revision: u64, now: Moment) {
+        let of = |kind| {
+            let these = objects.iter().filter(move |stored| stored.object.kind() == kind);
+            these.map(|stored| stored.object.name()).collect::<BTreeSet<_>>()
+        };
+        let (hosts, vms) = (of(Kind::Host), of(Kind::Vm));
+        let gone = |known: &mut dyn Iterator<Item = &String>, now: &BTreeSet<&str>| {
+            known.filter(|name| !now.contains(name.as_str())).cloned().collect::<Vec<_>>()
+        };
+        for name in gone(&mut self.vms.keys(), &vms) {
+            self.set_vm(revision, &name, None, now);
+        }
+        for name in gone(&mut self.hosts.keys(), &hosts) {
+            self.remove_host(revision, &name);
+        }
+        for stored in objects {
+            self.change(revision, EventKind::Modified, stored, now);
+        }
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Version of the objects up to which the plan is.
+    pub(crate) const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// All changes up to a version were given.
+    pub(crate) fn reached(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Hosts whose streams have something to do.
+    pub(crate) fn take_woken(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// What was seen, for the objects' conditions.
+    pub(crate) fn take_observations(&mut self) -> Vec<Observation> {
+        std::mem::take(&mut self.observations)
+    }
+
+    /// Records that became smaller: they may be written at any time.
+    pub(crate) fn take_writes(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.writes)
+    }
+
+    /// Whether there is something to take.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.observations.is_empty() || !self.writes.is_empty()
+    }
+
+    /// An object changed.
+    pub(crate) fn change(&mut self, revision: u64, kind: EventKind, stored: &Stored, now: Moment) {
+        let name = stored.object.name();
+        let gone = kind == EventKind::Deleted;
+        match &stored.object.spec {
+            Spec::Host(_) if gone => self.remove_host(revision, name),
+            Spec::Host(_) => self.change_host(revision, stored, now),
+            Spec::Vm(_) => {
+                let row = if gone { None } else { row_of(stored) };
+                self.set_vm(revision, name, row, now);
+            }
+            _ => {}
+        }
+        self.reached(revision);
+    }
+
+    fn change_host(&mut self, revision: u64, stored: &Stored, now: Moment) {
+        let (name, status) = (stored.object.name(), &stored.object.status);
+        let Spec::Host(spec) = &stored.object.spec else { return };
+        let told = status.agent.as_ref().and_then(|agent| agent.control);
+        let (control, dead) = (spec.control.or(told), spec.state == HostState::Dead);
+        let enrolment = status.agent.as_ref().map(|agent| agent.enrolment);
+        let row = self.hosts.entry(name.into()).or_insert_with(|| HostRow {
+            number: status.number.unwrap_or_default(),
+            rate: spec.rate.0,
+            control: None,
+            dead,
+            enrolment: None,
+            tenants: BTreeMap::new(),
+            stream: None,
+            silent_since: now,
+            told_silent: false,
+        });
+        row.rate = spec.rate.0;
+        let died = std::mem::replace(&mut row.dead, dead) != dead;
+        if std::mem::replace(&mut row.enrolment, enrolment) != enrolment {
+            // Its stream was opened on a certificate that is worthless now.
+            row.told_silent = false;
+            self.woken.insert(name.into());
+        }
+        let moved = std::mem::replace(&mut row.control, control) != control;
+        let tenants: Vec<String> = row.tenants.keys().cloned().collect();
+        if moved {
+            for tenant in tenants {
+                self.touch(revision, &tenant);
+            }
+        }
+        if died {
+            self.refresh_excess_of(name);
+        }
+    }
+
+    fn remove_host(&mut self, revision: u64, name: &str) {
+        let Some(row) = self.hosts.remove(name) else { return };
+        self.woken.insert(name.into());
+        for tenant in row.tenants.keys() {
+            self.touch(revision, tenant);
+        }
+        for (vm, _) in self.may.remove(name).unwrap_or_default() {
+            self.writes.push(Write::delete(Table::Force, format!("{name}/{vm}")));
+            self.excess.remove(&(name.to_owned(), vm));
+        }
+    }
+
+    fn set_vm(&mut self, revision: u64, name: &str, row: Option<VmRow>, now: Moment) {
+        let before = self.vms.get(name);
+        if before == row.as_ref() {
+            return;
+        }
+        let before = match &row {
+            Some(row) => self.vms.insert(name.into(), row.clone()),
+            None => self.vms.remove(name),
+        };
+        if let Some(before) = &before {
+            self.count(&before.host, &before.tenant, false);
+            let tenant = self.tenants.entry(before.tenant.clone()).or_default();
+            tenant.vms.remove(name);
+            self.touch(revision, &before.tenant);
+            // Also where it is no longer.
+            self.dirty(&before.host, &before.tenant);
+        }
+        if let Some(row) = &row {
+            self.count(&row.host, &row.tenant, true);
+            self.tenants.entry(row.tenant.clone()).or_default().vms.insert(name.into());
+            self.touch(revision, &row.tenant);
+            self.tell_if_silent(name, row, now);
+        }
+        for host in before.iter().chain(&row).map(|row| row.host.clone()).collect::<Vec<_>>() {
+            self.refresh_excess(&host, name);
+        }
+    }
+
+    fn count(&mut self, host: &str, tenant: &str, more: bool) {
+        let Some(row) = self.hosts.get_mut(host) else { return };
+        let count = row.tenants.entry(tenant.into()).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            row.tenants.remove(tenant);
+        }
+    }
+
+    /// A tenant's state is another: its hosts have to hear of it.
+    fn touch(&mut self, revision: u64, tenant: &str) {
+        let row = self.tenants.entry(tenant.into()).or_default();
+        row.version = row.version.max(revision);
+        let vms = &self.vms;
+        let hosts: BTreeSet<String> =
+            row.vms.iter().filter_map(|vm| Some(vms.get(vm)?.host.clone())).collect();
+        for host in hosts {
+            self.dirty(&host, tenant);
+        }
+    }
+
+    fn dirty(&mut self, host: &str, tenant: &str) {
+        let row = self.hosts.get_mut(host);
+        if let Some(stream) = row.and_then(|row| row.stream.as_mut()) {
+            stream.dirty.insert(tenant.into());
+            stream.refused.remove(tenant);
+            self.woken.insert(host.into());
+        }
+    }
+
+    fn tell_if_silent(&mut self, vm: &str, row: &VmRow, now: Moment) {
+        let Some(host) = self.hosts.get(&row.host) else { return };
+        if host.enrolment.is_none() || host.stream.is_some() {
+            return;
+        }
+        let since = host.silent_since.min(now);
+        let message =
+            format!("host `{}` is silent since {since}: it has not heard of this", row.host);
+        self.observe_vm(vm, row.generation, Truth::Unknown, "HostSilent", message);
+    }
+
+    fn observe_vm(
+        &mut self,
+        vm: &str,
+        generation: u64,
+        status: Truth,
+        reason: &str,
+        message: String,
+    ) {
+        self.observations.push(Observation {
+            kind: Kind::Vm,
+            name: vm.into(),
+            generation: Some(generation),
+            condition: crate::state::APPLIED,
+            status,
+            reason: reason.into(),
+            message,
+            agent: None,
+        });
+    }
+
+    fn observe_host(
+        &mut self,
+        host: &str,
+        condition: &'static str,
+        status: Truth,
+        reason: &str,
+        message: String,
+        agent: Option<(String, Option<SocketAddr>)>,
+    ) {
+        self.observations.push(Observation {
+            kind: Kind::Host,
+            name: host.into(),
+            generation: None,
+            condition,
+            status,
+            reason: reason.into(),
+            message,
+            agent,
+        });
+    }
+
+    // -- streams ------------------------------------------------------------------------------
+
+    /// Whether a certificate of this enrolment is the host's present one.
+    ///
+    /// # Errors
+    ///
+    /// It is not; what to do.
+    pub(crate) fn check(&self, host: &str, enrolment: u64) -> Result<(), Stranger> {
+        let Some(row) = self.hosts.get(host) else {
+            return Err(Stranger(format!("there is no Host with the name `{host}`")));
+        };
+        match row.enrolment {
+            Some(present) if present == enrolment => Ok(()),
+            _ => Err(Stranger(format!(
+                "the certificate of host `{host}` was revoked, or the host joined again: get a token \
+                 with `weir host token` and join again"
+            ))),
+        }
+    }
+
+    /// A host opens its stream; a former one ends. Returns the stream's number.
+    ///
+    /// # Errors
+    ///
+    /// The certificate is not the host's present one.
+    pub(crate) fn attach(
+        &mut self,
+        host: &str,
+        enrolment: u64,
+        hello: &Hello,
+    ) -> Result<u64, Stranger> {
+        self.check(host, enrolment)?;
+        self.next_id += 1;
+        let id = self.next_id;
+        let mut dirty = BTreeSet::new();
+        let here: Vec<String> = self.hosts[host].tenants.keys().cloned().collect();
+        let known: BTreeMap<&str, u64> =
+            hello.known.iter().map(|known| (known.tenant.as_str(), known.digest)).collect();
+        for tenant in &here {
+            let state = self.state_of(host, tenant, &|_, row| row.wanted);
+            match known.get(tenant.as_str()) == Some(&state.digest()) {
+                true => {
+                    let vms = self.local_vms(host, tenant);
+                    let has = vms.into_iter().map(|(vm, row)| (vm, row.wanted)).collect();
+                    self.holds(host, tenant, &has);
+                    self.tell_applied(host, tenant);
+                }
+                false => drop(dirty.insert(tenant.clone())),
+            }
+        }
+        dirty.extend(
+            known.keys().filter(|tenant| !here.iter().any(|t| t == *tenant)).map(|t| (*t).into()),
+        );
+        // A tenant of which the host knows nothing is not enforced there.
+        let unknown: BTreeSet<String> = self
+            .may
+            .get(host)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .filter(|may| !known.contains_key(may.tenant.as_str()))
+            .map(|may| may.tenant.clone())
+            .collect();
+        for tenant in unknown {
+            self.holds(host, &tenant, &BTreeMap::new());
+        }
+        let row = self.hosts.get_mut(host).expect("it was checked");
+        row.stream = Some(Stream {
+            id,
+            dirty,
+            sent: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            refused: BTreeMap::new(),
+        });
+        row.told_silent = false;
+        let declared = row.rate;
+        self.woken.insert(host.into());
+        self.look_at(host, declared, hello);
+        Ok(id)
+    }
+
+    /// Compares what a host says of itself with what was declared.
+    fn look_at(&mut self, host: &str, declared: Rate, hello: &Hello) {
+        let agent = (hello.program.clone(), hello.control.parse().ok());
+        self.observe_host(
+            host,
+            crate::state::READY,
+            Truth::True,
+            "Connected",
+            String::new(),
+            Some(agent),
+        );
+        let says = Rate::from_bps(hello.rate);
+        let (status, reason, message) = match says == declared {
+            true => (Truth::True, "AsDeclared", String::new()),
+            false => (
+                Truth::False,
+                "RateDiffers",
+                format!(
+                    "the host says that its uplink has {}, declared is {}: correct spec.rate or \
+                     uplink.rate",
+                    show_rate(says),
+                    show_rate(declared)
+                ),
+            ),
+        };
+        self.observe_host(host, "RateMatches", status, reason, message, None);
+    }
+
+    /// Whether a stream is the present one of its host, on a certificate that is still good.
+    pub(crate) fn is_present(&self, host: &str, id: u64, enrolment: u64) -> bool {
+        self.check(host, enrolment).is_ok()
+            && self.hosts[host].stream.as_ref().is_some_and(|stream| stream.id == id)
+    }
+
+    /// A stream ended.
+    pub(crate) fn detach(&mut self, host: &str, id: u64, now: Moment) {
+        let Some(row) = self.hosts.get_mut(host) else { return };
+        if row.stream.as_ref().is_some_and(|stream| stream.id == id) {
+            row.stream = None;
+            row.silent_since = now;
+        }
+    }
+
+    /// What time asks for.
+    pub(crate) fn tick(&mut self, now: Moment) {
+        let mut silent = Vec::new();
+        for (name, row) in &mut self.hosts {
+            if let Some(stream) = &mut row.stream {
+                let due = |at: &Moment| at.plus_millis(AGAIN) <= now;
+                let again: Vec<String> = stream
+                    .refused
+                    .iter()
+                    .filter(|(_, at)| due(at))
+                    .map(|(tenant, _)| tenant.clone())
+                    .collect();
+                for tenant in again {
+                    stream.refused.remove(&tenant);
+                    stream.dirty.insert(tenant);
+                    self.woken.insert(name.clone());
+                }
+            } else if row.enrolment.is_some()
+                && !row.told_silent
+                && row.silent_since.plus_millis(GRACE) <= now
+            {
+                row.told_silent = true;
+                silent.push((name.clone(), row.silent_since));
+            }
+        }
+        for (host, since) in silent {
+            let message =
+                format!("no word from its agent since {since}; its floors stay as they are");
+            self.observe_host(&host, crate::state::READY, Truth::Unknown, "Silent", message, None);
+        }
+    }
+
+    /// What the stream of a host does next. `rooms` is the answer to a question of before.
+    pub(crate) fn next(&mut self, host: &str, rooms: Option<&Rooms>) -> Next {
+        let Some(stream) = self.hosts.get(host).and_then(|row| row.stream.as_ref()) else {
+            return Next::Nothing;
+        };
+        if !stream.sent.is_empty() || stream.dirty.is_empty() {
+            return Next::Nothing;
+        }
+        let mut tenants: Vec<String> = Vec::new();
+        let mut size = 0;
+        for tenant in &stream.dirty {
+            size += self.tenants.get(tenant).map_or(0, |row| row.vms.len());
+            if !tenants.is_empty() && size > BATCH {
+                break;
+            }
+            tenants.push(tenant.clone());
+        }
+        // Of a later state than the plan's: lowers of which the plan does not know are counted as free.
+        let rooms = rooms.filter(|rooms| rooms.revision <= self.revision);
+        if rooms.is_none() && tenants.iter().any(|tenant| self.may_wait(host, tenant)) {
+            let all = self.excess.keys().filter_map(|(host, vm)| self.tenant_of_may(host, vm));
+            let asked: BTreeSet<String> = all.chain(tenants).collect();
+            return Next::Rooms(asked.into_iter().collect());
+        }
+        self.send(host, &tenants, rooms)
+    }
+
+    fn send(&mut self, host: &str, tenants: &[String], rooms: Option<&Rooms>) -> Next {
+        let (mut writes, mut states) = (Vec::new(), Vec::new());
+        for tenant in tenants {
+            let mut vms = BTreeMap::new();
+            for (vm, row) in self.local_vms(host, tenant) {
+                let may = self.most(host, &vm);
+                let wait =
+                    if row.wanted.exceeds(&may) { self.waits(host, &row, rooms) } else { None };
+                let floors = if wait.is_some() { row.wanted.min(&may) } else { row.wanted };
+                if let Some(message) = &wait {
+                    let message = message.clone();
+                    self.observe_vm(&vm, row.generation, Truth::False, "Pending", message);
+                }
+                vms.insert(vm, (floors, row.generation, wait));
+            }
+            let state = self.state_of(host, tenant, &|vm, _| vms[vm].0);
+            for (vm, (floors, ..)) in &vms {
+                writes.extend(self.allow(host, vm, tenant, *floors));
+            }
+            let held = vms.values().any(|(.., wait)| wait.is_some());
+            let stream = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut());
+            let stream = stream.expect("the caller looked");
+            stream.dirty.remove(tenant);
+            if held {
+                stream.waiting.insert(tenant.clone());
+            } else {
+                stream.waiting.remove(tenant);
+            }
+            stream.sent.insert(tenant.clone(), Sent { version: state.version, vms });
+            states.push(state);
+        }
+        Next::Send(writes, states)
+    }
+
+    /// Records could not be written, or the message not be sent: all of it is to be sent anew.
+    pub(crate) fn unsent(&mut self, host: &str, id: u64) {
+        if let Some(stream) = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut())
+            && stream.id == id
+        {
+            stream.dirty.extend(std::mem::take(&mut stream.sent).into_keys());
+        }
+    }
+
+    /// A host answers for a tenant.
+    pub(crate) fn answered(&mut self, host: &str, id: u64, answer: &Answer, now: Moment) {
+        let row = self.hosts.get_mut(host);
+        let Some(stream) = row.and_then(|row| row.stream.as_mut()).filter(|s| s.id == id) else {
+            return;
+        };
+        let is_sent = |sent: &Sent| sent.version == answer.version;
+        if !stream.sent.get(&answer.tenant).is_some_and(is_sent) {
+            tracing::debug!("host {host} answers for what it was not sent: {}", answer.tenant);
+            return;
+        }
+        let sent = stream.sent.remove(&answer.tenant).expect("it was found");
+        self.woken.insert(host.into());
+        if answer.applied {
+            let has = sent.vms.iter().map(|(vm, (floors, ..))| (vm.clone(), *floors)).collect();
+            self.holds(host, &answer.tenant, &has);
+            for (vm, (_, generation, wait)) in sent.vms {
+                if wait.is_none() {
+                    self.observe_vm(&vm, generation, Truth::True, "InForce", String::new());
+                }
+            }
+            return;
+        }
+        stream.refused.insert(answer.tenant.clone(), now);
+        for (vm, (_, generation, _)) in sent.vms {
+            let message = format!("host `{host}` refuses: {}", shortened(&answer.message));
+            let reason = word(&answer.reason);
+            self.observe_vm(&vm, generation, Truth::False, &reason, message);
+            // What was in force before stays.
+            let may = self.may.get_mut(host).and_then(|may| may.get_mut(&vm));
+            if let Some(may) = may {
+                may.most = may.acknowledged;
+            }
+            self.refresh_excess(host, &vm);
+        }
+    }
+
+    // -- floors -------------------------------------------------------------------------------
+
+    fn most(&self, host: &str, vm: &str) -> Floors {
+        self.may.get(host).and_then(|may| may.get(vm)).map(|may| may.most).unwrap_or_default()
+    }
+
+    fn tenant_of_may(&self, host: &str, vm: &str) -> Option<String> {
+        Some(self.may.get(host)?.get(vm)?.tenant.clone())
+    }
+
+    /// A host is going to be told of these floors. The record that has to be on the disk before.
+    fn allow(&mut self, host: &str, vm: &str, tenant: &str, floors: Floors) -> Option<Write> {
+        let all = self.may.entry(host.into()).or_default();
+        let may = all.entry(vm.into()).or_insert_with(|| May {
+            tenant: tenant.into(),
+            most: Floors::default(),
+            acknowledged: Floors::default(),
+        });
+        let most = may.most.max(&floors);
+        if most == may.most && may.tenant == tenant {
+            return None;
+        }
+        (may.most, may.tenant) = (most, tenant.into());
+        Some(Write::put(Table::Force, format!("{host}/{vm}"), most.record(tenant)))
+    }
+
+    /// A host has exactly these floors for a tenant.
+    fn holds(&mut self, host: &str, tenant: &str, has: &BTreeMap<String, Floors>) {
+        let all = self.may.entry(host.into()).or_default();
+        let gone: Vec<String> = all
+            .iter()
+            .filter(|(vm, may)| may.tenant == tenant && !has.contains_key(*vm))
+            .map(|(vm, _)| vm.clone())
+            .collect();
+        for vm in &gone {
+            all.remove(vm);
+            self.writes.push(Write::delete(Table::Force, format!("{host}/{vm}")));
+        }
+        for (vm, floors) in has {
+            let now = May { tenant: tenant.into(), most: *floors, acknowledged: *floors };
+            if all.get(vm).is_none_or(|before| before.most != now.most) {
+                let record = floors.record(tenant);
+                self.writes.push(Write::put(Table::Force, format!("{host}/{vm}"), record));
+            }
+            all.insert(vm.clone(), now);
+        }
+        let before = self.excess.len();
+        let mut less = false;
+        for vm in gone.iter().chain(has.keys()) {
+            less |= self.refresh_excess(host, vm);
+        }
+        if less || self.excess.len() < before {
+            self.try_waiting();
+        }
+    }
+
+    /// Something that raises may have waited for is lower.
+    fn try_waiting(&mut self) {
+        for (name, row) in &mut self.hosts {
+            if let Some(stream) = &mut row.stream
+                && !stream.waiting.is_empty()
+            {
+                stream.dirty.extend(stream.waiting.iter().cloned());
+                self.woken.insert(name.clone());
+            }
+        }
+    }
+
+    /// Whether a tenant has a raise on this host while another host has an excess.
+    fn may_wait(&self, host: &str, tenant: &str) -> bool {
+        let elsewhere = self
+            .excess
+            .keys()
+            .any(|(at, vm)| at != host || self.tenant_of_may(at, vm).as_deref() != Some(tenant));
+        let raised = |(vm, row): &(String, VmRow)| row.wanted.exceeds(&self.most(host, vm));
+        elsewhere && self.local_vms(host, tenant).iter().any(raised)
+    }
+
+    /// Why a raise has to wait, if it has to.
+    fn waits(&self, host: &str, row: &VmRow, rooms: Option<&Rooms>) -> Option<String> {
+        // Lowers of the same tenant on the same host are in the same message, which is applied whole.
+        let others: Vec<(&(String, String), Rate)> = self
+            .excess
+            .iter()
+            .filter(|((at, vm), _)| {
+                at != host || self.tenant_of_may(at, vm).as_deref() != Some(&row.tenant)
+            })
+            .map(|(key, rate)| (key, *rate))
+            .collect();
+        if others.is_empty() {
+            return None;
+        }
+        let links = rooms.and_then(|rooms| rooms.tenants.get(&row.tenant));
+        let Some(links) = links else { return Some(self.told(others.into_iter())) };
+        for (link, free) in links {
+            let crosses = |at: &str, vm: &str| {
+                let stays = self.vms.get(vm).is_some_and(|row| row.host == at);
+                let tenant = self.tenant_of_may(at, vm).filter(|_| stays);
+                let known = tenant.and_then(|tenant| rooms?.tenants.get(&tenant));
+                known.is_none_or(|links| links.contains_key(link))
+            };
+            let there: Vec<_> = others.iter().filter(|((at, vm), _)| crosses(at, vm)).collect();
+            let all: Rate = there.iter().fold(Rate::ZERO, |sum, (_, rate)| sum + *rate);
+            if all > *free {
+                return Some(self.told(there.into_iter().copied()));
+            }
+        }
+        None
+    }
+
+    fn told<'a>(&'a self, those: impl Iterator<Item = (&'a (String, String), Rate)>) -> String {
+        let mut by_host: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for ((host, vm), _) in those {
+            by_host.entry(host).or_default().push(vm);
+        }
+        let more = by_host.len().saturating_sub(3);
+        let one = |(host, vms): (&&str, &Vec<&str>)| {
+            let silent = self.hosts.get(*host).filter(|row| row.stream.is_none());
+            let silent =
+                silent.map_or(String::new(), |row| format!(" (silent since {})", row.silent_since));
+            format!("host `{host}`{silent} to lower `{}`", vms[0])
+        };
+        let told: Vec<String> = by_host.iter().take(3).map(one).collect();
+        let more = if more > 0 { format!(" and {more} more hosts") } else { String::new() };
+        format!("waits for {}{more}", told.join(", "))
+    }
+
+    /// Computes an excess anew. Whether it is less than it was.
+    fn refresh_excess(&mut self, host: &str, vm: &str) -> bool {
+        let key = (host.to_owned(), vm.to_owned());
+        let dead = self.hosts.get(host).is_none_or(|row| row.dead);
+        let most = if dead { Floors::default() } else { self.most(host, vm) };
+        let wanted = self.vms.get(vm).filter(|row| row.host == host).map(|row| row.wanted);
+        let now = most.beyond(&wanted.unwrap_or_default());
+        let before = match now.is_zero() {
+            true => self.excess.remove(&key),
+            false => self.excess.insert(key, now),
+        };
+        now < before.unwrap_or(Rate::ZERO)
+    }
+
+    fn refresh_excess_of(&mut self, host: &str) {
+        let vms: Vec<String> =
+            self.may.get(host).into_iter().flat_map(BTreeMap::keys).cloned().collect();
+        let mut less = false;
+        for vm in vms {
+            less |= self.refresh_excess(host, &vm);
+        }
+        if less {
+            self.try_waiting();
+        }
+    }
+
+    fn refresh_all_excess(&mut self) {
+        for host in self.may.keys().cloned().collect::<Vec<_>>() {
+            self.refresh_excess_of(&host);
+        }
+    }
+
+    // -- states -------------------------------------------------------------------------------
+
+    fn local_vms(&self, host: &str, tenant: &str) -> Vec<(String, VmRow)> {
+        let vms = self.tenants.get(tenant).into_iter().flat_map(|row| &row.vms);
+        let here = vms.filter_map(|vm| Some((vm, self.vms.get(vm)?)));
+        here.filter(|(_, row)| row.host == host)
+            .map(|(vm, row)| (vm.clone(), row.clone()))
+            .collect()
+    }
+
+    /// What a host has to know of a tenant, with these floors of its own VMs.
+    fn state_of(
+        &self,
+        host: &str,
+        tenant: &str,
+        floors: &dyn Fn(&str, &VmRow) -> Floors,
+    ) -> Tenant {
+        let row = self.tenants.get(tenant);
+        let version = row.map_or(self.revision, |row| row.version);
+        let mut state = Tenant { name: tenant.into(), version, vms: Vec::new(), hosts: Vec::new() };
+        let is_here = self.hosts.get(host).is_some_and(|row| row.tenants.contains_key(tenant));
+        let Some(row) = row.filter(|_| is_here) else { return state };
+        let mut others = BTreeSet::new();
+        for (name, vm) in row.vms.iter().filter_map(|vm| Some((vm, self.vms.get(vm)?))) {
+            let Some(at) = self.hosts.get(&vm.host) else { continue };
+            // Nobody can agree on floors with a host that has not joined.
+            if vm.host != host && (at.control.is_none() || at.dead) {
+                continue;
+            }
+            if vm.host != host {
+                others.insert(vm.host.as_str());
+            }
+            let local = (vm.host == host).then(|| local_of(&vm.spec, floors(name, vm)));
+            state.vms.push(listed(name, vm, local));
+        }
+        let peer = |name: &str| {
+            let row = self.hosts.get(name)?;
+            let control = row.control?.to_string();
+            Some(Peer {
+                name: name.into(),
+                number: row.number,
+                control,
+                keys: self.keys(host, name),
+            })
+        };
+        state.hosts = others.into_iter().filter_map(peer).collect();
+        state
+    }
+
+    /// The lines `ID KEY` of the keys that two hosts share.
+    fn keys(&self, host: &str, other: &str) -> String {
+        let file = host_file(&self.ring, host, [other]);
+        let lines = file.lines().filter_map(|line| line.strip_prefix(other)?.strip_prefix(' '));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    fn tell_applied(&mut self, host: &str, tenant: &str) {
+        for (vm, row) in self.local_vms(host, tenant) {
+            self.observe_vm(&vm, row.generation, Truth::True, "InForce", String::new());
+        }
+    }
+}
+
+fn row_of(stored: &Stored) -> Option<VmRow> {
+    let Spec::Vm(spec) = &stored.object.spec else { return None };
+    let status = &stored.object.status;
+    let admitted = status.condition("Admitted").is_some_and(|c| c.status == Truth::True);
+    Some(VmRow {
+        tenant: spec.tenant.clone(),
+        host: status.host.clone()?,
+        number: status.number?,
+        generation: stored.object.metadata.generation,
+        wanted: if admitted { Floors::of(spec) } else { Floors::default() },
+        spec: spec.clone(),
+    })
+}
+
+fn local_of(spec: &VmSpec, floors: Floors) -> Local {
+    let network = spec.network.clone().unwrap_or_default();
+    Local {
+        port: network.port.unwrap_or_default(),
+        floor_out: floors.out.as_bps(),
+        floor_in: floors.inward.as_bps(),
+        // Undeclared, the agent gives what its uplink has beside all floors.
+        external_out: spec.external.map(|_| floors.external_out.as_bps()),
+        cap_out: spec.cap.map(|cap| cap.0.as_bps()),
+    }
+}
+
+fn listed(name: &str, vm: &VmRow, local: Option<Local>) -> Vm {
+    let network = vm.spec.network.clone().unwrap_or_default();
+    Vm {
+        name: name.into(),
+        number: vm.number,
+        host: vm.host.clone(),
+        addresses: network.addresses.iter().map(ToString::to_string).collect(),
+        mac: network.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        local,
+    }
+}
+
+/// A reason of an agent, as one word.
+fn word(reason: &str) -> String {
+    let word: String = reason.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
+    if word.is_empty() { "Refused".into() } else { word }
+}
+
+/// A message of an agent, of bounded length.
+fn shortened(message: &str) -> String {
+    message.chars().filter(|c| !c.is_control()).take(500).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,423 @@
+use super::*;
+use crate::state::{Action, Actor, Limits, Request, Role, State};
+use serde_json::{Value, json};
+use weir_model::objects::{API_VERSION, read};
+use weir_rpc::messages::Known;
+
+const NOW: Moment = Moment::from_millis(1_800_000_000_000);
+
+/// A state machine, the plan that follows it, and hosts that answer.
+struct World {
+    state: State,
+    plan: Plan,
+    /// Host → its stream, and the states that it has in force.
+    hosts: BTreeMap<String, (u64, BTreeMap<String, Tenant>)>,
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn vm(name: &str, tenant: &str, host: &str, mbit: u64) -> Value {
+    let floor = format!("{mbit}Mbit");
+    let network = json!({"port": format!("p-{name}"), "addresses": ["10.0.0.1"]});
+    let spec = json!({"tenant": tenant, "host": host, "floor": {"out": floor, "in": floor},
+        "network": network});
+    object("VM", name, spec)
+}
+
+impl World {
+    /// Hosts h0 to h2 of 1 Gb/s at one switch, of which 900 Mb/s may be promised; tenants red and blue.
+    fn new() -> Self {
+        let ring: Keyring = "1 000102030405060708090a0b0c0d0e0f\n".parse().expect("a key");
+        let plan = Plan::new(ring, &[], Vec::new(), 0, NOW).expect("empty");
+        let mut world = Self { state: State::new(Limits::default()), plan, hosts: BTreeMap::new() };
+        let mut all: Vec<Value> = (0..3)
+            .map(|n| {
+                let control = format!("192.0.2.{}:7001", n + 1);
+                let spec =
+                    json!({"switch": "tor", "rate": "1Gbit", "slots": 50, "control": control});
+                object("Host", &format!("h{n}"), spec)
+            })
+            .collect();
+        all.extend(["red", "blue"].map(|name| object("Tenant", name, json!({}))));
+        world.apply(all);
+        world
+    }
+
+    fn act(&mut self, action: Action) -> Value {
+        let actor = Actor { name: "op".into(), role: Role::Operator, tenant: None };
+        let request = Request { actor, dry_run: false, idempotency: None, action };
+        let answer = self.state.handle(NOW, &request).expect("it fits");
+        self.settle();
+        serde_json::from_str(&answer.body).expect("JSON")
+    }
+
+    fn settle(&mut self) {
+        for event in self.state.keep().events {
+            self.plan.change(event.revision, event.kind, &event.stored, NOW);
+        }
+    }
+
+    fn apply(&mut self, objects: Vec<Value>) {
+        let wishes = objects.into_iter().map(|object| read(object).expect("sound")).collect();
+        self.act(Action::Batch(wishes));
+    }
+
+    /// A host joins, if it has not, and opens a stream with what it knows.
+    fn connect(&mut self, host: &str) {
+        if self.enrolment(host).is_none() {
+            let hash = format!("hash of {host}");
+            let token = crate::state::NewToken {
+                hash: hash.clone(),
+                name: host.into(),
+                role: Role::Host,
+                tenant: None,
+                host: Some(host.into()),
+                expires: Some(NOW.plus_millis(1000)),
+            };
+            self.act(Action::AddToken(token));
+            self.act(Action::Join { token: hash, host: host.into() });
+        }
+        let has = self.hosts.remove(host).map(|(_, has)| has).unwrap_or_default();
+        let known = has.values().map(|tenant| Known {
+            tenant: tenant.name.clone(),
+            version: tenant.version,
+            digest: tenant.digest(),
+        });
+        let hello = Hello { rate: 1_000_000_000, known: known.collect(), ..Hello::default() };
+        let enrolment = self.enrolment(host).expect("it joined");
+        let id = self.plan.attach(host, enrolment, &hello).expect("it may");
+        self.hosts.insert(host.into(), (id, has));
+    }
+
+    fn enrolment(&self, host: &str) -> Option<u64> {
+        Some(self.state.get(Kind::Host, host)?.object.status.agent.as_ref()?.enrolment)
+    }
+
+    /// What a host is sent next; it does not answer.
+    fn sent(&mut self, host: &str) -> Vec<Tenant> {
+        let mut rooms = None;
+        loop {
+            match self.plan.next(host, rooms.as_ref()) {
+                Next::Nothing => return Vec::new(),
+                Next::Rooms(tenants) => {
+                    rooms = Some(self.state.rooms(tenants.iter().map(String::as_str)));
+                }
+                Next::Send(_, tenants) => return tenants,
+            }
+        }
+    }
+
+    fn answer(&mut self, host: &str, tenants: &[Tenant], refusal: Option<&str>) {
+        let (id, has) = self.hosts.get_mut(host).expect("it is connected");
+        for tenant in tenants {
+            let answer = Answer {
+                tenant: tenant.name.clone(),
+                version: tenant.version,
+                applied: refusal.is_none(),
+                reason: refusal.map_or(String::new(), |_| "NotTakenUp".into()),
+                message: refusal.unwrap_or_default().into(),
+            };
+            if refusal.is_none() {
+                has.insert(tenant.name.clone(), tenant.clone());
+            }
+            self.plan.answered(host, *id, &answer, NOW);
+        }
+        self.tell();
+    }
+
+    /// Everything is sent to these hosts and applied there.
+    fn converge(&mut self, hosts: &[&str]) {
+        loop {
+            let mut quiet = true;
+            for host in hosts {
+                let tenants = self.sent(host);
+                quiet &= tenants.is_empty();
+                self.answer(host, &tenants, None);
+                self.check();
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    /// Writes down what was seen.
+    fn tell(&mut self) {
+        let seen = self.plan.take_observations();
+        self.act(Action::Observe(seen));
+    }
+
+    /// Mbit/s out that a host enforces for a VM.
+    fn floor(&self, host: &str, vm: &str) -> u64 {
+        let has = self.hosts.get(host).into_iter().flat_map(|(_, has)| has.values());
+        let found = has.flat_map(|tenant| &tenant.vms).find(|one| one.name == vm);
+        let floor = found.and_then(|vm| vm.local.as_ref()).map_or(0, |local| local.floor_out);
+        floor / 1_000_000
+    }
+
+    fn applied(&mut self, vm: &str) -> (Truth, String, String) {
+        self.tell();
+        let stored = self.state.get(Kind::Vm, vm).expect("it is there");
+        let found = stored.object.status.condition("Applied").expect("the host joined");
+        (found.status, found.reason.clone(), found.message.clone())
+    }
+
+    /// No host's link carries more than may be promised, by what hosts enforce.
+    fn check(&self) {
+        for host in self.hosts.keys() {
+            let here: u64 = ["a", "b", "c", "d"].iter().map(|vm| self.floor(host, vm)).sum();
+            assert!(here <= 900, "{host} enforces {here} Mbit/s");
+        }
+    }
+}
+
+#[test]
+fn a_tenant_reaches_its_hosts_alone_with_the_keys_of_its_pairs() {
+    let mut world = World::new();
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
+    world.apply(vec![vm("a", "red", "h0", 100), vm("b", "red", "h1", 200)]);
+    world.converge(&["h0", "h1", "h2"]);
+    assert_eq!((world.floor("h0", "a"), world.floor("h1", "b")), (100, 200));
+    assert!(world.hosts["h2"].1.is_empty(), "it has nothing to do with the tenant");
+    let red = &world.hosts["h0"].1["red"];
+    let other = red.vms.iter().find(|vm| vm.name == "b").expect("all VMs of the tenant");
+    assert!(other.local.is_none(), "the floors of another host's VM are not its affair");
+    let peers: Vec<&str> = red.hosts.iter().map(|peer| peer.name.as_str()).collect();
+    assert_eq!(peers, ["h1"]);
+    assert_eq!(red.hosts[0].keys, world.hosts["h1"].1["red"].hosts[0].keys, "one key for both");
+    assert_eq!(world.applied("a").0, Truth::True);
+    assert_eq!(world.sent("h0"), [], "nothing is sent twice");
+}
+
+#[test]
+fn versions_are_of_tenants_and_later_changes_are_coalesced() {
+    let mut world = World::new();
+    world.connect("h0");
+    world.apply(vec![vm("a", "red", "h0", 10), vm("c", "blue", "h0", 10)]);
+    world.converge(&["h0"]);
+    let before = world.hosts["h0"].1["blue"].version;
+    world.apply(vec![vm("a", "red", "h0", 20)]);
+    let first = world.sent("h0");
+    assert_eq!(first.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["red"]);
+    for mbit in 21..100 {
+        world.apply(vec![vm("a", "red", "h0", mbit)]);
+        assert_eq!(world.sent("h0"), [], "one message at most is unanswered");
+    }
+    world.answer("h0", &first, None);
+    let last = world.sent("h0");
+    assert!(last[0].version > first[0].version);
+    world.answer("h0", &last, None);
+    assert_eq!((world.floor("h0", "a"), world.sent("h0").len()), (99, 0));
+    assert_eq!(world.hosts["h0"].1["blue"].version, before, "the other tenant did not change");
+}
+
+#[test]
+fn a_raise_waits_for_the_lower_that_it_needs_and_names_a_silent_host() {
+    let mut world = World::new();
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
+    // The room of h2 is full with both tenants' receivers.
+    world.apply(vec![
+        vm("a", "red", "h0", 600),
+        vm("c", "red", "h2", 600),
+        vm("b", "blue", "h1", 300),
+        vm("d", "blue", "h2", 300),
+    ]);
+    world.converge(&["h0", "h1", "h2"]);
+    // h2's answer is still out when h1 could raise: blue needs the room that red gives back at h2.
+    world.apply(vec![vm("a", "red", "h0", 100), vm("c", "red", "h2", 100)]);
+    world.apply(vec![vm("b", "blue", "h1", 800), vm("d", "blue", "h2", 800)]);
+    let (id, _) = world.hosts["h2"];
+    world.plan.detach("h2", id, NOW);
+    world.converge(&["h0", "h1"]);
+    assert_eq!(world.floor("h1", "b"), 300, "it waits");
+    let (status, reason, message) = world.applied("b");
+    assert_eq!((status, reason.as_str()), (Truth::False, "Pending"));
+    assert!(message.contains("host `h2` (silent since "), "{message}");
+    // The host is back and lowers; then the raises follow.
+    world.connect("h2");
+    world.converge(&["h0", "h1", "h2"]);
+    assert_eq!((world.floor("h1", "b"), world.floor("h2", "d")), (800, 800));
+    assert_eq!((world.applied("b").0, world.applied("d").0), (Truth::True, Truth::True));
+}
+
+#[test]
+fn what_a_dead_host_enforced_is_waited_for_no_longer() {
+    let mut world = World::new();
+    for host in ["h0", "h1", "h2"] {
+        world.connect(host);
+    }
+    world.apply(vec![
+        vm("a", "red", "h2", 600),
+        vm("b", "blue", "h1", 10),
+        vm("d", "blue", "h2", 10),
+    ]);
+    world.converge(&["h0", "h1", "h2"]);
+    let (id, _) = world.hosts["h2"];
+    world.plan.detach("h2", id, NOW);
+    world.hosts.remove("h2");
+    world.act(Action::Delete { kind: Kind::Vm, name: "a".into(), seen: None });
+    world.apply(vec![vm("b", "blue", "h1", 800), vm("d", "blue", "h0", 800)]);
+    world.converge(&["h0", "h1"]);
+    assert!(world.floor("h1", "b") == 800 || world.applied("b").1 == "Pending");
+    let dead = json!({"switch": "tor", "rate": "1Gbit", "slots": 50, "state": "dead"});
+    world.apply(vec![object("Host", "h2", dead)]);
+    world.converge(&["h0", "h1"]);
+    assert_eq!((world.floor("h1", "b"), world.floor("h0", "d")), (800, 800));
+}
+
+#[test]
+fn a_refusal_becomes_a_condition_keeps_the_former_floors_and_is_tried_again() {
+    let mut world = World::new();
+    world.connect("h0");
+    world.apply(vec![vm("a", "red", "h0", 10)]);
+    world.converge(&["h0"]);
+    world.apply(vec![vm("a", "red", "h0", 20)]);
+    let sent = world.sent("h0");
+    world.answer("h0", &sent, Some("vm `a` has port `p-a`, which is not on this host"));
+    let (status, reason, message) = world.applied("a");
+    assert_eq!((status, reason.as_str()), (Truth::False, "NotTakenUp"));
+    assert!(message.contains("host `h0` refuses: vm `a` has port"), "{message}");
+    assert_eq!(world.sent("h0"), [], "not at once");
+    world.plan.tick(NOW.plus_millis(AGAIN));
+    let again = world.sent("h0");
+    assert_eq!(again, sent);
+    world.answer("h0", &again, None);
+    assert_eq!(world.applied("a").0, Truth::True);
+}
+
+#[test]
+fn what_a_host_knows_is_not_sent_again_and_what_it_missed_is() {
+    let mut world = World::new();
+    world.connect("h0");
+    world.apply(vec![vm("a", "red", "h0", 10), vm("c", "blue", "h0", 10)]);
+    world.converge(&["h0"]);
+    let (id, _) = world.hosts["h0"];
+    world.plan.detach("h0", id, NOW);
+    world.act(Action::Delete { kind: Kind::Vm, name: "c".into(), seen: None });
+    world.connect("h0");
+    let sent = world.sent("h0");
+    assert_eq!(sent.len(), 1, "red is known");
+    assert_eq!((sent[0].name.as_str(), sent[0].vms.len()), ("blue", 0));
+    world.answer("h0", &sent, None);
+    assert_eq!(world.floor("h0", "a"), 10);
+}
+
+#[test]
+fn a_controller_that_restarts_knows_what_silent_hosts_may_enforce() {
+    let mut world = World::new();
+    for host in ["h0", "h1"] {
+        world.connect(host);
+    }
+    world.apply(vec![vm("a", "red", "h0", 600), vm("b", "red", "h1", 600)]);
+    let mut records: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for host in ["h0", "h1"] {
+        let Next::Send(writes, tenants) = world.plan.next(host, None) else { panic!("a state") };
+        assert!(!writes.is_empty(), "the records come first");
+        records.extend(writes.into_iter().map(|write| (write.key, write.value.expect("more"))));
+        world.answer(host, &tenants, None);
+    }
+    assert_eq!(records.keys().collect::<Vec<_>>(), ["h0/a", "h1/b"]);
+    // It dies. The new one hears nothing of h0, whose VM is deleted meanwhile.
+    let objects: Vec<_> = world.state.objects().cloned().collect();
+    let ring: Keyring = "1 000102030405060708090a0b0c0d0e0f\n".parse().expect("a key");
+    let may = records.into_iter().collect();
+    world.plan = Plan::new(ring, &objects, may, world.state.revision(), NOW).expect("sound");
+    for name in ["a", "b"] {
+        world.act(Action::Delete { kind: Kind::Vm, name: name.into(), seen: None });
+    }
+    assert_eq!(world.plan.excess.len(), 2);
+    let has = world.hosts.remove("h0").expect("it was there").1;
+    world.connect("h1");
+    world.apply(vec![vm("c", "blue", "h0", 800), vm("d", "blue", "h1", 800)]);
+    world.hosts.insert("h0".into(), (0, has));
+    world.connect("h0");
+    let sent = world.sent("h0");
+    let c = sent.iter().flat_map(|t| &t.vms).find(|vm| vm.name == "c").expect("it is told");
+    let floor = c.local.as_ref().expect("here").floor_out;
+    assert_eq!(floor, 0, "`a` has its floor until the host says that it is gone");
+    world.answer("h0", &sent, None);
+    world.hosts.get_mut("h0").expect("connected").1.remove("red");
+    world.converge(&["h0", "h1"]);
+    assert_eq!(world.floor("h0", "c"), 800);
+}
+
+#[test]
+fn a_silent_host_is_shown_after_a_while_and_a_rate_that_differs_at_once() {
+    let mut world = World::new();
+    world.connect("h0");
+    let (id, _) = world.hosts["h0"];
+    let hello = Hello { rate: 10_000_000_000, ..Hello::default() };
+    let enrolment = world.enrolment("h0").expect("it joined");
+    world.plan.detach("h0", id, NOW);
+    let id = world.plan.attach("h0", enrolment, &hello).expect("it may");
+    world.tell();
+    let host = |world: &World, name: &str| {
+        let stored = world.state.get(Kind::Host, "h0").expect("it is there").clone();
+        let found = stored.object.status.condition(name).expect("a condition").clone();
+        (found.status, found.reason, found.message)
+    };
+    let (status, reason, message) = host(&world, "RateMatches");
+    assert_eq!((status, reason.as_str()), (Truth::False, "RateDiffers"));
+    assert!(message.contains("10Gbit") && message.contains("1Gbit"), "{message}");
+    assert_eq!(host(&world, "Ready").0, Truth::True);
+    world.plan.detach("h0", id, NOW);
+    world.plan.tick(NOW.plus_millis(GRACE - 1));
+    world.tell();
+    assert_eq!(host(&world, "Ready").0, Truth::True, "a renewal is no silence");
+    world.plan.tick(NOW.plus_millis(GRACE));
+    world.tell();
+    let (status, reason, message) = host(&world, "Ready");
+    assert_eq!((status, reason.as_str()), (Truth::Unknown, "Silent"));
+    assert!(message.contains(&NOW.to_string()), "{message}");
+}
+
+#[test]
+fn a_host_that_was_revoked_or_joined_again_has_no_other_stream() {
+    let mut world = World::new();
+    world.connect("h0");
+    let (id, _) = world.hosts["h0"];
+    let first = world.enrolment("h0").expect("it joined");
+    assert!(world.plan.is_present("h0", id, first));
+    world.act(Action::Revoke("h0".into()));
+    assert!(!world.plan.is_present("h0", id, first));
+    let refused = world.plan.attach("h0", first, &Hello::default()).expect_err("revoked");
+    assert!(refused.0.contains("`weir host token`"), "{}", refused.0);
+    world.connect("h0");
+    let second = world.enrolment("h0").expect("it joined again");
+    assert!(second > first);
+    assert!(world.plan.attach("h0", first, &Hello::default()).is_err(), "the former certificate");
+    assert!(world.plan.check("nobody", 1).is_err());
+}
+
+#[test]
+fn a_token_of_a_host_expires_and_a_wrong_one_is_not_used_up() {
+    let mut world = World::new();
+    let token = crate::state::NewToken {
+        hash: "hash".into(),
+        name: "host-h0".into(),
+        role: Role::Host,
+        tenant: None,
+        host: Some("h0".into()),
+        expires: Some(NOW.plus_millis(1000)),
+    };
+    world.act(Action::AddToken(token));
+    let mut join = |host: &str, after: u64| {
+        let actor = Actor { name: "host".into(), role: Role::Host, tenant: None };
+        let action = Action::Join { token: "hash".into(), host: host.into() };
+        let request = Request { actor, dry_run: false, idempotency: None, action };
+        world.state.handle(NOW.plus_millis(after), &request).map(drop).map_err(|p| p.detail)
+    };
+    let error = join("h1", 0).expect_err("another host's");
+    assert_eq!(error, "this token is for host `h0`, not for `h1`");
+    let error = join("h0", 1000).expect_err("too late");
+    assert!(error.starts_with("this token expired at "), "{error}");
+    join("h0", 999).expect("in time");
+    let error = join("h0", 999).expect_err("twice");
+    assert!(error.contains("it was used before"), "{error}");
+}

@@ -1,0 +1,172 @@
+//! Hosts that join, and what is known of them by their agents.
+
+use super::command::{Actor, Draft, Role};
+use super::{State, change};
+use crate::problem::Problem;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use weir_model::moment::Moment;
+use weir_model::objects::{AgentStatus, Condition, Kind, Object, Truth};
+use weir_units::Rate;
+
+/// Name of the condition that says whether a VM's host enforces what is wanted.
+pub(crate) const APPLIED: &str = "Applied";
+/// Name of the condition that says whether a host's agent is there.
+pub(crate) const READY: &str = "Ready";
+
+/// One fact about an object, seen by an agent.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Observation {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Name of the object.
+    pub name: String,
+    /// Only if the object's spec is of this generation.
+    pub generation: Option<u64>,
+    /// The condition's name.
+    pub condition: &'static str,
+    /// Whether it holds.
+    pub status: Truth,
+    /// One word for programs.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+    /// What the agent of a host says of itself.
+    pub agent: Option<(String, Option<SocketAddr>)>,
+}
+
+/// What is free on the links of tenants: the least of both directions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rooms {
+    /// Version of the state of which this is said.
+    pub revision: u64,
+    /// Tenant → link → what is free. A tenant that is not listed may be on any link.
+    pub tenants: BTreeMap<String, BTreeMap<u32, Rate>>,
+}
+
+impl State {
+    /// A host joins with a token: the token is used up, and the host has a new enrolment.
+    pub(super) fn join(&mut self, now: Moment, token: &str, host: &str) -> Result<Draft, Problem> {
+        let refuse = |detail: String| Problem::new(401, "Unauthorized", "token", detail);
+        let found = self.tokens.get(token).filter(|found| found.role == Role::Host).cloned();
+        let found = found.ok_or_else(|| {
+            refuse("this token is not known: it was used before, or is another controller's".into())
+        })?;
+        if let Some(at) = found.expires.filter(|at| *at <= now) {
+            return Err(refuse(format!(
+                "this token expired at {at}: ask an operator for a new one"
+            )));
+        }
+        if found.host.as_deref() != Some(host) {
+            let whose = found.host.as_deref().unwrap_or_default();
+            return Err(refuse(format!("this token is for host `{whose}`, not for `{host}`")));
+        }
+        let stored = self.get(Kind::Host, host).cloned();
+        let stored = stored.ok_or_else(|| change::not_found(Kind::Host, host))?;
+        self.set_token(token, None);
+        let mut object = stored.object.clone();
+        let enrolment = self.revision + 1;
+        let before = object.status.agent.take().unwrap_or_default();
+        object.status.agent = Some(AgentStatus { enrolment, ..before });
+        let message = "it joined; its agent has not spoken yet";
+        object.status.set(fact(now, READY, Truth::Unknown, "Joined", message));
+        let stored = self.put_object(object);
+        Ok(Draft::json(200, json!({"enrolment": enrolment, "number": stored.object.status.number})))
+    }
+
+    pub(super) fn revoke(
+        &mut self,
+        now: Moment,
+        actor: &Actor,
+        host: &str,
+    ) -> Result<Draft, Problem> {
+        actor.may_write(Kind::Host, None)?;
+        let stored = self.get(Kind::Host, host).cloned();
+        let mut object = stored.ok_or_else(|| change::not_found(Kind::Host, host))?.object.clone();
+        if object.status.agent.take().is_none() {
+            let detail = format!("host `{host}` has not joined, so there is nothing to revoke");
+            return Err(Problem::new(409, "NotJoined", "metadata.name", detail));
+        }
+        let message = "its certificates are refused; `weir host token` lets it join again";
+        object.status.set(fact(now, READY, Truth::Unknown, "Revoked", message));
+        self.put_object(object);
+        Ok(Draft::Object(Kind::Host, host.into(), false))
+    }
+
+    /// Writes down what agents saw, as far as it is news.
+    pub(super) fn observe(&mut self, now: Moment, observations: &[Observation]) -> Draft {
+        let mut changed = 0;
+        for seen in observations {
+            let Some(stored) = self.get(seen.kind, &seen.name) else { continue };
+            let generation = stored.object.metadata.generation;
+            if seen.generation.is_some_and(|meant| meant != generation) {
+                continue;
+            }
+            let mut object = stored.object.clone();
+            if let (Some((program, control)), Some(agent)) = (&seen.agent, &mut object.status.agent)
+            {
+                agent.program.clone_from(program);
+                agent.control = *control;
+            }
+            object.status.set(fact(now, seen.condition, seen.status, &seen.reason, &seen.message));
+            if object.status != stored.object.status {
+                self.put_object(object);
+                changed += 1;
+            }
+        }
+        Draft::json(200, json!({"changed": changed}))
+    }
+
+    /// A VM's spec changed: whether its host enforces it is unknown until its agent says so.
+    pub(super) fn await_agent(&self, now: Moment, object: &mut Object) {
+        let host = object.status.host.as_deref().and_then(|host| self.get(Kind::Host, host));
+        if host.is_some_and(|host| host.object.status.agent.is_some()) {
+            object.status.set(fact(now, APPLIED, Truth::Unknown, "Sending", ""));
+        } else {
+            object.status.conditions.retain(|condition| condition.name != APPLIED);
+        }
+    }
+
+    /// What is free on the links of these tenants.
+    pub fn rooms<'a>(&self, tenants: impl IntoIterator<Item = &'a str>) -> Rooms {
+        let room = |tenant: &'a str| Some((tenant.to_owned(), self.book.free_on_links(tenant)?));
+        Rooms { revision: self.revision, tenants: tenants.into_iter().filter_map(room).collect() }
+    }
+
+    /// Gives a new host or VM its number.
+    pub(super) fn number(&mut self, object: &mut Object) {
+        let Some(place) = place_of(object.kind()) else { return };
+        if object.status.number.is_none() {
+            object.status.number = Some(self.numbers[place]);
+            self.numbers[place] += 1;
+        }
+    }
+
+    /// A number that was given before a start.
+    pub(super) fn remember_number(&mut self, object: &Object) {
+        if let (Some(place), Some(number)) = (place_of(object.kind()), object.status.number) {
+            let next = &mut self.numbers[place];
+            *next = (*next).max(number.saturating_add(1));
+        }
+    }
+}
+
+/// Where the next number of a kind is.
+const fn place_of(kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Host => Some(0),
+        Kind::Vm => Some(1),
+        _ => None,
+    }
+}
+
+fn fact(now: Moment, name: &str, status: Truth, reason: &str, message: &str) -> Condition {
+    Condition {
+        name: name.into(),
+        status,
+        reason: reason.into(),
+        message: message.into(),
+        last_transition_time: now,
+    }
+}

@@ -1,0 +1,345 @@
+//! Agents over real TLS: they join, follow, and are refused.
+
+use crate::harness::{Controller, Folder, done, object};
+use hyper::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use weir_controller::clock::Clock;
+use weir_controller::roots::{self, Step};
+use weir_controller::tls::{Authority, Current, fingerprint, server_config};
+use weir_rpc::client::desk::Desk;
+use weir_rpc::client::follow::{Facts, Follower};
+use weir_rpc::client::{Channel, Server, Trust, join, tls};
+use weir_rpc::home::Home;
+use weir_rpc::kept::Kept;
+use weir_rpc::messages::{FromAgent, Hello};
+
+/// How long something may take that takes milliseconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A host whose agent takes up whatever it is told.
+struct Agent {
+    home: Home,
+    kept: Arc<Mutex<Kept>>,
+    runtime: Option<Runtime>,
+}
+
+impl Agent {
+    /// Follows with what is on the disk, as an agent that was started.
+    fn start(server: &str, home: &Home, number: usize) -> Self {
+        let (ring, bell) = mpsc::channel();
+        let desk = Arc::new(Desk::new(move || {
+            // The loop ends with the test.
+            let _ = ring.send(());
+        }));
+        let kept = Arc::new(Mutex::new(home.kept().expect("it joined")));
+        let (there, inside) = (Arc::clone(&desk), Arc::clone(&kept));
+        std::thread::spawn(move || {
+            while bell.recv().is_ok() {
+                let tenants = there.take();
+                let mut kept = inside.lock().expect("nobody panics");
+                *kept = kept.with(&tenants);
+                drop(kept);
+                there.answer(tenants.into_iter().map(|tenant| (tenant, Ok(()))));
+            }
+        });
+        let control = format!("127.0.0.1:{}", 7001 + number);
+        let facts = Facts { program: "test".into(), rate: 1_000_000_000, control };
+        let follower = Follower::new(server, home.clone(), facts, desk).expect("it joined");
+        let runtime = runtime();
+        runtime.spawn(follower.run());
+        Self { home: home.clone(), kept, runtime: Some(runtime) }
+    }
+
+    /// Mbit/s out that are in force for a VM of this host.
+    fn floor(&self, vm: &str) -> Option<u64> {
+        floor(&self.kept.lock().expect("nobody panics"), vm)
+    }
+
+    /// As `kill -9`: no word to anybody.
+    fn kill(mut self) -> Home {
+        self.runtime.take().expect("it runs").shutdown_background();
+        self.home.clone()
+    }
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+fn floor(kept: &Kept, vm: &str) -> Option<u64> {
+    let mut all = kept.tenants.values().flat_map(|tenant| &tenant.vms);
+    let found = all.find(|one| one.name == vm)?;
+    Some(found.local.as_ref()?.floor_out / 1_000_000)
+}
+
+/// Waits until something holds; how long does not matter.
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let clock = Clock::start();
+    while !holds() {
+        assert!(clock.running() < PATIENCE, "not in time: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn cloud() -> Value {
+    let host = json!({"switch": "tor", "rate": "1Gbit", "slots": 100});
+    let hosts = ["h0", "h1"].map(|name| object("Host", name, host.clone()));
+    json!({"items": [hosts[0], hosts[1], object("Tenant", "gold", json!({}))]})
+}
+
+fn vm(name: &str, host: &str, floor: &str) -> Value {
+    let network = json!({"port": format!("p-{name}"), "addresses": ["10.0.0.1"]});
+    let floor = json!({"out": floor, "in": floor});
+    let spec = json!({"tenant": "gold", "host": host, "floor": floor, "network": network});
+    object("VM", name, spec)
+}
+
+fn apply(controller: &Controller, items: Value) {
+    done(controller.client().send(Method::POST, "/api/v1/apply", &items).expect("it answers"));
+}
+
+fn token(controller: &Controller, host: &str, millis: u64) -> String {
+    let expires = Clock::start().now().plus_millis(millis).to_string();
+    let name = format!("host-{host}");
+    let wanted = json!({"name": name, "role": "host", "host": host, "expires": expires});
+    let made = controller.client().send(Method::POST, "/api/v1/tokens", &wanted);
+    let made = done(made.expect("it answers"));
+    made["token"].as_str().expect("the secret").to_owned()
+}
+
+fn condition(controller: &Controller, path: &str, name: &str) -> Value {
+    let object = controller.client().get(&format!("/api/v1/{path}")).expect("it answers").json();
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|condition| condition["type"] == name).unwrap_or_default()
+}
+
+fn try_join(controller: &Controller, home: &Home, host: &str, token: &str) -> Result<(), String> {
+    let ca = std::fs::read_to_string(&controller.first.ca).expect("it was made");
+    let trust = Trust::Roots(ca);
+    let joined = join(home, &controller.server, &trust, host, token);
+    runtime().block_on(joined).map(drop).map_err(|error| error.to_string())
+}
+
+fn joined(controller: &Controller, folder: &Path, host: &str) -> Home {
+    let home = Home::new(folder.join(host));
+    let secret = token(controller, host, 60_000);
+    try_join(controller, &home, host, &secret).expect("it may");
+    home
+}
+
+#[test]
+fn floors_reach_agents_and_hold_while_the_controller_is_away_and_all_come_back() {
+    let (folder, mut controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let homes = ["h0", "h1"].map(|host| joined(&controller, &folder.0, host));
+    let start = |n: usize| Agent::start(&controller.server, &homes[n], n);
+    let agents = [start(0), start(1)];
+    let vms = [vm("a", "h0", "100Mbit"), vm("b", "h1", "200Mbit")];
+    apply(&controller, json!({"items": vms}));
+    until("floors arrive", || {
+        agents[0].floor("a") == Some(100) && agents[1].floor("b") == Some(200)
+    });
+    until("the objects say so", || {
+        ["a", "b"].iter().all(|name| {
+            condition(&controller, &format!("vms/{name}"), "Applied")["status"] == "True"
+        })
+    });
+    assert_eq!(condition(&controller, "hosts/h0", "Ready")["reason"], "Connected");
+    assert_eq!(condition(&controller, "hosts/h0", "RateMatches")["status"], "True");
+    let key = |home: &Home| {
+        let text = std::fs::read_to_string(home.keys()).expect("written before");
+        text.lines().last().expect("a key").rsplit(' ').next().expect("its digits").to_owned()
+    };
+    assert_eq!(key(&homes[0]), key(&homes[1]), "the pair of hosts has a key");
+
+    // The controller dies, then the agents do; each starts from its own disk.
+    controller.stop();
+    for agent in agents {
+        agent.kill();
+    }
+    let server = controller.server.clone();
+    let agents = [0, 1].map(|n| Agent::start(&server, &homes[n], n));
+    assert_eq!((agents[0].floor("a"), agents[1].floor("b")), (Some(100), Some(200)));
+
+    controller.restart();
+    apply(&controller, json!({"items": [vm("a", "h0", "300Mbit")]}));
+    until("they are back", || agents[0].floor("a") == Some(300));
+    until("it is on the disk", || floor(&homes[0].kept().expect("whole"), "a") == Some(300));
+    assert_eq!(agents[1].floor("b"), Some(200));
+}
+
+#[test]
+fn a_token_works_once_and_for_its_host() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = Home::new(folder.0.join("h0"));
+    let secret = token(&controller, "h0", 60_000);
+    let error = try_join(&controller, &home, "h1", &secret).expect_err("another host");
+    assert!(error.contains("this token is for host `h0`, not for `h1`"), "{error}");
+    try_join(&controller, &home, "h0", &secret).expect("its own");
+    let error = try_join(&controller, &home, "h0", &secret).expect_err("twice");
+    assert!(error.contains("it was used before"), "{error}");
+    let former = token(&controller, "h0", 60_000);
+    let latest = token(&controller, "h0", 60_000);
+    let error = try_join(&controller, &home, "h0", &former).expect_err("replaced");
+    assert!(error.contains("this token is not known"), "{error}");
+    try_join(&controller, &home, "h0", &latest).expect("the latest one");
+    let error =
+        try_join(&controller, &home, "h0", &controller.first.token).expect_err("a person's");
+    assert!(error.contains("this token is not known"), "{error}");
+    // Nor does a host's token open the API.
+    let secret = token(&controller, "h0", 60_000);
+    let mut client = controller.client_of(&secret);
+    assert_eq!(client.get("/api/v1/vms").expect("it answers").json()["items"], json!([]));
+    assert_eq!(client.get("/metrics").expect("it answers").status, 403);
+}
+
+#[test]
+fn a_host_joins_by_fingerprint_and_another_authority_is_refused() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = Home::new(folder.0.join("h0"));
+    let secret = token(&controller, "h0", 60_000);
+    let hex = fingerprint(&controller.first.ca).expect("a certificate");
+    let mut hash: [u8; 32] =
+        std::array::from_fn(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).expect("digits"));
+    hash[0] ^= 1;
+    let by = |hash| {
+        let trust = Trust::Fingerprint(hash);
+        runtime().block_on(join(&home, &controller.server, &trust, "h0", &secret))
+    };
+    let error = by(hash).expect_err("another").to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    hash[0] ^= 1;
+    assert_eq!(by(hash).expect("the right one").host, "h0");
+}
+
+/// Opens a stream with the certificate in `home`; what it is told.
+fn introduce(controller: &Controller, home: &Home, hello: Hello) -> Result<(), String> {
+    runtime().block_on(async {
+        let proof = home.proof().expect("whole").expect("it joined");
+        let config = tls(&Trust::Roots(proof.roots.clone()), Some(&proof)).expect("sound");
+        let server = Server::parse(&controller.server).expect("an address");
+        let channel = Channel::connect(&server, Arc::new(config)).await;
+        let mut channel = channel.map_err(|error| error.to_string())?;
+        let first = FromAgent { hello: Some(hello), answers: Vec::new() };
+        let stream = channel.follow(tokio_stream::iter([first])).await;
+        let mut stream = stream.map_err(|error| error.to_string())?;
+        stream.message().await.map(drop).map_err(|status| status.to_string())
+    })
+}
+
+fn hello() -> Hello {
+    Hello { protocol: weir_rpc::PROTOCOL, ..Hello::default() }
+}
+
+#[test]
+fn an_agent_of_another_version_and_one_without_a_certificate_are_told_so() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    introduce(&controller, &home, hello()).expect("it may");
+    let error = introduce(&controller, &home, Hello { protocol: 99, ..hello() });
+    let error = error.expect_err("another version");
+    assert!(
+        error.contains("speaks version 99 of the messages, this controller version 1"),
+        "{error}"
+    );
+    let ca = std::fs::read_to_string(&controller.first.ca).expect("it was made");
+    let error = runtime().block_on(async {
+        let config = tls(&Trust::Roots(ca), None).expect("sound");
+        let server = Server::parse(&controller.server).expect("an address");
+        let mut channel = Channel::connect(&server, Arc::new(config)).await.expect("TLS alone");
+        let first = FromAgent { hello: Some(hello()), answers: Vec::new() };
+        channel.follow(tokio_stream::iter([first])).await.expect_err("a stranger").to_string()
+    });
+    assert!(error.contains("show the certificate"), "{error}");
+}
+
+#[test]
+fn a_host_that_was_revoked_is_refused_and_may_join_again() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    introduce(&controller, &home, hello()).expect("it may");
+    let revoke = controller.client().send(Method::POST, "/api/v1/hosts/h0/revoke", &json!({}));
+    done(revoke.expect("it answers"));
+    let error = introduce(&controller, &home, hello()).expect_err("revoked");
+    assert!(error.contains("was revoked") && error.contains("join again"), "{error}");
+    joined(&controller, &folder.0, "h0");
+    introduce(&controller, &home, hello()).expect("with the new certificate");
+}
+
+#[test]
+fn a_certificate_that_has_ended_ends_the_handshake() {
+    let (folder, controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    let data = &controller.config.data_dir;
+    let names = vec!["127.0.0.1".to_owned()];
+    let authority = Authority::read(&data.join("ca.key"), &data.join("ca.crt"), names);
+    let authority = authority.expect("it was made");
+    let handshake = |hours: u64| {
+        let clock = Clock::start().ahead(Duration::from_secs(hours * 3600));
+        let current = Arc::new(Current::new(authority.sign(Clock::start().now()).expect("a name")));
+        let config = server_config(current, &authority, Arc::new(clock)).expect("sound");
+        let proof = home.proof().expect("whole").expect("it joined");
+        let client = tls(&Trust::Roots(proof.roots.clone()), Some(&proof)).expect("sound");
+        runtime().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let at = listener.local_addr().expect("it is bound");
+            let connecting = tokio::spawn(async move {
+                let stream = TcpStream::connect(at).await.expect("it listens");
+                let name = "127.0.0.1".try_into().expect("a name");
+                TlsConnector::from(Arc::new(client)).connect(name, stream).await.map(drop)
+            });
+            let (stream, _) = listener.accept().await.expect("it comes");
+            let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
+            drop(connecting.await);
+            accepted.map(drop).map_err(|error| error.to_string())
+        })
+    };
+    handshake(0).expect("it is valid");
+    handshake(23).expect("it is valid still");
+    let error = handshake(25).expect_err("it ended");
+    assert!(error.contains("certificate expired"), "{error}");
+}
+
+#[test]
+fn an_authority_is_replaced_while_hosts_renew() {
+    let (folder, mut controller) = (Folder::new(), Controller::start());
+    apply(&controller, cloud());
+    let home = joined(&controller, &folder.0, "h0");
+    let data = controller.config.data_dir.clone();
+    let agent = Agent::start(&controller.server, &home, 0);
+    let first = std::fs::read_to_string(data.join("ca.crt")).expect("it was made");
+    roots::step(&data, Step::Drop).expect_err("there is one alone");
+    roots::step(&data, Step::Add).expect("the first step");
+    controller.restart();
+    let trusted = |count: usize| {
+        let roots = home.proof().expect("whole").expect("it joined").roots;
+        roots.matches("BEGIN CERTIFICATE").count() == count
+    };
+    until("the host trusts both", || trusted(2));
+    roots::step(&data, Step::Swap).expect("the second step");
+    controller.restart();
+    // With a certificate of the old authority, to a controller of the new one.
+    let ca = std::fs::read_to_string(data.join("ca.crt")).expect("it was made");
+    assert!(ca.ends_with(&first), "the old one is the second");
+    apply(&controller, json!({"items": [vm("a", "h0", "100Mbit")]}));
+    until("the host follows the new one", || agent.floor("a") == Some(100));
+    roots::step(&data, Step::Drop).expect("the last step");
+    controller.restart();
+    let error = introduce(&controller, &home, hello()).expect_err("the old one's");
+    assert!(error.contains("cannot reach") || error.contains("controller at"), "{error}");
+    joined(&controller, &folder.0, "h0");
+    introduce(&controller, &home, hello()).expect("of the new one");
+}

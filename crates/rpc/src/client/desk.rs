@@ -1,0 +1,125 @@
+//! Where the thread that speaks to the controller and the loop of the agent meet.
+//!
+//! Problem   Neither may wait for the other: the loop has floors to keep, and the controller may send
+//!           faster than a host takes up.
+//! Approach  What is wanted lies here, one state per tenant: a newer one replaces an older one that
+//!           nobody took. The loop takes all, and puts down what became of each. A bell wakes the loop.
+//! Promises  At most one state per tenant waits in each direction.
+
+use crate::messages::Tenant;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Why a state was not taken up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// One word for programs.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What became of a tenant's state.
+pub type Done = (Tenant, Result<(), Refusal>);
+
+/// How it stands with the controller.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// Whether there is a stream.
+    pub connected: bool,
+    /// Streams so far.
+    pub streams: u64,
+    /// Attempts that failed and streams that broke off.
+    pub failures: u64,
+    /// Why there is none.
+    pub trouble: Option<String>,
+    /// Seconds for which the certificate is valid still.
+    pub certificate_s: u64,
+}
+
+/// The place.
+pub struct Desk {
+    inner: Mutex<Inner>,
+    bell: Box<dyn Fn() + Send + Sync>,
+    pub(super) answered: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    wanted: BTreeMap<String, Tenant>,
+    done: BTreeMap<String, Done>,
+    standing: Standing,
+}
+
+impl Desk {
+    /// A place with nothing on it. `bell` wakes the loop.
+    pub fn new(bell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { inner: Mutex::default(), bell: Box::new(bell), answered: Notify::new() }
+    }
+
+    /// Puts down what is wanted.
+    pub fn want(&self, tenants: Vec<Tenant>) {
+        let mut inner = self.lock();
+        inner.wanted.extend(tenants.into_iter().map(|tenant| (tenant.name.clone(), tenant)));
+        drop(inner);
+        (self.bell)();
+    }
+
+    /// Takes what is wanted.
+    pub fn take(&self) -> Vec<Tenant> {
+        std::mem::take(&mut self.lock().wanted).into_values().collect()
+    }
+
+    /// Puts down what became of it.
+    pub fn answer(&self, done: impl IntoIterator<Item = Done>) {
+        let done = done.into_iter().map(|done| (done.0.name.clone(), done));
+        self.lock().done.extend(done);
+        self.answered.notify_one();
+    }
+
+    pub(super) fn answers(&self) -> Vec<Done> {
+        std::mem::take(&mut self.lock().done).into_values().collect()
+    }
+
+    /// How it stands with the controller.
+    pub fn standing(&self) -> Standing {
+        self.lock().standing.clone()
+    }
+
+    pub(super) fn stand(&self, change: impl FnOnce(&mut Standing)) {
+        change(&mut self.lock().standing);
+    }
+
+    // Nobody panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_newer_state_replaces_one_that_nobody_took() {
+        let rung = Arc::new(AtomicU32::new(0));
+        let bell = Arc::clone(&rung);
+        let desk = Desk::new(move || {
+            bell.fetch_add(1, Ordering::Relaxed);
+        });
+        let state =
+            |name: &str, version| Tenant { name: name.into(), version, ..Tenant::default() };
+        desk.want(vec![state("red", 1), state("blue", 1)]);
+        desk.want(vec![state("red", 2)]);
+        let taken: Vec<_> = desk.take().into_iter().map(|t| (t.name, t.version)).collect();
+        assert_eq!(taken, [("blue".into(), 1), ("red".into(), 2)]);
+        assert!(desk.take().is_empty());
+        assert_eq!(rung.load(Ordering::Relaxed), 2);
+        desk.answer([(state("red", 2), Ok(()))]);
+        assert_eq!(desk.answers().len(), 1);
+        assert!(desk.answers().is_empty());
+    }
+}

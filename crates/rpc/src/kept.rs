@@ -1,0 +1,240 @@
+//! What a host keeps of what it was told: enough to start without its controller.
+//!
+//! Approach  The tenants that have VMs here, each with its version, as the controller sent them. A change
+//!           replaces one tenant. From all of them follow a directory, this host's VMs and the keys of
+//!           the pairs of hosts: the same three things that an agent without a controller reads from
+//!           files.
+//! Promises  Equal texts for equal states. A mistake names tenant, VM and field.
+
+use crate::messages::{Known, Local, Peer, Tenant, Vm};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use weir_model::agent::{Directory, DirectoryHost, DirectoryVm, Translation, VmConfig};
+use weir_model::net::Mac;
+use weir_model::text::RateText;
+use weir_units::Rate;
+
+/// What a host was told and took up.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// Name of the host.
+    pub host: String,
+    /// Number of the host.
+    pub number: u32,
+    /// Tenants with VMs here, by name.
+    pub tenants: BTreeMap<String, Tenant>,
+}
+
+impl Kept {
+    /// The same after a tenant's state was replaced. A tenant without VMs is no longer here.
+    #[must_use]
+    pub fn with<'a>(&self, changes: impl IntoIterator<Item = &'a Tenant>) -> Self {
+        let mut next = self.clone();
+        for tenant in changes {
+            match tenant.vms.is_empty() {
+                true => next.tenants.remove(&tenant.name),
+                false => next.tenants.insert(tenant.name.clone(), tenant.clone()),
+            };
+        }
+        next
+    }
+
+    /// What is in force, for the first message to the controller.
+    pub fn known(&self) -> Vec<Known> {
+        let known = |tenant: &Tenant| Known {
+            tenant: tenant.name.clone(),
+            version: tenant.version,
+            digest: tenant.digest(),
+        };
+        self.tenants.values().map(known).collect()
+    }
+
+    /// The directory of all VMs and hosts that concern this host, which listens at `control`.
+    ///
+    /// # Errors
+    ///
+    /// An address is none.
+    pub fn directory(&self, control: SocketAddr) -> Result<Directory, String> {
+        let mut hosts = BTreeMap::new();
+        for peer in self.peers() {
+            let at = peer.control.parse().map_err(|_| {
+                format!("host `{}`: `{}` is no address and port", peer.name, peer.control)
+            })?;
+            let (name, id) = (peer.name.clone(), Some(peer.number));
+            hosts.insert(peer.name.as_str(), DirectoryHost { name, control: at, id });
+        }
+        let own = DirectoryHost { name: self.host.clone(), control, id: Some(self.number) };
+        hosts.insert(&self.host, own);
+        let mut vms = Vec::new();
+        for (tenant, vm) in self.vms_of_all() {
+            vms.push(listed(&tenant.name, vm)?);
+        }
+        Ok(Directory { hosts: hosts.into_values().collect(), vms })
+    }
+
+    /// This host's VMs.
+    ///
+    /// # Errors
+    ///
+    /// One of them has no port, or a MAC address that is none.
+    pub fn vms(&self) -> Result<Vec<VmConfig>, String> {
+        let here = self.vms_of_all().filter_map(|(_, vm)| Some((vm, vm.local.as_ref()?)));
+        here.map(|(vm, local)| config(vm, local)).collect()
+    }
+
+    /// The text of a key file: the keys that this host shares with each of the others.
+    pub fn keys(&self) -> String {
+        let mut text = format!("host {}\n", self.host);
+        for peer in self.peers() {
+            for line in peer.keys.lines() {
+                text.push_str(&format!("{} {line}\n", peer.name));
+            }
+        }
+        text
+    }
+
+    /// The other hosts, each as the newest state has it.
+    fn peers(&self) -> impl Iterator<Item = &Peer> {
+        let mut by_name: BTreeMap<&str, (u64, &Peer)> = BTreeMap::new();
+        for tenant in self.tenants.values() {
+            for peer in tenant.hosts.iter().filter(|peer| peer.name != self.host) {
+                let newest = by_name.entry(&peer.name).or_insert((tenant.version, peer));
+                if newest.0 < tenant.version {
+                    *newest = (tenant.version, peer);
+                }
+            }
+        }
+        by_name.into_values().map(|(_, peer)| peer)
+    }
+
+    fn vms_of_all(&self) -> impl Iterator<Item = (&Tenant, &Vm)> {
+        self.tenants.values().flat_map(|tenant| tenant.vms.iter().map(move |vm| (tenant, vm)))
+    }
+}
+
+fn listed(tenant: &str, vm: &Vm) -> Result<DirectoryVm, String> {
+    let wrong = |what: &str| format!("vm `{}` of tenant `{tenant}`: {what}", vm.name);
+    let address =
+        |text: &String| text.parse().map_err(|_| wrong(&format!("`{text}` is no address")));
+    let addresses: Result<Vec<IpAddr>, String> = vm.addresses.iter().map(address).collect();
+    Ok(DirectoryVm {
+        name: vm.name.clone(),
+        tenant: tenant.to_owned(),
+        host: vm.host.clone(),
+        id: Some(vm.number),
+        addresses: addresses?,
+        mac: mac(vm)?,
+        prefixes: Vec::new(),
+    })
+}
+
+fn mac(vm: &Vm) -> Result<Option<Mac>, String> {
+    if vm.mac.is_empty() {
+        return Ok(None);
+    }
+    vm.mac.parse().map(Some).map_err(|error| format!("vm `{}`: {error}", vm.name))
+}
+
+fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
+    if local.port.is_empty() {
+        return Err(format!(
+            "vm `{}` has no port: write the name of its interface on the host into spec.port",
+            vm.name
+        ));
+    }
+    let rate = |bps: u64| RateText(Rate::from_bps(bps));
+    Ok(VmConfig {
+        name: vm.name.clone(),
+        port: local.port.clone(),
+        mac: mac(vm)?,
+        floor_out: rate(local.floor_out),
+        floor_in: rate(local.floor_in),
+        cap_out: local.cap_out.map(rate),
+        external_floor: local.external_out.map(rate),
+        external_ceiling: None,
+        translation: Translation::None,
+        policing: None,
+        budget: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(name: &str, number: u32, host: &str) -> Vm {
+        let local = (host == "h0").then(|| Local {
+            port: format!("p{number}"),
+            floor_out: 1_000_000,
+            floor_in: 2_000_000,
+            external_out: Some(0),
+            cap_out: None,
+        });
+        let addresses = vec![format!("10.0.0.{number}")];
+        Vm { name: name.into(), number, host: host.into(), addresses, mac: String::new(), local }
+    }
+
+    fn peer(name: &str, number: u32, control: &str) -> Peer {
+        let keys = "1 000102030405060708090a0b0c0d0e0f\n".into();
+        Peer { name: name.into(), number, control: control.into(), keys }
+    }
+
+    fn tenant(name: &str, version: u64, vms: Vec<Vm>, hosts: Vec<Peer>) -> Tenant {
+        Tenant { name: name.into(), version, vms, hosts }
+    }
+
+    fn kept() -> Kept {
+        let kept = Kept { host: "h0".into(), number: 4, tenants: BTreeMap::new() };
+        let red = vec![vm("a", 1, "h0"), vm("b", 2, "h1")];
+        let blue = vec![vm("c", 3, "h0"), vm("d", 4, "h1")];
+        kept.with(&[
+            tenant("red", 5, red, vec![peer("h1", 9, "192.0.2.1:7001")]),
+            tenant("blue", 6, blue, vec![peer("h1", 9, "192.0.2.2:7001")]),
+        ])
+    }
+
+    #[test]
+    fn a_directory_vms_and_keys_follow_from_what_is_kept() {
+        let kept = kept();
+        let directory = kept.directory("192.0.2.9:7001".parse().unwrap()).expect("sound");
+        let hosts: Vec<_> = directory
+            .numbered_hosts()
+            .map(|(id, h)| (h.name.as_str(), id.0, h.control.to_string()))
+            .collect();
+        let newest = "192.0.2.2:7001".to_owned();
+        assert_eq!(hosts, [("h0", 4, "192.0.2.9:7001".to_owned()), ("h1", 9, newest)]);
+        let vms: Vec<_> =
+            directory.numbered_vms().map(|(id, vm)| (vm.name.clone(), id.0)).collect();
+        assert_eq!(vms, [("c".into(), 3), ("d".into(), 4), ("a".into(), 1), ("b".into(), 2)]);
+        let here: Vec<_> = kept.vms().expect("sound").into_iter().map(|vm| vm.port).collect();
+        assert_eq!(here, ["p3", "p1"]);
+        assert_eq!(kept.keys(), "host h0\nh1 1 000102030405060708090a0b0c0d0e0f\n");
+    }
+
+    #[test]
+    fn a_change_replaces_one_tenant_and_one_without_vms_goes() {
+        let before = kept();
+        let red = tenant("red", 7, Vec::new(), Vec::new());
+        let after = before.with([&red]);
+        assert_eq!(after.tenants.keys().collect::<Vec<_>>(), ["blue"]);
+        assert_eq!(after.tenants["blue"], before.tenants["blue"]);
+        assert_eq!(after.known()[0].version, 6);
+    }
+
+    #[test]
+    fn mistakes_name_the_vm() {
+        let mut bad = vm("a", 1, "h0");
+        bad.addresses = vec!["nowhere".into()];
+        let control = "192.0.2.9:7001".parse().unwrap();
+        let kept = kept().with(&[tenant("red", 8, vec![bad], Vec::new())]);
+        let error = kept.directory(control).expect_err("no address");
+        assert_eq!(error, "vm `a` of tenant `red`: `nowhere` is no address");
+        let mut bad = vm("a", 1, "h0");
+        bad.local.as_mut().expect("it is here").port.clear();
+        let kept = kept.with(&[tenant("red", 9, vec![bad], Vec::new())]);
+        let error = kept.vms().expect_err("no port");
+        assert!(error.starts_with("vm `a` has no port: "), "{error}");
+    }
+}

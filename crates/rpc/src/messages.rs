@@ -1,0 +1,296 @@
+//! The messages between controller and agents. `agents.proto` describes the same for other programs; a
+//! test compares the two.
+
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+/// Path of the call by which a host gets its first certificate.
+pub const JOIN: &str = "/weir.v1.Agents/Join";
+/// Path of the call by which a host gets the next one.
+pub const RENEW: &str = "/weir.v1.Agents/Renew";
+/// Path of the stream.
+pub const FOLLOW: &str = "/weir.v1.Agents/Follow";
+
+/// A host asks for its first certificate.
+#[derive(Clone, PartialEq, Message)]
+pub struct JoinRequest {
+    /// Version of these messages that the host speaks.
+    #[prost(uint32, tag = "1")]
+    pub protocol: u32,
+    /// The token, which works once.
+    #[prost(string, tag = "2")]
+    pub token: String,
+    /// Name of the host.
+    #[prost(string, tag = "3")]
+    pub host: String,
+    /// Request of a certificate (PKCS#10, DER) for a key on the curve P-256.
+    #[prost(bytes = "vec", tag = "4")]
+    pub request: Vec<u8>,
+}
+
+/// A host asks for its next certificate, with the present one.
+#[derive(Clone, PartialEq, Message)]
+pub struct RenewRequest {
+    /// Request of a certificate, as in `JoinRequest`.
+    #[prost(bytes = "vec", tag = "1")]
+    pub request: Vec<u8>,
+}
+
+/// A certificate of a host.
+#[derive(Clone, PartialEq, Message)]
+pub struct Certificate {
+    /// The certificate, PEM.
+    #[prost(string, tag = "1")]
+    pub certificate: String,
+    /// Certificates of all authorities that the host has to trust, PEM.
+    #[prost(string, tag = "2")]
+    pub roots: String,
+    /// Number of the host, by which agents know it.
+    #[prost(uint32, tag = "3")]
+    pub number: u32,
+}
+
+/// What an agent says.
+#[derive(Clone, PartialEq, Message)]
+pub struct FromAgent {
+    /// Only in the first message.
+    #[prost(message, optional, tag = "1")]
+    pub hello: Option<Hello>,
+    /// What became of tenants' states.
+    #[prost(message, repeated, tag = "2")]
+    pub answers: Vec<Answer>,
+}
+
+/// An agent introduces itself.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hello {
+    /// Version of these messages that the agent speaks.
+    #[prost(uint32, tag = "1")]
+    pub protocol: u32,
+    /// Version of the agent's program.
+    #[prost(string, tag = "2")]
+    pub program: String,
+    /// Rate of the uplink, bit/s.
+    #[prost(uint64, tag = "3")]
+    pub rate: u64,
+    /// Address and port at which other agents reach it.
+    #[prost(string, tag = "4")]
+    pub control: String,
+    /// What is in force there.
+    #[prost(message, repeated, tag = "5")]
+    pub known: Vec<Known>,
+}
+
+/// The state of a tenant that a host has in force.
+#[derive(Clone, PartialEq, Message)]
+pub struct Known {
+    /// Name of the tenant.
+    #[prost(string, tag = "1")]
+    pub tenant: String,
+    /// Version of the state.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// FNV-1a of the state without its version.
+    #[prost(fixed64, tag = "3")]
+    pub digest: u64,
+}
+
+/// What became of a tenant's state.
+#[derive(Clone, PartialEq, Message)]
+pub struct Answer {
+    /// Name of the tenant.
+    #[prost(string, tag = "1")]
+    pub tenant: String,
+    /// Version of the state.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Whether it is in force and on the host's disk. Else the former state stays in force.
+    #[prost(bool, tag = "3")]
+    pub applied: bool,
+    /// One word for programs, if it is not.
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    /// A sentence for people, if it is not.
+    #[prost(string, tag = "5")]
+    pub message: String,
+}
+
+/// What the controller says.
+#[derive(Clone, PartialEq, Message)]
+pub struct FromController {
+    /// Tenants of which something changed, each whole.
+    #[prost(message, repeated, tag = "1")]
+    pub tenants: Vec<Tenant>,
+    /// Certificates of all authorities that the host has to trust, PEM. Empty if they are as before.
+    #[prost(string, tag = "2")]
+    pub roots: String,
+}
+
+/// What one host has to know of a tenant. Without VMs: the tenant is no longer on the host.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Name of the tenant.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Version of the state: it grows with each change.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// All VMs of the tenant.
+    #[prost(message, repeated, tag = "3")]
+    pub vms: Vec<Vm>,
+    /// The other hosts of these VMs.
+    #[prost(message, repeated, tag = "4")]
+    pub hosts: Vec<Peer>,
+}
+
+/// A VM.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Vm {
+    /// Name of the VM.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Number of the VM, by which agents know it.
+    #[prost(uint32, tag = "2")]
+    pub number: u32,
+    /// Name of its host.
+    #[prost(string, tag = "3")]
+    pub host: String,
+    /// Its addresses.
+    #[prost(string, repeated, tag = "4")]
+    pub addresses: Vec<String>,
+    /// Its MAC address. Empty if any is right.
+    #[prost(string, tag = "5")]
+    pub mac: String,
+    /// What only its own host has to know.
+    #[prost(message, optional, tag = "6")]
+    pub local: Option<Local>,
+}
+
+/// A VM on the host that is told of it.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Local {
+    /// Its network interface on the host.
+    #[prost(string, tag = "1")]
+    pub port: String,
+    /// Floor out, bit/s.
+    #[prost(uint64, tag = "2")]
+    pub floor_out: u64,
+    /// Floor in, bit/s.
+    #[prost(uint64, tag = "3")]
+    pub floor_in: u64,
+    /// Floor toward the outside of the cloud, bit/s. Absent: what the agent gives by itself.
+    #[prost(uint64, optional, tag = "4")]
+    pub external_out: Option<u64>,
+    /// Maximum rate out, bit/s. Absent: none.
+    #[prost(uint64, optional, tag = "5")]
+    pub cap_out: Option<u64>,
+}
+
+/// Another host.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Peer {
+    /// Name of the host.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Number of the host, by which agents know it.
+    #[prost(uint32, tag = "2")]
+    pub number: u32,
+    /// Address and port of its agent.
+    #[prost(string, tag = "3")]
+    pub control: String,
+    /// Keys that both hosts share, lines of `ID KEY`. The first signs.
+    #[prost(string, tag = "4")]
+    pub keys: String,
+}
+
+impl Tenant {
+    /// FNV-1a of all but the version. Equal states have equal digests.
+    pub fn digest(&self) -> u64 {
+        let unversioned = Self { version: 0, ..self.clone() };
+        unversioned.encode_to_vec().iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+            (hash ^ u64::from(*octet)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `.proto` of the messages in a Rust source: each struct, each field with its comment.
+    fn proto_of(source: &str) -> String {
+        let mut out = String::new();
+        let mut attribute = "";
+        for line in source.lines().map(str::trim) {
+            if let Some(comment) = line.strip_prefix("/// ") {
+                attribute = "";
+                out.push_str(&format!("// {comment}\n"));
+            } else if let Some(name) = line.strip_prefix("pub struct ") {
+                out.push_str(&format!("message {name}\n"));
+            } else if line.starts_with("#[prost") {
+                attribute = line;
+            } else if let Some((name, kind)) =
+                line.strip_prefix("pub ").and_then(|f| f.split_once(": "))
+            {
+                out.push_str(&format!(
+                    "  {}\n",
+                    field(attribute, name, kind.trim_end_matches(','))
+                ));
+            } else if line == "}" {
+                out.push_str("}\n\n");
+            }
+        }
+        out
+    }
+
+    fn field(attribute: &str, name: &str, kind: &str) -> String {
+        let inner = attribute.trim_start_matches("#[prost(").trim_end_matches(")]");
+        let parts: Vec<&str> = inner.split(", ").collect();
+        let tag = parts.last().and_then(|p| p.strip_prefix("tag = ")).expect("a tag");
+        let tag = tag.trim_matches('"');
+        let word = parts[0].trim_end_matches(" = \"vec\"");
+        let held = kind.trim_start_matches("Option<").trim_start_matches("Vec<");
+        let held = if word == "message" { held.trim_end_matches('>') } else { word };
+        let label = match (parts.contains(&"repeated"), parts.contains(&"optional"), word) {
+            (true, ..) => "repeated ",
+            // A message is optional in any case.
+            (_, true, kind) if kind != "message" => "optional ",
+            _ => "",
+        };
+        format!("{label}{held} {name} = {tag};")
+    }
+
+    /// Without comments and with single spaces.
+    fn bare(text: &str) -> String {
+        let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_proto_file_says_what_the_types_say() {
+        let source = include_str!("messages.rs");
+        let (types, _) = source.split_once("\nimpl Tenant").expect("the types come first");
+        let (_, types) = types.split_once("/// A host asks for its first").expect("the first");
+        let made = bare(&proto_of(&format!("/// A{types}")));
+        let file = include_str!("../agents.proto");
+        let (head, messages) = file.split_once("\nmessage ").expect("messages");
+        assert_eq!(made, bare(&format!("message {messages}")));
+        for path in [JOIN, RENEW, FOLLOW] {
+            let (service, call) = path.trim_start_matches('/').split_once('/').expect("a path");
+            let (package, service) = service.rsplit_once('.').expect("a package");
+            assert!(head.contains(&format!("package {package};")), "{head}");
+            assert!(head.contains(&format!("service {service} {{")), "{head}");
+            assert!(head.contains(&format!("rpc {call}(")), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_digest_changes_with_anything_but_the_version() {
+        let one = Tenant { name: "gold".into(), version: 7, ..Tenant::default() };
+        let other = Tenant { version: 8, ..one.clone() };
+        assert_eq!(one.digest(), other.digest());
+        let vm = Vm { name: "a".into(), ..Vm::default() };
+        assert_ne!(one.digest(), Tenant { vms: vec![vm], ..one.clone() }.digest());
+        assert_ne!(one.digest(), Tenant { name: "bulk".into(), ..one.clone() }.digest());
+    }
+}
