@@ -173,7 +173,7 @@ fn what_keeps_to_the_published_room_is_admitted() {
     assert_eq!(of("switches", "rack0")["out"], "400Mbit", "both VMs count with their whole floors");
     assert_eq!(of("switches", "rack0")["hosts"], json!(["h0", "h1"]));
     assert_eq!(of("switches", "rack1")["in"], "600Mbit");
-    assert_eq!(room["network"]["slots"], 10);
+    assert_eq!(room["network"]["slots"], 14);
     world.apply("VM", "x", vm("bulk", Some("h1"), "400Mbit"));
     world.apply("VM", "y", vm("bulk", Some("h3"), "600Mbit"));
     assert_eq!(
