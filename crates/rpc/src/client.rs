@@ -24,6 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_stream::Stream;
@@ -207,20 +208,11 @@ impl Channel {
                 server.unreachable("it takes no agents: is it a controller of this version?")
             );
         }
-        let mut http = Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new())
-            .keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE_PATIENCE)
-            .keep_alive_while_idle(true);
-        let (sender, connection) = http
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| server.unreachable(error))?;
-        // Its end shows in the calls.
-        tokio::spawn(async move { drop(connection.await) });
+        let http = Http::over(stream, KEEPALIVE, KEEPALIVE_PATIENCE).await;
+        let http = http.map_err(|error| server.unreachable(error))?;
         let origin = format!("https://{}", server.shown());
         let origin = origin.parse().map_err(|_| ClientError::Address(server.shown()))?;
-        let grpc = tonic::client::Grpc::with_origin(Http(sender), origin);
+        let grpc = tonic::client::Grpc::with_origin(http, origin);
         let grpc = grpc.max_decoding_message_size(MESSAGE_MOST);
         Ok(Self { server: server.clone(), grpc })
     }
@@ -283,9 +275,33 @@ impl Channel {
     }
 }
 
-/// hyper's sender as a service.
-#[derive(Clone)]
-struct Http(SendRequest<Body>);
+/// HTTP/2 on one connection, as tonic wants it.
+#[derive(Clone, Debug)]
+pub struct Http(SendRequest<Body>);
+
+impl Http {
+    /// Begins on a connection. One on which nothing comes for `interval` is asked whether it is there,
+    /// and given up without an answer within `patience`.
+    ///
+    /// # Errors
+    ///
+    /// The other end speaks something else.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        interval: Duration,
+        patience: Duration,
+    ) -> Result<Self, hyper::Error> {
+        let mut http = Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .keep_alive_interval(interval)
+            .keep_alive_timeout(patience)
+            .keep_alive_while_idle(true);
+        let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
+        // Its end shows in the calls.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(Self(sender))
+    }
+}
 
 type Answering = Pin<
     Box<dyn Future<Output = Result<http::Response<hyper::body::Incoming>, hyper::Error>> + Send>,
