@@ -191,7 +191,7 @@ impl ControllerConfig {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientConfig {
-    /// `https://NAME:PORT`.
+    /// `https://NAME:PORT`; of several controllers, all of them with commas between.
     pub server: String,
     /// File with the certificate of the authority that signed the controller's.
     pub ca: PathBuf,

@@ -83,6 +83,17 @@ pub enum ClientError {
     NoIdentity(String),
 }
 
+impl ClientError {
+    /// Whether another controller may do what this one does not.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => status.code() == tonic::Code::Unavailable,
+            _ => false,
+        }
+    }
+}
+
 fn said(status: &Status) -> String {
     match status.message() {
         "" => format!("{:?}", status.code()),
@@ -120,6 +131,15 @@ impl Server {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         ServerName::try_from(name.as_str()).map_err(|_| none())?;
         Ok(Self { name, port })
+    }
+
+    /// Reads one or several with commas between them, of controllers of one cloud.
+    ///
+    /// # Errors
+    ///
+    /// One is none.
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, ClientError> {
+        text.split(',').map(|one| Self::parse(one.trim())).collect()
     }
 
     fn shown(&self) -> String {
@@ -347,21 +367,40 @@ pub async fn join(
     host: &str,
     token: &str,
 ) -> Result<Identity, ClientError> {
-    let server = Server::parse(server)?;
+    let servers = Server::parse_all(server)?;
     // Before the token is used up.
     home.make()?;
     let config = Arc::new(tls(trust, None)?);
     let (key, request) = draw_key()?;
-    let mut channel = Channel::connect(&server, config).await?;
     let (token, host) = (token.to_owned(), host.to_owned());
     let asked = JoinRequest { protocol: PROTOCOL, token, host: host.clone(), request };
-    let made = channel.join(asked).await?;
+    let made = ask_first(&servers, &config, &asked).await?;
     let identity = take_certificate(home, &key, &made, &host)?;
     let before = home.kept().ok();
     let before = before.filter(|kept| kept.host == host && kept.number == made.number);
     let kept = before.unwrap_or(Kept { host, number: made.number, ..Kept::default() });
     home.keep(&kept)?;
     Ok(identity)
+}
+
+/// Asks one controller after the other, until one is not away and does not merely follow.
+async fn ask_first(
+    servers: &[Server],
+    config: &Arc<ClientConfig>,
+    asked: &JoinRequest,
+) -> Result<Certificate, ClientError> {
+    let mut failed = None;
+    for server in servers {
+        let answer = match Channel::connect(server, Arc::clone(config)).await {
+            Ok(mut channel) => channel.join(asked.clone()).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Err(error) if error.is_elsewhere() => failed = failed.or(Some(error)),
+            answer => return answer,
+        }
+    }
+    Err(failed.expect("there is one server at least"))
 }
 
 /// Writes a new certificate down, if it is this host's.
@@ -405,5 +444,8 @@ mod tests {
             let error = Server::parse(text).expect_err("no address").to_string();
             assert!(error.contains("write NAME:PORT"), "{error}");
         }
+        let all = Server::parse_all("a.example:1, [2001:db8::1]:2").expect("two");
+        assert_eq!(all.iter().map(Server::shown).collect::<Vec<_>>(), ["a.example:1", "[2001:db8::1]:2"]);
+        assert!(Server::parse_all("a:1,,b:2").is_err());
     }
 }

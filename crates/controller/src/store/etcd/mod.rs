@@ -17,6 +17,8 @@ mod feed;
 mod lead;
 mod messages;
 mod pack;
+#[cfg(test)]
+mod tests;
 
 use super::{
     Changes, Leader, SCHEMA, Snapshot, Standing, Store, StoreError, Table, UPGRADES, Write, prepare,
@@ -359,8 +361,8 @@ impl EtcdStore {
         self.decide(nested(operations), Vec::new(), id)
     }
 
-    /// A batch that does not: pieces, decision, everything in its place.
-    fn in_pieces(&mut self, all: Vec<Piece>, id: &str) -> Result<i64, StoreError> {
+    /// Lays down the pieces of a batch that does not. Returns what decides that it is done.
+    fn lay(&mut self, all: Vec<Piece>, id: &str) -> Result<String, StoreError> {
         let count = all.len();
         for (n, piece) in all.into_iter().enumerate() {
             let name = pack::piece_name(&self.keys.pieces(), id, n);
@@ -374,16 +376,18 @@ impl EtcdStore {
                 return Err(StoreError::Fenced);
             }
         }
-        let pending = format!("{id} {count}");
+        Ok(format!("{id} {count}"))
+    }
+
+    /// From here on a batch in pieces is done, whoever puts it in its place.
+    fn decide_pending(&mut self, pending: &str, id: &str) -> Result<(), StoreError> {
         // Pieces that were removed meanwhile are not decided about.
         let there = vec![exists(pack::piece_name(&self.keys.pieces(), id, 0))];
         let log = Log { id: id.into(), more: true, deleted: Vec::new() };
-        let decision = vec![
-            put(self.keys.pending(), pending.as_bytes(), 0),
-            put(self.keys.log(), log.text(), 0),
-        ];
+        let decision =
+            vec![put(self.keys.pending(), pending, 0), put(self.keys.log(), log.text(), 0)];
         self.log = self.decide(decision, there, id)?;
-        self.put_in_place(pending.as_bytes())
+        Ok(())
     }
 
     /// The transaction that makes a batch so, or not. Returns its revision.
@@ -440,7 +444,11 @@ impl Store for EtcdStore {
         let revision = match all.len() {
             0 => return Ok(()),
             1 => self.at_once(all.remove(0), &id)?,
-            _ => self.in_pieces(all, &id)?,
+            _ => {
+                let pending = self.lay(all, &id)?;
+                self.decide_pending(&pending, &id)?;
+                self.put_in_place(pending.as_bytes())?
+            }
         };
         (self.log, self.seen) = (revision, revision);
         Ok(())
