@@ -233,9 +233,19 @@ fn stopping() -> Problem {
 
 /// What a client is told about the store.
 pub(crate) fn of_store(error: &StoreError) -> Problem {
-    let status = if matches!(error, StoreError::Full { .. }) { 507 } else { 503 };
-    let reason = if status == 507 { "DiskFull" } else { "StoreFailed" };
-    Problem::new(status, reason, "request", error.to_string())
+    match error {
+        StoreError::Full { .. } | StoreError::Quota { .. } => {
+            Problem::new(507, "DiskFull", "request", error.to_string())
+        }
+        StoreError::Unreachable { .. } => {
+            let detail = format!(
+                "{error}; a change that was under way may have been done: repeat it with the same \
+                 Idempotency-Key"
+            );
+            Problem::new(503, "StoreFailed", "request", detail)
+        }
+        _ => Problem::new(503, "StoreFailed", "request", error.to_string()),
+    }
 }
 
 /// What a process has while it leads.

@@ -280,7 +280,7 @@ impl EtcdStore {
                     what: what.into(),
                 });
             }
-            self.wait(tokio::time::sleep(Duration::from_millis(100)));
+            self.wait(async { tokio::time::sleep(Duration::from_millis(100)).await });
         }
     }
 
@@ -528,7 +528,8 @@ impl Store for EtcdStore {
             return false;
         }
         let runtime = self.runtime.as_ref().expect("it is there until the end");
-        runtime.block_on(tokio::time::timeout(CATCH_UP, feed.ready())).unwrap_or(false)
+        let ready = async { tokio::time::timeout(CATCH_UP, feed.ready()).await };
+        runtime.block_on(ready).unwrap_or(false)
     }
 }
 
