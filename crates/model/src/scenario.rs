@@ -11,6 +11,7 @@
 //! Not here  Playing it, and judging what was measured.
 
 mod admission;
+mod binding;
 mod error;
 mod expr;
 mod file;
@@ -24,6 +25,7 @@ mod topology;
 mod workload;
 pub(crate) mod yaml;
 
+pub use binding::{Binding, Bound};
 pub use error::{Error, Place};
 pub use file::File;
 pub use mechanism::{Mechanism, Translation};
@@ -68,6 +70,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
+    /// How tenants are bound to queues, where a mechanism's label asks for it.
+    pub binding: Binding,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
     /// or mark there is invalid.
     pub congested: Vec<String>,

@@ -23,6 +23,11 @@ impl MostWeight {
     pub const fn new(most: u16) -> Self {
         Self(if most == 0 { 1 } else { most })
     }
+
+    /// The largest weight.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
 }
 
 /// What a port's queues weigh.
@@ -75,6 +80,15 @@ pub(super) fn can_hold(floors: &[Rate], link: Rate, most: MostWeight) -> bool {
     // Nearly always the first try does, in a hundredth of the time.
     let (num, den) = Step { weight: most.0, floor: largest }.ratio(floors);
     num * u128::from(link.as_bps()) >= den || weigh(floors, link, most).hold()
+}
+
+/// Whether these weights hold these floors.
+pub(super) fn holds(floors: &[Rate], weights: &[u16], link: Rate) -> bool {
+    let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+    let all = floors.iter().zip(weights);
+    all.into_iter().all(|(floor, weight)| {
+        u128::from(floor.as_bps()) * sum <= u128::from(link.as_bps()) * u128::from(*weight)
+    })
 }
 
 /// θ = weight / floor.
