@@ -38,6 +38,7 @@ pub(super) fn run(binder: &mut Binder, contenders: &[Contender], seed: u64) {
     round.count();
     round.keep();
     round.serve();
+    round.hold_shared();
     round.pack();
     round.binder.places = contenders.iter().map(|c| c.tenant).zip(round.places).collect();
 }
@@ -170,6 +171,29 @@ impl Round<'_> {
         }
     }
 
+    /// Weights that others provisioned hold the floors of the shared queue beside those that have a
+    /// queue: otherwise the last of these loses it.
+    fn hold_shared(&mut self) {
+        let Some(provisioned) = self.binder.provisioned.clone() else { return };
+        loop {
+            let breaks = |link: &usize| {
+                let ports = &self.binder.ports[*link];
+                let own = self.dedicated_on(*link).filter_map(|index| match self.places[index] {
+                    Place::Dedicated(codepoint) => Some(u32::from(provisioned.of(codepoint))),
+                    Place::Shared(_) => None,
+                });
+                let all = u32::from(provisioned.shared) + own.sum::<u32>();
+                let rate = self.binder.fabric.links[*link].rate;
+                (0..2).any(|way| !holds(ports.shared(way), provisioned.shared, all, rate))
+            };
+            let broken = (0..self.binder.ports.len()).find(breaks);
+            let Some(link) = broken else { return };
+            let last = self.dedicated_on(link).max_by_key(|other| self.rank[*other]);
+            let Some(last) = last else { return };
+            self.give_up(last, Why::Weights(LinkId(link as u32)));
+        }
+    }
+
     /// A code point, and which tenants' queues to take on which links, so that this tenant has one everywhere.
     fn find(&self, index: usize) -> Result<(u8, Vec<(usize, LinkId)>), Why> {
         let needs = &self.contenders[index].needs;
@@ -260,10 +284,13 @@ impl Round<'_> {
             let mut floors: Vec<Rate> = dedicated.iter().map(|(_, rates)| rates[way]).collect();
             let of_dedicated: Rate = floors.iter().copied().sum();
             if let Some(provisioned) = &self.binder.provisioned {
-                floors.push(ports.reserved[way].saturating_sub(of_dedicated));
-                let weights = dedicated.iter().map(|(codepoint, _)| provisioned.of(*codepoint));
-                let weights: Vec<u16> = weights.chain([provisioned.shared]).collect();
-                return holds(&floors, &weights, fabric.links[link].rate);
+                // Beside all others, whoever has them. For the shared queue see `hold_shared`.
+                let all = provisioned.all();
+                let holds = |(codepoint, rates): &(u8, [Rate; 2])| {
+                    let weight = provisioned.of(*codepoint);
+                    holds(rates[way], weight, all, fabric.links[link].rate)
+                };
+                return dedicated.iter().all(holds);
             }
             if floors.len() < usize::from(fabric.links[link].queues) {
                 floors.push(ports.reserved[way].saturating_sub(of_dedicated));

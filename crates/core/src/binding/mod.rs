@@ -172,6 +172,11 @@ pub struct Provisioned {
 }
 
 impl Provisioned {
+    /// The sum of all weights.
+    fn all(&self) -> u32 {
+        u32::from(self.shared) + self.own.values().map(|weight| u32::from(*weight)).sum::<u32>()
+    }
+
     /// The weight of a code point's queue.
     fn of(&self, codepoint: u8) -> u16 {
         self.own.get(&codepoint).copied().unwrap_or(0)

@@ -82,13 +82,9 @@ pub(super) fn can_hold(floors: &[Rate], link: Rate, most: MostWeight) -> bool {
     num * u128::from(link.as_bps()) >= den || weigh(floors, link, most).hold()
 }
 
-/// Whether these weights hold these floors.
-pub(super) fn holds(floors: &[Rate], weights: &[u16], link: Rate) -> bool {
-    let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
-    let all = floors.iter().zip(weights);
-    all.into_iter().all(|(floor, weight)| {
-        u128::from(floor.as_bps()) * sum <= u128::from(link.as_bps()) * u128::from(*weight)
-    })
+/// Whether this weight holds this floor, beside others that sum to `all` with it.
+pub(super) fn holds(floor: Rate, weight: u16, all: u32, link: Rate) -> bool {
+    u128::from(floor.as_bps()) * u128::from(all) <= u128::from(link.as_bps()) * u128::from(weight)
 }
 
 /// θ = weight / floor.

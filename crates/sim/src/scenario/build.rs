@@ -14,7 +14,7 @@
 
 use super::ways::Ways;
 use super::{Failure, Unsupported};
-use crate::exchange::{ExchangeSpec, Guests};
+use crate::exchange::{ClientSpec, ExchangeSpec, Guests};
 use crate::host::{Claim, Speaker};
 use crate::network::{
     Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec,
@@ -291,10 +291,23 @@ fn exchange(
         response: 0,
         follows: None,
         keeps: false,
+        client: None,
         most: at_a_time,
     };
     match &entry.kind {
-        TrafficKind::Flows(flows) => spec.starts = Box::new(flows.starts().map(at)),
+        TrafficKind::Flows(flows) => match flows.closed {
+            None => spec.starts = Box::new(flows.starts().map(at)),
+            Some(pauses) => {
+                spec.keeps = true;
+                spec.client = Some(ClientSpec {
+                    start: entry.start.as_nanos(),
+                    pause: pauses.most.as_nanos(),
+                    chance: pauses.chance,
+                    sizes: flows.sizes.clone(),
+                    seed: flows.arrivals.seed,
+                });
+            }
+        },
         TrafficKind::Request(request) => {
             let size = request.size;
             spec.response = request.response.get();

@@ -16,7 +16,7 @@ use weir_model::scenario::{Bound, Scenario, TrafficKind};
 use weir_units::Rate;
 
 /// Into `summary`, the worst over tenants and directed links: `tenant_floor_ratio` of the whole time,
-/// and `tenant_floor_p1` and `tenant_floor_100ms_p1` of the windows.
+/// and percentiles of windows: `tenant_floor_p1`, `tenant_floor_p10`, `tenant_floor_100ms_p1`.
 pub(super) fn judge(case: &Case<'_>, bound: Option<Bound>, summary: &mut BTreeMap<String, f64>) {
     if let Some(unbound) = case.observed.unbound.filter(|_| bound.is_some()) {
         summary.insert("unbound_octets".into(), unbound as f64);
@@ -41,11 +41,13 @@ pub(super) fn judge(case: &Case<'_>, bound: Option<Bound>, summary: &mut BTreeMa
                 (promised > 0.0).then(|| case.mean(samples.iter().copied(), got) / promised)
             };
             keep("tenant_floor_ratio", ratio(&samples));
-            for (name, width) in [("tenant_floor_p1", WINDOW_S), ("tenant_floor_100ms_p1", SHORT_S)] {
-                let windows = windows(case, &samples, width);
-                let ratios: Vec<f64> = windows.into_iter().filter_map(ratio).collect();
-                keep(name, percentile(&ratios, 0.01));
-            }
+            let ratios = |width: f64| -> Vec<f64> {
+                windows(case, &samples, width).into_iter().filter_map(ratio).collect()
+            };
+            let (halves, tenths) = (ratios(WINDOW_S), ratios(SHORT_S));
+            keep("tenant_floor_p1", percentile(&halves, 0.01));
+            keep("tenant_floor_p10", percentile(&halves, 0.1));
+            keep("tenant_floor_100ms_p1", percentile(&tenths, 0.01));
         }
     }
 }

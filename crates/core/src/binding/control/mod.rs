@@ -258,8 +258,8 @@ struct Tenant {
     in_force: BTreeMap<HostId, Version>,
     /// The code point that the binder wants it to have.
     wanted: Option<u8>,
-    /// A switch that failed it in this interval.
-    failed_by: Option<SwitchId>,
+    /// Why it has no queue in this interval, although the binder gave it one.
+    failed: Option<Why>,
     /// Switches that lost its queue and could not be mended.
     lost: BTreeSet<SwitchId>,
 }
@@ -383,8 +383,8 @@ impl Control {
         if matches!(state.phase, Phase::Freeing | Phase::Dedicated) {
             return Some(Place::Dedicated(state.codepoint));
         }
-        if let Some(switch) = state.failed_by {
-            return Some(Place::Shared(Why::Switch(switch)));
+        if let Some(why) = state.failed {
+            return Some(Place::Shared(why));
         }
         match self.binder.place(tenant) {
             Some(Place::Shared(why)) => Some(Place::Shared(why)),
@@ -433,7 +433,7 @@ impl Control {
                 order: Order::default(),
                 in_force: BTreeMap::new(),
                 wanted: None,
-                failed_by: None,
+                failed: None,
                 lost: BTreeSet::new(),
             };
             let tenant = self.tenants.entry(member.tenant).or_insert_with(new);
@@ -442,6 +442,7 @@ impl Control {
             if tenant.member != *member {
                 tenant.in_force.retain(|host, _| member.hosts.contains(host));
                 tenant.member = member.clone();
+                self.dirty.extend(self.switches_of(&self.tenants[&member.tenant]));
             }
             self.index(member.tenant);
         }
@@ -490,7 +491,7 @@ impl Control {
         self.binder.bind(&contenders, self.config.seed.wrapping_add(self.rounds));
         (self.began, self.rounds) = (now, self.rounds + 1);
         for (id, tenant) in &mut self.tenants {
-            tenant.failed_by = None;
+            tenant.failed = None;
             tenant.wanted = match self.binder.place(*id) {
                 Some(Place::Dedicated(codepoint)) if !tenant.is_gone => Some(codepoint),
                 _ => None,

@@ -3,6 +3,7 @@
 use super::{
     Action, Answer, Control, Event, Order, Outcome, Pending, Phase, Provision, Tenant, Ticket,
 };
+use crate::binding::Why;
 use crate::binding::switch::{SwitchConfig, diff};
 use crate::ledger::SwitchId;
 use weir_units::{TenantId, Time};
@@ -77,11 +78,13 @@ impl Control {
                 None
             }
             Phase::Shared => self.prepare(id),
-            Phase::Preparing if !stays || tenant.failed_by.is_some() => Some(Phase::Shared),
+            Phase::Preparing if !stays || tenant.failed.is_some() => Some(Phase::Shared),
             Phase::Preparing => self.has_queues(tenant).is_ok().then_some(Phase::Tagging),
             Phase::Tagging if !tenant.is_told() => None,
             Phase::Tagging => Some(if stays { Phase::Freeing } else { Phase::Clamping }),
             Phase::Freeing => tenant.is_told().then_some(Phase::Dedicated),
+            // Where shared queues cannot hold one more beside those on their way, it waits for them.
+            Phase::Dedicated if self.crowded(tenant).is_some_and(|(_, others)| others) => None,
             Phase::Dedicated => (!stays).then_some(Phase::Clamping),
             Phase::Clamping if !tenant.is_told() => None,
             Phase::Clamping if stays && self.has_queues(tenant).is_ok() => Some(Phase::Freeing),
@@ -95,9 +98,14 @@ impl Control {
 
     fn prepare(&mut self, id: TenantId) -> Option<Phase> {
         let tenant = self.tenants.get(&id)?;
-        let codepoint = tenant.wanted.filter(|_| tenant.failed_by.is_none())?;
+        let codepoint = tenant.wanted.filter(|_| tenant.failed.is_none())?;
         let slots = self.find_slots(id, codepoint)?;
+        let crowded = self.crowded(tenant);
         let tenant = self.tenants.get_mut(&id)?;
+        if let Some((link, others)) = crowded {
+            tenant.failed = (!others).then_some(Why::Weights(link));
+            return None;
+        }
         (tenant.codepoint, tenant.slots) = (codepoint, slots);
         self.index(id);
         Some(Phase::Preparing)
@@ -223,9 +231,9 @@ impl Control {
             let is_lost = self.lacks(switch, &self.tenants[&id]);
             let tenant = self.tenants.get_mut(&id).expect("it is listed");
             if tenant.phase == Phase::Preparing {
-                tenant.failed_by = Some(switch);
+                tenant.failed = Some(Why::Switch(switch));
             } else if tenant.phase.is_tagged() && was_written && is_lost {
-                tenant.failed_by = Some(switch);
+                tenant.failed = Some(Why::Switch(switch));
                 tenant.wanted = None;
                 tenant.lost.insert(switch);
             }

@@ -74,11 +74,13 @@ impl Control {
         floors.extend(own.iter().map(|own| own.floor));
         let mut found = weigh(&floors, rate, most);
         if !found.hold() {
-            // A tenant on its way is limited to its floors, which the shared queue holds meanwhile.
-            for (floor, own) in floors[1..].iter_mut().zip(&own) {
-                *floor = if own.is_counted_twice { Rate::ZERO } else { own.floor };
-            }
-            found = weigh(&floors, rate, most);
+            // A tenant on its way is limited to its floors. What its own queue takes of the link, the
+            // shared one needs less: so its own weight, the least, does not count.
+            own.sort_by_key(|own| own.is_counted_twice);
+            let settled = own.iter().filter(|own| !own.is_counted_twice).map(|own| own.floor);
+            let settled: Vec<Rate> = [in_shared].into_iter().chain(settled).collect();
+            found = weigh(&settled, rate, most);
+            found.weights.resize(own.len() + 1, 1);
         }
         let queues = [shared].into_iter().chain(own.iter().map(|own| own.queue));
         port.weights = queues.zip(found.weights).collect();
@@ -118,6 +120,31 @@ impl Control {
                 && !taken.contains(&SHARED)
         };
         own.or_else(|| all_fit().then_some(SHARED))
+    }
+
+    /// A link on which no weights hold the floors of the shared queue and of settled tenants, if this
+    /// tenant has packets in the shared one; and whether others are on their way there.
+    pub(super) fn crowded(&self, tenant: &Tenant) -> Option<(LinkId, bool)> {
+        if self.config.provision != Provision::Loop {
+            return None;
+        }
+        let is_this = |other: &&Tenant| other.member.tenant == tenant.member.tenant;
+        tenant.member.needs.iter().find_map(|need| {
+            let link = need.link;
+            let others = || self.on(link).filter(|other| !is_this(other));
+            let own = || others().filter(|other| other.slots.contains_key(&link));
+            let rate = self.config.fabric.links.get(link.0 as usize)?.rate;
+            let holds = |direction: Direction| {
+                let shared = others().filter(|other| other.phase.is_in_shared());
+                let shared: Rate = shared.map(|other| other.floor(link, direction)).sum();
+                let mut floors = vec![shared + tenant.floor(link, direction)];
+                let settled = own().filter(|other| !other.phase.is_in_shared());
+                floors.extend(settled.map(|other| other.floor(link, direction)));
+                weigh(&floors, rate, self.config.fabric.most_weight).hold()
+            };
+            let is_held = holds(Direction::Forward) && holds(Direction::Backward);
+            (!is_held).then(|| (link, own().any(|other| other.phase.is_in_shared())))
+        })
     }
 
     /// Whether all ports of a tenant's tree are known to have its queue, for it alone.
