@@ -32,8 +32,8 @@ pub use mechanism::{Mechanism, Translation};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
 pub use workload::{
-    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pauses, Pick,
-    Request, Sizes, Spacing, open_loop, tcp_on_wire,
+    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pauses,
+    Pick, Request, Sizes, Spacing, open_loop, tcp_on_wire,
 };
 
 use crate::net::Prefix;

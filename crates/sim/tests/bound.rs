@@ -118,7 +118,8 @@ fn hosts_alone_rebind_tenants_within_a_tenth_of_a_second() {
     scenario.duration = Span::from_secs(2);
     scenario.binding.shared_weight = 0;
     let mechanism = Mechanism::parse("elasticswitch:floors@static").expect("known");
-    let refused = Run::new(&scenario, &mechanism, &Setup::default()).map(drop).expect_err("no weight");
+    let refused =
+        Run::new(&scenario, &mechanism, &Setup::default()).map(drop).expect_err("no weight");
     assert!(refused.to_string().contains("shared_weight"), "{refused}");
 }
 

@@ -220,8 +220,7 @@ impl Round<'_> {
         let mut why = Why::Codepoints;
         for codepoint in self.codepoints(needs, &without) {
             let with = Some((index, codepoint));
-            let breaks =
-                |need: &&Need| !self.weights_hold(need.link.0 as usize, with, &without);
+            let breaks = |need: &&Need| !self.weights_hold(need.link.0 as usize, with, &without);
             match changed().find(breaks) {
                 None => return Ok((codepoint, victims)),
                 Some(need) => why = Why::Weights(need.link),

@@ -23,8 +23,8 @@ mod tests;
 mod weights;
 
 pub use score::{CardUse, score, usage_factor};
-pub use weights::{MostWeight, Weights, weigh};
 use weights::holds;
+pub use weights::{MostWeight, Weights, weigh};
 
 use crate::ledger::{Direction, LinkId, Need, SwitchId};
 use std::collections::BTreeMap;

@@ -176,10 +176,15 @@ mod tests {
             "{fat-tree: {k: 6, link: 1G}}",
             "{leaf-spine: {leaves: 3, spines: 4, hosts_per_leaf: 2, link: 1G, uplink: 1G}}",
         ] {
-            let one = scenario(topology, "{name: a, vms: [{name: v, host: HOST}]}".replace(
-                "HOST",
-                if topology.contains("leaf") { "host-1-1" } else { "host-0-0-0" },
-            ).as_str());
+            let one = scenario(
+                topology,
+                "{name: a, vms: [{name: v, host: HOST}]}"
+                    .replace(
+                        "HOST",
+                        if topology.contains("leaf") { "host-1-1" } else { "host-0-0-0" },
+                    )
+                    .as_str(),
+            );
             let (mut trees, topology) = (BTreeSet::new(), &one.topology);
             for tenant in 0..9 {
                 let mut links = BTreeSet::new();

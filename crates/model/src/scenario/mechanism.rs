@@ -137,7 +137,10 @@ mod tests {
         assert_eq!(of("elasticswitch").expect("known").bound, None);
         assert!(of("elasticswitch@lop").expect_err("none").1.contains("loop"));
         let (message, help) = of("none@loop").expect_err("no agent");
-        assert!(message.contains("cannot tag") && help.contains("floors@loop"), "{message}: {help}");
+        assert!(
+            message.contains("cannot tag") && help.contains("floors@loop"),
+            "{message}: {help}"
+        );
     }
 
     #[test]

@@ -10,9 +10,7 @@ use super::guard::line;
 use crate::world::BindingSpec;
 use std::collections::BTreeMap;
 use weir_core::binding::control::{Config, Member, Provision};
-use weir_core::binding::switch::{
-    Abilities, PortAbilities, PortName, PortQueues, SwitchConfig,
-};
+use weir_core::binding::switch::{Abilities, PortAbilities, PortName, PortQueues, SwitchConfig};
 use weir_core::binding::{Binder, Fabric, LinkPorts, MostWeight, Provisioned, SHARED, Wish};
 use weir_core::ledger::{Direction, LinkId, SwitchId};
 use weir_model::scenario::{Bound, LinkDir, Mechanism, Scenario};
@@ -35,7 +33,8 @@ pub(super) fn binding(
     check(scenario, mechanism, bound)?;
     let (topology, asked) = (&scenario.topology, &scenario.binding);
     let hosts = topology.hosts.len();
-    let port = |link: &weir_model::scenario::Link| LinkPorts { rate: link.rate, queues: asked.queues };
+    let port =
+        |link: &weir_model::scenario::Link| LinkPorts { rate: link.rate, queues: asked.queues };
     let fabric = Fabric {
         links: topology.links.iter().map(port).collect(),
         codepoints: (SHARED + 1..asked.queues).collect(),

@@ -27,8 +27,8 @@ use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
 use weir_core::vcc::{Budget, BudgetConfig};
 use weir_model::scenario::{
-    BudgetClass, Connections, Ecmp, LinkDir, Load, Mechanism, Scenario, Traffic as Entry, TrafficKind,
-    open_loop,
+    BudgetClass, Connections, Ecmp, LinkDir, Load, Mechanism, Scenario, Traffic as Entry,
+    TrafficKind, open_loop,
 };
 use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
@@ -83,11 +83,7 @@ pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
 }
 
 /// Builds the network of a scenario that can be played.
-pub(super) fn plan(
-    scenario: &Scenario,
-    mechanism: &Mechanism,
-    seed: u64,
-) -> Result<Plan, Failure> {
+pub(super) fn plan(scenario: &Scenario, mechanism: &Mechanism, seed: u64) -> Result<Plan, Failure> {
     let topology = &scenario.topology;
     let at = |field: String| move |flaw: Flaw| Failure::Flaw { field, flaw };
     let until = Time::ZERO + scenario.duration;

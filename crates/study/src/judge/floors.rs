@@ -183,11 +183,7 @@ pub(super) fn total(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
 
 /// Tumbling windows of `width_s`, as samples, by the times at which these were read. Each unbroken
 /// stretch of `samples` begins a window; what is left at its end is out.
-pub(super) fn windows<'a>(
-    case: &Case<'_>,
-    samples: &'a [usize],
-    width_s: f64,
-) -> Vec<&'a [usize]> {
+pub(super) fn windows<'a>(case: &Case<'_>, samples: &'a [usize], width_s: f64) -> Vec<&'a [usize]> {
     // The end that is nearest to the width: the next one would be off by more.
     let least = width_s - case.sample_s / 2.0;
     let mut windows = Vec::new();

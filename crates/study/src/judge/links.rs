@@ -1,8 +1,8 @@
 //! How much of what the ideal allocation carries was carried.
 
 use super::case::Case;
-use super::observed::Observed;
 use super::floors::{SHORT_S, windows};
+use super::observed::Observed;
 use crate::numbers::{mean, percentile};
 use std::collections::BTreeMap;
 use weir_model::record::QueueRecord;

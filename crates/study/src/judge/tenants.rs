@@ -75,7 +75,8 @@ impl Tenant {
             (entry, path.iter().map(|link| link.index()).collect())
         };
         let entries: Vec<usize> = (0..scenario.traffic.len()).collect();
-        let flows: Vec<(usize, Vec<usize>)> = entries.iter().filter(is_its).map(|e| way(*e)).collect();
+        let flows: Vec<(usize, Vec<usize>)> =
+            entries.iter().filter(is_its).map(|e| way(*e)).collect();
         let reserved = reserved(scenario, tenant);
         let piece = |(start, end, solution): (f64, f64, &super::ideal::Solution)| {
             (start, end, promise(scenario, &flows, &reserved, &solution.demand))
@@ -126,7 +127,10 @@ fn promise(
 ) -> BTreeMap<usize, f64> {
     let lasts = |entry: usize| {
         let kind = &scenario.traffic[entry].kind;
-        matches!(kind, TrafficKind::Tcp { .. } | TrafficKind::Udp { .. } | TrafficKind::Shuffle { .. })
+        matches!(
+            kind,
+            TrafficKind::Tcp { .. } | TrafficKind::Udp { .. } | TrafficKind::Shuffle { .. }
+        )
     };
     let wanted: Vec<&(usize, Vec<usize>)> =
         flows.iter().filter(|(entry, _)| lasts(*entry) && !demand[*entry].is_zero()).collect();

@@ -345,7 +345,9 @@ impl Control {
         match input {
             Input::Tenants(members) => self.take(members, now, &mut out),
             Input::Interval(members, usage) => self.interval(members, usage, now, &mut out),
-            Input::Answer(switch, ticket, answer) => self.answered(switch, ticket, answer, &mut out),
+            Input::Answer(switch, ticket, answer) => {
+                self.answered(switch, ticket, answer, &mut out)
+            }
             Input::InForce(host, tenant, version) => {
                 if let Some(tenant) = self.tenants.get_mut(&tenant) {
                     let known = tenant.in_force.entry(host).or_default();
@@ -460,7 +462,11 @@ impl Control {
         }
         for link in before.symmetric_difference(&links) {
             let on = self.on_links.entry(*link).or_default();
-            if links.contains(link) { on.insert(id) } else { on.remove(&id) };
+            if links.contains(link) {
+                on.insert(id)
+            } else {
+                on.remove(&id)
+            };
             for direction in [Direction::Forward, Direction::Backward] {
                 self.dirty.extend(self.config.ports.get(&(*link, direction)).map(|port| port.0));
             }

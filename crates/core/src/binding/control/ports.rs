@@ -111,7 +111,8 @@ impl Control {
         if others().any(|other| other.codepoint == codepoint) {
             return None;
         }
-        let taken: BTreeSet<u8> = others().filter_map(|other| other.slots.get(&link)).copied().collect();
+        let taken: BTreeSet<u8> =
+            others().filter_map(|other| other.slots.get(&link)).copied().collect();
         let queues = self.config.fabric.links.get(link.0 as usize)?.queues;
         let own = (SHARED + 1..queues).find(|slot| !taken.contains(slot));
         let all_fit = || {
@@ -170,9 +171,10 @@ impl Control {
     /// queue is known to be on the port.
     fn queues<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = (SwitchId, bool)> + 'a {
         let directions = [Direction::Forward, Direction::Backward];
-        let ports = tenant.slots.iter().flat_map(move |(link, slot)| {
-            directions.map(|direction| ((*link, direction), *slot))
-        });
+        let ports = tenant
+            .slots
+            .iter()
+            .flat_map(move |(link, slot)| directions.map(|direction| ((*link, direction), *slot)));
         ports.filter_map(|(at, slot)| {
             let (switch, name) = self.config.ports.get(&at)?;
             let known = self.switches.get(switch)?.known.as_ref();
@@ -187,12 +189,14 @@ impl Control {
     /// Whether a port leads a code point to a queue of its own: to this one, unless others chose it.
     fn leads(&self, port: &PortQueues, codepoint: u8, queue: Option<u8>) -> bool {
         let Some(to) = port.queue_of.get(&codepoint) else { return false };
-        let is_shared = *to == port.shared && self.config.fabric.last_queue == LastQueue::AlwaysShared;
+        let is_shared =
+            *to == port.shared && self.config.fabric.last_queue == LastQueue::AlwaysShared;
         let is_right = match self.config.provision {
             Provision::Loop => Some(*to) == queue,
             Provision::Static { .. } => true,
         };
-        let is_alone = port.queue_of.iter().all(|(other, queue)| *other == codepoint || queue != to);
+        let is_alone =
+            port.queue_of.iter().all(|(other, queue)| *other == codepoint || queue != to);
         is_right && is_alone && !is_shared && port.weights.contains_key(to)
     }
 
@@ -212,9 +216,8 @@ impl Control {
     pub(super) fn switches_of(&self, tenant: &Tenant) -> BTreeSet<SwitchId> {
         let needs = tenant.member.needs.iter().map(|need| need.link);
         let links = needs.chain(tenant.slots.keys().copied());
-        let ports = links.flat_map(|link| {
-            [(link, Direction::Forward), (link, Direction::Backward)]
-        });
+        let ports =
+            links.flat_map(|link| [(link, Direction::Forward), (link, Direction::Backward)]);
         ports.filter_map(|at| Some(self.config.ports.get(&at)?.0)).collect()
     }
 }

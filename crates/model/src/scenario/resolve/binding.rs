@@ -29,7 +29,9 @@ pub(super) fn binding(spec: &Spec, scope: &Scope) -> Result<Binding, Error> {
         let Some(formula) = formula else { return Ok(usual) };
         let span = formula.span(scope)?;
         if span < least {
-            return Err(formula.error(format!("{span} is too short"), format!("write {least} or more")));
+            return Err(
+                formula.error(format!("{span} is too short"), format!("write {least} or more"))
+            );
         }
         Ok(span)
     };

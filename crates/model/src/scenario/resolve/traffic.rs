@@ -9,8 +9,8 @@ use crate::scenario::spec::traffic::{
     FlowsSpec, LoadSpec, MemcachedSpec, RequestSpec, SizesSpec, WorkSpec,
 };
 use crate::scenario::{
-    Arrivals, Connections, Exec, Flows, Load, Memcached, Pauses, Pick, Request, Sizes, Spacing, Traffic,
-    TrafficKind,
+    Arrivals, Connections, Exec, Flows, Load, Memcached, Pauses, Pick, Request, Sizes, Spacing,
+    Traffic, TrafficKind,
 };
 use std::collections::BTreeMap;
 use weir_units::Bytes;
@@ -92,7 +92,9 @@ fn pauses(most: &Formula, chance: &Option<Formula>, scope: &Scope) -> Result<Pau
     let chance = formula.number(scope)?;
     if !(0.0..=1.0).contains(&chance) {
         let message = format!("a chance of {chance}");
-        return Err(formula.error(message, "write a part of one: 0.5 pauses after every second flow"));
+        return Err(
+            formula.error(message, "write a part of one: 0.5 pauses after every second flow")
+        );
     }
     Ok(Pauses { most, chance })
 }
