@@ -62,9 +62,13 @@ fn floors_hold_whatever_the_queues_and_a_reservation_gains_nothing() {
     for queues in ["0", "2", "3", "5", "8"] {
         for inactive in ["0", "0.5", "0.9"] {
             for seed in 1..4 {
-                let numbers = run(&[("queues", queues), ("inactive", inactive), ("change", "0.5")], seed);
+                let numbers =
+                    run(&[("queues", queues), ("inactive", inactive), ("change", "0.5")], seed);
                 // Rates are whole bits per second in the ledger.
-                assert!(numbers["tenant_floor_ratio"] > 1.0 - 1e-6, "{queues}, {inactive}: {numbers:?}");
+                assert!(
+                    numbers["tenant_floor_ratio"] > 1.0 - 1e-6,
+                    "{queues}, {inactive}: {numbers:?}"
+                );
                 if queues == "0" {
                     assert_eq!((numbers["gain_mean"], numbers["links_full"]), (1.0, 0.0));
                     assert_eq!(numbers["codepoints_used"], 0.0);

@@ -4,9 +4,7 @@ use super::share::{Claim, Shared, share};
 use super::site::{Site, Tenant, fabric, is_hosts};
 use super::{Numbers, Watch, lies, mean, part, quantile};
 use std::collections::BTreeMap;
-use weir_core::binding::{
-    Binder, CardUse, Contender, Place, Why, Wish, score, usage_factor,
-};
+use weir_core::binding::{Binder, CardUse, Contender, Place, Why, Wish, score, usage_factor};
 use weir_core::ledger::{Direction, LinkId};
 use weir_model::scenario::Datacenter;
 use weir_units::{Rate, SplitMix64, TenantId};
@@ -54,6 +52,8 @@ struct Seen {
     circles: u32,
     /// The use of all ports, in all intervals together.
     use_of_links: Vec<f64>,
+    /// The same if nobody had more than its floor.
+    use_if_static: Vec<f64>,
     binding: f64,
 }
 
@@ -231,6 +231,12 @@ impl<'a> Play<'a> {
         self.seen.codepoints = self.seen.codepoints.max(codepoints.len());
         let parts = self.used.iter().zip(&self.rates).map(|(used, rate)| used / rate);
         self.seen.use_of_links.extend(parts);
+        let mut used = vec![0.0; self.rates.len()];
+        for (tenant, of) in tenants.iter().enumerate() {
+            add(&mut used, of, self.most(tenant).min(1.0));
+        }
+        let parts = used.iter().zip(&self.rates).map(|(used, rate)| used / rate);
+        self.seen.use_if_static.extend(parts);
     }
 
     /// What all intervals showed.
@@ -263,12 +269,22 @@ impl<'a> Play<'a> {
         let [liars, honest] = &seen.with_queue;
         put("dedicated_liars", mean(liars.iter().copied()));
         put("dedicated_honest", mean(honest.iter().copied()));
-        let links = &mut seen.use_of_links;
-        put("link_use_mean", mean(links.iter().copied()));
-        links.sort_by(f64::total_cmp);
-        put("link_use_p50", quantile(links, 0.5));
-        let full = links.iter().filter(|part| **part >= FULL).count();
-        put("links_full", (!links.is_empty()).then(|| part(full, links.len())));
+        let mut medians = [None; 2];
+        for (at, (links, name)) in
+            [(&mut seen.use_of_links, ""), (&mut seen.use_if_static, "static_")]
+                .into_iter()
+                .enumerate()
+        {
+            put(&format!("{name}link_use_mean"), mean(links.iter().copied()));
+            links.sort_by(f64::total_cmp);
+            medians[at] = quantile(links, 0.5);
+            put(&format!("{name}link_use_p50"), medians[at]);
+            let full = links.iter().filter(|part| **part >= FULL).count();
+            let of_all = (!links.is_empty()).then(|| part(full, links.len()));
+            put(&format!("{name}links_full"), of_all);
+        }
+        put("link_use_p50_over_static", medians[0].zip(medians[1]).map(|(with, of)| with - of));
+        let links = &seen.use_of_links;
         for step in 1..=STEPS {
             let name = format!("link_use.{step:03}");
             put(&name, quantile(links, f64::from(step) / f64::from(STEPS)));
@@ -312,9 +328,10 @@ pub(super) fn contender(tenant: &Tenant, usage: f64) -> Contender {
 /// The ports of a tenant with what it has reserved there: twice the link's number, and one more on the
 /// way back.
 fn ports(tenant: &Tenant) -> impl Iterator<Item = (u32, f64)> + '_ {
-    let both = tenant.needs.iter().flat_map(|need| {
-        [(2 * need.link.0, need.forward), (2 * need.link.0 + 1, need.backward)]
-    });
+    let both = tenant
+        .needs
+        .iter()
+        .flat_map(|need| [(2 * need.link.0, need.forward), (2 * need.link.0 + 1, need.backward)]);
     both.filter(|(_, rate)| !rate.is_zero()).map(|(port, rate)| (port, rate.as_f64()))
 }
 

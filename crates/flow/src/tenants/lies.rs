@@ -8,7 +8,7 @@
 use super::intervals::contender;
 use super::site::{Site, Tenant};
 use super::{Numbers, part};
-use weir_core::binding::{Binder, Contender, Place, score};
+use weir_core::binding::{Binder, Contender, Place, Why};
 use weir_core::ledger::{Direction, Need};
 use weir_model::scenario::Datacenter;
 use weir_units::{Rate, SplitMix64};
@@ -21,6 +21,8 @@ pub(super) struct Tally {
     refused: usize,
     /// A queue that it would not have had.
     won: usize,
+    /// Of these: where weights would not have held the floors that it needs.
+    won_by_weights: usize,
     /// No queue where it would have had one.
     lost: usize,
 }
@@ -35,6 +37,7 @@ impl Tally {
             ("lies_tried", self.tried as f64),
             ("lies_refused", of(self.refused)),
             ("lies_won", of(self.won)),
+            ("lies_won_by_weights", of(self.won_by_weights)),
             ("lies_lost", of(self.lost)),
         ];
         numbers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -76,17 +79,20 @@ impl Trial<'_> {
         let wants = self.wants[tenant];
         let honest = contender(of, wants.min(1.0));
         let usage = (wants / self.of.asks).min(1.0);
-        let liar = Contender { score: score(claims.payment, usage), ..contender(&claims, usage) };
-        let has = |one: Contender| {
+        let liar = contender(&claims, usage);
+        let place = |one: Contender| {
             let mut all = self.contenders.to_vec();
             all[tenant] = one;
             let mut binder = self.binder.clone();
             binder.bind(&all, self.seed);
-            matches!(binder.place(of.id), Some(Place::Dedicated(_)))
+            binder.place(of.id)
         };
-        match (has(honest), has(liar)) {
-            (false, true) => tally.won += 1,
-            (true, false) => tally.lost += 1,
+        match (place(honest), place(liar)) {
+            (Some(Place::Shared(why)), Some(Place::Dedicated(_))) => {
+                tally.won += 1;
+                tally.won_by_weights += usize::from(matches!(why, Why::Weights(_)));
+            }
+            (Some(Place::Dedicated(_)), Some(Place::Shared(_))) => tally.lost += 1,
             _ => {}
         }
     }

@@ -5,10 +5,11 @@
 //! Approach  In rounds: a port at which each tenant that is not settled finds its least part settles them
 //!           all. What they take elsewhere is no more than their part there, so that no other tenant's part
 //!           falls. Where integer weights make a circle of ports of which none is such a one, the tenant
-//!           with the least is settled; `circles` counts these.
-//! Promises  No port gives more than it has. Without circles each tenant has what it wants, or a port that
-//!           gives all that it has, where the tenant has its part by weight of what is left to those that
-//!           are held back there. No tenant has less than its part by weight of any port where all send.
+//!           with the least is settled; `circles` counts these. What that leaves is divided again in the
+//!           same way, among those that find room on all their ports.
+//! Promises  No port gives more than it has. Each tenant has what it wants, or a port that gives all that it
+//!           has. No tenant has less than its part by weight of any port where all send. Without circles a
+//!           tenant's part by weight of what is left to those that are held back at its port is exact.
 //! Source    WFQ as in QShare §7.3.2; weighted max-min (Bertsekas & Gallager §6.5.2) where all ports
 //!           weigh alike.
 
@@ -33,8 +34,41 @@ pub struct Shared {
     pub circles: u32,
 }
 
+/// A port of which no more is left is full.
+const NOTHING: f64 = 1e-9;
+
 /// Divides what ports have (`free`, by number) among the claims.
 pub fn share(free: &[f64], claims: &[Claim]) -> Shared {
+    let mut shared = Shared { gains: vec![0.0; claims.len()], circles: 0 };
+    let mut left = free.to_vec();
+    let mut open: Vec<usize> = (0..claims.len()).collect();
+    // Each time a port is full, or a tenant has all that it wants.
+    while !open.is_empty() {
+        let rest = |claim: &usize| Claim {
+            ports: claims[*claim].ports.clone(),
+            most: claims[*claim].most - shared.gains[*claim],
+        };
+        let rest: Vec<Claim> = open.iter().map(rest).collect();
+        let circles = divide(&mut left, &rest, |claim, gain| shared.gains[open[claim]] += gain);
+        shared.circles += circles;
+        if circles == 0 {
+            break;
+        }
+        open.retain(|claim| {
+            let has_room = |(port, ..): &(u32, f64, f64)| {
+                let port = *port as usize;
+                left[port] > free[port] * NOTHING
+            };
+            let of = &claims[*claim];
+            let wants = shared.gains[*claim] < of.most * (1.0 - NOTHING);
+            wants && of.ports.iter().all(has_room)
+        });
+    }
+    shared
+}
+
+/// Divides once, and says how many circles there were.
+fn divide(free: &mut Vec<f64>, claims: &[Claim], mut gains: impl FnMut(usize, f64)) -> u32 {
     let mut round = Round::new(free, claims);
     let mut open: Vec<usize> = (0..claims.len()).collect();
     let mut circles = 0;
@@ -42,10 +76,12 @@ pub fn share(free: &[f64], claims: &[Claim]) -> Shared {
         let settled = round.settle(&open);
         if settled == 0 {
             circles += 1;
-            let least = open.iter().copied().min_by(|a, b| round.gains[*a].total_cmp(&round.gains[*b]));
-            round.is_settled[least.unwrap_or(open[0])] = true;
+            let by_gain = |a: &usize, b: &usize| round.gains[*a].total_cmp(&round.gains[*b]);
+            let least = open.iter().copied().min_by(by_gain).expect("some are open");
+            round.is_settled[least] = true;
         }
         for &claim in open.iter().filter(|claim| round.is_settled[**claim]) {
+            gains(claim, round.gains[claim]);
             for &(port, reserved, weight) in &claims[claim].ports {
                 let port = port as usize;
                 round.free[port] = (round.free[port] - round.gains[claim] * reserved).max(0.0);
@@ -55,7 +91,8 @@ pub fn share(free: &[f64], claims: &[Claim]) -> Shared {
         }
         open.retain(|claim| !round.is_settled[*claim]);
     }
-    Shared { gains: round.gains, circles }
+    *free = round.free;
+    circles
 }
 
 struct Round<'a> {
@@ -178,6 +215,7 @@ mod tests {
         ];
         let shared = share(&[30.0, 30.0, 30.0], &claims);
         assert_eq!(shared.circles, 1);
+        // The third port is the first one's, too, and is full.
         assert_eq!(shared.gains, [1.0, 2.0, 1.0]);
     }
 
@@ -213,8 +251,8 @@ mod tests {
             });
             let least = least.fold(claim.most, f64::min);
             prop_assert!(*gain >= least * (1.0 - 1e-9), "{gain}, but its part is {least}");
-            if shared.circles == 0 && *gain < claim.most * (1.0 - 1e-9) {
-                let is_full = |port: usize| used[port] >= free[port] * (1.0 - 1e-9);
+            if *gain < claim.most * (1.0 - 1e-9) {
+                let is_full = |port: usize| used[port] >= free[port] * (1.0 - 1e-8);
                 let is_here = claim.ports.iter().any(|(port, ..)| is_full(*port as usize));
                 prop_assert!(is_here, "idle ports while a tenant waits");
             }

@@ -204,7 +204,10 @@ fn number(text: &str, form: Form) -> Result<f64, (String, String)> {
     let within = |least: f64, most: f64| {
         let found = text.parse::<f64>().ok().filter(|found| (least..=most).contains(found));
         found.ok_or_else(|| {
-            (format!("`{text}` is no number here"), format!("write a number from {least} to {most}"))
+            (
+                format!("`{text}` is no number here"),
+                format!("write a number from {least} to {most}"),
+            )
         })
     };
     match form {
@@ -307,13 +310,17 @@ mod tests {
         let file = file("", &[]).unwrap();
         let [one] = file.points() else { panic!("{file:?}") };
         assert_eq!((one.k, one.slots, one.ratio), (16, 100, 16));
-        assert_eq!((one.host_rate, one.port_rate), (Rate::from_mbps(10_000), Rate::from_mbps(40_000)));
+        assert_eq!(
+            (one.host_rate, one.port_rate),
+            (Rate::from_mbps(10_000), Rate::from_mbps(40_000))
+        );
         assert!(one.point.is_empty() && one.greedy && one.queues == 8);
     }
 
     #[test]
     fn lists_are_swept_and_the_last_one_fastest() {
-        let file = file("spec: {inactive: [0, 0.5], ratio: [1, 16], host_rate: 1Gbit}\n", &[]).unwrap();
+        let file =
+            file("spec: {inactive: [0, 0.5], ratio: [1, 16], host_rate: 1Gbit}\n", &[]).unwrap();
         let points: Vec<(u32, f64)> = file.points().iter().map(|p| (p.ratio, p.inactive)).collect();
         assert_eq!(points, [(1, 0.0), (1, 0.5), (16, 0.0), (16, 0.5)]);
         assert_eq!(file.points()[3].point, [("ratio".into(), 16.0), ("inactive".into(), 0.5)]);

@@ -63,7 +63,7 @@ const RUN: [&str; 55] = [
     "false_losses",
 ];
 /// Metrics of a datacenter of tenants, which has no traffic: see [`crate::scenario::Datacenter`].
-const DATACENTER: [&str; 32] = [
+const DATACENTER: [&str; 37] = [
     "tenant_floor_ratio",
     "tenants",
     "tenants_refused",
@@ -85,6 +85,10 @@ const DATACENTER: [&str; 32] = [
     "link_use_mean",
     "link_use_p50",
     "links_full",
+    "link_use_p50_over_static",
+    "static_link_use_mean",
+    "static_link_use_p50",
+    "static_links_full",
     "of_need_liars",
     "of_need_honest",
     "dedicated_liars",
@@ -92,6 +96,7 @@ const DATACENTER: [&str; 32] = [
     "lies_tried",
     "lies_refused",
     "lies_won",
+    "lies_won_by_weights",
     "lies_lost",
     "placement_mean_s",
     "placement_max_s",
