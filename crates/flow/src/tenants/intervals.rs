@@ -1,7 +1,7 @@
 //! Control intervals: what tenants want, what the queues give, who has a queue next.
 
 use super::share::{Claim, Shared, share};
-use super::site::{Site, Tenant, fabric, is_hosts};
+use super::site::{Site, Tenant, fabric};
 use super::{Numbers, Watch, lies, mean, part, quantile};
 use std::collections::BTreeMap;
 use weir_core::binding::{Binder, CardUse, Contender, Place, Why, Wish, score, usage_factor};
@@ -122,11 +122,9 @@ impl<'a> Play<'a> {
 
     /// The U-factor by what crossed the tenant's cards. Its traffic is spread by what it has reserved.
     fn usage(&self, tenant: usize) -> f64 {
-        let topology = self.site.ledger.topology();
         let gain = self.gains[tenant];
-        let needs = self.site.tenants[tenant].needs.iter();
-        let of_hosts = needs.filter(|need| is_hosts(topology, need.link));
-        usage_factor(of_hosts.flat_map(|need| [need.forward, need.backward]).map(|reserved| {
+        let cards = self.site.cards(&self.site.tenants[tenant]);
+        usage_factor(cards.flat_map(|need| [need.forward, need.backward]).map(|reserved| {
             let used = Rate::from_bps((reserved.as_f64() * gain).round() as u64);
             CardUse { used, reserved }
         }))

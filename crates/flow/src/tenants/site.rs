@@ -156,6 +156,12 @@ impl Site {
         Some(Self { ledger, tenants, arrived: fill.arrived(), took, queues })
     }
 
+    /// What a tenant has reserved at its hosts' links.
+    pub fn cards<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = &'a Need> {
+        let topology = self.ledger.topology();
+        tenant.needs.iter().filter(|need| is_hosts(topology, need.link))
+    }
+
     /// What there is, and how crowded ports are.
     pub fn numbers(&self) -> Numbers {
         let links = self.ledger.topology().links.len() as u32;
@@ -226,7 +232,7 @@ pub(super) fn fabric(of: &Datacenter, topology: &Topology) -> Fabric {
 }
 
 /// Whether a link is a host's.
-pub(super) fn is_hosts(topology: &Topology, link: LinkId) -> bool {
+fn is_hosts(topology: &Topology, link: LinkId) -> bool {
     matches!(topology.links[link.0 as usize].a, Node::Host(_))
 }
 
