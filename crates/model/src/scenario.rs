@@ -11,6 +11,7 @@
 //! Not here  Playing it, and judging what was measured.
 
 mod admission;
+mod datacenter;
 mod error;
 mod expr;
 mod file;
@@ -24,10 +25,11 @@ mod topology;
 mod workload;
 pub(crate) mod yaml;
 
+pub use datacenter::{Datacenter, DatacenterFile, is_datacenter};
 pub use error::{Error, Place};
 pub use file::File;
 pub use mechanism::{Mechanism, Translation};
-pub use resolve::is_metric;
+pub use resolve::{is_metric, is_of_datacenter};
 pub use routes::LinkDir;
 pub use workload::{
     Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pick,

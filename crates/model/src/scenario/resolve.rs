@@ -26,7 +26,7 @@ use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
 use crate::text::show_size;
 use metrics::Unit;
-pub use metrics::is_metric;
+pub use metrics::{is_metric, is_of_datacenter};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 

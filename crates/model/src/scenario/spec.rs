@@ -159,7 +159,7 @@ pub(crate) struct PointSpec {
     pub(crate) values: Vec<(Word, Formula)>,
 }
 
-const VERSION: &str = "weir/v1alpha1";
+pub(super) const VERSION: &str = "weir/v1alpha1";
 
 /// Reads a whole file.
 pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
