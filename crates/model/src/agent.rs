@@ -76,7 +76,7 @@ pub struct AgentConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Followed {
-    /// `NAME:PORT` of its API.
+    /// `NAME:PORT` of its API; of several controllers, all of them with commas between.
     pub address: String,
     /// Folder with the host's key and certificate and with what the controller said last, readable by
     /// the agent alone. `weir agent join` makes it. Default `/var/lib/weir/agent`.

@@ -28,6 +28,8 @@ use weir_wire::{Keyring, host_file};
 
 /// A host is shown as silent after this time without a stream, milliseconds. Renewals are shorter.
 const GRACE: u64 = 5_000;
+/// The same for a host that has not been seen since this controller began: all come back at once.
+const RETURN: u64 = 30_000;
 /// A state that a host refused is sent again after this time, milliseconds: its port may be there now.
 const AGAIN: u64 = 10_000;
 /// VMs in one message, about: more wait for the next.
@@ -90,6 +92,8 @@ struct HostRow {
     stream: Option<Stream>,
     silent_since: Moment,
     told_silent: bool,
+    /// It had a stream since this controller began.
+    was_seen: bool,
 }
 
 /// Why a stream is refused.
@@ -119,6 +123,9 @@ pub(crate) struct Plan {
     excess: BTreeMap<(String, String), Rate>,
     revision: u64,
     next_id: u64,
+    /// Tenants whose hosts have to hear of them. A tenant changes by one VM after the other, and its hosts
+    /// are looked for once.
+    touched: BTreeSet<String>,
     woken: BTreeSet<String>,
     observations: Vec<Observation>,
     writes: Vec<Write>,
@@ -142,6 +149,7 @@ impl Plan {
             excess: BTreeMap::new(),
             revision,
             next_id: 0,
+            touched: BTreeSet::new(),
             woken: BTreeSet::new(),
             observations: Vec::new(),
             writes: Vec::new(),
@@ -157,6 +165,8 @@ impl Plan {
             plan.change(revision, EventKind::Added, stored, now);
         }
         plan.refresh_all_excess();
+        // No host has a stream yet.
+        plan.touched.clear();
         plan.observations.clear();
         Ok(plan)
     }
@@ -195,6 +205,7 @@ impl Plan {
 
     /// Hosts whose streams have something to do.
     pub(crate) fn take_woken(&mut self) -> BTreeSet<String> {
+        self.tell_touched();
         std::mem::take(&mut self.woken)
     }
 
@@ -245,6 +256,7 @@ impl Plan {
             stream: None,
             silent_since: now,
             told_silent: false,
+            was_seen: false,
         });
         row.rate = spec.rate.0;
         let died = std::mem::replace(&mut row.dead, dead) != dead;
@@ -318,11 +330,17 @@ impl Plan {
     fn touch(&mut self, revision: u64, tenant: &str) {
         let row = self.tenants.entry(tenant.into()).or_default();
         row.version = row.version.max(revision);
-        let vms = &self.vms;
-        let hosts: BTreeSet<String> =
-            row.vms.iter().filter_map(|vm| Some(vms.get(vm)?.host.clone())).collect();
-        for host in hosts {
-            self.dirty(&host, tenant);
+        self.touched.insert(tenant.into());
+    }
+
+    fn tell_touched(&mut self) {
+        for tenant in std::mem::take(&mut self.touched) {
+            let vms = self.tenants.get(&tenant).into_iter().flat_map(|row| &row.vms);
+            let hosts: BTreeSet<String> =
+                vms.filter_map(|vm| Some(self.vms.get(vm)?.host.clone())).collect();
+            for host in hosts {
+                self.dirty(&host, &tenant);
+            }
         }
     }
 
@@ -419,6 +437,7 @@ impl Plan {
         hello: &Hello,
     ) -> Result<u64, Stranger> {
         self.check(host, enrolment)?;
+        self.tell_touched();
         self.next_id += 1;
         let id = self.next_id;
         let mut dirty = BTreeSet::new();
@@ -460,7 +479,7 @@ impl Plan {
             waiting: BTreeSet::new(),
             refused: BTreeMap::new(),
         });
-        row.told_silent = false;
+        (row.told_silent, row.was_seen) = (false, true);
         let declared = row.rate;
         self.woken.insert(host.into());
         self.look_at(host, declared, hello);
@@ -529,7 +548,7 @@ impl Plan {
                 }
             } else if row.enrolment.is_some()
                 && !row.told_silent
-                && row.silent_since.plus_millis(GRACE) <= now
+                && row.silent_since.plus_millis(if row.was_seen { GRACE } else { RETURN }) <= now
             {
                 row.told_silent = true;
                 silent.push((name.clone(), row.silent_since));
@@ -544,6 +563,7 @@ impl Plan {
 
     /// What the stream of a host does next. `rooms` is the answer to a question of before.
     pub(crate) fn next(&mut self, host: &str, rooms: Option<&Rooms>) -> Next {
+        self.tell_touched();
         let Some(stream) = self.hosts.get(host).and_then(|row| row.stream.as_ref()) else {
             return Next::Nothing;
         };
