@@ -15,6 +15,7 @@ mod error;
 mod expr;
 mod file;
 mod formula;
+mod hoses;
 mod mechanism;
 mod resolve;
 mod routes;
@@ -26,6 +27,7 @@ pub(crate) mod yaml;
 
 pub use error::{Error, Place};
 pub use file::File;
+pub use hoses::{Hoses, SharedHose, VmHose};
 pub use mechanism::{Mechanism, Translation};
 pub use resolve::is_metric;
 pub use routes::LinkDir;
@@ -60,6 +62,9 @@ pub struct Scenario {
     pub vms: Vec<Vm>,
     /// Tenant names; index = `TenantId`.
     pub tenants: Vec<String>,
+    /// Hoses that some VMs of a tenant share; index = `HoseId`. Those of a tenant are in the order of
+    /// their names.
+    pub hoses: Vec<SharedHose>,
     /// Traffic; one entry per flow group between two VMs.
     pub traffic: Vec<Traffic>,
     /// Attacks: packets and messages that must not be believed.
@@ -202,6 +207,8 @@ pub struct Vm {
     pub floor_out: Rate,
     /// Minimum rate from anyone of its tenant.
     pub floor_in: Rate,
+    /// Its further hoses, in the order of their numbers.
+    pub hoses: Vec<VmHose>,
     /// Maximum rate out, if any.
     pub cap_out: Option<Rate>,
     /// Hose for addresses that no directory lists.
