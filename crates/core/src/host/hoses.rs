@@ -55,7 +55,8 @@ pub fn shared(src: Option<&Ties>, dst: Option<&Ties>) -> HoseKey {
     {
         return HoseKey::Further(*hose);
     }
-    let is_tenants = src.is_none_or(|ties| ties.tenant_out) && dst.is_none_or(|ties| ties.tenant_in);
+    let is_tenants =
+        src.is_none_or(|ties| ties.tenant_out) && dst.is_none_or(|ties| ties.tenant_in);
     if is_tenants { HoseKey::Tenant } else { HoseKey::Default }
 }
 
@@ -139,8 +140,11 @@ mod tests {
     fn hoses_are_of_one_tenant() {
         let law = registry::row("elasticswitch").expect("known").sample();
         let at = |tenant| Location { tenant: TenantId(tenant), host: HostId(0) };
-        let mut policy = Policy::new(HostId(0), Rate::from_mbps(100), law)
-            .with_directory([(VmId(0), at(0)), (VmId(1), at(1)), (VmId(2), at(0))]);
+        let mut policy = Policy::new(HostId(0), Rate::from_mbps(100), law).with_directory([
+            (VmId(0), at(0)),
+            (VmId(1), at(1)),
+            (VmId(2), at(0)),
+        ]);
         for vm in 0..3 {
             policy.ties.insert(VmId(vm), ties(&[1], &[1], true));
         }

@@ -17,7 +17,9 @@ pub mod reservation;
 
 pub use draft::{Draft, Place};
 
-use crate::host::{Capabilities, Counters, Hose, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+use crate::host::{
+    Capabilities, Counters, Hose, Input, Orders, Outbox, Policy, Setting, Wanted, Why,
+};
 use crate::vcc;
 use elasticswitch::Promise;
 use explain::{Facts, Named, Summary};
@@ -107,7 +109,8 @@ impl Law {
                 let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
                 let of = |hose: &Hose| if out { hose.out.floor } else { hose.in_.floor };
                 let floors = host.vms().filter(|(vm, _)| crosses(vm)).map(|(_, hose)| of(hose));
-                let further = host.further.iter().flat_map(|(vm, all)| all.iter().map(move |h| (*vm, h)));
+                let further =
+                    host.further.iter().flat_map(|(vm, all)| all.iter().map(move |h| (*vm, h)));
                 let further = further.filter(|(vm, (number, _))| host.reaches(*vm, **number, out));
                 floors.chain(further.map(|(_, (_, hose))| of(hose))).sum()
             }

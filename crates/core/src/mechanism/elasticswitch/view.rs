@@ -136,7 +136,12 @@ impl Machine {
         if send.is_none() && receive.is_none() {
             return None;
         }
-        Some(PairView { pair, hose: self.policy.hose_of(pair).unwrap_or(HoseKey::Default), send, receive })
+        Some(PairView {
+            pair,
+            hose: self.policy.hose_of(pair).unwrap_or(HoseKey::Default),
+            send,
+            receive,
+        })
     }
 
     fn send_view(&mut self, now: Time, pair: PairId) -> Option<SendView> {

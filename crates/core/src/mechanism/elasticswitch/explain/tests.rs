@@ -204,7 +204,8 @@ fn a_round_trip_beyond_the_promise_is_a_condition_with_what_the_pair_has_of_its_
     let over =
         |ms| Offer { round_trip: Some(Span::from_millis(ms)), ..offer(mbps(60), false, false) };
     let at = |ms| SendView { heard: heard(over(ms)), measured: mbps(36), ..sending() };
-    let view = |ms| PairView { pair: PAIR, hose: HoseKey::Tenant, send: Some(at(ms)), receive: None };
+    let view =
+        |ms| PairView { pair: PAIR, hose: HoseKey::Tenant, send: Some(at(ms)), receive: None };
     assert_eq!(summary(&view(10)).long_path, None, "promised");
     let long = summary(&view(40)).long_path.expect("a condition");
     assert_eq!(long.to_string(), "LongPath (40.0 ms, 0.80 of its floor)");
