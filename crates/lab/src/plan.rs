@@ -290,6 +290,7 @@ pub(crate) mod tests {
             },
             vms: vec![],
             tenants: vec![],
+            hoses: vec![],
             traffic: vec![],
             attacks: vec![],
             faults: vec![],
@@ -335,6 +336,7 @@ pub(crate) mod tests {
             policing: None,
             rack: true,
             backpressure: false,
+            hoses: Vec::new(),
             budget: None,
         };
         s.vms = (0..1000).map(vm).collect();
@@ -364,6 +366,7 @@ pub(crate) mod tests {
                 policing: None,
                 rack: true,
                 backpressure: false,
+                hoses: Vec::new(),
                 budget: None,
             }
         };
