@@ -9,7 +9,7 @@
 //! Promises  Only ports with the kernel's own root qdisc, or with Weir's, are touched. A queue is
 //!           removed when it is empty. Classes and filters of others in Weir's tree stay.
 //! Not here  Ports that a Linux box offloads to hardware.
-//! Source    `docs/switches.md`, decision 26; tc-htb(8), tc-u32(8).
+//! Source    `docs/switches.md`, decision 29; tc-htb(8), tc-u32(8).
 
 use crate::{Backend, Failed, Found, Group, Limit, Owner, Step, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,15 +121,14 @@ impl LinuxTc {
 
     fn class(&self, port: &PortQueues, weight: u16) -> Class {
         let ceil = htb::octets_per_second(port.rate).max(1);
-        let burst = |rate: u64| {
-            let octets = (rate / 1000).clamp(2 * self.settings.turn.get(), 256 * 1024);
-            htb::ticks(htb::rate(rate).time_for(Bytes::new(octets)))
-        };
+        let octets = (ceil / 1000).clamp(2 * self.settings.turn.get(), 256 * 1024);
+        let least = LEAST_RATE.min(ceil);
         Class {
-            rate: LEAST_RATE.min(ceil),
+            rate: least,
             ceil,
-            burst: burst(LEAST_RATE.min(ceil)),
-            cburst: burst(ceil),
+            // One packet at a time: a change fills the bucket, and what it holds has no weight.
+            burst: htb::ticks(htb::rate(least).time_for(Bytes::new(1))),
+            cburst: htb::ticks(htb::rate(ceil).time_for(Bytes::new(octets))),
             quantum: u32::from(weight) * self.settings.turn.get() as u32,
             prio: 0,
             overhead: 0,
@@ -164,7 +163,10 @@ impl LinuxTc {
         let mut others = Vec::new();
         if let Some(whole) = classes.iter().find(|entry| entry.id == PORT) {
             queues.rate = htb::rate(whole.class.ceil);
-            if !is_same(&whole.class, &Class { quantum: whole.class.quantum, ..self.whole(&queues) }) {
+            if !is_same(
+                &whole.class,
+                &Class { quantum: whole.class.quantum, ..self.whole(&queues) },
+            ) {
                 queues.rate = Rate::ZERO;
             }
         }
@@ -342,13 +344,14 @@ fn is_same(found: &Class, wanted: &Class) -> bool {
 
 fn failed(error: &Error, step: Step) -> Failed {
     let port = match error {
-        Error::Refused { object, .. } => match object {
-            Object::Class { device, .. }
-            | Object::Classes(device)
-            | Object::Filters(device)
-            | Object::Qdisc { device, .. } => Some(PortName(device.name.clone())),
-            _ => None,
-        },
+        Error::Refused {
+            object:
+                Object::Class { device, .. }
+                | Object::Classes(device)
+                | Object::Filters(device)
+                | Object::Qdisc { device, .. },
+            ..
+        } => Some(PortName(device.name.clone())),
         _ => None,
     };
     Failed { port, step, why: Why::Refused(error.to_string()) }

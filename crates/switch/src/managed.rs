@@ -16,9 +16,11 @@ pub struct Managed<B: Backend> {
 }
 
 /// What is to do, and whether it can be done.
-struct Work {
-    fit: Fit,
-    changes: Vec<Change>,
+pub(crate) struct Work {
+    pub(crate) fit: Fit,
+    /// What was found; see [`without_aliases`].
+    pub(crate) now: SwitchConfig,
+    pub(crate) changes: Vec<Change>,
 }
 
 impl<B: Backend> Managed<B> {
@@ -40,15 +42,21 @@ impl<B: Backend> Managed<B> {
         refuse(&found, &work, wanted)?;
         let saved = self.saved(&found, &limit)?;
         let is_claimed = self.claim(&found, &limit)?;
-        let mut after = found.config.clone();
+        let mut after = work.now.clone();
         for group in work.changes.chunk_by(|a, b| a.stage() == b.stage()) {
             let stage = group[0].stage();
             limit.left(Step::Make(stage))?;
             group.iter().for_each(|change| change.make(&mut after));
             let classes = classes(&found, &work.fit, &after);
             let owner = &self.owner;
-            let group =
-                Group { stage, changes: group, after: &after, classes: &classes, saved: &saved, owner };
+            let group = Group {
+                stage,
+                changes: group,
+                after: &after,
+                classes: &classes,
+                saved: &saved,
+                owner,
+            };
             self.backend.make(&group, &limit)?;
         }
         if is_claimed || !work.changes.is_empty() {
@@ -67,15 +75,33 @@ impl<B: Backend> Managed<B> {
 
     /// The state before Weir; it is saved if nothing is Weir's yet.
     fn saved(&mut self, found: &Found, limit: &Limit) -> Result<B::Saved, Failed> {
+        let (kept, is_new) = self.known(found, limit)?;
+        if is_new {
+            let failed =
+                |error: io::Error| Failed::new(Step::Save, Why::Refused(error.to_string()));
+            self.saves.store(&kept).map_err(failed)?;
+        }
+        Ok(kept.state)
+    }
+
+    /// The state before Weir as far as it is known, and whether it is not in the file yet.
+    pub(crate) fn known(
+        &mut self,
+        found: &Found,
+        limit: &Limit,
+    ) -> Result<(Kept<B::Saved>, bool), Failed> {
         let failed = |error: io::Error| Failed::new(Step::Save, Why::Refused(error.to_string()));
         let is_exact = !found.has_ours();
         if !is_exact && let Some(kept) = self.saves.load().map_err(failed)? {
-            return Ok(kept.state);
+            return Ok((kept, false));
         }
         let state = self.backend.save(limit)?;
-        let kept = Kept { is_exact, state };
-        self.saves.store(&kept).map_err(failed)?;
-        Ok(kept.state)
+        Ok((Kept { is_exact, state }, true))
+    }
+
+    /// A new time limit for one call.
+    pub(crate) fn limit(&self) -> Limit {
+        Limit::after(self.limit)
     }
 
     /// Leaves the owner's mark if it is not there. Two that do so at once read each other's, and both
@@ -99,7 +125,8 @@ impl<B: Backend> Managed<B> {
         let found = self.backend.read(limit)?;
         self.refuse_owned(&found)?;
         if !found.owners.contains(&self.owner.to_string()) {
-            let gone = "the owner's mark is gone: the switch was reset, or another program removed it";
+            let gone =
+                "the owner's mark is gone: the switch was reset, or another program removed it";
             return Err(Failed::new(Step::Verify, Why::Refused(gone.to_owned())));
         }
         let missing = work(&found, wanted).changes;
@@ -151,7 +178,7 @@ impl<B: Backend> Driver for Managed<B> {
 
     fn plan(&mut self, wanted: &SwitchConfig) -> Result<Plan, Failed> {
         let found = self.read()?;
-        let Work { fit, changes } = work(&found, wanted);
+        let Work { fit, changes, .. } = work(&found, wanted);
         let is_other = |owner: &String| *owner != self.owner.to_string();
         let owners = found.owners.iter().filter(|owner| is_other(owner)).cloned().collect();
         let mut barred = found.barred;
@@ -169,7 +196,7 @@ impl<B: Backend> Driver for Managed<B> {
 }
 
 /// Refuses what the switch cannot hold, before anything is changed.
-fn refuse(found: &Found, work: &Work, wanted: &SwitchConfig) -> Result<(), Failed> {
+pub(crate) fn refuse(found: &Found, work: &Work, wanted: &SwitchConfig) -> Result<(), Failed> {
     let failed = |port: Option<&_>, why| Failed { port: port.cloned(), step: Step::Plan, why };
     for (port, why) in &found.barred {
         if wanted.ports.contains_key(port) {
@@ -186,7 +213,7 @@ fn refuse(found: &Found, work: &Work, wanted: &SwitchConfig) -> Result<(), Faile
 }
 
 /// What is to do to make `found` into `wanted`.
-fn work(found: &Found, wanted: &SwitchConfig) -> Work {
+pub(crate) fn work(found: &Found, wanted: &SwitchConfig) -> Work {
     let fit = fit(wanted, &found.able, &found.classes, &[]);
     let now = without_aliases(found, &fit, wanted);
     // A code point that changes its class passes through the shared queue, on all ports.
@@ -217,7 +244,7 @@ fn work(found: &Found, wanted: &SwitchConfig) -> Work {
         }
     }
     changes[rest..].sort_by_key(Change::stage);
-    Work { fit, changes }
+    Work { fit, now, changes }
 }
 
 /// What was found, without code points that have a queue on a port only because another one, which is
@@ -239,7 +266,7 @@ fn without_aliases(found: &Found, fit: &Fit, wanted: &SwitchConfig) -> SwitchCon
 }
 
 /// The class of each code point that is bound somewhere: the wanted one, or the one it has.
-fn classes(found: &Found, fit: &Fit, after: &SwitchConfig) -> BTreeMap<u8, u8> {
+pub(crate) fn classes(found: &Found, fit: &Fit, after: &SwitchConfig) -> BTreeMap<u8, u8> {
     let bound = after.ports.values().flat_map(|port| port.queue_of.keys());
     let class = |codepoint: &u8| {
         let class = fit.classes.get(codepoint).or(found.classes.get(codepoint))?;
