@@ -123,6 +123,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         traffic,
         attacks,
         faults,
+        lab: spec.lab,
         mechanisms,
         congested,
         expect,
