@@ -187,6 +187,7 @@ impl Setup {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
+            former.map_or(Ok(()), |former| crate::queues::check(former, &setup))?;
             Ok(setup)
         };
         // First what cannot change: a mechanism that was meant is no mistake of the directory.
@@ -263,6 +264,7 @@ impl Setup {
         let host = Policy { fastest_line, can, ..Policy::new(host, line, law) };
         let mut host = host.with_vms(vms).with_directory(locations);
         host.windows = crate::driver::sound_budgets(&file, &names);
+        crate::queues::tag(&mut host, &file, &tenant_ids, former)?;
         let setup = Self { file, directory, names, tenants, hosts, host };
         setup.check_metering()?;
         let checked = setup.host.law.check(&setup.host);

@@ -34,7 +34,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHost, DirectoryVm, FLOWS_PER_VM, MechanismConfig,
+    AgentConfig, Directory, DirectoryHost, DirectoryVm, FLOWS_PER_VM, GuestDscp, MechanismConfig,
     PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
@@ -452,6 +452,7 @@ fn configuration(
         translation: translation(mechanism, v).unwrap_or_default(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
+        dscp: GuestDscp::default(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -493,6 +494,8 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
+        code_points: Vec::new(),
+        tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

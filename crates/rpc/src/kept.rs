@@ -10,7 +10,7 @@ use crate::messages::{Known, Local, Peer, Tenant, Vm};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use weir_model::agent::{Directory, DirectoryHost, DirectoryVm, Translation, VmConfig};
+use weir_model::agent::{Directory, DirectoryHost, DirectoryVm, GuestDscp, Translation, VmConfig};
 use weir_model::net::Mac;
 use weir_model::text::RateText;
 use weir_units::Rate;
@@ -157,6 +157,7 @@ fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
         translation: Translation::None,
         policing: None,
         budget: None,
+        dscp: GuestDscp::default(),
     })
 }
 

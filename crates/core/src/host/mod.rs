@@ -26,6 +26,7 @@ mod events;
 mod io;
 mod orders;
 mod policy;
+mod tags;
 mod turns;
 mod windows;
 
@@ -37,6 +38,7 @@ pub use io::{
 };
 pub use orders::{Levels, Orders, Pairs, Receive, Setting};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
+pub use tags::Tag;
 pub use turns::{Call, HEARTBEAT, Happening, HostLoop, Outcome, UNWRITTEN, Work};
 pub use windows::WindowShares;
 
@@ -63,7 +65,10 @@ impl HostMachine {
     /// The mechanism cannot keep what the policy promises, with what would be right.
     pub fn new(policy: Policy, now: Time) -> Result<Self, Refusal> {
         let (tenants, windows) = (policy.tenants.clone(), Windows::of(&policy)?);
-        Ok(Self { mechanism: Mechanism::new(policy, now)?, windows, tenants, refused_policies: 0 })
+        let tagged = tags::here(&policy);
+        let mut mechanism = Mechanism::new(policy, now)?;
+        tags::order(tagged, &mut mechanism.undivided().tags);
+        Ok(Self { mechanism, windows, tenants, refused_policies: 0 })
     }
 
     /// The only way in. Pure: same state, `now` and `input` give the same actions.
@@ -93,6 +98,7 @@ impl HostMachine {
             return;
         }
         self.tenants.clone_from(&next.tenants);
+        tags::order(tags::here(next), &mut self.mechanism.undivided().tags);
         let former = std::mem::take(&mut self.windows);
         self.windows = windows.take_over(former, &mut self.mechanism.undivided().windows);
     }

@@ -1,5 +1,6 @@
 //! What a host is told by its owner: a file, later a controller. Values only.
 
+use super::tags::Tag;
 use crate::mechanism::Law;
 use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub struct Policy {
     /// The version of each tenant's part of this policy. A policy in which one is older than what is in force is
     /// refused. A tenant that is not listed has version 0.
     pub tenants: BTreeMap<TenantId, Version>,
+    /// The tags of tenants' packets, each at its tenant's version. A tenant that is not listed is in the shared queue.
+    pub tags: BTreeMap<TenantId, Tag>,
     /// The hoses of this host's VMs.
     pub hoses: BTreeMap<VmId, Hose>,
     /// Budgets of the windows of VMs' connections, where a VM of this host has one.
@@ -40,6 +43,7 @@ impl Policy {
             law,
             can: Capabilities::default(),
             tenants: BTreeMap::new(),
+            tags: BTreeMap::new(),
             hoses: BTreeMap::new(),
             windows: BTreeMap::new(),
             directory: BTreeMap::new(),

@@ -21,13 +21,13 @@
 
 use super::{
     Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Wanted, Why, WindowShares,
+    Tag, Wanted, Why, WindowShares,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weir_units::{HostId, PairId, Span, Time, VmId};
+use weir_units::{HostId, PairId, Span, TenantId, Time, VmId};
 
 /// An agent renews the lease on what is borrowed at least this often; the guardian takes it back one second after
 /// the last renewal.
@@ -86,6 +86,8 @@ pub struct Outcome {
     pub unwritten: Vec<PairId>,
     /// Pairs that found no class: they send with all others of their VM that have none.
     pub classless: Vec<PairId>,
+    /// Tenants whose tag in force is not the one that was ordered.
+    pub untagged: Vec<TenantId>,
 }
 
 /// What a data plane and a network shall do now.
@@ -102,7 +104,9 @@ pub struct Work {
     /// What connections of VMs with a budget may have, where it changed; `None`: they are not bounded any more.
     pub windows: Vec<(VmId, Option<WindowShares>)>,
     /// Classes of VMs' packets that changed.
-    pub tags: Vec<(VmId, Option<Class>)>,
+    pub classes: Vec<(VmId, Option<Class>)>,
+    /// Tags of tenants that changed; `None`: the shared queue.
+    pub tags: Vec<(TenantId, Option<Tag>)>,
     /// Messages to peers, sorted by peer.
     pub messages: Vec<(HostId, Message)>,
     /// What changed since the last work, in order: for the log and for people.
@@ -112,7 +116,8 @@ pub struct Work {
 impl Work {
     /// Whether there is anything to write; messages are not written.
     pub fn writes(&self) -> bool {
-        !(self.forgotten.is_empty() && self.pairs.is_empty() && self.paths.is_empty())
+        let rates = [self.forgotten.is_empty(), self.pairs.is_empty(), self.paths.is_empty()];
+        !(rates == [true; 3] && self.tags.is_empty())
     }
 }
 
@@ -183,7 +188,8 @@ impl HostLoop {
     }
 
     fn take_outcome(&mut self, now: Time, outcome: Outcome) {
-        let Outcome { kept, unwritten, classless } = outcome;
+        let Outcome { kept, unwritten, classless, untagged } = outcome;
+        self.machine.orders(now).tags.retry(untagged);
         if unwritten.is_empty() {
             self.unwritten_since = None;
         } else {
@@ -213,6 +219,7 @@ impl HostLoop {
             paths: orders.pairs.take_changed_paths(),
             meters: orders.meters.take_changed(),
             windows: orders.windows.take_changed(),
+            classes: orders.classes.take_changed(),
             tags: orders.tags.take_changed(),
             messages: self.outbox.take(),
             events: orders.events.take(),
