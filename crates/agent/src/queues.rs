@@ -41,8 +41,13 @@ pub(crate) fn tag(
         let twice = policy.tenants.insert(id, Version(tenant.version)).is_some();
         sound(!twice, || wrong("name", format!("tenant `{name}` is listed twice; remove one")))?;
         if tenant.code_point == 0 {
+            sound(!tenant.free, || {
+                let what = "a tenant in the shared queue would take the floors of others there";
+                wrong("free", format!("{what}: give it a code point"))
+            })?;
             continue;
         }
+        policy.free.extend(tenant.free.then_some(id));
         let tag = Tag::new(tenant.code_point).filter(|tag| all.has(tag.code_point()));
         let tag = tag.ok_or_else(|| {
             let point = tenant.code_point;

@@ -139,6 +139,8 @@ impl Driver {
             self.host.handle(now, Call::Rewrite);
         }
         self.take_up_budgets(now);
+        // Whoever asked is told that it is in force.
+        self.carry_out(now);
         Ok(said)
     }
 

@@ -163,8 +163,10 @@ impl Driver {
             0 => "the shared one".to_owned(),
             point => format!("tenant {}'s own, by code point {point}", of.tenant),
         };
+        let is_free = tenant(src).is_some_and(|tenant| policy.free.contains(tenant));
+        let free = if is_free { "; this host's uplink alone limits it" } else { "" };
         let why = of.why.map_or_else(String::new, |why| format!(" ({why})"));
-        Some(format!("Queue on switches: {queue}{why}."))
+        Some(format!("Queue on switches: {queue}{free}{why}."))
     }
 }
 

@@ -53,6 +53,7 @@ use windows::Windows;
 pub struct HostMachine {
     mechanism: Mechanism,
     windows: Windows,
+    free: tags::Free,
     /// The versions of tenants in force.
     tenants: BTreeMap<TenantId, Version>,
     refused_policies: u64,
@@ -65,10 +66,10 @@ impl HostMachine {
     /// The mechanism cannot keep what the policy promises, with what would be right.
     pub fn new(policy: Policy, now: Time) -> Result<Self, Refusal> {
         let (tenants, windows) = (policy.tenants.clone(), Windows::of(&policy)?);
-        let tagged = tags::here(&policy);
+        let (tagged, free) = (tags::here(&policy), tags::Free::of(&policy));
         let mut mechanism = Mechanism::new(policy, now)?;
         tags::order(tagged, &mut mechanism.undivided().tags);
-        Ok(Self { mechanism, windows, tenants, refused_policies: 0 })
+        Ok(Self { mechanism, windows, free, tenants, refused_policies: 0 })
     }
 
     /// The only way in. Pure: same state, `now` and `input` give the same actions.
@@ -98,7 +99,11 @@ impl HostMachine {
             return;
         }
         self.tenants.clone_from(&next.tenants);
-        tags::order(tags::here(next), &mut self.mechanism.undivided().tags);
+        let orders = self.mechanism.undivided();
+        tags::order(tags::here(next), &mut orders.tags);
+        let free = tags::Free::of(next);
+        free.take_over(&self.free, &mut orders.pairs);
+        self.free = free;
         let former = std::mem::take(&mut self.windows);
         self.windows = windows.take_over(former, &mut self.mechanism.undivided().windows);
     }

@@ -4,7 +4,7 @@ use super::tags::Tag;
 use crate::mechanism::Law;
 use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{HostId, Rate, TenantId, VmId};
 
 /// Everything that a host is told, and nothing more: no traffic matrix, no topology.
@@ -25,6 +25,9 @@ pub struct Policy {
     pub tenants: BTreeMap<TenantId, Version>,
     /// The tags of tenants' packets, each at its tenant's version. A tenant that is not listed is in the shared queue.
     pub tags: BTreeMap<TenantId, Tag>,
+    /// Tenants with a queue of their own on all switches, whose VMs nothing but this host's uplink limits when they
+    /// send to each other, each at its tenant's version. All others have what the mechanism gives them.
+    pub free: BTreeSet<TenantId>,
     /// The hoses of this host's VMs.
     pub hoses: BTreeMap<VmId, Hose>,
     /// Budgets of the windows of VMs' connections, where a VM of this host has one.
@@ -44,6 +47,7 @@ impl Policy {
             can: Capabilities::default(),
             tenants: BTreeMap::new(),
             tags: BTreeMap::new(),
+            free: BTreeSet::new(),
             hoses: BTreeMap::new(),
             windows: BTreeMap::new(),
             directory: BTreeMap::new(),

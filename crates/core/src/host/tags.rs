@@ -4,16 +4,18 @@
 //!           another would be two tenants to the switch.
 //! Approach  A tag is a part of the policy, at its tenant's version, and a level of the orders: one per tenant, not per
 //!           VM or pair.
-//! Promises  A policy that is refused changes no tag. A tenant without a VM here has none.
+//!           A tenant with queues of its own may be free: its pairs' ceilings are the line's rate, and the mechanism's
+//!           own ones are in force again at once when it is not.
+//! Promises  A policy that is refused changes no tag. A tenant without a VM here has none. Floors stay the mechanism's.
 //! Not here  Which tenant has which tag: [`crate::binding`]. Writing tags into packets: the data plane.
 //! Source    QShare §5.3.
 
-use super::orders::Levels;
+use super::orders::{Levels, Pairs, Setting};
 use super::policy::Policy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use weir_units::TenantId;
+use weir_units::{PairId, Rate, TenantId, VmId};
 
 /// The code point (DSCP) of a tenant's packets, from 0 to 63. 0 is the shared queue's.
 #[derive(
@@ -74,6 +76,44 @@ pub(super) fn order(tagged: BTreeMap<TenantId, Tag>, levels: &mut Levels<TenantI
     let gone: Vec<TenantId> = levels.iter().map(|(tenant, _)| tenant).collect();
     gone.into_iter().filter(|tenant| !tagged.contains_key(tenant)).for_each(|t| levels.remove(t));
     tagged.into_iter().for_each(|(tenant, tag)| levels.set(tenant, tag));
+}
+
+/// VMs that may send to each other as fast as the line.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Free {
+    line: Rate,
+    vms: BTreeMap<VmId, TenantId>,
+}
+
+impl Free {
+    pub(super) fn of(policy: &Policy) -> Self {
+        let all = policy.directory.iter().map(|(vm, location)| (*vm, location.tenant));
+        let vms = all.filter(|(_, tenant)| policy.free.contains(tenant)).collect();
+        Self { line: policy.line, vms }
+    }
+
+    fn has(&self, pair: PairId) -> bool {
+        let tenant = self.vms.get(&pair.src);
+        tenant.is_some() && tenant == self.vms.get(&pair.dst)
+    }
+
+    /// What is in force where the mechanism wants this.
+    pub(super) fn lift(&self, pair: PairId, wanted: Setting) -> Setting {
+        let ceiling = if self.has(pair) { self.line.max(wanted.floor) } else { wanted.ceiling };
+        Setting { ceiling, ..wanted }
+    }
+
+    /// What an earlier life left of a pair, without what was lifted.
+    pub(super) fn lower(&self, pair: PairId, found: Setting) -> Setting {
+        if self.has(pair) { Setting { ceiling: found.floor, ..found } } else { found }
+    }
+
+    /// Marks the pairs whose ceilings are others than under `former`.
+    pub(super) fn take_over(&self, former: &Self, pairs: &mut Pairs) {
+        let moved = |pair: &PairId| self.has(*pair) != former.has(*pair);
+        let moved: Vec<PairId> = pairs.iter().map(|(pair, _)| pair).filter(moved).collect();
+        pairs.retry(moved);
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +180,41 @@ mod tests {
             host.handle(Time::ZERO, Call::Rewrite);
             assert_eq!(host.work(Time::ZERO).tags, [(HERE, Tag::new(10))]);
         }
+    }
+
+    #[test]
+    fn a_free_tenants_pairs_have_the_line_and_what_the_mechanism_gives_at_once_when_it_is_not() {
+        let pair = PairId::new(VmId(0), VmId(3));
+        let stranger = PairId::new(VmId(0), VmId(2));
+        for row in registry::ALL {
+            let mut bound = policy(row.sample(), 1, &[(HERE, 10)]);
+            let peer = Location { tenant: HERE, host: HostId(1) };
+            bound.directory.insert(VmId(3), peer);
+            let mut host = HostLoop::new(bound.clone(), Time::ZERO).expect("sound");
+            let setting = Setting { floor: Rate::from_mbps(1), ceiling: Rate::from_mbps(2) };
+            for pair in [pair, stranger] {
+                host.machine.orders(Time::ZERO).pairs.set(pair, setting);
+            }
+            let ceilings = |host: &mut HostLoop| -> BTreeMap<PairId, Rate> {
+                let pairs = host.work(Time::ZERO).pairs;
+                pairs.into_iter().map(|(pair, setting)| (pair, setting.ceiling)).collect()
+            };
+            assert_eq!(ceilings(&mut host)[&pair], setting.ceiling, "{}", row.name);
+            let mut free = bound.clone();
+            free.free.insert(HERE);
+            change_only(&mut host, &free);
+            assert_eq!(ceilings(&mut host), BTreeMap::from([(pair, free.line)]), "{}", row.name);
+            // What the mechanism wants meanwhile stays its own.
+            let lower = Setting { ceiling: Rate::from_mbps(1), ..setting };
+            host.machine.orders(Time::ZERO).pairs.set(pair, lower);
+            assert_eq!(ceilings(&mut host), BTreeMap::from([(pair, free.line)]));
+            change_only(&mut host, &bound);
+            assert_eq!(ceilings(&mut host), BTreeMap::from([(pair, lower.ceiling)]), "clamped");
+        }
+    }
+
+    fn change_only(host: &mut HostLoop, policy: &Policy) {
+        host.handle(Time::ZERO, Call::Change { policy, strangers: Default::default() });
     }
 
     #[test]

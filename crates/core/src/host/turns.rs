@@ -124,7 +124,7 @@ impl Work {
 /// A host's machine and what its driver has to remember.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostLoop {
-    machine: HostMachine,
+    pub(super) machine: HostMachine,
     outbox: Outbox,
     /// When the last heartbeat was; `None`: the driver has none (a simulator's guardian is told of deaths).
     beat: Option<Time>,
@@ -160,9 +160,13 @@ impl HostLoop {
     pub fn handle(&mut self, now: Time, call: Call<'_>) {
         match call {
             Call::Input(input) => {
-                if let Given::Adopt(pair, _) = input {
-                    self.adopted.insert(pair);
-                }
+                let input = match input {
+                    Given::Adopt(pair, found) => {
+                        self.adopted.insert(pair);
+                        Given::Adopt(pair, self.machine.free.lower(pair, found))
+                    }
+                    other => other,
+                };
                 self.machine.handle(now, input, &mut self.outbox);
             }
             Call::Change { policy, strangers } => {
@@ -213,7 +217,7 @@ impl HostLoop {
                 forgotten.push((pair, Direction::Send));
             }
         }
-        let work = Work {
+        let mut work = Work {
             forgotten,
             pairs: orders.pairs.take_changed(),
             paths: orders.pairs.take_changed_paths(),
@@ -224,6 +228,8 @@ impl HostLoop {
             messages: self.outbox.take(),
             events: orders.events.take(),
         };
+        let free = &self.machine.free;
+        work.pairs.iter_mut().for_each(|(pair, wanted)| *wanted = free.lift(*pair, *wanted));
         if !self.classless.is_empty() {
             let is_over = |pair: &PairId| work.forgotten.iter().any(|(over, _)| over == pair);
             let is_tried = |pair: &PairId| work.pairs.iter().any(|(tried, _)| tried == pair);

@@ -37,6 +37,11 @@ pub struct TenantConfig {
     /// the shared queue.
     #[serde(default, skip_serializing_if = "is_shared")]
     pub code_point: u8,
+    /// Whether its VMs may send to each other as fast as the uplink allows. Only where every switch
+    /// on their ways has a queue for its code point. Otherwise the mechanism limits them. Default
+    /// false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub free: bool,
     /// Why it has this queue, for `weir explain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
