@@ -37,8 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::host::Ties;
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHoses, DirectoryHost, DirectoryVm, FLOWS_PER_VM, HoseConfig,
-    MechanismConfig, PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHoses, DirectoryHost, DirectoryVm, FLOWS_PER_VM, GuestDscp,
+    HoseConfig, MechanismConfig, PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
 use weir_model::record::Failure;
@@ -492,6 +492,7 @@ fn configuration(
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
         hoses: v.hoses.iter().map(hose).collect(),
+        dscp: GuestDscp::default(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -533,6 +534,8 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
+        code_points: Vec::new(),
+        tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }
