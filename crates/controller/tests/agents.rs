@@ -260,7 +260,9 @@ fn an_agent_of_another_version_and_one_without_a_certificate_are_told_so() {
     let error = introduce(&controller, &home, Hello { protocol: 99, ..hello() });
     let (error, ours) = (error.expect_err("another version"), weir_rpc::PROTOCOL);
     assert!(
-        error.contains(&format!("speaks version 99 of the messages, this controller version {ours}")),
+        error.contains(&format!(
+            "speaks version 99 of the messages, this controller version {ours}"
+        )),
         "{error}"
     );
     let ca = std::fs::read_to_string(&controller.first.ca).expect("it was made");
@@ -333,8 +335,7 @@ fn a_certificate_is_renewed_when_its_time_has_come_and_not_before() {
     let ends = || home.proof().expect("whole").expect("it joined").identity.until.as_millis();
     let mut all = vec![ends()];
     let left = HOST_LIFE - AFTER;
-    let agent =
-        Agent::start_with(&controller.server, &home, 0, |one| one.renewing_before(left));
+    let agent = Agent::start_with(&controller.server, &home, 0, |one| one.renewing_before(left));
     until("it has renewed three times", || {
         if *all.last().expect("the first") != ends() {
             all.push(ends());

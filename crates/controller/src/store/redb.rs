@@ -337,7 +337,8 @@ mod tests {
             let mut store = RedbStore::open(&folder.join("store.redb")).expect("it is upgraded");
             let found = all(&mut store, Table::Objects, "").into_iter();
             assert_eq!(found.map(|(key, text)| (key, json(&text))).collect::<Vec<_>>(), wanted);
-            assert_eq!(store.schema().expect("a number"), SCHEMA);
+            let snapshot = store.snapshot().expect("open");
+            assert_eq!(schema_of(&*snapshot, "f").expect("a number"), SCHEMA);
         }
         std::fs::remove_dir_all(folder).expect("ours");
     }
@@ -350,7 +351,10 @@ mod tests {
         store.commit(&writes.map(|(k, v)| Write::put(Table::Objects, k, v))).expect("written");
         drop(store);
         let error = RedbStore::open(&folder.join("store.redb")).err().expect("refused");
-        assert!(matches!(&error, StoreError::Damaged { what, .. } if what.starts_with("VM/a: ")), "{error}");
+        assert!(
+            matches!(&error, StoreError::Damaged { what, .. } if what.starts_with("VM/a: ")),
+            "{error}"
+        );
         let mut store = RedbStore::with("f".into(), opener(&folder), 1, &[]).expect("version 1");
         assert_eq!(all(&mut store, Table::Objects, "")[0], ("Host/h0".into(), "{}".into()));
         std::fs::remove_dir_all(folder).expect("ours");
