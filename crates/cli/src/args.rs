@@ -630,7 +630,7 @@ pub(crate) struct Worlds {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
-    /// A paper (elasticswitch, eyeq, vcc), figures by their ids (ES-F5), or files [default:
+    /// A paper (elasticswitch, eyeq, vcc, qshare), figures by their ids (ES-F5), or files [default:
     /// everything]
     #[arg(value_name = "PAPER|ID|FILE")]
     pub(crate) what: Vec<String>,

@@ -418,7 +418,7 @@ fn while_etcd_is_away_writes_are_refused_with_a_reason_and_reads_and_watches_go_
         .expect("it answers");
     let body = object("VM", "web", json!({"tenant": "gold", "floor": {"out": "1Mbit"}}));
     let json_of = [("content-type", "application/json")];
-    let mut asked = |client: &mut Client| {
+    let asked = |client: &mut Client| {
         client.ask(hyper::Method::PUT, "/api/v1/vms/web", &json_of, body.to_string())
     };
     cloud.etcd.kill();

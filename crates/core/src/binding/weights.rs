@@ -23,6 +23,11 @@ impl MostWeight {
     pub const fn new(most: u16) -> Self {
         Self(if most == 0 { 1 } else { most })
     }
+
+    /// The largest weight.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
 }
 
 /// What a port's queues weigh.
@@ -75,6 +80,11 @@ pub(super) fn can_hold(floors: &[Rate], link: Rate, most: MostWeight) -> bool {
     // Nearly always the first try does, in a hundredth of the time.
     let (num, den) = Step { weight: most.0, floor: largest }.ratio(floors);
     num * u128::from(link.as_bps()) >= den || weigh(floors, link, most).hold()
+}
+
+/// Whether this weight holds this floor, beside others that sum to `all` with it.
+pub(super) fn holds(floor: Rate, weight: u16, all: u32, link: Rate) -> bool {
+    u128::from(floor.as_bps()) * u128::from(all) <= u128::from(link.as_bps()) * u128::from(weight)
 }
 
 /// θ = weight / floor.
