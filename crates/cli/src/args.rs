@@ -256,6 +256,9 @@ pub(crate) enum ControllerCommand {
         /// Folder of the store and the authority
         #[arg(long = "data", value_name = "DIR", default_value = "/var/lib/weir/controller")]
         data: PathBuf,
+        /// For several controllers: etcd://HOST:PORT,HOST:PORT/PREFIX; else a file in the data folder
+        #[arg(long, value_name = "ADDRESS")]
+        store: Option<String>,
     },
     /// Replace the certificate authority in three steps (docs/controller.md)
     Authority {
