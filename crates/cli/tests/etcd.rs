@@ -319,7 +319,8 @@ fn compare(cloud: &Cloud, all: &[&Known], kill: u64) {
         .filter(|one| one["status"]["phase"] == "Held")
         .map(|one| text(&one["metadata"]["name"]))
         .collect();
-    let expected: BTreeSet<String> = all.iter().flat_map(|known| known.held.keys().cloned()).collect();
+    let expected: BTreeSet<String> =
+        all.iter().flat_map(|known| known.held.keys().cloned()).collect();
     assert_eq!(held, expected, "kill {kill}");
     // Followers show the same, a moment later.
     let of_leader = listed(&mut client, "vms");
@@ -333,7 +334,8 @@ fn compare(cloud: &Cloud, all: &[&Known], kill: u64) {
 
 fn begin(cloud: &Cloud) {
     let host = json!({"switch": "tor", "rate": "1Gbit", "slots": 50});
-    let mut items: Vec<Value> = (0..4).map(|n| object("Host", &format!("h{n}"), host.clone())).collect();
+    let mut items: Vec<Value> =
+        (0..4).map(|n| object("Host", &format!("h{n}"), host.clone())).collect();
     items.push(object("Tenant", "gold", json!({})));
     let body = json!({"items": items});
     let asked = (hyper::Method::POST, "/api/v1/apply", &body);
@@ -424,7 +426,10 @@ fn while_etcd_is_away_writes_are_refused_with_a_reason_and_reads_and_watches_go_
     let told = refused.json();
     assert_eq!(refused.status, 503, "{told}");
     let detail = told["detail"].as_str().unwrap_or_default();
-    assert!(detail.contains("etcd at 127.0.0.1:") && detail.contains("cannot be reached"), "{told}");
+    assert!(
+        detail.contains("etcd at 127.0.0.1:") && detail.contains("cannot be reached"),
+        "{told}"
+    );
     assert_eq!(refused.headers["retry-after"], "1");
     // Beyond the lease nobody leads.
     wait(PAUSE);
@@ -449,7 +454,10 @@ fn while_etcd_is_away_writes_are_refused_with_a_reason_and_reads_and_watches_go_
     };
     let event: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(event["type"], "ADDED");
-    assert_eq!(event["object"]["metadata"]["resourceVersion"], made.1["metadata"]["resourceVersion"]);
+    assert_eq!(
+        event["object"]["metadata"]["resourceVersion"],
+        made.1["metadata"]["resourceVersion"]
+    );
 }
 
 #[test]

@@ -314,9 +314,9 @@ impl Writer {
             }
             Job::Look(look) => look(state),
             Job::Snapshot(reply) => {
-                let snapshot = state.map(drop).and_then(|()| {
-                    self.store.snapshot().map_err(|error| of_store(&error))
-                });
+                let snapshot = state
+                    .map(drop)
+                    .and_then(|()| self.store.snapshot().map_err(|error| of_store(&error)));
                 // If the reply cannot be sent, the request was given up.
                 drop(reply.send(snapshot));
             }
@@ -330,7 +330,8 @@ impl Writer {
 
     /// Whether something has to be tried again soon.
     fn is_behind(&mut self) -> bool {
-        self.lost || (self.lead.is_none() && matches!(self.store.standing(), Standing::Leads { .. }))
+        self.lost
+            || (self.lead.is_none() && matches!(self.store.standing(), Standing::Leads { .. }))
     }
 
     /// Takes up who leads, and what others committed.
@@ -554,10 +555,11 @@ impl Writer {
         if now < *again {
             return Err(problem.clone());
         }
-        let read = self.store.snapshot().and_then(|snapshot| match state.is_that_of(&*snapshot)? {
-            true => Ok(None),
-            false => State::load(&*self.store.follow()?, self.limits, now).map(Some),
-        });
+        let read =
+            self.store.snapshot().and_then(|snapshot| match state.is_that_of(&*snapshot)? {
+                true => Ok(None),
+                false => State::load(&*self.store.follow()?, self.limits, now).map(Some),
+            });
         match read {
             Ok(None) => {}
             Ok(Some(found)) => {

@@ -55,7 +55,9 @@ impl Candidate {
             match self.stand().await {
                 Ok(Some((lease, term, until))) => self.reign(lease, term, until).await,
                 Ok(None) => {}
-                Err(error) => self.stands(Standing::Follows { leader: None, why: error.to_string() }),
+                Err(error) => {
+                    self.stands(Standing::Follows { leader: None, why: error.to_string() })
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
