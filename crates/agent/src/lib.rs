@@ -17,6 +17,7 @@ mod driver;
 mod explain;
 mod fitness;
 mod follow;
+mod hoses;
 mod key_maker;
 mod keys;
 mod mistake;
@@ -26,6 +27,7 @@ mod notify;
 mod overbooked;
 mod policing;
 mod promised;
+mod queues;
 mod reload;
 mod server;
 

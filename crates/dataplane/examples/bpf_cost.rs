@@ -107,7 +107,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plain = Program::ALL.map(|program| (program, 0, ""));
     let with_ecn = [Program::Stamp, Program::Meter].map(|p| (p, intf::ECN, " with ECN"));
     for (program, flags, how) in plain.into_iter().chain(with_ecn) {
-        programs.set(intf::Settings { reorder_ns: 1_000_000, flags, overhead: 0 })?;
+        programs.set(intf::Settings {
+            reorder_ns: 1_000_000,
+            flags,
+            ..intf::Settings::default()
+        })?;
         let octets = match program {
             Program::Classify | Program::Stamp => frame(1, 2),
             Program::Meter | Program::EyeQ(_) | Program::Vcc(_) => frame(2, 1),

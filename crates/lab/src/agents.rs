@@ -9,6 +9,7 @@
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
 
+mod controlled;
 mod counts;
 mod population;
 mod translation;
@@ -19,6 +20,7 @@ use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
 use crate::{Error, Options, budget, child, failure, machine};
+use controlled::Controller;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -33,15 +35,16 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use weir_core::host::Ties;
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHost, DirectoryVm, FLOWS_PER_VM, MechanismConfig,
-    PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHoses, DirectoryHost, DirectoryVm, FLOWS_PER_VM, GuestDscp,
+    HoseConfig, MechanismConfig, PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
 use weir_model::record::Failure;
-use weir_model::scenario::{IpVersion, Mechanism, Scenario, Translation, Vm};
+use weir_model::scenario::{IpVersion, Mechanism, Scenario, Translation, Vm, VmHose};
 use weir_model::text::{RateText, SizeText, show_rate};
-use weir_units::{Rate, Span};
+use weir_units::{HoseId, Rate, Span};
 use weir_wire::{Keyring, host_file};
 
 /// How long an agent may take to open its socket. Twenty agents with thirty VMs each wait for one
@@ -66,6 +69,8 @@ pub(crate) struct Agents {
     ask_at: Option<Instant>,
     /// The first refusal of a list.
     refusal: Option<Failure>,
+    /// The controller that they follow, if the scenario has one.
+    controller: Option<Controller>,
     /// What had to be done to end them.
     pub(crate) notes: Vec<String>,
 }
@@ -109,6 +114,7 @@ impl Agents {
             hosts: BTreeSet::new(),
             ask_at: None,
             refusal: None,
+            controller: None,
             notes: Vec::new(),
         }
     }
@@ -127,12 +133,27 @@ impl Agents {
         mount_bpffs()?;
         let mut agents = Self::none(run);
         agents.place = directory.to_path_buf();
-        write_shared_files(scenario, directory)?;
+        let is_followed = scenario.lab.controller;
+        if is_followed {
+            let uplinks: Vec<Rate> =
+                plan.uplink.iter().map(|link| scenario.topology.links[*link].rate).collect();
+            let controller =
+                Controller::start(scenario, &uplinks, options, world, directory, stop)?;
+            agents.controller = Some(controller);
+        } else {
+            write_shared_files(scenario, directory)?;
+        }
         for (host, name) in scenario.topology.hosts.iter().enumerate() {
-            let config = configuration(scenario, mechanism, options, plan, host, place);
+            let mut config = configuration(scenario, mechanism, options, plan, host, place);
+            if is_followed {
+                config = controlled::followed(config, directory, host);
+            }
             let file = directory.join(format!("h{host}.toml"));
             let text = toml::to_string(&config).expect("a configuration is plain data");
             write(&file, &text)?;
+            if let Some(controller) = &agents.controller {
+                controller.join(name, &file, world.host(host).path())?;
+            }
             let log = directory.join(format!("h{host}.log"));
             let namespace = world.host(host).path();
             agents.hosts.extend(sweep::identity(namespace));
@@ -154,6 +175,7 @@ impl Agents {
         for agent in &mut agents.agents {
             agent.wait_until_ready(until, stop)?;
         }
+        agents.wait_until_applied()?;
         Ok(agents)
     }
 
@@ -238,6 +260,8 @@ impl Agents {
             }
             let _ = agent.child.wait();
         }
+        // It may have been killed with the guardian of its host.
+        self.controller = None;
         let until = Instant::now() + if is_broken { Duration::ZERO } else { LEAVE };
         while Instant::now() < until && !sweep::processes_in(&self.hosts).is_empty() {
             std::thread::sleep(Duration::from_millis(10));
@@ -408,6 +432,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
     let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| DirectoryVm {
         name: v.name.clone(),
         tenant: scenario.tenants[v.tenant].clone(),
+        hoses: directory_hoses(scenario, v),
         host: scenario.topology.hosts[v.host].clone(),
         id: Some(vm as u32),
         addresses: if v.outside.is_empty() { addresses(vm) } else { Vec::new() },
@@ -418,6 +443,15 @@ fn directory_of(scenario: &Scenario) -> Directory {
         hosts: scenario.topology.hosts.iter().enumerate().map(host).collect(),
         vms: scenario.vms.iter().enumerate().map(vm).collect(),
     }
+}
+
+/// The hoses in which a VM sends and receives, if it has further ones.
+fn directory_hoses(scenario: &Scenario, vm: &Vm) -> Option<DirectoryHoses> {
+    let names = |ids: Vec<HoseId>| {
+        ids.into_iter().map(|id| scenario.hoses[id.0 as usize].name.clone()).collect()
+    };
+    let Ties { out, in_, tenant_out, tenant_in } = vm.ties()?;
+    Some(DirectoryHoses { out: names(out), in_: names(in_), tenant_out, tenant_in })
 }
 
 /// Translation of a VM's congestion control at its port. The outside has none.
@@ -440,6 +474,11 @@ fn configuration(
         to: name(to),
         rate: RateText(rate),
     };
+    let hose = |hose: &VmHose| HoseConfig {
+        name: scenario.hoses[hose.hose].name.clone(),
+        floor_out: RateText(hose.floor_out),
+        floor_in: RateText(hose.floor_in),
+    };
     let vm = |(vm, v): (usize, &Vm)| VmConfig {
         name: v.name.clone(),
         port: plan::vm_port(vm),
@@ -452,6 +491,8 @@ fn configuration(
         translation: translation(mechanism, v).unwrap_or_default(),
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
+        hoses: v.hoses.iter().map(hose).collect(),
+        dscp: GuestDscp::default(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -493,6 +534,8 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
+        code_points: Vec::new(),
+        tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

@@ -290,10 +290,13 @@ pub(crate) mod tests {
             },
             vms: vec![],
             tenants: vec![],
+            hoses: vec![],
+            lab: Default::default(),
             traffic: vec![],
             attacks: vec![],
             faults: vec![],
             mechanisms: vec![],
+            binding: Default::default(),
             congested: vec![],
             expect: vec![],
         }
@@ -334,6 +337,7 @@ pub(crate) mod tests {
             policing: None,
             rack: true,
             backpressure: false,
+            hoses: Vec::new(),
             budget: None,
         };
         s.vms = (0..1000).map(vm).collect();
@@ -363,6 +367,7 @@ pub(crate) mod tests {
                 policing: None,
                 rack: true,
                 backpressure: false,
+                hoses: Vec::new(),
                 budget: None,
             }
         };

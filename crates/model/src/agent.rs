@@ -5,8 +5,10 @@
 
 mod budget;
 mod mechanism;
+mod queue;
 
 pub use budget::{Ports, WindowBudget, WindowClass};
+pub use queue::{GuestDscp, TenantConfig};
 
 use crate::net::{Mac, Prefix};
 use crate::text::{RateText, SizeText};
@@ -67,6 +69,13 @@ pub struct AgentConfig {
     /// 8192, about 1.4 MB for each VM with a table.
     #[serde(default = "default_flows_per_vm")]
     pub flows_per_vm: u32,
+    /// Code points (DSCP) that tenants may be tagged with, equal on all hosts. No packet of a guest
+    /// carries one of them. Default: none, and all tenants share one queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code_points: Vec<u8>,
+    /// Tenants with a queue of their own on switches.
+    #[serde(default, rename = "tenant", skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantConfig>,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
@@ -76,7 +85,7 @@ pub struct AgentConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Followed {
-    /// `NAME:PORT` of its API.
+    /// `NAME:PORT` of its API; of several controllers, all of them with commas between.
     pub address: String,
     /// Folder with the host's key and certificate and with what the controller said last, readable by
     /// the agent alone. `weir agent join` makes it. Default `/var/lib/weir/agent`.
@@ -215,6 +224,26 @@ pub struct VmConfig {
     /// What the windows of its connections may be together; any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<WindowBudget>,
+    /// What becomes of the code points (DSCP) that its guest writes. Default `clear`.
+    #[serde(default, skip_serializing_if = "GuestDscp::is_usual")]
+    pub dscp: GuestDscp,
+    /// Further hoses, beside the one toward all VMs of its tenant. The directory lists them too.
+    #[serde(default, rename = "hose", skip_serializing_if = "Vec::is_empty")]
+    pub hoses: Vec<HoseConfig>,
+}
+
+/// A hose that only some VMs of a tenant share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoseConfig {
+    /// Its name within the tenant.
+    pub name: String,
+    /// Minimum rate to the VMs that receive in it. Default 0.
+    #[serde(default)]
+    pub floor_out: RateText,
+    /// Minimum rate from the VMs that send in it. Default 0.
+    #[serde(default)]
+    pub floor_in: RateText,
 }
 
 /// No policing may allow more beyond a window, octets: it is more than any window.
@@ -290,6 +319,9 @@ pub struct DirectoryVm {
     pub name: String,
     /// VMs of one tenant share a hose.
     pub tenant: String,
+    /// The hoses in which it sends and receives, if it has others than that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hoses: Option<DirectoryHoses>,
     /// Name of its host.
     pub host: String,
     /// Number that agents use for the VM, unique. Default: its position in the list. A list from
@@ -310,6 +342,30 @@ pub struct DirectoryVm {
     /// outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<Prefix>,
+}
+
+/// The hoses of a VM. Both hosts of a pair find its hose by them: the first by name in which the source
+/// sends and the destination receives, else that of the tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectoryHoses {
+    /// Names of the hoses of its tenant in which it sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out: Vec<String>,
+    /// Names of those in which it receives.
+    #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
+    pub in_: Vec<String>,
+    /// Whether it sends in the hose of all VMs of its tenant. Default true; false where it has no floor
+    /// there.
+    #[serde(default = "yes")]
+    pub tenant_out: bool,
+    /// Whether it receives there, likewise.
+    #[serde(default = "yes")]
+    pub tenant_in: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl Directory {

@@ -11,10 +11,13 @@
 //! Not here  Playing it, and judging what was measured.
 
 mod admission;
+mod binding;
+mod datacenter;
 mod error;
 mod expr;
 mod file;
 mod formula;
+mod hoses;
 mod mechanism;
 mod resolve;
 mod routes;
@@ -24,14 +27,17 @@ mod topology;
 mod workload;
 pub(crate) mod yaml;
 
+pub use binding::{Binding, Bound};
+pub use datacenter::{Datacenter, DatacenterFile, is_datacenter};
 pub use error::{Error, Place};
 pub use file::File;
+pub use hoses::{Hoses, SharedHose, VmHose};
 pub use mechanism::{Mechanism, Translation};
-pub use resolve::is_metric;
+pub use resolve::{is_metric, is_of_datacenter};
 pub use routes::LinkDir;
 pub use workload::{
-    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pick,
-    Request, Sizes, Spacing, open_loop, tcp_on_wire,
+    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pauses,
+    Pick, Request, Sizes, Spacing, open_loop, tcp_on_wire,
 };
 
 use crate::net::Prefix;
@@ -60,19 +66,33 @@ pub struct Scenario {
     pub vms: Vec<Vm>,
     /// Tenant names; index = `TenantId`.
     pub tenants: Vec<String>,
+    /// Hoses that some VMs of a tenant share; index = `HoseId`. Those of a tenant are in the order of
+    /// their names.
+    pub hoses: Vec<SharedHose>,
     /// Traffic; one entry per flow group between two VMs.
     pub traffic: Vec<Traffic>,
     /// Attacks: packets and messages that must not be believed.
     pub attacks: Vec<Attack>,
     /// Faults, in the order of time. Faults of agents need a mechanism with agents.
     pub faults: Vec<Fault>,
+    /// How the lab plays it. The simulator does not look at it.
+    pub lab: Lab,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
+    /// How tenants are bound to queues, where a mechanism's label asks for it.
+    pub binding: Binding,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
     /// or mark there is invalid.
     pub congested: Vec<String>,
     /// Expectations of a good run.
     pub expect: Vec<Expectation>,
+}
+
+/// How the lab plays a scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lab {
+    /// Whether agents follow a real controller, instead of reading files.
+    pub controller: bool,
 }
 
 /// Nodes and links. Nodes are hosts first (`0..hosts.len()`), then switches.
@@ -202,6 +222,8 @@ pub struct Vm {
     pub floor_out: Rate,
     /// Minimum rate from anyone of its tenant.
     pub floor_in: Rate,
+    /// Its further hoses, in the order of their numbers.
+    pub hoses: Vec<VmHose>,
     /// Maximum rate out, if any.
     pub cap_out: Option<Rate>,
     /// Hose for addresses that no directory lists.

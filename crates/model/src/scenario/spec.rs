@@ -5,8 +5,10 @@
 //! Not here  What the values mean together: see `resolve`.
 
 pub(crate) mod attacks;
+pub(crate) mod binding;
 pub(crate) mod budget;
 pub(crate) mod faults;
+pub(crate) mod hoses;
 pub(crate) mod links;
 pub(crate) mod traffic;
 
@@ -52,7 +54,9 @@ pub(crate) struct Spec {
     pub(crate) attacks: Vec<attacks::AttackSpec>,
     pub(crate) faults: Vec<faults::FaultSpec>,
     pub(crate) sweep: Vec<Vec<(Word, Formula)>>,
+    pub(crate) lab: super::Lab,
     pub(crate) mechanisms: Vec<Word>,
+    pub(crate) binding: Option<binding::BindingSpec>,
     pub(crate) expect: Vec<ExpectSpec>,
 }
 
@@ -98,6 +102,7 @@ pub(crate) struct VmSpec {
     pub(crate) count: Option<Formula>,
     pub(crate) floor_in: Option<Formula>,
     pub(crate) floor_out: Option<Formula>,
+    pub(crate) hoses: Vec<hoses::HoseSpec>,
     pub(crate) cap: Option<Formula>,
     pub(crate) external: Option<Formula>,
     pub(crate) external_ceiling: Option<Formula>,
@@ -159,7 +164,7 @@ pub(crate) struct PointSpec {
     pub(crate) values: Vec<(Word, Formula)>,
 }
 
-const VERSION: &str = "weir/v1alpha1";
+pub(super) const VERSION: &str = "weir/v1alpha1";
 
 /// Reads a whole file.
 pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
@@ -194,7 +199,9 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         "attacks",
         "faults",
         "sweep",
+        "lab",
         "mechanisms",
+        "binding",
         "expect",
     ])?;
     let formula = |key: &str| spec.get(key).map(Formula::read).transpose();
@@ -218,10 +225,27 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         attacks: list("attacks")?.iter().map(attacks::attack).collect::<Result<_, _>>()?,
         faults: list("faults")?.iter().map(faults::fault).collect::<Result<_, _>>()?,
         sweep: spec.get("sweep").map_or(Ok(Vec::new()), |f| sweep(&f))?,
+        lab: spec.get("lab").map_or(Ok(super::Lab::default()), |f| lab(&f))?,
         mechanisms: words("mechanisms")?,
+        binding: spec.get("binding").map(|f| binding::binding(&f)).transpose()?,
         expect: list("expect")?.iter().map(expect).collect::<Result<_, _>>()?,
         whole: Word { text: String::new(), place: field.node.place.clone(), path: field.path },
     })
+}
+
+/// `{controller: true}`.
+fn lab(field: &Field<'_>) -> Result<super::Lab, Error> {
+    let table = field.table(&["controller"])?;
+    let Some(switch) = table.get("controller") else { return Ok(super::Lab::default()) };
+    let controller = match switch.text()? {
+        "true" => true,
+        "false" => false,
+        other => {
+            let message = format!("`{other}` is neither true nor false");
+            return Err(switch.error(message, "write `controller: true`, or leave it out"));
+        }
+    };
+    Ok(super::Lab { controller })
 }
 
 /// Any single value.
@@ -356,6 +380,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "floor",
         "floor_in",
         "floor_out",
+        "hoses",
         "cap",
         "external",
         "external_ceiling",
@@ -380,6 +405,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("floor", "floor_out")?;
     clash("count", "outside")?;
     clash("budget", "outside")?;
+    clash("hoses", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -393,6 +419,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         count: formula("count")?,
         floor_in: either("floor_in")?,
         floor_out: either("floor_out")?,
+        hoses: table.get("hoses").map_or(Ok(Vec::new()), |f| hoses::hoses(&f))?,
         cap: formula("cap")?,
         external: formula("external")?,
         external_ceiling: formula("external_ceiling")?,
