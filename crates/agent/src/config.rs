@@ -1,5 +1,6 @@
 //! From `agent.toml` and the directory to what the machines need; errors name file, line and field.
 
+use crate::hoses::{self, Hoses};
 use crate::mistake::{Mistake, Sources, sound};
 use crate::names;
 use anyhow::{Context, Result, ensure};
@@ -25,16 +26,18 @@ pub(crate) struct Setup {
     pub(crate) host: Policy,
 }
 
-/// Names of VMs, both ways.
+/// Names of VMs, both ways, and of hoses.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     by_id: BTreeMap<VmId, String>,
     by_name: BTreeMap<String, VmId>,
+    hoses: Hoses,
 }
 
 impl Names {
-    fn new(directory: &Directory) -> Result<Self, Mistake> {
-        let mut names = Self::default();
+    fn new(directory: &Directory, former: Option<&Self>) -> Result<Self, Mistake> {
+        let hoses = Hoses::of(directory, former.map(|former| &former.hoses));
+        let mut names = Self { hoses, ..Self::default() };
         for (i, (id, vm)) in directory.numbered_vms().enumerate() {
             let twice = names.by_name.insert(vm.name.clone(), id).is_some();
             sound(!twice, || {
@@ -52,6 +55,10 @@ impl Names {
 
     pub(crate) fn id(&self, name: &str) -> Option<VmId> {
         self.by_name.get(name).copied()
+    }
+
+    pub(crate) const fn hoses(&self) -> &Hoses {
+        &self.hoses
     }
 
     pub(crate) fn name(&self, id: VmId) -> String {
@@ -203,7 +210,7 @@ impl Setup {
         directory: Directory,
         former: Option<&Self>,
     ) -> Result<Self, Mistake> {
-        let names = Names::new(&directory)?;
+        let names = Names::new(&directory, former.map(|former| &former.names))?;
         let mut host_ids: BTreeMap<&str, HostId> = BTreeMap::new();
         let mut hosts: BTreeMap<HostId, (String, SocketAddr)> = BTreeMap::new();
         for (i, (id, h)) in directory.numbered_hosts().enumerate() {
@@ -263,6 +270,8 @@ impl Setup {
         let can = law.leaves(can);
         let host = Policy { fastest_line, can, ..Policy::new(host, line, law) };
         let mut host = host.with_vms(vms).with_directory(locations);
+        host.ties = names.hoses().ties(&directory)?;
+        host.further = hoses::further(&file, &directory, names.hoses())?;
         host.windows = crate::driver::sound_budgets(&file, &names);
         crate::queues::tag(&mut host, &file, &tenant_ids, former)?;
         let setup = Self { file, directory, names, tenants, hosts, host };

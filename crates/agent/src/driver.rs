@@ -21,7 +21,7 @@ use crate::follow::Link;
 use crate::keys::KeyFile;
 use crate::notify::Notifier;
 use crate::server::{Question, Server};
-use crate::{client, control, explain, fitness, overbooked};
+use crate::{client, control, explain, fitness, hoses, overbooked};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,7 @@ pub fn run(config: &Path, journal: Option<&Path>) -> Result<()> {
     let setup = Setup::load(config).map_err(fitness::or_unprivileged)?;
     fitness::privileges()?;
     keep_keys_out_of_dumps();
-    for warning in overbooked::warnings(&setup) {
+    for warning in overbooked::warnings(&setup).into_iter().chain(hoses::warning(&setup)) {
         tracing::warn!("{}: {warning}", config.display());
     }
     let stop = Arc::new(AtomicBool::new(false));

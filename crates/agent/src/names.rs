@@ -33,7 +33,7 @@ pub(crate) fn check(file: &AgentConfig) -> Result<(), Mistake> {
         sound(is_path(&followed.state_dir), || {
             Mistake::config("controller.state_dir", format!("{:?} is no path", followed.state_dir))
         })?;
-        weir_rpc::client::Server::parse(&followed.address)
+        weir_rpc::client::Server::parse_all(&followed.address)
             .map_err(|error| Mistake::config("controller.address", error.to_string()))?;
         sound(file.vms.is_empty(), || {
             let what =

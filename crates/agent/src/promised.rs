@@ -27,7 +27,7 @@ pub(crate) fn check(setup: &Setup) -> Result<(), Mistake> {
         let Some(id) = setup.names.id(&vm.name) else { continue };
         let External { floor, ceiling } = external(vm);
         let apart = floor.unwrap_or_default();
-        let (name, all) = (&vm.name, setup.host.law.promised(id, vm.floor_out.0) + apart);
+        let (name, all) = (&vm.name, setup.host.promised(id) + apart);
         let apart = if apart.is_zero() {
             String::new()
         } else {

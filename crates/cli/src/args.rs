@@ -256,6 +256,9 @@ pub(crate) enum ControllerCommand {
         /// Folder of the store and the authority
         #[arg(long = "data", value_name = "DIR", default_value = "/var/lib/weir/controller")]
         data: PathBuf,
+        /// For several controllers: etcd://HOST:PORT,HOST:PORT/PREFIX; else a file in the data folder
+        #[arg(long, value_name = "ADDRESS")]
+        store: Option<String>,
     },
     /// Replace the certificate authority in three steps (docs/controller.md)
     Authority {
@@ -627,7 +630,7 @@ pub(crate) struct Worlds {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
-    /// A paper (elasticswitch, eyeq, vcc), figures by their ids (ES-F5), or files [default:
+    /// A paper (elasticswitch, eyeq, vcc, qshare), figures by their ids (ES-F5), or files [default:
     /// everything]
     #[arg(value_name = "PAPER|ID|FILE")]
     pub(crate) what: Vec<String>,

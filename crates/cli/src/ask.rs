@@ -68,10 +68,12 @@ fn path(socket: &Socket) -> Result<PathBuf> {
 
 fn top_text(top: &Top) -> String {
     let header = ["from", "to", "side", "floor", "rate", "measured", "lost", "marked", "phase"];
+    let has_hoses = top.pairs.iter().any(|pair| pair.hose.is_some());
+    let header: Vec<&str> = header.into_iter().chain(has_hoses.then_some("hose")).collect();
     let mut grid = Grid::new(&header, 3);
     for pair in &top.pairs {
         let rate = |bps: u64| if bps == 0 { "–".into() } else { show::rate(bps as f64) };
-        grid.rows.push(vec![
+        let mut row = vec![
             pair.from.clone(),
             pair.to.clone(),
             pair.side.clone(),
@@ -81,7 +83,11 @@ fn top_text(top: &Top) -> String {
             pair.lost.to_string(),
             pair.marked.to_string(),
             pair.long_path.map_or(pair.phase.clone(), |long| format!("{}, {long}", pair.phase)),
-        ]);
+        ];
+        if has_hoses {
+            row.push(pair.hose.clone().unwrap_or_else(|| "–".into()));
+        }
+        grid.rows.push(row);
     }
     let mut text = format!(
         "{}: {}, up {:.0} s, {:.2} s of CPU, {} pairs\n{}\n",

@@ -1,5 +1,5 @@
-//! Agents at load: how long a change of one tenant takes to its hosts, what an agent costs, and how soon
-//! all are back after a restart.
+//! Agents at load: how long a change of one tenant takes to its hosts, what an agent costs, how long a
+//! reservation takes meanwhile, and how soon all are back after a restart.
 //!
 //! `WEIR_AGENTS=1000 cargo bench -p weir-controller --bench agents`. The agents are in another process
 //! and speak TLS with certificates of their own. They acknowledge at once and write no disk. It prints
@@ -30,6 +30,12 @@ use weir_rpc::messages::{Answer, FromAgent, Hello};
 const CHANGES: usize = 200;
 /// Hosts of a tenant.
 const SPREAD: usize = 4;
+/// VMs of a tenant: ten on each host.
+const VMS: usize = 20;
+/// Reservations, one after the other.
+const RESERVATIONS: usize = 500;
+/// Objects of one request.
+const PART: usize = 2000;
 /// Agents that join at the same time.
 const JOINING: usize = 32;
 
@@ -49,6 +55,7 @@ async fn agent(server: Server, home: Home, host: usize) {
     let (mut kept, mut backoff, mut seed) =
         (home.kept().expect("it joined"), Backoff::default(), host as u64);
     loop {
+        println!("try {host} 0 {}", now().as_millis());
         drop(stream(&server, &home, host, &mut kept, &mut backoff).await);
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         tokio::time::sleep(backoff.next(seed)).await;
@@ -184,7 +191,7 @@ fn wait_for(lines: &Lines, what: &str, mut enough: impl FnMut(&str, &str, u64, u
 }
 
 fn vm(tenant: usize, n: usize, count: usize, bps: u64) -> Value {
-    let host = format!("h{}", (tenant * SPREAD + n) % count);
+    let host = format!("h{}", (tenant * SPREAD + n % SPREAD) % count);
     let floor = format!("{bps}bit");
     let network = json!({"port": format!("p{tenant}"), "addresses": [format!("10.0.{n}.1")]});
     let spec = json!({"tenant": format!("t{tenant}"), "host": host,
@@ -213,9 +220,12 @@ fn prepare(folder: &Path, config: &ControllerConfig, first: &ClientConfig, count
     let mut items: Vec<Value> =
         (0..count).map(|n| object("Host", &format!("h{n}"), host.clone())).collect();
     items.extend((0..tenants).map(|n| object("Tenant", &format!("t{n}"), json!({}))));
-    items.extend((0..tenants).flat_map(|t| (0..SPREAD).map(move |n| vm(t, n, count, 1000))));
-    let reply = client.send(Method::POST, "/api/v1/apply", &json!({"items": items}));
-    assert!(reply.expect("it answers").is_ok());
+    items.extend((0..tenants).flat_map(|t| (0..VMS).map(move |n| vm(t, n, count, 1000))));
+    for part in items.chunks(PART) {
+        let reply = client.send(Method::POST, "/api/v1/apply", &json!({"items": part}));
+        let reply = reply.expect("it answers");
+        assert!(reply.is_ok(), "{}", reply.json());
+    }
     let mut tokens = std::fs::File::create(folder.join("tokens")).expect("it is ours");
     let expires = now().plus_millis(3_600_000).to_string();
     for n in 0..count {
@@ -241,12 +251,13 @@ fn measure(folder: &Path, count: usize) {
     let (before, cpu_before) = (memory(), cpu());
     let (mut child, lines) = spawn(folder, &config, &first.ca);
     let (mut up, mut told, mut began) = (0, 0, 0);
-    let all = count / 2 * SPREAD;
+    let all = count / 2 * VMS;
     wait_for(&lines, "all agents", |word, _, _, at| {
         match word {
             "joined" => began = at,
             "up" => up += 1,
-            _ => told += 1,
+            "floor" => told += 1,
+            _ => {}
         }
         if up >= count && told >= all {
             println!("{count} agents follow, {all} VMs are told: {} ms", at.saturating_sub(began));
@@ -254,19 +265,32 @@ fn measure(folder: &Path, count: usize) {
         up >= count && told >= all
     });
     let kept = memory().saturating_sub(before);
-    println!("memory per agent: {} kB; CPU so far {:?}", kept / count as u64, cpu() - cpu_before);
+    println!(
+        "memory per agent: {} kB, in all {} MB; CPU so far {:?}",
+        kept / count as u64,
+        memory() / 1024,
+        cpu() - cpu_before
+    );
     changes(&mut client, &lines, count);
+    reservations(&mut client, count);
     // A restart: the agents find it by themselves.
     serving.stop.send_replace(true);
     serving.thread.join().expect("it ends well");
     let (cpu_before, began) = (cpu(), clock());
     let serving = serve(&config);
-    let mut back = 0;
+    let (mut back, mut tries) = (0, 0);
     wait_for(&lines, "all agents to be back", |word, _, _, _| {
+        tries += usize::from(word == "try");
         back += usize::from(word == "up");
         back >= count
     });
-    println!("after a restart all are back in {:?}; CPU {:?}", began.elapsed(), cpu() - cpu_before);
+    println!(
+        "after a restart all are back in {:?}; CPU {:?}; connections per agent {:.2}; memory {} MB",
+        began.elapsed(),
+        cpu() - cpu_before,
+        tries as f64 / count as f64,
+        memory() / 1024
+    );
     child.kill().expect("it runs");
     child.wait().expect("it ended");
     serving.stop.send_replace(true);
@@ -278,7 +302,7 @@ fn changes(client: &mut Client, lines: &Lines, count: usize) {
     let mut took = Vec::new();
     for n in 0..CHANGES {
         let (tenant, bps) = (n % (count / 2), 2000 + n as u64);
-        let items: Vec<Value> = (0..SPREAD).map(|n| vm(tenant, n, count, bps)).collect();
+        let items: Vec<Value> = (0..VMS).map(|n| vm(tenant, n, count, bps)).collect();
         let began = now().as_millis();
         let reply = client.send(Method::POST, "/api/v1/apply", &json!({"items": items}));
         assert!(reply.expect("it answers").is_ok());
@@ -286,20 +310,36 @@ fn changes(client: &mut Client, lines: &Lines, count: usize) {
         wait_for(lines, "a change", |word, _, floor, at| {
             let seen = heard.entry(floor).or_default();
             *seen += usize::from(word == "floor" && floor == bps);
-            if floor == bps && *seen == SPREAD {
+            if floor == bps && *seen == VMS {
                 took.push(at.saturating_sub(began));
             }
-            floor == bps && *seen == SPREAD
+            floor == bps && *seen == VMS
         });
     }
+    show("a change reaches its hosts, ms", took);
+}
+
+/// Reserves one VM after the other, on hosts whose agents follow.
+fn reservations(client: &mut Client, count: usize) {
+    let mut took = Vec::new();
+    for n in 0..RESERVATIONS {
+        let one = json!({"name": format!("new-{n}"), "host": format!("h{}", n * 7 % count),
+            "floor": {"out": "1Mbit", "in": "1Mbit"}});
+        let spec = json!({"tenant": format!("t{}", n % (count / 2)), "vms": [one]});
+        let body = object("Reservation", &format!("r{n}"), spec);
+        let began = clock();
+        let reply = client.send(Method::POST, "/api/v1/reservations", &body);
+        took.push(u64::try_from(began.elapsed().as_micros()).expect("it is short"));
+        let reply = reply.expect("it answers");
+        assert!(reply.is_ok(), "{}", reply.json());
+    }
+    show("a reservation, us", took);
+}
+
+fn show(what: &str, mut took: Vec<u64>) {
     took.sort_unstable();
     let of = |percent: usize| took[(took.len() - 1) * percent / 100];
-    println!(
-        "a change reaches its hosts: median {} ms, p99 {} ms, worst {} ms",
-        of(50),
-        of(99),
-        of(100)
-    );
+    println!("{what}: median {}, p99 {}, worst {}", of(50), of(99), of(100));
 }
 
 fn spawn(folder: &Path, config: &ControllerConfig, ca: &Path) -> (std::process::Child, Lines) {

@@ -72,29 +72,56 @@ impl Reply {
     }
 }
 
-/// A client that blocks.
-pub struct Client {
-    runtime: Runtime,
-    server: String,
+/// Redirections of one request. More mean that controllers do not agree who leads.
+const REDIRECTS: usize = 3;
+
+/// Where a controller is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Place {
     name: String,
     port: u16,
+}
+
+impl Place {
+    /// Reads `https://NAME:PORT`; what follows is read past.
+    fn parse(text: &str) -> Option<Self> {
+        let rest = text.trim().strip_prefix("https://")?;
+        let rest = rest.split('/').next()?;
+        let (name, port) = rest.rsplit_once(':')?;
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Some(Self { name, port: port.parse().ok()? })
+    }
+
+    fn shown(&self) -> String {
+        match self.name.contains(':') {
+            true => format!("https://[{}]:{}", self.name, self.port),
+            false => format!("https://{}:{}", self.name, self.port),
+        }
+    }
+}
+
+/// A client that blocks. It goes to the next controller if one is not reached, and where one that does not
+/// lead sends it.
+pub struct Client {
+    runtime: Runtime,
+    /// The first one is asked first.
+    places: Vec<Place>,
     token: String,
     tls: TlsConnector,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Client {
-    /// A client of `https://NAME:PORT` that trusts the authority in the file `ca`.
+    /// A client of `https://NAME:PORT`, or of several with commas between them, that trusts the authority
+    /// in the file `ca`.
     ///
     /// # Errors
     ///
     /// The address is none, or the file cannot be read.
     pub fn new(server: &str, ca: &Path, token: &str) -> Result<Self, ClientError> {
         let address = || ClientError::Address(server.into());
-        let rest = server.trim_end_matches('/').strip_prefix("https://").ok_or_else(address)?;
-        let (name, port) = rest.rsplit_once(':').ok_or_else(address)?;
-        let port = port.parse().map_err(|_| address())?;
-        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let place = |text| Place::parse(text).ok_or_else(address);
+        let places: Vec<Place> = server.split(',').map(place).collect::<Result<_, _>>()?;
         let config = tls::client_config(ca)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ClientError::Unreachable {
@@ -103,9 +130,7 @@ impl Client {
         })?;
         Ok(Self {
             runtime,
-            server: server.into(),
-            name,
-            port,
+            places,
             token: token.into(),
             tls: TlsConnector::from(Arc::new(config)),
             connection: None,
@@ -163,21 +188,47 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Begun, ClientError> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", &self.name)
-            .header("authorization", format!("Bearer {}", self.token));
-        for (key, value) in headers {
-            request = request.header(*key, *value);
+        for _ in 0..=REDIRECTS {
+            let answer = self.once(&method, path, headers, body.clone())?;
+            let place = answer.headers().get("location").filter(|_| answer.status() == 307);
+            let Some(place) = place.and_then(|place| Place::parse(place.to_str().ok()?)) else {
+                return Ok(Begun::new(answer));
+            };
+            // The leader is asked first from now on.
+            self.places.retain(|other| *other != place);
+            self.places.insert(0, place);
+            self.connection = None;
         }
-        let server = self.server.clone();
-        let broken = |what: String| ClientError::BrokenOff { server: server.clone(), what };
-        let request = request.body(Full::new(body)).map_err(|error| broken(error.to_string()))?;
+        let what = "the controllers do not agree who leads: try again in a moment".into();
+        Err(ClientError::Unreachable { server: self.shown(), what })
+    }
+
+    fn shown(&self) -> String {
+        self.places.first().map(Place::shown).unwrap_or_default()
+    }
+
+    fn once(
+        &mut self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Response<Incoming>, ClientError> {
         let mut connection = match self.connection.take().filter(|open| !open.is_closed()) {
             Some(open) => open,
             None => self.connect()?,
         };
+        let server = self.shown();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.places[0].name)
+            .header("authorization", format!("Bearer {}", self.token));
+        for (key, value) in headers {
+            request = request.header(*key, *value);
+        }
+        let broken = |what: String| ClientError::BrokenOff { server: server.clone(), what };
+        let request = request.body(Full::new(body)).map_err(|error| broken(error.to_string()))?;
         let answer = self.runtime.block_on(async {
             connection.ready().await.map_err(|error| broken(error.to_string()))?;
             let answer = tokio::time::timeout(ANSWER, connection.send_request(request)).await;
@@ -186,18 +237,30 @@ impl Client {
                 .map_err(|error| broken(error.to_string()))
         })?;
         // With these the controller has not read the whole body, and ends the connection.
-        let ends = matches!(answer.status().as_u16(), 408 | 413);
+        let ends = matches!(answer.status().as_u16(), 307 | 408 | 413);
         self.connection = (!ends).then_some(connection);
-        Ok(Begun::new(answer))
+        Ok(answer)
     }
 
-    fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
-        let unreachable =
-            |what: String| ClientError::Unreachable { server: self.server.clone(), what };
-        let name = ServerName::try_from(self.name.clone());
-        let name = name.map_err(|_| ClientError::Address(self.server.clone()))?;
+    /// Connects to the first controller that is reached.
+    fn connect(&mut self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let mut failed = None;
+        for _ in 0..self.places.len() {
+            match self.connect_to(&self.places[0]) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+            self.places.rotate_left(1);
+        }
+        Err(failed.expect("there is one place at least"))
+    }
+
+    fn connect_to(&self, place: &Place) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let unreachable = |what: String| ClientError::Unreachable { server: place.shown(), what };
+        let name = ServerName::try_from(place.name.clone());
+        let name = name.map_err(|_| ClientError::Address(place.shown()))?;
         let connecting = async {
-            let stream = TcpStream::connect((self.name.as_str(), self.port)).await?;
+            let stream = TcpStream::connect((place.name.as_str(), place.port)).await?;
             stream.set_nodelay(true)?;
             self.tls.connect(name, stream).await
         };
@@ -237,7 +300,7 @@ impl Begun {
     ///
     /// The controller broke off.
     pub fn piece(&mut self, client: &Client) -> Result<Option<Bytes>, ClientError> {
-        let broken = |what: String| ClientError::BrokenOff { server: client.server.clone(), what };
+        let broken = |what: String| ClientError::BrokenOff { server: client.shown(), what };
         client.runtime.block_on(async {
             loop {
                 match self.body.frame().await {

@@ -1,27 +1,32 @@
 //! The controller as a process: `weir controller`, and `weir controller init` before it.
 
-use crate::agents::Fleet;
+use crate::agents::{Fleet, Slot};
 use crate::clock::Clock;
-use crate::engine;
+use crate::engine::{self, Engine};
 use crate::http::{Server, Shared, bind};
 use crate::metrics::Metrics;
 use crate::state::{Action, Actor, Limits, NewToken, Request, Role, State};
-use crate::store::backup::{hex, sync_folder_of};
+use crate::store::backup::{self, hex, sync_folder_of};
+use crate::store::etcd::{EtcdStore, Settings};
 use crate::store::redb::RedbStore;
-use crate::store::{Store, StoreError};
+use crate::store::{Leader, Standing, Store, StoreError, newest_schema};
 use crate::tls::{Authority, Current};
+use crate::view::View;
 use crate::{tls, tokens};
 use anyhow::{Context as _, Result, bail};
+use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{BufRead, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use weir_model::controller::{ClientConfig, ControllerConfig};
 use weir_model::whereabouts;
 use weir_wire::Keyring;
@@ -32,10 +37,14 @@ pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
 pub(crate) const CA_KEY: &str = "ca.key";
 /// The keys from which those of all pairs of hosts follow.
 const PAIRS: &str = "pairs.keys";
+/// How long `init` and a restore wait for a former leader's lease to end.
+const LEAD_PATIENCE: Duration = Duration::from_secs(70);
+/// Wait of a leader that could not read what hosts may enforce.
+const FLEET_AGAIN: Duration = Duration::from_secs(1);
 /// Name of the token that `init` makes.
 const FIRST: &str = "first-operator";
 
-/// The store of a configuration.
+/// The file of the store, where there is no etcd.
 pub fn store_path(config: &ControllerConfig) -> PathBuf {
     config.data_dir.join(STORE)
 }
@@ -69,8 +78,7 @@ pub struct Made {
     pub authority: PathBuf,
 }
 
-/// Makes what a controller needs: its configuration if there is none, the authority, the store with the
-/// first operator's token, and the file by which commands on this machine find it.
+/// Makes what a controller with a store of its own needs. See [`init_as`].
 ///
 /// # Errors
 ///
@@ -82,11 +90,21 @@ pub fn init(
     names: &[String],
     data_dir: &Path,
 ) -> Result<Made> {
+    init_as(path, client, ControllerConfig::new(listen, names.to_vec(), data_dir.into()))
+}
+
+/// Makes what a controller needs: its configuration if there is none, the authority, the store with the
+/// first operator's token, and the file by which commands on this machine find it.
+///
+/// # Errors
+///
+/// A file or a store exists or cannot be written.
+pub fn init_as(path: &Path, client: &Path, wanted: ControllerConfig) -> Result<Made> {
     let exists = path.exists();
-    let config = match exists {
-        true => read_config(path)?,
-        false => ControllerConfig::new(listen, names.to_vec(), data_dir.into()),
-    };
+    let config = if exists { read_config(path)? } else { wanted };
+    if let Err((field, reason)) = config.check() {
+        bail!("{field}: {reason}");
+    }
     let Some(name) = config.names.first() else {
         bail!("no name: write --name NAME, the name by which clients reach the API");
     };
@@ -103,13 +121,20 @@ pub fn init(
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(|| {
         format!("cannot make {}: name a folder that you may write to: --data DIR", folder.display())
     })?;
+    let shared = config.etcd().map(|_| empty_etcd(&config)).transpose()?;
     let clock = Clock::start();
     let (certificate, key) = tls::make_authority(clock.now())?;
     let authority = folder.join(CA_CERTIFICATE);
     write_new(&folder.join(CA_KEY), &key, 0o600)?;
     write_new(&authority, &certificate, 0o644)?;
     let secret = tokens::draw();
-    first_token(&store, &clock, &secret)?;
+    match shared {
+        None => first_token(&store, &clock, &secret)?,
+        Some(mut shared) => {
+            let state = with_first_token(&clock, &secret)?;
+            shared.commit(&[state.writes(), &[newest_schema()]].concat())?;
+        }
+    }
     let server = format!("https://{}", address(name, config.listen.port()));
     let found = ClientConfig { server, ca: authority.clone(), token: secret };
     write_new(client, &toml::to_string(&found)?, 0o600)?;
@@ -131,6 +156,13 @@ fn first_token(path: &Path, clock: &Clock, secret: &str) -> Result<()> {
         fs::remove_file(&half).with_context(|| format!("{}", half.display()))?;
     }
     let mut store = RedbStore::open(&half)?;
+    store.commit(with_first_token(clock, secret)?.writes())?;
+    drop(store);
+    fs::rename(&half, path)?;
+    sync_folder_of(path).with_context(|| format!("{}", path.display()))
+}
+
+fn with_first_token(clock: &Clock, secret: &str) -> Result<State> {
     let mut state = State::new(Limits::default());
     let actor = Actor { name: "init".into(), role: Role::Operator, tenant: None };
     let token = NewToken {
@@ -146,10 +178,76 @@ fn first_token(path: &Path, clock: &Clock, secret: &str) -> Result<()> {
     if let Err(problem) = state.handle(clock.now(), &request) {
         bail!("{}", problem.detail);
     }
-    store.commit(state.writes())?;
-    drop(store);
-    fs::rename(&half, path)?;
-    sync_folder_of(path).with_context(|| format!("{}", path.display()))
+    Ok(state)
+}
+
+/// etcd where no record is, with nobody else to write into it.
+fn empty_etcd(config: &ControllerConfig) -> Result<EtcdStore> {
+    let mut store = EtcdStore::open(etcd_settings(config, config.listen)?)?;
+    let address = config.store.clone().unwrap_or_default();
+    if store.schema()? > 0 {
+        bail!(
+            "{address}: there is a controller already: for a further one, copy controller.toml (with \
+             names of its own) and ca.crt, ca.key and pairs.keys of the data folder from another"
+        );
+    }
+    if !store.is_empty()? {
+        let prefix = config.etcd().map(|etcd| etcd.prefix).unwrap_or_default();
+        bail!(
+            "{address}: there is a part of a store, as a restore leaves it that was cut off: name \
+             another PREFIX, or remove it: etcdctl del --prefix {prefix}/"
+        );
+    }
+    store.lead(LEAD_PATIENCE).with_context(|| address)?;
+    Ok(store)
+}
+
+/// Puts a backup where the configuration says, if nothing is there. Returns the number of records.
+///
+/// # Errors
+///
+/// The backup is none, there is a store already, or it cannot be written.
+pub fn restore(backup: impl BufRead, config: &ControllerConfig) -> Result<u64> {
+    match config.etcd() {
+        None => Ok(backup::restore(backup, &store_path(config))?),
+        Some(_) => {
+            let records = backup::read(backup)?;
+            Ok(backup::restore_into(records, &mut empty_etcd(config)?)?)
+        }
+    }
+}
+
+/// The store of a configuration. `listen` is the address that clients reach.
+///
+/// # Errors
+///
+/// It cannot be opened, with what to do.
+pub fn open_store(config: &ControllerConfig, listen: SocketAddr) -> Result<Box<dyn Store>> {
+    match config.etcd() {
+        None => {
+            let store = RedbStore::open(&store_path(config));
+            Ok(Box::new(store.map_err(|error| explain(config, error))?))
+        }
+        Some(_) => Ok(Box::new(EtcdStore::open(etcd_settings(config, listen)?)?)),
+    }
+}
+
+fn etcd_settings(config: &ControllerConfig, listen: SocketAddr) -> Result<Settings> {
+    let address = config.etcd().context("store: there is no etcd in it")?;
+    let name = config.names.first().cloned().unwrap_or_default();
+    let url = format!("https://{}", self::address(&name, listen.port()));
+    let tls = config.etcd_tls.as_ref().map(tls::etcd_config).transpose()?;
+    // Who has other keys of hosts' pairs is of another cloud.
+    let ring = config.data_dir.join(PAIRS);
+    pair_keys(&ring)?;
+    let octets = fs::read(&ring).with_context(|| format!("{}", ring.display()))?;
+    Ok(Settings {
+        address,
+        tls,
+        lease: Duration::from_nanos(config.lease.0.as_nanos()),
+        me: Leader { name, url },
+        cluster: hex(digest(&SHA256, &octets).as_ref()),
+    })
 }
 
 /// A file that did not exist, with its rights from the beginning.
@@ -174,10 +272,20 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<()> {
 /// It cannot start, with what to do.
 pub fn run(path: &Path) -> Result<()> {
     let config = read_config(path)?;
-    let store = RedbStore::open(&store_path(&config)).map_err(|error| explain(&config, error))?;
+    if !config.data_dir.join(CA_KEY).exists() {
+        let what = match config.etcd() {
+            None => "run `weir controller init` first",
+            Some(_) => {
+                "copy ca.crt, ca.key and pairs.keys from another controller's data folder, or, on the \
+                 first one, run `weir controller init`"
+            }
+        };
+        bail!("{}: there is no {CA_KEY}: {what}", config.data_dir.display());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let listener = runtime.block_on(bind(config.listen))?;
+    let store = open_store(&config, listener.local_addr()?)?;
     runtime.block_on(async {
-        let listener = bind(config.listen).await?;
         let stop = watch::Sender::new(false);
         let signalled = stop.clone();
         let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -186,7 +294,7 @@ pub fn run(path: &Path) -> Result<()> {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             signalled.send_replace(true);
         });
-        serve(&config, Box::new(store), listener, stop.subscribe()).await
+        serve(&config, store, listener, stop.subscribe()).await
     })
 }
 
@@ -231,26 +339,71 @@ pub async fn serve(
     };
     let metrics = Arc::new(Metrics::default());
     let history = config.history as usize;
-    let (engine, view, running) =
-        engine::start(store, limits, history, clock, Arc::clone(&metrics))?;
+    let counted = Arc::clone(&metrics);
+    let started = spawn_blocking(move || engine::start(store, limits, history, clock, counted));
+    let (engine, view, running) = started.await??;
     let stopping = AtomicBool::new(false);
-    let fleet = Fleet::new(ring, Arc::clone(&view), engine.clone(), clock).await?;
-    let fleet = Arc::new(fleet);
-    let following = tokio::spawn(Arc::clone(&fleet).run());
-    let shared = Arc::new(Shared { view, engine, metrics, clock, fleet, authority, stopping });
+    let slot = Arc::new(Slot::default());
+    let leading = tokio::spawn(lead(Arc::clone(&slot), ring, Arc::clone(&view), engine.clone(), clock));
+    let ended = engine.standing();
+    let shared = Shared { view, engine, metrics, clock, fleet: slot, authority, stopping };
     let address = listener.local_addr()?;
-    let server = Server::new(listener, shared, Arc::clone(&current))?;
+    let server = Server::new(listener, Arc::new(shared), Arc::clone(&current))?;
     tracing::info!("serving https://{address}");
     drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));
     let renewing = tokio::spawn(renew(renewing, current, clock, made));
-    server.run(stop.clone()).await;
-    drop(stop.wait_for(|stop| *stop).await);
+    // It also ends if the writing thread does.
+    let halt = watch::Sender::new(false);
+    let halted = halt.subscribe();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => {}
+            () = writer_ends(ended) => {}
+        }
+        halt.send_replace(true);
+    });
+    server.run(halted).await;
     renewing.abort();
-    following.abort();
+    leading.abort();
     // What was taken is written and answered before the end.
-    tokio::task::spawn_blocking(|| running.stop()).await?;
+    spawn_blocking(|| running.stop()).await??;
     tracing::info!("ended");
     Ok(())
+}
+
+async fn writer_ends(mut standing: watch::Receiver<Standing>) {
+    while standing.changed().await.is_ok() {}
+}
+
+/// While this process leads, agents are told what is wanted of them.
+async fn lead(slot: Arc<Slot>, ring: Keyring, view: Arc<View>, engine: Engine, clock: Clock) {
+    let mut standing = engine.standing();
+    loop {
+        let present = standing.borrow_and_update().clone();
+        if let Standing::Leads { .. } = present {
+            match Fleet::new(ring.clone(), Arc::clone(&view), engine.clone(), clock).await {
+                Ok(fleet) => {
+                    let fleet = Arc::new(fleet);
+                    let following = tokio::spawn(Arc::clone(&fleet).run());
+                    slot.set(Some(Arc::clone(&fleet)));
+                    let others = |now: &Standing| *now != present;
+                    drop(standing.wait_for(others).await);
+                    slot.set(None);
+                    fleet.close();
+                    following.abort();
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!("agents are not told: {error}");
+                    tokio::time::sleep(FLEET_AGAIN).await;
+                    continue;
+                }
+            }
+        }
+        if standing.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// The keys from which those of all pairs of hosts follow. Drawn if there are none.

@@ -38,6 +38,8 @@ pub struct Metrics {
     pub(crate) agents: Gauge,
     /// VMs whose floors do not hold.
     pub(crate) fallen: Gauge,
+    /// 1 while this controller leads.
+    pub(crate) leads: Gauge,
     objects: Family<OfKind, Gauge>,
     commits: Histogram,
     failed_commits: Counter,
@@ -55,6 +57,7 @@ impl Default for Metrics {
             watches: Gauge::default(),
             agents: Gauge::default(),
             fallen: Gauge::default(),
+            leads: Gauge::default(),
             objects: Family::default(),
             // From 0.1 ms to 1.6 s.
             commits: Histogram::new(exponential_buckets(1e-4, 2.0, 15)),
@@ -93,6 +96,7 @@ impl Metrics {
         registry.register("watches", "Open watches", self.watches.clone());
         registry.register("agents", "Agents that follow", self.agents.clone());
         registry.register("unadmitted_vms", "VMs whose floors do not hold", self.fallen.clone());
+        registry.register("leads", "Whether this controller leads", self.leads.clone());
         registry.register("objects", "Objects by kind", self.objects.clone());
         let help = "Time of a commit of the store, with its sync";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, self.commits.clone());

@@ -62,6 +62,7 @@ impl From<FieldError> for Problem {
 /// What a status means, in words of HTTP.
 pub(crate) const fn title(status: u16) -> &'static str {
     match status {
+        307 => "Temporary Redirect",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",

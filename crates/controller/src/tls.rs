@@ -23,6 +23,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use time::{Duration, OffsetDateTime};
+use weir_model::controller::EtcdTls;
 use weir_model::moment::Moment;
 use weir_rpc::identity::Identity;
 
@@ -287,6 +288,39 @@ pub fn client_config(authority: &Path) -> Result<ClientConfig, TlsError> {
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    Ok(config)
+}
+
+/// How the controller speaks TLS to etcd.
+///
+/// # Errors
+///
+/// A file cannot be read or has no certificate.
+pub(crate) fn etcd_config(files: &EtcdTls) -> Result<ClientConfig, TlsError> {
+    let text = read(&files.ca)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+        roots.add(certificate.map_err(|error| wrong(&files.ca, &error))?)?;
+    }
+    if roots.is_empty() {
+        return Err(wrong(&files.ca, &"there is no certificate in it"));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots);
+    let mut config = match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            let text = read(certificate)?;
+            let chain: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+            let chain = chain.map_err(|error| wrong(certificate, &error))?;
+            let private = PrivateKeyDer::from_pem_slice(read(key)?.as_bytes());
+            builder.with_client_auth_cert(chain, private.map_err(|error| wrong(key, &error))?)?
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![weir_rpc::client::ALPN.to_vec()];
     Ok(config)
 }
 

@@ -66,6 +66,15 @@ impl View {
         self.newest.send_replace(revision);
     }
 
+    /// Whether readers see the objects and tokens of this state.
+    pub fn is_that_of(&self, state: &State) -> bool {
+        let inner = self.read();
+        let shown = inner.objects.iter().flat_map(BTreeMap::values);
+        inner.revision == state.revision()
+            && shown.map(|stored| &stored.json).eq(state.objects().map(|stored| &stored.json))
+            && inner.tokens == *state.tokens()
+    }
+
     /// Publishes changes that are on the disk.
     pub fn publish(&self, published: Published) {
         let mut inner = self.write();

@@ -30,11 +30,8 @@ fn hoses_and_demands(pairs: u64, seed: &mut u64) -> (Vec<Hose>, Vec<PairDemand>)
         let (src, first) = (i / PEERS, i / PEERS / TENANT * TENANT);
         let dst = first + (src - first + 1 + i % PEERS) % TENANT;
         let wants = random(seed, 60_000_000);
-        PairDemand {
-            pair: PairId::new(VmId(src as u32), VmId(dst as u32)),
-            demand: wants.is_multiple_of(2).then_some(Rate::from_bps(wants)),
-            shares_hose: true,
-        }
+        let pair = PairId::new(VmId(src as u32), VmId(dst as u32));
+        PairDemand::of_vms(pair, wants.is_multiple_of(2).then_some(Rate::from_bps(wants)), true)
     };
     (hoses, (0..pairs).map(|i| demand(i, seed)).collect())
 }

@@ -92,7 +92,7 @@ fn build_tree(
             // Nothing but the demand limits two VMs of one host here.
             let demand = demand.or((host_of[src] == host_of[dst]).then_some(Rate::from_bps(7)));
             let shares_hose = tenants[src] == tenants[dst];
-            named.push(PairDemand { pair, demand, shares_hose });
+            named.push(PairDemand::of_vms(pair, demand, shares_hose));
         }
     }
 
@@ -297,7 +297,7 @@ proptest! {
             prop_assert!(sum(&|pair| pair.dst) <= hose.floor_in);
         }
         for (pair, flow) in tree.pairs.iter().zip(&tree.world.flows) {
-            prop_assert!(pair.shares_hose || flow.floor.is_zero());
+            prop_assert!(pair.hoses.is_some() || flow.floor.is_zero());
             prop_assert!(pair.demand.is_none_or(|demand| flow.floor <= demand));
         }
     }

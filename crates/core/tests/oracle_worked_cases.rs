@@ -23,7 +23,7 @@ fn hoses(floor: Rate, n: usize) -> Vec<Hose> {
 }
 
 fn pair(src: u32, dst: u32, demand: Option<Rate>) -> PairDemand {
-    PairDemand { pair: PairId::new(VmId(src), VmId(dst)), demand, shares_hose: true }
+    PairDemand::of_vms(PairId::new(VmId(src), VmId(dst)), demand, true)
 }
 
 #[track_caller]
@@ -113,7 +113,7 @@ fn what_a_busy_receiver_cannot_take_goes_to_another() {
 #[test]
 fn pairs_that_share_no_hose_are_promised_nothing_and_cost_nothing() {
     let mut foreign = pair(0, 2, None);
-    foreign.shares_hose = false;
+    foreign.hoses = None;
     assert_eq!(hose_max_min(&hoses(m(100), 3), &[pair(0, 1, None), foreign]), [m(100), Rate::ZERO]);
 }
 

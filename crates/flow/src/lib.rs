@@ -4,7 +4,8 @@
 //!           workloads need seconds of it. The oracle (`weir_core::oracle`) is exact, and solves
 //!           everything again for each flow that comes or goes.
 //! Approach  The oracle's allocation in floating point: from scratch ([`allocate`]), after each
-//!           event only where it shows ([`Solver`]), and over time ([`play()`]).
+//!           event only where it shows ([`Solver`]), and over time ([`play()`]). QShare's tenants with
+//!           their queues have a simulator of their own ([`tenants`]).
 //! Promises  No link over its capacity, no admissible floor broken, a bottleneck for every flow, as
 //!           in the oracle; [`Allocation::check`] verifies it, and [`allocate`] ends in it. Same
 //!           input, same output, on every machine: no clocks, no hashes, IEEE arithmetic.
@@ -24,6 +25,7 @@ mod queue;
 mod route;
 mod settle;
 mod solver;
+pub mod tenants;
 mod world;
 
 pub use allocate::{Allocation, Bottleneck, allocate};

@@ -72,7 +72,7 @@ proptest! {
         let pair = |flow: &Flow| {
             let Floor::Hose { out, into } = flow.floor else { unreachable!("only hoses here") };
             let pair = PairId::new(VmId(out), VmId(into));
-            oracle::PairDemand { pair, demand: flow.demand, shares_hose: true }
+            oracle::PairDemand::of_vms(pair, flow.demand, true)
         };
         // The oracle's hoses have two directions; ours are one list, so a VM's two are different here.
         let hose = |rate: &Rate| oracle::Hose { floor_out: *rate, floor_in: *rate };

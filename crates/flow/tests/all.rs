@@ -6,4 +6,5 @@ mod common;
 mod events;
 mod imports;
 mod over_time;
+mod tenants;
 mod workloads;

@@ -33,15 +33,16 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use weir_core::host::Ties;
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHost, DirectoryVm, FLOWS_PER_VM, GuestDscp, MechanismConfig,
-    PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHoses, DirectoryHost, DirectoryVm, FLOWS_PER_VM, GuestDscp,
+    HoseConfig, MechanismConfig, PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
 use weir_model::record::Failure;
-use weir_model::scenario::{IpVersion, Mechanism, Scenario, Translation, Vm};
+use weir_model::scenario::{IpVersion, Mechanism, Scenario, Translation, Vm, VmHose};
 use weir_model::text::{RateText, SizeText, show_rate};
-use weir_units::{Rate, Span};
+use weir_units::{HoseId, Rate, Span};
 use weir_wire::{Keyring, host_file};
 
 /// How long an agent may take to open its socket. Twenty agents with thirty VMs each wait for one
@@ -408,6 +409,7 @@ fn directory_of(scenario: &Scenario) -> Directory {
     let vm = |(vm, v): (usize, &weir_model::scenario::Vm)| DirectoryVm {
         name: v.name.clone(),
         tenant: scenario.tenants[v.tenant].clone(),
+        hoses: directory_hoses(scenario, v),
         host: scenario.topology.hosts[v.host].clone(),
         id: Some(vm as u32),
         addresses: if v.outside.is_empty() { addresses(vm) } else { Vec::new() },
@@ -418,6 +420,15 @@ fn directory_of(scenario: &Scenario) -> Directory {
         hosts: scenario.topology.hosts.iter().enumerate().map(host).collect(),
         vms: scenario.vms.iter().enumerate().map(vm).collect(),
     }
+}
+
+/// The hoses in which a VM sends and receives, if it has further ones.
+fn directory_hoses(scenario: &Scenario, vm: &Vm) -> Option<DirectoryHoses> {
+    let names = |ids: Vec<HoseId>| {
+        ids.into_iter().map(|id| scenario.hoses[id.0 as usize].name.clone()).collect()
+    };
+    let Ties { out, in_, tenant_out, tenant_in } = vm.ties()?;
+    Some(DirectoryHoses { out: names(out), in_: names(in_), tenant_out, tenant_in })
 }
 
 /// Translation of a VM's congestion control at its port. The outside has none.
@@ -440,6 +451,11 @@ fn configuration(
         to: name(to),
         rate: RateText(rate),
     };
+    let hose = |hose: &VmHose| HoseConfig {
+        name: scenario.hoses[hose.hose].name.clone(),
+        floor_out: RateText(hose.floor_out),
+        floor_in: RateText(hose.floor_in),
+    };
     let vm = |(vm, v): (usize, &Vm)| VmConfig {
         name: v.name.clone(),
         port: plan::vm_port(vm),
@@ -453,6 +469,7 @@ fn configuration(
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
         dscp: GuestDscp::default(),
+        hoses: v.hoses.iter().map(hose).collect(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),

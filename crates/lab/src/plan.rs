@@ -290,6 +290,7 @@ pub(crate) mod tests {
             },
             vms: vec![],
             tenants: vec![],
+            hoses: vec![],
             traffic: vec![],
             attacks: vec![],
             faults: vec![],
@@ -334,6 +335,7 @@ pub(crate) mod tests {
             policing: None,
             rack: true,
             backpressure: false,
+            hoses: Vec::new(),
             budget: None,
         };
         s.vms = (0..1000).map(vm).collect();
@@ -363,6 +365,7 @@ pub(crate) mod tests {
                 policing: None,
                 rack: true,
                 backpressure: false,
+                hoses: Vec::new(),
                 budget: None,
             }
         };

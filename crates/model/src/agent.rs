@@ -85,7 +85,7 @@ pub struct AgentConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Followed {
-    /// `NAME:PORT` of its API.
+    /// `NAME:PORT` of its API; of several controllers, all of them with commas between.
     pub address: String,
     /// Folder with the host's key and certificate and with what the controller said last, readable by
     /// the agent alone. `weir agent join` makes it. Default `/var/lib/weir/agent`.
@@ -227,6 +227,23 @@ pub struct VmConfig {
     /// What becomes of the code points (DSCP) that its guest writes. Default `clear`.
     #[serde(default, skip_serializing_if = "GuestDscp::is_usual")]
     pub dscp: GuestDscp,
+    /// Further hoses, beside the one toward all VMs of its tenant. The directory lists them too.
+    #[serde(default, rename = "hose", skip_serializing_if = "Vec::is_empty")]
+    pub hoses: Vec<HoseConfig>,
+}
+
+/// A hose that only some VMs of a tenant share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoseConfig {
+    /// Its name within the tenant.
+    pub name: String,
+    /// Minimum rate to the VMs that receive in it. Default 0.
+    #[serde(default)]
+    pub floor_out: RateText,
+    /// Minimum rate from the VMs that send in it. Default 0.
+    #[serde(default)]
+    pub floor_in: RateText,
 }
 
 /// No policing may allow more beyond a window, octets: it is more than any window.
@@ -302,6 +319,9 @@ pub struct DirectoryVm {
     pub name: String,
     /// VMs of one tenant share a hose.
     pub tenant: String,
+    /// The hoses in which it sends and receives, if it has others than that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hoses: Option<DirectoryHoses>,
     /// Name of its host.
     pub host: String,
     /// Number that agents use for the VM, unique. Default: its position in the list. A list from
@@ -322,6 +342,30 @@ pub struct DirectoryVm {
     /// outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<Prefix>,
+}
+
+/// The hoses of a VM. Both hosts of a pair find its hose by them: the first by name in which the source
+/// sends and the destination receives, else that of the tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectoryHoses {
+    /// Names of the hoses of its tenant in which it sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out: Vec<String>,
+    /// Names of those in which it receives.
+    #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
+    pub in_: Vec<String>,
+    /// Whether it sends in the hose of all VMs of its tenant. Default true; false where it has no floor
+    /// there.
+    #[serde(default = "yes")]
+    pub tenant_out: bool,
+    /// Whether it receives there, likewise.
+    #[serde(default = "yes")]
+    pub tenant_in: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl Directory {

@@ -11,10 +11,12 @@
 //! Not here  Playing it, and judging what was measured.
 
 mod admission;
+mod datacenter;
 mod error;
 mod expr;
 mod file;
 mod formula;
+mod hoses;
 mod mechanism;
 mod resolve;
 mod routes;
@@ -24,10 +26,12 @@ mod topology;
 mod workload;
 pub(crate) mod yaml;
 
+pub use datacenter::{Datacenter, DatacenterFile, is_datacenter};
 pub use error::{Error, Place};
 pub use file::File;
+pub use hoses::{Hoses, SharedHose, VmHose};
 pub use mechanism::{Mechanism, Translation};
-pub use resolve::is_metric;
+pub use resolve::{is_metric, is_of_datacenter};
 pub use routes::LinkDir;
 pub use workload::{
     Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pick,
@@ -60,6 +64,9 @@ pub struct Scenario {
     pub vms: Vec<Vm>,
     /// Tenant names; index = `TenantId`.
     pub tenants: Vec<String>,
+    /// Hoses that some VMs of a tenant share; index = `HoseId`. Those of a tenant are in the order of
+    /// their names.
+    pub hoses: Vec<SharedHose>,
     /// Traffic; one entry per flow group between two VMs.
     pub traffic: Vec<Traffic>,
     /// Attacks: packets and messages that must not be believed.
@@ -202,6 +209,8 @@ pub struct Vm {
     pub floor_out: Rate,
     /// Minimum rate from anyone of its tenant.
     pub floor_in: Rate,
+    /// Its further hoses, in the order of their numbers.
+    pub hoses: Vec<VmHose>,
     /// Maximum rate out, if any.
     pub cap_out: Option<Rate>,
     /// Hose for addresses that no directory lists.

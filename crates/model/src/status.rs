@@ -338,6 +338,9 @@ pub struct Pair {
     pub to: String,
     /// `send`, `receive`, or `local` when both ends are here.
     pub side: String,
+    /// Name of the hose that it belongs to, if that is not the one of all VMs of its tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hose: Option<String>,
     /// The pair's floor, bit/s; the last offer on the receiving side.
     pub floor_bps: u64,
     /// Ceiling of the pair now, bit/s; zero on the receiving side.

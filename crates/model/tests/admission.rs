@@ -96,7 +96,7 @@ proptest! {
         let rates: Vec<Rate> = links(Rate::from_bps(up * 1_000)).collect();
         let wants = |pair: &PairId, demand: Option<u64>| {
             let demand = demand.map(|kbps| Rate::from_bps(kbps * 1_000));
-            PairDemand { pair: *pair, demand, shares_hose: true }
+            PairDemand::of_vms(*pair, demand, true)
         };
         let all = pairs(&shape);
         match read(&text(is_tree, edge, up, &vms)) {

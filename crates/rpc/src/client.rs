@@ -24,6 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_stream::Stream;
@@ -82,6 +83,17 @@ pub enum ClientError {
     NoIdentity(String),
 }
 
+impl ClientError {
+    /// Whether another controller may do what this one does not.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => status.code() == tonic::Code::Unavailable,
+            _ => false,
+        }
+    }
+}
+
 fn said(status: &Status) -> String {
     match status.message() {
         "" => format!("{:?}", status.code()),
@@ -119,6 +131,15 @@ impl Server {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         ServerName::try_from(name.as_str()).map_err(|_| none())?;
         Ok(Self { name, port })
+    }
+
+    /// Reads one or several with commas between them, of controllers of one cloud.
+    ///
+    /// # Errors
+    ///
+    /// One is none.
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, ClientError> {
+        text.split(',').map(|one| Self::parse(one.trim())).collect()
     }
 
     fn shown(&self) -> String {
@@ -207,20 +228,11 @@ impl Channel {
                 server.unreachable("it takes no agents: is it a controller of this version?")
             );
         }
-        let mut http = Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new())
-            .keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE_PATIENCE)
-            .keep_alive_while_idle(true);
-        let (sender, connection) = http
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| server.unreachable(error))?;
-        // Its end shows in the calls.
-        tokio::spawn(async move { drop(connection.await) });
+        let http = Http::over(stream, KEEPALIVE, KEEPALIVE_PATIENCE).await;
+        let http = http.map_err(|error| server.unreachable(error))?;
         let origin = format!("https://{}", server.shown());
         let origin = origin.parse().map_err(|_| ClientError::Address(server.shown()))?;
-        let grpc = tonic::client::Grpc::with_origin(Http(sender), origin);
+        let grpc = tonic::client::Grpc::with_origin(http, origin);
         let grpc = grpc.max_decoding_message_size(MESSAGE_MOST);
         Ok(Self { server: server.clone(), grpc })
     }
@@ -283,9 +295,33 @@ impl Channel {
     }
 }
 
-/// hyper's sender as a service.
-#[derive(Clone)]
-struct Http(SendRequest<Body>);
+/// HTTP/2 on one connection, as tonic wants it.
+#[derive(Clone, Debug)]
+pub struct Http(SendRequest<Body>);
+
+impl Http {
+    /// Begins on a connection. One on which nothing comes for `interval` is asked whether it is there,
+    /// and given up without an answer within `patience`.
+    ///
+    /// # Errors
+    ///
+    /// The other end speaks something else.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        interval: Duration,
+        patience: Duration,
+    ) -> Result<Self, hyper::Error> {
+        let mut http = Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .keep_alive_interval(interval)
+            .keep_alive_timeout(patience)
+            .keep_alive_while_idle(true);
+        let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
+        // Its end shows in the calls.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(Self(sender))
+    }
+}
 
 type Answering = Pin<
     Box<dyn Future<Output = Result<http::Response<hyper::body::Incoming>, hyper::Error>> + Send>,
@@ -331,21 +367,40 @@ pub async fn join(
     host: &str,
     token: &str,
 ) -> Result<Identity, ClientError> {
-    let server = Server::parse(server)?;
+    let servers = Server::parse_all(server)?;
     // Before the token is used up.
     home.make()?;
     let config = Arc::new(tls(trust, None)?);
     let (key, request) = draw_key()?;
-    let mut channel = Channel::connect(&server, config).await?;
     let (token, host) = (token.to_owned(), host.to_owned());
     let asked = JoinRequest { protocol: PROTOCOL, token, host: host.clone(), request };
-    let made = channel.join(asked).await?;
+    let made = ask_first(&servers, &config, &asked).await?;
     let identity = take_certificate(home, &key, &made, &host)?;
     let before = home.kept().ok();
     let before = before.filter(|kept| kept.host == host && kept.number == made.number);
     let kept = before.unwrap_or(Kept { host, number: made.number, ..Kept::default() });
     home.keep(&kept)?;
     Ok(identity)
+}
+
+/// Asks one controller after the other, until one is not away and does not merely follow.
+async fn ask_first(
+    servers: &[Server],
+    config: &Arc<ClientConfig>,
+    asked: &JoinRequest,
+) -> Result<Certificate, ClientError> {
+    let mut failed = None;
+    for server in servers {
+        let answer = match Channel::connect(server, Arc::clone(config)).await {
+            Ok(mut channel) => channel.join(asked.clone()).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Err(error) if error.is_elsewhere() => failed = failed.or(Some(error)),
+            answer => return answer,
+        }
+    }
+    Err(failed.expect("there is one server at least"))
 }
 
 /// Writes a new certificate down, if it is this host's.
@@ -389,5 +444,8 @@ mod tests {
             let error = Server::parse(text).expect_err("no address").to_string();
             assert!(error.contains("write NAME:PORT"), "{error}");
         }
+        let all = Server::parse_all("a.example:1, [2001:db8::1]:2").expect("two");
+        assert_eq!(all.iter().map(Server::shown).collect::<Vec<_>>(), ["a.example:1", "[2001:db8::1]:2"]);
+        assert!(Server::parse_all("a:1,,b:2").is_err());
     }
 }

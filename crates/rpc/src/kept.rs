@@ -6,11 +6,13 @@
 //!           files.
 //! Promises  Equal texts for equal states. A mistake names tenant, VM and field.
 
-use crate::messages::{Known, Local, Peer, Tenant, Vm};
+use crate::messages::{HoseEnd, HoseFloors, Known, Local, Peer, Tenant, Vm};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use weir_model::agent::{Directory, DirectoryHost, DirectoryVm, GuestDscp, Translation, VmConfig};
+use weir_model::agent::{
+    Directory, DirectoryHoses, DirectoryHost, DirectoryVm, GuestDscp, HoseConfig, Translation, VmConfig,
+};
 use weir_model::net::Mac;
 use weir_model::text::RateText;
 use weir_units::Rate;
@@ -122,11 +124,30 @@ fn listed(tenant: &str, vm: &Vm) -> Result<DirectoryVm, String> {
     Ok(DirectoryVm {
         name: vm.name.clone(),
         tenant: tenant.to_owned(),
+        hoses: hoses(vm),
         host: vm.host.clone(),
         id: Some(vm.number),
         addresses: addresses?,
         mac: mac(vm)?,
         prefixes: Vec::new(),
+    })
+}
+
+/// The hoses of a VM, if it has others than its tenant's.
+fn hoses(vm: &Vm) -> Option<DirectoryHoses> {
+    if vm.hoses.is_empty() {
+        return None;
+    }
+    let names = |is_end: fn(&HoseEnd) -> bool| {
+        let ends = vm.hoses.iter().filter(move |end| !end.name.is_empty() && is_end(end));
+        ends.map(|end| end.name.clone()).collect()
+    };
+    let tenant = vm.hoses.iter().find(|end| end.name.is_empty());
+    Some(DirectoryHoses {
+        out: names(|end| end.sends),
+        in_: names(|end| end.receives),
+        tenant_out: tenant.is_some_and(|end| end.sends),
+        tenant_in: tenant.is_some_and(|end| end.receives),
     })
 }
 
@@ -145,6 +166,11 @@ fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
         ));
     }
     let rate = |bps: u64| RateText(Rate::from_bps(bps));
+    let hose = |hose: &HoseFloors| HoseConfig {
+        name: hose.name.clone(),
+        floor_out: rate(hose.floor_out),
+        floor_in: rate(hose.floor_in),
+    };
     Ok(VmConfig {
         name: vm.name.clone(),
         port: local.port.clone(),
@@ -158,6 +184,7 @@ fn config(vm: &Vm, local: &Local) -> Result<VmConfig, String> {
         policing: None,
         budget: None,
         dscp: GuestDscp::default(),
+        hoses: local.hoses.iter().map(hose).collect(),
     })
 }
 
@@ -172,9 +199,11 @@ mod tests {
             floor_in: 2_000_000,
             external_out: Some(0),
             cap_out: None,
+            hoses: Vec::new(),
         });
         let addresses = vec![format!("10.0.0.{number}")];
-        Vm { name: name.into(), number, host: host.into(), addresses, mac: String::new(), local }
+        let (name, host) = (name.into(), host.into());
+        Vm { name, number, host, addresses, mac: String::new(), local, hoses: Vec::new() }
     }
 
     fn peer(name: &str, number: u32, control: &str) -> Peer {
@@ -222,6 +251,32 @@ mod tests {
         assert_eq!(after.tenants.keys().collect::<Vec<_>>(), ["blue"]);
         assert_eq!(after.tenants["blue"], before.tenants["blue"]);
         assert_eq!(after.known()[0].version, 6);
+    }
+
+    #[test]
+    fn hoses_are_those_of_the_state() {
+        let end = |name: &str, sends, receives| HoseEnd { name: name.into(), sends, receives };
+        let mut web = vm("a", 1, "h0");
+        web.hoses = vec![end("", true, false), end("web-db", true, false)];
+        let floors = HoseFloors { name: "web-db".into(), floor_out: 5_000_000, floor_in: 0 };
+        web.local.as_mut().expect("it is here").hoses.push(floors);
+        let state = tenant("red", 8, vec![web, vm("b", 2, "h1")], Vec::new());
+        let kept = kept().with(&[tenant("blue", 7, Vec::new(), Vec::new()), state]);
+        let directory = kept.directory("192.0.2.9:7001".parse().unwrap()).expect("sound");
+        let of = |name: &str| {
+            let entry = directory.vms.iter().find(|vm| vm.name == name);
+            entry.expect("it is listed").hoses.clone()
+        };
+        let wanted = DirectoryHoses {
+            out: vec!["web-db".into()],
+            in_: Vec::new(),
+            tenant_out: true,
+            tenant_in: false,
+        };
+        assert_eq!((of("a"), of("b")), (Some(wanted), None));
+        let here = &kept.vms().expect("sound")[0];
+        assert_eq!(here.hoses[0].name, "web-db");
+        assert_eq!(here.hoses[0].floor_out.0, Rate::from_bps(5_000_000));
     }
 
     #[test]

@@ -19,6 +19,6 @@ pub mod kept;
 pub mod messages;
 
 /// Version of the messages. A controller refuses an agent of another one, and says which it speaks.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// The most octets of one message: tens of thousands of VMs.
 pub const MESSAGE_MOST: usize = 16 << 20;

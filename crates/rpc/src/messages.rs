@@ -164,6 +164,24 @@ pub struct Vm {
     /// What only its own host has to know.
     #[prost(message, optional, tag = "6")]
     pub local: Option<Local>,
+    /// The hoses in which it sends or receives. Empty: that of all VMs of its tenant alone, both ways.
+    #[prost(message, repeated, tag = "7")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hoses: Vec<HoseEnd>,
+}
+
+/// A VM's end of a hose.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct HoseEnd {
+    /// Name of the hose. Empty: that of all VMs of the tenant.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Whether the VM sends in it.
+    #[prost(bool, tag = "2")]
+    pub sends: bool,
+    /// Whether it receives in it.
+    #[prost(bool, tag = "3")]
+    pub receives: bool,
 }
 
 /// A VM on the host that is told of it.
@@ -184,6 +202,24 @@ pub struct Local {
     /// Maximum rate out, bit/s. Absent: none.
     #[prost(uint64, optional, tag = "5")]
     pub cap_out: Option<u64>,
+    /// Floors in further hoses.
+    #[prost(message, repeated, tag = "6")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hoses: Vec<HoseFloors>,
+}
+
+/// Floors of a VM in a hose that only some VMs of its tenant share.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct HoseFloors {
+    /// Name of the hose.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Floor out, bit/s.
+    #[prost(uint64, tag = "2")]
+    pub floor_out: u64,
+    /// Floor in, bit/s.
+    #[prost(uint64, tag = "3")]
+    pub floor_in: u64,
 }
 
 /// Another host.

@@ -1,6 +1,7 @@
 //! The one table at the end, and what was asked of it.
 
 use crate::aggregate::{Cell, cells, group_names, point_text, point_values, swept};
+use crate::reproduce::judge::digits;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 use std::collections::BTreeSet;
 use weir_model::results::{Results, Run, Verdict};
@@ -60,7 +61,35 @@ impl Grid {
 
 /// The numbers of an experiment: by group if nothing was swept, else by point.
 pub(crate) fn numbers(cells: &[Cell<'_>]) -> Grid {
-    if swept(cells).is_empty() { by_group(cells) } else { by_point(cells) }
+    let is_datacenter = |cell: &Cell<'_>| cell.shown().world == "flow";
+    match swept(cells).is_empty() {
+        _ if cells.iter().any(is_datacenter) => by_number(cells),
+        true => by_group(cells),
+        false => by_point(cells),
+    }
+}
+
+/// One row per number and one column per point, of datacenters of tenants.
+fn by_number(cells: &[Cell<'_>]) -> Grid {
+    let swept = swept(cells);
+    let place = |cell: &Cell<'_>| match swept.is_empty() {
+        true => "got".to_owned(),
+        false => point_text(cell.point, &swept),
+    };
+    let header = std::iter::once("number".to_owned()).chain(cells.iter().map(place)).collect();
+    let mut grid = Grid { header, rows: Vec::new(), names: 1 };
+    let names: BTreeSet<&str> = cells
+        .iter()
+        .flat_map(|cell| cell.shown().summary.keys())
+        // The distribution is drawn.
+        .filter(|name| !name.starts_with("link_use."))
+        .map(String::as_str)
+        .collect();
+    for name in names {
+        let got = cells.iter().map(|cell| or_dash(cell.number(name), digits));
+        grid.rows.push(std::iter::once(name.to_owned()).chain(got).collect());
+    }
+    grid
 }
 
 /// One row per mechanism and group; the link's numbers stand in the first row of a mechanism.

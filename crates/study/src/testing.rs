@@ -27,6 +27,7 @@ pub fn dumbbell(n: usize) -> Scenario {
         policing: None,
         rack: true,
         backpressure: false,
+        hoses: Vec::new(),
         budget: None,
     };
     let mut vms = vec![vm("x".into(), 0, 0), vm("x'".into(), 0, 1), vm("y'".into(), 1, 1)];
@@ -57,6 +58,7 @@ pub fn dumbbell(n: usize) -> Scenario {
         topology: Topology { hosts, switches, links, ecmp: None },
         vms,
         tenants: vec!["gold".into(), "bulk".into()],
+        hoses: vec![],
         traffic,
         faults: vec![],
         mechanisms: vec![mechanism("none"), mechanism("elasticswitch")],

@@ -271,7 +271,7 @@ fn worst(values: &[f64], least: Option<f64>, most: Option<f64>) -> Option<f64> {
 
 /// Numbers that say whether a floor held.
 pub fn is_about_floors(metric: &str) -> bool {
-    ["worst_", "goodput_of_floor", "window_", "receiver_floor"]
+    ["worst_", "goodput_of_floor", "window_", "receiver_floor", "tenant_floor"]
         .iter()
         .any(|prefix| metric.starts_with(prefix))
 }

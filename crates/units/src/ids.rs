@@ -29,6 +29,10 @@ id!(
     TenantId, "tenant"
 );
 id!(
+    /// A hose that only some VMs of a tenant share, beside the one that all of them share.
+    HoseId, "hose"
+);
+id!(
     /// One of the ways to another host that a host can tell apart, counted from 0. Which links it has,
     /// the host does not know.
     PathId, "path"

@@ -13,7 +13,7 @@ mod rate;
 pub mod show;
 mod time;
 
-pub use ids::{HostId, PairId, PathId, TenantId, VmId};
+pub use ids::{HoseId, HostId, PairId, PathId, TenantId, VmId};
 pub use random::SplitMix64;
 pub use rate::{Bytes, Rate};
 pub use time::{Span, Time};

@@ -17,7 +17,7 @@ use super::{Driver, MAX_PAIRS};
 use crate::addresses::Addresses;
 use crate::config::Setup;
 use crate::mistake::Mistake;
-use crate::{overbooked, promised, reload};
+use crate::{hoses, overbooked, promised, reload};
 use anyhow::{Result, anyhow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -113,7 +113,7 @@ impl Driver {
         // Whoever reloads has seen to what was refused.
         self.reloads.ports.try_again();
         self.change_peers(&next);
-        for warning in overbooked::warnings(&next) {
+        for warning in overbooked::warnings(&next).into_iter().chain(hoses::warning(&next)) {
             tracing::warn!("{}: {warning}", self.config.display());
         }
         let (before, after) = (&self.setup.host, &next.host);
@@ -284,7 +284,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             tenant: setup.tenants[&id],
             interface: vm.port.clone(),
             mac: vm.mac.map(|mac| mac.0),
-            floor_out: setup.host.law.promised(id, vm.floor_out.0),
+            floor_out: setup.host.promised(id),
             cap_out: vm.cap_out.map(|c| c.0),
             external: promised::external(vm),
             best_effort: setup.is_best_effort(id),

@@ -14,24 +14,27 @@ use std::path::Path;
 use weir_controller::clock::Clock;
 use weir_controller::daemon::{self, Made};
 use weir_controller::roots;
-use weir_controller::store::backup;
 use weir_controller::tls::fingerprint;
+use weir_model::controller::ControllerConfig;
 use weir_study::table::Grid;
 
 /// `weir controller`.
 pub(crate) fn controller(args: &args::Controller) -> Result<u8> {
-    let (config, client, listen, names, data) = match &args.init {
+    let (config, client, listen, names, data, store) = match &args.init {
         None => {
             log_to_stderr();
             return daemon::run(&args.config).map(|()| 0);
         }
         Some(ControllerCommand::Authority { step, config }) => return authority(*step, config),
-        Some(ControllerCommand::Init { config, client, listen, names, data }) => {
-            (config, client, listen, names, data)
+        Some(ControllerCommand::Init { config, client, listen, names, data, store }) => {
+            (config, client, listen, names, data, store)
         }
     };
-    let Made { config: made, client, authority } =
-        daemon::init(config, client, *listen, names, data)?;
+    let wanted = ControllerConfig {
+        store: store.clone(),
+        ..ControllerConfig::new(*listen, names.clone(), data.clone())
+    };
+    let Made { config: made, client, authority } = daemon::init_as(config, client, wanted)?;
     if let Some(made) = made {
         outln!("made {}: the controller's configuration", made.display())?;
     }
@@ -147,10 +150,11 @@ pub(crate) fn backup(file: &Path, connection: &Connection) -> Result<u8> {
 
 /// `weir restore`.
 pub(crate) fn restore(file: &Path, config: &Path) -> Result<u8> {
-    let store = daemon::store_path(&daemon::read_config(config)?);
+    let settings = daemon::read_config(config)?;
     let from = fs::File::open(file)
         .with_context(|| format!("{}: cannot be read: is the path right?", file.display()))?;
-    let records = backup::restore(BufReader::new(from), &store)?;
-    outln!("{}: {records} records; start the controller now", store.display())?;
+    let records = daemon::restore(BufReader::new(from), &settings)?;
+    let place = settings.store.unwrap_or_else(|| settings.data_dir.display().to_string());
+    outln!("{place}: {records} records; start the controller now")?;
     Ok(0)
 }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weir_controller::client::Client;
-use weir_model::agent::{AgentConfig, Directory, VmConfig, parse_directory};
+use weir_model::agent::{AgentConfig, Directory, HoseConfig, VmConfig, parse_directory};
 use weir_model::objects::{API_VERSION, FieldError, Kind, read};
 use weir_model::text::show_rate;
 
@@ -171,6 +171,13 @@ fn wanted(
         "host": config.host,
         "floor": {"out": show_rate(vm.floor_out.0), "in": show_rate(vm.floor_in.0)},
     });
+    if !vm.hoses.is_empty() {
+        let floor = |hose: &HoseConfig| {
+            let (out, into) = (show_rate(hose.floor_out.0), show_rate(hose.floor_in.0));
+            json!({"name": hose.name, "floor": {"out": out, "in": into}})
+        };
+        spec["hoses"] = vm.hoses.iter().map(floor).collect();
+    }
     if let Some(external) = vm.external_floor {
         spec["external"] = json!({"out": show_rate(external.0)});
     }

@@ -13,6 +13,7 @@ use crate::constants::Constants;
 use crate::lab::Lab;
 use crate::live::Live;
 use crate::output::errln;
+use crate::sim::datacenter;
 use crate::sim::scenario::{self as sim, Chance};
 use anyhow::{Context as _, Result, bail};
 use serde_saphyr::Spanned;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use weir_model::results::{About, Results};
-use weir_model::scenario::{File, Scenario};
+use weir_model::scenario::{Datacenter, DatacenterFile, File, Scenario, is_datacenter};
 use weir_study::experiment::{self, Played};
 use weir_study::reproduce::World;
 use weir_study::reproduce::figure::{Figure, How, Part};
@@ -47,7 +48,7 @@ pub(crate) struct Asked {
 pub(crate) struct Ready {
     pub(crate) name: String,
     title: String,
-    points: Vec<Scenario>,
+    points: Points,
     repeats: u32,
     constants: Constants,
     /// Plays this part alone.
@@ -55,11 +56,35 @@ pub(crate) struct Ready {
     pub(crate) not: Option<String>,
 }
 
+/// What is played.
+enum Points {
+    /// Packet by packet.
+    Scenarios(Vec<Scenario>),
+    /// Tenant by tenant.
+    Datacenters(Vec<Datacenter>),
+}
+
+impl Points {
+    fn scenarios(&self) -> &[Scenario] {
+        match self {
+            Self::Scenarios(points) => points,
+            Self::Datacenters(_) => &[],
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Scenarios(points) => points.len(),
+            Self::Datacenters(points) => points.len(),
+        }
+    }
+}
+
 #[cfg(test)]
 impl Ready {
     /// How many hosts each point has.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = usize> {
-        self.points.iter().map(|point| point.topology.hosts.len())
+        self.points.scenarios().iter().map(|point| point.topology.hosts.len())
     }
 }
 
@@ -70,7 +95,8 @@ impl Ready {
 pub(crate) fn ready(figure: &Figure, asked: &Asked) -> Result<Vec<Ready>> {
     let parts = figure.spec.play.iter().map(|part| one(figure, part, asked));
     let ready = parts.collect::<Result<Vec<_>>>()?;
-    let scenarios: Vec<Scenario> = ready.iter().flat_map(|r| r.points.clone()).collect();
+    let scenarios: Vec<Scenario> =
+        ready.iter().flat_map(|ready| ready.points.scenarios()).cloned().collect();
     if !ready.is_empty() {
         figure.check_groups(&scenarios)?;
     }
@@ -91,17 +117,20 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
         return Err(figure.wrong(&field, named, message, help).into());
     }
     let sets = sets(how, part, asked.quick);
+    let repeats = match (asked.quick, asked.world) {
+        (true, _) => 1,
+        (false, World::Sim) => how.repeat.unwrap_or(SEEDS),
+        (false, World::Lab) => how.repeat.unwrap_or(PLAYS),
+    };
+    if is_datacenter(&path) {
+        return datacenter(figure, part, how, (&path, &sets, repeats), asked.world);
+    }
     let file = File::load(&path, &sets)
         .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
     file.check_presets()?;
     let mut points = file.points().with_context(|| figure.file.display().to_string())?;
     let mechanisms: Vec<String> = part.mechanisms.iter().map(|m| m.value.clone()).collect();
     commands::override_mechanisms(&mut points, &mechanisms)?;
-    let repeats = match (asked.quick, asked.world) {
-        (true, _) => 1,
-        (false, World::Sim) => how.repeat.unwrap_or(SEEDS),
-        (false, World::Lab) => how.repeat.unwrap_or(PLAYS),
-    };
     let constants = Constants::new(&pairs(&part.constants));
     constants.check(&points).with_context(|| figure.file.display().to_string())?;
     let not = how.not.clone().or_else(|| match asked.world {
@@ -110,7 +139,36 @@ fn one(figure: &Figure, part: &Part, asked: &Asked) -> Result<Ready> {
     });
     let command = command(&path, asked.world, &mechanisms, &sets, &constants, repeats);
     let title = file.title().into();
+    let points = Points::Scenarios(points);
     Ok(Ready { name: part.name.value.clone(), title, points, repeats, constants, command, not })
+}
+
+/// A part that is computed without packets: the same in both worlds, so only the simulator's plays it.
+fn datacenter(
+    figure: &Figure,
+    part: &Part,
+    how: &How,
+    (path, sets, repeats): (&Path, &[(String, String)], u32),
+    world: World,
+) -> Result<Ready> {
+    let needless = part.mechanisms.iter().chain(&part.constants).next();
+    if let Some(word) = needless {
+        let message = "is for a scenario, and this part plays a datacenter of tenants";
+        return Err(figure.wrong("spec.play", word, message, "leave it out").into());
+    }
+    let file = DatacenterFile::load(path, sets)
+        .with_context(|| format!("{}: part `{}`", figure.file.display(), part.name.value))?;
+    let constants = Constants::new(&[]);
+    let lab = || "it is computed without packets: --world sim plays it".to_owned();
+    Ok(Ready {
+        name: part.name.value.clone(),
+        title: file.title().into(),
+        points: Points::Datacenters(file.points().to_vec()),
+        repeats,
+        command: command(path, World::Sim, &[], sets, &constants, repeats),
+        constants,
+        not: how.not.clone().or_else(|| (world == World::Lab).then(lab)),
+    })
 }
 
 /// The world's `set`, then that of `quick`.
@@ -187,7 +245,7 @@ pub(crate) fn play(
         let mut entry = KeptPart {
             name: part.name.clone(),
             command: part.command.clone(),
-            scale: part.points.first().map_or(1.0, |point| point.scale),
+            scale: part.points.scenarios().first().map_or(1.0, |point| point.scale),
             ..KeptPart::default()
         };
         match (&part.not, before.0.get(&part.command)) {
@@ -230,7 +288,7 @@ fn run(
     entry: &mut KeptPart,
     stop: &AtomicBool,
 ) -> Result<Option<Cut>> {
-    let mechanisms = part.points.first().map_or(0, |point| point.mechanisms.len());
+    let mechanisms = part.points.scenarios().first().map_or(1, |point| point.mechanisms.len());
     errln!(
         "{} {}: {} points, {mechanisms} mechanisms, {} × each",
         figure.id(),
@@ -240,23 +298,19 @@ fn run(
     );
     let begin = Instant::now();
     let about = About { title: part.title, command: part.command };
-    let Played { mut results, cut } = match asked.world {
-        World::Sim => {
-            let chance = Chance { seed: SEED, repeats: part.repeats };
-            let constants = &part.constants;
-            sim::play_points(
-                &part.points,
-                &chance,
-                constants,
-                sim::threads(asked.jobs),
-                about,
-                stop,
-            )
+    let chance = Chance { seed: SEED, repeats: part.repeats };
+    let threads = sim::threads(asked.jobs);
+    let Played { mut results, cut } = match (&part.points, asked.world) {
+        (Points::Datacenters(points), _) => {
+            datacenter::play_points(points, &chance, threads, about, stop)
         }
-        World::Lab => {
+        (Points::Scenarios(points), World::Sim) => {
+            sim::play_points(points, &chance, &part.constants, threads, about, stop)
+        }
+        (Points::Scenarios(points), World::Lab) => {
             let mut lab = Lab::new(part.constants)?;
             let mut screen = Live::new();
-            experiment::play(&mut lab, &part.points, part.repeats, about, &mut screen, stop)
+            experiment::play(&mut lab, points, part.repeats, about, &mut screen, stop)
         }
     };
     entry.wall_s = begin.elapsed().as_secs_f64();

@@ -42,6 +42,7 @@ fn every_row_of_the_papers_lists_has_a_file() {
             "vcc",
             "VC-T1 VC-F1 VC-F4 VC-F6a VC-F6b VC-F7a VC-F7b VC-F8 VC-F9 VC-F10 VC-F11 VC-F12 VC-STATE",
         ),
+        ("qshare", "QS-T1 QS-DSCP QS-LOAD QS-F10a QS-F10b QS-FREE QS-LIAR QS-7-4 QS-T2"),
     ];
     for (paper, wanted) in rows {
         let figures = select(&root().join("reproduce"), &[paper.into()]).expect("sound");
@@ -108,6 +109,16 @@ fn what_vcc_shows_of_shares_and_losses_is_played_in_both_worlds() {
     }
     let missing = figures.iter().filter(|figure| figure.spec.missing.is_some());
     assert_eq!(missing.map(Figure::id).collect::<Vec<_>>(), ["VC-T1", "VC-STATE"]);
+}
+
+#[test]
+fn datacenters_of_tenants_are_played_by_the_simulator_alone() {
+    let figures = select(&root().join("reproduce"), &["QS-T1".into()]).expect("there");
+    for (world, is_played) in [(World::Sim, true), (World::Lab, false)] {
+        let ready = play::ready(&figures[0], &asked(world, false)).expect("sound");
+        assert!(ready.len() > 1 && ready.iter().all(|part| part.not.is_none() == is_played));
+        assert_eq!(ready[0].hosts().count(), 0);
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `weir sim`: plays a scenario, a network file, or other simulators' files, packet by packet or, these, flow by flow.
+//! A datacenter of tenants is computed tenant by tenant.
 
 mod completion;
+pub(crate) mod datacenter;
 mod flows;
 mod import;
 mod network;
@@ -13,6 +15,7 @@ use crate::args;
 use crate::output::errln;
 use anyhow::{Result, bail};
 use import::Import;
+use weir_model::scenario::is_datacenter;
 use weir_units::Time;
 
 /// Plays what was named.
@@ -21,6 +24,7 @@ use weir_units::Time;
 /// Bad input, or something that cannot be simulated.
 pub(crate) fn sim(args: &args::Sim) -> Result<u8> {
     match (&args.file, &args.network, &args.files.topology) {
+        (Some(file), None, None) if is_datacenter(file) => datacenter::play(file, args),
         (Some(file), None, None) => scenario::play(file, args),
         (None, Some(network), None) => network::play(network, args),
         (None, None, Some(_)) => imported(args),

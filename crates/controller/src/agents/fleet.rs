@@ -8,6 +8,7 @@ use crate::state::{Action, Actor, Observation, Request, Role};
 use crate::store::{Table, Write};
 use crate::view::View;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -35,6 +36,25 @@ pub(crate) struct Fleet {
     view: Arc<View>,
     engine: Engine,
     clock: Clock,
+    /// Another process leads: streams have to end.
+    closed: AtomicBool,
+}
+
+/// The fleet, while this process leads.
+#[derive(Default)]
+pub(crate) struct Slot(watch::Sender<Option<Arc<Fleet>>>);
+
+impl Slot {
+    pub(crate) fn set(&self, fleet: Option<Arc<Fleet>>) {
+        self.0.send_replace(fleet);
+    }
+
+    /// The fleet, if it is there within this time.
+    pub(crate) async fn get(&self, patience: Duration) -> Option<Arc<Fleet>> {
+        let mut slot = self.0.subscribe();
+        let found = tokio::time::timeout(patience, slot.wait_for(Option::is_some)).await;
+        found.ok()?.ok()?.clone()
+    }
 }
 
 /// A host's open stream.
@@ -72,6 +92,7 @@ impl Fleet {
             view,
             engine,
             clock,
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -146,6 +167,17 @@ impl Fleet {
             tracing::warn!("what hosts enforce is not written down: {}", problem.detail);
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Ends all streams.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.values().for_each(|bell| bell.notify_one());
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// A host opens its stream.

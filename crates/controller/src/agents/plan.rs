@@ -13,21 +13,27 @@
 //!           sent to its own hosts alone, and so are the keys of a pair of hosts.
 //! Not here  Sockets, clocks, the disk: see `fleet`. What is free on a link: see `core::ledger`.
 
+mod bounds;
+mod states;
+
 use super::floors::Floors;
 use crate::state::{EventKind, Observation, Rooms, Stored};
 use crate::store::{Table, Write};
+use states::row_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{HostState, Kind, Spec, Truth, VmSpec};
 use weir_model::text::show_rate;
-use weir_rpc::messages::{Answer, Hello, Local, Peer, Tenant, Vm};
+use weir_rpc::messages::{Answer, Hello, Tenant};
 use weir_units::Rate;
-use weir_wire::{Keyring, host_file};
+use weir_wire::Keyring;
 
 /// A host is shown as silent after this time without a stream, milliseconds. Renewals are shorter.
 const GRACE: u64 = 5_000;
+/// The same for a host that has not been seen since this controller began: all come back at once.
+const RETURN: u64 = 30_000;
 /// A state that a host refused is sent again after this time, milliseconds: its port may be there now.
 const AGAIN: u64 = 10_000;
 /// VMs in one message, about: more wait for the next.
@@ -90,6 +96,8 @@ struct HostRow {
     stream: Option<Stream>,
     silent_since: Moment,
     told_silent: bool,
+    /// It had a stream since this controller began.
+    was_seen: bool,
 }
 
 /// Why a stream is refused.
@@ -119,6 +127,9 @@ pub(crate) struct Plan {
     excess: BTreeMap<(String, String), Rate>,
     revision: u64,
     next_id: u64,
+    /// Tenants whose hosts have to hear of them. A tenant changes by one VM after the other, and its hosts
+    /// are looked for once.
+    touched: BTreeSet<String>,
     woken: BTreeSet<String>,
     observations: Vec<Observation>,
     writes: Vec<Write>,
@@ -142,6 +153,7 @@ impl Plan {
             excess: BTreeMap::new(),
             revision,
             next_id: 0,
+            touched: BTreeSet::new(),
             woken: BTreeSet::new(),
             observations: Vec::new(),
             writes: Vec::new(),
@@ -150,13 +162,15 @@ impl Plan {
             let (host, vm) = key.split_once('/').ok_or_else(|| format!("force/{key}: no host"))?;
             let (tenant, most) =
                 Floors::read(&value).map_err(|error| format!("force/{key}: {error}"))?;
-            let may = May { tenant, most, acknowledged: most };
+            let may = May { tenant, acknowledged: most.clone(), most };
             plan.may.entry(host.into()).or_default().insert(vm.into(), may);
         }
         for stored in objects {
             plan.change(revision, EventKind::Added, stored, now);
         }
         plan.refresh_all_excess();
+        // No host has a stream yet.
+        plan.touched.clear();
         plan.observations.clear();
         Ok(plan)
     }
@@ -195,6 +209,7 @@ impl Plan {
 
     /// Hosts whose streams have something to do.
     pub(crate) fn take_woken(&mut self) -> BTreeSet<String> {
+        self.tell_touched();
         std::mem::take(&mut self.woken)
     }
 
@@ -245,6 +260,7 @@ impl Plan {
             stream: None,
             silent_since: now,
             told_silent: false,
+            was_seen: false,
         });
         row.rate = spec.rate.0;
         let died = std::mem::replace(&mut row.dead, dead) != dead;
@@ -318,11 +334,17 @@ impl Plan {
     fn touch(&mut self, revision: u64, tenant: &str) {
         let row = self.tenants.entry(tenant.into()).or_default();
         row.version = row.version.max(revision);
-        let vms = &self.vms;
-        let hosts: BTreeSet<String> =
-            row.vms.iter().filter_map(|vm| Some(vms.get(vm)?.host.clone())).collect();
-        for host in hosts {
-            self.dirty(&host, tenant);
+        self.touched.insert(tenant.into());
+    }
+
+    fn tell_touched(&mut self) {
+        for tenant in std::mem::take(&mut self.touched) {
+            let vms = self.tenants.get(&tenant).into_iter().flat_map(|row| &row.vms);
+            let hosts: BTreeSet<String> =
+                vms.filter_map(|vm| Some(self.vms.get(vm)?.host.clone())).collect();
+            for host in hosts {
+                self.dirty(&host, &tenant);
+            }
         }
     }
 
@@ -419,6 +441,7 @@ impl Plan {
         hello: &Hello,
     ) -> Result<u64, Stranger> {
         self.check(host, enrolment)?;
+        self.tell_touched();
         self.next_id += 1;
         let id = self.next_id;
         let mut dirty = BTreeSet::new();
@@ -426,7 +449,7 @@ impl Plan {
         let known: BTreeMap<&str, u64> =
             hello.known.iter().map(|known| (known.tenant.as_str(), known.digest)).collect();
         for tenant in &here {
-            let state = self.state_of(host, tenant, &|_, row| row.wanted);
+            let state = self.state_of(host, tenant, &|_, row| row.wanted.clone());
             match known.get(tenant.as_str()) == Some(&state.digest()) {
                 true => {
                     let vms = self.local_vms(host, tenant);
@@ -460,7 +483,7 @@ impl Plan {
             waiting: BTreeSet::new(),
             refused: BTreeMap::new(),
         });
-        row.told_silent = false;
+        (row.told_silent, row.was_seen) = (false, true);
         let declared = row.rate;
         self.woken.insert(host.into());
         self.look_at(host, declared, hello);
@@ -529,7 +552,7 @@ impl Plan {
                 }
             } else if row.enrolment.is_some()
                 && !row.told_silent
-                && row.silent_since.plus_millis(GRACE) <= now
+                && row.silent_since.plus_millis(if row.was_seen { GRACE } else { RETURN }) <= now
             {
                 row.told_silent = true;
                 silent.push((name.clone(), row.silent_since));
@@ -544,6 +567,7 @@ impl Plan {
 
     /// What the stream of a host does next. `rooms` is the answer to a question of before.
     pub(crate) fn next(&mut self, host: &str, rooms: Option<&Rooms>) -> Next {
+        self.tell_touched();
         let Some(stream) = self.hosts.get(host).and_then(|row| row.stream.as_ref()) else {
             return Next::Nothing;
         };
@@ -577,16 +601,16 @@ impl Plan {
                 let may = self.most(host, &vm);
                 let wait =
                     if row.wanted.exceeds(&may) { self.waits(host, &row, rooms) } else { None };
-                let floors = if wait.is_some() { row.wanted.min(&may) } else { row.wanted };
+                let floors = if wait.is_some() { row.wanted.min(&may) } else { row.wanted.clone() };
                 if let Some(message) = &wait {
                     let message = message.clone();
                     self.observe_vm(&vm, row.generation, Truth::False, "Pending", message);
                 }
                 vms.insert(vm, (floors, row.generation, wait));
             }
-            let state = self.state_of(host, tenant, &|vm, _| vms[vm].0);
+            let state = self.state_of(host, tenant, &|vm, _| vms[vm].0.clone());
             for (vm, (floors, ..)) in &vms {
-                writes.extend(self.allow(host, vm, tenant, *floors));
+                writes.extend(self.allow(host, vm, tenant, floors));
             }
             let held = vms.values().any(|(.., wait)| wait.is_some());
             let stream = self.hosts.get_mut(host).and_then(|row| row.stream.as_mut());
@@ -626,7 +650,8 @@ impl Plan {
         let sent = stream.sent.remove(&answer.tenant).expect("it was found");
         self.woken.insert(host.into());
         if answer.applied {
-            let has = sent.vms.iter().map(|(vm, (floors, ..))| (vm.clone(), *floors)).collect();
+            let has =
+                sent.vms.iter().map(|(vm, (floors, ..))| (vm.clone(), floors.clone())).collect();
             self.holds(host, &answer.tenant, &has);
             for (vm, (_, generation, wait)) in sent.vms {
                 if wait.is_none() {
@@ -643,269 +668,10 @@ impl Plan {
             // What was in force before stays.
             let may = self.may.get_mut(host).and_then(|may| may.get_mut(&vm));
             if let Some(may) = may {
-                may.most = may.acknowledged;
+                may.most = may.acknowledged.clone();
             }
             self.refresh_excess(host, &vm);
         }
-    }
-
-    // -- floors -------------------------------------------------------------------------------
-
-    fn most(&self, host: &str, vm: &str) -> Floors {
-        self.may.get(host).and_then(|may| may.get(vm)).map(|may| may.most).unwrap_or_default()
-    }
-
-    fn tenant_of_may(&self, host: &str, vm: &str) -> Option<String> {
-        Some(self.may.get(host)?.get(vm)?.tenant.clone())
-    }
-
-    /// A host is going to be told of these floors. The record that has to be on the disk before.
-    fn allow(&mut self, host: &str, vm: &str, tenant: &str, floors: Floors) -> Option<Write> {
-        let all = self.may.entry(host.into()).or_default();
-        let may = all.entry(vm.into()).or_insert_with(|| May {
-            tenant: tenant.into(),
-            most: Floors::default(),
-            acknowledged: Floors::default(),
-        });
-        let most = may.most.max(&floors);
-        if most == may.most && may.tenant == tenant {
-            return None;
-        }
-        (may.most, may.tenant) = (most, tenant.into());
-        Some(Write::put(Table::Force, format!("{host}/{vm}"), most.record(tenant)))
-    }
-
-    /// A host has exactly these floors for a tenant.
-    fn holds(&mut self, host: &str, tenant: &str, has: &BTreeMap<String, Floors>) {
-        let all = self.may.entry(host.into()).or_default();
-        let gone: Vec<String> = all
-            .iter()
-            .filter(|(vm, may)| may.tenant == tenant && !has.contains_key(*vm))
-            .map(|(vm, _)| vm.clone())
-            .collect();
-        for vm in &gone {
-            all.remove(vm);
-            self.writes.push(Write::delete(Table::Force, format!("{host}/{vm}")));
-        }
-        for (vm, floors) in has {
-            let now = May { tenant: tenant.into(), most: *floors, acknowledged: *floors };
-            if all.get(vm).is_none_or(|before| before.most != now.most) {
-                let record = floors.record(tenant);
-                self.writes.push(Write::put(Table::Force, format!("{host}/{vm}"), record));
-            }
-            all.insert(vm.clone(), now);
-        }
-        let before = self.excess.len();
-        let mut less = false;
-        for vm in gone.iter().chain(has.keys()) {
-            less |= self.refresh_excess(host, vm);
-        }
-        if less || self.excess.len() < before {
-            self.try_waiting();
-        }
-    }
-
-    /// Something that raises may have waited for is lower.
-    fn try_waiting(&mut self) {
-        for (name, row) in &mut self.hosts {
-            if let Some(stream) = &mut row.stream
-                && !stream.waiting.is_empty()
-            {
-                stream.dirty.extend(stream.waiting.iter().cloned());
-                self.woken.insert(name.clone());
-            }
-        }
-    }
-
-    /// Whether a tenant has a raise on this host while another host has an excess.
-    fn may_wait(&self, host: &str, tenant: &str) -> bool {
-        let elsewhere = self
-            .excess
-            .keys()
-            .any(|(at, vm)| at != host || self.tenant_of_may(at, vm).as_deref() != Some(tenant));
-        let raised = |(vm, row): &(String, VmRow)| row.wanted.exceeds(&self.most(host, vm));
-        elsewhere && self.local_vms(host, tenant).iter().any(raised)
-    }
-
-    /// Why a raise has to wait, if it has to.
-    fn waits(&self, host: &str, row: &VmRow, rooms: Option<&Rooms>) -> Option<String> {
-        // Lowers of the same tenant on the same host are in the same message, which is applied whole.
-        let others: Vec<(&(String, String), Rate)> = self
-            .excess
-            .iter()
-            .filter(|((at, vm), _)| {
-                at != host || self.tenant_of_may(at, vm).as_deref() != Some(&row.tenant)
-            })
-            .map(|(key, rate)| (key, *rate))
-            .collect();
-        if others.is_empty() {
-            return None;
-        }
-        let links = rooms.and_then(|rooms| rooms.tenants.get(&row.tenant));
-        let Some(links) = links else { return Some(self.told(others.into_iter())) };
-        for (link, free) in links {
-            let crosses = |at: &str, vm: &str| {
-                let stays = self.vms.get(vm).is_some_and(|row| row.host == at);
-                let tenant = self.tenant_of_may(at, vm).filter(|_| stays);
-                let known = tenant.and_then(|tenant| rooms?.tenants.get(&tenant));
-                known.is_none_or(|links| links.contains_key(link))
-            };
-            let there: Vec<_> = others.iter().filter(|((at, vm), _)| crosses(at, vm)).collect();
-            let all: Rate = there.iter().fold(Rate::ZERO, |sum, (_, rate)| sum + *rate);
-            if all > *free {
-                return Some(self.told(there.into_iter().copied()));
-            }
-        }
-        None
-    }
-
-    fn told<'a>(&'a self, those: impl Iterator<Item = (&'a (String, String), Rate)>) -> String {
-        let mut by_host: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for ((host, vm), _) in those {
-            by_host.entry(host).or_default().push(vm);
-        }
-        let more = by_host.len().saturating_sub(3);
-        let one = |(host, vms): (&&str, &Vec<&str>)| {
-            let silent = self.hosts.get(*host).filter(|row| row.stream.is_none());
-            let silent =
-                silent.map_or(String::new(), |row| format!(" (silent since {})", row.silent_since));
-            format!("host `{host}`{silent} to lower `{}`", vms[0])
-        };
-        let told: Vec<String> = by_host.iter().take(3).map(one).collect();
-        let more = if more > 0 { format!(" and {more} more hosts") } else { String::new() };
-        format!("waits for {}{more}", told.join(", "))
-    }
-
-    /// Computes an excess anew. Whether it is less than it was.
-    fn refresh_excess(&mut self, host: &str, vm: &str) -> bool {
-        let key = (host.to_owned(), vm.to_owned());
-        let dead = self.hosts.get(host).is_none_or(|row| row.dead);
-        let most = if dead { Floors::default() } else { self.most(host, vm) };
-        let wanted = self.vms.get(vm).filter(|row| row.host == host).map(|row| row.wanted);
-        let now = most.beyond(&wanted.unwrap_or_default());
-        let before = match now.is_zero() {
-            true => self.excess.remove(&key),
-            false => self.excess.insert(key, now),
-        };
-        now < before.unwrap_or(Rate::ZERO)
-    }
-
-    fn refresh_excess_of(&mut self, host: &str) {
-        let vms: Vec<String> =
-            self.may.get(host).into_iter().flat_map(BTreeMap::keys).cloned().collect();
-        let mut less = false;
-        for vm in vms {
-            less |= self.refresh_excess(host, &vm);
-        }
-        if less {
-            self.try_waiting();
-        }
-    }
-
-    fn refresh_all_excess(&mut self) {
-        for host in self.may.keys().cloned().collect::<Vec<_>>() {
-            self.refresh_excess_of(&host);
-        }
-    }
-
-    // -- states -------------------------------------------------------------------------------
-
-    fn local_vms(&self, host: &str, tenant: &str) -> Vec<(String, VmRow)> {
-        let vms = self.tenants.get(tenant).into_iter().flat_map(|row| &row.vms);
-        let here = vms.filter_map(|vm| Some((vm, self.vms.get(vm)?)));
-        here.filter(|(_, row)| row.host == host)
-            .map(|(vm, row)| (vm.clone(), row.clone()))
-            .collect()
-    }
-
-    /// What a host has to know of a tenant, with these floors of its own VMs.
-    fn state_of(
-        &self,
-        host: &str,
-        tenant: &str,
-        floors: &dyn Fn(&str, &VmRow) -> Floors,
-    ) -> Tenant {
-        let row = self.tenants.get(tenant);
-        let version = row.map_or(self.revision, |row| row.version);
-        let mut state = Tenant { name: tenant.into(), version, vms: Vec::new(), hosts: Vec::new() };
-        let is_here = self.hosts.get(host).is_some_and(|row| row.tenants.contains_key(tenant));
-        let Some(row) = row.filter(|_| is_here) else { return state };
-        let mut others = BTreeSet::new();
-        for (name, vm) in row.vms.iter().filter_map(|vm| Some((vm, self.vms.get(vm)?))) {
-            let Some(at) = self.hosts.get(&vm.host) else { continue };
-            // Nobody can agree on floors with a host that has not joined.
-            if vm.host != host && (at.control.is_none() || at.dead) {
-                continue;
-            }
-            if vm.host != host {
-                others.insert(vm.host.as_str());
-            }
-            let local = (vm.host == host).then(|| local_of(&vm.spec, floors(name, vm)));
-            state.vms.push(listed(name, vm, local));
-        }
-        let peer = |name: &str| {
-            let row = self.hosts.get(name)?;
-            let control = row.control?.to_string();
-            Some(Peer {
-                name: name.into(),
-                number: row.number,
-                control,
-                keys: self.keys(host, name),
-            })
-        };
-        state.hosts = others.into_iter().filter_map(peer).collect();
-        state
-    }
-
-    /// The lines `ID KEY` of the keys that two hosts share.
-    fn keys(&self, host: &str, other: &str) -> String {
-        let file = host_file(&self.ring, host, [other]);
-        let lines = file.lines().filter_map(|line| line.strip_prefix(other)?.strip_prefix(' '));
-        lines.map(|line| format!("{line}\n")).collect()
-    }
-
-    fn tell_applied(&mut self, host: &str, tenant: &str) {
-        for (vm, row) in self.local_vms(host, tenant) {
-            self.observe_vm(&vm, row.generation, Truth::True, "InForce", String::new());
-        }
-    }
-}
-
-fn row_of(stored: &Stored) -> Option<VmRow> {
-    let Spec::Vm(spec) = &stored.object.spec else { return None };
-    let status = &stored.object.status;
-    let admitted = status.condition("Admitted").is_some_and(|c| c.status == Truth::True);
-    Some(VmRow {
-        tenant: spec.tenant.clone(),
-        host: status.host.clone()?,
-        number: status.number?,
-        generation: stored.object.metadata.generation,
-        wanted: if admitted { Floors::of(spec) } else { Floors::default() },
-        spec: spec.clone(),
-    })
-}
-
-fn local_of(spec: &VmSpec, floors: Floors) -> Local {
-    let network = spec.network.clone().unwrap_or_default();
-    Local {
-        port: network.port.unwrap_or_default(),
-        floor_out: floors.out.as_bps(),
-        floor_in: floors.inward.as_bps(),
-        // Undeclared, the agent gives what its uplink has beside all floors.
-        external_out: spec.external.map(|_| floors.external_out.as_bps()),
-        cap_out: spec.cap.map(|cap| cap.0.as_bps()),
-    }
-}
-
-fn listed(name: &str, vm: &VmRow, local: Option<Local>) -> Vm {
-    let network = vm.spec.network.clone().unwrap_or_default();
-    Vm {
-        name: name.into(),
-        number: vm.number,
-        host: vm.host.clone(),
-        addresses: network.addresses.iter().map(ToString::to_string).collect(),
-        mac: network.mac.map(|mac| mac.to_string()).unwrap_or_default(),
-        local,
     }
 }
 

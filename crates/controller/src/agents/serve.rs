@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::http::Shared;
 use crate::problem::Problem;
 use crate::state::{Action, Actor, Request as Asked, Role};
+use crate::store::Standing;
 use crate::tls::{Authority, HOST_LIFE};
 use crate::tokens;
 use axum::http;
@@ -37,6 +38,8 @@ use weir_rpc::{MESSAGE_MOST, PROTOCOL};
 
 /// How long an agent may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an agent waits for a leader that has just begun.
+const BEGINNING: Duration = Duration::from_secs(5);
 /// How long a stream waits after the store failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Messages that wait for the network, beside the one that is unanswered.
@@ -108,8 +111,20 @@ impl Caller {
         }
     }
 
-    fn fleet(&self) -> &Arc<Fleet> {
-        &self.shared.fleet
+    /// The fleet. Agents of a controller that does not lead try the next one.
+    async fn fleet(&self) -> Result<Arc<Fleet>, Status> {
+        let standing = self.shared.engine.standing().borrow().clone();
+        let why = match standing {
+            Standing::Leads { .. } => match self.shared.fleet.get(BEGINNING).await {
+                Some(fleet) => return Ok(fleet),
+                None => "this controller has just begun to lead".to_owned(),
+            },
+            Standing::Follows { leader: Some(leader), .. } => {
+                format!("this controller does not lead, {} does", leader.url)
+            }
+            Standing::Follows { why, .. } => format!("no controller leads at present: {why}"),
+        };
+        Err(Status::unavailable(why))
     }
 
     async fn join(self, asked: JoinRequest) -> Result<Certificate, Status> {
@@ -126,7 +141,7 @@ impl Caller {
 
     async fn renew(self, asked: RenewRequest) -> Result<Certificate, Status> {
         let Shared { clock, authority, view, .. } = &*self.shared;
-        let identity = self.known().await?;
+        let (identity, _) = self.known().await?;
         let key = key_of(&asked.request)?;
         let host = view.get(weir_model::objects::Kind::Host, &identity.host);
         let number = host.and_then(|host| host.object.status.number).unwrap_or_default();
@@ -135,7 +150,7 @@ impl Caller {
     }
 
     /// Whose certificate it is, if it is good still.
-    async fn known(&self) -> Result<Identity, Status> {
+    async fn known(&self) -> Result<(Identity, Arc<Fleet>), Status> {
         let identity = self.identity.clone().ok_or_else(|| {
             Status::unauthenticated("show the certificate that the host got when it joined")
         })?;
@@ -143,29 +158,30 @@ impl Caller {
             let ended = format!("the certificate ended at {}: join again", identity.until);
             return Err(Status::unauthenticated(ended));
         }
-        self.fleet().catch_up().await;
-        let checked = self.fleet().check(&identity.host, identity.enrolment);
+        let fleet = self.fleet().await?;
+        fleet.catch_up().await;
+        let checked = fleet.check(&identity.host, identity.enrolment);
         checked.map_err(|stranger| Status::permission_denied(stranger.0))?;
-        Ok(identity)
+        Ok((identity, fleet))
     }
 
     async fn follow(
         self,
         mut said: Streaming<FromAgent>,
     ) -> Result<ReceiverStream<Result<FromController, Status>>, Status> {
-        let identity = self.known().await?;
+        let (identity, fleet) = self.known().await?;
         let first = tokio::time::timeout(PATIENCE, said.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no introduction in 10 s"))??;
         let hello = first.and_then(|first| first.hello);
         let hello: Hello = hello.ok_or_else(|| Status::invalid_argument("introduce yourself"))?;
         same_protocol(hello.protocol)?;
-        let attached = self.fleet().attach(&identity.host, identity.enrolment, &hello);
+        let attached = fleet.attach(&identity.host, identity.enrolment, &hello);
         let attached = attached.map_err(|stranger| Status::permission_denied(stranger.0))?;
         let (say, out) = mpsc::channel(OUTBOX);
         self.shared.metrics.agents.inc();
         tokio::spawn(async move {
-            let ended = self.speak(&identity, &attached, &mut said, &say).await;
-            self.fleet().detach(&identity.host, &attached);
+            let ended = self.speak(&fleet, &identity, &attached, &mut said, &say).await;
+            fleet.detach(&identity.host, &attached);
             self.shared.metrics.agents.dec();
             if let Err(status) = ended {
                 // Nobody hears it if the connection is gone.
@@ -178,13 +194,14 @@ impl Caller {
     /// One stream, from the introduction to its end.
     async fn speak(
         &self,
+        fleet: &Fleet,
         identity: &Identity,
         attached: &Attached,
         said: &mut Streaming<FromAgent>,
         say: &mpsc::Sender<Result<FromController, Status>>,
     ) -> Result<(), Status> {
         let Shared { clock, authority, .. } = &*self.shared;
-        let (host, fleet) = (&identity.host, self.fleet());
+        let host = &identity.host;
         let gone = || Status::unavailable("the agent is gone");
         let roots = FromController { tenants: Vec::new(), roots: authority.roots().into() };
         say.send(Ok(roots)).await.map_err(|_| gone())?;
@@ -198,6 +215,9 @@ impl Caller {
                     None => return Ok(()),
                 },
                 () = attached.bell.notified() => {
+                    if fleet.is_closed() {
+                        return Err(Status::unavailable("another controller leads"));
+                    }
                     if !fleet.is_present(host, attached.id, identity.enrolment) {
                         let why = "the certificate was revoked, or the host opened another stream";
                         return Err(Status::permission_denied(why));
@@ -265,7 +285,7 @@ fn status_of(problem: &Problem) -> Status {
         401 => Status::unauthenticated(detail),
         403 => Status::permission_denied(detail),
         404 => Status::not_found(detail),
-        503 | 507 => Status::unavailable(detail),
+        307 | 503 | 507 => Status::unavailable(detail),
         _ => Status::failed_precondition(detail),
     }
 }

@@ -16,17 +16,18 @@ mod write;
 pub use openapi::document;
 pub use serve::{Server, bind};
 
-use crate::agents::Fleet;
+use crate::agents::Slot;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::metrics::{Asked, Metrics};
 use crate::problem::Problem;
+use crate::store::Standing;
 use crate::tls::Authority;
 use crate::view::View;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
@@ -45,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
-    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) fleet: Arc<Slot>,
     pub(crate) authority: Authority,
     /// No new work: the controller is ending.
     pub(crate) stopping: AtomicBool,
@@ -115,8 +116,9 @@ async fn around(State(shared): Ctx, mut request: Request, next: Next) -> Respons
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let access = ROUTES.iter().find(|one| Some(one.path) == route.as_deref()).map(|one| one.access);
     let method = request.method().as_str().to_owned();
+    let uri = request.uri().clone();
     // Paths that do not exist are told apart only to those who may see.
-    let answer = match (access, auth::actor(&shared, request.headers())) {
+    let mut answer = match (access, auth::actor(&shared, request.headers())) {
         (Some(Access::Open), _) => next.run(request).await,
         (_, Ok(actor)) => {
             request.extensions_mut().insert(actor);
@@ -124,10 +126,27 @@ async fn around(State(shared): Ctx, mut request: Request, next: Next) -> Respons
         }
         (_, Err(problem)) => problem.into_response(),
     };
+    if answer.status() == StatusCode::TEMPORARY_REDIRECT {
+        point_to_leader(&shared, &uri, &mut answer);
+    }
     let code = answer.status().as_u16();
     let route = route.unwrap_or_else(|| "none".into());
     shared.metrics.requests.get_or_create(&Asked { method, route, code }).inc();
     answer
+}
+
+/// Where the same request is done.
+fn point_to_leader(shared: &Shared, uri: &Uri, answer: &mut Response) {
+    let standing = shared.engine.standing();
+    let leader = match &*standing.borrow() {
+        Standing::Follows { leader, .. } => leader.clone(),
+        Standing::Leads { .. } => None,
+    };
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let place = leader.and_then(|leader| format!("{}{path}", leader.url).parse().ok());
+    if let Some(place) = place {
+        answer.headers_mut().insert(header::LOCATION, place);
+    }
 }
 
 async fn no_such_path(request: Request) -> Problem {

@@ -482,6 +482,7 @@ fn writing(
 
 fn with_problems(mut operation: Value) -> Value {
     for (code, what) in [
+        ("307", "Another controller leads: send the request to `Location`."),
         ("400", "The request cannot be read."),
         ("403", "The token does not allow it."),
         ("404", "There is no such object."),

@@ -16,6 +16,7 @@ mod command;
 mod components;
 mod hosts;
 mod network;
+mod published;
 mod records;
 mod reserve;
 mod room;
@@ -26,12 +27,13 @@ mod tokens;
 pub use command::{Action, Actor, Answer, Idempotency, Mode, Request, Role};
 pub(crate) use hosts::{APPLIED, READY};
 pub use hosts::{Observation, Rooms};
+pub(crate) use published::published;
 pub(crate) use records::audit_key;
 pub use records::{Event, EventKind, Stored};
 pub use tokens::{NewToken, Token};
 
 use crate::problem::Problem;
-use crate::store::{Snapshot, StoreError, Table, Write};
+use crate::store::{REVISION, Snapshot, StoreError, Table, Write};
 use book::Book;
 use records::AnswerRecord;
 use std::collections::{BTreeMap, BTreeSet};
@@ -389,7 +391,7 @@ impl State {
 
     fn event(&mut self, kind: EventKind, stored: Arc<Stored>) {
         let revision = self.revision.to_string();
-        self.pending.writes.push(Write::put(Table::Meta, records::REVISION, revision));
+        self.pending.writes.push(Write::put(Table::Meta, REVISION, revision));
         self.pending.events.push(Event { revision: self.revision, kind, stored });
     }
 

@@ -2,14 +2,12 @@
 
 use super::{Answer, Idempotency, Request, State, Token, Undo, set};
 use crate::problem::Problem;
-use crate::store::{Snapshot, StoreError, Table, Write};
+use crate::store::{REVISION, Snapshot, StoreError, Table, Write};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use weir_model::moment::Moment;
 use weir_model::objects::{Kind, Object, Phase, Spec};
 
-/// Record of the newest version.
-pub(super) const REVISION: &str = "revision";
 /// Record of the audit log's bounds.
 const AUDIT: &str = "audit";
 

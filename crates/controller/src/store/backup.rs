@@ -7,7 +7,7 @@
 //! Not here  Keys: a backup has the hashes of tokens, not tokens, and no certificate.
 
 use super::redb::RedbStore;
-use super::{SCHEMA, Snapshot, Store as _, StoreError, Table, Write};
+use super::{SCHEMA, Snapshot, Store, StoreError, Table, Write};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead};
@@ -121,13 +121,28 @@ pub fn restore(backup: impl BufRead, path: &Path) -> Result<u64, RestoreError> {
         _ => {}
     }
     let mut store = RedbStore::open(&half)?;
-    for batch in writes.chunks(BATCH) {
-        store.commit(batch)?;
-    }
+    let records = restore_into(writes, &mut store)?;
     drop(store);
     std::fs::rename(&half, path)?;
     sync_folder_of(path)?;
-    Ok(writes.len() as u64)
+    Ok(records)
+}
+
+/// Writes records into a store that has none. What makes a store of them, their schema, comes last.
+/// Returns their number.
+///
+/// # Errors
+///
+/// The store cannot be written.
+pub(crate) fn restore_into(
+    mut records: Vec<Write>,
+    store: &mut dyn Store,
+) -> Result<u64, StoreError> {
+    records.sort_by_key(|record| record.schema().is_some());
+    for batch in records.chunks(BATCH) {
+        store.commit(batch)?;
+    }
+    Ok(records.len() as u64)
 }
 
 /// Makes sure that a new name in a folder outlives a power cut.
@@ -139,7 +154,8 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     }
 }
 
-fn read(backup: impl BufRead) -> Result<Vec<Write>, RestoreError> {
+/// The records of a backup.
+pub(crate) fn read(backup: impl BufRead) -> Result<Vec<Write>, RestoreError> {
     let mut hash = Context::new(&SHA256);
     let (mut writes, mut tail) = (Vec::new(), None);
     for (n, text) in backup.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! Where the controller's records survive: one trait, and redb behind it.
+//! Where the controller's records survive: one trait, and redb or etcd behind it.
 //!
 //! Problem   An acknowledged write has to be there after `kill -9` and after a power cut, on one machine
 //!           (redb) and later on several (etcd). A store of a newer Weir must not be read by an older one.
@@ -8,14 +8,16 @@
 //! Promises  After `commit` returned `Ok`, the batch outlives every crash. After `Err`, either all of the
 //!           batch is there or nothing of it, and the next commit may succeed.
 //!           [`open`](redb::RedbStore::open) upgrades an older schema in one step, and refuses a newer one.
-//! Not here  What records mean: see `state`. For several controllers, a store compares its leader's
-//!           revision in each commit and fails with [`StoreError::Fenced`]; redb's lock on the file has
-//!           that effect on one machine.
+//!           Of several controllers with one store, one writes: [`Store::standing`] says which. The
+//!           others get its commits by [`Store::changes`], in order and whole.
+//! Not here  What records mean: see `state`.
 
 pub mod backup;
+pub mod etcd;
 pub mod redb;
 mod upgrades;
 
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Version of the schema that this program writes. Whoever changes the meaning of a record adds one, and
@@ -86,6 +88,60 @@ impl Write {
     }
 }
 
+impl Write {
+    /// The version that a record of the newest version says. In a batch, the change of an object is
+    /// followed by its version.
+    pub(crate) fn version(&self) -> Option<u64> {
+        if self.table != Table::Meta || self.key != REVISION {
+            return None;
+        }
+        std::str::from_utf8(self.value.as_deref()?).ok()?.parse().ok()
+    }
+
+    /// The schema that a record of the schema says.
+    pub(crate) fn schema(&self) -> Option<u32> {
+        if self.table != Table::Meta || self.key != SCHEMA_KEY {
+            return None;
+        }
+        std::str::from_utf8(self.value.as_deref()?).ok()?.parse().ok()
+    }
+}
+
+/// A controller, as the others name it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Leader {
+    /// Its first name.
+    pub name: String,
+    /// Where its API is: `https://NAME:PORT`.
+    pub url: String,
+}
+
+/// Whether this process may write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It may. Another term means that another controller may have written meanwhile.
+    Leads {
+        /// Grows with each change of leaders.
+        term: u64,
+    },
+    /// It may not.
+    Follows {
+        /// Who may, if that is known.
+        leader: Option<Leader>,
+        /// Why it may not.
+        why: String,
+    },
+}
+
+/// What another controller committed.
+#[derive(Debug)]
+pub enum Changes {
+    /// All of one commit. With the removal of an object, its version; else 0.
+    Commit(Vec<(Write, u64)>),
+    /// Some are no longer known: read everything again.
+    Lost,
+}
+
 /// Why the store cannot do what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -133,6 +189,56 @@ pub enum StoreError {
     /// Another controller leads by now.
     #[error("another controller leads: this one has stopped writing")]
     Fenced,
+    /// etcd gives no answer.
+    #[error(
+        "{path} cannot be reached ({what}); the controller serves reads meanwhile; see whether etcd \
+         runs, and whether `store` in controller.toml is right"
+    )]
+    Unreachable {
+        /// Its endpoints.
+        path: String,
+        /// What happened at the last one.
+        what: String,
+    },
+    /// etcd refuses.
+    #[error("{path} refuses: {what}")]
+    Refused {
+        /// Its endpoints.
+        path: String,
+        /// What it said.
+        what: String,
+    },
+    /// etcd's database is full.
+    #[error(
+        "{path} is full: compact it and defragment it, or give it a larger --quota-backend-bytes, and \
+         then `etcdctl alarm disarm`; the controller serves reads meanwhile"
+    )]
+    Quota {
+        /// Its endpoints.
+        path: String,
+    },
+    /// Nobody made a store there.
+    #[error(
+        "{path} has no records of Weir below `{prefix}/`: run `weir controller init` or `weir restore` \
+         on one machine first"
+    )]
+    Empty {
+        /// Its endpoints.
+        path: String,
+        /// Where the records should be.
+        prefix: String,
+    },
+    /// The records are of a cloud whose keys this controller does not have.
+    #[error(
+        "{path} has the records of another cloud below `{prefix}/`: copy ca.crt, ca.key and pairs.keys \
+         from the data folder of one of its controllers, or name another store"
+    )]
+    OtherCloud {
+        /// Its endpoints.
+        path: String,
+        /// Where the records are.
+        prefix: String,
+    },
 }
 
 /// What is in the store at one instant. Later commits do not change it. It ends with its store, and with
@@ -168,4 +274,98 @@ pub trait Store: Send {
     ///
     /// The store cannot be read.
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, StoreError>;
+
+    /// Whether this process may write. Where there is one controller, it may.
+    fn standing(&mut self) -> Standing {
+        Standing::Leads { term: 0 }
+    }
+
+    /// Has `bell` called, by any thread, when [`Store::standing`] or [`Store::changes`] have news.
+    fn on_change(&mut self, _bell: Box<dyn Fn() + Send + Sync>) {}
+
+    /// This process leads by now: ends what the former leader had begun, and brings older records to the
+    /// schema of this program.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read or written: try again.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// What is in the store now. [`Store::changes`] tells what follows.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    fn follow(&mut self) -> Result<Box<dyn Snapshot>, StoreError> {
+        self.snapshot()
+    }
+
+    /// The next commit of another controller, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    fn changes(&mut self) -> Result<Option<Changes>, StoreError> {
+        Ok(None)
+    }
+
+    /// Waits, for a bounded time, for commits of former leaders that were not taken yet. False if there
+    /// is none.
+    fn await_changes(&mut self) -> bool {
+        false
+    }
+}
+
+/// Record of the newest version of an object.
+pub(crate) const REVISION: &str = "revision";
+/// Record of the schema.
+const SCHEMA_KEY: &str = "schema";
+
+/// The record by which a store is of this program's schema.
+pub(crate) fn newest_schema() -> Write {
+    Write::put(Table::Meta, SCHEMA_KEY, SCHEMA.to_string())
+}
+
+/// Brings a store to schema `known`.
+fn prepare(
+    store: &mut dyn Store,
+    path: &str,
+    known: u32,
+    upgrades: &[Upgrade],
+) -> Result<(), StoreError> {
+    let found = schema_of(&*store.snapshot()?, path)?;
+    if found > known {
+        return Err(StoreError::Newer { path: path.into(), found, known });
+    }
+    for step in found..known {
+        let mut batch = match step {
+            // An empty store is of no schema: nothing is turned into the newest one.
+            0 => Vec::new(),
+            _ => upgrades[step as usize - 1](&*store.snapshot()?)?,
+        };
+        let reached = if step == 0 { known } else { step + 1 };
+        batch.push(Write::put(Table::Meta, SCHEMA_KEY, reached.to_string()));
+        store.commit(&batch)?;
+        if step == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The schema of a store; 0 if it is empty.
+fn schema_of(snapshot: &dyn Snapshot, path: &str) -> Result<u32, StoreError> {
+    let mut found: Option<Result<u32, StoreError>> = None;
+    snapshot.scan(Table::Meta, SCHEMA_KEY, &mut |key, value| {
+        if key == SCHEMA_KEY {
+            let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            let what = "the record of its schema is not a number";
+            let error = || StoreError::Damaged { path: path.into(), what: what.into() };
+            found = Some(number.ok_or_else(error));
+        }
+        false
+    })?;
+    found.unwrap_or(Ok(0))
 }

@@ -6,7 +6,7 @@
 //! Promises  As [`Store`]. A batch of which it is unknown whether it reached the disk is looked up by the
 //!           number of the commit when the file is opened again.
 
-use super::{SCHEMA, Snapshot, Store, StoreError, Table, UPGRADES, Upgrade, Write};
+use super::{SCHEMA, Snapshot, Store, StoreError, Table, UPGRADES, Upgrade, Write, prepare};
 use redb::{
     CommitError, Database, DatabaseError, ReadableDatabase as _, StorageBackend, StorageError,
     TableDefinition, TableError, TransactionError,
@@ -14,7 +14,6 @@ use redb::{
 use std::io;
 use std::path::{Path, PathBuf};
 
-const SCHEMA_KEY: &str = "schema";
 /// Memory for pages of the file. Larger means fewer reads at a start; a running controller reads nothing.
 const CACHE: usize = 32 << 20;
 
@@ -59,41 +58,9 @@ impl RedbStore {
         known: u32,
         upgrades: &[Upgrade],
     ) -> Result<Self, StoreError> {
-        let mut store = Self { path, open, database: None };
-        let found = store.schema()?;
-        if found > known {
-            return Err(StoreError::Newer { path: store.path, found, known });
-        }
-        for step in found..known {
-            let mut batch = match step {
-                // An empty file is of no schema: nothing is turned into the newest one.
-                0 => Vec::new(),
-                _ => upgrades[step as usize - 1](&*store.snapshot()?)?,
-            };
-            let reached = if step == 0 { known } else { step + 1 };
-            batch.push(Write::put(Table::Meta, SCHEMA_KEY, reached.to_string()));
-            store.commit(&batch)?;
-            if step == 0 {
-                break;
-            }
-        }
+        let mut store = Self { path: path.clone(), open, database: None };
+        prepare(&mut store, &path, known, upgrades)?;
         Ok(store)
-    }
-
-    /// The schema of the file; 0 if it is empty.
-    fn schema(&mut self) -> Result<u32, StoreError> {
-        let mut found: Option<Result<u32, StoreError>> = None;
-        let (path, snapshot) = (self.path.clone(), self.snapshot()?);
-        snapshot.scan(Table::Meta, SCHEMA_KEY, &mut |key, value| {
-            if key == SCHEMA_KEY {
-                let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                let what = "the record of its schema is not a number";
-                let error = || StoreError::Damaged { path: path.clone(), what: what.into() };
-                found = Some(number.ok_or_else(error));
-            }
-            false
-        })?;
-        found.unwrap_or(Ok(0))
     }
 
     fn database(&mut self) -> Result<&Database, StoreError> {
@@ -255,6 +222,7 @@ fn from_open(path: &str, error: DatabaseError) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::schema_of;
     use super::*;
     use redb::backends::InMemoryBackend;
     use std::sync::{Arc, Mutex};
@@ -338,7 +306,8 @@ mod tests {
             let mut store = RedbStore::with("f".into(), opener(&folder), 3, upgrades).expect("v3");
             assert_eq!(all(&mut store, Table::Objects, ""), [("a".into(), "1+2".into())]);
             assert_eq!(all(&mut store, Table::Tokens, ""), [("new".into(), "table".into())]);
-            assert_eq!(store.schema().expect("a number"), 3);
+            let snapshot = store.snapshot().expect("open");
+            assert_eq!(schema_of(&*snapshot, "f").expect("a number"), 3);
         }
         std::fs::remove_dir_all(folder).expect("ours");
     }

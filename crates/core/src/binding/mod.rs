@@ -16,6 +16,7 @@
 
 mod allocate;
 mod score;
+pub mod switch;
 #[cfg(test)]
 mod tests;
 mod weights;

@@ -23,6 +23,11 @@ impl MostWeight {
     pub const fn new(most: u16) -> Self {
         Self(if most == 0 { 1 } else { most })
     }
+
+    /// The largest weight.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
 }
 
 /// What a port's queues weigh.

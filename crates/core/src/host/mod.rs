@@ -23,6 +23,7 @@
 //! | after a batch of these | write the changes of [`HostMachine::orders`], send what is in the [`Outbox`] |
 
 mod events;
+mod hoses;
 mod io;
 mod orders;
 mod policy;
@@ -32,6 +33,7 @@ mod windows;
 
 pub use crate::outbox::Outbox;
 pub use events::{Event, Events};
+pub use hoses::{HoseKey, Ties, shared};
 pub use io::{
     Counters, Direction, Given, Input, Metered, Observed, Part, ReceiveCount, SendCount, Told,
     Wanted, Why,

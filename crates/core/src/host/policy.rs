@@ -1,11 +1,12 @@
 //! What a host is told by its owner: a file, later a controller. Values only.
 
+use super::hoses::Ties;
 use super::tags::Tag;
 use crate::mechanism::Law;
 use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HostId, Rate, TenantId, VmId};
+use weir_units::{HoseId, HostId, Rate, TenantId, VmId};
 
 /// Everything that a host is told, and nothing more: no traffic matrix, no topology.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -28,8 +29,12 @@ pub struct Policy {
     /// Tenants with a queue of their own on all switches, whose VMs nothing but this host's uplink limits when they
     /// send to each other, each at its tenant's version. All others have what the mechanism gives them.
     pub free: BTreeSet<TenantId>,
-    /// The hoses of this host's VMs.
+    /// The hoses of this host's VMs toward all VMs of their tenants.
     pub hoses: BTreeMap<VmId, Hose>,
+    /// The further hoses of this host's VMs, where a VM has any.
+    pub further: BTreeMap<VmId, BTreeMap<HoseId, Hose>>,
+    /// The hoses in which VMs of the fleet send and receive, where a VM has further ones.
+    pub ties: BTreeMap<VmId, Ties>,
     /// Budgets of the windows of VMs' connections, where a VM of this host has one.
     pub windows: BTreeMap<VmId, BudgetConfig>,
     /// All VMs of the fleet.
@@ -49,6 +54,8 @@ impl Policy {
             tags: BTreeMap::new(),
             free: BTreeSet::new(),
             hoses: BTreeMap::new(),
+            further: BTreeMap::new(),
+            ties: BTreeMap::new(),
             windows: BTreeMap::new(),
             directory: BTreeMap::new(),
         }
@@ -66,12 +73,12 @@ impl Policy {
         self
     }
 
-    /// This host's VMs and their hoses, in the order of their ids.
+    /// This host's VMs and their hoses toward their tenants, in the order of their ids.
     pub fn vms(&self) -> impl Iterator<Item = (VmId, &Hose)> + '_ {
         self.hoses.iter().map(|(vm, hose)| (*vm, hose))
     }
 
-    /// The hose of a VM of this host.
+    /// The hose of a VM of this host toward all VMs of its tenant.
     pub fn hose(&self, vm: VmId) -> Option<&Hose> {
         self.hoses.get(&vm)
     }
@@ -89,6 +96,7 @@ impl Policy {
     /// Removes VMs from the host.
     pub fn retain_vms(&mut self, stays: impl Fn(VmId) -> bool) {
         self.hoses.retain(|vm, _| stays(*vm));
+        self.further.retain(|vm, _| stays(*vm));
         self.windows.retain(|vm, _| stays(*vm));
     }
 }

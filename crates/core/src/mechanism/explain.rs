@@ -9,7 +9,7 @@
 use crate::classes::Overbooked;
 use crate::host::Setting;
 use std::fmt;
-use weir_units::{Rate, Span, Time};
+use weir_units::{HoseId, Rate, Span, Time};
 
 /// What the machine does not know: the driver adds it.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +28,15 @@ pub struct Facts {
     pub overbooked: Option<Overbooked>,
 }
 
-/// The names of a pair's VMs.
+/// The names of a pair's VMs, and of its hose.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     /// The source.
     pub src: &'a str,
     /// The destination.
     pub dst: &'a str,
+    /// The further hose that both share, if the pair belongs to one.
+    pub hose: Option<&'a str>,
 }
 
 /// Which ends of a pair are on this host.
@@ -54,6 +56,8 @@ pub enum Side {
 pub struct Summary {
     /// Which ends are here.
     pub side: Side,
+    /// The further hose that it belongs to, if it does.
+    pub hose: Option<HoseId>,
     /// Its floor; on the receiving side what its sender is offered.
     pub floor: Rate,
     /// The most it may send; zero on the receiving side.

@@ -17,7 +17,9 @@ pub mod reservation;
 
 pub use draft::{Draft, Place};
 
-use crate::host::{Capabilities, Counters, Input, Orders, Outbox, Policy, Setting, Wanted, Why};
+use crate::host::{
+    Capabilities, Counters, Hose, Input, Orders, Outbox, Policy, Setting, Wanted, Why,
+};
 use crate::vcc;
 use elasticswitch::Promise;
 use explain::{Facts, Named, Summary};
@@ -105,8 +107,12 @@ impl Law {
                 let elsewhere = host.directory.values().filter(|l| l.host != host.host);
                 let elsewhere: BTreeSet<TenantId> = elsewhere.map(|l| l.tenant).collect();
                 let crosses = |vm: &VmId| elsewhere.contains(&host.directory[vm].tenant);
-                let floors = host.vms().filter(|(vm, _)| crosses(vm));
-                floors.map(|(_, hose)| if out { hose.out.floor } else { hose.in_.floor }).sum()
+                let of = |hose: &Hose| if out { hose.out.floor } else { hose.in_.floor };
+                let floors = host.vms().filter(|(vm, _)| crosses(vm)).map(|(_, hose)| of(hose));
+                let further =
+                    host.further.iter().flat_map(|(vm, all)| all.iter().map(move |h| (*vm, h)));
+                let further = further.filter(|(vm, (number, _))| host.reaches(*vm, **number, out));
+                floors.chain(further.map(|(_, (_, hose))| of(hose))).sum()
             }
             // Seawall promises nothing; EyeQ has refused what is too much.
             Self::ElasticSwitch(_) | Self::EyeQ(_) => Rate::ZERO,
@@ -141,7 +147,13 @@ impl Law {
         matches!(self, Self::Reservation(_))
     }
 
-    /// What a VM with this hose is promised out in all: the pairs of its tenant (with a reservation
+    /// Whether it keeps the floors of several hoses of a VM. EyeQ refuses them; Seawall and
+    /// reservations have none.
+    pub fn has_hoses(&self) -> bool {
+        matches!(self, Self::ElasticSwitch(es) if es.promise.has_hoses())
+    }
+
+    /// What a VM with these floors out is promised out in all: the pairs of its tenant (with a reservation
     /// all that are foreseen: acknowledgements come on top of the hose), and the small rate for all
     /// other VMs.
     pub fn promised(&self, vm: VmId, floor_out: Rate) -> Rate {

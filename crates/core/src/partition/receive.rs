@@ -127,6 +127,16 @@ impl ReceiveHose {
         self.dirty = true;
     }
 
+    /// Serials go on above those of all hoses of this life: a pair is about to come here from another
+    /// hose of the VM, and its sender holds an offer of that one.
+    pub(crate) fn catch_up(&mut self, now: Time) {
+        let clock = (now.as_nanos() / 1_000_000) as u32;
+        if older(self.serial, clock) {
+            self.serial = clock;
+        }
+        self.born = self.serial;
+    }
+
     /// A packet from `peer`. False if the pair found no room ([`PartitionConfig::max_peers`]): it
     /// has no floor. Harmless for a pair that is known.
     ///

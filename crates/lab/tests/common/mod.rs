@@ -45,6 +45,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         policing: None,
         rack: true,
         backpressure: false,
+        hoses: Vec::new(),
         budget: None,
     };
     Scenario {
@@ -63,6 +64,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         },
         vms: (0..hosts).map(vm).collect(),
         tenants: vec!["only".into()],
+        hoses: vec![],
         traffic: vec![],
         attacks: vec![],
         faults: vec![],

@@ -1,13 +1,14 @@
 //! Do the floors fit? The hose cut on every link and direction.
 //!
 //! Problem   Floors that sum above a link cannot all hold, whatever the mechanism does.
-//! Approach  For a direction of a link, a tenant needs at most min(sum of floors out on the sending
-//!           side, sum of floors in on the receiving side). The sum over tenants must fit into the
+//! Approach  For a direction of a link, a hose needs at most min(sum of floors out on the sending
+//!           side, sum of floors in on the receiving side). The sum over hoses must fit into the
 //!           link less its headroom. With several equal paths, a VM counts on a link with the
 //!           greatest part of its traffic that may cross it: equal parts if switches choose, parts
 //!           in proportion to rates if hosts choose. So parallel links are one generalized link: n
 //!           times the slowest, or all rates together. External floors may go anywhere, so they
-//!           count on each link that the VM's packets may cross.
+//!           count on each link that the VM's packets may cross. Each further hose of a tenant has a
+//!           cut of its own.
 //!           The cut and the headroom are those of `weir_core::ledger`. Its trees are not: a
 //!           scenario's switches spread packets, and the ledger confines a tenant to one tree.
 //! Promises  What is admitted can hold for every traffic matrix that the hoses allow.
@@ -52,7 +53,7 @@ pub(crate) fn admit(
     let mut worst: Option<(f64, Excess)> = None;
     for (index, (senders, receivers)) in sides.iter().enumerate() {
         let direction = LinkDir::from_index(index);
-        let within: Rate = tenants(vms, senders, receivers).values().map(Cut::need).sum();
+        let within: Rate = cuts(vms, senders, receivers).values().map(Cut::need).sum();
         let external = |vm: &Vm| on(senders, vm, vm.external.floor.unwrap_or_default());
         let needed = within + vms.iter().map(external).sum();
         let available = promisable(topology.links[direction.link].rate, headroom);
@@ -88,13 +89,26 @@ fn sides(topology: &Topology, vms: &[Vm]) -> Vec<(Hosts, Hosts)> {
     sides
 }
 
-/// Per tenant: what its VMs may send from one side, and receive on the other.
-fn tenants(vms: &[Vm], senders: &Hosts, receivers: &Hosts) -> BTreeMap<usize, Cut> {
-    let mut sums: BTreeMap<usize, Cut> = BTreeMap::new();
+/// A tenant, and one of its further hoses; without that, the hose of all its VMs.
+type HoseOf = (usize, Option<usize>);
+
+/// The hoses of a VM with its floors out and in.
+fn hoses(vm: &Vm) -> impl Iterator<Item = (HoseOf, Rate, Rate)> + '_ {
+    let own = ((vm.tenant, None), vm.floor_out, vm.floor_in);
+    let further = vm.hoses.iter();
+    let further = further.map(|h| ((vm.tenant, Some(h.hose)), h.floor_out, h.floor_in));
+    std::iter::once(own).chain(further)
+}
+
+/// Per hose: what its VMs may send from one side, and receive on the other.
+fn cuts(vms: &[Vm], senders: &Hosts, receivers: &Hosts) -> BTreeMap<HoseOf, Cut> {
+    let mut sums: BTreeMap<HoseOf, Cut> = BTreeMap::new();
     for vm in vms {
-        let sum = sums.entry(vm.tenant).or_default();
-        sum.senders += on(senders, vm, vm.floor_out);
-        sum.receivers += on(receivers, vm, vm.floor_in);
+        for (hose, out, into) in hoses(vm) {
+            let sum = sums.entry(hose).or_default();
+            sum.senders += on(senders, vm, out);
+            sum.receivers += on(receivers, vm, into);
+        }
     }
     sums
 }
@@ -116,15 +130,15 @@ fn report(
     receivers: &Hosts,
     headroom: f64,
 ) -> Error {
-    let sums = tenants(vms, senders, receivers);
-    let sender_side = |vm: &Vm| sums[&vm.tenant].senders <= sums[&vm.tenant].receivers;
+    let sums = cuts(vms, senders, receivers);
+    let is_senders = |hose: HoseOf| sums[&hose].senders <= sums[&hose].receivers;
+    let sender_side = |vm: &Vm| is_senders((vm.tenant, None));
     let mut shares = vec![Rate::ZERO; origins.len()];
     for (vm, &entry) in vms.iter().zip(origin) {
-        shares[entry] += if sender_side(vm) {
-            on(senders, vm, vm.floor_out)
-        } else {
-            on(receivers, vm, vm.floor_in)
-        };
+        for (hose, out, into) in hoses(vm) {
+            shares[entry] +=
+                if is_senders(hose) { on(senders, vm, out) } else { on(receivers, vm, into) };
+        }
     }
     let most = shares.iter().copied().max().unwrap_or_default();
     let entry = shares.iter().position(|s| *s == most).unwrap_or(0);

@@ -10,6 +10,7 @@
 mod attacks;
 mod budget;
 mod faults;
+mod hoses;
 mod metrics;
 mod points;
 mod traffic;
@@ -18,6 +19,7 @@ use super::admission::{self, Origin};
 use super::error::{Error, Place, did_you_mean};
 use super::expr::{Dim, Scope, Value};
 use super::formula::{Formula, MOST};
+use super::hoses::SharedHose;
 use super::spec::{ExpectSpec, KindSpec, Spec, TrafficSpec, VmSpec, Word};
 use super::topology::distinct;
 use super::{Against, Other, workload};
@@ -26,7 +28,7 @@ use crate::agent::POLICING_MOST;
 use crate::net::Prefix;
 use crate::text::show_size;
 use metrics::Unit;
-pub use metrics::is_metric;
+pub use metrics::{is_metric, is_of_datacenter};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{Bytes, Rate, Span};
 
@@ -62,7 +64,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     scope.set("scale", Value { number: scale, dim: Dim::Number });
     let mut topology = spec.topology.build(&scope)?;
     let hosts = topology.hosts.clone();
-    let mut place = Placement::new(&hosts);
+    let mut place = Placement::new(&hosts, hoses::shared(spec)?);
     place.tenants(spec, &scope)?;
     admission::admit(
         &topology,
@@ -94,6 +96,10 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     for vm in &mut place.vms {
         vm.floor_in = vm.floor_in.scale(scale);
         vm.floor_out = vm.floor_out.scale(scale);
+        for hose in &mut vm.hoses {
+            hose.floor_in = hose.floor_in.scale(scale);
+            hose.floor_out = hose.floor_out.scale(scale);
+        }
         vm.cap_out = vm.cap_out.map(|cap| cap.scale(scale));
         for rate in [&mut vm.external.floor, &mut vm.external.ceiling].into_iter().flatten() {
             *rate = rate.scale(scale);
@@ -113,6 +119,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         topology,
         vms: place.vms,
         tenants: spec.tenants.iter().map(|t| t.name.text.clone()).collect(),
+        hoses: place.hoses,
         traffic,
         attacks,
         faults,
@@ -193,6 +200,7 @@ fn headroom(spec: &Spec, scope: &Scope) -> Result<f64, Error> {
 /// VMs on their hosts, and the names by which traffic calls them.
 struct Placement<'a> {
     hosts: &'a [String],
+    hoses: Vec<SharedHose>,
     vms: Vec<Vm>,
     origins: Vec<Origin>,
     /// Per VM: index into `origins`.
@@ -202,9 +210,9 @@ struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    fn new(hosts: &'a [String]) -> Self {
+    fn new(hosts: &'a [String], hoses: Vec<SharedHose>) -> Self {
         let (vms, origins, origin) = (Vec::new(), Vec::new(), Vec::new());
-        Self { hosts, vms, origins, origin, members: BTreeMap::new() }
+        Self { hosts, hoses, vms, origins, origin, members: BTreeMap::new() }
     }
 
     fn tenants(&mut self, spec: &Spec, scope: &Scope) -> Result<(), Error> {
@@ -247,11 +255,13 @@ impl<'a> Placement<'a> {
         }
         let rate = |f: &Option<Formula>| f.as_ref().map_or(Ok(Rate::ZERO), |f| f.rate(scope));
         let (floor_in, floor_out) = (rate(&spec.floor_in)?, rate(&spec.floor_out)?);
+        let hoses = hoses::ends(&spec.hoses, tenant, &self.hoses, scope)?;
         let cap_out = spec.cap.as_ref().map(|f| f.positive_rate(scope, "a cap")).transpose()?;
         if let (Some(cap), Some(formula)) = (cap_out, &spec.cap)
-            && cap < floor_out
+            && let floor = hoses.iter().fold(floor_out, |sum, hose| sum + hose.floor_out)
+            && cap < floor
         {
-            let message = format!("the cap of {cap} is below the floor of {floor_out}");
+            let message = format!("the cap of {cap} is below the floor of {floor}");
             return Err(formula.error(message, "raise the cap or lower the floor"));
         }
         let external = external(spec, scope)?;
@@ -296,6 +306,7 @@ impl<'a> Placement<'a> {
                 host,
                 floor_out,
                 floor_in,
+                hoses: hoses.clone(),
                 cap_out,
                 external,
                 outside,

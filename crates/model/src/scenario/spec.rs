@@ -7,6 +7,7 @@
 pub(crate) mod attacks;
 pub(crate) mod budget;
 pub(crate) mod faults;
+pub(crate) mod hoses;
 pub(crate) mod links;
 pub(crate) mod traffic;
 
@@ -98,6 +99,7 @@ pub(crate) struct VmSpec {
     pub(crate) count: Option<Formula>,
     pub(crate) floor_in: Option<Formula>,
     pub(crate) floor_out: Option<Formula>,
+    pub(crate) hoses: Vec<hoses::HoseSpec>,
     pub(crate) cap: Option<Formula>,
     pub(crate) external: Option<Formula>,
     pub(crate) external_ceiling: Option<Formula>,
@@ -159,7 +161,7 @@ pub(crate) struct PointSpec {
     pub(crate) values: Vec<(Word, Formula)>,
 }
 
-const VERSION: &str = "weir/v1alpha1";
+pub(super) const VERSION: &str = "weir/v1alpha1";
 
 /// Reads a whole file.
 pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
@@ -356,6 +358,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         "floor",
         "floor_in",
         "floor_out",
+        "hoses",
         "cap",
         "external",
         "external_ceiling",
@@ -380,6 +383,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
     clash("floor", "floor_out")?;
     clash("count", "outside")?;
     clash("budget", "outside")?;
+    clash("hoses", "outside")?;
     let hosts = match (table.get("host"), table.get("hosts")) {
         (Some(one), _) => vec![word(one)?],
         (_, Some(some)) => some.items()?.into_iter().map(word).collect::<Result<_, _>>()?,
@@ -393,6 +397,7 @@ fn vm(field: &Field<'_>) -> Result<VmSpec, Error> {
         count: formula("count")?,
         floor_in: either("floor_in")?,
         floor_out: either("floor_out")?,
+        hoses: table.get("hoses").map_or(Ok(Vec::new()), |f| hoses::hoses(&f))?,
         cap: formula("cap")?,
         external: formula("external")?,
         external_ceiling: formula("external_ceiling")?,

@@ -40,7 +40,8 @@ pub struct Facts {
 
 /// One host that follows a controller.
 pub struct Follower {
-    server: Server,
+    /// All controllers of the cloud, the one to ask first.
+    servers: Vec<Server>,
     home: Home,
     facts: Facts,
     desk: Arc<Desk>,
@@ -67,26 +68,40 @@ impl Follower {
         facts: Facts,
         desk: Arc<Desk>,
     ) -> Result<Self, ClientError> {
-        let server = Server::parse(server)?;
+        let servers = Server::parse_all(server)?;
         let kept = home.kept()?;
-        Ok(Self { server, home, facts, desk, kept })
+        Ok(Self { servers, home, facts, desk, kept })
     }
 
     /// Follows for ever.
     pub async fn run(mut self) {
         let mut backoff = Backoff::default();
-        let mut told = None;
+        let (mut told, mut others) = (None, self.servers.len() - 1);
         loop {
             let streams = self.desk.standing().streams;
             let end = self.once().await;
-            if self.desk.standing().streams > streams {
+            let had_stream = self.desk.standing().streams > streams;
+            if had_stream {
                 backoff.reset();
-                told = None;
+                (told, others) = (None, self.servers.len() - 1);
             }
             let error = match end {
                 Ok(End::Renewed) => continue,
                 Ok(End::Broken(error)) | Err(error) => error,
             };
+            if error.is_elsewhere() {
+                self.servers.rotate_left(1);
+                // Without a wait, as long as there is one that was not asked; but all agents lose their
+                // streams at once.
+                if others > 0 && !had_stream {
+                    others -= 1;
+                    tracing::debug!("{error}: asks the next controller");
+                    continue;
+                }
+                if !had_stream {
+                    others = self.servers.len() - 1;
+                }
+            }
             let said = error.to_string();
             if told.as_ref() != Some(&said) {
                 tracing::warn!("{said}; floors stay as they are, and changes wait");
@@ -108,7 +123,7 @@ impl Follower {
         let proof = self.valid_proof()?;
         let until = proof.identity.until;
         let config = tls(&Trust::Roots(proof.roots.clone()), Some(&proof))?;
-        let mut channel = Channel::connect(&self.server, Arc::new(config)).await?;
+        let mut channel = Channel::connect(&self.servers[0], Arc::new(config)).await?;
         let (say, said) = mpsc::channel(OUTBOX);
         let hello = self.hello();
         let first = FromAgent { hello: Some(hello), answers: Vec::new() };
@@ -119,7 +134,7 @@ impl Follower {
             standing.streams += 1;
             standing.trouble = None;
         });
-        tracing::info!("follows the controller at {}", self.server.shown());
+        tracing::info!("follows the controller at {}", self.servers[0].shown());
         let mut renew_at = until.as_millis().saturating_sub(LIFE / 2);
         loop {
             let present = now();

@@ -19,7 +19,7 @@ use weir_core::host::{Bounds, Capabilities, Hose, Location, Policy};
 use weir_core::mechanism::{Draft, Place};
 use weir_core::path::MAX_PATHS;
 use weir_journal::{Log, Options, Pace};
-use weir_model::scenario::{Ecmp, Fault, FaultKind, LinkDir, Mechanism, Scenario, Vm};
+use weir_model::scenario::{Ecmp, Fault, FaultKind, LinkDir, Mechanism, Scenario, Vm, VmHose};
 use weir_units::{Bytes, HostId, PairId, Rate, Span, TenantId, VmId};
 
 /// A full Ethernet frame without FCS.
@@ -130,6 +130,12 @@ pub(super) fn policies(
         let out = Bounds { floor: vm.floor_out, most: vm.cap_out.unwrap_or(Rate::MAX) };
         (vm_id(number), Hose { out, in_: Bounds::at_least(vm.floor_in) })
     };
+    let further = |(number, vm): (usize, &Vm)| {
+        let one = |hose: &VmHose| (hose.id(), Hose::of(hose.floor_out, hose.floor_in));
+        (vm_id(number), vm.hoses.iter().map(one).collect())
+    };
+    let ties = |(number, vm): (usize, &Vm)| Some((vm_id(number), vm.ties()?));
+    let ties: BTreeMap<_, _> = scenario.vms.iter().enumerate().filter_map(ties).collect();
     let mut draft = draft(scenario, mechanism, setup)?;
     draft.reserve(setup.reserve.iter().copied());
     let round_trip = round_trip(scenario);
@@ -140,8 +146,11 @@ pub(super) fn policies(
             let advice = "change it, or leave it out";
             Unsupported::new("spec.mechanisms", what, advice)
         })?;
+        let here_too = here.clone();
         let policy = Policy::new(HostId(host as u32), line, law).with_vms(here.map(hose));
-        let policy = Policy { fastest_line, can, directory: directory.clone(), ..policy };
+        let further = here_too.filter(|(_, vm)| !vm.hoses.is_empty()).map(further).collect();
+        let (directory, ties) = (directory.clone(), ties.clone());
+        let policy = Policy { fastest_line, can, directory, further, ties, ..policy };
         policy.law.check(&policy).map_err(|refusal| {
             let name = &scenario.topology.hosts[host];
             let field = format!("spec.mechanisms ({}, host {name})", mechanism.label);
@@ -217,7 +226,7 @@ fn guarded(
     let host = policy.host.0 as usize;
     let here = scenario.vms.iter().enumerate().filter(|(_, vm)| vm.host == host);
     let share = |(number, vm): (usize, &Vm)| {
-        let floor = policy.law.promised(vm_id(number), vm.floor_out);
+        let floor = policy.law.promised(vm_id(number), vm.floors_out());
         Share { floor, cap: vm.cap_out }
     };
     let open = |dir: &Path| {

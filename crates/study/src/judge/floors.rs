@@ -12,7 +12,9 @@
 use super::case::{Case, SLACK_S};
 use crate::numbers::{mean, percentile};
 use std::collections::BTreeMap;
+use weir_core::host::HoseKey;
 use weir_model::results::VmResult;
+use weir_model::scenario::Hoses;
 use weir_units::Rate;
 
 /// Widths of the windows in which a floor must hold, too.
@@ -24,18 +26,23 @@ const FRAMES_LEAST: f64 = 50.0;
 /// Bits of a full frame on layer 2 without FCS.
 const FRAME_BITS: f64 = 8.0 * 1514.0;
 
-/// One result per VM and direction that is backlogged for at least one sample, and into `summary`
+/// One result per hose and direction that is backlogged for at least one sample, and into `summary`
 /// the worst of them: `worst_floor_ratio`, `worst_window_ratio`, `worst_window_p1`,
 /// `worst_100ms_ratio`, `worst_100ms_p1`; and `floors_unjudged`.
 pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<VmResult> {
     let mut results = Vec::new();
     let mut unjudged = 0;
-    for vm in 0..case.scenario.vms.len() {
+    let hoses = Hoses::of(case.scenario);
+    for (vm, spec) in case.scenario.vms.iter().enumerate() {
+        let further = spec.hoses.iter().map(|hose| HoseKey::Further(hose.id()));
+        let keys: Vec<HoseKey> = std::iter::once(HoseKey::Tenant).chain(further).collect();
         for direction in [Direction::Out, Direction::In] {
-            match one(case, vm, direction) {
-                Judged::Result(result) => results.push(result),
-                Judged::TooShort => unjudged += 1,
-                Judged::Nothing => {}
+            for key in &keys {
+                match one(case, &hoses, (vm, *key), direction) {
+                    Judged::Result(result) => results.push(result),
+                    Judged::TooShort => unjudged += 1,
+                    Judged::Nothing => {}
+                }
             }
         }
     }
@@ -55,7 +62,7 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
     results
 }
 
-/// What can be said of one VM in one direction.
+/// What can be said of one hose of a VM in one direction.
 enum Judged {
     Result(VmResult),
     /// Its demand reaches its floor, but never for a whole sample.
@@ -70,17 +77,17 @@ enum Direction {
     In,
 }
 
-fn one(case: &Case<'_>, vm: usize, direction: Direction) -> Judged {
-    let scenario = case.scenario;
-    let tenant = |v: usize| scenario.vms[v].tenant;
+fn one(case: &Case<'_>, hoses: &Hoses, of: (usize, HoseKey), direction: Direction) -> Judged {
+    let ((vm, key), scenario) = (of, case.scenario);
+    let hose = hoses.get(vm, key).unwrap_or_default();
     let (floor, name) = match direction {
-        Direction::Out => (scenario.vms[vm].floor_out, "out"),
-        Direction::In => (scenario.vms[vm].floor_in, "in"),
+        Direction::Out => (hose.floor_out, "out"),
+        Direction::In => (hose.floor_in, "in"),
     };
     let mine = |f: &usize| {
         let traffic = &scenario.traffic[*f];
         let end = if direction == Direction::Out { traffic.from } else { traffic.to };
-        end == vm && tenant(traffic.from) == tenant(traffic.to)
+        end == vm && hoses.of_pair(traffic.from, traffic.to) == key
     };
     let flows: Vec<usize> = (0..scenario.traffic.len()).filter(mine).collect();
     if floor.is_zero() || flows.is_empty() {
@@ -102,7 +109,12 @@ fn one(case: &Case<'_>, vm: usize, direction: Direction) -> Judged {
     let short = short_ratios(case, &flows, &samples);
     let smallest = |ratios: &[f64]| ratios.iter().copied().min_by(f64::total_cmp);
     Judged::Result(VmResult {
-        vm: scenario.vms[vm].name.clone(),
+        vm: match key {
+            HoseKey::Further(id) => {
+                format!("{}/{}", scenario.vms[vm].name, scenario.hoses[id.0 as usize].name)
+            }
+            HoseKey::Tenant | HoseKey::Default => scenario.vms[vm].name.clone(),
+        },
         direction: name.into(),
         promised_bps: case.mean(samples.iter().copied(), |s| promised(case, &flows, s)).round(),
         goodput_bps: case.mean_goodput(&flows, samples.iter().copied()).round(),

@@ -8,8 +8,8 @@ use super::case::SLACK_S;
 use super::demand::{self, Piece};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weir_core::oracle::{Flow, Hose, PairDemand, World, allocate, hose_max_min};
-use weir_model::scenario::Scenario;
+use weir_core::oracle::{Flow, PairDemand, World, allocate, hose_max_min};
+use weir_model::scenario::{Hoses, Scenario};
 use weir_units::{PairId, Rate, VmId};
 
 /// What is promised and what is ideal while no demand changes. Rates in bit/s on the wire.
@@ -98,15 +98,13 @@ pub(super) fn pairs_of(scenario: &Scenario) -> Vec<Pair> {
 
 /// F of each pair for these demands of the pairs.
 pub(super) fn promises(scenario: &Scenario, pairs: &[Pair], demands: &[Rate]) -> Vec<Rate> {
-    let hose =
-        |vm: &weir_model::scenario::Vm| Hose { floor_out: vm.floor_out, floor_in: vm.floor_in };
-    let hoses: Vec<Hose> = scenario.vms.iter().map(hose).collect();
+    let hoses = Hoses::of(scenario);
     let demand = |(pair, &demand): (&Pair, &Rate)| PairDemand {
         pair: PairId::new(VmId(pair.from as u32), VmId(pair.to as u32)),
         demand: limited(demand),
-        shares_hose: scenario.vms[pair.from].tenant == scenario.vms[pair.to].tenant,
+        hoses: hoses.places(pair.from, pair.to),
     };
-    hose_max_min(&hoses, &pairs.iter().zip(demands).map(demand).collect::<Vec<_>>())
+    hose_max_min(hoses.list(), &pairs.iter().zip(demands).map(demand).collect::<Vec<_>>())
 }
 
 fn limited(demand: Rate) -> Option<Rate> {

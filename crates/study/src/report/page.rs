@@ -91,6 +91,7 @@ fn size(results: &Results, cells: &[Cell<'_>]) -> String {
     let world = match world {
         "lab" => "real Linux stacks in network namespaces",
         "sim" => "hosts and links simulated packet by packet",
+        "flow" => "tenants and ports computed without packets",
         other => other,
     };
     let repeats = cells.iter().map(Cell::repeats).max().unwrap_or(0);

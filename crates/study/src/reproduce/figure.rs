@@ -10,7 +10,7 @@
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 use std::path::{Path, PathBuf};
-use weir_model::scenario::{Error, Mechanism, Place, Scenario, is_metric};
+use weir_model::scenario::{Error, Mechanism, Place, Scenario, is_metric, is_of_datacenter};
 
 /// Written in every figure's file.
 const API: &str = "weir/v1alpha1";
@@ -513,6 +513,9 @@ impl Figure {
             let Some(group) = metric.value.split('.').nth(1).filter(|g| *g != "*") else {
                 continue;
             };
+            if is_of_datacenter(&metric.value) {
+                continue;
+            }
             let groups = || scenarios.iter().flat_map(|s| &s.traffic).map(|t| t.group.as_str());
             if !groups().any(|g| g == group) {
                 let known: std::collections::BTreeSet<&str> = groups().collect();

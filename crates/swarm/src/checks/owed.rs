@@ -177,16 +177,12 @@ fn promise(
     let demand = |(pair, varies): (&Pair, &bool)| {
         let sent = sent.get(&(pair.from, pair.to)).filter(|_| pair.answers);
         let wants = pair.wants.max(sent.copied().unwrap_or_default());
-        PairDemand {
-            pair: PairId::new(VmId(pair.from as u32), VmId(pair.to as u32)),
-            demand: (!varies && pair.wants < Rate::MAX).then_some(wants),
-            shares_hose: true,
-        }
+        let id = PairId::new(VmId(pair.from as u32), VmId(pair.to as u32));
+        PairDemand::of_vms(id, (!varies && pair.wants < Rate::MAX).then_some(wants), true)
     };
-    let of_acks = |acks: &Acks| PairDemand {
-        pair: PairId::new(VmId(acks.ends.0 as u32), VmId(acks.ends.1 as u32)),
-        demand: Some(acks.rate),
-        shares_hose: true,
+    let of_acks = |acks: &Acks| {
+        let id = PairId::new(VmId(acks.ends.0 as u32), VmId(acks.ends.1 as u32));
+        PairDemand::of_vms(id, Some(acks.rate), true)
     };
     let demands: Vec<PairDemand> =
         pairs.iter().zip(varying).map(demand).chain(acks.iter().map(of_acks)).collect();

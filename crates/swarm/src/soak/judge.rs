@@ -168,10 +168,10 @@ impl<'a> Judge<'a> {
         self.sending = sending;
         let traffic: Vec<&Traffic> =
             self.sending.iter().map(|entry| &self.scenario.traffic[*entry]).collect();
-        let wanted = |traffic: &&Traffic| PairDemand {
-            pair: PairId::new(VmId(traffic.from as u32), VmId(traffic.to as u32)),
-            demand: Some(demand(traffic)).filter(|demand| *demand < Rate::MAX),
-            shares_hose: true,
+        let wanted = |traffic: &&Traffic| {
+            let pair = PairId::new(VmId(traffic.from as u32), VmId(traffic.to as u32));
+            let demand = Some(demand(traffic)).filter(|demand| *demand < Rate::MAX);
+            PairDemand::of_vms(pair, demand, true)
         };
         let demands: Vec<PairDemand> = traffic.iter().map(wanted).collect();
         let pairs = traffic.iter().map(|traffic| (traffic.from, traffic.to));

@@ -43,6 +43,13 @@ pub enum Promise {
     Weight(Rate),
 }
 
+impl Promise {
+    /// Whether floors of several hoses of a VM are kept.
+    pub const fn has_hoses(self) -> bool {
+        matches!(self, Self::Hose)
+    }
+}
+
 impl Default for ElasticSwitch {
     fn default() -> Self {
         Self {

@@ -2,6 +2,7 @@
 
 use super::pairs::Blind;
 use super::view::{PairView, ReceiveView, SendView};
+use crate::host::HoseKey;
 use crate::mechanism::explain::{Facts, LongPath, Named, Side, Summary, plural};
 use crate::partition::{Borrowing, Want};
 use crate::rate::{Phase, RateView, Signal};
@@ -10,7 +11,11 @@ use weir_units::{Rate, Span};
 /// One line about a pair.
 pub(crate) fn summary(view: &PairView) -> Summary {
     let side = Side::of(view.send.is_some(), view.receive.is_some());
-    let mut pair = Summary { side, ..Summary::default() };
+    let hose = match view.hose {
+        HoseKey::Further(id) => Some(id),
+        HoseKey::Tenant | HoseKey::Default => None,
+    };
+    let mut pair = Summary { side, hose, ..Summary::default() };
     if let Some(r) = &view.receive {
         pair.floor = r.offered.map_or(Rate::ZERO, |o| o.floor);
         pair.measured = r.measured;
@@ -78,11 +83,19 @@ fn long_path(s: &SendView) -> Option<LongPath> {
 /// The chain of reasons, from the demand to the kernel.
 pub(crate) fn reasons(view: &PairView, named: Named<'_>, facts: &Facts) -> Vec<String> {
     let mut reasons = Vec::new();
-    let Named { src, dst } = named;
-    if view.is_default {
-        reasons.push(format!(
+    let Named { src, dst, hose } = named;
+    match view.hose {
+        HoseKey::Tenant => {}
+        HoseKey::Default => reasons.push(format!(
             "{src} and {dst} share no hose: their traffic lives on the small default one."
-        ));
+        )),
+        HoseKey::Further(id) => {
+            let name = hose.map_or_else(|| id.to_string(), |name| format!("`{name}`"));
+            reasons.push(format!(
+                "{src} sends and {dst} receives in the hose {name}: what follows is of that hose, and \
+                 no traffic of other hoses takes from it."
+            ));
+        }
     }
     if let Some(s) = &view.send {
         reasons.push(demand(src, "sent", s.measured, s.wants));

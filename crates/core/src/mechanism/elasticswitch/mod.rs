@@ -23,7 +23,8 @@ pub use pairs::Blind;
 pub use view::{Ends, PairView, ReceiveView, SendView};
 
 use crate::host::{
-    Counters, Direction, Event, Hose, Input, Observed, Orders, Outbox, Policy, Setting, Wanted, Why,
+    Counters, Direction, Event, Hose, HoseKey, Input, Observed, Orders, Outbox, Policy, Setting,
+    Wanted, Why,
 };
 use crate::message::{Congestion, Echo, Message, Offer};
 use crate::partition::{ReceiveHose, SendHose};
@@ -31,7 +32,7 @@ use pairs::{ReceivePair, SendPair};
 use paths::Paths;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{HostId, PairId, Rate, Time, VmId};
+use weir_units::{HoseId, HostId, PairId, Rate, Time, VmId};
 
 /// The least rate of a pair with a queue of its own: HTB cannot well do with less. Pairs for which the
 /// hose has no more stay in their VM's default queue.
@@ -48,7 +49,7 @@ pub struct Machine {
     /// Pairs whose floor may have changed since it was last written down.
     stale: BTreeSet<PairId>,
     /// Hoses out that a new pair shares since: what it takes, the others no longer have.
-    stale_hoses: BTreeSet<(VmId, bool)>,
+    stale_hoses: BTreeSet<(VmId, HoseKey)>,
     sample_at: Time,
     rate_at: Time,
     partition_at: Time,
@@ -60,11 +61,12 @@ pub struct Machine {
     counters: Counters,
 }
 
-/// One VM of this host: the hose its tenant bought, and the small one for everybody else.
+/// One VM of this host: the hoses its tenant bought, and the small one for everybody else.
 #[derive(Debug, Serialize, Deserialize)]
 struct Vm {
     tenant: HosePair,
     default: HosePair,
+    further: BTreeMap<HoseId, HosePair>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,34 +75,70 @@ struct HosePair {
     receive: ReceiveHose,
 }
 
-impl Vm {
+impl HosePair {
     fn new(es: &ElasticSwitch, vm: VmId, hose: Hose, now: Time) -> Self {
         // A hose is divided less than a thousand times a second: serials of an earlier life are lower.
         let serial = (now.as_nanos() / 1_000_000) as u32;
-        let pair = |out, in_| HosePair {
-            send: SendHose::new(es.partition.clone(), out),
-            receive: ReceiveHose::starting_at(es.partition.clone(), vm, in_, serial),
-        };
+        let config = es.partition.clone();
         Self {
-            tenant: pair(hose.out.floor, hose.in_.floor),
-            default: pair(es.default_floor, es.default_floor),
+            send: SendHose::new(config.clone(), hose.out.floor),
+            receive: ReceiveHose::starting_at(config, vm, hose.in_.floor, serial),
         }
     }
 
-    fn hose(&mut self, is_default: bool) -> &mut HosePair {
-        if is_default { &mut self.default } else { &mut self.tenant }
+    fn set(&mut self, hose: Hose) {
+        self.send.set_hose(hose.out.floor);
+        self.receive.set_hose(hose.in_.floor);
+    }
+}
+
+impl Vm {
+    fn new(es: &ElasticSwitch, id: VmId, policy: &Policy, hose: Hose, now: Time) -> Self {
+        let pair = |hose| HosePair::new(es, id, hose, now);
+        let further = policy.further_of(id).into_iter();
+        Self {
+            tenant: pair(hose),
+            default: pair(Hose::both(es.default_floor)),
+            further: further.map(|(number, hose)| (number, pair(hose))).collect(),
+        }
+    }
+
+    /// The hose of this key. A pair has the key of none that is not there.
+    fn hose(&mut self, key: HoseKey) -> &mut HosePair {
+        match key {
+            HoseKey::Tenant => &mut self.tenant,
+            HoseKey::Default => &mut self.default,
+            HoseKey::Further(number) => self.further.get_mut(&number).expect("it ties the VM"),
+        }
     }
 
     /// The same as it was divided last.
-    fn divided(&self, is_default: bool) -> &HosePair {
-        if is_default { &self.default } else { &self.tenant }
+    fn divided(&self, key: HoseKey) -> &HosePair {
+        match key {
+            HoseKey::Tenant => &self.tenant,
+            HoseKey::Default => &self.default,
+            HoseKey::Further(number) => self.further.get(&number).expect("it ties the VM"),
+        }
+    }
+
+    /// All hoses, in the order of their keys.
+    fn hoses(&mut self) -> impl Iterator<Item = (HoseKey, &mut HosePair)> {
+        let first = [(HoseKey::Tenant, &mut self.tenant), (HoseKey::Default, &mut self.default)];
+        let further = self.further.iter_mut();
+        first.into_iter().chain(further.map(|(number, hose)| (HoseKey::Further(*number), hose)))
     }
 }
 
 impl Machine {
     /// A machine that starts at `now`, without pairs.
     pub(crate) fn new(policy: Policy, es: ElasticSwitch, now: Time) -> Self {
-        let vms = policy.vms().map(|(vm, hose)| (vm, Vm::new(&es, vm, *hose, now))).collect();
+        let mut policy = policy;
+        if !es.promise.has_hoses() {
+            policy.further.clear();
+            policy.ties.clear();
+        }
+        let vm = |(id, hose): (VmId, &Hose)| (id, Vm::new(&es, id, &policy, *hose, now));
+        let vms = policy.vms().map(vm).collect();
         Self {
             policy,
             es,
@@ -181,9 +219,9 @@ impl Machine {
     ///
     /// Many offers or new pairs that come together cost one division of the hose, here, not one each.
     pub(crate) fn orders(&mut self, now: Time) -> &mut Orders {
-        for (vm, is_default) in std::mem::take(&mut self.stale_hoses) {
+        for (vm, key) in std::mem::take(&mut self.stale_hoses) {
             let all = PairId::new(vm, VmId(0))..=PairId::new(vm, VmId(u32::MAX));
-            let sharing = self.send.range(all).filter(|(_, p)| p.is_default == is_default);
+            let sharing = self.send.range(all).filter(|(_, p)| p.hose == key);
             self.stale.extend(sharing.map(|(pair, _)| *pair));
         }
         for pair in std::mem::take(&mut self.stale) {
@@ -197,32 +235,24 @@ impl Machine {
         self.counters
     }
 
-    /// Whether the pair's VMs share no hose; `None` if one of them is unknown.
-    fn is_default(&self, pair: PairId) -> Option<bool> {
-        let src = self.policy.directory.get(&pair.src)?;
-        let dst = self.policy.directory.get(&pair.dst)?;
-        Some(src.tenant != dst.tenant)
-    }
-
     // -- pairs come ---------------------------------------------------------------------------
 
     fn seen_sending(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
         if self.send.contains_key(&pair) {
             return;
         }
-        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
-        else {
+        let (Some(key), Some(vm)) = (self.policy.hose_of(pair), self.vms.get_mut(&pair.src)) else {
             self.counters.unknown_pairs += 1;
             return;
         };
-        let hose = &mut vm.hose(is_default).send;
+        let hose = &mut vm.hose(key).send;
         if !has_room(hose) || !hose.see(now, pair.dst) {
             self.counters.refused_pairs += 1;
             return;
         }
         // The partitioned floor of a new pair is a good beginning for one that has none, too.
         let start = hose.floor(now, pair.dst);
-        self.insert_sending(now, pair, SendPair::new(now, is_default, start));
+        self.insert_sending(now, pair, SendPair::new(now, key, start));
         // A local destination is offered at once, as a remote one is by its own host.
         if self.policy.is_here(pair.dst) {
             self.seen_receiving(now, pair, out);
@@ -233,11 +263,11 @@ impl Machine {
         let count = self.paths_of(pair);
         if count > 1 {
             let start = sending.rate.rate();
-            sending.paths = Some(Paths::new(now, count, sending.is_default, start));
+            sending.paths = Some(Paths::new(now, count, sending.hose, start));
         }
         self.start_clocks_if_first(now);
         self.has_uncounted = true;
-        self.stale_hoses.insert((pair.src, sending.is_default));
+        self.stale_hoses.insert((pair.src, sending.hose));
         self.send.insert(pair, sending);
         self.orders.events.tell(Event::Began(pair, Direction::Send));
         self.new_pairs(now);
@@ -247,16 +277,15 @@ impl Machine {
     /// The levels of an earlier life go on: the floor until the receiver speaks, and what was
     /// borrowed as if it had been learned here.
     fn adopt(&mut self, now: Time, pair: PairId, setting: Setting) {
-        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.src))
-        else {
+        let (Some(key), Some(vm)) = (self.policy.hose_of(pair), self.vms.get_mut(&pair.src)) else {
             return;
         };
-        let hose = &mut vm.hose(is_default).send;
+        let hose = &mut vm.hose(key).send;
         if self.send.contains_key(&pair) || !has_room(hose) {
             return;
         }
         if hose.adopt(now, pair.dst, pair, setting.floor) {
-            self.insert_sending(now, pair, SendPair::new(now, is_default, setting.ceiling));
+            self.insert_sending(now, pair, SendPair::new(now, key, setting.ceiling));
         }
     }
 
@@ -272,17 +301,16 @@ impl Machine {
         if self.receive.contains_key(&pair) {
             return false;
         }
-        let (Some(is_default), Some(vm)) = (self.is_default(pair), self.vms.get_mut(&pair.dst))
-        else {
+        let (Some(key), Some(vm)) = (self.policy.hose_of(pair), self.vms.get_mut(&pair.dst)) else {
             self.counters.unknown_pairs += 1;
             return false;
         };
-        if !vm.hose(is_default).receive.see(now, pair.src) {
+        if !vm.hose(key).receive.see(now, pair.src) {
             self.counters.refused_pairs += 1;
             return false;
         }
         self.start_clocks_if_first(now);
-        self.receive.insert(pair, ReceivePair::new(is_default));
+        self.receive.insert(pair, ReceivePair::new(key));
         self.orders.events.tell(Event::Began(pair, Direction::Receive));
         true
     }
@@ -294,7 +322,7 @@ impl Machine {
         for (pair, p) in &self.send {
             let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
             if at(pair.dst) == Some(host) {
-                held.extend(vm.hose(p.is_default).send.held(now, pair.dst));
+                held.extend(vm.hose(p.hose).send.held(now, pair.dst));
             }
         }
         for echo in held {
@@ -396,8 +424,8 @@ impl Machine {
     /// to others at once.
     fn offered(&mut self, now: Time, offer: Offer, out: &mut Outbox) -> Option<()> {
         let pair = offer.pair;
-        let is_default = self.is_default(pair)?;
-        let hose = &mut self.vms.get_mut(&pair.src)?.hose(is_default).send;
+        let key = self.policy.hose_of(pair)?;
+        let hose = &mut self.vms.get_mut(&pair.src)?.hose(key).send;
         let echo = hose.offer(now, pair.dst, offer);
         if let Some(echo) = echo {
             self.post(now, pair.dst, Message::Echo(echo), out);
@@ -408,8 +436,8 @@ impl Machine {
     fn echoed(&mut self, now: Time, echo: Echo) -> Option<()> {
         let p = self.receive.get_mut(&echo.pair)?;
         p.echoed(echo);
-        let is_default = p.is_default;
-        let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(is_default).receive;
+        let key = p.hose;
+        let hose = &mut self.vms.get_mut(&echo.pair.dst)?.hose(key).receive;
         if hose.learn(now, echo.pair.src, echo) {
             return Some(());
         }
@@ -429,7 +457,7 @@ impl Machine {
     fn offer(&mut self, now: Time, pair: PairId, out: &mut Outbox) {
         let Some(p) = self.receive.get_mut(&pair) else { return };
         let Some(vm) = self.vms.get_mut(&pair.dst) else { return };
-        let offer = vm.hose(p.is_default).receive.offer(now, pair.src);
+        let offer = vm.hose(p.hose).receive.offer(now, pair.src);
         p.offered = Some(offer);
         self.post(now, pair.src, Message::Offer(offer), out);
     }

@@ -2,7 +2,7 @@
 
 use super::hidden::{Ledger, REPORT_AGAIN};
 use super::paths::Paths;
-use crate::host::{ReceiveCount, SendCount};
+use crate::host::{HoseKey, ReceiveCount, SendCount};
 use crate::message::{Congestion, Echo, Offer};
 use crate::meter::Meter;
 use crate::partition::Backlog;
@@ -36,8 +36,8 @@ pub enum Blind {
 /// A pair whose source VM is here.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SendPair {
-    /// The VMs share no hose: the pair lives on the small default one.
-    pub(super) is_default: bool,
+    /// The hose of its source VM that it belongs to.
+    pub(super) hose: HoseKey,
     pub(super) rate: PairRate,
     /// At the last step of the law.
     pub(super) floor: Rate,
@@ -78,9 +78,9 @@ pub(super) struct SendPair {
 }
 
 impl SendPair {
-    pub(super) fn new(now: Time, is_default: bool, floor: Rate) -> Self {
+    pub(super) fn new(now: Time, hose: HoseKey, floor: Rate) -> Self {
         Self {
-            is_default,
+            hose,
             rate: PairRate::new(floor),
             floor: Rate::ZERO,
             active_at: now,
@@ -198,7 +198,8 @@ impl SendPair {
 /// A pair whose destination VM is here.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReceivePair {
-    pub(super) is_default: bool,
+    /// The hose of its destination VM that it belongs to.
+    pub(super) hose: HoseKey,
     /// The last offer that left.
     pub(super) offered: Option<Offer>,
     octets: Meter,
@@ -223,10 +224,10 @@ pub(super) struct ReceivePair {
 }
 
 impl ReceivePair {
-    pub(super) fn new(is_default: bool) -> Self {
+    pub(super) fn new(hose: HoseKey) -> Self {
         let nothing = PairId::default();
         Self {
-            is_default,
+            hose,
             offered: None,
             octets: Meter::default(),
             segments: Meter::default(),
@@ -255,7 +256,7 @@ impl ReceivePair {
     ) -> Option<Congestion> {
         let path = path.0 as usize;
         while self.paths.len() <= path {
-            self.paths.push(Self::new(self.is_default));
+            self.paths.push(Self::new(self.hose));
         }
         let path = &mut self.paths[path];
         let before = (path.lost_total, path.marked_total);

@@ -8,7 +8,7 @@
 //! Not here  Which packets take which path: a driver does that by [`crate::path::place()`].
 
 use super::pairs::SendPair;
-use super::{ElasticSwitch, Machine, Observed, Outbox, Setting};
+use super::{ElasticSwitch, HoseKey, Machine, Observed, Outbox, Setting};
 use crate::message::{Congestion, Message};
 use crate::path::{PathPartition, Seen};
 use crate::rate::Feedback;
@@ -34,10 +34,10 @@ struct OnPath {
 
 impl Paths {
     /// Over `count` paths, whose rates begin as even parts of `start`.
-    pub(super) fn new(now: Time, count: usize, is_default: bool, start: Rate) -> Box<Self> {
+    pub(super) fn new(now: Time, count: usize, hose: HoseKey, start: Rate) -> Box<Self> {
         let partition = PathPartition::new(count);
         let path = |start| OnPath {
-            sending: SendPair::new(now, is_default, start),
+            sending: SendPair::new(now, hose, start),
             part: Rate::ZERO,
             lost: 0,
             arrived: 0,

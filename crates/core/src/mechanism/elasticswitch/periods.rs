@@ -46,13 +46,12 @@ impl Machine {
         let (mut gone, mut notes) = (Vec::new(), Vec::new());
         let over = self.overbooked();
         for (id, vm) in &mut self.vms {
-            for is_default in [false, true] {
-                let hose = vm.hose(is_default);
+            let all = PairId::new(*id, VmId(0))..=PairId::new(*id, VmId(u32::MAX));
+            for (pair, p) in self.send.range_mut(all) {
+                vm.hose(p.hose).send.waited(pair.dst, p.backlog());
+            }
+            for (_, hose) in vm.hoses() {
                 let send = &mut self.send;
-                let all = PairId::new(*id, VmId(0))..=PairId::new(*id, VmId(u32::MAX));
-                for (pair, p) in send.range_mut(all).filter(|(_, p)| p.is_default == is_default) {
-                    hose.send.waited(pair.dst, p.backlog());
-                }
                 let idle = hose.send.step(now, |peer| {
                     let pair = send.get_mut(&PairId::new(*id, peer));
                     pair.map_or(Rate::ZERO, |p| p.rate_since_partition(span).scale(over))
@@ -114,7 +113,7 @@ impl Machine {
             .filter(|(_, p)| p.offered.is_some())
             .filter(|(pair, p)| {
                 let vm = self.vms.get_mut(&pair.dst);
-                let offer = vm.map(|vm| vm.hose(p.is_default).receive.offer(now, pair.src));
+                let offer = vm.map(|vm| vm.hose(p.hose).receive.offer(now, pair.src));
                 offer.map(|o| (o.floor, o.unbounded)) != p.offered.map(|o| (o.floor, o.unbounded))
             })
             .map(|(pair, _)| *pair)
@@ -133,7 +132,7 @@ impl Machine {
         let line = self.policy.line;
         for (pair, p) in &mut self.send {
             let Some(vm) = self.vms.get_mut(&pair.src) else { continue };
-            let hose = &mut vm.hose(p.is_default).send;
+            let hose = &mut vm.hose(p.hose).send;
             let (floor, weight) = standing(es.promise, now, hose, pair.dst);
             let round_trip = hose.round_trip(pair.dst);
             if let Some(paths) = &mut p.paths {
@@ -195,7 +194,7 @@ impl Machine {
         let es = &self.es;
         let Some(p) = self.send.get_mut(&pair) else { return };
         let Some(vm) = self.vms.get_mut(&pair.src) else { return };
-        let (floor, _) = standing(es.promise, now, &mut vm.hose(p.is_default).send, pair.dst);
+        let (floor, _) = standing(es.promise, now, &mut vm.hose(p.hose).send, pair.dst);
         if let Some(paths) = &mut p.paths {
             paths.set_floor(floor);
             return self.orders.pairs.set_paths(pair, paths.settings(), self.policy.line);

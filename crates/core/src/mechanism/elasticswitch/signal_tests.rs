@@ -171,7 +171,7 @@ fn what_was_borrowed_goes_back_when_losses_stop_to_show_and_comes_again_with_the
 
 #[test]
 fn a_pair_within_the_host_has_no_network_and_borrows() {
-    let mut pair = SendPair::new(Time::ZERO, false, FLOOR);
+    let mut pair = SendPair::new(Time::ZERO, HoseKey::Tenant, FLOOR);
     for octets in [0, 10_000_000] {
         pair.count(Time::ZERO, SendCount { octets, ..SendCount::default() });
     }

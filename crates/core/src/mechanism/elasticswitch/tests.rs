@@ -192,7 +192,7 @@ fn traffic_to_another_tenant_lives_on_the_small_default_hose() {
     agent.handle(ms(0), Input::Seen(pair, Direction::Send), &mut out);
     agent.handle(ms(0), Input::Seen(PAIR, Direction::Send), &mut out);
     assert!(agent.orders(ms(0)).pairs.get(pair).expect("active").floor <= mbps(1));
-    assert!(agent.pair(ms(0), pair).expect("active").is_default);
+    assert_eq!(agent.pair(ms(0), pair).expect("active").hose, HoseKey::Default);
     // It takes nothing of the tenant's hose.
     assert_eq!(agent.orders(ms(0)).pairs.get(PAIR).expect("active").floor, mbps(400).split(64));
 }

@@ -3,6 +3,7 @@
 use super::pairs::Blind;
 use super::periods::standing;
 use super::{Machine, Promise, Setting};
+use crate::host::HoseKey;
 use crate::message::Offer;
 use crate::partition::{Borrowing, Heard, SendHose, Spent, Want};
 use crate::rate::{RateView, Signal};
@@ -13,8 +14,8 @@ use weir_units::{PairId, Rate, Span, Time};
 pub struct PairView {
     /// Which pair.
     pub pair: PairId,
-    /// The VMs share no hose: the pair lives on the small default one.
-    pub is_default: bool,
+    /// The hose that it belongs to at both ends.
+    pub hose: HoseKey,
     /// The source's side, if it is here.
     pub send: Option<SendView>,
     /// The destination's side, if it is here.
@@ -105,7 +106,7 @@ impl Machine {
     pub fn ends(&self, pair: PairId) -> Ends {
         let hose = self.send.get(&pair).map(|p| {
             let vm = self.vms.get(&pair.src)?;
-            Some(&vm.divided(p.is_default).send)
+            Some(&vm.divided(p.hose).send)
         });
         let share = |hose: &SendHose| Some((hose.wants(pair.dst)?, hose.share(pair.dst)));
         Ends {
@@ -135,7 +136,12 @@ impl Machine {
         if send.is_none() && receive.is_none() {
             return None;
         }
-        Some(PairView { pair, is_default: self.is_default(pair).unwrap_or(true), send, receive })
+        Some(PairView {
+            pair,
+            hose: self.policy.hose_of(pair).unwrap_or(HoseKey::Default),
+            send,
+            receive,
+        })
     }
 
     fn send_view(&mut self, now: Time, pair: PairId) -> Option<SendView> {
@@ -167,7 +173,7 @@ impl Machine {
             is_weighted,
         };
         if let Some(vm) = self.vms.get_mut(&pair.src) {
-            let hose = &mut vm.hose(p.is_default).send;
+            let hose = &mut vm.hose(p.hose).send;
             view.hose = hose.hose();
             view.peers = hose.len();
             view.wants = hose.wants(pair.dst);
@@ -181,7 +187,7 @@ impl Machine {
 
     fn receive_view(&self, pair: PairId) -> Option<ReceiveView> {
         let p = self.receive.get(&pair)?;
-        let hose = &self.vms.get(&pair.dst)?.divided(p.is_default).receive;
+        let hose = &self.vms.get(&pair.dst)?.divided(p.hose).receive;
         Some(ReceiveView {
             hose: hose.hose(),
             spent: hose.spent(),

@@ -25,7 +25,7 @@ pub(crate) fn summary(view: &PairView) -> Summary {
 /// The chain of reasons, from the receiver's word to the kernel.
 pub(crate) fn reasons(view: &PairView, named: Named<'_>, facts: &Facts) -> Vec<String> {
     let mut reasons = Vec::new();
-    let Named { src, dst } = named;
+    let Named { src, dst, .. } = named;
     if let Some(s) = &view.send {
         sending(s, src, dst, facts, &mut reasons);
     }
@@ -87,7 +87,7 @@ mod tests {
     use crate::host::Setting;
     use weir_units::{PairId, Rate, Span, Time, VmId};
 
-    const NAMED: Named<'_> = Named { src: "a", dst: "b" };
+    const NAMED: Named<'_> = Named { src: "a", dst: "b", hose: None };
 
     fn mbps(m: u64) -> Rate {
         Rate::from_mbps(m)

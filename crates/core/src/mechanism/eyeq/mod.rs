@@ -113,7 +113,13 @@ impl Config {
 /// # Errors
 /// The first reason why not, with what would be right.
 pub fn check(policy: &Policy, eyeq: &EyeQ) -> Result<(), Refusal> {
+    has_one_hose(policy)?;
     Config::of(policy, eyeq.clone()).check()
+}
+
+/// EyeQ's receivers tell one rate per VM, so a VM has one hose.
+fn has_one_hose(policy: &Policy) -> Result<(), Refusal> {
+    policy.further.keys().next().map_or(Ok(()), |vm| Err(Refusal::SeveralHoses { vm: *vm }))
 }
 
 /// One host: both modules.
@@ -150,8 +156,8 @@ struct Kernel {
 impl Host {
     /// A host that starts at `now`, without traffic.
     pub(crate) fn new(policy: &Policy, eyeq: EyeQ, now: Time) -> Result<Self, Refusal> {
+        check(policy, &eyeq)?;
         let config = Config::of(policy, eyeq);
-        config.check()?;
         let kernel = policy.can.meters.then(|| Kernel {
             shares: Shares::new(now),
             meters: BTreeMap::new(),
@@ -423,8 +429,10 @@ impl Host {
     // -- VMs ----------------------------------------------------------------------------------
 
     fn repopulate(&mut self, now: Time, to: &Policy) {
+        let has_one_hose = has_one_hose(to);
         let to = Config::of(to, self.config.eyeq.clone());
-        if io::check_vms(&self.config.eyeq, self.config.line, &to.vms).is_err() {
+        let checked = io::check_vms(&self.config.eyeq, self.config.line, &to.vms);
+        if checked.and(has_one_hose).is_err() {
             self.counters.refused_populations += 1;
             return;
         }

@@ -61,6 +61,11 @@ pub enum Refusal {
         /// The maximum.
         most: Rate,
     },
+    /// A VM with floors in further hoses.
+    SeveralHoses {
+        /// The VM.
+        vm: VmId,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -93,6 +98,11 @@ impl fmt::Display for Refusal {
             Self::Crossed { vm, floor, most } => {
                 write!(f, "{vm}: the minimum of {floor} is above the maximum of {most}")
             }
+            Self::SeveralHoses { vm } => write!(
+                f,
+                "{vm} has further hoses, and EyeQ keeps one per VM: give the VM one floor toward its \
+                 tenant, or choose elasticswitch"
+            ),
         }
     }
 }

@@ -62,6 +62,48 @@ const RUN: [&str; 55] = [
     "losses_reported",
     "false_losses",
 ];
+/// Metrics of a datacenter of tenants, which has no traffic: see [`crate::scenario::Datacenter`].
+const DATACENTER: [&str; 37] = [
+    "tenant_floor_ratio",
+    "tenants",
+    "tenants_refused",
+    "slots_used",
+    "demand_accepted",
+    "ports_below_9",
+    "ports_9_to_12",
+    "ports_above_12",
+    "port_tenants_max",
+    "port_circles",
+    "tenants_permanent",
+    "tenants_dedicated",
+    "tenants_ever",
+    "tenants_always",
+    "codepoints_used",
+    "gain_mean",
+    "gain_p50",
+    "gain_dedicated",
+    "link_use_mean",
+    "link_use_p50",
+    "links_full",
+    "link_use_p50_over_static",
+    "static_link_use_mean",
+    "static_link_use_p50",
+    "static_links_full",
+    "of_need_liars",
+    "of_need_honest",
+    "dedicated_liars",
+    "dedicated_honest",
+    "lies_tried",
+    "lies_refused",
+    "lies_won",
+    "lies_won_by_weights",
+    "lies_lost",
+    "placement_mean_s",
+    "placement_max_s",
+    "binding_max_s",
+];
+/// The same by reason, or by part of the links.
+const DATACENTER_BY: [&str; 2] = ["link_use", "without_queue"];
 /// Metrics of a group: `METRIC.GROUP`.
 const GROUP: [&str; 21] = [
     "goodput",
@@ -113,7 +155,13 @@ pub(super) fn is_one(word: &str) -> bool {
 
 /// Whether `metric` is the full name of one, of whatever group.
 pub fn is_metric(metric: &str) -> bool {
-    groups_of(metric).is_some()
+    groups_of(metric).is_some() || is_of_datacenter(metric)
+}
+
+/// Whether `metric` is a number of a datacenter of tenants, which has no groups.
+pub fn is_of_datacenter(metric: &str) -> bool {
+    let is_by = |(name, _): (&str, &str)| DATACENTER_BY.contains(&name);
+    DATACENTER.contains(&metric) || metric.split_once('.').is_some_and(is_by)
 }
 
 /// The groups of a metric, of which the first is the one that it is about; `None` if there is no

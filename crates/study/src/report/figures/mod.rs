@@ -50,7 +50,8 @@ fn world(shown: &[Shown]) -> String {
             "Real Linux in network namespaces of one machine. Numbers are medians, whiskers the extremes."
         }
         _ => {
-            "Simulated packet by packet. Numbers are means over seeds, with 95 % confidence intervals."
+            "Simulated: packet by packet, and datacenters tenant by tenant. Numbers are means over seeds, \
+             with 95 % confidence intervals."
         }
     };
     format!("{text}{quick}")

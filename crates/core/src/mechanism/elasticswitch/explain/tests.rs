@@ -18,7 +18,7 @@ fn ago(ms: u64) -> Time {
     Time::from_nanos(NOW.as_nanos() - ms * 1_000_000)
 }
 
-const NAMED: Named<'_> = Named { src: "web", dst: "db" };
+const NAMED: Named<'_> = Named { src: "web", dst: "db", hose: None };
 
 fn facts(kernel: Option<Setting>) -> Facts {
     let (renewed, lease) = (ago(120), Span::from_secs(1));
@@ -70,7 +70,7 @@ fn sending() -> SendView {
 }
 
 fn told(send: Option<SendView>, receive: Option<ReceiveView>, facts: &Facts) -> Vec<String> {
-    let view = PairView { pair: PAIR, is_default: false, send, receive };
+    let view = PairView { pair: PAIR, hose: HoseKey::Tenant, send, receive };
     reasons(&view, NAMED, facts)
 }
 
@@ -204,7 +204,8 @@ fn a_round_trip_beyond_the_promise_is_a_condition_with_what_the_pair_has_of_its_
     let over =
         |ms| Offer { round_trip: Some(Span::from_millis(ms)), ..offer(mbps(60), false, false) };
     let at = |ms| SendView { heard: heard(over(ms)), measured: mbps(36), ..sending() };
-    let view = |ms| PairView { pair: PAIR, is_default: false, send: Some(at(ms)), receive: None };
+    let view =
+        |ms| PairView { pair: PAIR, hose: HoseKey::Tenant, send: Some(at(ms)), receive: None };
     assert_eq!(summary(&view(10)).long_path, None, "promised");
     let long = summary(&view(40)).long_path.expect("a condition");
     assert_eq!(long.to_string(), "LongPath (40.0 ms, 0.80 of its floor)");
