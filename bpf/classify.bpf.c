@@ -10,6 +10,9 @@
  * - it exceeds its pair's floor while no agent renews the lease (see lease.h),
  * - its pair has no class and the VM's strays exceed their rate (see stray.h).
  *
+ * What passes carries its tenant's tag, and nothing by which its guest chose a
+ * queue of a switch (see dscp.h).
+ *
  * The class goes into skb->priority, which the shaper behind the redirect
  * reads. A VM cannot choose it: the kernel clears the priority when a packet
  * leaves the VM's namespace.
@@ -215,6 +218,7 @@ static __always_inline int find_pair(struct packet *p, struct weir_endpoint *to,
 	}
 	dst->vm = to->vm;
 	dst->tenant = to->tenant;
+	dst->flags = to->flags;
 	return dst->vm != from->vm;
 }
 
@@ -276,6 +280,8 @@ static __always_inline __u32 class_of(struct __sk_buff *skb, struct packet *p,
 	pair.src = from.vm;
 	pair.dst = dst.vm;
 	same_tenant = from.tenant == dst.tenant;
+	if (same_tenant && !(dst.flags & WEIR_LOCAL))
+		p->tag = tenant_tag(from.tenant);
 	state = bpf_map_lookup_elem(&tx, &pair);
 	if (!state)
 		state = begin_sending(&pair, from.slot, port->max_pairs, same_tenant);
@@ -326,6 +332,8 @@ static __always_inline int classify(struct __sk_buff *skb)
 	if (!counters)
 		return TC_ACT_UNSPEC;
 
+	if (skb->vlan_present && !observes())
+		take_priority_off(skb);
 	kind = parse_packet(skb, &p);
 	if (kind == KIND_BAD) {
 		__sync_fetch_and_add(&counters->malformed, 1);
@@ -378,6 +386,8 @@ static __always_inline int classify(struct __sk_buff *skb)
 	if (class == NO_CLASS)
 		return TC_ACT_SHOT;
 	skb->priority = class;
+	if (!observes())
+		write_tag(skb, &p, port->flags);
 	return TC_ACT_UNSPEC;
 }
 

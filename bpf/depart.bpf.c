@@ -38,10 +38,18 @@
 #define WEIR_MAJOR 1u /* the high half of a class */
 #define UNSORTED 2u  /* the queue of our packets without a class */
 #define HOST 3u	     /* the queue of the host's own packets */
-/* The class of a packet that has departed into a tunnel: on the uplink it is the host's own packet. */
-#define DEPARTED (WEIR_MAJOR << 16 | HOST)
 #define DEBT_NS 1000000000ull /* an inner node's clock runs ahead by no more */
 #define TRIES 8
+/*
+ * The class of a packet that has departed into a tunnel, with its tag in the
+ * low six bits: no node is named so.
+ */
+#define DEPARTED (WEIR_MAJOR << 16 | 64u)
+
+static __always_inline int is_departed(__u32 class)
+{
+	return (class & ~63u) == DEPARTED;
+}
 
 /* node -> its queue, for leaves. Written by the kernel side. Size: agent. */
 struct {

@@ -18,8 +18,7 @@
  * way out (stamp), at the client's on its way in (meter). AccECN (RFC 9768)
  * answers otherwise and sees Not-ECT, as behind any path that clears the field.
  *
- * The other six bits of the octet, the DSCP, are the guest's and do not change,
- * except for VMs of best effort (see stamp.bpf.c).
+ * The other six bits of the octet are the DSCP (see dscp.h).
  */
 #ifndef WEIR_ECN_H
 #define WEIR_ECN_H

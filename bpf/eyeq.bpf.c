@@ -38,6 +38,8 @@
 #include "maps.h"
 #include "parse.h"
 #include "endpoints.h"
+#include "tcp.h"
+#include "dscp.h"
 #include "eyeq_law.h"
 #include "siphash.h"
 #include "eyeq.h"

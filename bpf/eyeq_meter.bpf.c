@@ -132,6 +132,8 @@ int weir_eyeq_meter(struct __sk_buff *skb)
 	}
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
+	if (!observes())
+		take_tag_off(skb, &p, port->flags);
 	from = metered(&p, port, counters, &ends);
 	if (!from)
 		return TC_ACT_UNSPEC;

@@ -19,6 +19,8 @@
 #define WEIR_OUTWARD 1u	  /* leads out of the cloud: behind it is whatever `outside` says */
 #define WEIR_FIXED_MAC 2u /* only `mac` may send here */
 #define WEIR_BARE 16u	  /* what passes may miss the shaper (see lease.h) */
+#define WEIR_KEEP_DSCP 32u    /* its guest's code points stay where no tag takes their place (see dscp.h) */
+#define WEIR_RESTORE_DSCP 64u /* the same, and TCP connections get theirs back at their receiver */
 
 /* Settings flags. */
 #define WEIR_ECN 1u /* marks are a signal: what leaves is ECN-capable */
@@ -107,7 +109,7 @@ struct weir_port {
 	__u32 default_class; /* skb->priority of what has no class of its own */
 	__u32 control_class; /* skb->priority of ARP, neighbour discovery and DHCP requests */
 	__u32 external_class; /* skb->priority of what goes to addresses that no directory lists */
-	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC, WEIR_BARE */
+	__u32 flags;	     /* WEIR_OUTWARD, WEIR_FIXED_MAC, WEIR_BARE, WEIR_KEEP_DSCP, WEIR_RESTORE_DSCP */
 	__u32 max_pairs;     /* places in `tx`, and as many in `rx` */
 	__u32 stray_bps;     /* what its pairs without a class may send, bit/s (see stray.h) */
 	__u16 mac[4];	     /* six octets in network order and two of nothing */
@@ -133,12 +135,13 @@ struct weir_settings {
 	__u64 reorder_ns; /* a gap that stays open for so long is a loss */
 	__u32 flags;	  /* WEIR_ECN, WEIR_UNMARK, WEIR_OBSERVE */
 	__u32 overhead;	  /* octets that a tunnel behind the ports adds to a packet; 0: there is none */
+	__u64 code_points; /* bit n: Weir may tag a tenant with DSCP n; 0: it tags none */
 };
-_Static_assert(sizeof(struct weir_settings) == 16, "intf.rs expects 16");
+_Static_assert(sizeof(struct weir_settings) == 24, "intf.rs expects 24");
 
 /*
- * A TCP connection whose ends agreed on ECN, in the direction in which its
- * packets come in. Key of `flows`. Written by the kernel side.
+ * A TCP connection in the direction in which its packets come in. Key of `flows`
+ * (its ends agreed on ECN) and of `dscps`. Written by the kernel side.
  */
 struct weir_flow {
 	struct weir_address src;

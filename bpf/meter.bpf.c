@@ -4,8 +4,8 @@
  *
  * Counts per pair what arrived, what carries the congestion mark, and what the
  * network lost: the gaps in the sequence that stamp writes (see sequence.h).
- * Where marks are a signal, gives the guest its own ECN back (see ecn.h), and
- * changes nothing else. Drops nothing.
+ * Where marks are a signal, gives the guest its own ECN back (see ecn.h), takes
+ * Weir's code points off (see dscp.h), and changes nothing else. Drops nothing.
  *
  * No gaps are looked for within one host (nothing is stamped there), in
  * fragments and in IPv6.
@@ -111,6 +111,8 @@ int weir_meter(struct __sk_buff *skb)
 		__sync_fetch_and_add(&counters->foreign, 1);
 		return TC_ACT_UNSPEC;
 	}
+	if (!observes())
+		take_tag_off(skb, &p, port->flags);
 	state = receiver(&p, port, counters, &local);
 	if (!state)
 		return TC_ACT_UNSPEC;

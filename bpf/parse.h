@@ -48,6 +48,9 @@ struct packet {
 	__u8 later;		    /* not the first: no transport header; in IPv6, `protocol`
 				       may be an extension header before it */
 	__u8 advertises;	    /* `target` is set */
+	__u8 version;		    /* 4 or 6; 0: not IP */
+	__u8 dscp;		    /* DSCP */
+	__u8 tag;		    /* the DSCP that its tenant's packets shall have; set by classify */
 };
 
 static __always_inline void mapped(struct weir_address *a, __be32 v4)
@@ -170,7 +173,9 @@ static __always_inline enum kind parse_ip4(struct __sk_buff *skb, struct packet 
 	mapped(&p->src, ip.saddr);
 	mapped(&p->dst, ip.daddr);
 	p->id = ip.id;
+	p->version = 4;
 	p->ecn = ip.tos & ECN_MASK;
+	p->dscp = ip.tos >> 2;
 	p->fragment = !!(ip.frag_off & bpf_htons(IP_MORE_OR_OFFSET));
 	p->later = !!(ip.frag_off & bpf_htons(IP_OFFSET));
 	p->protocol = ip.protocol;
@@ -219,7 +224,9 @@ static __always_inline enum kind parse_ip6(struct __sk_buff *skb, struct packet 
 	/* An IPv4 address in an IPv6 header would pass for the IPv4 endpoint. */
 	if (is_mapped(&p->src) || is_mapped(&p->dst))
 		return KIND_BAD;
+	p->version = 6;
 	p->ecn = (ip.flow_lbl[0] >> 4) & ECN_MASK;
+	p->dscp = (__u8)(ip.priority << 2 | ip.flow_lbl[0] >> 6);
 	p->protocol = ip.nexthdr;
 	p->l4 = p->l3 + sizeof(ip);
 	if (skip_extensions(skb, p))

@@ -17,6 +17,8 @@
  * Where marks are a signal, all of a pair's packets leave ECN-capable, and
  * where marks are counted no packet leaves marked (see ecn.h). A packet that is not of a pair that sends from here does not change.
  *
+ * What leaves a tunnel gets its tenant's tag in the outer header (see dscp.h).
+ *
  * Packets of a VM of best effort leave with the DSCP of lower effort (RFC
  * 8622), whatever the guest wrote there: switches with a second queue let them
  * wait.
@@ -61,8 +63,11 @@ int weir_stamp(struct __sk_buff *skb)
 
 	unclass(skb);
 	/* The outer header of what was seen where it entered the tunnel. */
-	if (class == DEPARTED)
+	if (is_departed(class)) {
+		if (!observing)
+			tag_outer(skb, class & 63);
 		return TC_ACT_UNSPEC;
+	}
 	kind = parse_packet(skb, &p);
 	is_pair = find_ends(&p, &ends);
 	if (ends.from)
@@ -70,7 +75,7 @@ int weir_stamp(struct __sk_buff *skb)
 	if (!observing && depart(skb, &p, &ends, class))
 		return TC_ACT_SHOT;
 	if (class >> 16 == WEIR_MAJOR && has_tunnel())
-		skb->priority = DEPARTED;
+		skb->priority = DEPARTED | tag_between(ends.from, ends.to);
 	if (kind != KIND_IP4 && kind != KIND_IP6)
 		return TC_ACT_UNSPEC;
 	if (!observing && ends.from && ends.from->flags & WEIR_BEST_EFFORT)

@@ -44,6 +44,7 @@
 #include "lease.h"
 #include "tcp.h"
 #include "ecn.h"
+#include "dscp.h"
 #include "sequence.h"
 
 #include "classify.bpf.c"

@@ -194,6 +194,7 @@ impl Setup {
             crate::promised::check(&setup)?;
             crate::policing::check(&setup.file)?;
             former.map_or(Ok(()), |former| crate::reload::check(former, &setup))?;
+            former.map_or(Ok(()), |former| crate::queues::check(former, &setup))?;
             Ok(setup)
         };
         // First what cannot change: a mechanism that was meant is no mistake of the directory.
@@ -272,6 +273,7 @@ impl Setup {
         host.ties = names.hoses().ties(&directory)?;
         host.further = hoses::further(&file, &directory, names.hoses())?;
         host.windows = crate::driver::sound_budgets(&file, &names);
+        crate::queues::tag(&mut host, &file, &tenant_ids, former)?;
         let setup = Self { file, directory, names, tenants, hosts, host };
         setup.check_metering()?;
         let checked = setup.host.law.check(&setup.host);

@@ -11,6 +11,7 @@ mod plumbing;
 mod population;
 mod ports;
 mod refused;
+mod tags;
 mod translation;
 
 pub(crate) use budget::sound_ones as sound_budgets;
@@ -149,6 +150,9 @@ struct Driver {
     guardians_lost: u64,
     notifier: Notifier,
     overbooking: overbooked::Teller,
+    usage: tags::Usage,
+    /// Some tag in force is not the one that was ordered.
+    has_untagged: bool,
 }
 
 impl Driver {
@@ -238,6 +242,8 @@ impl Driver {
             guardians_lost: 0,
             notifier: Notifier::new(now),
             overbooking: overbooked::Teller::default(),
+            usage: tags::Usage::default(),
+            has_untagged: false,
             setup,
         };
         if driver.setup.observes() {
@@ -248,6 +254,7 @@ impl Driver {
         driver.tend_feedback(now);
         driver.tell_of_translations_here();
         driver.take_up_budgets(now);
+        driver.adopt_tags();
         driver.adopt(now);
         driver.carry_out(now);
         driver.notifier.ready(&driver.status());
@@ -290,7 +297,7 @@ impl Driver {
             }
             if self.host.is_beat_due(now) {
                 // Also a first sight that got lost in the ring shows here.
-                self.read_counters(now, Wanted::ALL);
+                self.count_use(now);
                 self.renew(now);
                 self.look_at_keys(false);
                 self.tend_feedback(now);
@@ -461,7 +468,7 @@ impl Driver {
     fn carry_out(&mut self, now: Time) {
         let work = self.host.work(now);
         let writes = work.writes();
-        let Work { forgotten, pairs, meters, windows, messages, events, .. } = work;
+        let Work { forgotten, pairs, tags, meters, windows, messages, events, .. } = work;
         self.tell_of_events(now, &events);
         let mut outcome = Outcome::default();
         // First what is over: its floor is what others are raised by.
@@ -472,6 +479,7 @@ impl Driver {
             outcome.kept = forgotten;
         }
         self.write_rates(&pairs, &mut outcome);
+        self.write_tags(&tags, &mut outcome);
         if writes {
             self.host.handle(now, Call::Written(outcome));
         }
@@ -584,7 +592,10 @@ impl Driver {
         let questions: Vec<Question> = self.server.questions().collect();
         for question in questions {
             let reply = match &question.request {
-                Request::Top => Reply::Top(self.top(now)),
+                Request::Top => {
+                    self.count_use(now);
+                    Reply::Top(self.top(now))
+                }
                 Request::Reload => self.reload(now),
                 Request::Explain { from, to } => self.explain(now, from, to),
             };
@@ -622,6 +633,7 @@ impl Driver {
                     let wait = at.since(now).as_secs_f64() * 1e3;
                     format!("The machine looks again in {wait:.1} ms: {why}.")
                 }));
+                told.reasons.extend(self.explain_queue(src, dst));
                 told.reasons.extend(self.why_unenforced(&[src, dst]));
                 told.reasons.extend(self.explain_translations(&[src, dst]));
                 told.reasons.extend(self.explain_budgets(&[src, dst]));
@@ -663,6 +675,7 @@ impl Driver {
             meters: self.meters(),
             translations: self.told_translations(),
             budgets: self.told_budgets(),
+            tenants: self.told_tenants(),
         }
     }
 

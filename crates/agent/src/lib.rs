@@ -27,6 +27,7 @@ mod notify;
 mod overbooked;
 mod policing;
 mod promised;
+mod queues;
 mod reload;
 mod server;
 

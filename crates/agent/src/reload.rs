@@ -2,7 +2,8 @@
 //!
 //! Problem   VMs come, go and move while an agent runs, but an uplink or a mechanism that changed
 //!           under it would leave half of the old in force.
-//! Approach  This host's VMs (`[[vm]]`), what they share, the mode, and the directory may change.
+//! Approach  This host's VMs (`[[vm]]`), tenants' queues (`[[tenant]]`), what they share, the mode,
+//!           and the directory may change.
 //!           Everything else of `agent.toml` is compared as text would be, field by field, so that
 //!           a field added later is fixed until this code says otherwise. Agents name VMs and hosts
 //!           to each other by number, so numbers stay with their names; one that is free again may
@@ -20,8 +21,8 @@ use weir_units::{TenantId, VmId};
 /// Refuses what cannot change without a restart in `agent.toml`.
 pub(crate) fn check_file(former: &AgentConfig, now: &AgentConfig) -> Result<(), Mistake> {
     let fixed = |file: &AgentConfig| {
-        let (vms, mode) = (Vec::new(), Mode::default());
-        let file = AgentConfig { vms, mode, ..file.clone() };
+        let (vms, tenants, mode) = (Vec::new(), Vec::new(), Mode::default());
+        let file = AgentConfig { vms, tenants, mode, ..file.clone() };
         Value::try_from(file).map_err(|e| Mistake::config("", e.to_string()))
     };
     let Some((field, former, now)) = difference(&fixed(former)?, &fixed(now)?) else {
@@ -87,6 +88,8 @@ pub(crate) fn tenants<'a>(
     let mut taken: BTreeSet<TenantId> = all.values().copied().collect();
     // Also not one that was just given up: its endpoints are still in the kernel's maps.
     taken.extend(before.values());
+    // Nor one that has a version: it would begin with an older one.
+    taken.extend(former.iter().flat_map(|former| former.host.tenants.keys()));
     let mut free = (0..).map(TenantId).filter(|id| !taken.contains(id));
     for name in named {
         if !all.contains_key(name) {

@@ -12,6 +12,7 @@ mod nat;
 mod plumbing;
 mod population;
 mod ports;
+mod queues;
 mod service;
 mod survival;
 mod translation;

@@ -198,9 +198,9 @@ impl World {
                 let was_stepped = meter.over > Span::ZERO;
                 prop_assert!(!was_stepped || meter.advertised <= meter.capacity, "{vm}: {meter:?}");
             }
-            prop_assert!(orders.tags.get(vm) == Some(hose.out.class()), "{vm}");
+            prop_assert!(orders.classes.get(vm) == Some(hose.out.class()), "{vm}");
         }
-        prop_assert_eq!(orders.tags.iter().count(), policy.vms().count());
+        prop_assert_eq!(orders.classes.iter().count(), policy.vms().count());
         let limits: Vec<_> = eyeq.limits().iter().collect();
         prop_assert!(limits.len() <= (VMS * VMS) as usize);
         for (pair, limit) in &limits {

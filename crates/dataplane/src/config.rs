@@ -4,6 +4,7 @@ use crate::attach::Mode;
 use crate::error::Error;
 use crate::eyeq::intf::Settings;
 use crate::shaper::{External, Kind, MAX_PAIRS};
+use crate::tags::{CodePoints, GuestDscp};
 use crate::vcc::budget::Class;
 use crate::vcc::{self, Law};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +79,9 @@ pub struct Config {
     pub budgets: BTreeMap<VmId, Vec<Class>>,
     /// Bound on connections of one VM that are known to its translation and its budget.
     pub flows_per_vm: u32,
+    /// Code points that tenants may be tagged with: no guest's packet carries one. Equal on all
+    /// hosts.
+    pub code_points: CodePoints,
 }
 
 /// Tunnels between the VMs' ports and the uplink: packets have the VMs' headers where they enter
@@ -90,6 +94,12 @@ pub struct Tunnels {
     /// Octets of that header, with its Ethernet header: VXLAN has 50 over IPv4 and 70 over IPv6.
     pub overhead: u32,
 }
+
+/// Code points that EyeQ's packets carry, and whose they are.
+const LOWER_EFFORT: u8 = 1;
+const LOW: &str = "that of VMs of best effort under EyeQ";
+const CONTROL: u8 = 48;
+const FEEDBACK: &str = "that of EyeQ's feedback";
 
 /// More octets than any tunnel adds.
 const MAX_OVERHEAD: u32 = 512;
@@ -154,6 +164,8 @@ pub struct Port {
     pub external: External,
     /// Best effort: switches let its packets wait for all others (EyeQ §3.5).
     pub best_effort: bool,
+    /// What becomes of the code points that its guest writes.
+    pub dscp: GuestDscp,
 }
 
 /// An address of a VM. It is local if the VM has a port here.
@@ -358,6 +370,12 @@ impl Config {
         if self.eyeq.is_some() && self.shaper.is_none() {
             return refuse("EyeQ's periods follow the shaper: choose one".into());
         }
+        for (point, whose) in [(0, "the shared queue's"), (LOWER_EFFORT, LOW), (CONTROL, FEEDBACK)]
+        {
+            if self.code_points.has(point) && (point == 0 || self.eyeq.is_some()) {
+                return refuse(format!("code point {point} cannot be a tag: it is {whose}"));
+            }
+        }
         let mut vms = BTreeSet::new();
         // Interfaces, with whether each leads outside.
         let mut interfaces = BTreeMap::from([(self.uplink.as_str(), false)]);
@@ -450,6 +468,7 @@ mod tests {
             cap_out: None,
             external: External::default(),
             best_effort: false,
+            dscp: GuestDscp::Clear,
         };
         let endpoint = |n: u32| Endpoint {
             address: Ipv4Addr::new(10, 0, 0, n as u8).into(),
@@ -482,6 +501,7 @@ mod tests {
             policing: BTreeMap::new(),
             budgets: BTreeMap::new(),
             flows_per_vm: 64,
+            code_points: CodePoints::of([10, 12]),
         }
     }
 

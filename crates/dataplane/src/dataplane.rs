@@ -41,6 +41,7 @@ use crate::shaper::{
 };
 use crate::surroundings::Trouble;
 use crate::table::Reading;
+use crate::tags::GuestDscp;
 use adoption::{claim, drop_ports, same_ids, strangers, sweep};
 use devices::Devices;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
@@ -58,7 +59,7 @@ use weir_units::{Bytes, PairId, VmId};
 /// every half second, [`renew_lease`](Self::renew_lease); at the end [`close`](Self::close).
 /// All calls are made in the network namespace in which it was opened.
 pub struct Dataplane {
-    programs: Programs,
+    pub(crate) programs: Programs,
     shaper: Box<dyn Shaper + Send>,
     pairs: Pairs,
     places: Places,
@@ -74,7 +75,7 @@ pub struct Dataplane {
     mode: Mode,
     replaced: Option<String>,
     /// The configuration in force, or being put in force, with the present names of interfaces.
-    config: Config,
+    pub(crate) config: Config,
     /// Devices of the configured names.
     devices: Devices,
     /// The shaper that enforced before the agent was told to observe.
@@ -682,6 +683,7 @@ fn settings(config: &Config) -> intf::Settings {
             | if config.eyeq.is_some() { intf::UNMARK } else { 0 }
             | if config.observe { intf::OBSERVE } else { 0 },
         overhead: config.tunnels.overhead,
+        code_points: config.code_points.bits(),
     }
 }
 
@@ -768,7 +770,12 @@ fn first_ports(config: &Config) -> impl Iterator<Item = &Port> {
 fn flags(config: &Config, port: &Port, bare: &BTreeSet<VmId>) -> u32 {
     let outward = if config.is_outward(port.vm) { intf::OUTWARD } else { 0 };
     let outward = outward | if bare.contains(&port.vm) { intf::BARE } else { 0 };
-    outward | if port.mac.is_some() { intf::FIXED_MAC } else { 0 }
+    let dscp = match port.dscp {
+        GuestDscp::Clear => 0,
+        GuestDscp::Keep => intf::KEEP_DSCP,
+        GuestDscp::Restore => intf::RESTORE_DSCP,
+    };
+    outward | dscp | if port.mac.is_some() { intf::FIXED_MAC } else { 0 }
 }
 
 /// Gives every VM its places, also VMs that share a port, and writes the endpoints for the outside.

@@ -19,6 +19,10 @@ pub const OUTWARD: u32 = 1;
 pub const FIXED_MAC: u32 = 2;
 /// Port flag: packets may miss the shaper, so its pairs get no more than their floors.
 pub const BARE: u32 = 16;
+/// Port: its guest's code points stay where no tag takes their place.
+pub const KEEP_DSCP: u32 = 32;
+/// Port: the same, and TCP connections get theirs back at their receiver.
+pub const RESTORE_DSCP: u32 = 64;
 /// Bits of a [`Prefix`] before its address.
 pub const PREFIX_HEAD: u32 = 64;
 /// Settings flag: marks are a signal, and what leaves is ECN-capable.
@@ -189,7 +193,7 @@ shared!(
         control_class: u32,
         /// `skb->priority` of external traffic.
         external_class: u32,
-        /// [`OUTWARD`], [`FIXED_MAC`], [`BARE`].
+        /// [`OUTWARD`], [`FIXED_MAC`], [`BARE`], [`KEEP_DSCP`], [`RESTORE_DSCP`].
         flags: u32,
         /// Places of each of its VMs in `tx`, and as many in `rx`.
         max_pairs: u32,
@@ -201,13 +205,15 @@ shared!(
 );
 shared!(
     /// Settings of all programs.
-    Settings, 16, {
+    Settings, 24, {
         /// A gap that stays open for this long is a loss.
         reorder_ns: u64,
         /// [`ECN`], [`OBSERVE`].
         flags: u32,
         /// Octets that a tunnel behind the ports adds to each packet to another host.
         overhead: u32,
+        /// Bit n: a tenant may be tagged with DSCP n.
+        code_points: u64,
     }
 );
 shared!(

@@ -40,6 +40,7 @@ pub mod programs;
 pub mod shaper;
 mod surroundings;
 pub mod table;
+mod tags;
 pub mod tap;
 pub mod vcc;
 
@@ -52,3 +53,4 @@ pub use dataplane::{
     Dataplane, Fault, Renamed, Tended, clean, has_traces, left_behind, refuse_running,
 };
 pub use error::Error;
+pub use tags::{CodePoints, GuestDscp};

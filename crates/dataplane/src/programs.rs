@@ -41,8 +41,8 @@ const GSO_SIZE: usize = 176;
 const DIRECTORY: &str = "endpoints";
 
 /// Maps that hold state: pinned, and adopted by the next agent.
-const STATE: [&str; 8] =
-    ["ports", "port_counters", "tx", "rx", "classes", "levels", "queues", "lease"];
+const STATE: [&str; 9] =
+    ["ports", "port_counters", "tx", "rx", "classes", "levels", "queues", "lease", "tenant_tags"];
 
 /// One of the three programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -179,6 +179,8 @@ pub struct Programs {
     pub rx: Table<intf::Pair, intf::Rx>,
     /// Pair → `skb->priority`.
     pub classes: Table<intf::Pair, u32>,
+    /// Tenant → its tag, a DSCP.
+    pub tenant_tags: Table<u32, u32>,
     /// TCP connections that agreed on ECN.
     pub flows: Table<intf::Flow, u32>,
     /// EyeQ's, if they were loaded.
@@ -196,7 +198,7 @@ impl Programs {
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let entries = match name.as_str() {
-                "ports" | "port_counters" | "places" => MAX_PORTS,
+                "ports" | "port_counters" | "places" | "tenant_tags" => MAX_PORTS,
                 "tx" | "rx" | "classes" => sizes.pairs,
                 "endpoints" | "outside" | "controls" => sizes.endpoints,
                 "levels" | "unleased" => sizes.nodes,
@@ -232,6 +234,7 @@ impl Programs {
                 ["asked", "told_rx"],
             )?),
             classes: Table::new("classes", fd(&object, "classes")?, sizes.pairs),
+            tenant_tags: Table::new("tenant_tags", fd(&object, "tenant_tags")?, MAX_PORTS),
             flows: Table::new("flows", fd(&object, "flows")?, MAX_FLOWS),
             settings: Table::new("settings", fd(&object, "settings")?, 1),
             eyeq: None,

@@ -40,6 +40,8 @@ mod backlog_law;
 mod change;
 mod classify;
 mod departure;
+mod dscp;
+mod dscp_hosts;
 mod ecn;
 mod ecn_hosts;
 mod eyeq_count;

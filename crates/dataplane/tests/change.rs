@@ -85,6 +85,7 @@ fn with_guest(world: &World, mode: Mode) -> Config {
         cap_out: None,
         external: Default::default(),
         best_effort: false,
+        dscp: Default::default(),
     });
     config.endpoints.push(Endpoint {
         address: VM3.into(),

@@ -333,6 +333,8 @@ const OWN: &str = "10.255.0.1";
 const OWN_PORT: u16 = 7001;
 /// Its queue.
 const HOST: u16 = 3;
+/// No node: what has departed into a tunnel, without a tag.
+const DEPARTED: u16 = 64;
 
 /// A full frame from the host itself to another.
 fn own() -> Vec<u8> {
@@ -412,11 +414,11 @@ fn agents_and_a_host_without_a_floor_wait_for_nothing() {
 #[test]
 fn what_departed_into_a_tunnel_departs_only_once() {
     let host = Host::new();
-    host.programs.set(intf::Settings { reorder_ns: 0, flags: 0, overhead: 50 }).unwrap();
+    host.programs.set(intf::Settings { overhead: 50, ..intf::Settings::default() }).unwrap();
     host.set(HOST, level(MBIT, MBIT, UPLINK));
     host.set(ONE, level(MBIT, MBIT, VM));
     let inner = host.send(&full(), class(ONE));
-    assert_eq!((inner.verdict, inner.priority), (PASS, class(HOST)));
+    assert_eq!((inner.verdict, inner.priority), (PASS, class(DEPARTED)));
     assert_eq!(host.queue(ONE).octets, FULL + 50);
     let outer = host.send(&own(), inner.priority);
     assert_eq!((outer.verdict, outer.priority, outer.departs_ns), (PASS, 0, 0));

@@ -178,7 +178,8 @@ fn difference(then: &Work, again: &Work) -> Option<String> {
         .or_else(|| first("rate of a pair", &then.pairs, &again.pairs))
         .or_else(|| first("rate of a pair's paths", &then.paths, &again.paths))
         .or_else(|| first("meter of a VM", &then.meters, &again.meters))
-        .or_else(|| first("class of a VM", &then.tags, &again.tags))
+        .or_else(|| first("class of a VM", &then.classes, &again.classes))
+        .or_else(|| first("tag of a tenant", &then.tags, &again.tags))
         .or_else(|| first("message", &then.messages, &again.messages))
         .or_else(|| first("event", &then.events, &again.events))
 }

@@ -9,6 +9,7 @@
 //!           ended when [`Agents`] is dropped, gently if possible.
 //! Not here  What an agent does.
 
+mod controlled;
 mod counts;
 mod population;
 mod translation;
@@ -19,6 +20,7 @@ use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
 use crate::{Error, Options, budget, child, failure, machine};
+use controlled::Controller;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -35,8 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::host::Ties;
 use weir_model::agent::{
-    AgentConfig, Directory, DirectoryHoses, DirectoryHost, DirectoryVm, FLOWS_PER_VM, HoseConfig,
-    MechanismConfig, PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
+    AgentConfig, Directory, DirectoryHoses, DirectoryHost, DirectoryVm, FLOWS_PER_VM, GuestDscp,
+    HoseConfig, MechanismConfig, PAIRS_PER_VM, Reserve, Role, Uplink, VmConfig,
 };
 use weir_model::net::Mac;
 use weir_model::record::Failure;
@@ -67,6 +69,8 @@ pub(crate) struct Agents {
     ask_at: Option<Instant>,
     /// The first refusal of a list.
     refusal: Option<Failure>,
+    /// The controller that they follow, if the scenario has one.
+    controller: Option<Controller>,
     /// What had to be done to end them.
     pub(crate) notes: Vec<String>,
 }
@@ -110,6 +114,7 @@ impl Agents {
             hosts: BTreeSet::new(),
             ask_at: None,
             refusal: None,
+            controller: None,
             notes: Vec::new(),
         }
     }
@@ -128,12 +133,27 @@ impl Agents {
         mount_bpffs()?;
         let mut agents = Self::none(run);
         agents.place = directory.to_path_buf();
-        write_shared_files(scenario, directory)?;
+        let is_followed = scenario.lab.controller;
+        if is_followed {
+            let uplinks: Vec<Rate> =
+                plan.uplink.iter().map(|link| scenario.topology.links[*link].rate).collect();
+            let controller =
+                Controller::start(scenario, &uplinks, options, world, directory, stop)?;
+            agents.controller = Some(controller);
+        } else {
+            write_shared_files(scenario, directory)?;
+        }
         for (host, name) in scenario.topology.hosts.iter().enumerate() {
-            let config = configuration(scenario, mechanism, options, plan, host, place);
+            let mut config = configuration(scenario, mechanism, options, plan, host, place);
+            if is_followed {
+                config = controlled::followed(config, directory, host);
+            }
             let file = directory.join(format!("h{host}.toml"));
             let text = toml::to_string(&config).expect("a configuration is plain data");
             write(&file, &text)?;
+            if let Some(controller) = &agents.controller {
+                controller.join(name, &file, world.host(host).path())?;
+            }
             let log = directory.join(format!("h{host}.log"));
             let namespace = world.host(host).path();
             agents.hosts.extend(sweep::identity(namespace));
@@ -155,6 +175,7 @@ impl Agents {
         for agent in &mut agents.agents {
             agent.wait_until_ready(until, stop)?;
         }
+        agents.wait_until_applied()?;
         Ok(agents)
     }
 
@@ -239,6 +260,8 @@ impl Agents {
             }
             let _ = agent.child.wait();
         }
+        // It may have been killed with the guardian of its host.
+        self.controller = None;
         let until = Instant::now() + if is_broken { Duration::ZERO } else { LEAVE };
         while Instant::now() < until && !sweep::processes_in(&self.hosts).is_empty() {
             std::thread::sleep(Duration::from_millis(10));
@@ -469,6 +492,7 @@ fn configuration(
         policing: v.policing.filter(|_| translation(mechanism, v).is_some()).map(SizeText),
         budget: budget::of_agent(scenario, vm),
         hoses: v.hoses.iter().map(hose).collect(),
+        dscp: GuestDscp::default(),
     };
     AgentConfig {
         instance: sweep::instance(run, host),
@@ -510,6 +534,8 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
+        code_points: Vec::new(),
+        tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }
 }

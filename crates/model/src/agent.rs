@@ -5,8 +5,10 @@
 
 mod budget;
 mod mechanism;
+mod queue;
 
 pub use budget::{Ports, WindowBudget, WindowClass};
+pub use queue::{GuestDscp, TenantConfig};
 
 use crate::net::{Mac, Prefix};
 use crate::text::{RateText, SizeText};
@@ -67,6 +69,13 @@ pub struct AgentConfig {
     /// 8192, about 1.4 MB for each VM with a table.
     #[serde(default = "default_flows_per_vm")]
     pub flows_per_vm: u32,
+    /// Code points (DSCP) that tenants may be tagged with, equal on all hosts. No packet of a guest
+    /// carries one of them. Default: none, and all tenants share one queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code_points: Vec<u8>,
+    /// Tenants with a queue of their own on switches.
+    #[serde(default, rename = "tenant", skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantConfig>,
     /// This host's VMs.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmConfig>,
@@ -215,6 +224,9 @@ pub struct VmConfig {
     /// What the windows of its connections may be together; any if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<WindowBudget>,
+    /// What becomes of the code points (DSCP) that its guest writes. Default `clear`.
+    #[serde(default, skip_serializing_if = "GuestDscp::is_usual")]
+    pub dscp: GuestDscp,
     /// Further hoses, beside the one toward all VMs of its tenant. The directory lists them too.
     #[serde(default, rename = "hose", skip_serializing_if = "Vec::is_empty")]
     pub hoses: Vec<HoseConfig>,

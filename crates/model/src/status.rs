@@ -92,6 +92,27 @@ pub struct Top {
     /// VMs of this host whose connections share a window budget, or were to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
+    /// Tenants with VMs here: their queue on switches, and what they use of the network card.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantUse>,
+}
+
+/// A tenant's queue on switches, and its use of this host's network card. Counts are octets since
+/// the agent started, on layer 2 without FCS. They have what its VMs here and elsewhere send each
+/// other.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TenantUse {
+    /// Its name.
+    pub tenant: String,
+    /// The code point of its packets; 0: the shared queue.
+    pub code_point: u8,
+    /// Why it has this queue, if somebody said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// What left.
+    pub sent: u64,
+    /// What arrived.
+    pub received: u64,
 }
 
 /// A VM's traffic with addresses that no directory lists, and its strays. Counts are cumulative.

@@ -22,9 +22,9 @@ use anyhow::{Result, anyhow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use weir_core::host::{Call, Policy};
-use weir_dataplane::Port;
 use weir_dataplane::attach::Interface;
 use weir_dataplane::shaper::Kind;
+use weir_dataplane::{GuestDscp, Port};
 use weir_model::agent::{ShaperChoice, VXLAN_OVERHEAD, VmConfig};
 use weir_model::status::Reply;
 use weir_units::{HostId, Rate, Time, VmId};
@@ -139,6 +139,8 @@ impl Driver {
             self.host.handle(now, Call::Rewrite);
         }
         self.take_up_budgets(now);
+        // Whoever asked is told that it is in force.
+        self.carry_out(now);
         Ok(said)
     }
 
@@ -286,6 +288,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             cap_out: vm.cap_out.map(|c| c.0),
             external: promised::external(vm),
             best_effort: setup.is_best_effort(id),
+            dscp: guest_dscp(vm.dscp),
         })
         .collect();
     weir_dataplane::Config {
@@ -313,6 +316,7 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
         budgets: unless(setup, super::budget::of(setup, gone)),
         observe: setup.observes(),
         flows_per_vm: file.flows_per_vm,
+        code_points: crate::queues::code_points(file),
         shaper: match file.shaper {
             // Its shares of an uplink go by floors; departure times lend to the first to come.
             ShaperChoice::Auto if setup.eyeq().is_some() => Some(Kind::Htb),
@@ -320,6 +324,14 @@ pub(super) fn dataplane_config(setup: &Setup, gone: &BTreeSet<VmId>) -> weir_dat
             ShaperChoice::Htb => Some(Kind::Htb),
             ShaperChoice::DepartureTime => Some(Kind::DepartureTime),
         },
+    }
+}
+
+const fn guest_dscp(policy: weir_model::agent::GuestDscp) -> GuestDscp {
+    match policy {
+        weir_model::agent::GuestDscp::Clear => GuestDscp::Clear,
+        weir_model::agent::GuestDscp::Keep => GuestDscp::Keep,
+        weir_model::agent::GuestDscp::Restore => GuestDscp::Restore,
     }
 }
 

@@ -27,6 +27,7 @@ mod hoses;
 mod io;
 mod orders;
 mod policy;
+mod tags;
 mod turns;
 mod windows;
 
@@ -39,6 +40,7 @@ pub use io::{
 };
 pub use orders::{Levels, Orders, Pairs, Receive, Setting};
 pub use policy::{Bounds, Capabilities, Class, Hose, Location, Policy, Version};
+pub use tags::Tag;
 pub use turns::{Call, HEARTBEAT, Happening, HostLoop, Outcome, UNWRITTEN, Work};
 pub use windows::WindowShares;
 
@@ -53,6 +55,7 @@ use windows::Windows;
 pub struct HostMachine {
     mechanism: Mechanism,
     windows: Windows,
+    free: tags::Free,
     /// The versions of tenants in force.
     tenants: BTreeMap<TenantId, Version>,
     refused_policies: u64,
@@ -65,7 +68,10 @@ impl HostMachine {
     /// The mechanism cannot keep what the policy promises, with what would be right.
     pub fn new(policy: Policy, now: Time) -> Result<Self, Refusal> {
         let (tenants, windows) = (policy.tenants.clone(), Windows::of(&policy)?);
-        Ok(Self { mechanism: Mechanism::new(policy, now)?, windows, tenants, refused_policies: 0 })
+        let (tagged, free) = (tags::here(&policy), tags::Free::of(&policy));
+        let mut mechanism = Mechanism::new(policy, now)?;
+        tags::order(tagged, &mut mechanism.undivided().tags);
+        Ok(Self { mechanism, windows, free, tenants, refused_policies: 0 })
     }
 
     /// The only way in. Pure: same state, `now` and `input` give the same actions.
@@ -95,6 +101,11 @@ impl HostMachine {
             return;
         }
         self.tenants.clone_from(&next.tenants);
+        let orders = self.mechanism.undivided();
+        tags::order(tags::here(next), &mut orders.tags);
+        let free = tags::Free::of(next);
+        free.take_over(&self.free, &mut orders.pairs);
+        self.free = free;
         let former = std::mem::take(&mut self.windows);
         self.windows = windows.take_over(former, &mut self.mechanism.undivided().windows);
     }

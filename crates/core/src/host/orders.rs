@@ -5,11 +5,12 @@
 
 use super::io::Part;
 use super::policy::Class;
+use super::tags::Tag;
 use super::windows::WindowShares;
 use super::{Direction, Event, Events};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_units::{PairId, Rate, VmId};
+use weir_units::{PairId, Rate, TenantId, VmId};
 
 /// All that a data plane should have.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
@@ -21,7 +22,9 @@ pub struct Orders {
     /// What connections of VMs with a budget may have, by class.
     pub windows: Levels<VmId, WindowShares>,
     /// The class of each VM's packets in the network. Empty: all are alike.
-    pub tags: Levels<VmId, Class>,
+    pub classes: Levels<VmId, Class>,
+    /// The tag of each tenant with a VM here. A tenant without one is in the shared queue.
+    pub tags: Levels<TenantId, Tag>,
     /// What changed in the machine: for people, not for the data plane.
     pub events: Events,
 }
@@ -39,6 +42,7 @@ impl Orders {
         self.pairs.dirty_paths.extend(self.pairs.paths.keys());
         self.meters.write_again();
         self.windows.write_again();
+        self.classes.write_again();
         self.tags.write_again();
     }
 }

@@ -1,10 +1,11 @@
 //! What a host is told by its owner: a file, later a controller. Values only.
 
 use super::hoses::Ties;
+use super::tags::Tag;
 use crate::mechanism::Law;
 use crate::vcc::BudgetConfig;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_units::{HoseId, HostId, Rate, TenantId, VmId};
 
 /// Everything that a host is told, and nothing more: no traffic matrix, no topology.
@@ -23,6 +24,11 @@ pub struct Policy {
     /// The version of each tenant's part of this policy. A policy in which one is older than what is in force is
     /// refused. A tenant that is not listed has version 0.
     pub tenants: BTreeMap<TenantId, Version>,
+    /// The tags of tenants' packets, each at its tenant's version. A tenant that is not listed is in the shared queue.
+    pub tags: BTreeMap<TenantId, Tag>,
+    /// Tenants with a queue of their own on all switches, whose VMs nothing but this host's uplink limits when they
+    /// send to each other, each at its tenant's version. All others have what the mechanism gives them.
+    pub free: BTreeSet<TenantId>,
     /// The hoses of this host's VMs toward all VMs of their tenants.
     pub hoses: BTreeMap<VmId, Hose>,
     /// The further hoses of this host's VMs, where a VM has any.
@@ -45,6 +51,8 @@ impl Policy {
             law,
             can: Capabilities::default(),
             tenants: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            free: BTreeSet::new(),
             hoses: BTreeMap::new(),
             further: BTreeMap::new(),
             ties: BTreeMap::new(),

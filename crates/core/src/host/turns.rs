@@ -21,13 +21,13 @@
 
 use super::{
     Class, Direction, Event, Given, HostMachine, Observed, Outbox, Part, Policy, Receive, Setting,
-    Wanted, Why, WindowShares,
+    Tag, Wanted, Why, WindowShares,
 };
 use crate::mechanism::{PairView, Refusal};
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weir_units::{HostId, PairId, Span, Time, VmId};
+use weir_units::{HostId, PairId, Span, TenantId, Time, VmId};
 
 /// An agent renews the lease on what is borrowed at least this often; the guardian takes it back one second after
 /// the last renewal.
@@ -86,6 +86,8 @@ pub struct Outcome {
     pub unwritten: Vec<PairId>,
     /// Pairs that found no class: they send with all others of their VM that have none.
     pub classless: Vec<PairId>,
+    /// Tenants whose tag in force is not the one that was ordered.
+    pub untagged: Vec<TenantId>,
 }
 
 /// What a data plane and a network shall do now.
@@ -102,7 +104,9 @@ pub struct Work {
     /// What connections of VMs with a budget may have, where it changed; `None`: they are not bounded any more.
     pub windows: Vec<(VmId, Option<WindowShares>)>,
     /// Classes of VMs' packets that changed.
-    pub tags: Vec<(VmId, Option<Class>)>,
+    pub classes: Vec<(VmId, Option<Class>)>,
+    /// Tags of tenants that changed; `None`: the shared queue.
+    pub tags: Vec<(TenantId, Option<Tag>)>,
     /// Messages to peers, sorted by peer.
     pub messages: Vec<(HostId, Message)>,
     /// What changed since the last work, in order: for the log and for people.
@@ -112,14 +116,15 @@ pub struct Work {
 impl Work {
     /// Whether there is anything to write; messages are not written.
     pub fn writes(&self) -> bool {
-        !(self.forgotten.is_empty() && self.pairs.is_empty() && self.paths.is_empty())
+        let rates = [self.forgotten.is_empty(), self.pairs.is_empty(), self.paths.is_empty()];
+        !(rates == [true; 3] && self.tags.is_empty())
     }
 }
 
 /// A host's machine and what its driver has to remember.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HostLoop {
-    machine: HostMachine,
+    pub(super) machine: HostMachine,
     outbox: Outbox,
     /// When the last heartbeat was; `None`: the driver has none (a simulator's guardian is told of deaths).
     beat: Option<Time>,
@@ -155,9 +160,13 @@ impl HostLoop {
     pub fn handle(&mut self, now: Time, call: Call<'_>) {
         match call {
             Call::Input(input) => {
-                if let Given::Adopt(pair, _) = input {
-                    self.adopted.insert(pair);
-                }
+                let input = match input {
+                    Given::Adopt(pair, found) => {
+                        self.adopted.insert(pair);
+                        Given::Adopt(pair, self.machine.free.lower(pair, found))
+                    }
+                    other => other,
+                };
                 self.machine.handle(now, input, &mut self.outbox);
             }
             Call::Change { policy, strangers } => {
@@ -183,7 +192,8 @@ impl HostLoop {
     }
 
     fn take_outcome(&mut self, now: Time, outcome: Outcome) {
-        let Outcome { kept, unwritten, classless } = outcome;
+        let Outcome { kept, unwritten, classless, untagged } = outcome;
+        self.machine.orders(now).tags.retry(untagged);
         if unwritten.is_empty() {
             self.unwritten_since = None;
         } else {
@@ -207,16 +217,19 @@ impl HostLoop {
                 forgotten.push((pair, Direction::Send));
             }
         }
-        let work = Work {
+        let mut work = Work {
             forgotten,
             pairs: orders.pairs.take_changed(),
             paths: orders.pairs.take_changed_paths(),
             meters: orders.meters.take_changed(),
             windows: orders.windows.take_changed(),
+            classes: orders.classes.take_changed(),
             tags: orders.tags.take_changed(),
             messages: self.outbox.take(),
             events: orders.events.take(),
         };
+        let free = &self.machine.free;
+        work.pairs.iter_mut().for_each(|(pair, wanted)| *wanted = free.lift(*pair, *wanted));
         if !self.classless.is_empty() {
             let is_over = |pair: &PairId| work.forgotten.iter().any(|(over, _)| over == pair);
             let is_tried = |pair: &PairId| work.pairs.iter().any(|(tried, _)| tried == pair);

@@ -54,7 +54,7 @@ fn sending(pairs: u32) -> Result<Programs> {
     let programs = Programs::load(sizes, None)?;
     let port = intf::Port { tenant: 1, max_pairs: most, ..intf::Port::default() };
     programs.ports.put(LOOPBACK, port)?;
-    programs.set(intf::Settings { reorder_ns: 1_000_000, flags: 0, overhead: 0 })?;
+    programs.set(intf::Settings { reorder_ns: 1_000_000, ..intf::Settings::default() })?;
     let levels = programs.levels()?;
     // A host has this many classes; beyond, pairs share them.
     let classes = 4096;

@@ -198,6 +198,7 @@ impl Dataplane {
             ("ecn", now.ecn == config.ecn),
             ("reorder_window", now.reorder_window == config.reorder_window),
             ("shaper", now.shaper == config.shaper),
+            ("code_points", now.code_points == config.code_points),
             ("flows_per_vm", now.flows_per_vm == config.flows_per_vm),
             ("eyeq", eyeq::is_same(now, config)),
         ];

@@ -36,7 +36,7 @@ const PARTS: u32 = MAX_PORTS + intf::STRANGERS;
 const TOLD_LEAST: u32 = 4096;
 
 /// The maps that this object and that of [`crate::programs`] both have (`bpf/maps.h`).
-const SHARED: [&str; 13] = [
+const SHARED: [&str; 15] = [
     "ports",
     "port_counters",
     "endpoints",
@@ -49,6 +49,8 @@ const SHARED: [&str; 13] = [
     "levels",
     "settings",
     "flows",
+    "tenant_tags",
+    "dscps",
     "events",
 ];
 

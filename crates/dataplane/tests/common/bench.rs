@@ -46,7 +46,7 @@ impl Bench {
     }
 
     pub(crate) fn set(&self, flags: u32, reorder_ns: u64) {
-        self.0.set(intf::Settings { reorder_ns, flags, overhead: 0 }).unwrap();
+        self.0.set(intf::Settings { reorder_ns, flags, ..intf::Settings::default() }).unwrap();
     }
 
     /// Runs a program on octets, as a super-packet of `segments` if there are several.

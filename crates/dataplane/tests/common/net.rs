@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_dataplane::shaper::Kind;
-use weir_dataplane::{Config, Endpoint, Mode, Port};
+use weir_dataplane::{CodePoints, Config, Endpoint, Mode, Port};
 use weir_units::{PairId, Rate, Span, TenantId, VmId};
 
 /// The uplink's rate in all tests: above everything that is limited.
@@ -198,6 +198,7 @@ impl World {
                 cap_out: None,
                 external: Default::default(),
                 best_effort: false,
+                dscp: Default::default(),
             }],
             endpoints: vec![endpoint(1, VM1), endpoint(2, VM2)],
             outside: vec![],
@@ -215,6 +216,7 @@ impl World {
             policing: BTreeMap::new(),
             budgets: BTreeMap::new(),
             flows_per_vm: 1024,
+            code_points: CodePoints::of([10, 12, 20]),
         }
     }
 

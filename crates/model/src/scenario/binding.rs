@@ -168,8 +168,8 @@ mod tests {
     #[test]
     fn a_link_is_reserved_for_the_smaller_side() {
         let two = "{dumbbell: {left: 2, right: 2, edge: 1Gbit, core: 1Gbit}}";
-        let vms = "{name: a, vms: [{name: l, hosts: [left-1, left-2], count: 3, floor_in: 50Mbit, \
-                   floor_out: 40Mbit}, {name: r, host: right-1, floor_in: 90Mbit, floor_out: 80Mbit}]}";
+        let vms = "{name: a, vms: [{name: l, hosts: [left-0, left-1], count: 3, floor_in: 50Mbit, \
+                   floor_out: 40Mbit}, {name: r, host: right-0, floor_in: 90Mbit, floor_out: 80Mbit}]}";
         let scenario = scenario(two, vms);
         let needs = scenario.needs(0);
         let of = |name: &str| {
@@ -179,8 +179,8 @@ mod tests {
         };
         let mbps = Rate::from_mbps;
         assert_eq!(of("core"), Some((mbps(90), mbps(80))), "left to right, and back");
-        assert_eq!(of("left-1"), Some((mbps(80), mbps(100))), "two of the three are there");
-        assert_eq!(of("right-2"), None, "no VM is there");
+        assert_eq!(of("left-0"), Some((mbps(80), mbps(100))), "two of the three are there");
+        assert_eq!(of("right-1"), None, "no VM is there");
     }
 
     #[test]

@@ -188,15 +188,14 @@ impl Agent {
     }
 
     fn changed(&mut self, now: Time) -> Changes {
-        let Work { forgotten, pairs, paths, tags, messages, meters: _, windows: _, events: _ } =
-            self.host.work(now);
+        let Work { forgotten, pairs, paths, classes, messages, .. } = self.host.work(now);
         self.messages.extend(messages);
         // What a pair has is what its paths have, if it has several.
         let of_pairs = pairs.into_iter().map(|(id, setting)| (id, vec![setting]));
         let settings = of_pairs.chain(paths).collect();
-        // A VM that went has no tag, nor anything to send.
-        let class = |tag| if tag == Class::BestEffort { LAST } else { FIRST };
-        let classes = tags.into_iter().filter_map(|(vm, tag)| Some((vm, class(tag?)))).collect();
+        // A VM that went has no class, nor anything to send.
+        let class = |class| if class == Class::BestEffort { LAST } else { FIRST };
+        let classes = classes.into_iter().filter_map(|(vm, of)| Some((vm, class(of?)))).collect();
         Changes { forgotten, settings, classes }
     }
 

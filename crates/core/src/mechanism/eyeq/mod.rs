@@ -455,12 +455,12 @@ impl Host {
         let vms = &self.config.vms;
         self.receiver.set_vms(now, vms, &self.config.directory);
         self.sender.set_vms(vms.keys().copied().collect());
-        let gone: Vec<VmId> = self.orders.tags.iter().map(|(vm, _)| vm).collect();
+        let gone: Vec<VmId> = self.orders.classes.iter().map(|(vm, _)| vm).collect();
         for vm in gone.into_iter().filter(|vm| !vms.contains_key(vm)) {
-            self.orders.tags.remove(vm);
+            self.orders.classes.remove(vm);
         }
         for (vm, bounds) in vms {
-            self.orders.tags.set(*vm, bounds.out.class());
+            self.orders.classes.set(*vm, bounds.out.class());
         }
         if let Some(kernel) = &mut self.kernel {
             kernel.meters.retain(|(vm, _), _| vms.contains_key(vm));

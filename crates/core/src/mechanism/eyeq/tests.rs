@@ -415,7 +415,7 @@ fn who_leaves_takes_his_limiters_and_his_meters_along() {
     without.retain_vms(|vm| vm != VmId(0));
     host.handle(Time::ZERO, Input::Policy(&without), &mut out);
     assert_eq!(host.limits().get(OUT), None);
-    assert_eq!(host.orders().tags.get(VmId(0)), None);
+    assert_eq!(host.orders().classes.get(VmId(0)), None);
     assert!(host.meters(VmId(0)).is_empty());
     assert_eq!(host.next_deadline(), None);
 }
@@ -423,6 +423,6 @@ fn who_leaves_takes_his_limiters_and_his_meters_along() {
 #[test]
 fn a_vm_without_a_floor_is_marked_for_the_low_class() {
     let mut host = host(&config(EyeQ::default(), [4_500, 0])).unwrap();
-    let class = |vm| host.orders().tags.get(vm).unwrap();
+    let class = |vm| host.orders().classes.get(vm).unwrap();
     assert_eq!([VmId(0), VmId(1)].map(class), [Class::Guaranteed, Class::BestEffort]);
 }
