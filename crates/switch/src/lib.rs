@@ -12,6 +12,7 @@
 //! Not here  Which queues are wanted: `weir_core::binding`. When hosts tag packets: the controller.
 //! Source    QShare §6. What each kind can do, and cannot: `docs/switches.md`.
 
+pub mod file;
 mod limit;
 pub mod linux;
 mod managed;
@@ -297,6 +298,12 @@ pub trait Backend {
 
     /// The state without Weir: as it is now, without what is Weir's.
     fn save(&mut self, limit: &Limit) -> Result<Self::Saved, Failed>;
+
+    /// Whether this state has the port.
+    fn covers(saved: &Self::Saved, port: &PortName) -> bool;
+
+    /// Adds to `saved` the ports of `now` that it does not have: they came later.
+    fn extend(saved: &mut Self::Saved, now: Self::Saved);
 
     /// Leaves an owner's mark. It is there already, or it is made.
     fn mark(&mut self, owner: &Owner, limit: &Limit) -> Result<(), Failed>;
