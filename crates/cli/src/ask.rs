@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use weir_agent::client;
 use weir_model::status::{
     Budget, BudgetClass, Explain, External, Gone, Key, LeftAlone, Pair, Renamed, Reply, Request,
-    Top, Translation, Unenforced,
+    TenantUse, Top, Translation, Unenforced,
 };
 use weir_model::text::show_size;
 use weir_study::table::Grid;
@@ -127,6 +127,9 @@ fn top_text(top: &Top) -> String {
     for external in &top.externals {
         text.push_str(&external_text(external));
     }
+    for tenant in &top.tenants {
+        text.push_str(&tenant_text(tenant));
+    }
     for Unenforced { vm, why } in &top.unenforced {
         text.push_str(&format!(
             "UNENFORCED {vm}: {why}; under HTB its pairs get no more than their floors meanwhile\n"
@@ -200,6 +203,22 @@ fn unenforced_text(pairs: &[Pair]) -> String {
         }
     }
     text
+}
+
+/// A line for a tenant's queue on switches and its use of the network card.
+fn tenant_text(told: &TenantUse) -> String {
+    let TenantUse { tenant, code_point, why, sent, received } = told;
+    if *code_point == 0 && *sent == 0 && *received == 0 {
+        return String::new();
+    }
+    let size = |octets: u64| show_size(Bytes::new(octets));
+    let queue = match code_point {
+        0 => "the shared queue".to_owned(),
+        point => format!("queues of its own, code point {point}"),
+    };
+    let why = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    let (sent, received) = (size(*sent), size(*received));
+    format!("tenant {tenant}: {queue}{why}; by the network card sent {sent}, got {received}\n")
 }
 
 /// Lines for what a VM exchanges with places that no directory lists, and for what it must not
@@ -395,6 +414,24 @@ mod tests {
                      itself, its link or everybody) were dropped: look at its guest\n";
         assert!(text.contains(lines), "{text}");
         assert!(!text.contains("q to"), "{text}");
+    }
+
+    #[test]
+    fn a_tenants_queue_and_use_are_told() {
+        let own = TenantUse {
+            tenant: "red".into(),
+            code_point: 10,
+            why: Some("score 3".into()),
+            sent: 30_000,
+            received: 2_000,
+        };
+        let shared = TenantUse { tenant: "blue".into(), sent: 1_000, ..TenantUse::default() };
+        let idle = TenantUse { tenant: "green".into(), ..TenantUse::default() };
+        let text = top_text(&Top { tenants: vec![own, shared, idle], ..Top::default() });
+        let lines = "tenant red: queues of its own, code point 10 (score 3); by the network card sent \
+                     30kB, got 2kB\ntenant blue: the shared queue; by the network card sent 1kB, got 0B\n";
+        assert!(text.contains(lines), "{text}");
+        assert!(!text.contains("green"), "{text}");
     }
 
     #[test]

@@ -33,11 +33,13 @@ const IDLE: Duration = Duration::from_secs(60);
 
 type Reply = oneshot::Sender<Result<Answer, Problem>>;
 
+/// Looks at the state, if this process has one.
+type Look = Box<dyn FnOnce(Result<&State, Problem>) + Send>;
+
 enum Job {
     Request(Box<Request>, Reply),
     Snapshot(oneshot::Sender<Result<Box<dyn Snapshot>, Problem>>),
-    /// Called without a state where this process does not lead.
-    Look(Box<dyn FnOnce(Result<&State, Problem>) + Send>),
+    Look(Look),
     Note(Vec<Write>, oneshot::Sender<Result<(), Problem>>),
     /// The store has news.
     Wake,

@@ -125,7 +125,44 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     programs.levels()?.put(FIRST, intf::Level { limit_ns: 0, ..level(0) });
     measure("weir_classify, fast", &programs, Program::Classify, &frame)?;
     measure("weir_stamp, departing", &departing()?, Program::Stamp, &frame)?;
+    tag_costs()?;
     eyeq_costs()
+}
+
+/// What tags cost. A run changes the octets that the next one finds, so what writes is measured one
+/// run at a time, beside what does not: the difference counts.
+fn tag_costs() -> Result<(), Box<dyn std::error::Error>> {
+    const TAG: u8 = 10;
+    let programs = shaping()?;
+    let tagged = |mut octets: Vec<u8>| {
+        octets[15] = TAG << 2;
+        octets[24..26].fill(0);
+        let sum: u32 =
+            octets[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+        octets[24..26].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+        octets
+    };
+    for (code_points, how) in [(0, "no tags"), (1 << TAG, "tags")] {
+        programs.set(intf::Settings {
+            reorder_ns: 1_000_000,
+            code_points,
+            ..intf::Settings::default()
+        })?;
+        programs.tenant_tags.put(1, TAG.into())?;
+        for (program, octets, what) in [
+            (Program::Classify, frame(1, 2), "plain"),
+            (Program::Classify, tagged(frame(1, 2)), "has the tag"),
+            (Program::Meter, frame(2, 1), "plain"),
+            (Program::Meter, tagged(frame(2, 1)), "has the tag"),
+        ] {
+            let frame = Frame { octets: &octets, repeat: REPEAT, ..Frame::default() };
+            let name = format!("{}, {how}, {what}", program.name());
+            measure(&name, &programs, program, &frame)?;
+            let frame = Frame { repeat: 1, ..frame };
+            print(&format!("{name}, once"), 2_001, || programs.run(program, &frame))?;
+        }
+    }
+    Ok(())
 }
 
 /// A host with EyeQ's meter for VM 1 on the loopback, and tables as full as above. All VMs are on

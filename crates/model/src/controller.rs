@@ -174,7 +174,7 @@ impl ControllerConfig {
         }
         let second = 1_000_000_000;
         let lease = self.lease.0.as_nanos();
-        if !(second..=60 * second).contains(&lease) || lease % second != 0 {
+        if !(second..=60 * second).contains(&lease) || !lease.is_multiple_of(second) {
             return Err(("lease", "write whole seconds, from 1s to 60s".into()));
         }
         if !(100..=10_000_000).contains(&self.history) {

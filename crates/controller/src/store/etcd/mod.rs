@@ -345,7 +345,8 @@ impl EtcdStore {
             };
             let done = self.txn(txn)?;
             // The answer to an earlier attempt may have been lost.
-            if !done.succeeded && !(last && done.read(0).is_some_and(|kv| is_of(kv, id))) {
+            let was_done = last && done.read(0).is_some_and(|kv| is_of(kv, id));
+            if !done.succeeded && !was_done {
                 self.look.notify_one();
                 return Err(StoreError::Fenced);
             }
