@@ -48,7 +48,7 @@ impl Lab {
         let mut options = Options::new(&self.agent);
         options.mechanism_set = self.constants.at_scale_of(scenario);
         options.htb_by_bursts = self.htb_by_bursts;
-        let label = mechanism.label.replace([':', '+'], "-");
+        let label = mechanism.label.replace([':', '+', '@'], "-");
         let run = |dir: &PathBuf| dir.join(format!("run-{:03}-{label}", self.runs));
         options.journal = self.journal.as_ref().map(run);
         if mechanism.reserves() {

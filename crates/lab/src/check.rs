@@ -11,6 +11,17 @@ use weir_model::scenario::{
     Ecmp, FaultKind, Link, Mechanism, Memcached, Scenario, TrafficKind, Vm,
 };
 
+/// The lab has no weighted queues.
+fn bound(mechanism: &Mechanism) -> Result<(), Error> {
+    if mechanism.bound.is_none() {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: format!("weighted queues for `{}`", mechanism.label),
+        remedy: "play it with `weir sim`".into(),
+    })
+}
+
 /// Fails with the remedy if this machine cannot play `scenario`.
 pub(crate) fn machine(
     scenario: &Scenario,
@@ -19,6 +30,7 @@ pub(crate) fn machine(
 ) -> Result<(), Error> {
     faults(scenario)?;
     translation(scenario, mechanism)?;
+    bound(mechanism)?;
     budgets(scenario)?;
     samples(scenario)?;
     priorities(scenario)?;

@@ -295,6 +295,7 @@ pub(crate) mod tests {
             attacks: vec![],
             faults: vec![],
             mechanisms: vec![],
+            binding: Default::default(),
             congested: vec![],
             expect: vec![],
         }

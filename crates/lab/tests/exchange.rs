@@ -44,6 +44,7 @@ fn flows(right: usize, per_second: f64) -> Scenario {
     for mine in 0..right {
         let kind = TrafficKind::Flows(Flows {
             arrivals: arrivals(per_second),
+            closed: None,
             sizes: Sizes::Fixed(Bytes::new(50_000)),
             pick: Pick::InTurn,
             mine: mine as u32,

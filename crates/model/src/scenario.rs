@@ -11,6 +11,7 @@
 //! Not here  Playing it, and judging what was measured.
 
 mod admission;
+mod binding;
 mod datacenter;
 mod error;
 mod expr;
@@ -26,6 +27,7 @@ mod topology;
 mod workload;
 pub(crate) mod yaml;
 
+pub use binding::{Binding, Bound};
 pub use datacenter::{Datacenter, DatacenterFile, is_datacenter};
 pub use error::{Error, Place};
 pub use file::File;
@@ -34,8 +36,8 @@ pub use mechanism::{Mechanism, Translation};
 pub use resolve::{is_metric, is_of_datacenter};
 pub use routes::LinkDir;
 pub use workload::{
-    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pick,
-    Request, Sizes, Spacing, open_loop, tcp_on_wire,
+    Arrivals, Ask, Cdf, Connections, Exec, Flows, Load, Memcached, OPEN_LOOP, Operation, Pauses,
+    Pick, Request, Sizes, Spacing, open_loop, tcp_on_wire,
 };
 
 use crate::net::Prefix;
@@ -75,6 +77,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// Which mechanisms to play, in order.
     pub mechanisms: Vec<Mechanism>,
+    /// How tenants are bound to queues, where a mechanism's label asks for it.
+    pub binding: Binding,
     /// Links that the scenario says are congested at this point: names; a `none` run without a drop
     /// or mark there is invalid.
     pub congested: Vec<String>,

@@ -16,9 +16,10 @@
 use crate::host::Speaker;
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::iter::Peekable;
-use weir_units::{Span, Time};
+use weir_model::scenario::Sizes;
+use weir_units::{Span, SplitMix64, Time};
 
 /// Most messages that wait for a connection. Any further one counts as never finished.
 const WAITING: usize = 100_000;
@@ -66,8 +67,42 @@ pub(crate) struct ExchangeSpec {
     pub(crate) follows: Option<u64>,
     /// Whether connections are used again.
     pub(crate) keeps: bool,
+    /// What begins flows, if not `starts`.
+    pub(crate) client: Option<ClientSpec>,
     /// Most connections at a time.
     pub(crate) most: usize,
+}
+
+/// A sender that has one flow at a time, to any of its entries' destinations.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSpec {
+    pub(crate) start: u64,
+    /// Longest pause, ns, and its chance.
+    pub(crate) pause: u64,
+    pub(crate) chance: f64,
+    pub(crate) sizes: Sizes,
+    /// Entries of one sender have the same.
+    pub(crate) seed: u64,
+}
+
+/// The same at work.
+#[derive(Debug)]
+pub(crate) struct Client {
+    spec: ClientSpec,
+    /// The entries among which it chooses.
+    entries: Vec<u32>,
+    draw: SplitMix64,
+}
+
+impl Client {
+    /// The next flow, when the last one was done at `now`: its entry, start and size.
+    fn next(&mut self, now: u64) -> (u32, u64, u64) {
+        let Self { spec, entries, draw } = self;
+        let is_pause = draw.unit() <= spec.chance;
+        let pause = if is_pause { draw.below(spec.pause.max(1)) } else { 0 };
+        let entry = entries[draw.below(entries.len() as u64) as usize];
+        (entry, now + pause, spec.sizes.at(draw.unit()).get())
+    }
 }
 
 /// Result of everything that was due in one entry.
@@ -96,6 +131,10 @@ pub(crate) struct Entry {
     pub(crate) pairs: (u32, u32),
     pub(crate) algorithm: Algorithm,
     starts: Peekable<Starts>,
+    /// Starts and sizes that its client has decided, ascending.
+    decided: VecDeque<(u64, u64)>,
+    pub(crate) client: Option<u32>,
+    asked: Option<ClientSpec>,
     pub(crate) stop: u64,
     warmup: u64,
     pub(crate) response: u64,
@@ -165,6 +204,38 @@ pub(crate) struct Line {
 pub(crate) struct Exchanges {
     pub(crate) entries: Vec<Entry>,
     pub(crate) lines: Vec<Line>,
+    pub(crate) clients: Vec<Client>,
+}
+
+impl Exchanges {
+    /// Entries, and the clients of those that have one.
+    pub(crate) fn new(mut entries: Vec<Entry>) -> Self {
+        let mut clients: Vec<Client> = Vec::new();
+        let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
+        for (place, entry) in (0..).zip(&mut entries) {
+            let Some(spec) = entry.asked.take() else { continue };
+            let client = *numbers.entry(spec.seed).or_insert_with(|| {
+                let draw = SplitMix64::new(spec.seed);
+                clients.push(Client { spec, entries: Vec::new(), draw });
+                clients.len() as u32 - 1
+            });
+            clients[client as usize].entries.push(place);
+            entry.client = Some(client);
+        }
+        let mut all = Self { entries, lines: Vec::new(), clients };
+        for client in 0..all.clients.len() as u32 {
+            let start = all.clients[client as usize].spec.start;
+            all.decide(client, start);
+        }
+        all
+    }
+
+    /// A client decides on its next flow; returns the entry and the start.
+    pub(crate) fn decide(&mut self, client: u32, now: u64) -> (u32, u64) {
+        let (entry, at, size) = self.clients[client as usize].next(now);
+        self.entries[entry as usize].decided.push_back((at, size));
+        (entry, at)
+    }
 }
 
 impl Entry {
@@ -186,6 +257,9 @@ impl Entry {
             pairs,
             algorithm: spec.algorithm,
             starts: spec.starts.peekable(),
+            decided: VecDeque::new(),
+            client: None,
+            asked: spec.client,
             stop: spec.stop,
             warmup: spec.warmup,
             response: spec.response,
@@ -214,11 +288,16 @@ impl Entry {
 
     /// Time of the next start, or of the end.
     pub(crate) fn when(&mut self) -> u64 {
-        self.starts.peek().map_or(self.stop, |(at, _)| (*at).min(self.stop))
+        let decided = self.decided.front().map(|(at, _)| *at);
+        let starts = self.starts.peek().map(|(at, _)| *at);
+        decided.into_iter().chain(starts).min().map_or(self.stop, |at| at.min(self.stop))
     }
 
     /// The next message that should have begun by `now`.
     pub(crate) fn next(&mut self, now: u64) -> Option<(u64, u64)> {
+        if self.decided.front().is_some_and(|(at, _)| *at <= now) {
+            return self.decided.pop_front();
+        }
         self.starts.next_if(|(at, _)| *at <= now)
     }
 
@@ -293,6 +372,7 @@ mod tests {
             response: 0,
             follows: None,
             keeps: false,
+            client: None,
             most: 1,
         };
         Entry::new(spec, (vec![4, 5, 6], vec![9]), Rng::new(1, 1), (0, 0))

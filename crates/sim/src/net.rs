@@ -10,7 +10,7 @@
 use crate::fan::{FANS, Fan};
 use crate::host::Letters;
 use crate::link::{Fate, Link, Pool, Special, Verdict};
-use crate::network::{LinkSpec, Network};
+use crate::network::{CLASSES, LinkSpec, Network};
 use crate::packet::{CE, ECT, Kind, NIL, Packet, Slab};
 use crate::sockets::Sockets;
 use crate::tcp::Blocks;
@@ -82,6 +82,24 @@ impl Net {
             *special = self.specials.len() as u32;
         }
         self.specials[*special as usize - 1].set_down(down);
+    }
+
+    /// Binds classes to the queues of a link's port.
+    pub(crate) fn bind(
+        &mut self,
+        link: u32,
+        weights: &[u32],
+        bound: [Option<u8>; CLASSES as usize],
+    ) {
+        let number = self.links[link as usize].special;
+        if let Some(special) = self.specials.get_mut((number as usize).wrapping_sub(1)) {
+            special.bind(weights, bound);
+        }
+    }
+
+    /// Octets that carried the code point of a queue where there is none.
+    pub(crate) fn unbound(&self) -> u64 {
+        self.specials.iter().map(Special::unbound).sum()
     }
 
     /// Adds a route; returns where it begins.

@@ -70,6 +70,8 @@ pub(crate) enum Kind {
     Agenda,
     /// Wake-up: the wire of a port with several queues is free.
     Port,
+    /// Wake-up: something of the binding of tenants to queues is due.
+    Bind,
     /// Wake-up: the run pauses here.
     Stop,
 }

@@ -10,11 +10,14 @@
 //! Not here  What stands between a host's flows and its first link, where something does: see
 //!           [`edge`]. It is called in [`Sim::pump`], [`Sim::emit`] and [`Sim::arrive`].
 
+mod binding;
 mod edge;
 mod exchange;
 mod faults;
 mod view;
 
+use binding::Binding;
+pub(crate) use binding::BindingSpec;
 pub(crate) use faults::Fault;
 
 use crate::exchange::{Entry, ExchangeSpec, Exchanges, Guests};
@@ -87,6 +90,8 @@ pub struct Sim {
     faults: Vec<Fault>,
     /// Hosts that stand still, if any ever will.
     pauses: Option<Box<Pauses>>,
+    /// Who binds tenants to queues, if anybody.
+    binding: Option<Box<Binding>>,
 }
 
 /// What happens in a run beside its network and its flows.
@@ -104,6 +109,8 @@ pub(crate) struct Stage {
     pub(crate) translation: Option<Translation>,
     /// VMs' window budgets.
     pub(crate) budgets: BTreeMap<u32, Budget>,
+    /// Who binds tenants to queues.
+    pub(crate) binding: Option<BindingSpec>,
     /// Long-lived connections were opened while the network was idle: they know its round trip.
     pub(crate) established: bool,
 }
@@ -167,7 +174,14 @@ impl Sim {
             window,
             faults: stage.faults.iter().map(|(_, fault)| *fault).collect(),
             pauses: Pauses::new(network, &stage.faults).map(Box::new),
+            binding: None,
         };
+        if let Some(spec) = stage.binding.take() {
+            if let Some(shim) = &mut sim.edge.shim {
+                shim.count_tenants(spec.tenant_of.clone(), spec.tenants);
+            }
+            sim.binding = Some(Box::new(Binding::new(spec, &mut sim.net)));
+        }
         for number in 0..network.flows().len() {
             sim.add_flow(network, options, &stage, number);
         }
@@ -438,6 +452,7 @@ impl Sim {
             Kind::Fault => self.strike(flow),
             Kind::Agenda => self.keep_agenda(flow),
             Kind::Port => self.net.serve(flow),
+            Kind::Bind => self.bind(),
             Kind::Mail | Kind::Agent | Kind::Shaper | Kind::Guardian | Kind::Told => {
                 if let Some(shim) = &mut self.edge.shim {
                     shim.on_wake(&mut self.net, wake);

@@ -1,6 +1,7 @@
 //! All tests of the crate from outside, in one binary: linking one is much cheaper than linking
 //! each. `scripts/run-tests` refuses a file of this folder that is not named here.
 
+mod bound;
 mod common;
 mod exchange;
 mod eyeq;

@@ -62,6 +62,7 @@ pub fn dumbbell(n: usize) -> Scenario {
         traffic,
         faults: vec![],
         mechanisms: vec![mechanism("none"), mechanism("elasticswitch")],
+        binding: Default::default(),
         attacks: vec![],
         congested: vec!["core".into()],
         expect: vec![],

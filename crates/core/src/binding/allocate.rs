@@ -1,7 +1,7 @@
 //! Algorithm 2: one control interval's decision.
 
 use super::weights::can_hold;
-use super::{Binder, Contender, Place, Ports, Why, Wish};
+use super::{Binder, Contender, Place, Ports, Why, Wish, holds};
 use crate::ledger::{LinkId, Need};
 use std::cmp::Reverse;
 use weir_units::{Rate, SplitMix64, TenantId};
@@ -38,6 +38,7 @@ pub(super) fn run(binder: &mut Binder, contenders: &[Contender], seed: u64) {
     round.count();
     round.keep();
     round.serve();
+    round.hold_shared();
     round.pack();
     round.binder.places = contenders.iter().map(|c| c.tenant).zip(round.places).collect();
 }
@@ -170,6 +171,29 @@ impl Round<'_> {
         }
     }
 
+    /// Weights that others provisioned hold the floors of the shared queue beside those that have a
+    /// queue: otherwise the last of these loses it.
+    fn hold_shared(&mut self) {
+        let Some(provisioned) = self.binder.provisioned.clone() else { return };
+        loop {
+            let breaks = |link: &usize| {
+                let ports = &self.binder.ports[*link];
+                let own = self.dedicated_on(*link).filter_map(|index| match self.places[index] {
+                    Place::Dedicated(codepoint) => Some(u32::from(provisioned.of(codepoint))),
+                    Place::Shared(_) => None,
+                });
+                let all = u32::from(provisioned.shared) + own.sum::<u32>();
+                let rate = self.binder.fabric.links[*link].rate;
+                (0..2).any(|way| !holds(ports.shared(way), provisioned.shared, all, rate))
+            };
+            let broken = (0..self.binder.ports.len()).find(breaks);
+            let Some(link) = broken else { return };
+            let last = self.dedicated_on(link).max_by_key(|other| self.rank[*other]);
+            let Some(last) = last else { return };
+            self.give_up(last, Why::Weights(LinkId(link as u32)));
+        }
+    }
+
     /// A code point, and which tenants' queues to take on which links, so that this tenant has one everywhere.
     fn find(&self, index: usize) -> Result<(u8, Vec<(usize, LinkId)>), Why> {
         let needs = &self.contenders[index].needs;
@@ -191,14 +215,22 @@ impl Round<'_> {
             victims.push((victim.ok_or(Why::Outscored(need.link))?, need.link));
         }
         let without: Vec<usize> = victims.iter().map(|(victim, _)| *victim).collect();
-        let codepoint = self.codepoint(needs, &without).ok_or(Why::Codepoints)?;
         let theirs = without.iter().flat_map(|victim| &self.contenders[*victim].needs);
-        for need in needs.iter().chain(theirs) {
-            if !self.weights_hold(need.link.0 as usize, Some(index), &without) {
-                return Err(Why::Weights(need.link));
+        let changed = || needs.iter().chain(theirs.clone());
+        let mut why = Why::Codepoints;
+        for codepoint in self.codepoints(needs, &without) {
+            let with = Some((index, codepoint));
+            let breaks = |need: &&Need| !self.weights_hold(need.link.0 as usize, with, &without);
+            match changed().find(breaks) {
+                None => return Ok((codepoint, victims)),
+                Some(need) => why = Why::Weights(need.link),
+            }
+            // Weights that follow floors are the same for every code point.
+            if self.binder.provisioned.is_none() {
+                break;
             }
         }
-        Ok((codepoint, victims))
+        Err(why)
     }
 
     /// Whether the one that has a queue must give it to the other.
@@ -207,8 +239,8 @@ impl Round<'_> {
         has.wish != Wish::Pinned && (wants.wish == Wish::Pinned || has.score < wants.score)
     }
 
-    /// The first code point that no dedicated tenant has on any of these links.
-    fn codepoint(&self, needs: &[Need], without: &[usize]) -> Option<u8> {
+    /// The code points that no dedicated tenant has on any of these links.
+    fn codepoints(&self, needs: &[Need], without: &[usize]) -> impl Iterator<Item = u8> + '_ {
         let mut taken = [false; 256];
         for need in needs {
             for other in self.dedicated_on(need.link.0 as usize) {
@@ -219,7 +251,8 @@ impl Round<'_> {
                 }
             }
         }
-        self.binder.fabric.codepoints.iter().copied().find(|point| !taken[usize::from(*point)])
+        let all = self.binder.fabric.codepoints.iter().copied();
+        all.filter(move |point| !taken[usize::from(*point)])
     }
 
     fn dedicated_on(&self, link: usize) -> impl Iterator<Item = usize> + Clone + '_ {
@@ -227,25 +260,37 @@ impl Round<'_> {
         slots.iter().flatten().filter_map(|(tenant, _)| self.index(*tenant))
     }
 
-    /// Whether some weights hold all floors of a link, with one more dedicated tenant (if the link is
-    /// on its tree), and without others.
-    fn weights_hold(&self, link: usize, with: Option<usize>, without: &[usize]) -> bool {
+    /// Whether some weights, or those that others provisioned, hold all floors of a link, with one
+    /// more dedicated tenant (if the link is on its tree), and without others.
+    fn weights_hold(&self, link: usize, with: Option<(usize, u8)>, without: &[usize]) -> bool {
         let fabric = &self.binder.fabric;
         let Some(ports) = self.binder.ports.get(link) else { return false };
-        let mut dedicated: Vec<[Rate; 2]> = Vec::with_capacity(ports.slots.len() + 1);
+        let mut dedicated: Vec<(u8, [Rate; 2])> = Vec::with_capacity(ports.slots.len() + 1);
         for (tenant, rates) in ports.dedicated() {
-            if !self.index(tenant).is_some_and(|index| without.contains(&index)) {
-                dedicated.push(rates);
+            let Some(index) = self.index(tenant).filter(|index| !without.contains(index)) else {
+                continue;
+            };
+            if let Place::Dedicated(codepoint) = self.places[index] {
+                dedicated.push((codepoint, rates));
             }
         }
-        if let Some(with) = with {
+        if let Some((with, codepoint)) = with {
             let needs = &self.contenders[with].needs;
             let at = needs.binary_search_by_key(&link, |need| need.link.0 as usize);
-            dedicated.extend(at.ok().map(|at| rates(&needs[at])));
+            dedicated.extend(at.ok().map(|at| (codepoint, rates(&needs[at]))));
         }
         (0..2).all(|way| {
-            let mut floors: Vec<Rate> = dedicated.iter().map(|rates| rates[way]).collect();
+            let mut floors: Vec<Rate> = dedicated.iter().map(|(_, rates)| rates[way]).collect();
             let of_dedicated: Rate = floors.iter().copied().sum();
+            if let Some(provisioned) = &self.binder.provisioned {
+                // Beside all others, whoever has them. For the shared queue see `hold_shared`.
+                let all = provisioned.all();
+                let holds = |(codepoint, rates): &(u8, [Rate; 2])| {
+                    let weight = provisioned.of(*codepoint);
+                    holds(rates[way], weight, all, fabric.links[link].rate)
+                };
+                return dedicated.iter().all(holds);
+            }
             if floors.len() < usize::from(fabric.links[link].queues) {
                 floors.push(ports.reserved[way].saturating_sub(of_dedicated));
             }

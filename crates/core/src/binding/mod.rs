@@ -15,6 +15,7 @@
 //! Source    QShare §5, Algorithm 2. Departs: `docs/algorithms/qshare.md`.
 
 mod allocate;
+pub mod control;
 mod score;
 pub mod switch;
 #[cfg(test)]
@@ -22,9 +23,10 @@ mod tests;
 mod weights;
 
 pub use score::{CardUse, score, usage_factor};
+use weights::holds;
 pub use weights::{MostWeight, Weights, weigh};
 
-use crate::ledger::{Direction, LinkId, Need};
+use crate::ledger::{Direction, LinkId, Need, SwitchId};
 use std::collections::BTreeMap;
 use weir_units::{Rate, TenantId};
 
@@ -119,6 +121,11 @@ pub enum Why {
     Weights(LinkId),
     /// All code points are in use on links that it shares with others.
     Codepoints,
+    /// This switch could not be written to, or has lost the tenant's queue. The next interval tries
+    /// again.
+    Switch(SwitchId),
+    /// It is to have a queue: switches and hosts are being told, or another tenant leaves its place.
+    Moving,
 }
 
 /// A tenant's place.
@@ -149,8 +156,31 @@ pub struct QueuePlan {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Binder {
     fabric: Fabric,
+    provisioned: Option<Provisioned>,
     places: BTreeMap<TenantId, Place>,
     ports: Vec<Ports>,
+}
+
+/// Weights of queues that others provisioned, the same on all ports. A queue in which no tenant is
+/// bound is empty, and takes nothing of its link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Provisioned {
+    /// The shared queue's.
+    pub shared: u16,
+    /// By code point: those of all other queues.
+    pub own: BTreeMap<u8, u16>,
+}
+
+impl Provisioned {
+    /// The sum of all weights.
+    fn all(&self) -> u32 {
+        u32::from(self.shared) + self.own.values().map(|weight| u32::from(*weight)).sum::<u32>()
+    }
+
+    /// The weight of a code point's queue.
+    fn of(&self, codepoint: u8) -> u16 {
+        self.own.get(&codepoint).copied().unwrap_or(0)
+    }
 }
 
 /// What the two ports of a link serve.
@@ -181,7 +211,13 @@ impl Binder {
     /// No tenant has a queue.
     pub fn new(fabric: Fabric) -> Self {
         let ports = vec![Ports::default(); fabric.links.len()];
-        Self { fabric, places: BTreeMap::new(), ports }
+        Self { fabric, provisioned: None, places: BTreeMap::new(), ports }
+    }
+
+    /// The same on queues whose weights stay as they are. The fabric's code points are those that
+    /// lead to a queue of their own.
+    pub fn provisioned(fabric: Fabric, provisioned: Provisioned) -> Self {
+        Self { provisioned: Some(provisioned), ..Self::new(fabric) }
     }
 
     /// Ends a control interval: decides who has a queue until the next. `contenders` are all

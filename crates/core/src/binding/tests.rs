@@ -309,3 +309,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn weights_that_others_provisioned_decide_who_may_have_which_queue() {
+    let of = |floors: &[u64]| -> Vec<Contender> {
+        let one = |(tenant, floor): (usize, &u64)| Contender {
+            needs: vec![need(0, *floor)],
+            ..contender(tenant as u32 + 1, 100.0 - tenant as f64, &[0])
+        };
+        floors.iter().enumerate().map(one).collect()
+    };
+    let fabric = Fabric { codepoints: vec![10, 20], ..fabric(&[3]) };
+    let provisioned = Provisioned { shared: 5, own: [(10, 1), (20, 4)].into() };
+    let mut binder = Binder::provisioned(fabric, provisioned);
+    // 1/10 of the link is too little for the first, 4/10 is enough.
+    binder.bind(&of(&[300, 90, 410]), 1);
+    assert_eq!(binder.place(TenantId(1)), Some(Place::Dedicated(20)));
+    assert_eq!(binder.place(TenantId(2)), Some(Place::Dedicated(10)));
+    // No queue is large enough for this one.
+    binder.bind(&of(&[300, 90, 410, 10])[2..], 2);
+    assert_eq!(why(&binder, 3), Why::Weights(LinkId(0)));
+    assert_eq!(binder.place(TenantId(4)), Some(Place::Dedicated(10)));
+}

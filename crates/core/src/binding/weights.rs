@@ -82,6 +82,11 @@ pub(super) fn can_hold(floors: &[Rate], link: Rate, most: MostWeight) -> bool {
     num * u128::from(link.as_bps()) >= den || weigh(floors, link, most).hold()
 }
 
+/// Whether this weight holds this floor, beside others that sum to `all` with it.
+pub(super) fn holds(floor: Rate, weight: u16, all: u32, link: Rate) -> bool {
+    u128::from(floor.as_bps()) * u128::from(all) <= u128::from(link.as_bps()) * u128::from(weight)
+}
+
 /// θ = weight / floor.
 #[derive(Clone, Copy)]
 struct Step {

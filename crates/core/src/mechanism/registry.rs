@@ -116,7 +116,7 @@ pub const ALL: &[Row] = &[
         draft: |preset| Some(Draft::elasticswitch(ElasticSwitch::preset(preset)?)),
         constants: || names_of(ElasticSwitch::CONSTANTS),
         agents_own: &[],
-        floors: |preset| match preset.starts_with("steady") {
+        floors: |preset| match preset.starts_with("steady") || preset == "floors" {
             true => Floors::Everywhere,
             false => Floors::Nowhere,
         },

@@ -69,6 +69,7 @@ pub(crate) fn dumbbell(left: usize, right: usize, mbps: u64) -> Scenario {
         attacks: vec![],
         faults: vec![],
         mechanisms: vec![],
+        binding: Default::default(),
         congested: vec![],
         expect: vec![],
     }

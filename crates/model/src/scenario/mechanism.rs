@@ -1,5 +1,6 @@
-//! The mechanisms that scenarios name, their presets, and translations beside them.
+//! The mechanisms that scenarios name, their presets, and what stands beside them.
 
+use super::Bound;
 use super::error::did_you_mean;
 use weir_core::mechanism::Draft;
 use weir_core::mechanism::registry::{self, Row};
@@ -12,7 +13,8 @@ const NONE: &str = "none";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mechanism {
     /// As in results and on the command line: `none`, `reservation`, `seawall`, `elasticswitch`,
-    /// `eyeq`, or one of the last two with `:PRESET`; and any of them with `+TRANSLATION`.
+    /// `eyeq`, or one of the last two with `:PRESET`; any of them with `+TRANSLATION`, and all of it
+    /// with `@loop` or `@static`.
     pub label: String,
     /// What the registry says of it; `None`: nothing is between the VM and the wire.
     pub row: Option<&'static Row>,
@@ -20,15 +22,21 @@ pub struct Mechanism {
     pub preset: String,
     /// What VMs' ports make of their guests' congestion control, if anything.
     pub translation: Option<Translation>,
+    /// Who binds tenants to queues, if anybody. The mechanism is that of the shared queue then.
+    pub bound: Option<Bound>,
 }
 
 impl Mechanism {
     /// Parses a label: `none` or a name of the registry, `:PRESET` where it has some; any of them may
-    /// end with `+TRANSLATION`. The error is what is wrong and what would be right.
+    /// end with `+TRANSLATION`, and then with `@loop` or `@static`. The error is what is wrong and what would be right.
     pub fn parse(label: &str) -> Result<Self, (String, String)> {
-        let (plain, translation) = match label.split_once('+') {
-            Some((plain, name)) => (plain, Some(translation(name)?)),
+        let (unbound, bound) = match label.split_once('@') {
+            Some((unbound, name)) => (unbound, Some(bound(name)?)),
             None => (label, None),
+        };
+        let (plain, translation) = match unbound.split_once('+') {
+            Some((plain, name)) => (plain, Some(translation(name)?)),
+            None => (unbound, None),
         };
         let (name, preset) = match plain.split_once(':') {
             Some((name, preset)) => (name, Some(preset)),
@@ -45,8 +53,12 @@ impl Mechanism {
         if preset.is_some_and(str::is_empty) {
             return Err(("the preset has no name".into(), format!("write `{name}`")));
         }
+        if bound.is_some() && row.is_none() {
+            let message = format!("`{label}`: hosts without an agent cannot tag packets");
+            return Err((message, format!("write `elasticswitch:floors@{}`", label_end(label))));
+        }
         let preset = preset.unwrap_or(row.map_or("paper", |row| row.usual));
-        Ok(Self { label: label.into(), row, preset: preset.into(), translation })
+        Ok(Self { label: label.into(), row, preset: preset.into(), translation, bound })
     }
 
     /// The mechanism's name, without preset and translation.
@@ -64,7 +76,7 @@ impl Mechanism {
         self.row.is_some_and(|row| row.reserves)
     }
 
-    /// Whether nothing at all is done: no mechanism, and no translation.
+    /// Whether nothing at all is done: no mechanism, and no translation. A bound one has an agent.
     pub fn is_none(&self) -> bool {
         self.row.is_none() && self.translation.is_none()
     }
@@ -78,6 +90,17 @@ impl Mechanism {
         let message = format!("`{}`: there is no preset `{}`", self.label, self.preset);
         Err((message, did_you_mean(&self.preset, known.iter().copied())))
     }
+}
+
+fn label_end(label: &str) -> &str {
+    label.split_once('@').map_or("", |(_, end)| end)
+}
+
+fn bound(name: &str) -> Result<Bound, (String, String)> {
+    Bound::ALL.into_iter().find(|bound| bound.name() == name).ok_or_else(|| {
+        let names = Bound::ALL.map(Bound::name);
+        (format!("unknown binding `{name}`"), did_you_mean(name, names))
+    })
 }
 
 fn translation(name: &str) -> Result<Translation, (String, String)> {
@@ -102,6 +125,22 @@ mod tests {
         let (message, help) = of("none+dtcp").expect_err("no such law");
         assert_eq!(message, "unknown translation `dtcp`");
         assert!(help.contains("dctcp"), "{help}");
+    }
+
+    #[test]
+    fn a_binding_stands_behind_all_else() {
+        let of = |label: &str| Mechanism::parse(label);
+        let both = of("elasticswitch:floors+dctcp@static").expect("known");
+        assert_eq!((both.preset.as_str(), both.bound), ("floors", Some(Bound::Static)));
+        assert_eq!(both.translation.map(Translation::name), Some("dctcp"));
+        assert_eq!(of("elasticswitch@loop").expect("known").bound, Some(Bound::Loop));
+        assert_eq!(of("elasticswitch").expect("known").bound, None);
+        assert!(of("elasticswitch@lop").expect_err("none").1.contains("loop"));
+        let (message, help) = of("none@loop").expect_err("no agent");
+        assert!(
+            message.contains("cannot tag") && help.contains("floors@loop"),
+            "{message}: {help}"
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Not here  Reading keys (`spec`), links (`topology`), whether floors fit (`admission`).
 
 mod attacks;
+mod binding;
 mod budget;
 mod faults;
 mod hoses;
@@ -91,6 +92,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
     let faults = faults::faults(spec, (&place, &topology), &scope, duration)?;
     let congested = congested(spec, &scope, &topology)?;
     let mechanisms = mechanisms(spec)?;
+    let binding = binding::binding(spec, &scope)?;
     let expect = expectations(spec, &scope, &traffic, scale)?;
     topology.links.iter_mut().for_each(|link| link.rate = link.rate.scale(scale));
     for vm in &mut place.vms {
@@ -124,6 +126,7 @@ pub(crate) fn resolve(spec: &Spec, point: &[(Word, Formula)]) -> Result<Scenario
         attacks,
         faults,
         mechanisms,
+        binding,
         congested,
         expect,
     })

@@ -5,6 +5,7 @@
 //! Not here  What the values mean together: see `resolve`.
 
 pub(crate) mod attacks;
+pub(crate) mod binding;
 pub(crate) mod budget;
 pub(crate) mod faults;
 pub(crate) mod hoses;
@@ -54,6 +55,7 @@ pub(crate) struct Spec {
     pub(crate) faults: Vec<faults::FaultSpec>,
     pub(crate) sweep: Vec<Vec<(Word, Formula)>>,
     pub(crate) mechanisms: Vec<Word>,
+    pub(crate) binding: Option<binding::BindingSpec>,
     pub(crate) expect: Vec<ExpectSpec>,
 }
 
@@ -197,6 +199,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         "faults",
         "sweep",
         "mechanisms",
+        "binding",
         "expect",
     ])?;
     let formula = |key: &str| spec.get(key).map(Formula::read).transpose();
@@ -221,6 +224,7 @@ pub(crate) fn read(node: &Node) -> Result<Spec, Error> {
         faults: list("faults")?.iter().map(faults::fault).collect::<Result<_, _>>()?,
         sweep: spec.get("sweep").map_or(Ok(Vec::new()), |f| sweep(&f))?,
         mechanisms: words("mechanisms")?,
+        binding: spec.get("binding").map(|f| binding::binding(&f)).transpose()?,
         expect: list("expect")?.iter().map(expect).collect::<Result<_, _>>()?,
         whole: Word { text: String::new(), place: field.node.place.clone(), path: field.path },
     })

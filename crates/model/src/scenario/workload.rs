@@ -127,8 +127,11 @@ pub enum Connections {
 /// Short TCP flows from one VM to some others, as one destination sees them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flows {
-    /// Starts of the sending VM, to all its destinations together.
+    /// Starts of the sending VM, to all its destinations together. In a closed loop only its seed
+    /// counts.
     pub arrivals: Arrivals,
+    /// Pauses of a closed loop: the sender has one flow at a time.
+    pub closed: Option<Pauses>,
     /// How large they are.
     pub sizes: Sizes,
     /// Which destination the next one goes to.
@@ -139,6 +142,15 @@ pub struct Flows {
     pub of: u32,
     /// Kernel name of the congestion control.
     pub congestion: String,
+}
+
+/// What a sender does when a flow is done: it begins the next one at once, or after a pause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    /// Pauses are spread evenly from zero to this.
+    pub most: Span,
+    /// Chance of a pause.
+    pub chance: f64,
 }
 
 /// Which destination the next flow goes to.
@@ -233,6 +245,8 @@ impl TrafficKind {
                 of(memcached.arrivals.per_second, memcached.mean_request())
             }
             Self::Request(_) | Self::Reply { .. } => Some(Rate::ZERO),
+            // As requests that wait for answers: what it sends depends on how fast it is sent.
+            Self::Flows(Flows { closed: Some(_), .. }) => Some(Rate::ZERO),
             Self::Flows(flows) => {
                 let all = flows.arrivals.per_second;
                 of(all / f64::from(flows.of.max(1)), flows.sizes.mean())
@@ -329,6 +343,7 @@ mod tests {
     fn flows(pick: Pick, mine: u32, of: u32) -> Flows {
         Flows {
             arrivals: arrivals(100.0, Spacing::Poisson, 7),
+            closed: None,
             sizes: Sizes::Fixed(Bytes::new(20_000)),
             pick,
             mine,

@@ -20,6 +20,7 @@
 
 mod agent;
 mod backlog;
+mod bound;
 mod classes;
 mod htb;
 mod letters;

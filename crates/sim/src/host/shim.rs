@@ -17,6 +17,7 @@ mod look;
 
 use super::agent::Changes;
 use super::backlog;
+use super::bound::Tenants;
 use super::letters::{Letter, Words, Written};
 use super::pairs::{Guard, Pair, Sending};
 use super::paths::Paths;
@@ -61,6 +62,8 @@ pub(crate) struct Shim {
     window: u64,
     /// What agents have written to each other.
     written: Written,
+    /// What tenants use, where they are bound to queues.
+    pub(super) tenants: Option<Box<Tenants>>,
 }
 
 impl Shim {
@@ -105,6 +108,7 @@ impl Shim {
             marks: law.is_some_and(Law::needs_marks),
             window: law.map_or(0, |law| law.reorder_window().as_nanos()),
             written: Written::default(),
+            tenants: None,
         }
     }
 
@@ -218,7 +222,7 @@ impl Shim {
     fn stamp(&mut self, net: &mut Net, id: u32) {
         let packet = &mut net.slab.cells[id as usize];
         let number = self.pair_at(id, packet);
-        let Pair { from, vm, sending, .. } = &mut self.pairs[number as usize];
+        let Pair { id: pair, from, to, vm, sending, .. } = &mut self.pairs[number as usize];
         if self.stamps.len() <= id as usize {
             self.stamps.resize(id as usize + 1, 0);
         }
@@ -229,6 +233,9 @@ impl Shim {
         if self.marks {
             packet.bits |= ECT;
         }
+        if let Some(tenants) = self.tenants.as_mut().filter(|_| from != to) {
+            tenants.count(*from, pair.src, false, packet.size);
+        }
     }
 
     /// A packet for a guest arrives; the guest sees what is left in `packet`.
@@ -238,6 +245,9 @@ impl Shim {
         let marked = packet.bits & CE != 0;
         if self.marks {
             packet.bits &= !CE;
+        }
+        if let Some(tenants) = self.tenants.as_mut().filter(|_| pair.from != pair.to) {
+            tenants.count(pair.to, pair.id.dst, true, packet.size);
         }
         if !pair.met {
             return;

@@ -78,6 +78,8 @@ pub(super) struct Host {
     pub(super) shares: Vec<Share>,
     /// The class of each VM's packets in the network.
     pub(super) classes: Vec<u8>,
+    /// VMs whose tenant has a queue of its own: nothing but the uplink limits them.
+    pub(super) free: Vec<bool>,
     /// VMs whose port is new, or gone: no program looks at it.
     pub(super) unguarded: Vec<bool>,
     /// Queue of each VM for traffic without a class.
@@ -121,6 +123,7 @@ impl Host {
             levels,
             shares: guarded.shares.clone(),
             classes: vec![0; guarded.shares.len()],
+            free: vec![false; guarded.shares.len()],
             unguarded: vec![false; guarded.shares.len()],
             strays: vec![Stray::default(); defaults.len()],
             defaults,
@@ -248,7 +251,9 @@ impl Host {
     /// Gives a pair its queue, or other parameters.
     pub(super) fn shape(&mut self, now: u64, pair: &mut Pair) {
         let share = &self.shares[pair.vm as usize];
-        let rates = (pair.sending.floor, pair.sending.ceiling);
+        let is_free = self.free[pair.vm as usize];
+        let ceiling = if is_free { self.policy.line } else { pair.sending.ceiling };
+        let rates = (pair.sending.floor, ceiling);
         let class = self.levels.pair(share, rates, self.floors);
         match pair.sending.leaf {
             Some(leaf) => self.htb.set(leaf, class),

@@ -9,14 +9,12 @@
 //! Promises  Order is kept within a queue, and the wire is never idle while a packet waits. DRR: of
 //!           two backlogged queues, each gets its weight's share within a quantum and a packet.
 //!           WFQ: no packet leaves later than one full packet after it would with all queues served
-//!           at once.
-//!           queues that wait, each gets its weight's part to a quantum and a packet. WFQ: nothing
-//!           leaves later than one full packet after it would with all queues served at once.
+//!           at once. Other weights are in force from the next packet on; what waits keeps its queue.
 //! Not here  The wire: see `link`. Shared memory, and the tests: see `special`.
 //! Source    DRR: Shreedhar and Varghese 1996. WF²Q+: Bennett and Zhang 1997, eq. 27 to 29; virtual
 //!           time advances when a packet begins, by its whole length.
 
-use crate::network::{Discipline, QueueSpec};
+use crate::network::{CLASSES, Discipline, QueueSpec};
 use crate::packet::{NIL, Packet};
 
 /// Units of virtual time per octet, as a shift.
@@ -35,6 +33,12 @@ pub(super) struct Queues {
     /// DRR: the queue whose turn it is, and whether it has had its quantum.
     turn: usize,
     paid: bool,
+    /// The queue of each class, where a controller binds classes; the class's own number otherwise.
+    bound: Option<[Option<u8>; CLASSES as usize]>,
+    /// The largest packet.
+    mtu: u64,
+    /// Octets of bound classes that found no queue of their own.
+    pub(super) unbound: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,22 +81,19 @@ impl Queues {
             Discipline::Wfq(_) => Order::Wfq,
         };
         let specs = discipline.queues();
-        let weight = |queue: &QueueSpec| u64::from(queue.weight.max(1));
-        let sum: u64 = specs.iter().map(weight).sum();
-        let least = specs.iter().map(weight).min().unwrap_or(1);
         let queue = |spec: &QueueSpec| Queue {
             head: NIL,
             tail: NIL,
             octets: 0,
             buffer: spec.buffer.get(),
             knee: spec.mark_above.map_or(u64::MAX, |k| k.get()),
-            quantum: (u64::from(mtu) * weight(spec)).div_ceil(least),
+            quantum: 0,
             deficit: 0,
-            pace: (sum << FINE) / weight(spec),
+            pace: 0,
             start: 0,
             finish: 0,
         };
-        Some(Self {
+        let mut queues = Self {
             order,
             queues: specs.iter().map(queue).collect(),
             waiting: 0,
@@ -100,12 +101,42 @@ impl Queues {
             virtual_now: 0,
             turn: 0,
             paid: false,
-        })
+            bound: None,
+            mtu: mtu.into(),
+            unbound: 0,
+        };
+        queues.weigh(specs.iter().map(|spec| spec.weight));
+        Some(queues)
     }
 
-    /// The queue of a class.
-    pub(super) fn of(&self, class: u8) -> usize {
-        usize::from(class).min(self.queues.len() - 1)
+    /// Gives all queues other weights.
+    fn weigh(&mut self, weights: impl Iterator<Item = u32> + Clone) {
+        let weights = weights.map(|weight| u64::from(weight.max(1)));
+        let sum: u64 = weights.clone().sum();
+        let least = weights.clone().min().unwrap_or(1);
+        for (queue, weight) in self.queues.iter_mut().zip(weights) {
+            queue.quantum = (self.mtu * weight).div_ceil(least);
+            queue.pace = (sum << FINE) / weight;
+        }
+    }
+
+    /// A controller binds classes to queues. A class without a queue uses the first.
+    pub(super) fn bind(&mut self, weights: &[u32], bound: [Option<u8>; CLASSES as usize]) {
+        debug_assert_eq!(weights.len(), self.queues.len(), "a weight for each queue");
+        self.weigh(weights.iter().copied());
+        self.bound = Some(bound);
+    }
+
+    /// The queue of a packet of `size` octets of a class.
+    pub(super) fn of(&mut self, class: u8, size: u16) -> usize {
+        let Some(bound) = &self.bound else {
+            return usize::from(class).min(self.queues.len() - 1);
+        };
+        if let Some(queue) = bound[usize::from(class)] {
+            return usize::from(queue).min(self.queues.len() - 1);
+        }
+        self.unbound += if class == 0 { 0 } else { u64::from(size) };
+        0
     }
 
     /// Octets of a queue when `wire` octets of the packet on the wire have not left.

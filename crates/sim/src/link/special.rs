@@ -12,7 +12,7 @@ use super::extra::Extra;
 use super::queues::Queues;
 use super::red::Red;
 use super::{FINE, Link, Verdict};
-use crate::network::{Discipline, Network, PoolSpec, Port};
+use crate::network::{CLASSES, Discipline, Network, PoolSpec, Port};
 use crate::packet::{CE, CLASS, ECT, Packet};
 use crate::rng::Rng;
 use weir_units::Span;
@@ -115,6 +115,18 @@ impl Special {
         self.extra.set_down(down);
     }
 
+    /// A controller binds classes to queues, if there are several: see [`Queues::bind`].
+    pub(crate) fn bind(&mut self, weights: &[u32], bound: [Option<u8>; CLASSES as usize]) {
+        if let Some(queues) = &mut self.queues {
+            queues.bind(weights, bound);
+        }
+    }
+
+    /// Octets of bound classes that found no queue of their own here.
+    pub(crate) fn unbound(&self) -> u64 {
+        self.queues.as_ref().map_or(0, |queues| queues.unbound)
+    }
+
     /// Packets lost on the cable.
     pub(crate) fn lost(&self) -> u64 {
         self.extra.lost
@@ -145,7 +157,7 @@ impl Special {
             Some(red) => red.strikes(wire, link.idle(now)),
             None => false,
         };
-        let queue = self.queues.as_ref().map_or(0, |queues| queues.of(class(bits)));
+        let queue = self.queues.as_mut().map_or(0, |queues| queues.of(class(bits), size));
         let held = self.queues.as_ref().map_or(wire, |queues| queues.held(queue, wire));
         if struck && !capable || pool.is_some_and(|(pool, used)| !pool.has_room(used, held, size)) {
             link.drops += 1;

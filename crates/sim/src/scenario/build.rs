@@ -14,10 +14,11 @@
 
 use super::ways::Ways;
 use super::{Failure, Unsupported};
-use crate::exchange::{ExchangeSpec, Guests};
+use crate::exchange::{ClientSpec, ExchangeSpec, Guests};
 use crate::host::{Claim, Speaker};
 use crate::network::{
-    Bursts, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec, Traffic, Way,
+    Bursts, CLASSES, Discipline, Flaw, FlowSpec, LinkSpec, Network, Port, QueueSpec, RedSpec,
+    Traffic, Way,
 };
 use crate::rng::Rng;
 use crate::tcp::Algorithm;
@@ -26,8 +27,8 @@ use std::ops::Range;
 use weir_core::path::{MAX_PATHS, place, point};
 use weir_core::vcc::{Budget, BudgetConfig};
 use weir_model::scenario::{
-    BudgetClass, Connections, Ecmp, LinkDir, Load, Scenario, Traffic as Entry, TrafficKind,
-    open_loop,
+    BudgetClass, Connections, Ecmp, LinkDir, Load, Mechanism, Scenario, Traffic as Entry,
+    TrafficKind, open_loop,
 };
 use weir_units::{Bytes, PairId, Rate, Span, Time, VmId};
 
@@ -82,7 +83,7 @@ pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
 }
 
 /// Builds the network of a scenario that can be played.
-pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
+pub(super) fn plan(scenario: &Scenario, mechanism: &Mechanism, seed: u64) -> Result<Plan, Failure> {
     let topology = &scenario.topology;
     let at = |field: String| move |flaw: Flaw| Failure::Flaw { field, flaw };
     let until = Time::ZERO + scenario.duration;
@@ -95,13 +96,15 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
         let is_switch = from >= topology.hosts.len();
         let mark_above = link.queueing.ecn.filter(|_| is_switch);
         let has_classes = link.queueing.priorities && is_switch;
+        let is_bound = mechanism.bound.is_some() && is_switch;
         let spec = LinkSpec {
             from: from as u32,
             to: direction.to(topology) as u32,
             rate: link.rate,
             delay: link.delay,
-            buffer: link.buffer,
-            mark_above: mark_above.filter(|_| !has_classes),
+            // Each of several queues has the whole buffer.
+            buffer: if is_bound { link.buffer * u64::from(CLASSES) } else { link.buffer },
+            mark_above: mark_above.filter(|_| !has_classes && !is_bound),
             loss: link.queueing.loss,
         };
         let field = format!("spec.topology (link {})", link.name);
@@ -112,6 +115,11 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             let queue = |buffer| QueueSpec { weight: 1, buffer, mark_above };
             let half = Bytes::new(link.buffer.get() / 2);
             let discipline = Discipline::Priority(vec![queue(link.buffer), queue(half)]);
+            network.set_port(number, Port { discipline, pool: None }).map_err(at(field.clone()))?;
+        }
+        if is_bound {
+            let queue = QueueSpec { weight: 1, buffer: link.buffer, mark_above };
+            let discipline = Discipline::Wfq(vec![queue; CLASSES.into()]);
             network.set_port(number, Port { discipline, pool: None }).map_err(at(field.clone()))?;
         }
         if let Some(red) = link.queueing.red.filter(|_| is_switch) {
@@ -163,7 +171,15 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             deaf: (scenario.vms[entry.from].deaf, scenario.vms[entry.to].deaf),
             own: (scenario.vms[entry.from].backpressure, scenario.vms[entry.to].backpressure),
         };
+        // A bound tenant's packets stay on its tree.
+        let tenant = scenario.vms[entry.from].tenant;
+        let is_steered = mechanism.bound.is_some() && topology.ecmp.is_some();
+        let tree = |from: usize, to: usize| -> Vec<Vec<u32>> {
+            let path = scenario.tree_path(tenant, from, to);
+            vec![path.iter().map(|link| link.index() as u32).collect()]
+        };
         let mut every = |from: usize, to: usize| match topology.ecmp {
+            Some(_) if from != to && is_steered => tree(from, to),
             Some(_) if from != to => known.all(from, to),
             _ => vec![ways[&(from, to)].clone()],
         };
@@ -180,6 +196,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Result<Plan, Failure> {
             let pair = PairId::new(VmId(entry.from as u32), VmId(entry.to as u32));
             let nth = of_pairs.entry(pair).or_default();
             let mut way = |from: usize, to: usize, pair: PairId| match topology.ecmp {
+                Some(_) if from != to && is_steered => tree(from, to),
                 Some(Ecmp::Flow) if from != to => vec![known.draw(from, to, &mut rng)],
                 Some(Ecmp::Packet) if from != to => known.all(from, to),
                 Some(Ecmp::Host) if from != to => {
@@ -270,10 +287,23 @@ fn exchange(
         response: 0,
         follows: None,
         keeps: false,
+        client: None,
         most: at_a_time,
     };
     match &entry.kind {
-        TrafficKind::Flows(flows) => spec.starts = Box::new(flows.starts().map(at)),
+        TrafficKind::Flows(flows) => match flows.closed {
+            None => spec.starts = Box::new(flows.starts().map(at)),
+            Some(pauses) => {
+                spec.keeps = true;
+                spec.client = Some(ClientSpec {
+                    start: entry.start.as_nanos(),
+                    pause: pauses.most.as_nanos(),
+                    chance: pauses.chance,
+                    sizes: flows.sizes.clone(),
+                    seed: flows.arrivals.seed,
+                });
+            }
+        },
         TrafficKind::Request(request) => {
             let size = request.size;
             spec.response = request.response.get();

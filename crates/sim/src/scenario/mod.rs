@@ -8,6 +8,7 @@
 //!           of the file is silently ignored.
 //! Not here  Judging: the judge of the lab's runs, in `weir`, judges these, too.
 
+mod bind;
 mod build;
 mod faults;
 mod guard;
@@ -79,6 +80,9 @@ pub struct Record {
     pub queue_edge: Option<QueueRecord>,
     /// The same of ports between switches; `None` also if there are none.
     pub queue_core: Option<QueueRecord>,
+    /// Octets that carried the code point of a queue to a port without it; `None` if no tenant is bound
+    /// to a queue.
+    pub unbound: Option<u64>,
     /// Links crossed by packets.
     pub packet_hops: u64,
     /// Events played.
@@ -147,6 +151,7 @@ pub fn check_mechanism(
     setup: &Setup,
 ) -> Result<(), Failure> {
     refuse::translation(scenario, mechanism)?;
+    bind::binding(scenario, mechanism, setup.seed)?;
     guard::check(scenario, mechanism, setup)
 }
 
@@ -208,6 +213,7 @@ pub fn play(
         over: scenario.duration - scenario.warmup,
     });
     (record.queue_edge, record.queue_core) = queues.records();
+    record.unbound = mechanism.bound.map(|_| sim.unbound().get());
     for (entry, seen) in traces.seen() {
         record.flows[entry].windows = seen;
     }
@@ -323,6 +329,7 @@ impl<'a> Sampler<'a> {
             written: None,
             queue_edge: None,
             queue_core: None,
+            unbound: None,
             packet_hops: outcome.packet_hops,
             events: outcome.events,
             digest: digest.value(),

@@ -1,7 +1,7 @@
 //! A scenario that is being played and can be inspected in between.
 
 use super::refuse::translation;
-use super::{Failure, Part, Seen, Setup, build, check, faults, guard};
+use super::{Failure, Part, Seen, Setup, bind, build, check, faults, guard};
 use crate::look::Look;
 use crate::tcp::TcpConfig;
 use crate::world::Stage;
@@ -24,7 +24,7 @@ impl Run {
     pub fn new(scenario: &Scenario, mechanism: &Mechanism, setup: &Setup) -> Result<Self, Failure> {
         check(scenario)?;
         let translation = translation(scenario, mechanism)?;
-        let mut plan = build::plan(scenario, setup.seed)?;
+        let mut plan = build::plan(scenario, mechanism, setup.seed)?;
         let stage = Stage {
             guard: guard::guard(scenario, mechanism, &plan, setup)?,
             faults: faults::faults(scenario, mechanism),
@@ -32,6 +32,7 @@ impl Run {
             guests: std::mem::take(&mut plan.guests),
             translation,
             budgets: build::budgets(scenario)?,
+            binding: bind::binding(scenario, mechanism, setup.seed)?,
             established: true,
         };
         // Usual guests: no ECN unless the congestion control needs it, timestamps, RACK-TLP, and
@@ -71,6 +72,11 @@ impl Run {
             Part::There(_) | Part::Back(_) => Vec::new(),
         };
         self.plan.entries.iter().map(of).collect()
+    }
+
+    /// What happened to the binding of tenants to queues so far, and when.
+    pub fn binding_events(&self) -> &[(Time, weir_core::binding::control::Event)] {
+        self.sim.binding_events()
     }
 
     /// Links crossed by packets so far.

@@ -106,6 +106,8 @@ fn comes(scenario: &Scenario, entry: &Traffic) -> Option<Coming> {
         lines: (per_second * kept) as u64 + OPEN_LOOP as u64,
     };
     match &entry.kind {
+        // Each flow is followed by the next, so their number is not known before.
+        TrafficKind::Flows(flows) if flows.closed.is_some() => Some(Coming { due: 0, lines: 1 }),
         TrafficKind::Flows(flows) => {
             Some(open(flows.arrivals.per_second / f64::from(flows.of.max(1))))
         }

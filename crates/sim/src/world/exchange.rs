@@ -16,9 +16,13 @@ impl Sim {
             return;
         }
         self.dynamic = self.senders.len() as u32;
-        self.exchanges = Exchanges { entries, lines: Vec::new() };
+        self.exchanges = Exchanges::new(entries);
         for number in 0..self.exchanges.entries.len() as u32 {
-            let at = self.exchanges.entries[number as usize].when();
+            let entry = &mut self.exchanges.entries[number as usize];
+            let (at, stop) = (entry.when(), entry.stop);
+            if entry.client.is_some() && at < stop {
+                self.net.wake(stop, Kind::Agenda, number);
+            }
             self.net.wake(at, Kind::Agenda, number);
         }
     }
@@ -57,8 +61,12 @@ impl Sim {
         while let Some((intended, size)) = self.exchanges.entries[number as usize].next(now) {
             self.ask(number, intended, size);
         }
-        let at = self.exchanges.entries[number as usize].when();
-        self.net.wake(at.max(now + 1), Kind::Agenda, number);
+        let entry = &mut self.exchanges.entries[number as usize];
+        let at = entry.when();
+        // Each flow of a client brings a wake-up of its own, and the end has had one from the start.
+        if entry.client.is_none() {
+            self.net.wake(at.max(now + 1), Kind::Agenda, number);
+        }
     }
 
     /// Something is to be sent: now if there is a connection or room for one, else later.
@@ -202,6 +210,7 @@ impl Sim {
         let entry = &mut self.exchanges.entries[of as usize];
         entry.done(intended, now);
         let next = entry.follows.filter(|_| !entry.over && now < entry.stop);
+        let client = entry.client.filter(|_| !entry.over && now < entry.stop);
         if entry.keeps && !entry.over {
             entry.idle.push(number);
         } else {
@@ -209,6 +218,10 @@ impl Sim {
         }
         if let Some(size) = next {
             self.ask(of, now, size);
+        }
+        if let Some(client) = client {
+            let (entry, at) = self.exchanges.decide(client, now);
+            self.net.wake(at.max(now + 1), Kind::Agenda, entry);
         }
         self.take_turns(of);
     }

@@ -78,7 +78,7 @@ impl Pauses {
             Kind::Datagram => Some(self.ends.udp(flow).1),
             Kind::Emit => Some(self.ends.udp(flow).0),
             Kind::Agent | Kind::Shaper | Kind::Guardian | Kind::Told => Some(flow),
-            Kind::Letter | Kind::Mail | Kind::Port => None,
+            Kind::Letter | Kind::Mail | Kind::Port | Kind::Bind => None,
             Kind::Start | Kind::Late | Kind::Halt | Kind::Fault | Kind::Agenda | Kind::Stop => None,
         }
     }

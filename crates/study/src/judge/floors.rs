@@ -18,8 +18,8 @@ use weir_model::scenario::Hoses;
 use weir_units::Rate;
 
 /// Widths of the windows in which a floor must hold, too.
-const WINDOW_S: f64 = 0.5;
-const SHORT_S: f64 = 0.1;
+pub(super) const WINDOW_S: f64 = 0.5;
+pub(super) const SHORT_S: f64 = 0.1;
 /// Frames that a floor must be worth in a short window: of fewer, one frame before or after the
 /// window's end is more than 2 %.
 const FRAMES_LEAST: f64 = 50.0;
@@ -195,7 +195,7 @@ pub(super) fn total(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
 
 /// Tumbling windows of `width_s`, as samples, by the times at which these were read. Each unbroken
 /// stretch of `samples` begins a window; what is left at its end is out.
-fn windows<'a>(case: &Case<'_>, samples: &'a [usize], width_s: f64) -> Vec<&'a [usize]> {
+pub(super) fn windows<'a>(case: &Case<'_>, samples: &'a [usize], width_s: f64) -> Vec<&'a [usize]> {
     // The end that is nearest to the width: the next one would be off by more.
     let least = width_s - case.sample_s / 2.0;
     let mut windows = Vec::new();

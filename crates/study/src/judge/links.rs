@@ -1,15 +1,16 @@
 //! How much of what the ideal allocation carries was carried.
 
 use super::case::Case;
+use super::floors::{SHORT_S, windows};
 use super::observed::Observed;
-use crate::numbers::mean;
+use crate::numbers::{mean, percentile};
 use std::collections::BTreeMap;
 use weir_model::record::QueueRecord;
 use weir_model::results::LinkResult;
 use weir_model::scenario::LinkDir;
 
 /// One result per directed link, and into `summary`: `optimum_ratio`, `link_utilisation`,
-/// `total_of_link`, and what was lost.
+/// `total_of_link`, how full tenths of a second are, and what was lost.
 pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec<LinkResult> {
     if let Some(ratio) = optimum_ratio(case) {
         summary.insert("optimum_ratio".into(), ratio);
@@ -23,9 +24,26 @@ pub(super) fn judge(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) -> Vec
         let all = |s: usize| crossing.iter().map(|&f| case.on_wire(f, s)).sum::<f64>();
         summary.insert("total_of_link".into(), mean(case.measured.clone().map(all)) / rate);
     }
+    bins(case, summary);
     losses(case, summary);
     queues(case, summary);
     (0..case.observed.links.len()).map(|link| result(case, link)).collect()
+}
+
+/// How full the reference link is in each tenth of a second:
+/// `link_100ms_p1`, `link_100ms_p5`, `link_100ms_p15`, parts of its rate.
+fn bins(case: &Case<'_>, summary: &mut BTreeMap<String, f64>) {
+    let Some(link) = reference(case, None) else { return };
+    let samples: Vec<usize> = case.measured.clone().collect();
+    let used = |window: &[usize]| {
+        case.mean(window.iter().copied(), |s| carried(case, link, s)) / rate(case, link)
+    };
+    let bins: Vec<f64> = windows(case, &samples, SHORT_S).into_iter().map(used).collect();
+    for (name, part) in [("p1", 0.01), ("p5", 0.05), ("p15", 0.15)] {
+        if let Some(value) = percentile(&bins, part) {
+            summary.insert(format!("link_100ms_{name}"), value);
+        }
+    }
 }
 
 /// What the network did to packets from the first to the last sample, at all ports together, and

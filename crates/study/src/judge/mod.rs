@@ -24,6 +24,7 @@ mod observed;
 mod pairs;
 pub(crate) mod payload;
 mod reserve;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod validity;
@@ -83,6 +84,7 @@ pub fn judge(
     groups::of_ideal(&case, &mut summary);
     floors::total(&case, &mut summary);
     let links = links::judge(&case, &mut summary);
+    tenants::judge(&case, mechanism.bound, &mut summary);
     ends::receivers(&vms, &mut summary);
     ends::network(&case, &mut summary);
     ends::agents(&case, &mut summary);

@@ -57,6 +57,8 @@ pub struct Observed {
     pub queue_edge: Option<QueueRecord>,
     /// Queues of ports between switches, where the world measures them.
     pub queue_core: Option<QueueRecord>,
+    /// Octets that carried the code point of a queue to a port without it, where tenants are bound.
+    pub unbound: Option<u64>,
     /// What ended the run early or made it another one than the scenario's, with its time.
     pub failure: Option<Failure>,
     /// What a reader should know; does not make the run invalid.

@@ -453,6 +453,7 @@ fn arrivals(per_second: f64) -> Arrivals {
 fn mice(size: u64) -> TrafficKind {
     TrafficKind::Flows(Flows {
         arrivals: arrivals(100.0),
+        closed: None,
         sizes: Sizes::Fixed(Bytes::new(size)),
         pick: Pick::Random,
         mine: 0,

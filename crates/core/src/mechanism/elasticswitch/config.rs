@@ -70,9 +70,10 @@ impl Default for ElasticSwitch {
 impl ElasticSwitch {
     /// The named sets of constants for pairs with one path.
     pub const PRESETS: &[&str] = &["paper", "steady", "paper-ecn", "steady-ecn"];
-    /// All of them: also the one that needs a data plane with several paths to a host.
+    /// All of them: also the one that needs a data plane with several paths to a host, and guarantee
+    /// partitioning alone.
     pub const ALL_PRESETS: &[&str] =
-        &["paper", "steady", "paper-ecn", "steady-ecn", "steady-paths"];
+        &["paper", "steady", "paper-ecn", "steady-ecn", "steady-paths", "floors"];
 
     /// A named set of constants, for links of 1 Gb/s; see docs/algorithms/elasticswitch.md.
     pub fn preset(name: &str) -> Option<Self> {
@@ -82,6 +83,7 @@ impl ElasticSwitch {
             "paper-ecn" => Some(Self::default().with_ecn()),
             "steady-ecn" => Some(Self::steady_ecn()),
             "steady-paths" => Some(Self::steady().with_paths(2)),
+            "floors" => Some(Self::floors()),
             _ => None,
         }
     }
@@ -95,6 +97,13 @@ impl ElasticSwitch {
     pub fn seawall() -> Self {
         let rate = RateConfig::default().without_hold_and_caution();
         Self { rate, promise: Promise::Weight(Rate::from_mbps(45)), ..Self::default() }
+    }
+
+    /// Guarantee partitioning without rate allocation: nothing is borrowed. QShare's tenants in the
+    /// shared queue, where ElasticSwitch is off there (QShare §7.1).
+    fn floors() -> Self {
+        let rate = RateConfig { lends_vm: Some(0.0), ..RateConfig::default() };
+        Self { rate, ..Self::default() }
     }
 
     /// The same with a third layer, for hosts that can tell `count` paths to each other.
@@ -150,7 +159,7 @@ impl ElasticSwitch {
         }
         within("reference_rate in bit/s", r.reference.as_f64(), 1.0, 1e13)?;
         within("keeps_used", r.keeps_used.unwrap_or(2.0), 1.0, 1e6)?;
-        within("lends_vm", r.lends_vm.unwrap_or(2.0), 0.1, 1e6)?;
+        within("lends_vm", r.lends_vm.unwrap_or(2.0), 0.0, 1e6)?;
         within("long_path in ms", r.long_path.map_or(1.0, ms), 0.01, 1e6)?;
         within("paths", self.paths.count as f64, 1.0, MAX_PATHS as f64)?;
         // Above, a fast pair's sequence of 16 bits could come round within the window.

@@ -5,7 +5,7 @@ use crate::scenario::error::{Error, did_you_mean};
 use std::collections::BTreeSet;
 
 /// Metrics of a whole run.
-const RUN: [&str; 55] = [
+const RUN: [&str; 63] = [
     "worst_floor_ratio",
     "worst_window_ratio",
     "worst_window_p1",
@@ -21,6 +21,14 @@ const RUN: [&str; 55] = [
     "jain_all",
     "link_utilisation",
     "total_of_link",
+    "link_100ms_p1",
+    "link_100ms_p5",
+    "link_100ms_p15",
+    "tenant_floor_ratio",
+    "tenant_floor_p1",
+    "tenant_floor_p10",
+    "tenant_floor_100ms_p1",
+    "unbound_octets",
     "total_window_min",
     "total_window_max",
     "receiver_floor_min",

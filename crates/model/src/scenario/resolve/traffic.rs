@@ -9,8 +9,8 @@ use crate::scenario::spec::traffic::{
     FlowsSpec, LoadSpec, MemcachedSpec, RequestSpec, SizesSpec, WorkSpec,
 };
 use crate::scenario::{
-    Arrivals, Connections, Exec, Flows, Load, Memcached, Pick, Request, Sizes, Spacing, Traffic,
-    TrafficKind,
+    Arrivals, Connections, Exec, Flows, Load, Memcached, Pauses, Pick, Request, Sizes, Spacing,
+    Traffic, TrafficKind,
 };
 use std::collections::BTreeMap;
 use weir_units::Bytes;
@@ -68,14 +68,35 @@ fn flows(spec: &FlowsSpec, scope: &Scope) -> Result<Flows, Error> {
             return Err(word.error("the table was not read", "load the scenario from its file"));
         }
     };
+    let closed = spec.pause.as_ref().map(|pause| pauses(pause, &spec.chance, scope));
+    let arrivals = match &spec.rate {
+        Some(rate) => arrivals(rate, spec.fixed, scope)?,
+        // A closed loop starts no flow by itself.
+        None => Arrivals { per_second: 1.0, spacing: Spacing::Fixed, seed: 0 },
+    };
     Ok(Flows {
-        arrivals: arrivals(&spec.rate, spec.fixed, scope)?,
+        arrivals,
+        closed: closed.transpose()?,
         sizes,
         pick: if spec.in_turn { Pick::InTurn } else { Pick::Random },
         mine: 0,
         of: 1,
         congestion: congestion_of(&spec.congestion),
     })
+}
+
+/// Pauses of a closed loop.
+fn pauses(most: &Formula, chance: &Option<Formula>, scope: &Scope) -> Result<Pauses, Error> {
+    let most = most.span(scope)?;
+    let Some(formula) = chance else { return Ok(Pauses { most, chance: 0.5 }) };
+    let chance = formula.number(scope)?;
+    if !(0.0..=1.0).contains(&chance) {
+        let message = format!("a chance of {chance}");
+        return Err(
+            formula.error(message, "write a part of one: 0.5 pauses after every second flow")
+        );
+    }
+    Ok(Pauses { most, chance })
 }
 
 fn memcached(spec: &MemcachedSpec, scope: &Scope) -> Result<Memcached, Error> {

@@ -51,7 +51,9 @@ pub(crate) enum LoadSpec {
 
 #[derive(Clone, Debug)]
 pub(crate) struct FlowsSpec {
-    pub(crate) rate: Formula,
+    pub(crate) rate: Option<Formula>,
+    pub(crate) pause: Option<Formula>,
+    pub(crate) chance: Option<Formula>,
     pub(crate) fixed: bool,
     pub(crate) sizes: SizesSpec,
     pub(crate) in_turn: bool,
@@ -121,13 +123,32 @@ fn request(field: &Field<'_>) -> Result<WorkSpec, Error> {
 }
 
 fn flows(field: &Field<'_>) -> Result<WorkSpec, Error> {
-    let table = field.table(&["rate", "spacing", "size", "sizes", "pick", "congestion"])?;
+    let table = field.table(&[
+        "rate",
+        "pause",
+        "chance",
+        "spacing",
+        "size",
+        "sizes",
+        "pick",
+        "congestion",
+    ])?;
+    let (load, _) = table.one_of(&["rate", "pause"])?;
+    let (of_rate, of_pause) = (["spacing", "pick"], ["chance"]);
+    let useless = if load == "pause" { &of_rate[..] } else { &of_pause[..] };
+    if let Some(field) = useless.iter().find_map(|key| table.get(key)) {
+        let message = format!("it means nothing beside `{load}`");
+        return Err(field.error(message, "leave it out"));
+    }
+    let formula = |key: &str| table.get(key).map(Formula::read).transpose();
     let sizes = match table.one_of(&["size", "sizes"])? {
         ("size", size) => SizesSpec::Fixed(Formula::read(size)?),
         (_, file) => SizesSpec::Table(word(file)?, None),
     };
     Ok(WorkSpec::Flows(Box::new(FlowsSpec {
-        rate: Formula::read(table.need("rate", "50")?)?,
+        rate: formula("rate")?,
+        pause: formula("pause")?,
+        chance: formula("chance")?,
         fixed: choice(table.get("spacing"), ["poisson", "fixed"])? == "fixed",
         sizes,
         in_turn: choice(table.get("pick"), ["random", "in-turn"])? == "in-turn",
