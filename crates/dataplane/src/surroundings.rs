@@ -86,6 +86,7 @@ mod tests {
             device: Device { name: name.into(), index },
             kind: kind.into(),
             alias: String::new(),
+            alternatives: Vec::new(),
             up: true,
             queue_length: 0,
             master,

@@ -10,6 +10,7 @@
 //! Not here  What an agent does.
 
 mod counts;
+mod desk;
 mod population;
 mod translation;
 mod usage;
@@ -18,7 +19,8 @@ use crate::plan::{self, Plan};
 use crate::relay;
 use crate::sweep::{self, Identity};
 use crate::world::World;
-use crate::{Error, Options, budget, child, failure, machine};
+use crate::{Error, Options, binding, budget, child, failure, machine};
+pub(crate) use desk::{Desk, TenantOrder};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -511,7 +513,7 @@ fn configuration(
         },
         pairs_per_vm: PAIRS_PER_VM,
         flows_per_vm: FLOWS_PER_VM,
-        code_points: Vec::new(),
+        code_points: mechanism.bound.map_or_else(Vec::new, |_| binding::code_points(scenario)),
         tenants: Vec::new(),
         vms: scenario.vms.iter().enumerate().filter(|(_, v)| v.host == host).map(vm).collect(),
     }

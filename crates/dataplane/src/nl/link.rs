@@ -9,9 +9,14 @@ const IFLA_MASTER: u16 = libc::IFLA_MASTER;
 const IFLA_TXQLEN: u16 = libc::IFLA_TXQLEN;
 const IFLA_LINKINFO: u16 = libc::IFLA_LINKINFO;
 const IFLA_IFALIAS: u16 = libc::IFLA_IFALIAS;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_DELLINKPROP: u16 = 109;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_STATE: u16 = 1;
+const NLA_F_NESTED: u16 = 0x8000;
 const BR_STATE_FORWARDING: u8 = 3;
 const IF_OPER_UP: u8 = 6;
 /// Where `rtnl_link_stats64` has octets received, and packets dropped when sent.
@@ -28,6 +33,8 @@ pub struct Link {
     pub kind: String,
     /// Its alias: a note, which is ours on our own devices.
     pub alias: String,
+    /// Its alternative names, ascending.
+    pub alternatives: Vec<String>,
     /// Whether it is set up.
     pub up: bool,
     /// How many packets a queue without a bound of its own takes.
@@ -61,11 +68,16 @@ pub(super) fn parse(payload: &[u8]) -> Option<Link> {
     let port = info.and_then(|info| info.find(IFLA_INFO_SLAVE_DATA));
     let state = port.and_then(|port| port.nested().find(IFLA_BRPORT_STATE));
     let runs = attrs.find(libc::IFLA_OPERSTATE).is_some_and(|v| v.0 == [IF_OPER_UP]);
+    let names = attrs.find(IFLA_PROP_LIST).map(Value::nested).into_iter().flatten();
+    let mut alternatives: Vec<String> =
+        names.filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, name)| name.text()).collect();
+    alternatives.sort();
     let count = |at| attrs.find(libc::IFLA_STATS64).and_then(|v| v.u64_at(at)).unwrap_or(0);
     Some(Link {
         device: Device { name: text(IFLA_IFNAME).into(), index: word(4)? },
         kind: kind.map(Value::text).unwrap_or_default(),
         alias: text(IFLA_IFALIAS),
+        alternatives,
         up: word(8)? & libc::IFF_UP as u32 != 0,
         queue_length: attrs.find(IFLA_TXQLEN).and_then(|v| v.u32_at(0)).unwrap_or(0),
         master: attrs.find(IFLA_MASTER).and_then(|v| v.u32_at(0)).unwrap_or(0),
@@ -145,6 +157,26 @@ pub fn create_ifb(
     }
 }
 
+impl Batch {
+    /// Appends: gives a device another name, which no device of the namespace has. Linux 5.5.
+    pub fn add_alternative(&mut self, device: &Device, name: &str) {
+        self.alternative(RTM_NEWLINKPROP, Verb::Create, device, name);
+    }
+
+    /// Appends: takes an alternative name from a device.
+    pub fn delete_alternative(&mut self, device: &Device, name: &str) {
+        self.alternative(RTM_DELLINKPROP, Verb::Delete, device, name);
+    }
+
+    fn alternative(&mut self, kind: u16, verb: Verb, device: &Device, name: &str) {
+        let what = format!("alternative name {name} of {device}").into();
+        let object = Object::Named { what, needs: Some("alternative names (Linux 5.5)") };
+        self.push(kind, verb, object, &info(device.index, 0, 0), |body| {
+            body.nest(IFLA_PROP_LIST | NLA_F_NESTED, |body| body.text(IFLA_ALT_IFNAME, name));
+        });
+    }
+}
+
 /// Sets a device up.
 pub fn set_up(socket: &mut Socket, name: &str) -> Result<(), Error> {
     let up = libc::IFF_UP as u32;
@@ -184,6 +216,10 @@ mod tests {
             body.text(IFLA_IFNAME, "weir-x");
             body.put(IFLA_TXQLEN, &32u32.to_ne_bytes());
             body.text(IFLA_IFALIAS, "note");
+            body.nest(IFLA_PROP_LIST, |body| {
+                body.text(IFLA_ALT_IFNAME, "two");
+                body.text(IFLA_ALT_IFNAME, "one");
+            });
             body.put(IFLA_MASTER, &9u32.to_ne_bytes());
             body.nest(IFLA_LINKINFO, |body| body.text(IFLA_INFO_KIND, "ifb"));
         });
@@ -191,6 +227,7 @@ mod tests {
         assert_eq!(link.device, Device { name: "weir-x".into(), index: 7 });
         assert_eq!((link.kind.as_str(), link.alias.as_str()), ("ifb", "note"));
         assert_eq!((link.up, link.queue_length, link.master), (true, 32, 9));
+        assert_eq!(link.alternatives, ["one", "two"]);
         assert_eq!((link.carries, link.received, link.unsent), (false, 0, 0));
         assert_eq!(parse(&batch.octets()[16..30]), None);
     }

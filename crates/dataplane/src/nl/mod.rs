@@ -11,6 +11,7 @@
 //!           sent (`linklayer` = Ethernet makes the kernel compute), buffers are in 64 ns ticks.
 
 mod attr;
+pub mod codepoint;
 mod dissect;
 pub mod fq;
 pub mod htb;
@@ -64,6 +65,8 @@ pub enum Object {
     Classes(Device),
     /// The redirection of what enters a device.
     Redirect(Device),
+    /// The filters of a device's root qdisc.
+    Filters(Device),
     /// The object of a message that a user outside this crate writes.
     Named {
         /// In words.
@@ -105,6 +108,7 @@ impl fmt::Display for Object {
             Self::Class { device, id } => write!(f, "class {} of {device}", Handle(*id)),
             Self::Classes(device) => write!(f, "classes of {device}"),
             Self::Redirect(device) => write!(f, "redirection of {device}"),
+            Self::Filters(device) => write!(f, "filters of the root qdisc of {device}"),
             Self::Named { what, .. } => f.write_str(what),
         }
     }

@@ -114,6 +114,8 @@ pub struct Qdisc {
     pub limit: Option<u32>,
     /// For HTB: the minor number of the class of what names none.
     pub default: Option<u32>,
+    /// For HTB: packets that met no class and passed without a limit, since it was made.
+    pub direct: u32,
 }
 
 pub(super) fn parse_qdisc(payload: &[u8]) -> Option<Qdisc> {
@@ -121,12 +123,15 @@ pub(super) fn parse_qdisc(payload: &[u8]) -> Option<Qdisc> {
     let kind = attrs.find(TCA_KIND)?.text();
     let fifo = matches!(kind.as_str(), "bfifo" | "pfifo");
     let limit = attrs.find(TCA_OPTIONS).filter(|_| fifo).and_then(|v| v.u32_at(0));
-    let default = attrs
+    let global = attrs
         .find(TCA_OPTIONS)
         .filter(|_| kind == "htb")
-        .and_then(|v| v.nested().find(TCA_HTB_INIT)?.u32_at(8));
+        .and_then(|v| v.nested().find(TCA_HTB_INIT));
+    let default = global.and_then(|v| v.u32_at(8));
+    let direct = global.and_then(|v| v.u32_at(16)).unwrap_or(0);
     let Fixed { index, handle, parent, .. } = fixed;
-    Some(Qdisc { index, handle, parent, kind, stats: Stats::parse(attrs), limit, default })
+    let stats = Stats::parse(attrs);
+    Some(Qdisc { index, handle, parent, kind, stats, limit, default, direct })
 }
 
 /// The root qdisc of a device, also the one that the kernel put there by itself.

@@ -225,6 +225,7 @@ mod tests {
             device: crate::nl::Device { name: name.into(), index },
             kind: kind.into(),
             alias: String::new(),
+            alternatives: Vec::new(),
             up: true,
             queue_length: 0,
             master,
